@@ -1,0 +1,436 @@
+"""The command line: verbs only. Each parses, calls and prints; heavy imports wait inside."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from icalib.core.errors import IcalibError, SettingError
+
+if TYPE_CHECKING:
+    from icalib.core.run_folder import RunFolder
+    from icalib.distributed.run import RunSettings
+    from icalib.reports.terminal import Progress
+
+app = typer.Typer(
+    name="icalib",
+    help="Train answer rankers whose probabilities can be trusted, from dialogue logs and few labels.\n\n"
+    "Start with `icalib demo`. With your own dialogues: `icalib prepare FILE --out pools/mine`, then "
+    "`icalib compare bert tsst icast --data pools/mine --labelled 0.1`.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Data = Annotated[Path, typer.Option(help="Pool folder that `icalib prepare` made.")]
+Labelled = Annotated[
+    float | None,
+    typer.Option(
+        help="Share of the training pools whose right answer the method sees; default: what prepare was given."
+    ),
+]
+Limit = Annotated[
+    str | None,
+    typer.Option(
+        help="Use at most N pools of each split (`--limit 800`), or of some: train=2000,validation=200,test=400."
+    ),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Change a setting, e.g. --set regime.num_rounds=2; `icalib show METHOD` lists them."),
+]
+Backbone = Annotated[
+    str | None, typer.Option(help="Encoder: minilm (embedded), a folder, or a hub name such as bert-base-uncased.")
+]
+Runs = Annotated[Path, typer.Option(help="Where run folders and the stage cache lie.")]
+Experiment = Annotated[str, typer.Option(help="Folder under --runs that groups runs.")]
+Workers = Annotated[
+    int | None, typer.Option(help="Training workers; default: one a GPU, or one on this machine's CPU cores.")
+]
+Address = Annotated[str | None, typer.Option(help="Address of a Ray cluster; default: this machine.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Compute everything anew instead of resuming and reusing.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on standard output.")]
+
+
+def main() -> None:
+    """Entry point: faults that a user can mend are printed without a traceback."""
+    try:
+        app()
+    except IcalibError as error:
+        typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        typer.secho("interrupted; the same command goes on from the last checkpoint.", err=True)
+        sys.exit(130)
+
+
+@app.command()
+def demo(
+    runs: Runs = Path("runs"),
+    seed: Annotated[int, typer.Option(help="Root seed of corpus and runs.")] = 1,
+    workers: Workers = None,
+    fresh: Fresh = False,
+) -> None:
+    """Simulate a support-desk corpus and compare BERT, TSST and ICAST with 10 % labels on it, in minutes."""
+    from icalib.data.simulate import simulate as simulate_corpus
+    from icalib.demo import DEMO_METHODS, demo_settings
+
+    data = runs / "demo" / "pools"
+    with _session(None) as progress:
+        source = runs / "demo" / "support_desk.jsonl"
+        truth = simulate_corpus(source, num_dialogues=1000, seed=seed)
+        _prepare(progress, source, data, fresh=fresh, labelled=0.10)
+        best = truth.best_reachable["test"]
+        progress.message(f"label noise lets no ranker be right more often than R@1 = {best:.2f} on the test pools")
+        settings = [demo_settings(name, data, seed) for name in DEMO_METHODS]
+        finished = _run_all(progress, settings, runs, workers, fresh=fresh)
+    report_path = _report(finished, runs / "demo" / "report.html", "icalib demo: a simulated support desk")
+    _print_comparison(finished)
+    _say(
+        f"\nThe curves:  tensorboard --logdir {runs / 'demo'}\nThe report:  {report_path}\n"
+        "Your data:   icalib prepare FILE --out pools/mine, then icalib compare bert tsst icast --data pools/mine"
+    )
+
+
+@app.command()
+def simulate(
+    out: Annotated[Path, typer.Argument(help="JSONL file to write.")],
+    dialogues: Annotated[int, typer.Option(help="Dialogues; about 1.7 pools each.")] = 600,
+    seed: Annotated[int, typer.Option(help="The corpus depends on it alone.")] = 1,
+) -> None:
+    """Write a simulated support-desk corpus with known noise, in the JSONL form that prepare reads."""
+    from icalib.data.simulate import simulate as simulate_corpus
+
+    truth = simulate_corpus(out, num_dialogues=dialogues, seed=seed)
+    _say(f"{out}: {truth.num_dialogues} dialogues; best reachable R@1 on test {truth.best_reachable['test']:.3f}")
+
+
+@app.command()
+def prepare(
+    source: Annotated[Path, typer.Argument(help="Dialogues: our JSONL, MSDialog, MANtIS, UDC or ICAST files, or .gz.")],
+    out: Annotated[Path, typer.Option(help="Pool folder to write.")],
+    labelled: Labelled = None,
+    format: Annotated[
+        str | None, typer.Option(help="jsonl, msdialog, mantis, mantis-tsv, udc or icast; default: told by content.")
+    ] = None,
+    candidates: Annotated[int, typer.Option(help="Candidates a pool, the right one among them.")] = 10,
+    negatives: Annotated[str, typer.Option(help="Wrong candidates: bm25 (hard) or random.")] = "bm25",
+    context_turns: Annotated[int, typer.Option(help="Last utterances that make the context.")] = 4,
+    seed: Annotated[int, typer.Option(help="Of splits, negatives and candidate order.")] = 7,
+    limit: Annotated[int | None, typer.Option(help="At most N pools a split.")] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Write bad records to OUT.rejected.jsonl instead of stopping.")
+    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Replace a pool folder made from other inputs.")] = False,
+    address: Address = None,
+) -> None:
+    """Turn dialogues into pools: a context, its right response, and wrong ones mined from other dialogues."""
+    with _session(address) as progress:
+        _prepare(
+            progress,
+            source,
+            out,
+            labelled=labelled,
+            format=format,
+            num_candidates=candidates,
+            negative_sampler=negatives,
+            context_turns=context_turns,
+            seed=seed,
+            limit=limit,
+            skip_bad=skip_bad,
+            fresh=fresh,
+        )
+
+
+@app.command()
+def methods() -> None:
+    """List the methods with one line each."""
+    from icalib.methods.catalogue import describe, method_names
+
+    width = max(map(len, method_names()))
+    for name in method_names():
+        typer.echo(f"{name:<{width}}  {describe(name)}")
+
+
+@app.command()
+def show(
+    method: Annotated[str, typer.Argument(help="A method's name or import path.")],
+    settings: Set = None,
+) -> None:
+    """Print all settings of a method with their values and what they mean."""
+    from icalib.core.component import described
+    from icalib.methods.catalogue import describe, load_method
+
+    typer.echo(describe(method) + "\n")
+    for path, value, text in described(_changed(load_method(method), settings)):
+        typer.echo(f"{path} = {json.dumps(value)}")
+        if text:
+            typer.echo(f"    {text}")
+
+
+@app.command()
+def run(
+    method: Annotated[str, typer.Argument(help="A method's name, an import path, or a run's config.yaml.")],
+    data: Annotated[Path | None, typer.Option(help="Pool folder that `icalib prepare` made.")] = None,
+    labelled: Labelled = None,
+    seed: Annotated[int, typer.Option(help="Root seed.")] = 1,
+    limit: Limit = None,
+    settings: Set = None,
+    backbone: Backbone = None,
+    runs: Runs = Path("runs"),
+    experiment: Experiment = "default",
+    workers: Workers = None,
+    address: Address = None,
+    fresh: Fresh = False,
+    as_json: Json = False,
+) -> None:
+    """Train and evaluate a method; the same command resumes an interrupted run."""
+    from icalib.reports.terminal import print_result
+
+    if method.endswith((".yaml", ".yml")):
+        chosen = _from_config(Path(method))
+    else:
+        chosen = _run_settings(method, _required(data), labelled, seed, limit, settings, backbone, experiment)
+    with _session(address) as progress:
+        (finished,) = _run_all(progress, [chosen], runs, workers, fresh=fresh)
+    _report([finished], finished.path / "report.html", finished.name)
+    print_result(finished.result)
+    _say(f"report: {finished.path / 'report.html'}   curves: tensorboard --logdir {finished.path}")
+    if as_json:
+        typer.echo(json.dumps(finished.result))
+
+
+@app.command()
+def compare(
+    methods: Annotated[list[str], typer.Argument(help="Methods; bm25 and bi-encoder are always added.")],
+    data: Data,
+    labelled: Labelled = None,
+    seeds: Annotated[int, typer.Option(help="Runs of each method, with seeds 1 to N.")] = 3,
+    limit: Limit = None,
+    settings: Set = None,
+    backbone: Backbone = None,
+    runs: Runs = Path("runs"),
+    experiment: Experiment = "default",
+    workers: Workers = None,
+    address: Address = None,
+    fresh: Fresh = False,
+    as_json: Json = False,
+) -> None:
+    """Run several methods with several seeds; one table with mean ± sd and paired tests, and one report.
+
+    A setting given with --set changes every method that has it.
+    """
+    names = list(dict.fromkeys(["bm25", "bi-encoder", *methods]))
+    chosen = [
+        _run_settings(name, data, labelled, seed, limit, settings, backbone, experiment, lenient=True)
+        for seed in range(1, seeds + 1)
+        for name in names
+        if seed == 1 or name not in ("bm25", "bi-encoder")  # nothing in them is random
+    ]
+    with _session(address) as progress:
+        finished = _run_all(progress, chosen, runs, workers, fresh=fresh)
+    path = _report(finished, runs / experiment / f"compare-{data.name}.html", f"{', '.join(methods)} on {data.name}")
+    _print_comparison(finished)
+    _say(f"report: {path}   curves: tensorboard --logdir {runs / experiment}")
+    if as_json:
+        typer.echo(json.dumps([folder.result for folder in finished]))
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="Finished run folders.")],
+    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
+) -> None:
+    """Print the table of some finished runs and write one HTML report of them."""
+    from icalib.core.run_folder import RunFolder
+
+    finished = [RunFolder.open(folder) for folder in folders]
+    path = _report(finished, out, " · ".join(folder.name for folder in folders[:3]))
+    _print_comparison(finished)
+    _say(f"report: {path}")
+
+
+@contextmanager
+def _session(address: str | None) -> Generator[Progress, None, None]:
+    from icalib.distributed import session
+    from icalib.reports.terminal import Progress
+
+    with Progress() as progress:
+        session.start(address)
+        try:
+            yield progress
+        finally:
+            session.stop()
+
+
+def _prepare(progress: Progress, source: Path, out: Path, **settings: Any) -> None:
+    import time
+
+    from icalib.data.prepare import prepare as prepare_pools
+    from icalib.distributed.session import parallel_map
+
+    started, current = time.monotonic(), ""
+
+    def on_progress(stage: str, done: int, total: int | None) -> None:
+        nonlocal current
+        if stage != current:
+            current = stage
+            progress.stage(stage, "")
+        progress.advance(stage, done, total)
+
+    pool_set = prepare_pools(
+        source, out, parallel_map=parallel_map, progress=on_progress, note=progress.message, **settings
+    )
+    counts = ", ".join(f"{number} {split}" for split, number in pool_set.num_pools.items())
+    progress.message(f"{out}: {counts} pools, {len(pool_set.intents)} intents, {time.monotonic() - started:.0f} s")
+
+
+def _run_settings(
+    name: str,
+    data: Path,
+    labelled: float | None,
+    seed: int,
+    limit: str | None,
+    settings: list[str] | None,
+    backbone: str | None,
+    experiment: str,
+    *,
+    lenient: bool = False,
+) -> RunSettings:
+    from icalib.core.component import with_setting
+    from icalib.data.pools import read_pool_set
+    from icalib.distributed.run import RunSettings
+    from icalib.methods.catalogue import load_method
+
+    pool_set = read_pool_set(data)
+    fraction = labelled if labelled is not None else pool_set.default_labelled_fraction
+    if fraction is None:
+        raise SettingError("--labelled is missing: say which share of the training pools is labelled, e.g. 0.1.")
+    if not 0 < fraction <= 1:
+        raise SettingError(f"--labelled {fraction} is no share; give a number above 0 and at most 1, e.g. 0.1.")
+    method = _changed(load_method(name), settings, lenient=lenient)
+    if backbone:
+        method = with_setting(method, "encoder.backbone", backbone)
+    return RunSettings(
+        method=name.rpartition(".")[2],
+        data=data.resolve(),
+        labelled=fraction,
+        seed=seed,
+        limit=_limits(limit),
+        backbone=method.encoder.backbone,
+        experiment=experiment,
+        settings=method,
+    )
+
+
+def _changed(method: Any, settings: list[str] | None, *, lenient: bool = False) -> Any:
+    import yaml
+
+    from icalib.core.component import has_setting, with_settings
+
+    changes: dict[str, Any] = {}
+    for setting in settings or []:
+        path, equals, text = setting.partition("=")
+        if not equals:
+            raise SettingError(f"--set {setting} has no value; write --set NAME=VALUE, e.g. --set regime.num_rounds=2.")
+        if lenient and not has_setting(method, path):
+            continue
+        changes[path] = yaml.safe_load(text)
+    return with_settings(method, changes)
+
+
+def _limits(text: str | None) -> dict[str, int]:
+    from icalib.data.schema import SPLITS
+
+    if text is None:
+        return {}
+    try:
+        if "=" not in text:
+            limits = dict.fromkeys(SPLITS, int(text))
+        else:
+            limits = {key.strip(): int(value) for key, value in (part.split("=") for part in text.split(","))}
+    except ValueError as error:
+        raise SettingError(f"--limit {text} can't be read; write a number, or train=2000,test=400.") from error
+    wrong = [f"{name}={number}" for name, number in limits.items() if name not in SPLITS or number < 1]
+    if wrong:
+        raise SettingError(f"--limit {', '.join(wrong)}: give {', '.join(SPLITS)} and numbers above 0.")
+    return limits
+
+
+def _from_config(path: Path) -> RunSettings:
+    import yaml
+
+    from icalib.core.component import validated
+    from icalib.core.run_folder import RUN_VERSION
+    from icalib.distributed.run import RunSettings
+
+    if not path.is_file():
+        raise SettingError(f"no config at {path}; name a method or the config.yaml of a run.")
+    fields = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if not isinstance(fields, dict) or fields.pop("version", None) != RUN_VERSION:
+        raise SettingError(f"{path} is no config of run-folder version {RUN_VERSION}.")
+    return validated(RunSettings, fields)
+
+
+def _run_all(
+    progress: Progress, chosen: list[RunSettings], runs: Path, workers: int | None, *, fresh: bool
+) -> list[RunFolder]:
+    from icalib.data.pools import read_pool_set
+    from icalib.distributed.run import Surroundings, check_fits, run
+    from icalib.distributed.session import available
+    from icalib.reports.tensorboard import write_tensorboard
+
+    for settings in chosen:  # all faults show before the first run costs anything
+        check_fits(settings, read_pool_set(settings.data))
+    surroundings = Surroundings(
+        runs=runs.resolve(),
+        resources=available(workers),
+        reporter=progress,
+        on_update=lambda folder: _ignore(write_tensorboard(folder)),
+        command=shlex.join(["icalib", *sys.argv[1:]]),
+    )
+    finished: list[RunFolder] = []
+    for settings in chosen:
+        progress.message(f"{settings.method}, seed {settings.seed}")
+        finished.append(run(settings, surroundings, fresh=fresh))
+    return finished
+
+
+def _ignore(_: object) -> None:
+    """TensorBoard's folder is of no interest to a run."""
+
+
+def _report(runs: list[RunFolder], path: Path, title: str) -> Path:
+    from icalib.reports.html import write_report
+
+    return write_report(runs, path, title)
+
+
+def _print_comparison(runs: list[RunFolder]) -> None:
+    from icalib.reports.paired_tests import paired_tests
+    from icalib.reports.terminal import print_comparison, print_tests
+
+    print_comparison([folder.result for folder in runs])
+    by_method: dict[str, list[RunFolder]] = {}
+    for folder in runs:
+        by_method.setdefault(str(folder.result["method"]), []).append(folder)
+    if len(by_method) > 1:
+        print_tests(paired_tests(by_method))
+
+
+def _required(data: Path | None) -> Path:
+    if data is None:
+        raise SettingError("--data is missing: name the pool folder that `icalib prepare` made.")
+    return data
+
+
+def _say(text: str) -> None:
+    typer.echo(text, err=True)

@@ -1,0 +1,1 @@
+"""What every part shares: components, methods, errors, seeds, files, the run folder."""

@@ -1,0 +1,45 @@
+"""What a user can cause, as exceptions: found, where, expected, what to do."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+
+class IcalibError(Exception):
+    """A fault that the user can mend; its message says how. The command line prints it without a traceback."""
+
+
+class DataError(IcalibError):
+    """A record that can't be used.
+
+    Attributes:
+        path: the file it came from.
+        line: 1-based line (or record number where the format has no lines); 0 if the whole file is meant.
+        field: dotted name of the field; empty if the whole record is meant.
+    """
+
+    def __init__(self, found: str, cure: str, *, path: str | Path = "", line: int = 0, field: str = "") -> None:
+        where = ", ".join(
+            part for part in (str(path), f"line {line}" if line else "", f"field `{field}`" if field else "") if part
+        )
+        super().__init__(f"{where + ': ' if where else ''}{found}. {cure}")
+        self.found, self.cure = found, cure
+        self.path, self.line, self.field = str(path), line, field
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Keep the facts when the error travels from a worker."""
+        return partial(DataError, self.found, self.cure, path=self.path, line=self.line, field=self.field), ()
+
+
+class SettingError(IcalibError):
+    """A setting out of its range, misspelt, or in conflict with another."""
+
+
+class RunFolderError(IcalibError):
+    """A run folder or cache entry that this version can't use."""
+
+
+class StorageError(IcalibError):
+    """The disk (or another store) refused a write."""

@@ -1,0 +1,66 @@
+"""Writing files so that they are there whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from icalib.core.errors import StorageError
+
+
+@contextmanager
+def whole_file(path: str | Path) -> Generator[Path, None, None]:
+    """A temporary path beside `path`, renamed into place when the block ends well and removed when it doesn't.
+
+    Raises:
+        StorageError: the disk is full or can't be written.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        os.replace(temporary, path)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.ENOTDIR):
+            raise StorageError(
+                f"can't write {path}: {error.strerror}. Nothing half-written is left; free some space or choose "
+                "another folder, then give the same command again."
+            ) from error
+        raise
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Write `value` as indented JSON, whole or not at all."""
+    with whole_file(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_json(path: str | Path) -> Any:
+    """Read a JSON file."""
+    return json.loads(Path(path).read_text(encoding="utf-8"))
+
+
+def file_digest(path: str | Path, update: Callable[[int], None] | None = None) -> str:
+    """SHA-256 of a file's bytes, read in blocks; `update` hears of each block's size."""
+    digest = hashlib.sha256()
+    with Path(path).open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+            if update:
+                update(len(block))
+    return digest.hexdigest()
+
+
+def content_digest(value: Any) -> str:
+    """Hex digest (16 digits) of a JSON-able value; keys are sorted, so their order doesn't count."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,203 @@
+"""The run folder: one method, one data set, one seed; the record that every report is a view of.
+
+runs/<experiment>/<method>-<data>-<labelled>-s<seed>/
+    config.yaml        resolved settings; `icalib run config.yaml` runs it again
+    provenance.json    versions, digests, command
+    stages.json        what was computed, what was reused, seconds
+    training.parquet   TRAINING_SCHEMA: learning curves of every stage
+    rounds/<r>/        pseudo_labels.parquet (PSEUDO_LABEL_SCHEMA), summary.json (RoundSummary)
+    predictions/       <split>.parquet (PREDICTION_SCHEMA), <split>_intents.parquet (INTENT_SCHEMA)
+    metrics.parquet    METRIC_SCHEMA
+    checkpoints/final/ the model (safetensors, config, tokenizer)
+    tb/, report.html   views
+    result.json        written last: a folder without it is unfinished
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+from pydantic import BaseModel, ConfigDict
+
+from icalib.core.errors import RunFolderError
+from icalib.core.files import read_json, whole_file, write_json
+
+RUN_VERSION = 1
+
+PREDICTION_SCHEMA = pa.schema(
+    [
+        ("pool_id", pa.string()),
+        ("candidate", pa.int32()),
+        ("label", pa.int32()),  # 1 right, 0 wrong, −1 unknown
+        ("view", pa.string()),  # the view that was chosen: plain or intent
+        ("logit", pa.float64()),  # what ranking uses
+        ("prob", pa.float64()),  # probability of being right
+        ("logit_var", pa.float64()),
+        ("prob_var", pa.float64()),
+        ("mutual_information", pa.float64()),  # nats
+        ("gain", pa.float64()),  # Δ = g(intent) − g(plain), NaN where there is one view only
+        ("num_passes", pa.int32()),
+    ]
+)
+INTENT_SCHEMA = pa.schema([("pool_id", pa.string()), ("utterance", pa.int32()), ("intents", pa.list_(pa.string()))])
+PSEUDO_LABEL_SCHEMA = pa.schema(
+    [
+        ("pool_id", pa.string()),
+        ("candidate", pa.int32()),
+        ("label", pa.int32()),  # the pseudo label, 0 or 1
+        ("gold", pa.int32()),  # 1 right, 0 wrong, −1 unknown; never seen by the method
+        ("view", pa.string()),
+        ("rule", pa.string()),  # "confident" (Eq. 5) or "calibrated" (Eq. 12)
+        ("prob", pa.float64()),
+        ("mutual_information", pa.float64()),
+        ("gain", pa.float64()),
+    ]
+)
+TRAINING_SCHEMA = pa.schema(
+    [
+        ("stage", pa.string()),  # post_training, teacher, student
+        ("round", pa.int32()),  # 0 for post_training and teacher
+        ("split", pa.string()),  # train or validation
+        ("step", pa.int64()),  # goes on over the stages
+        ("epoch", pa.int32()),
+        ("tag", pa.string()),  # e.g. loss/total, rank/R@1, cal/ECE, opt/lr
+        ("value", pa.float64()),
+    ]
+)
+METRIC_SCHEMA = pa.schema(
+    [
+        ("split", pa.string()),
+        ("metric", pa.string()),
+        ("value", pa.float64()),
+        ("low", pa.float64()),  # bootstrap interval over pools, 95 %; NaN where there is none
+        ("high", pa.float64()),
+    ]
+)
+
+
+class RoundSummary(BaseModel):
+    """What one round of pseudo-labelling did; accuracies are None where no gold label exists."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    round: int
+    num_pools_scored: int
+    num_pools_selected: int
+    num_pairs_selected: int
+    num_pools_by_rule: dict[str, int]
+    share_with_intents: float
+    pool_accuracy: float | None
+    """Share of selected pools whose pseudo-positive is the right candidate."""
+    pair_accuracy: float | None
+    base_accuracy: float | None
+    """R@1 of the same scores over all unlabelled pools: what taking every pool would give."""
+    confusion: dict[str, int]
+    """Pairs: true_positive, false_positive, true_negative, false_negative (empty without gold)."""
+    gain_histogram_edges: list[float]
+    gain_histogram_counts: list[int]
+
+
+class RunFolder:
+    """Paths and tables of one run.
+
+    Raises:
+        RunFolderError: on opening a folder that another version of icalib wrote.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def open(cls, path: str | Path) -> RunFolder:
+        """Open a finished run."""
+        run = cls(path)
+        if not (run.path / "config.yaml").is_file():
+            raise RunFolderError(
+                f"{path} is not a run folder: it has no config.yaml. Name a folder that `icalib run` made."
+            )
+        run.check_version()
+        if not run.is_finished:
+            raise RunFolderError(f"{path} is not finished. Give the `icalib run` command again to finish it.")
+        return run
+
+    def check_version(self) -> None:
+        """Refuse a folder of another version."""
+        version = self.config.get("version")
+        if version != RUN_VERSION:
+            raise RunFolderError(
+                f"{self.path} has run-folder version {version}, this icalib reads version {RUN_VERSION}. "
+                "Use the icalib that wrote it (provenance.json names the version), or start anew with --fresh."
+            )
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether result.json, which is written last, is there."""
+        return (self.path / "result.json").is_file()
+
+    @property
+    def name(self) -> str:
+        """The folder's name: method, data, labelled part and seed."""
+        return self.path.name
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The resolved settings."""
+        return yaml.safe_load((self.path / "config.yaml").read_text(encoding="utf-8"))
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The object that `--json` prints."""
+        return read_json(self.path / "result.json")
+
+    @property
+    def stages(self) -> list[dict[str, Any]]:
+        """Stages in order: name, digest, reused, seconds, path."""
+        return read_json(self.path / "stages.json")
+
+    @property
+    def round_folders(self) -> list[Path]:
+        """Folders rounds/<r>, in order."""
+        return sorted((self.path / "rounds").glob("[0-9]*"), key=lambda folder: int(folder.name))
+
+    def round_summaries(self) -> list[RoundSummary]:
+        """One summary a finished round."""
+        return [RoundSummary.model_validate(read_json(folder / "summary.json")) for folder in self.round_folders]
+
+    def predictions(self, split: str) -> pa.Table:
+        """PREDICTION_SCHEMA of a split."""
+        return pq.read_table(self.path / "predictions" / f"{split}.parquet")
+
+    def predicted_intents(self, split: str) -> pa.Table | None:
+        """INTENT_SCHEMA of a split, None for methods without intents."""
+        path = self.path / "predictions" / f"{split}_intents.parquet"
+        return pq.read_table(path) if path.is_file() else None
+
+    def training(self) -> pa.Table:
+        """TRAINING_SCHEMA; no rows for methods that don't train."""
+        path = self.path / "training.parquet"
+        return pq.read_table(path) if path.is_file() else TRAINING_SCHEMA.empty_table()
+
+    def metrics(self) -> pa.Table:
+        """METRIC_SCHEMA."""
+        return pq.read_table(self.path / "metrics.parquet")
+
+    def write_config(self, config: dict[str, Any]) -> None:
+        """Write config.yaml with the folder's version."""
+        with whole_file(self.path / "config.yaml") as temporary:
+            temporary.write_text(
+                yaml.safe_dump({"version": RUN_VERSION, **config}, sort_keys=False, allow_unicode=True),
+                encoding="utf-8",
+            )
+
+    def write_table(self, name: str, table: pa.Table) -> None:
+        """Write a Parquet table, whole or not at all."""
+        with whole_file(self.path / name) as temporary:
+            pq.write_table(table, temporary)
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Write a JSON file, whole or not at all."""
+        write_json(self.path / name, value)

@@ -1,0 +1,1 @@
+"""Dialogues, pools, token ids and batches."""

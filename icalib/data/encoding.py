@@ -1,0 +1,201 @@
+"""Token ids: a corpus is tokenised once, and every view of a pair is assembled from ids.
+
+Layout (ICAST with the conventional segment ids; methods.md §0.2):
+
+    plain   [CLS] u₁ u₂ … u_t [SEP] candidate [SEP]            segments 0 … 0 1 … 1
+    intent  [CLS] u₁ e₁ u₂ e₂ … u_t e_t [SEP] candidate [SEP]   e_j: the tokens of u_j's intents
+    and, to predict the intents of u_j:
+            [CLS] u₁ e₁ … u_{j−1} e_{j−1} u_j [SEP]             read at the last [SEP]
+
+The context keeps its end, the candidate its start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from icalib.core.component import Settings
+from icalib.core.files import whole_file
+from icalib.data.schema import Pool
+
+Ids = npt.NDArray[np.int32]
+Intents = Sequence[Sequence[int]]
+"""Intent numbers (places in the label list) of each utterance of a context."""
+
+VIEWS = ("plain", "intent")
+
+TOKEN_SCHEMA = pa.schema(
+    [
+        ("pool_id", pa.string()),
+        ("dialog_id", pa.string()),
+        ("context", pa.list_(pa.list_(pa.int32()))),
+        ("intents", pa.list_(pa.list_(pa.int32()))),
+        ("candidates", pa.list_(pa.list_(pa.int32()))),
+        ("label", pa.int32()),
+        ("label_order", pa.int32()),
+    ]
+)
+
+
+class Budget(Settings):
+    """How many tokens of a pair the encoder sees."""
+
+    max_context_tokens: int = 400
+    """Tokens of the context, intents counted; its end is kept."""
+    max_candidate_tokens: int = 100
+    """Tokens of a candidate; its start is kept."""
+
+
+class Tokenize(Protocol):
+    """Texts to token ids, without special tokens."""
+
+    def __call__(self, texts: list[str]) -> list[list[int]]:
+        """Token ids of each text."""
+        ...
+
+
+def write_tokens(
+    path: Path, pools: Iterable[Sequence[Pool]], tokenize: Tokenize, intents: Sequence[str], budget: Budget
+) -> None:
+    """Tokenise batches of pools into an Arrow file that readers map into memory."""
+    numbers = {name: number for number, name in enumerate(intents)}
+    with whole_file(path) as temporary, pa.ipc.new_file(str(temporary), TOKEN_SCHEMA) as writer:
+        for batch in pools:
+            writer.write_batch(_token_batch(batch, tokenize, numbers, budget))
+
+
+def _token_batch(pools: Sequence[Pool], tokenize: Tokenize, numbers: dict[str, int], budget: Budget) -> pa.RecordBatch:
+    texts = [u.text for pool in pools for u in pool.context] + [c for pool in pools for c in pool.candidates]
+    distinct = list(dict.fromkeys(texts))  # candidates recur as negatives, utterances in the next context
+    ids = dict(zip(distinct, tokenize(distinct), strict=True))
+    return pa.RecordBatch.from_pylist(
+        [
+            {
+                "pool_id": pool.pool_id,
+                "dialog_id": pool.dialog_id,
+                "context": [ids[u.text][-budget.max_context_tokens :] for u in pool.context],
+                "intents": [[numbers[name] for name in u.intents if name in numbers] for u in pool.context],
+                "candidates": [ids[c][: budget.max_candidate_tokens] for c in pool.candidates],
+                "label": pool.label,
+                "label_order": pool.label_order,
+            }
+            for pool in pools
+        ],
+        schema=TOKEN_SCHEMA,
+    )
+
+
+@dataclass(frozen=True)
+class TokenPool:
+    """One pool as ids."""
+
+    row: int
+    pool_id: str
+    dialog_id: str
+    context: list[Ids]
+    intents: Intents
+    candidates: list[Ids]
+    label: int
+
+
+class TokenStore:
+    """A split's pools as ids, mapped into memory: a row is read when it is asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+
+    def __len__(self) -> int:
+        return self._table.num_rows
+
+    def pool(self, row: int) -> TokenPool:
+        """The pool in a row."""
+        columns = self._table.slice(row, 1)
+        return TokenPool(
+            row=row,
+            pool_id=columns["pool_id"][0].as_py(),
+            dialog_id=columns["dialog_id"][0].as_py(),
+            context=_id_lists(columns["context"]),
+            intents=columns["intents"][0].as_py(),
+            candidates=_id_lists(columns["candidates"]),
+            label=columns["label"][0].as_py(),
+        )
+
+    def pools(self, rows: Iterable[int]) -> Iterator[TokenPool]:
+        """The pools in some rows, one at a time."""
+        return (self.pool(int(row)) for row in rows)
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """A flat column, e.g. label or label_order."""
+        return self._table[name].to_numpy()
+
+
+def _id_lists(column: pa.ChunkedArray) -> list[Ids]:
+    """The id lists in the one row of `column`, without a Python integer being made."""
+    lists = column.combine_chunks().flatten()
+    offsets = lists.offsets.to_numpy()
+    values = lists.values.to_numpy()
+    return [values[start:end] for start, end in zip(offsets[:-1], offsets[1:], strict=True)]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Writes token ids into the encoder's input form.
+
+    Args:
+        num_separators: separators between context and candidate: 1 for BERT, 2 for RoBERTa.
+        first_intent: id of the token of intent number 0; the others follow it.
+        max_length: positions that the encoder has.
+    """
+
+    cls: int
+    separator: int
+    padding: int
+    num_separators: int
+    first_intent: int
+    max_length: int
+    budget: Budget
+
+    def context_ids(self, context: Sequence[Ids], intents: Intents | None) -> Ids:
+        """u₁ e₁ … u_t e_t; without intents where `intents` is None or shorter than the context."""
+        parts: list[Any] = []
+        for number, utterance in enumerate(context):
+            parts.append(utterance)
+            if intents is not None and number < len(intents) and len(intents[number]):
+                parts.append(np.asarray(intents[number], np.int32) + self.first_intent)
+        room = self.max_length - self.budget.max_candidate_tokens - self.num_separators - 2
+        return np.concatenate(parts)[-min(self.budget.max_context_tokens, room) :]
+
+    def pair(self, context_ids: Ids, candidate: Ids) -> tuple[Ids, int]:
+        """Input ids of a pair, and where the candidate's segment starts."""
+        separators = np.full(self.num_separators, self.separator, np.int32)
+        ids = np.concatenate([[self.cls], context_ids, separators, candidate, [self.separator]], dtype=np.int32)
+        return ids, 1 + len(context_ids) + self.num_separators
+
+    def intent_question(self, context: Sequence[Ids], intents: Intents, utterance: int) -> tuple[Ids, int]:
+        """Input ids that ask for the intents of one utterance, given those before it."""
+        context_ids = self.context_ids(context[: utterance + 1], intents[:utterance])
+        ids = np.concatenate([[self.cls], context_ids, [self.separator]], dtype=np.int32)
+        return ids, len(ids)
+
+
+Encoded = tuple[Ids, int]
+"""Input ids and the place where segment 1 starts (the length, where there is none)."""
+
+
+def pad(encoded: Sequence[Encoded], padding: int) -> tuple[Any, Any, Any]:
+    """Ids, segments and lengths of a batch as arrays [B, L], [B, L], [B]; L is the longest of this batch."""
+    lengths = np.array([len(ids) for ids, _ in encoded])
+    ids_BL = np.full((len(encoded), int(lengths.max())), padding, np.int64)
+    segments_BL = np.zeros_like(ids_BL)
+    for place, (ids, start) in enumerate(encoded):
+        ids_BL[place, : len(ids)] = ids
+        segments_BL[place, start : len(ids)] = 1
+    return ids_BL, segments_BL, lengths

@@ -1,0 +1,195 @@
+"""Reading a pool set: metadata, batches in order, rows at will, and which training pools are labelled."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from icalib.core.errors import DataError, SettingError
+from icalib.core.files import content_digest, read_json
+from icalib.data.schema import POOL_SCHEMA, POOLS_FILE, POOLS_VERSION, SPLITS, Pool, PoolSet, Split
+
+ROW_GROUP = 256
+"""Pools in a Parquet row group: the grain of sharding."""
+INPUTS_KEY = b"icalib.inputs"
+"""Parquet metadata: the settings and the source's digest, as JSON."""
+PREPARE_CURE = "Make it with `icalib prepare SOURCE`."
+
+
+def split_file(split: Split) -> str:
+    """File name of a split."""
+    return f"{split}.parquet"
+
+
+def read_pool_set(folder: str | Path, *, verify: bool = False) -> PoolSet:
+    """Read the metadata of a pool folder and check that its files can be read.
+
+    Args:
+        folder: what `prepare` wrote.
+        verify: also read every pool and compare the digest.
+
+    Raises:
+        DataError: no pool folder, another version, a file missing or damaged.
+    """
+    folder = Path(folder)
+    path = folder / POOLS_FILE
+    if not path.is_file():
+        raise DataError(f"this is no pool folder (it has no {POOLS_FILE})", PREPARE_CURE, path=folder)
+    try:
+        value: Any = read_json(path)
+        version = value["version"]
+        if version != POOLS_VERSION:
+            raise DataError(
+                f"version {version} of the pool format; this icalib reads version {POOLS_VERSION}",
+                "Prepare the source again with --fresh, or use the icalib that wrote it.",
+                path=path,
+                field="version",
+            )
+        pool_set = PoolSet.model_validate(value)
+    except (ValueError, KeyError, TypeError, ValidationError) as error:
+        raise DataError(f"damaged metadata ({error})", f"{PREPARE_CURE[:-1]} --fresh.", path=path) from error
+    for split in SPLITS:
+        found = _open(folder, split).metadata.num_rows
+        if found != pool_set.num_pools[split]:
+            raise _damaged(folder / split_file(split), f"{found} pools instead of {pool_set.num_pools[split]}")
+    if verify and pools_digest(folder) != pool_set.digest:
+        raise _damaged(folder, "the pools differ from those that were prepared")
+    return pool_set
+
+
+def prepared_inputs(folder: str | Path) -> dict[str, Any]:
+    """The settings and the source's digest that a pool folder was prepared from."""
+    metadata: dict[bytes, bytes] = _open(Path(folder), "train").schema_arrow.metadata
+    return cast("dict[str, Any]", json.loads(metadata[INPUTS_KEY]))
+
+
+def iter_pools(
+    folder: str | Path, split: Split, columns: Sequence[str] | None = None, batch_size: int = ROW_GROUP
+) -> Iterator[pa.RecordBatch]:
+    """Stream a split in order, in batches of at most `batch_size` pools with `POOL_SCHEMA`'s columns.
+
+    Raises:
+        DataError: the file is missing or damaged.
+    """
+    file = _open(Path(folder), split)
+    try:
+        yield from file.iter_batches(batch_size=batch_size, columns=list(columns) if columns else None)
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(Path(folder) / split_file(split), str(error)) from error
+
+
+def read_rows(
+    folder: str | Path, split: Split, rows: Sequence[int] | NDArray[np.int64], columns: Sequence[str] | None = None
+) -> pa.Table:
+    """Read some pools of a split, in the order of `rows`; only the row groups that hold them are read.
+
+    Raises:
+        DataError: the file is missing or damaged.
+        SettingError: a row that the split doesn't have.
+    """
+    wanted = np.asarray(rows, dtype=np.int64)
+    file = _open(Path(folder), split)
+    if len(wanted) and not 0 <= wanted.min() <= wanted.max() < file.metadata.num_rows:
+        raise SettingError(
+            f"rows {wanted.min()} to {wanted.max()} were asked of {folder}/{split}, which has rows 0 to "
+            f"{file.metadata.num_rows - 1}."
+        )
+    groups = np.unique(wanted // ROW_GROUP)
+    try:
+        table = file.read_row_groups(groups.tolist(), columns=list(columns) if columns else None)
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(Path(folder) / split_file(split), str(error)) from error
+    places = np.searchsorted(groups, wanted // ROW_GROUP) * ROW_GROUP + wanted % ROW_GROUP
+    return table.take(pa.array(places))
+
+
+def as_pools(table: pa.Table | pa.RecordBatch) -> Iterator[Pool]:
+    """Whole rows of a pool set as `Pool`s."""
+    return (Pool.model_validate(row) for row in table.to_pylist())
+
+
+def labelled_rows(folder: str | Path, fraction: float, limit: int | None = None) -> NDArray[np.int64]:
+    """Training rows whose right candidate a method may see, ascending.
+
+    They are those with 0 ≤ label_order < ceil(fraction · number of training pools), and of these the first `limit`
+    in label order; so a smaller part lies inside a larger one.
+
+    Raises:
+        SettingError: a fraction outside (0, 1], or a limit below 1.
+    """
+    order = _label_order(folder)
+    bound = _bound(fraction, limit, len(order))
+    return np.flatnonzero((order >= 0) & (order < bound)).astype(np.int64)
+
+
+def unlabelled_rows(folder: str | Path, fraction: float, limit: int | None = None) -> NDArray[np.int64]:
+    """Training rows outside `labelled_rows(folder, fraction)`, ascending: the next `limit` in label order, pools
+    without a known label last.
+
+    Raises:
+        SettingError: a fraction outside (0, 1], or a limit below 1.
+    """
+    order = _label_order(folder)
+    _bound(fraction, limit, len(order))
+    last = np.where(order < 0, len(order), order)
+    rows = np.argsort(last, kind="stable")
+    rows = rows[~np.isin(rows, labelled_rows(folder, fraction))][:limit]
+    return np.sort(rows).astype(np.int64)
+
+
+def pools_digest(folder: str | Path) -> str:
+    """Digest of the three splits' pools, whatever the files' compression or metadata."""
+    digests: dict[str, str] = {}
+    for split in SPLITS:
+        digest = hashlib.sha256()
+        for batch in iter_pools(folder, split):
+            for row in batch.to_pylist():
+                digest.update(row_digest(row))
+        digests[split] = digest.hexdigest()
+    return content_digest(digests)
+
+
+def row_digest(row: dict[str, Any]) -> bytes:
+    """A pool as bytes for the set's digest: JSON with `POOL_SCHEMA`'s order of fields."""
+    return json.dumps([row[name] for name in POOL_SCHEMA.names], ensure_ascii=False, sort_keys=True).encode()
+
+
+def _label_order(folder: str | Path) -> NDArray[np.int64]:
+    batches = iter_pools(folder, "train", ["label_order"])
+    parts = [batch.column("label_order").to_numpy() for batch in batches]
+    return np.concatenate([np.empty(0, dtype=np.int64), *parts]).astype(np.int64)
+
+
+def _bound(fraction: float, limit: int | None, num_pools: int) -> int:
+    if not 0 < fraction <= 1:
+        raise SettingError(
+            f"labelled fraction {fraction} is outside (0, 1]. 0.05 stands for five in a hundred training pools."
+        )
+    if limit is not None and limit < 1:
+        raise SettingError(f"limit is {limit}. Give 1 or more.")
+    bound = math.ceil(round(fraction * num_pools, 6))  # 0.07 · 100 is a little more than 7
+    return bound if limit is None else min(bound, limit)
+
+
+def _open(folder: Path, split: Split) -> pq.ParquetFile:
+    path = folder / split_file(split)
+    if not path.is_file():
+        raise DataError("a file of the pool set is missing", PREPARE_CURE, path=path)
+    try:
+        return pq.ParquetFile(path)
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(path, str(error)) from error
+
+
+def _damaged(path: Path, reason: str) -> DataError:
+    return DataError(f"damaged ({reason})", "Prepare the source again with --fresh.", path=path)

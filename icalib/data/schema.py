@@ -1,0 +1,119 @@
+"""Dialogues and pools: what a record must look like, and pools as Parquet.
+
+Vocabulary: a *context* is the last utterances before a response; a *pool* is one context with its C candidates,
+one of them right; a *pair* is (context, candidate).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+
+class Utterance(BaseModel):
+    """One turn of a dialogue; `intents` is empty where nobody labelled it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    speaker: Literal["user", "agent"]
+    text: Text
+    intents: tuple[Text, ...] = ()
+
+
+class Dialogue(BaseModel):
+    """One dialogue; `split` is None where the source has no split of its own."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    dialog_id: Text
+    source: str = ""
+    domain: str = ""
+    split: Split | None = None
+    utterances: tuple[Utterance, ...] = Field(min_length=1)
+
+
+class Pool(BaseModel):
+    """One context and its C candidates.
+
+    `label` is the index of the right candidate, −1 where it is unknown. `label_order` is the pool's place in the
+    order in which training pools become labelled (0 first; −1 outside the training split and where the label is
+    unknown): the labelled fraction f takes the pools with `label_order` < ceil(f · number of training pools), so
+    smaller fractions lie inside larger ones.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    pool_id: Text
+    dialog_id: Text
+    domain: str = ""
+    split: Split
+    context: tuple[Utterance, ...] = Field(min_length=1)
+    candidates: tuple[Text, ...] = Field(min_length=2)
+    label: int = Field(ge=-1)
+    label_order: int = Field(-1, ge=-1)
+
+    def row(self) -> dict[str, Any]:
+        """The pool as a row of `POOL_SCHEMA`."""
+        return self.model_dump()
+
+
+POOL_SCHEMA = pa.schema(
+    [
+        pa.field("pool_id", pa.string(), nullable=False),
+        pa.field("dialog_id", pa.string(), nullable=False),
+        pa.field("domain", pa.string(), nullable=False),
+        pa.field("split", pa.string(), nullable=False),
+        pa.field(
+            "context",
+            pa.list_(
+                pa.struct(
+                    [
+                        pa.field("speaker", pa.string()),
+                        pa.field("text", pa.string()),
+                        pa.field("intents", pa.list_(pa.string())),
+                    ]
+                )
+            ),
+            nullable=False,
+        ),
+        pa.field("candidates", pa.list_(pa.string()), nullable=False),
+        pa.field("label", pa.int32(), nullable=False),
+        pa.field("label_order", pa.int32(), nullable=False),
+    ]
+)
+"""One row a pool, one file a split: `train.parquet`, `validation.parquet`, `test.parquet`."""
+
+POOLS_VERSION = 1
+POOLS_FILE = "pools.json"
+"""Metadata beside the three Parquet files, written last: a folder without it is no pool set."""
+
+
+class PoolSet(BaseModel):
+    """Metadata of a prepared folder, kept in `pools.json`.
+
+    `digest` is a digest of the three Parquet files' content; it stands for the data in every stage's inputs.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: int
+    name: str
+    digest: str
+    source: str
+    source_digest: str
+    negative_sampler: str
+    num_candidates: int
+    context_turns: int
+    seed: int
+    default_labelled_fraction: float | None
+    intents: tuple[str, ...]
+    num_pools: dict[str, int]
+    num_dialogues: dict[str, int]
+    num_rejected: int
+    created_with: str

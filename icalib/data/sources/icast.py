@@ -1,0 +1,91 @@
+"""The ICAST authors' folders (Deng et al. 2023): train, valid, test and perhaps unlabeled, each with
+
+context.tsv            utterance, tags, utterance, tags, ... (tags joined by `_`, may be empty);
+                       in `unlabeled` utterances only
+answer.tsv             the right answer
+negative_sampling.tsv  the wrong ones, tab-separated, short lines padded with empty fields
+
+one line a pool, aligned by line number. `unlabeled` pools are training pools without intents, so they become
+labelled last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain, zip_longest
+from pathlib import Path
+
+from icalib.core.errors import DataError
+from icalib.data.schema import Pool, Split
+from icalib.data.sources.base import OnReject, Raw, Source, accepted, alternating, open_bytes, pool_from, spaced
+
+FOLDERS: dict[str, Split] = {"train": "train", "unlabeled": "train", "valid": "validation", "test": "test"}
+COLUMNS = ("context.tsv", "answer.tsv", "negative_sampling.tsv")
+
+
+def open_icast(path: Path) -> Source:
+    """Open the folder that holds train, valid and test."""
+    folders = [path / name for name in FOLDERS if (path / name).is_dir()]
+    files = tuple(_file(folder, column) for folder in folders for column in COLUMNS)
+    if not files:
+        raise DataError(
+            f"found none of the folders {', '.join(FOLDERS)}", "Name the folder that holds them.", path=path
+        )
+
+    def pools(on_reject: OnReject | None) -> Iterator[Pool]:
+        return accepted(chain.from_iterable(map(_aligned, folders)), _pool, on_reject)
+
+    return Source("icast", files, pools=pools)
+
+
+def is_icast(path: Path) -> bool:
+    """Whether a folder looks like the authors'."""
+    return any((path / "train" / name).is_file() for name in ("context.tsv", "context.tsv.gz"))
+
+
+def _file(folder: Path, name: str) -> Path:
+    for file in (folder / name, folder / f"{name}.gz"):
+        if file.is_file():
+            return file
+    raise DataError(f"found no {name}", "Each of the folders needs context, answer and negatives.", path=folder)
+
+
+def _text_lines(file: Path) -> Iterator[str]:
+    """Every line, blank ones too, since the files are aligned by line number."""
+    with open_bytes(file) as lines:
+        for line in lines:
+            yield line.decode("utf-8", "surrogateescape").rstrip("\r\n")
+
+
+def _aligned(folder: Path) -> Iterator[Raw]:
+    files = [_file(folder, column) for column in COLUMNS]
+    for number, row in enumerate(zip_longest(*map(_text_lines, files)), 1):
+        if None in row:
+            short = files[row.index(None)]
+            raise DataError(
+                f"ends before line {number}, but another file of the folder goes on",
+                f"{', '.join(COLUMNS)} must have the same number of lines.",
+                path=short,
+                line=number,
+            )
+        yield Raw(files[0], number, "\n".join(row), row)
+
+
+def _pool(raw: Raw) -> Pool:
+    context, answer, negatives = raw.value
+    folder = raw.path.parent.name
+    split = FOLDERS[folder]
+    fields = context.split("\t")
+    tagged = folder != "unlabeled"
+    if tagged and len(fields) % 2:
+        raise raw.error(
+            f"found {len(fields)} fields, expected an even number: utterance, tags, ...", field="context.tsv"
+        )
+    texts, tags = (fields[::2], fields[1::2]) if tagged else (fields, [""] * len(fields))
+    utterances = [
+        utterance | {"intents": [name for name in tag.strip().split("_") if name]}
+        for utterance, tag in zip(alternating(map(spaced, texts)), tags, strict=True)
+    ]
+    if not answer.strip():
+        raise raw.error("found an empty answer", field="answer.tsv")
+    return pool_from(raw, f"icast-{folder}-{raw.line}", split, utterances, answer, negatives.split("\t"), "icast")

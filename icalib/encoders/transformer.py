@@ -1,0 +1,113 @@
+"""The cross-encoder: context and candidate in one sequence through a BERT- or RoBERTa-like backbone."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple, final
+
+import torch
+from torch import Tensor, nn
+
+from icalib.core.component import Component, ComponentConfig
+from icalib.data.encoding import Budget
+from icalib.encoders.backbone import EMBEDDED, load_config, load_pretrained
+
+
+class Batch(NamedTuple):
+    """Encoder inputs: ids and segments [B, L], lengths [B]."""
+
+    ids_BL: Tensor
+    segments_BL: Tensor
+    lengths_B: Tensor
+
+    def to(self, device: torch.device) -> Batch:
+        """The batch on a device."""
+        return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
+
+
+class Encoded(NamedTuple):
+    """What the encoder says of a batch.
+
+    `states_BLD` are the last hidden states, `features_BD` the state of [CLS], `similarity_B` the cosine of the mean
+    states of context and candidate.
+    """
+
+    states_BLD: Tensor
+    features_BD: Tensor
+    similarity_B: Tensor
+
+
+class AbstractEncoder(Component, nn.Module):
+    """Turns a batch of pairs into states; has `width` features."""
+
+    class Config(ComponentConfig):
+        """Base of encoders' settings."""
+
+        backbone: str = EMBEDDED
+        """`minilm` (embedded), a folder, or a hub name such as bert-base-uncased."""
+        budget: Budget = Budget()
+        """Tokens of context and candidate that the encoder sees."""
+
+    width: int
+    vocabulary: int
+    max_length: int
+
+
+@final
+class TransformerEncoder(AbstractEncoder):
+    """A pre-trained transformer with tokens added for the intents.
+
+    Args:
+        config: the settings.
+        num_intents: embeddings to add after the vocabulary (small random ones, as the backbone initialises).
+        pretrained: load the backbone's weights; False where a checkpoint's weights follow.
+    """
+
+    class Config(AbstractEncoder.Config):
+        """Settings of the transformer."""
+
+        dropout: float | None = None
+        """Dropout of hidden states and attention; None keeps the backbone's own (0.1 in BERT)."""
+        attention: Literal["sdpa", "eager"] = "sdpa"
+        """Attention implementation; both drop attention weights in training mode."""
+
+    def __init__(self, config: Config, *, num_intents: int, pretrained: bool = True) -> None:
+        super().__init__()
+        backbone_config = load_config(config.backbone)
+        if config.dropout is not None:
+            backbone_config.hidden_dropout_prob = config.dropout
+            backbone_config.attention_probs_dropout_prob = config.dropout
+        options: dict[str, Any] = {"attn_implementation": config.attention}
+        if pretrained:
+            backbone = load_pretrained(
+                config.backbone, config=backbone_config, dtype=torch.float32, add_pooling_layer=False, **options
+            )
+        else:
+            from transformers import AutoModel
+
+            backbone = AutoModel.from_config(backbone_config, add_pooling_layer=False, **options)
+        self.width: int = backbone_config.hidden_size
+        self.vocabulary: int = backbone_config.vocab_size
+        # RoBERTa counts positions from padding_idx + 1, so two of its positions are never used.
+        self.max_length: int = backbone_config.max_position_embeddings - (
+            backbone_config.pad_token_id + 1 if "roberta" in backbone_config.model_type else 0
+        )
+        self.has_segments: bool = getattr(backbone_config, "type_vocab_size", 1) > 1
+        if num_intents:
+            backbone.resize_token_embeddings(self.vocabulary + num_intents, mean_resizing=False)
+        self.backbone = backbone
+
+    def forward(self, batch: Batch) -> Encoded:
+        """Encode a batch; padding beyond `lengths_B` changes nothing."""
+        places_L = torch.arange(batch.ids_BL.shape[1], device=batch.ids_BL.device)
+        mask_BL = places_L < batch.lengths_B[:, None]
+        segments = {"token_type_ids": batch.segments_BL} if self.has_segments else {}
+        states = self.backbone(input_ids=batch.ids_BL, attention_mask=mask_BL.long(), **segments).last_hidden_state
+        return Encoded(states, states[:, 0], _similarity(states, batch, mask_BL))
+
+
+def _similarity(states_BLD: Tensor, batch: Batch, mask_BL: Tensor) -> Tensor:
+    """Cosine of the mean states of the two segments, as a bi-encoder reads them; [B], float32."""
+    candidate_BL = (batch.segments_BL == 1).to(states_BLD.dtype)
+    context_BL = mask_BL.to(states_BLD.dtype) - candidate_BL
+    sums = torch.einsum("bsl,bld->bsd", torch.stack([context_BL, candidate_BL], 1), states_BLD)
+    return nn.functional.cosine_similarity(sums[:, 0].float(), sums[:, 1].float(), dim=-1)

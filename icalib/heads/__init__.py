@@ -1,0 +1,1 @@
+"""From features to logits."""

@@ -1,0 +1,65 @@
+"""Entropy and mutual information of Bernoulli predictions, in nats (methods.md §5.4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+def binary_entropy(prob: Tensor) -> Tensor:
+    """H(p) = −p ln p − (1 − p) ln(1 − p), with 0 ln 0 = 0; any shape."""
+    return -torch.xlogy(prob, prob) - torch.xlogy(1 - prob, 1 - prob)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """What S samples of a pair's logit say; every field has shape [B] and is float64.
+
+    Variances are over samples with 1/S. `mutual_information` is g = H(mean p) − mean H(p) of the two-class
+    distribution (ICAST Eq. 10, read as its code reads it), between 0 and ln 2.
+    """
+
+    prob_mean: Tensor
+    prob_var: Tensor
+    logit_mean: Tensor
+    logit_var: Tensor
+    mutual_information: Tensor
+    num_passes: int
+
+
+class RunningMoments:
+    """Collects samples one at a time, so that memory doesn't grow with their number."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._sums: list[Tensor] = []
+        self._first: Tensor | None = None
+
+    def add(self, logits_B: Tensor) -> None:
+        """Add one sample of each pair's logit."""
+        logits = logits_B.double()
+        if self._first is None:
+            self._first = logits
+        shifted = logits - self._first  # variances of nearly equal samples keep their digits
+        prob = torch.sigmoid(logits)
+        terms = [prob, (prob - torch.sigmoid(self._first)) ** 2, shifted, shifted**2, binary_entropy(prob)]
+        self._sums = [s + t for s, t in zip(self._sums, terms, strict=True)] if self._count else terms
+        self._count += 1
+
+    def result(self) -> Moments:
+        """The moments of all samples added so far."""
+        if self._first is None:
+            raise ValueError("no samples were added")
+        prob, prob_square, shift, shift_square, entropy = (s / self._count for s in self._sums)
+        prob_shift = prob - torch.sigmoid(self._first)
+        information = (binary_entropy(prob) - entropy).clamp(min=0.0)  # rounding can leave −1e-17
+        return Moments(
+            prob_mean=prob,
+            prob_var=(prob_square - prob_shift**2).clamp(min=0.0),
+            logit_mean=self._first + shift,
+            logit_var=(shift_square - shift**2).clamp(min=0.0),
+            mutual_information=information if self._count > 1 else torch.zeros_like(information),
+            num_passes=self._count,
+        )

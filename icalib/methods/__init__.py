@@ -1,0 +1,1 @@
+"""Compositions, one file each: a module `name.py` with a function `method()` is the method `name`."""

@@ -1,0 +1,8 @@
+"""BERT cross-encoder on the labelled pools: one pass, binary cross-entropy (methods.md §1)."""
+
+from icalib.regimes.method import Method
+
+
+def method() -> Method:
+    """The supervised baseline."""
+    return Method()

@@ -1,0 +1,52 @@
+"""Finding methods: by name in this package, by import path anywhere, or from a run's config."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from difflib import get_close_matches
+from types import ModuleType
+
+from icalib.core.errors import SettingError
+from icalib.regimes.method import Method, Untrained
+
+
+def method_names() -> list[str]:
+    """Names of the methods of this package, as the command line writes them."""
+    import icalib.methods as package
+
+    names = [module.name.replace("_", "-") for module in pkgutil.iter_modules(package.__path__)]
+    return [name for name in names if name != "catalogue"]
+
+
+def describe(name: str) -> str:
+    """The first line of a method's docstring."""
+    return (_module(name).__doc__ or "").strip().splitlines()[0]
+
+
+def load_method(name: str) -> Method | Untrained:
+    """The method of a name (`icast-teacher`) or an import path (`my_lab.methods.idea7`).
+
+    Raises:
+        SettingError: there is no such method; near names are given.
+    """
+    module = _module(name)
+    made = getattr(module, "method", None)
+    if made is None:
+        raise SettingError(f"the module `{module.__name__}` has no function `method()` that returns a Method.")
+    method = made()
+    if not isinstance(method, Method | Untrained):
+        raise SettingError(f"`{module.__name__}.method()` returned {type(method).__name__}, expected a Method.")
+    return method
+
+
+def _module(name: str) -> ModuleType:
+    path = name if "." in name else f"icalib.methods.{name.replace('-', '_')}"
+    if "." not in name and name.replace("_", "-") not in method_names():
+        near = get_close_matches(name, method_names(), n=3)
+        hint = f"Did you mean {' or '.join(f'`{n}`' for n in near)}? " if near else ""
+        raise SettingError(f"no method `{name}`. {hint}`icalib methods` lists them all.")
+    try:
+        return importlib.import_module(path)
+    except ModuleNotFoundError as error:
+        raise SettingError(f"no method module `{path}`: {error}. Check the name and PYTHONPATH.") from error

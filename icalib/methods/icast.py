@@ -1,0 +1,10 @@
+"""ICAST: self-training with intent confidence gain and answer-label calibration (Deng et al. 2023)."""
+
+from icalib.regimes.method import Method
+from icalib.regimes.self_training import SelfTraining
+from icalib.uncertainty.estimator import MCDropout
+
+
+def method() -> Method:
+    """Five dropout passes a view; thresholds as published."""
+    return Method(uncertainty=MCDropout.Config(num_passes=5), regime=SelfTraining.Config())

@@ -1,0 +1,11 @@
+"""ICAST without intent confidence gain (−ICGE): the intent view always (icast.md §10)."""
+
+from icalib.core.component import with_setting
+from icalib.methods import icast
+from icalib.regimes.method import Method
+from icalib.regimes.pseudo_labels import ALWAYS_INTENTS
+
+
+def method() -> Method:
+    """λ = −1 lets every gain through, at test too."""
+    return with_setting(icast.method(), "regime.rule.gain_threshold", ALWAYS_INTENTS)

@@ -1,0 +1,10 @@
+"""ICAST's teacher alone: both views and intents, labelled pools only (ICAST Table 2, "Teacher")."""
+
+from icalib.regimes.method import Method
+from icalib.regimes.supervised import Supervised
+from icalib.uncertainty.estimator import MCDropout
+
+
+def method() -> Method:
+    """The same gain rule chooses the view at test."""
+    return Method(uncertainty=MCDropout.Config(num_passes=5), regime=Supervised.Config(with_intents=True))

@@ -1,0 +1,11 @@
+"""TSST: teacher-student self-training without intents, ICAST's −IG (methods.md §5.5)."""
+
+from icalib.regimes.method import Method
+from icalib.regimes.self_training import SelfTraining
+
+
+def method() -> Method:
+    """One deterministic pass over the plain view labels the pools (Eq. 5 and 6)."""
+    return Method(
+        regime=SelfTraining.Config.model_validate({"with_intents": False, "rule": {"confidence_threshold": 1.0}})
+    )

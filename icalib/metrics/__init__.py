@@ -1,0 +1,1 @@
+"""Ranking, classification, calibration and abstention, all from the predictions table."""

@@ -1,0 +1,198 @@
+"""How far probabilities can be trusted: calibration errors, reliability table, Brier score and likelihood.
+
+Unless said otherwise, `prob` and `label` are [N]: the probability that a pair is right, and whether it is. Labels
+may be fractions (the chance of a hit among tied candidates).
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+from typing import Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from icalib.core.errors import SettingError
+from icalib.metrics.pairs import FloatArray, IntArray
+
+Labels = IntArray | FloatArray
+
+NUM_BINS = 10
+PENHA_NUM_BINS = 50
+PROB_CLIP = 1e-7
+
+RELIABILITY_SCHEMA = pa.schema(
+    [
+        ("lo", pa.float64()),
+        ("hi", pa.float64()),
+        ("n", pa.int64()),
+        ("conf", pa.float64()),  # mean probability, NaN in an empty bin
+        ("acc", pa.float64()),  # share of right ones, NaN in an empty bin
+        ("acc_low", pa.float64()),  # Wilson 95 % interval; (0, 1) in an empty bin
+        ("acc_high", pa.float64()),
+    ]
+)
+
+
+class BinSums(NamedTuple):
+    """Sums over the pairs in each of M equal bins, [..., M] each; leading axes are pools or resamples."""
+
+    num_pairs: FloatArray
+    prob: FloatArray
+    label: FloatArray
+
+
+def bin_sums(prob: FloatArray, label: Labels, num_bins: int, group: IntArray | None = None) -> BinSums:
+    """Sums in bins min(⌊p M⌋, M − 1): [M], or [groups, M] where `group` ([N], from 0 up) says whose a pair is.
+
+    Raises:
+        SettingError: fewer than one bin.
+    """
+    _check_num_bins(num_bins)
+    cell = np.minimum((prob * num_bins).astype(np.int64), num_bins - 1)
+    shape: tuple[int, ...] = (num_bins,)
+    if group is not None:
+        cell = cell + group * num_bins
+        shape = (int(group.max()) + 1, num_bins)
+
+    def cell_sum(values: Labels) -> FloatArray:
+        sums = np.bincount(cell, weights=values, minlength=math.prod(shape))
+        return sums.astype(np.float64).reshape(shape)
+
+    return BinSums(num_pairs=cell_sum(np.ones_like(prob)), prob=cell_sum(prob), label=cell_sum(label))
+
+
+def ece_of(sums: BinSums) -> FloatArray:
+    """Expected calibration error Σ (n_b / n) |acc_b − conf_b|: [..., M] → [...]."""
+    return np.abs(sums.prob - sums.label).sum(axis=-1) / sums.num_pairs.sum(axis=-1)
+
+
+def mce_of(sums: BinSums, min_count: int = 1) -> FloatArray:
+    """Largest |acc_b − conf_b| of the bins with at least `min_count` pairs; 0 if none has: [..., M] → [...]."""
+    gap = np.abs(sums.prob - sums.label) / np.maximum(sums.num_pairs, 1)
+    return np.where(sums.num_pairs >= min_count, gap, 0).max(axis=-1)
+
+
+def ece(
+    prob: FloatArray,
+    label: Labels,
+    *,
+    num_bins: int | None = None,
+    variant: Literal["standard", "penha2021"] = "standard",
+) -> float:
+    """Expected calibration error over equal bins (Naeini et al. 2015), 10 unless set.
+
+    `penha2021` is what the script of Penha and Hauff (2021) computes, to compare with their tables: 50 bins unless
+    set, and the sum divided by the number of bins once more.
+    """
+    if variant == "standard":
+        return float(ece_of(bin_sums(prob, label, NUM_BINS if num_bins is None else num_bins)))
+    num_bins = PENHA_NUM_BINS if num_bins is None else num_bins
+    return float(ece_of(bin_sums(prob, label, num_bins))) / num_bins
+
+
+def mce(prob: FloatArray, label: Labels, *, num_bins: int = NUM_BINS, min_count: int = 1) -> float:
+    """Maximum calibration error over the bins with at least `min_count` pairs."""
+    return float(mce_of(bin_sums(prob, label, num_bins), min_count))
+
+
+def signed_gap(prob: FloatArray, label: Labels) -> float:
+    """Σ (n_b / n)(conf_b − acc_b) = mean p − mean y, whatever the bins; above 0 means over-confident."""
+    return float(np.mean(prob) - np.mean(label))
+
+
+def adaptive_ece(prob: FloatArray, label: Labels, *, num_bins: int = NUM_BINS) -> float:
+    """ECE over bins of equal count: pairs sorted by probability (ties as they come), sizes differ by one at most."""
+    return float(resampled_adaptive_ece(prob, label, np.ones((1, len(prob))), num_bins=num_bins)[0])
+
+
+def resampled_adaptive_ece(
+    prob: FloatArray, label: Labels, counts: FloatArray, *, num_bins: int = NUM_BINS
+) -> FloatArray:
+    """Adaptive ECE of samples that hold pair i `counts[r, i]` times: [R, N] → [R].
+
+    Raises:
+        SettingError: fewer than one bin.
+    """
+    _check_num_bins(num_bins)
+    order = np.argsort(prob, kind="stable")
+    gap = (prob - label)[order]
+    errors = [_equal_count_error(gap, row[order], num_bins) for row in counts]
+    return np.array(errors)
+
+
+def _equal_count_error(gap: FloatArray, count: FloatArray, num_bins: int) -> float:
+    """`gap` holds p − y by rising p; a pair that a bin's edge cuts gives each side its share of copies."""
+    total_count = np.concatenate([[0.0], np.cumsum(count)])
+    total_gap = np.concatenate([[0.0], np.cumsum(count * gap)])
+    size, larger = divmod(int(total_count[-1]), num_bins)
+    edges = size * np.arange(num_bins + 1) + np.minimum(np.arange(num_bins + 1), larger)
+    gap_at_edge = np.interp(edges, total_count, total_gap)
+    return float(np.abs(np.diff(gap_at_edge)).sum() / total_count[-1])
+
+
+def brier(prob: FloatArray, label: Labels) -> float:
+    """Brier score: mean (p − y)²."""
+    return float(np.mean((prob - label) ** 2))
+
+
+def brier_skill(brier_score: FloatArray, base_rate: FloatArray) -> FloatArray:
+    """1 − Brier / π(1 − π): 0 for the base rate π as every probability, 1 for perfection, NaN for π of 0 or 1."""
+    reference = base_rate * (1 - base_rate)
+    return 1 - np.divide(
+        brier_score, reference, out=np.full(np.shape(reference), np.nan), where=np.asarray(reference) > 0
+    )
+
+
+def log_losses(prob: FloatArray, label: Labels) -> FloatArray:
+    """Negative log-likelihood of each pair in nats, [N]; probabilities are clipped to [1e-7, 1 − 1e-7]."""
+    clipped = np.clip(prob, PROB_CLIP, 1 - PROB_CLIP)
+    right = label.astype(np.float64)
+    return -(right * np.log(clipped) + (1 - right) * np.log1p(-clipped))
+
+
+def nll(prob: FloatArray, label: Labels) -> float:
+    """Mean negative log-likelihood in nats of probabilities, clipped to [1e-7, 1 − 1e-7]."""
+    return float(np.mean(log_losses(prob, label)))
+
+
+def nll_from_logits(logit: FloatArray, label: Labels) -> float:
+    """Mean negative log-likelihood in nats of probabilities σ(logit), exact where they saturate."""
+    return float(np.mean(np.logaddexp(0, logit) - label * logit))
+
+
+def reliability_table(prob: FloatArray, label: Labels, *, num_bins: int = NUM_BINS) -> pa.Table:
+    """The reliability diagram's data, RELIABILITY_SCHEMA, one row a bin."""
+    sums = bin_sums(prob, label, num_bins)
+    empty = sums.num_pairs == 0
+    count = np.where(empty, 1, sums.num_pairs)
+    acc_low, acc_high = wilson_interval(sums.label, sums.num_pairs)
+    edges = np.arange(num_bins + 1) / num_bins
+    columns = {
+        "lo": edges[:-1],
+        "hi": edges[1:],
+        "n": sums.num_pairs.astype(np.int64),
+        "conf": np.where(empty, np.nan, sums.prob / count),
+        "acc": np.where(empty, np.nan, sums.label / count),
+        "acc_low": acc_low,
+        "acc_high": acc_high,
+    }
+    return pa.table(columns, schema=RELIABILITY_SCHEMA)
+
+
+def wilson_interval(successes: FloatArray, count: FloatArray, level: float = 0.95) -> tuple[FloatArray, FloatArray]:
+    """Wilson's (1927) score interval of a share, elementwise; (0, 1) where the count is 0.
+
+    Written out since successes among tied candidates are fractions, which library functions refuse.
+    """
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    centre = (successes + z**2 / 2) / (count + z**2)
+    share = successes / np.maximum(count, 1)
+    half_width = z / (count + z**2) * np.sqrt(count * share * (1 - share) + z**2 / 4)
+    return np.maximum(centre - half_width, 0), np.minimum(centre + half_width, 1)
+
+
+def _check_num_bins(num_bins: int) -> None:
+    if num_bins < 1:
+        raise SettingError(f"num_bins is {num_bins}; a calibration error needs 1 bin at least.")

@@ -1,0 +1,88 @@
+"""Precision, recall and F1 of the class "right" over pairs, and the threshold that makes F1 largest."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from icalib.core.errors import DataError
+from icalib.metrics.pairs import FloatArray, IntArray, PoolScores
+from icalib.metrics.ranking import top_candidate
+
+
+class Classification(NamedTuple):
+    """Precision, recall and F1; 0 where there is nothing to divide by. Fields may be arrays."""
+
+    precision: FloatArray
+    recall: FloatArray
+    f1: FloatArray
+
+
+def classification(
+    true_positives: FloatArray, predicted_positives: FloatArray, positives: FloatArray
+) -> Classification:
+    """P, R and F1 = 2 TP / (predicted + actual positives) from counts, elementwise."""
+    return Classification(
+        precision=_ratio(true_positives, predicted_positives),
+        recall=_ratio(true_positives, positives),
+        f1=_ratio(2 * true_positives, predicted_positives + positives),
+    )
+
+
+def classification_at(prob: FloatArray, label: IntArray, threshold: float) -> Classification:
+    """P, R and F1 where a pair is called right if its probability is above the threshold; prob, label: [N]."""
+    predicted = prob > threshold
+    return classification(
+        np.asarray(label[predicted].sum(), np.float64),
+        np.asarray(predicted.sum(), np.float64),
+        np.asarray(label.sum(), np.float64),
+    )
+
+
+def classification_by_argmax(scores: PoolScores) -> Classification:
+    """P, R and F1 where each pool's best candidate alone is called right, in expectation over ties.
+
+    With one right candidate a pool all three are R@1.
+    """
+    return classification(
+        top_candidate(scores).hit.sum(),
+        np.asarray(scores.num_pools, np.float64),
+        np.asarray(scores.label.sum(), np.float64),
+    )
+
+
+def fit_threshold(prob: FloatArray, label: IntArray) -> float:
+    """The threshold in [0, 1) that makes F1 of `prob > threshold` largest; prob, label: [N].
+
+    Every set of pairs that a threshold can call right is looked at. The threshold lies midway between the
+    neighbouring values (0 and 1 count as values); of equally good ones, the one nearest 0.5 is taken.
+
+    Raises:
+        DataError: there are no pairs, or a probability is NaN or outside [0, 1].
+    """
+    if prob.size == 0 or not np.all((prob >= 0) & (prob <= 1)):
+        raise DataError(
+            f"the decision threshold can't be fitted: {prob.size} pairs, "
+            f"{int(np.sum(~((prob >= 0) & (prob <= 1))))} of them without a probability from 0 to 1",
+            "Fit it on validation pools that are scored and labelled.",
+            field="prob",
+        )
+    values = np.unique(np.concatenate([[0.0], prob, [1.0]]))
+    below, above = values[:-1], values[1:]
+    order = np.argsort(prob)
+    right_up_to = np.concatenate([[0], np.cumsum(label[order])])
+    num_rejected = np.searchsorted(prob[order], below, side="right")
+    f1 = classification(
+        (right_up_to[-1] - right_up_to[num_rejected]).astype(np.float64),
+        (prob.size - num_rejected).astype(np.float64),
+        np.full(below.shape, right_up_to[-1], np.float64),
+    ).f1
+    middle = (below + above) / 2
+    threshold = np.where(middle < above, middle, below)  # the middle of adjacent floats may round up
+    best = threshold[f1 == f1.max()]
+    return float(best[np.argmin(np.abs(best - 0.5))])
+
+
+def _ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
+    return np.divide(numerator, denominator, out=np.zeros(np.shape(numerator)), where=denominator > 0)

@@ -1,0 +1,144 @@
+"""The scores of pools as flat arrays: what every metric is computed from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from icalib.core.errors import DataError
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+_COLUMNS = ("pool_id", "candidate", "label", "logit", "prob")
+_EVALUATE_AGAIN = "Score the pools again, or evaluate the predictions that `icalib run` wrote."
+
+
+@dataclass(frozen=True, eq=False)
+class PoolScores:
+    """Scores of B pools with N pairs in all; pools may differ in their number of candidates.
+
+    Attributes:
+        pool_ids: B names, in ascending order.
+        logit: [N], what ranking uses.
+        prob: [N], probability of being right.
+        label: [N], 1 right, 0 wrong.
+        offsets: [B + 1]; pool b's candidates are `offsets[b]:offsets[b + 1]`.
+    """
+
+    pool_ids: tuple[str, ...]
+    logit: FloatArray
+    prob: FloatArray
+    label: IntArray
+    offsets: IntArray
+
+    @classmethod
+    def from_predictions(cls, predictions: pa.Table) -> PoolScores:
+        """The scored pools of a PREDICTION_SCHEMA table whose labels are known, whatever the order of its rows.
+
+        Raises:
+            DataError: a column is missing or has nulls, a pair is there twice, a score is NaN, a probability
+                lies outside [0, 1], a label is none of −1, 0 and 1, a pool has no right candidate, or no
+                pool has known labels.
+        """
+        _check_columns(predictions)
+        known = _drop_unlabelled(predictions.select(list(_COLUMNS)))
+        if known.num_rows == 0:
+            raise DataError(
+                "no pool has a known label, so nothing can be measured",
+                "Evaluate pools whose `label` is the index of the right candidate.",
+                field="label",
+            )
+        known = known.sort_by([("pool_id", "ascending"), ("candidate", "ascending")])
+        names = known["pool_id"].to_numpy()
+        starts = np.flatnonzero(np.concatenate([[True], names[1:] != names[:-1]]))
+        scores = cls(
+            pool_ids=tuple(str(name) for name in names[starts]),
+            logit=known["logit"].to_numpy().astype(np.float64),
+            prob=known["prob"].to_numpy().astype(np.float64),
+            label=known["label"].to_numpy().astype(np.int64),
+            offsets=np.append(starts, len(names)).astype(np.int64),
+        )
+        _check_scores(scores, known["candidate"].to_numpy())
+        return scores
+
+    @property
+    def num_pools(self) -> int:
+        """B."""
+        return len(self.pool_ids)
+
+    @cached_property
+    def pool(self) -> IntArray:
+        """[N], the index of each pair's pool."""
+        return np.repeat(np.arange(self.num_pools), np.diff(self.offsets))
+
+    def pool_sum(self, values: npt.NDArray[np.generic]) -> FloatArray:
+        """Sums over each pool's candidates: [N] → [B]."""
+        return np.add.reduceat(values.astype(np.float64), self.offsets[:-1])
+
+
+def check_same_pools(runs: Sequence[PoolScores]) -> None:
+    """Refuse to compare runs that were not evaluated on the same pools.
+
+    Raises:
+        DataError: names a pool that one run has and another lacks.
+    """
+    first = set(runs[0].pool_ids)
+    for number, run in enumerate(runs[1:], start=2):
+        if odd := first.symmetric_difference(run.pool_ids):
+            raise DataError(
+                f"run 1 and run {number} were not evaluated on the same pools: {len(odd)} are in one only, "
+                f"e.g. {min(odd)!r}",
+                "Evaluate the runs on the same pools, then compare them again.",
+                field="pool_id",
+            )
+
+
+def _check_columns(predictions: pa.Table) -> None:
+    for name in _COLUMNS:
+        if name not in predictions.column_names:
+            raise DataError(
+                f"the predictions have no such column, only {', '.join(predictions.column_names)}",
+                _EVALUATE_AGAIN,
+                field=name,
+            )
+        if nulls := predictions[name].null_count:
+            raise DataError(f"{nulls} of {predictions.num_rows} rows are null", _EVALUATE_AGAIN, field=name)
+
+
+def _drop_unlabelled(predictions: pa.Table) -> pa.Table:
+    """Without the pools that have a candidate of unknown label (−1)."""
+    unknown = predictions.filter(pc.field("label") == -1)["pool_id"].unique()
+    return predictions.filter(~pc.field("pool_id").isin(unknown))
+
+
+def _check_scores(scores: PoolScores, candidate: npt.NDArray[np.generic]) -> None:
+    repeated = np.concatenate([[False], (candidate[1:] == candidate[:-1]) & (np.diff(scores.pool) == 0)])
+    wrong_pairs = (
+        ("candidate", repeated, "is there twice", "one row a pool and candidate"),
+        ("label", ~np.isin(scores.label, (0, 1)), "has a label that is none of −1, 0, 1", "1 right, 0 wrong"),
+        ("logit", np.isnan(scores.logit), "has a NaN score", "numbers"),
+        ("prob", ~((scores.prob >= 0) & (scores.prob <= 1)), "has no probability", "numbers from 0 to 1"),
+    )
+    for field, wrong, fault, expected in wrong_pairs:
+        if wrong.any():
+            pair = int(np.flatnonzero(wrong)[0])
+            raise DataError(
+                f"candidate {candidate[pair]} of pool {scores.pool_ids[scores.pool[pair]]!r} {fault} "
+                f"({int(wrong.sum())} such pairs); expected {expected}",
+                _EVALUATE_AGAIN,
+                field=field,
+            )
+    without = np.flatnonzero(scores.pool_sum(scores.label) == 0)
+    if without.size:
+        raise DataError(
+            f"pool {scores.pool_ids[without[0]]!r} has no right candidate ({without.size} such pools)",
+            "Every pool needs a candidate with label 1; give pools whose right answer is unknown label −1.",
+            field="label",
+        )

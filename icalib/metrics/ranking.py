@@ -1,0 +1,97 @@
+"""Ranking metrics per pool, in expectation over random tie-breaking.
+
+Candidates are ranked on logits: sigmoids saturate and isotonic maps are flat, and both make ties. A block of n
+tied candidates takes the n ranks after the candidates that are strictly better, in each order with equal chance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from icalib.metrics.pairs import FloatArray, IntArray, PoolScores
+
+
+@dataclass(frozen=True, eq=False)
+class TopCandidate:
+    """The candidate that each pool's ranking puts first.
+
+    Attributes:
+        prob: [B], its probability of being right (the largest one where tied candidates' differ).
+        hit: [B], the chance that it is a right one: 0 or 1 without ties.
+    """
+
+    prob: FloatArray
+    hit: FloatArray
+
+
+def recall_at_k(scores: PoolScores, k: int) -> FloatArray:
+    """R@k of each pool: the expected share of its right candidates among the first k, [B].
+
+    A right candidate in a block of n after g better ones is among the first k with chance clip((k − g) / n, 0, 1).
+    """
+    blocks = _tied_blocks(scores)
+    found = blocks.right * np.clip((k - blocks.better) / blocks.size, 0, 1)
+    return _sum_blocks(blocks, found, scores.num_pools) / scores.pool_sum(scores.label)
+
+
+def average_precision(scores: PoolScores) -> FloatArray:
+    """Expected average precision of each pool, [B]; its mean is MAP, and 1/rank with one right candidate.
+
+    The closed form of McSherry and Najork (2008): at place i of a block of n candidates, r of them right, after g
+    better ones, R of them right, a right candidate stands with chance r/n, and the expected precision there is
+    (R + 1 + (i − 1)(r − 1)/(n − 1)) / (g + i).
+    """
+    blocks = _tied_blocks(scores)
+    g, n, r = blocks.better, blocks.size, blocks.right
+    harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, len(scores.label) + 1))])
+    sum_inverse_rank = harmonic[g + n] - harmonic[g]  # Σ 1/(g + i)
+    sum_place_over_rank = n - (g + 1) * sum_inverse_rank  # Σ (i − 1)/(g + i)
+    others_right = (r - 1) / np.maximum(n - 1, 1)
+    gained = r / n * ((blocks.better_right + 1) * sum_inverse_rank + others_right * sum_place_over_rank)
+    return _sum_blocks(blocks, gained, scores.num_pools) / scores.pool_sum(scores.label)
+
+
+def top_candidate(scores: PoolScores) -> TopCandidate:
+    """Each pool's first candidate: how probable it is, and whether it is right."""
+    blocks = _tied_blocks(scores)
+    first = blocks.better == 0
+    largest_prob = np.maximum.reduceat(scores.prob[blocks.order], blocks.start)
+    return TopCandidate(prob=largest_prob[first], hit=blocks.right[first] / blocks.size[first])
+
+
+@dataclass(frozen=True, eq=False)
+class _TiedBlocks:
+    """Runs of equal logits in pools sorted from best to worst; one entry a block except `order`, one a pair."""
+
+    order: IntArray  # [N], pairs by pool and falling logit
+    start: IntArray  # the block's first place in `order`
+    pool: IntArray
+    size: IntArray
+    right: IntArray  # right candidates in the block
+    better: IntArray  # candidates of the pool before the block
+    better_right: IntArray  # right ones among these
+
+
+def _tied_blocks(scores: PoolScores) -> _TiedBlocks:
+    order = np.lexsort((-scores.logit, scores.pool))
+    logit, label = scores.logit[order], scores.label[order]
+    changes = (np.diff(scores.pool) != 0) | (logit[1:] != logit[:-1])
+    start = np.flatnonzero(np.concatenate([[True], changes]))
+    pool = scores.pool[start]  # sorting within pools leaves every place in its pool
+    pool_start = scores.offsets[pool]
+    right_before = np.concatenate([[0], np.cumsum(label)])
+    return _TiedBlocks(
+        order=order,
+        start=start,
+        pool=pool,
+        size=np.diff(start, append=len(order)),
+        right=np.add.reduceat(label, start),
+        better=start - pool_start,
+        better_right=right_before[start] - right_before[pool_start],
+    )
+
+
+def _sum_blocks(blocks: _TiedBlocks, values: FloatArray, num_pools: int) -> FloatArray:
+    return np.bincount(blocks.pool, weights=values, minlength=num_pools).astype(np.float64)

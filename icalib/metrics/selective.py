@@ -1,0 +1,70 @@
+"""Answering only where the model is confident: risk, coverage and the areas between.
+
+The unit is the pool: its error is 1 − hit@1, its confidence how sure the model is of the candidate it puts first.
+All functions take [..., Q] arrays of Q pools; leading axes (resamples) are kept.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from icalib.metrics.pairs import FloatArray
+
+
+def sorted_errors(confidence: FloatArray, error: FloatArray) -> FloatArray:
+    """Errors by falling confidence, each block of equal confidences replaced by its mean error: [..., Q]."""
+    rows = np.reshape(confidence, (-1, np.shape(confidence)[-1]))
+    order = np.argsort(-rows, axis=-1, kind="stable")
+    confidence_down = np.take_along_axis(rows, order, axis=-1)
+    error_down = np.take_along_axis(np.reshape(error, rows.shape), order, axis=-1)
+    starts_block = np.ones(rows.shape, dtype=bool)
+    starts_block[:, 1:] = confidence_down[:, 1:] != confidence_down[:, :-1]
+    block = np.cumsum(starts_block) - 1
+    mean_error = np.bincount(block, weights=error_down.ravel()) / np.bincount(block)
+    return mean_error[block].reshape(np.shape(confidence))
+
+
+def risk_coverage(confidence: FloatArray, error: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The curve: coverage i/Q, [Q], and risk, the mean error of the i most confident pools, [..., Q]."""
+    num_pools = np.shape(error)[-1]
+    answered = np.arange(1, num_pools + 1)
+    risk = np.cumsum(sorted_errors(confidence, error), axis=-1) / answered
+    return answered / num_pools, risk
+
+
+def aurc(confidence: FloatArray, error: FloatArray) -> FloatArray:
+    """Area under the risk-coverage curve, (1/Q) Σ_i risk_i (Geifman et al. 2019): [...]."""
+    return risk_coverage(confidence, error)[1].mean(axis=-1)
+
+
+def e_aurc(confidence: FloatArray, error: FloatArray) -> FloatArray:
+    """AURC above that of the perfect order, which answers all hits first: [...]."""
+    return aurc(confidence, error) - aurc(-error, error)
+
+
+def risk_at_coverage(confidence: FloatArray, error: FloatArray, coverage: float) -> FloatArray:
+    """Risk when at least this share of the pools is answered, and no more than needed: [...]."""
+    num_answered = max(1, math.ceil(coverage * np.shape(error)[-1] - 1e-9))  # 0.8 · 35 is above 28 in floats
+    return risk_coverage(confidence, error)[1][..., num_answered - 1]
+
+
+def coverage_at_risk(confidence: FloatArray, error: FloatArray, risk: float) -> FloatArray:
+    """Largest coverage whose risk is no higher than this; 0 if there is none: [...]."""
+    coverage, risks = risk_coverage(confidence, error)
+    within = risks <= risk + 1e-12  # the mean errors of tied blocks don't add up exactly
+    return np.where(within, coverage, 0).max(axis=-1)
+
+
+def auroc(confidence: FloatArray, error: FloatArray) -> FloatArray:
+    """Chance that a hit is more confident than an error, ties counting half; NaN without both: [...].
+
+    An error between 0 and 1 counts as that share of an error and the rest of a hit.
+    """
+    errors = sorted_errors(confidence, error)
+    num_errors = errors.sum(axis=-1, keepdims=True)
+    less_confident = num_errors - np.cumsum(errors, axis=-1) + errors / 2
+    ordered_pairs = ((1 - errors) * less_confident).sum(axis=-1)
+    all_pairs = (num_errors * (np.shape(errors)[-1] - num_errors))[..., 0]
+    return np.divide(ordered_pairs, all_pairs, out=np.full(all_pairs.shape, np.nan), where=all_pairs > 0)

@@ -1,0 +1,108 @@
+"""What chance could do: bootstrap intervals over pools, paired permutation tests, Holm's correction.
+
+The pool is the unit, since the candidates of one context are not independent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from icalib.core.errors import DataError
+from icalib.core.seeding import child_seed
+from icalib.metrics.pairs import FloatArray, IntArray
+
+_DRAWS_AT_ONCE = 250_000
+
+
+class Interval(NamedTuple):
+    """Ends of an interval; NaN where there is none."""
+
+    low: float
+    high: float
+
+
+class PairedTest(NamedTuple):
+    """Mean difference first − second, and the two-sided p-value that the two are exchangeable."""
+
+    difference: float
+    p_value: float
+
+
+def bootstrap(
+    statistics: Callable[[IntArray], Mapping[str, FloatArray]],
+    num_pools: int,
+    *,
+    seed: int,
+    num_bootstrap: int = 1000,
+    level: float = 0.95,
+) -> dict[str, Interval]:
+    """Percentile intervals (Efron 1979) of statistics of B = `num_pools` pools, resampled as wholes.
+
+    Args:
+        statistics: maps resamples, [R, B] indices of pools drawn with replacement, to named values, [R] each.
+            Resamples in which a value is NaN don't count for it.
+        num_pools: B.
+        seed: root seed.
+        num_bootstrap: resamples in all; 0 gives no intervals.
+        level: the share of resamples inside an interval.
+    """
+    rng = np.random.default_rng(child_seed(seed, "bootstrap"))
+    chunk = max(1, _DRAWS_AT_ONCE // num_pools)
+    parts = [
+        statistics(rng.integers(num_pools, size=(min(chunk, num_bootstrap - done), num_pools)))
+        for done in range(0, num_bootstrap, chunk)
+    ]
+    names = parts[0] if parts else ()
+    return {name: _percentile_interval(np.concatenate([part[name] for part in parts]), level) for name in names}
+
+
+def paired_permutation_test(
+    first: FloatArray, second: FloatArray, *, seed: int, num_permutations: int = 9999
+) -> PairedTest:
+    """Two-sided permutation test of the mean difference of two runs' values over the same pools, [B] each.
+
+    Each pool's two values are swapped or not; with few pools all 2^B ways are gone through, so p is exact.
+
+    Raises:
+        DataError: the runs differ in their number of pools, or there are fewer than two.
+    """
+    from scipy import stats
+
+    if first.shape != second.shape or len(first) < 2:
+        raise DataError(
+            f"the first run has values of {len(first)} pools and the second of {len(second)}; a paired test "
+            "needs the same pools in both, two at least",
+            "Evaluate both runs on the same pools.",
+        )
+    difference = first - second
+    result = stats.permutation_test(
+        (difference,),
+        np.mean,
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=num_permutations,
+        batch=max(1, _DRAWS_AT_ONCE // len(difference)),
+        rng=np.random.default_rng(child_seed(seed, "permutation")),
+    )
+    return PairedTest(float(difference.mean()), float(result.pvalue))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's (1979) step-down adjustment of a family's p-values, in the order given."""
+    p = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(p, kind="stable")
+    stepped = p[order] * np.arange(len(p), 0, -1)
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(np.maximum.accumulate(stepped), 1)
+    return adjusted.tolist()
+
+
+def _percentile_interval(values: FloatArray, level: float) -> Interval:
+    values = values[~np.isnan(values)]
+    if not values.size:
+        return Interval(np.nan, np.nan)
+    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(low), float(high))

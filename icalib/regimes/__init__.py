@@ -1,0 +1,1 @@
+"""Supervised training and self-training, engine-free."""

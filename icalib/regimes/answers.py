@@ -1,0 +1,134 @@
+"""Learning answers and intents from labelled and pseudo-labelled pools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.special import expit
+from torch import Tensor, nn
+
+from icalib.core.seeding import child_seed
+from icalib.data.batching import ordered_batches
+from icalib.data.encoding import Layout, TokenStore
+from icalib.losses.binary import AbstractLoss
+from icalib.metrics.calibration import ece, nll_from_logits
+from icalib.metrics.classification import classification_at, fit_threshold
+from icalib.metrics.pairs import PoolScores
+from icalib.metrics.ranking import average_precision, recall_at_k
+from icalib.metrics.tags import metric_tag
+from icalib.regimes.examples import Example, PairLabels, encode, epoch_batches, target
+from icalib.regimes.ranker import Ranker, make_batch
+from icalib.regimes.training import TrainingSettings, autocast, resolve_precision
+
+
+class AnswerCurriculum:
+    """Pairs in both views and intents of utterances, each batch of one kind (ICAST Eq. 15).
+
+    Args:
+        pools: labels of pools; what is learnt of each pool stands there.
+        store: the pools' tokens.
+        seed: decides the order and the negatives.
+    """
+
+    def __init__(
+        self,
+        pools: Sequence[PairLabels],
+        store: TokenStore,
+        layout: Layout,
+        loss: AbstractLoss,
+        settings: TrainingSettings,
+        *,
+        num_intents: int,
+        seed: int,
+    ) -> None:
+        self._pools, self._store, self._layout, self._loss = pools, store, layout, loss
+        self._settings, self._num_intents, self._seed = settings, num_intents, seed
+
+    def batches(self, epoch: int) -> list[list[Example]]:
+        """All batches of an epoch."""
+        return epoch_batches(
+            self._pools,
+            self._store,
+            self._layout,
+            num_negatives=self._settings.train_negatives,
+            batch_size=self._settings.batch_size,
+            max_tokens=self._settings.max_tokens_per_batch,
+            rng=np.random.default_rng(child_seed(self._seed, "epoch", epoch)),
+        )
+
+    def losses(
+        self, forward: Callable[..., Any], examples: Sequence[Example], device: torch.device
+    ) -> tuple[str, Tensor]:
+        """Summed loss: of pairs, or of utterances (mean over the K intents)."""
+        task = examples[0].task
+        encoded = [encode(example, self._store.pool(example.labels.row), self._layout) for example in examples]
+        batch = make_batch(encoded, self._layout, device)
+        targets = torch.from_numpy(np.stack([target(example, self._num_intents) for example in examples])).to(device)
+        if task == "intent":
+            logits = forward("intent", batch)
+            return task, nn.functional.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(1).sum()
+        return task, self._loss(forward("answer", batch), targets[:, 0]).sum()
+
+
+class PlainValidation:
+    """Validation figures from one deterministic pass over the plain view: cheap enough for every epoch."""
+
+    def __init__(
+        self, store: TokenStore, rows: Sequence[int], layout: Layout, settings: TrainingSettings, device: torch.device
+    ) -> None:
+        self._store, self._rows, self._layout, self._device = store, rows, layout, device
+        self._precision = resolve_precision(settings.precision, device)
+        self._max_tokens = settings.max_tokens_per_batch
+
+    def __call__(self, ranker: Ranker, rank: int, world_size: int) -> list[tuple[int, list[float], int]]:
+        """(row, logits of the candidates, label) of every world-size-th pool."""
+        shares = [_plain_pairs(self._store, row, self._layout) for row in self._rows[rank::world_size]]
+        logits = plain_logits(
+            ranker, [pair for pairs, _ in shares for pair in pairs], self._layout, self._device, self._precision,
+            self._max_tokens,
+        )  # fmt: skip
+        ends = np.cumsum([len(pairs) for pairs, _ in shares])
+        parts = np.split(logits, ends[:-1]) if shares else []
+        return [
+            (row, part.tolist(), label)
+            for row, part, (_, label) in zip(self._rows[rank::world_size], parts, shares, strict=True)
+        ]
+
+    def figures(self, shares: Sequence[list[tuple[int, list[float], int]]]) -> dict[str, float]:
+        """F1 (threshold fitted), R@1, MAP, ECE and NLL, by tag."""
+        pools = sorted(pool for share in shares for pool in share)
+        logit = np.concatenate([logits for _, logits, _ in pools])
+        offsets = np.cumsum([0] + [len(logits) for _, logits, _ in pools])
+        label = np.zeros(len(logit), np.int64)
+        label[offsets[:-1] + np.array([right for _, _, right in pools])] = 1
+        prob = expit(logit)
+        scores = PoolScores(tuple(str(row) for row, _, _ in pools), logit, prob, label, offsets)
+        figures = {
+            "F1": float(classification_at(prob, label, fit_threshold(prob, label)).f1),
+            "R@1": float(recall_at_k(scores, 1).mean()),
+            "MAP": float(average_precision(scores).mean()),
+            "ECE": ece(prob, label),
+            "NLL": nll_from_logits(logit, label),
+        }
+        return {metric_tag(name): value for name, value in figures.items()}
+
+
+def _plain_pairs(store: TokenStore, row: int, layout: Layout) -> tuple[list[Any], int]:
+    pool = store.pool(row)
+    context = layout.context_ids(pool.context, None)
+    return [layout.pair(context, candidate) for candidate in pool.candidates], pool.label
+
+
+def plain_logits(
+    ranker: Ranker, pairs: Sequence[Any], layout: Layout, device: torch.device, precision: Any, max_tokens: int
+) -> Any:
+    """Logits [N] of encoded pairs in one pass, longest last."""
+    logits = np.zeros(len(pairs))
+    with torch.inference_mode(), autocast(device, precision):
+        for batch in ordered_batches([len(ids) for ids, _ in pairs], 256, max_tokens) if pairs else []:
+            inputs = make_batch([pairs[int(place)] for place in batch], layout, device)
+            logits[batch] = ranker.answer_logits(inputs).float().cpu().numpy()
+    return logits

@@ -1,0 +1,156 @@
+"""Turning a job's description into models, data and results, in whichever process runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+
+from icalib.core.files import whole_file
+from icalib.core.seeding import child_seed
+from icalib.data.encoding import TokenStore
+from icalib.data.selection import Rows
+from icalib.encoders.backbone import Tokenizer
+from icalib.regimes.answers import AnswerCurriculum, PlainValidation
+from icalib.regimes.examples import PairLabels, gold_labels
+from icalib.regimes.post_training import PostTrainingCurriculum
+from icalib.regimes.ranker import Ranker, load_ranker, start_weights
+from icalib.regimes.scoring import ScoringContext, score_pools
+from icalib.regimes.training import Curriculum, EarlyStoppingData
+from icalib.regimes.workbench import ScoreJob, TrainJob
+
+
+@dataclass(frozen=True)
+class Training:
+    """What the loop needs."""
+
+    ranker: Ranker
+    curriculum: Curriculum
+    validation: EarlyStoppingData | None
+
+
+def prepare_training(job: TrainJob, device: torch.device) -> Training:
+    """Build the model, seeded the same in every process, and the data of a training job."""
+    torch.manual_seed(child_seed(job.seed, "initial-weights"))
+    ranker = Ranker(job.ranker, masked_words=job.kind == "post_training")
+    if job.start is not None:
+        start_weights(ranker, job.start)
+    store = TokenStore(job.train_tokens)
+    if job.kind == "post_training":
+        assert job.post_training is not None
+        rows = job.selection.rows("train", "all", store.column("label_order")).tolist()
+        mask_token = Tokenizer(job.ranker.encoder.backbone).mask_token
+        curriculum = PostTrainingCurriculum(
+            store, rows, ranker.layout, job.post_training, mask_token, ranker.encoder.vocabulary
+        )
+        return Training(ranker, curriculum, None)
+    rows = job.selection.rows("train", "labelled", store.column("label_order"))
+    labelled = [gold_labels(pool, with_intents=job.views_with_intents) for pool in store.pools(rows)]
+    pseudo = pseudo_labelled(job.pseudo_labels, store) if job.pseudo_labels else []
+    curriculum = AnswerCurriculum(
+        [*labelled, *pseudo],
+        store,
+        ranker.layout,
+        job.loss.build(),
+        job.training,
+        num_intents=len(job.ranker.intents),
+        seed=job.seed,
+    )
+    return Training(ranker, curriculum, _validation(job, ranker, device))
+
+
+def _validation(job: TrainJob, ranker: Ranker, device: torch.device) -> PlainValidation:
+    store = TokenStore(job.validation_tokens)
+    rows = job.selection.rows("validation", "all", store.column("label_order"))
+    known = rows[store.column("label")[rows] >= 0]
+    return PlainValidation(store, known.tolist(), ranker.layout, job.training, device)
+
+
+def pseudo_labelled(folder: Path, store: TokenStore) -> list[PairLabels]:
+    """The pools of a round's pseudo-label shards.
+
+    A pair with intents is learnt in both views, one without only in the plain view; a context's predicted intents
+    are targets if a kept pair of it is with intents (icast.md §5.4).
+    """
+    by_id = {str(name): row for row, name in enumerate(store.column("pool_id"))}
+    pools: list[PairLabels] = []
+    for path in sorted(folder.glob("pseudo-*.parquet")):
+        table = pq.read_table(path)
+        intents = _shard_intents(path)
+        ids = np.asarray(table["pool_id"].to_pylist(), dtype=object)
+        starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]])) if len(ids) else []
+        candidates, labels = table["candidate"].to_numpy(), table["label"].to_numpy()
+        intent_view = np.asarray(table["view"].to_pylist(), dtype=object) == "intent"
+        for start, end in zip(starts, [*starts[1:], len(ids)], strict=True):
+            row = by_id[str(ids[start])]
+            pools.append(
+                PairLabels(
+                    row=row,
+                    candidates=candidates[start:end].astype(np.int64),
+                    labels=labels[start:end].astype(np.int64),
+                    intent_view=intent_view[start:end],
+                    intents=intents.get(row, ()),
+                    learn_intents=bool(intent_view[start:end].any()),
+                )
+            )
+    return pools
+
+
+def _shard_intents(path: Path) -> dict[int, Any]:
+    intents = path.with_name(path.name.replace("pseudo-", "intents-"))
+    if not intents.is_file():
+        return {}
+    table = pq.read_table(intents)
+    return dict(zip(table["row"].to_pylist(), table["intents"].to_pylist(), strict=True))
+
+
+def shard_rows(job: ScoreJob) -> list[Rows]:
+    """The rows of each shard of a scoring job."""
+    rows = job.selection.rows(job.split, job.part, TokenStore(job.tokens).column("label_order"))
+    return [rows[start : start + job.pools_per_shard] for start in range(0, len(rows), job.pools_per_shard)]
+
+
+def shard_path(folder: Path, number: int) -> Path:
+    """Where a shard's scores lie; the file's presence says that the shard is whole."""
+    return folder / f"scores-{number:06d}.parquet"
+
+
+def score_shard(job: ScoreJob, number: int, rows: Sequence[int], folder: Path, device: torch.device) -> None:
+    """Score one shard and write it: intents first, then the scores whose presence completes it."""
+    context = _context(job, device)
+    scores, intents = score_pools(
+        context,
+        TokenStore(job.tokens),
+        rows,
+        with_intents=job.with_intents,
+        seed=child_seed(job.seed, "shard", job.split, job.part, number),
+    )
+    if intents is not None:
+        with whole_file(folder / f"intents-{number:06d}.parquet") as temporary:
+            pq.write_table(intents, temporary)
+    with whole_file(shard_path(folder, number)) as temporary:
+        pq.write_table(scores, temporary)
+
+
+_loaded: dict[tuple[str, str], Ranker] = {}
+
+
+def _context(job: ScoreJob, device: torch.device) -> ScoringContext:
+    key = (str(job.checkpoint), str(device))
+    if key not in _loaded:  # one model a process; workers live on from shard to shard
+        _loaded.clear()
+        _loaded[key] = load_ranker(job.checkpoint).to(device).eval()
+    ranker = _loaded[key]
+    return ScoringContext(
+        ranker=ranker,
+        layout=ranker.layout,
+        estimator=job.estimator.build(),
+        device=device,
+        precision=job.precision,
+        max_tokens=job.max_tokens_per_batch,
+    )

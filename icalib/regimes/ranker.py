@@ -1,0 +1,211 @@
+"""The model: one encoder shared by the answer head, the intent head and the masked-word head."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import SerializeAsAny
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from icalib.core.component import Settings
+from icalib.core.errors import RunFolderError
+from icalib.core.files import read_json, whole_file, write_json
+from icalib.data.encoding import Encoded as EncodedIds
+from icalib.data.encoding import Layout, pad
+from icalib.encoders.backbone import Tokenizer
+from icalib.encoders.transformer import AbstractEncoder, Batch, Encoded, TransformerEncoder
+from icalib.heads.linear import AbstractHead, LinearHead
+
+CHECKPOINT_VERSION = 1
+
+
+class RankerConfig(Settings):
+    """What a ranker is made of."""
+
+    encoder: SerializeAsAny[AbstractEncoder.Config] = TransformerEncoder.Config()
+    head: SerializeAsAny[AbstractHead.Config] = LinearHead.Config()
+    similarity_start: bool = True
+    """Add a·cos(mean context state, mean candidate state) + b to the head's logit, with a and b learnt. It lets few
+    labels start from what a sentence encoder already knows; False is the papers' plain head on [CLS]."""
+    intents: tuple[str, ...] = ()
+    """The intent labels, in the order of the intent head's outputs; empty for a ranker without intents."""
+
+
+class SimilarityStart(nn.Module):
+    """A logit from the similarity of the two segments: the mean function that the head corrects."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # cos of MiniLM's segment means lies around 0.2 to 0.7: slope 5 spreads that over about ±1 logit.
+        self.slope = nn.Parameter(torch.tensor([5.0]))  # 1-d: DeepSpeed broadcasts no 0-d parameter
+        self.offset = nn.Parameter(torch.tensor([-3.0]))
+
+    def forward(self, similarity_B: Tensor) -> Tensor:
+        """Logits [B]."""
+        return self.slope * similarity_B + self.offset
+
+
+class MaskedWordHead(nn.Module):
+    """BERT's masked-word head with the decoder tied to the word embeddings."""
+
+    def __init__(self, width: int, vocabulary: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(width, width)
+        self.norm = nn.LayerNorm(width)
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+        # An identity start keeps the pre-trained states readable from the first step on.
+        nn.init.eye_(self.dense.weight)
+        nn.init.zeros_(self.dense.bias)
+
+    def forward(self, states_ND: Tensor, embeddings_VD: Tensor) -> Tensor:
+        """Logits over the vocabulary [N, V] of N hidden words."""
+        hidden = self.norm(nn.functional.gelu(self.dense(states_ND)))
+        return nn.functional.linear(hidden, embeddings_VD[: len(self.bias)], self.bias)
+
+
+class Ranker(nn.Module):
+    """Scores pairs, and predicts intents and masked words.
+
+    Args:
+        config: what it is made of.
+        pretrained: start from the backbone's weights; False where a checkpoint's weights follow.
+        masked_words: whether to have the masked-word head (post-training only).
+    """
+
+    def __init__(self, config: RankerConfig, *, pretrained: bool = True, masked_words: bool = False) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder: Any = config.encoder.build(num_intents=len(config.intents), pretrained=pretrained)
+        self.answer_head: Any = config.head.build(width=self.encoder.width)
+        self.similarity_start = SimilarityStart() if config.similarity_start else None
+        self.intent_head = nn.Linear(self.encoder.width, len(config.intents)) if config.intents else None
+        if self.intent_head is not None:
+            nn.init.normal_(self.intent_head.weight, std=0.02)
+            nn.init.zeros_(self.intent_head.bias)
+        self.masked_word_head = MaskedWordHead(self.encoder.width, self.encoder.vocabulary) if masked_words else None
+
+    def forward(self, task: Literal["answer", "intent", "masked_words"], batch: Batch, **inputs: Tensor) -> Any:
+        """Logits of a task; one entry point, so that wrappers that shard parameters see every forward pass."""
+        if task == "answer":
+            return self.answer_logits(batch)
+        if task == "intent":
+            return self.intent_logits(batch)
+        return self.masked_word_logits(batch, inputs["places_N2"])
+
+    def answer_logits(self, batch: Batch) -> Tensor:
+        """Logits [B] of the candidates being right."""
+        return self._answer(self.encoder(batch))
+
+    def _answer(self, encoded: Encoded) -> Tensor:
+        logits = self.answer_head(encoded.features_BD)
+        if self.similarity_start is not None:
+            logits = logits + self.similarity_start(encoded.similarity_B)
+        return logits
+
+    def intent_logits(self, batch: Batch) -> Tensor:
+        """Logits [B, K] of the last utterance's intents, read at the last separator."""
+        states = self.encoder(batch).states_BLD
+        last = states[torch.arange(len(states), device=states.device), batch.lengths_B - 1]
+        assert self.intent_head is not None
+        return self.intent_head(last.float())
+
+    def masked_word_logits(self, batch: Batch, places_N2: Tensor) -> tuple[Tensor, Tensor]:
+        """Answer logits [B] and word logits [N, V] at the hidden places (batch row, position)."""
+        encoded = self.encoder(batch)
+        assert self.masked_word_head is not None
+        hidden = encoded.states_BLD[places_N2[:, 0], places_N2[:, 1]]
+        embeddings = self.encoder.backbone.get_input_embeddings().weight
+        return self._answer(encoded), self.masked_word_head(hidden, embeddings)
+
+    @property
+    def layout(self) -> Layout:
+        """How inputs are written for this encoder."""
+        encoder = self.config.encoder
+        return Tokenizer(encoder.backbone).layout(encoder.budget, self.encoder.max_length, self.encoder.vocabulary)
+
+
+def make_batch(encoded: Sequence[EncodedIds], layout: Layout, device: torch.device) -> Batch:
+    """A padded batch on a device."""
+    return Batch(*(torch.from_numpy(array) for array in pad(encoded, layout.padding))).to(device)
+
+
+def save_ranker(folder: Path, config: RankerConfig, state: dict[str, Tensor]) -> None:
+    """Write a self-contained checkpoint: weights (safetensors), ranker.json, the backbone's config and tokenizer.
+
+    The masked-word head is left out: only post-training needs it.
+    """
+    from icalib.encoders.backbone import load_config
+
+    kept = {
+        name: tensor.detach().cpu().contiguous()
+        for name, tensor in state.items()
+        if not name.startswith("masked_word_head.")
+    }
+    backbone = folder / "backbone"
+    backbone.mkdir(parents=True, exist_ok=True)
+    load_config(config.encoder.backbone).save_pretrained(backbone)
+    Tokenizer(config.encoder.backbone).save(backbone)
+    with whole_file(folder / "model.safetensors") as temporary:
+        save_file(kept, temporary)
+    write_json(folder / "ranker.json", {"version": CHECKPOINT_VERSION, **config.model_dump(mode="json")})
+
+
+def load_ranker_config(folder: Path) -> RankerConfig:
+    """The configuration of a checkpoint; its backbone is the copy that lies in the checkpoint.
+
+    Raises:
+        RunFolderError: no checkpoint is there, or one of another version.
+    """
+    try:
+        fields = read_json(folder / "ranker.json")
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"{folder} holds no ranker ({error}). Name the checkpoint folder of a run.") from error
+    version = fields.pop("version", None)
+    if version != CHECKPOINT_VERSION:
+        raise RunFolderError(
+            f"{folder} is a checkpoint of version {version}; this icalib reads {CHECKPOINT_VERSION}. "
+            "Use the icalib that wrote it, or train again with --fresh."
+        )
+    fields["encoder"]["backbone"] = str((folder / "backbone").resolve())
+    return RankerConfig.model_validate(fields)
+
+
+def load_ranker(folder: Path) -> Ranker:
+    """A ranker with a checkpoint's weights.
+
+    Raises:
+        RunFolderError: the weights are damaged or don't fit the configuration.
+    """
+    ranker = Ranker(load_ranker_config(folder), pretrained=False)
+    ranker.load_state_dict(read_weights(folder))
+    return ranker
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """The weights of a checkpoint.
+
+    Raises:
+        RunFolderError: the file is missing or damaged.
+    """
+    try:
+        return load_file(folder / "model.safetensors")
+    except (OSError, SafetensorError) as error:
+        raise RunFolderError(
+            f"the weights in {folder} can't be read ({error}). Delete that folder and give the command again: "
+            "what it held is computed anew."
+        ) from error
+
+
+def start_weights(ranker: Ranker, folder: Path) -> None:
+    """Copy a checkpoint's weights into a ranker that may have more parts (new heads, more intent tokens)."""
+    own = ranker.state_dict()
+    for name, tensor in read_weights(folder).items():
+        if name in own and own[name].shape == tensor.shape:
+            own[name].copy_(tensor)
+        elif name in own and own[name].shape[1:] == tensor.shape[1:]:
+            own[name][: len(tensor)].copy_(tensor[: len(own[name])])  # word embeddings without or with intents

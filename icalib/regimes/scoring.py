@@ -1,0 +1,174 @@
+"""Scoring a shard of pools: predict its intents, then score both views with an estimator.
+
+A shard's result is a function of (checkpoint, rows, seed) alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import torch
+
+from icalib.core.seeding import child_seed
+from icalib.data.batching import ordered_batches
+from icalib.data.encoding import Encoded, Intents, Layout, TokenPool, TokenStore
+from icalib.inference.mutual_information import Moments
+from icalib.regimes.ranker import Ranker, make_batch
+from icalib.regimes.training import Precision, autocast, resolve_precision
+from icalib.uncertainty.estimator import AbstractEstimator
+
+SCORE_SCHEMA = pa.schema(
+    [
+        ("pool_id", pa.string()),
+        ("row", pa.int64()),  # the pool's row in its split
+        ("candidate", pa.int32()),
+        ("label", pa.int32()),  # gold: 1, 0, −1 unknown; for reports, never for a method
+        ("view", pa.string()),
+        ("prob_mean", pa.float64()),
+        ("prob_var", pa.float64()),
+        ("logit_mean", pa.float64()),
+        ("logit_var", pa.float64()),
+        ("mutual_information", pa.float64()),  # nats
+        ("num_passes", pa.int32()),
+    ]
+)
+"""One row a pair and view."""
+
+SHARD_INTENT_SCHEMA = pa.schema(
+    [
+        ("pool_id", pa.string()),
+        ("row", pa.int64()),
+        ("intents", pa.list_(pa.list_(pa.int32()))),
+        ("prob", pa.float64()),  # p^e: mean over utterances of the mean probability of the chosen intents
+    ]
+)
+"""One row a pool: the predicted intents of each utterance of its context."""
+
+INTENT_THRESHOLD = 0.5  # icast.md §3: an intent is chosen if its probability is above this; none may be
+
+
+@dataclass(frozen=True)
+class ScoringContext:
+    """What scoring needs besides the pools."""
+
+    ranker: Ranker
+    layout: Layout
+    estimator: AbstractEstimator
+    device: torch.device
+    precision: Precision
+    max_tokens: int
+
+    def autocast(self) -> torch.autocast:
+        """The precision to compute in."""
+        return autocast(self.device, resolve_precision(self.precision, self.device))
+
+
+def score_pools(
+    context: ScoringContext, store: TokenStore, rows: Sequence[int], *, with_intents: bool, seed: int
+) -> tuple[pa.Table, pa.Table | None]:
+    """SCORE_SCHEMA of some pools, and SHARD_INTENT_SCHEMA where `with_intents` asks for both views.
+
+    Args:
+        seed: decides every dropout mask; give each shard its own.
+    """
+    pools = list(store.pools(rows))
+    context.ranker.eval()
+    tables = [_view_table(context, pools, None, "plain", seed)]
+    if not with_intents:
+        return tables[0], None
+    intents, probs = predict_intents(context, pools)
+    tables.append(_view_table(context, pools, intents, "intent", seed))
+    chosen = pa.table(
+        [[pool.pool_id for pool in pools], [pool.row for pool in pools], intents, probs], schema=SHARD_INTENT_SCHEMA
+    )
+    return pa.concat_tables(tables), chosen
+
+
+def predict_intents(context: ScoringContext, pools: Sequence[TokenPool]) -> tuple[list[list[list[int]]], list[float]]:
+    """Intents of every utterance, each given those predicted before it (icast.md §3), with dropout off.
+
+    Returns:
+        For each pool its utterances' intents, and p^e: the mean over its utterances of the mean probability of
+        the chosen intents (1 where none is chosen).
+    """
+    chosen: list[list[list[int]]] = [[] for _ in pools]
+    confidence: list[list[float]] = [[] for _ in pools]
+    for utterance in range(max((len(pool.context) for pool in pools), default=0)):
+        asked = [place for place, pool in enumerate(pools) if len(pool.context) > utterance]
+        questions = [context.layout.intent_question(pools[p].context, chosen[p], utterance) for p in asked]
+        probs_NK = _intent_probs(context, questions)
+        for place, probs_K in zip(asked, probs_NK, strict=True):
+            names = np.flatnonzero(probs_K > INTENT_THRESHOLD)
+            chosen[place].append(names.tolist())
+            confidence[place].append(float(probs_K[names].mean()) if len(names) else 1.0)
+    return chosen, [float(np.mean(probs)) for probs in confidence]
+
+
+def _intent_probs(context: ScoringContext, questions: Sequence[Encoded]) -> npt.NDArray[np.float64]:
+    probs = np.zeros((len(questions), len(context.ranker.config.intents)))
+    with torch.inference_mode(), context.autocast():
+        for batch in ordered_batches([len(ids) for ids, _ in questions], 256, context.max_tokens):
+            inputs = make_batch([questions[int(place)] for place in batch], context.layout, context.device)
+            probs[batch] = torch.sigmoid(context.ranker.intent_logits(inputs).double()).cpu().numpy()
+    return probs
+
+
+def _view_table(
+    context: ScoringContext, pools: Sequence[TokenPool], intents: Sequence[Intents] | None, view: str, seed: int
+) -> pa.Table:
+    pairs: list[Encoded] = []
+    for place, pool in enumerate(pools):
+        ids = context.layout.context_ids(pool.context, intents[place] if intents is not None else None)
+        pairs += [context.layout.pair(ids, candidate) for candidate in pool.candidates]
+    moments = _pair_moments(context, pairs, view, seed)
+    sizes = [len(pool.candidates) for pool in pools]
+    candidates = np.concatenate([np.arange(size) for size in sizes])
+    labels = np.concatenate([_labels(pool) for pool in pools])
+    columns = {
+        "pool_id": np.repeat(np.array([pool.pool_id for pool in pools], dtype=object), sizes),
+        "row": np.repeat([pool.row for pool in pools], sizes),
+        "candidate": candidates,
+        "label": labels,
+        "view": np.full(len(pairs), view, dtype=object),
+        **moments,
+    }
+    return pa.table([pa.array(columns[field.name], field.type) for field in SCORE_SCHEMA], schema=SCORE_SCHEMA)
+
+
+def _labels(pool: TokenPool) -> npt.NDArray[np.int64]:
+    if pool.label < 0:
+        return np.full(len(pool.candidates), -1)
+    return (np.arange(len(pool.candidates)) == pool.label).astype(np.int64)
+
+
+def _pair_moments(
+    context: ScoringContext, pairs: Sequence[Encoded], view: str, seed: int
+) -> dict[str, npt.NDArray[np.float64]]:
+    fields = ("prob_mean", "prob_var", "logit_mean", "logit_var", "mutual_information")
+    columns = {name: np.zeros(len(pairs)) for name in (*fields, "num_passes")}
+    for number, batch in enumerate(ordered_batches([len(ids) for ids, _ in pairs], 256, context.max_tokens)):
+        moments = _batch_moments(context, [pairs[int(place)] for place in batch], child_seed(seed, view, number))
+        for name in fields:
+            columns[name][batch] = getattr(moments, name).cpu().numpy()
+        columns["num_passes"][batch] = moments.num_passes
+    return columns
+
+
+def _batch_moments(context: ScoringContext, pairs: Sequence[Encoded], seed: int) -> Moments:
+    inputs = make_batch(pairs, context.layout, context.device)
+
+    def forward(stochastic: bool, pass_number: int) -> torch.Tensor:
+        context.ranker.train(stochastic)
+        if stochastic:
+            torch.manual_seed(child_seed(seed, pass_number))
+        return context.ranker.answer_logits(inputs)
+
+    try:
+        with torch.inference_mode(), context.autocast():
+            return context.estimator.estimate(forward)
+    finally:
+        context.ranker.eval()

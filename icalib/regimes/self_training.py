@@ -1,0 +1,133 @@
+"""Self-training in rounds: score the unlabelled pools, pseudo-label them, train the student, make it the teacher."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, final
+
+import pyarrow.parquet as pq
+from pydantic import Field
+
+from icalib.core.files import whole_file, write_json
+from icalib.core.stages import Stage
+from icalib.regimes.pseudo_labels import (
+    GainRule,
+    PseudoLabelRule,
+    RoundTally,
+    assign,
+    choose_views,
+    pseudo_label_table,
+)
+from icalib.regimes.regime import AbstractRegime, Parts, Trained
+from icalib.regimes.training import TrainingSettings
+from icalib.regimes.workbench import Shards, Workbench
+
+
+@final
+class SelfTraining(AbstractRegime):
+    """ICAST's Algorithm 1, and TSST where intents are off (methods.md §5.2, §5.5)."""
+
+    class Config(AbstractRegime.Config):
+        """Settings of self-training."""
+
+        with_intents: bool = True
+        """Learn and predict intents, and let the gain choose the view; False is TSST."""
+        rule: PseudoLabelRule = PseudoLabelRule()
+        """Gain and pseudo-label thresholds."""
+        num_rounds: int = Field(4, ge=1)
+        """Rounds of pseudo-labelling; the authors ran 4 with 1 % and 5 % labels, 8 with 10 %."""
+        teacher: TrainingSettings = TrainingSettings()
+        """Optimiser and schedule of the teacher (round 0)."""
+        student: TrainingSettings = TrainingSettings(epochs=5, patience=5, learning_rate=2e-5)
+        """Optimiser and schedule of each round's student, which goes on from the model that labelled the pools."""
+        keep: Literal["best", "last"] = "best"
+        """Which round's model is the result: the best on validation, or the last. The teacher doesn't count."""
+
+        def needs_intents(self) -> bool:
+            """Only with intents."""
+            return self.with_intents
+
+        def view_rule(self) -> GainRule | None:
+            """The same gain rule as in the rounds, with intents."""
+            return self.rule if self.with_intents else None
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def run(self, bench: Workbench, parts: Parts) -> Trained:
+        """Teacher, then rounds; they end early when nothing is selected, since no later round would differ."""
+        config = self.config
+        models = [self._teacher(bench, parts)]
+        for number in range(1, config.num_rounds + 1):
+            pseudo = self.pseudo_label(bench, parts, models[-1], number)
+            if not _selected(pseudo.path):
+                break
+            models.append(
+                bench.train(
+                    f"round-{number}/student",
+                    ranker=parts.ranker,
+                    loss=parts.loss,
+                    training=config.student,
+                    with_intents=config.with_intents,
+                    start=models[-1],
+                    pseudo_labels=pseudo,
+                    number=number,
+                )
+            )
+        return self._choose(bench, models)
+
+    def _teacher(self, bench: Workbench, parts: Parts) -> Stage:
+        return bench.train(
+            "teacher",
+            ranker=parts.ranker,
+            loss=parts.loss,
+            training=self.config.teacher,
+            with_intents=self.config.with_intents,
+            start=parts.start,
+        )
+
+    def pseudo_label(self, bench: Workbench, parts: Parts, model: Stage, number: int) -> Stage:
+        """One round's scores and pseudo labels."""
+        shards = bench.score(
+            f"round-{number}/scores",
+            model,
+            split="train",
+            part="unlabelled",
+            estimator=parts.estimator,
+            with_intents=self.config.with_intents,
+            number=number,
+        )
+        rule = self.config.rule
+        return bench.stage(
+            f"round-{number}/pseudo-labels",
+            {"scores": shards.stage.digest, "rule": rule.model_dump(mode="json"), "round": number},
+            lambda folder: write_pseudo_labels(folder, shards, rule, number),
+        )
+
+    def _choose(self, bench: Workbench, models: list[Stage]) -> Trained:
+        if len(models) == 1:
+            return Trained(models[0], 0, tuple(models))
+        students = range(1, len(models))
+        best = models[-1] if self.config.keep == "last" else max(
+            (models[number] for number in reversed(students)), key=bench.figure
+        )  # fmt: skip
+        return Trained(best, models.index(best), tuple(models))
+
+
+def write_pseudo_labels(folder: Path, shards: Shards, rule: PseudoLabelRule, number: int) -> None:
+    """Pseudo labels shard by shard, each beside the intents that its pools were scored with; then the summary."""
+    counts = RoundTally()
+    for place, (scores, intents) in enumerate(shards):
+        chosen = choose_views(scores, intents, rule)
+        labels = assign(chosen, rule)
+        counts.add(chosen, labels)
+        with whole_file(folder / f"pseudo-{place:06d}.parquet") as temporary:
+            pq.write_table(pseudo_label_table(chosen, labels), temporary)
+        if intents is not None:
+            with whole_file(folder / f"intents-{place:06d}.parquet") as temporary:
+                pq.write_table(intents, temporary)
+    write_json(folder / "summary.json", counts.summary(number).model_dump())
+
+
+def _selected(folder: Path) -> bool:
+    return any(pq.read_metadata(path).num_rows for path in folder.glob("pseudo-*.parquet"))

@@ -1,0 +1,48 @@
+"""Supervised training on the labelled pools."""
+
+from __future__ import annotations
+
+from typing import final
+
+from icalib.regimes.pseudo_labels import GainRule
+from icalib.regimes.regime import AbstractRegime, Parts, Trained
+from icalib.regimes.training import TrainingSettings
+from icalib.regimes.workbench import Workbench
+
+
+@final
+class Supervised(AbstractRegime):
+    """One training run; with `with_intents` it is ICAST's teacher (methods.md §5.2)."""
+
+    class Config(AbstractRegime.Config):
+        """Settings of supervised training."""
+
+        training: TrainingSettings = TrainingSettings()
+        """Optimiser and schedule."""
+        with_intents: bool = False
+        """Learn the intent view and the intents themselves too, and choose the view at test by `rule`."""
+        rule: GainRule = GainRule()
+        """Which view to believe at test; only with intents."""
+
+        def needs_intents(self) -> bool:
+            """Only with intents."""
+            return self.with_intents
+
+        def view_rule(self) -> GainRule | None:
+            """The gain rule, with intents."""
+            return self.rule if self.with_intents else None
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def run(self, bench: Workbench, parts: Parts) -> Trained:
+        """Train once."""
+        model = bench.train(
+            "teacher",
+            ranker=parts.ranker,
+            loss=parts.loss,
+            training=self.config.training,
+            with_intents=self.config.with_intents,
+            start=parts.start,
+        )
+        return Trained(model, 0, (model,))

@@ -1,0 +1,85 @@
+"""Rankers without training: BM25, and the backbone as a bi-encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from rank_bm25 import BM25Okapi
+from scipy.special import expit, logit
+from sklearn.linear_model import LogisticRegression
+
+from icalib.data.batching import ordered_batches
+from icalib.data.encoding import Encoded, Ids, TokenPool
+from icalib.data.negatives import tokenize
+from icalib.data.schema import Pool
+from icalib.encoders.transformer import TransformerEncoder
+from icalib.regimes.ranker import make_batch
+
+Floats = npt.NDArray[np.float64]
+
+
+def bm25_scores(pools: Sequence[Pool]) -> list[Floats]:
+    """Okapi BM25 of each pool's candidates, the context being the query; statistics from all their candidates."""
+    documents = list(dict.fromkeys(candidate for pool in pools for candidate in pool.candidates))
+    places = {document: place for place, document in enumerate(documents)}
+    index = BM25Okapi([tokenize(document) for document in documents])
+    scores: list[Floats] = []
+    for pool in pools:
+        query = tokenize(" ".join(utterance.text for utterance in pool.context))
+        scores.append(np.asarray(index.get_batch_scores(query, [places[c] for c in pool.candidates]), np.float64))
+    return scores
+
+
+def bi_encoder_scores(encoder: TransformerEncoder, layout: Any, pools: Sequence[TokenPool]) -> list[Floats]:
+    """Cosine of the mean token states of context and candidate, encoded apart; each distinct text once."""
+    texts: dict[bytes, Ids] = {}
+    keys: list[tuple[bytes, list[bytes]]] = []
+    for pool in pools:
+        context = layout.context_ids(pool.context, None)
+        texts[context.tobytes()] = context
+        texts.update({ids.tobytes(): ids for ids in pool.candidates})
+        keys.append((context.tobytes(), [ids.tobytes() for ids in pool.candidates]))
+    vectors = dict(zip(texts, _mean_vectors(encoder, layout, list(texts.values())), strict=True))
+    return [
+        np.array([float(vectors[context] @ vectors[candidate]) for candidate in candidates])
+        for context, candidates in keys
+    ]
+
+
+def _mean_vectors(encoder: TransformerEncoder, layout: Any, texts: Sequence[Ids]) -> Floats:
+    encoded: list[Encoded] = [
+        (np.concatenate([[layout.cls], ids, [layout.separator]], dtype=np.int32), len(ids) + 2) for ids in texts
+    ]
+    vectors = np.zeros((len(texts), encoder.width))
+    encoder.eval()
+    with torch.inference_mode():
+        for places in ordered_batches([length for _, length in encoded], 256, 8192):
+            batch = make_batch([encoded[int(place)] for place in places], layout, torch.device("cpu"))
+            mask = (torch.arange(batch.ids_BL.shape[1]) < batch.lengths_B[:, None]).float()
+            means = torch.einsum("bl,bld->bd", mask, encoder(batch).states_BLD) / batch.lengths_B[:, None]
+            vectors[places] = torch.nn.functional.normalize(means, dim=1).double().numpy()
+    return vectors
+
+
+def platt_scaled(
+    validation: Floats, labels: npt.NDArray[np.int64], others: Sequence[Floats]
+) -> list[tuple[Floats, Floats]]:
+    """Logits and probabilities σ(a s + b) of some scores, with a and b fitted on validation pairs.
+
+    The scores are standardised first, so that scikit-learn's small ridge means the same for every scorer.
+    """
+    mean, scale = validation.mean(), validation.std() or 1.0
+    model = LogisticRegression(C=1e4).fit(((validation - mean) / scale)[:, None], labels)
+    slope, offset = float(model.coef_[0, 0]), float(model.intercept_[0])
+    logits = [slope * (scores - mean) / scale + offset for scores in others]
+    return [(logits_N, expit(logits_N)) for logits_N in logits]
+
+
+def prob_logit(prob: Floats) -> Floats:
+    """ln(p / (1 − p)), finite for p = 0 and 1."""
+    tiny = np.finfo(np.float64).tiny
+    return logit(np.clip(prob, tiny, 1 - np.finfo(np.float64).epsneg))

@@ -1,0 +1,112 @@
+"""What a regime may ask for: trained models and scored pools. Ray does the work in use, one process in tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import SerializeAsAny
+
+from icalib.core.component import Settings
+from icalib.core.stages import Stage
+from icalib.data.schema import Split
+from icalib.data.selection import Part, Selection
+from icalib.losses.binary import AbstractLoss
+from icalib.regimes.post_training import PostTraining
+from icalib.regimes.ranker import RankerConfig
+from icalib.regimes.training import Precision, TrainingSettings
+from icalib.uncertainty.estimator import AbstractEstimator
+
+
+class TrainJob(Settings):
+    """One training run: everything a worker needs, with paths to what lies on disk.
+
+    `kind` tells which curriculum: answers (labelled and pseudo-labelled pools) or post_training.
+    """
+
+    kind: Literal["answers", "post_training"]
+    ranker: RankerConfig
+    loss: SerializeAsAny[AbstractLoss.Config]
+    training: TrainingSettings
+    post_training: PostTraining | None = None
+    selection: Selection
+    views_with_intents: bool = False
+    """Learn the intent view and the intents of labelled pools too."""
+    train_tokens: Path
+    validation_tokens: Path
+    start: Path | None = None
+    """Checkpoint whose weights to start from; None starts from the backbone."""
+    pseudo_labels: Path | None = None
+    """Folder of pseudo-label shards to learn from beside the labelled pools."""
+    seed: int
+
+
+class ScoreJob(Settings):
+    """One scoring run over a part of a split, cut into shards."""
+
+    checkpoint: Path
+    tokens: Path
+    selection: Selection
+    split: Split
+    part: Part
+    estimator: SerializeAsAny[AbstractEstimator.Config]
+    with_intents: bool
+    precision: Precision
+    max_tokens_per_batch: int
+    pools_per_shard: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Shards:
+    """A folder of scored shards: `scores-<n>.parquet` and, with intents, `intents-<n>.parquet`."""
+
+    stage: Stage
+
+    def __iter__(self) -> Iterator[tuple[pa.Table, pa.Table | None]]:
+        """SCORE_SCHEMA and SHARD_INTENT_SCHEMA, one shard after the other: memory doesn't grow with the pool."""
+        for path in sorted(self.stage.path.glob("scores-*.parquet")):
+            intents = path.with_name(path.name.replace("scores-", "intents-"))
+            yield pq.read_table(path), pq.read_table(intents) if intents.is_file() else None
+
+
+class Workbench(Protocol):
+    """Runs stages; every answer may come from the cache."""
+
+    def post_train(self, ranker: RankerConfig, settings: PostTraining) -> Stage:
+        """Masked words and next utterances on the corpus' own dialogues; the checkpoint's folder."""
+        ...
+
+    def train(
+        self,
+        name: str,
+        *,
+        ranker: RankerConfig,
+        loss: AbstractLoss.Config,
+        training: TrainingSettings,
+        with_intents: bool,
+        start: Stage | None,
+        pseudo_labels: Stage | None = None,
+        number: int = 0,
+    ) -> Stage:
+        """Train on the labelled pools (and pseudo labels); the checkpoint's folder."""
+        ...
+
+    def score(
+        self, name: str, model: Stage, *, split: Split, part: Part, estimator: AbstractEstimator.Config,
+        with_intents: bool, number: int = 0,
+    ) -> Shards:  # fmt: skip
+        """Score a part of a split with a model."""
+        ...
+
+    def stage(self, name: str, inputs: dict[str, Any], build: Callable[[Path], None]) -> Stage:
+        """Any other stage."""
+        ...
+
+    def figure(self, model: Stage) -> float:
+        """The model's best validation figure while it was trained; greater is better."""
+        ...

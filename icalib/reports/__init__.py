@@ -1,0 +1,1 @@
+"""Views of run folders: terminal, TensorBoard, HTML."""

@@ -1,0 +1,211 @@
+"""Plotly figures of a report. Colours that depend on the page's light or dark theme are set by the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+import plotly.graph_objects as go
+import pyarrow as pa
+import pyarrow.compute as pc
+from plotly.subplots import make_subplots
+
+from icalib.core.run_folder import RoundSummary
+from icalib.metrics.calibration import reliability_table
+from icalib.metrics.pairs import FloatArray, PoolScores
+from icalib.metrics.ranking import top_candidate
+from icalib.metrics.selective import risk_coverage
+
+# Okabe and Ito's palette without black and yellow, which vanish on dark and light pages.
+OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_NEUTRAL = "#8a8f98"
+_DASHES = ("solid", "dot", "dash", "dashdot")
+_COVERAGE = np.linspace(0.02, 1.0, 99)
+
+
+def reliability_figure(scores: PoolScores, place: int) -> go.Figure:
+    """Share of right pairs against mean probability in ten bins, with Wilson intervals; counts below (log).
+
+    `place` is the method's place among the methods, which decides its colour.
+    """
+    figure = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.75, 0.25], vertical_spacing=0.05)
+    used = [one for one in reliability_table(scores.prob, scores.label).to_pylist() if one["n"]]
+    counts = [one["n"] for one in used]
+    diagonal = {"color": _NEUTRAL, "width": 1, "dash": "dash"}
+    figure.add_scatter(x=[0, 1], y=[0, 1], mode="lines", line=diagonal, hoverinfo="skip", row=1, col=1)
+    figure.add_scatter(
+        x=[one["conf"] for one in used],
+        y=[one["acc"] for one in used],
+        error_y={
+            "array": [one["acc_high"] - one["acc"] for one in used],
+            "arrayminus": [one["acc"] - one["acc_low"] for one in used],
+            "thickness": 1.4,
+            "width": 3,
+        },
+        customdata=counts,
+        hovertemplate="probability %{x:.3f}<br>right %{y:.3f}<br>%{customdata:,} pairs<extra></extra>",
+        mode="lines+markers",
+        line={"color": _colour(place), "width": 1.5},
+        marker={"size": 8},
+        row=1,
+        col=1,
+    )
+    figure.add_bar(
+        x=[(one["lo"] + one["hi"]) / 2 for one in used],
+        y=counts,
+        width=0.096,
+        marker_color=_colour(place),
+        opacity=0.75,
+        hovertemplate="%{y:,} pairs<extra></extra>",
+        row=2,
+        col=1,
+    )
+    figure.update_xaxes(range=[-0.02, 1.02], dtick=0.25)
+    figure.update_xaxes(row=2, title_text="probability")
+    figure.update_yaxes(row=1, range=[-0.02, 1.02], dtick=0.25, title_text="share right")
+    decades = math.ceil(math.log10(max(counts)))
+    figure.update_yaxes(row=2, type="log", dtick=1, range=[-0.3, max(1, decades)], title_text="pairs")
+    figure.update_layout(height=400, showlegend=False)
+    return figure
+
+
+def risk_coverage_figure(scores: Mapping[str, Sequence[PoolScores]]) -> go.Figure:
+    """Error rate of the most confident share of pools, mean over seeds, one line a method."""
+    figure = go.Figure()
+    for place, (label, members) in enumerate(scores.items()):
+        risks = np.array([_risk_at(one) for one in members])
+        figure.add_scatter(
+            x=_COVERAGE,
+            y=risks.mean(axis=0),
+            name=label,
+            mode="lines",
+            line={"color": _colour(place), "width": 2.5, "dash": _dash(place)},
+            hovertemplate="%{x:.0%} answered: %{y:.1%} wrong",
+        )
+    figure.update_xaxes(title_text="coverage: share of pools answered", range=[0, 1.005], tickformat=".0%")
+    figure.update_yaxes(title_text="risk: share of these wrong", rangemode="tozero", tickformat=".0%")
+    figure.update_layout(height=420, hovermode="x unified")
+    return figure
+
+
+def loss_figure(training: pa.Table) -> go.Figure:
+    """Training losses over steps that go on over the stages, and validation losses as dots at the epochs' ends."""
+    figure = go.Figure()
+    for place, tag in enumerate(_tags(training, ("loss/",))):
+        name = tag.removeprefix("loss/")
+        _add_curve(figure, training, tag, "train", f"{name}, train", place, width=1.2)
+        _add_curve(figure, training, tag, "validation", f"{name}, validation", place, width=2.5)
+    _finish_curves(figure, training)
+    return figure
+
+
+def validation_figure(training: pa.Table) -> go.Figure:
+    """Validation metrics over steps that go on over the stages."""
+    figure = go.Figure()
+    for place, tag in enumerate(_tags(training, ("rank/", "class/", "cal/", "sel/"))):
+        _add_curve(figure, training, tag, "validation", tag.split("/", 1)[1], place, width=2.5)
+    _finish_curves(figure, training)
+    return figure
+
+
+def rounds_figure(summaries: Sequence[RoundSummary]) -> go.Figure:
+    """Pools selected by rule as bars; below, how often they are right and how many pairs use intents."""
+    figure = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.45, 0.55], vertical_spacing=0.06)
+    rounds = [summary.round for summary in summaries]
+    for place, rule in enumerate(sorted({rule for s in summaries for rule in s.num_pools_by_rule}, reverse=True)):
+        counts = [summary.num_pools_by_rule.get(rule, 0) for summary in summaries]
+        figure.add_bar(x=rounds, y=counts, name=f"pools, {rule} rule", marker_color=OKABE_ITO[5 - place], row=1, col=1)
+    lines = {
+        "accuracy of pseudo labels": ([s.pool_accuracy for s in summaries], OKABE_ITO[2], "solid"),
+        "accuracy if every pool were taken": ([s.base_accuracy for s in summaries], _NEUTRAL, "dash"),
+        "share with intents": ([s.share_with_intents for s in summaries], OKABE_ITO[3], "dot"),
+    }
+    for name, (values, colour, dash) in lines.items():
+        if any(values):  # neither unknown throughout nor, as without intents, zero throughout
+            line = {"color": colour, "width": 2.5, "dash": dash}
+            figure.add_scatter(x=rounds, y=values, name=name, mode="lines+markers", line=line, row=2, col=1)
+    figure.update_xaxes(dtick=1, range=[min(rounds) - 0.6, max(rounds) + 0.6])
+    figure.update_xaxes(row=2, title_text="round")
+    figure.update_yaxes(row=1, title_text="pools")
+    figure.update_yaxes(row=2, title_text="share", range=[0, 1.02], tickformat=".0%")
+    figure.update_layout(height=500, barmode="stack")
+    return figure
+
+
+def gain_figure(summaries: Sequence[RoundSummary], threshold: float | None) -> go.Figure:
+    """Histograms of the confidence gain Δ over scored pairs, one line a round, and the threshold λ."""
+    figure = go.Figure()
+    for place, summary in enumerate(summaries):
+        counts = np.array(summary.gain_histogram_counts)
+        figure.add_scatter(
+            x=summary.gain_histogram_edges,
+            y=np.append(counts, counts[-1]) / counts.sum(),
+            name=f"round {summary.round}",
+            mode="lines",
+            line={"shape": "hv", "color": _colour(place), "width": 2, "dash": _dash(place)},
+        )
+    if threshold is not None:
+        figure.add_vline(x=threshold, line={"color": _NEUTRAL, "width": 1.5, "dash": "dash"})
+        figure.add_annotation(
+            x=threshold, y=1, yref="paper", text=f"λ = {threshold:g}", showarrow=False, xanchor="left"
+        )
+    figure.update_xaxes(title_text="confidence gain Δ, nats", zeroline=True)
+    figure.update_yaxes(title_text="share of pairs", rangemode="tozero", tickformat=".0%")
+    figure.update_layout(height=360)
+    return figure
+
+
+def _risk_at(scores: PoolScores) -> FloatArray:
+    """Risk on the common grid of coverages, so that seeds can be averaged."""
+    top = top_candidate(scores)
+    coverage, risk = risk_coverage(top.prob, 1 - top.hit)
+    return np.interp(_COVERAGE, coverage, risk)
+
+
+def _tags(training: pa.Table, groups: tuple[str, ...]) -> list[str]:
+    return sorted(tag for tag in set(training["tag"].to_pylist()) if tag.startswith(groups))
+
+
+def _add_curve(
+    figure: go.Figure, training: pa.Table, tag: str, split: str, name: str, place: int, *, width: float
+) -> None:
+    rows = training.filter((pc.field("tag") == tag) & (pc.field("split") == split)).sort_by("step")
+    if rows.num_rows:
+        figure.add_scatter(
+            x=rows["step"].to_pylist(),
+            y=rows["value"].to_pylist(),
+            name=name,
+            mode="lines" if split == "train" else "lines+markers",
+            opacity=0.55 if split == "train" else 1.0,
+            line={"color": _colour(place), "width": width, "dash": _dash(place)},
+        )
+
+
+def _finish_curves(figure: go.Figure, training: pa.Table) -> None:
+    for step, name in _boundaries(training):
+        figure.add_vline(x=step, line={"color": _NEUTRAL, "width": 1, "dash": "dot"})
+        figure.add_annotation(
+            x=step, y=1, yref="paper", text=name, showarrow=False, xanchor="left", yanchor="bottom", font_size=11
+        )
+    figure.update_xaxes(title_text="step", rangemode="tozero")
+    figure.update_yaxes(rangemode="tozero")
+    figure.update_layout(height=360, showlegend=True)
+
+
+def _boundaries(training: pa.Table) -> list[tuple[int, str]]:
+    """First step of every stage but the first, with the stage's name."""
+    stages = training.group_by(["stage", "round"]).aggregate([("step", "min")]).sort_by("step_min").to_pylist()
+    return [
+        (after["step_min"], f"round {after['round']}" if after["round"] else after["stage"])
+        for _, after in pairwise(stages)
+    ]
+
+
+def _colour(place: int) -> str:
+    return OKABE_ITO[place % len(OKABE_ITO)]
+
+
+def _dash(place: int) -> str:
+    return _DASHES[place // len(OKABE_ITO) % len(_DASHES)]

@@ -1,0 +1,123 @@
+"""Results of several runs side by side: rows by method, mean and deviation over seeds, the best of a column."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any, final
+
+from icalib.metrics.summary import METRICS
+
+Result = Mapping[str, Any]
+"""What `--json` prints and result.json holds."""
+
+COLUMNS = ("F1", "P", "R", "R@1", "R@2", "R@5", "MAP", "ECE", "NLL", "Brier", "AURC")
+"""Metrics of the comparison table, in order."""
+
+MISSING = "–"
+
+
+@final
+@dataclass(frozen=True)
+class MethodRow:
+    """One method on one data set with one labelled fraction: `results` has one entry a seed."""
+
+    label: str
+    results: tuple[Result, ...]
+
+    @property
+    def num_seeds(self) -> int:
+        """Number of runs behind the row."""
+        return len(self.results)
+
+    @property
+    def seconds(self) -> float:
+        """Mean wall-clock seconds of a run."""
+        return statistics.fmean(result["seconds"]["total"] for result in self.results)
+
+    def mean(self, metric: str) -> float | None:
+        """Mean test value over the seeds; None where no run has the metric."""
+        values = self._values(metric)
+        return statistics.fmean(values) if values else None
+
+    def deviation(self, metric: str) -> float | None:
+        """Sample standard deviation over the seeds; None below two seeds."""
+        values = self._values(metric)
+        return statistics.stdev(values) if len(values) > 1 else None
+
+    def _values(self, metric: str) -> list[float]:
+        values = [result["test"].get(metric) for result in self.results]
+        return [value for value in values if value is not None and math.isfinite(value)]
+
+
+def data_name(result: Result) -> str:
+    """Name of the pool set: the last part of its path."""
+    return PurePath(result["data"]).name
+
+
+def by_data(results: Sequence[Result]) -> dict[str, list[Result]]:
+    """Results by pool set, in order of first appearance; only results on the same pools can be compared."""
+    grouped: dict[str, list[Result]] = {}
+    for result in results:
+        grouped.setdefault(data_name(result), []).append(result)
+    return grouped
+
+
+def method_label(result: Result, results: Sequence[Result]) -> str:
+    """The method's name, with the labelled part where `results` have several of them."""
+    several = len({other["labelled"] for other in results}) > 1
+    return f"{result['method']} {result['labelled']:.2%}" if several else str(result["method"])
+
+
+def method_rows(results: Sequence[Result]) -> list[MethodRow]:
+    """One row a method (and labelled part) in order of first appearance, seeds ascending."""
+    grouped: dict[str, list[Result]] = {}
+    for result in results:
+        grouped.setdefault(method_label(result, results), []).append(result)
+    return [
+        MethodRow(label, tuple(sorted(members, key=lambda result: result["seed"])))
+        for label, members in grouped.items()
+    ]
+
+
+def best_labels(rows: Sequence[MethodRow], metric: str) -> set[str]:
+    """Labels of the rows with the best mean as it is printed; empty where there is nothing to compare."""
+    means = {row.label: round(mean, 3) for row in rows if (mean := row.mean(metric)) is not None}
+    if len(means) < 2:
+        return set()
+    best = (max if METRICS[metric].greater_is_better else min)(means.values())
+    return {label for label, mean in means.items() if mean == best}
+
+
+def format_value(value: float | None) -> str:
+    """Three decimals, or a dash where there is no value."""
+    return MISSING if value is None or not math.isfinite(value) else f"{value:.3f}"
+
+
+def format_difference(value: float | None) -> str:
+    """Three decimals with a sign, or a dash where there is no value."""
+    if value is None:
+        return MISSING
+    return f"{round(value, 3) + 0.0:+.3f}".replace("-", "−")  # adding 0 turns −0.0 into 0.0
+
+
+def format_p(value: float) -> str:
+    """Three decimals of a p-value."""
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def format_seconds(seconds: float) -> str:
+    """A duration for people.
+
+    Example:
+        >>> format_seconds(3.21), format_seconds(250), format_seconds(7300)
+        ('3.2 s', '4 min 10 s', '2 h 1 min')
+    """
+    if round(seconds, 1) < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes_left = divmod(minutes, 60)
+    return f"{hours} h {minutes_left} min" if hours else f"{minutes} min {rest} s"

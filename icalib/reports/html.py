@@ -1,0 +1,275 @@
+"""One self-contained HTML page about a set of runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any, final
+
+import numpy as np
+import plotly.graph_objects as go
+import pyarrow.compute as pc
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+from plotly.utils import PlotlyJSONEncoder
+
+from icalib.core.errors import DataError
+from icalib.core.files import read_json, whole_file
+from icalib.core.run_folder import RoundSummary, RunFolder
+from icalib.data.schema import POOLS_FILE, SPLITS
+from icalib.metrics.pairs import PoolScores
+from icalib.metrics.summary import METRICS
+from icalib.reports import charts
+from icalib.reports.case_table import CaseTable, build_case_table
+from icalib.reports.comparison import (
+    COLUMNS,
+    MISSING,
+    MethodRow,
+    Result,
+    best_labels,
+    by_data,
+    format_difference,
+    format_p,
+    format_seconds,
+    format_value,
+    method_rows,
+)
+from icalib.reports.paired_tests import MethodTest, paired_tests
+
+
+@final
+@dataclass(frozen=True)
+class _Cell:
+    """One metric of one method: mean, deviation over seeds and bootstrap interval, as text."""
+
+    mean: str
+    deviation: str
+    interval: str
+    is_best: bool
+
+
+@final
+@dataclass(frozen=True)
+class _MethodPart:
+    """What is shown of one method: tables of all its runs, figures of the run with the lowest seed."""
+
+    label: str
+    cells: tuple[_Cell, ...]
+    num_seeds: int
+    duration: str
+    shown_seed: int
+    reliability: Markup
+    loss: Markup | None
+    validation: Markup | None
+    rounds: Markup | None
+    gain: Markup | None
+    summaries: tuple[RoundSummary, ...]
+    settings: str
+    runs: tuple[_RunFacts, ...]
+
+
+@final
+@dataclass(frozen=True)
+class _RunFacts:
+    """What was run: from config.yaml, provenance.json, stages.json and result.json."""
+
+    name: str
+    seed: int
+    labelled: str
+    pools: tuple[str, ...]
+    duration: str
+    command: str
+    started: str
+    environment: str
+    stages: tuple[Mapping[str, Any], ...]
+    summaries: tuple[RoundSummary, ...]
+
+
+@final
+@dataclass(frozen=True)
+class _DataPart:
+    """All methods on one pool set."""
+
+    name: str
+    methods: tuple[_MethodPart, ...]
+    environments: tuple[str, ...]
+    risk_coverage: Markup
+    tests: tuple[MethodTest, ...]
+    tests_missing: str
+    cases: CaseTable | None
+
+
+def write_report(runs: Sequence[RunFolder], out: Path, title: str) -> Path:
+    """Write a report of finished runs as one HTML file that asks nothing of the network; returns `out`.
+
+    Raises:
+        DataError: a predictions table can't be used.
+        StorageError: the disk is full or can't be written.
+    """
+    # The folder may have been moved since result.json was written.
+    results = [{**run.result, "run": str(run.path)} for run in runs]
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "value": format_value,
+        "seconds": format_seconds,
+        "share": _share,
+        "p": format_p,
+        "difference": format_difference,
+    }
+    page = environment.get_template("report.html.j2").render(
+        title=title,
+        columns=[(name, METRICS[name]) for name in COLUMNS],
+        parts=[_data_part(name, group) for name, group in by_data(results).items()],
+        splits=SPLITS,
+        plotly_js=Markup(get_plotlyjs()),
+    )
+    with whole_file(out) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+    return out
+
+
+def _data_part(name: str, results: Sequence[Result]) -> _DataPart:
+    rows = method_rows(results)
+    runs = {row.label: [RunFolder(result["run"]) for result in row.results] for row in rows}
+    best = {metric: best_labels(rows, metric) for metric in COLUMNS}
+    scores = {
+        label: [PoolScores.from_predictions(run.predictions("test")) for run in members]
+        for label, members in runs.items()
+    }
+    tests, tests_missing = _tests(runs)
+    methods = tuple(
+        _method_part(row, runs[row.label], best, scores[row.label][0], place) for place, row in enumerate(rows)
+    )
+    return _DataPart(
+        name=name,
+        methods=methods,
+        environments=tuple(dict.fromkeys(run.environment for method in methods for run in method.runs)),
+        risk_coverage=_figure(charts.risk_coverage_figure(scores)),
+        tests=tests,
+        tests_missing=tests_missing,
+        cases=build_case_table({label: runs[label][0] for label in _case_order(rows, runs)}),
+    )
+
+
+def _tests(runs: Mapping[str, Sequence[RunFolder]]) -> tuple[tuple[MethodTest, ...], str]:
+    """Paired tests, or why there are none."""
+    if len(runs) < 2:
+        return (), "There is one method only."
+    try:
+        return tuple(paired_tests(runs)), ""
+    except DataError as error:
+        return (), str(error)
+
+
+def _case_order(rows: Sequence[MethodRow], runs: Mapping[str, Sequence[RunFolder]]) -> list[str]:
+    """Methods that weigh intents first, then other self-training, then the rest; by MAP within each."""
+
+    def key(row: MethodRow) -> tuple[bool, bool, float]:
+        run = runs[row.label][0]
+        has_gain = bool(np.isfinite(run.predictions("test")["gain"].to_numpy()).any())
+        return has_gain, bool(run.round_folders), row.mean("MAP") or 0.0
+
+    return [row.label for row in sorted(rows, key=key, reverse=True)]
+
+
+def _method_part(
+    row: MethodRow, runs: Sequence[RunFolder], best: Mapping[str, set[str]], scores: PoolScores, place: int
+) -> _MethodPart:
+    run = runs[0]
+    training, summaries = run.training(), run.round_summaries()
+    with_gain = [summary for summary in summaries if sum(summary.gain_histogram_counts)]
+    trained = training.num_rows > 0
+    return _MethodPart(
+        label=row.label,
+        cells=tuple(_cell(row, runs, metric, row.label in best[metric]) for metric in COLUMNS),
+        num_seeds=row.num_seeds,
+        duration=format_seconds(row.seconds),
+        shown_seed=row.results[0]["seed"],
+        reliability=_figure(charts.reliability_figure(scores, place)),
+        loss=_figure(charts.loss_figure(training)) if trained else None,
+        validation=_figure(charts.validation_figure(training)) if trained else None,
+        rounds=_figure(charts.rounds_figure(summaries)) if summaries else None,
+        gain=_figure(charts.gain_figure(with_gain, _gain_threshold(run.config))) if with_gain else None,
+        summaries=tuple(summaries),
+        settings=(run.path / "config.yaml").read_text(encoding="utf-8"),
+        runs=tuple(_run_facts(member) for member in runs),
+    )
+
+
+def _cell(row: MethodRow, runs: Sequence[RunFolder], metric: str, is_best: bool) -> _Cell:
+    deviation = row.deviation(metric)
+    test = [run.metrics().filter((pc.field("split") == "test") & (pc.field("metric") == metric)) for run in runs]
+    intervals = [(one["low"][0].as_py(), one["high"][0].as_py()) for one in test if one.num_rows]
+    low, high = (fmean(ends) for ends in zip(*intervals, strict=True)) if intervals else (None, None)
+    return _Cell(
+        mean=format_value(row.mean(metric)),
+        deviation="" if deviation is None else f"±{format_value(deviation)}",
+        interval="" if low is None else f"{format_value(low)}–{format_value(high)}",
+        is_best=is_best,
+    )
+
+
+def _run_facts(run: RunFolder) -> _RunFacts:
+    config, provenance = run.config, read_json(run.path / "provenance.json")
+    return _RunFacts(
+        name=run.name,
+        seed=config["seed"],
+        labelled=_share(config["labelled"]),
+        pools=_pools_used(config),
+        duration=format_seconds(run.result["seconds"]["total"]),
+        command=provenance["command"],
+        started=provenance["started"][:16].replace("T", " "),
+        environment=_environment(provenance),
+        stages=tuple(run.stages),
+        summaries=tuple(run.round_summaries()),
+    )
+
+
+def _environment(provenance: Mapping[str, Any]) -> str:
+    versions = {"icalib": provenance["icalib"], "Python": provenance["python"], **provenance["packages"]}
+    machine = ", ".join(f"{name} {value}" for name, value in provenance["machine"].items())
+    listed = ", ".join(f"{name} {version}" for name, version in versions.items())
+    return f"With {listed}; machine: {machine}; data digest {provenance['data_digest'][:16]}."
+
+
+def _pools_used(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Pools of each split, after the limit; a dash where neither the pool set nor a limit says."""
+    metadata = Path(config["data"]) / POOLS_FILE
+    totals = read_json(metadata)["num_pools"] if metadata.is_file() else {}
+    used: list[str] = []
+    for split in SPLITS:
+        total, limit = totals.get(split), config["limit"].get(split)
+        known = [number for number in (total, limit) if number is not None]
+        limited = limit is not None and (total is None or limit < total)
+        used.append((f"{min(known):,}" if known else MISSING) + (" (limit)" if limited else ""))
+    return tuple(used)
+
+
+def _gain_threshold(settings: Mapping[str, Any]) -> float | None:
+    """λ, wherever the method keeps it."""
+    for key, value in settings.items():
+        if key == "gain_threshold":
+            return value
+        if isinstance(value, Mapping) and (found := _gain_threshold(value)) is not None:
+            return found
+    return None
+
+
+def _figure(figure: go.Figure) -> Markup:
+    """The figure as JSON that can stand inside a script element; the page supplies the template."""
+    figure.layout.template = None
+    return Markup(json.dumps(figure.to_plotly_json(), cls=PlotlyJSONEncoder).replace("<", "\\u003c"))
+
+
+def _share(value: float | None) -> str:
+    return MISSING if value is None else f"{100 * value:.1f} %"

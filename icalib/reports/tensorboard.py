@@ -1,0 +1,148 @@
+"""TensorBoard as a view of a run folder's tables.
+
+    tb/round_00/{train,validation}   curves of a stage: the same tags in both; steps go on over the rounds
+    tb/rounds                        step = round: what was pseudo-labelled, how well, histogram of gain
+    tb/test                          final metrics, reliability, risk and coverage, precision and recall, hparams
+
+Every finished stage, every round and the test evaluation is one event file, moved into place whole, so that a
+view can be brought up to date again and again while the run goes on: what is there already is left alone.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from torch.utils.tensorboard.summary import hparams
+from torch.utils.tensorboard.writer import SummaryWriter
+
+from icalib.core.files import whole_file
+from icalib.core.run_folder import RoundSummary, RunFolder
+from icalib.metrics.pairs import PoolScores
+from icalib.metrics.tags import metric_tag
+from icalib.reports.comparison import COLUMNS
+from icalib.reports.drawing import reliability_image, risk_coverage_image
+
+_ROUND_TAGS = {
+    "round/pools_selected": "num_pools_selected",
+    "round/pairs_selected": "num_pairs_selected",
+    "round/share_with_intents": "share_with_intents",
+    "round/pool_accuracy": "pool_accuracy",
+    "round/pair_accuracy": "pair_accuracy",
+    "round/base_accuracy": "base_accuracy",
+}
+# What tells runs apart; the page shows the first few by default.
+_HPARAMS = ("method", "data", "labelled", "seed", "backbone", "settings")
+
+
+def write_tensorboard(run: RunFolder) -> Path:
+    """Bring the TensorBoard view of a run up to date, finished or not; returns the folder `tb`.
+
+    Raises:
+        StorageError: the disk is full or can't be written; what was written before stays usable.
+    """
+    training = run.training()
+    for (stage, number, split), rows in _curves(training):
+        _write_once(run, f"round_{number:02d}/{split}", stage, partial(_write_curves, rows))
+    for summary in run.round_summaries():
+        _write_once(run, "rounds", f"round_{summary.round:03d}", partial(_write_round, summary))
+    if (run.path / "metrics.parquet").is_file():
+        last_step = max(training["step"].to_pylist(), default=0)
+        _write_once(run, "test", "final", partial(_write_test, run, last_step))
+    return run.path / "tb"
+
+
+def _write_once(run: RunFolder, part: str, name: str, write: Callable[[SummaryWriter], None]) -> None:
+    """Write one event file of tb/<part>, which appears whole, unless it's there already."""
+    target = run.path / "tb" / part / f"events.out.tfevents.{name}"
+    if target.is_file():
+        return
+    # TensorBoard takes any folder under tb/ for a run, so the file grows outside.
+    with whole_file(target) as temporary, TemporaryDirectory(dir=run.path, prefix=".tb-") as scratch:
+        with SummaryWriter(scratch) as writer:
+            write(writer)
+        (written,) = Path(scratch).iterdir()
+        os.replace(written, temporary)
+
+
+def _curves(training: pa.Table) -> Iterator[tuple[tuple[str, int, str], pa.Table]]:
+    keys = training.select(["stage", "round", "split"]).group_by(["stage", "round", "split"]).aggregate([])
+    for key in keys.to_pylist():
+        of_stage = (
+            (pc.field("stage") == key["stage"])
+            & (pc.field("round") == key["round"])
+            & (pc.field("split") == key["split"])
+        )
+        yield (key["stage"], key["round"], key["split"]), training.filter(of_stage)
+
+
+def _write_curves(rows: pa.Table, writer: SummaryWriter) -> None:
+    for row in rows.sort_by("step").to_pylist():
+        writer.add_scalar(row["tag"], row["value"], row["step"])
+
+
+def _write_round(summary: RoundSummary, writer: SummaryWriter) -> None:
+    for tag, field in _ROUND_TAGS.items():
+        value = getattr(summary, field)
+        if value is not None:
+            writer.add_scalar(tag, value, summary.round)
+    for rule, num_pools in summary.num_pools_by_rule.items():
+        writer.add_scalar(f"round/pools_{rule}", num_pools, summary.round)
+    if sum(summary.gain_histogram_counts):
+        _write_gain(writer, summary)
+
+
+def _write_gain(writer: SummaryWriter, summary: RoundSummary) -> None:
+    edges, counts = np.array(summary.gain_histogram_edges), np.array(summary.gain_histogram_counts)
+    centres = (edges[1:] + edges[:-1]) / 2  # the pairs' own gains are not kept, so moments are the bins'
+    writer.add_histogram_raw(
+        "round/gain",
+        min=edges[0],
+        max=edges[-1],
+        num=int(counts.sum()),
+        sum=float(counts @ centres),
+        sum_squares=float(counts @ centres**2),
+        bucket_limits=edges[1:].tolist(),
+        bucket_counts=counts.tolist(),
+        global_step=summary.round,
+    )
+
+
+def _write_test(run: RunFolder, last_step: int, writer: SummaryWriter) -> None:
+    rows = run.metrics().filter(pc.field("split") == "test").to_pylist()
+    values = {row["metric"]: row["value"] for row in rows if math.isfinite(row["value"])}
+    for metric, value in values.items():
+        writer.add_scalar(metric_tag(metric), value, last_step)
+    scores = PoolScores.from_predictions(run.predictions("test"))
+    writer.add_pr_curve("class/precision_recall", scores.label, scores.prob, last_step)
+    writer.add_image("cal/reliability", reliability_image(scores), last_step, dataformats="HWC")
+    writer.add_image("sel/risk_coverage", risk_coverage_image(scores), last_step, dataformats="HWC")
+    shown = {metric_tag(metric): values[metric] for metric in COLUMNS if metric in values}
+    events = writer.file_writer
+    assert events is not None  # open until the writer is closed
+    for summary in hparams(_flat_settings(run.config), shown):
+        events.add_summary(summary)
+
+
+def _flat_settings(config: Mapping[str, Any]) -> dict[str, int | float | str]:
+    """Dotted settings with a value, in a form that the HParams page can show."""
+    flat: dict[str, int | float | str] = {}
+
+    def add(prefix: str, value: Any) -> None:
+        if isinstance(value, Mapping):
+            for key, inner in value.items():
+                add(f"{prefix}.{key}", inner)
+        elif value is not None:
+            flat[prefix] = value if isinstance(value, (int, float, str)) else str(value)
+
+    for key in _HPARAMS:
+        add(key, config[key])
+    return flat

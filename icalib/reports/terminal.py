@@ -1,0 +1,227 @@
+"""What people see in a terminal: tables and progress, all on standard error."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self, final
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
+from rich.table import Table
+from rich.text import Text
+
+from icalib.metrics.summary import METRICS
+from icalib.reports.comparison import (
+    COLUMNS,
+    MethodRow,
+    Result,
+    best_labels,
+    by_data,
+    data_name,
+    format_difference,
+    format_p,
+    format_seconds,
+    format_value,
+    method_rows,
+)
+from icalib.reports.paired_tests import MethodTest
+
+_QUALITY, _TRUST = COLUMNS[:7], COLUMNS[7:]
+_BETTER = {True: "higher", False: "lower", None: ""}
+_LOG_WIDTH = 160
+_LINE_INTERVAL_S = 5.0
+
+
+def people_console() -> Console:
+    """A console on standard error, wide enough for every table where that isn't a terminal."""
+    console = Console(stderr=True, highlight=False)
+    return console if console.is_terminal else Console(stderr=True, highlight=False, width=_LOG_WIDTH)
+
+
+def comparison_table(results: Sequence[Result], columns: Sequence[str] = COLUMNS) -> Table:
+    """Rows by method (mean, with the deviation over seeds under it), best value of a column bold.
+
+    Args:
+        results: results on one pool set, as `--json` prints them.
+        columns: metrics to show.
+    """
+    rows = method_rows(results)
+    fractions = sorted({result["labelled"] for result in results})
+    part = ", ".join(f"{fraction:.3g}" for fraction in fractions)
+    table = Table(
+        title=f"{data_name(results[0])}, labelled part {part}",
+        title_justify="left",
+        title_style="bold",
+        caption=_caption(rows, columns),
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    table.add_column("method", no_wrap=True)
+    table.add_column("seeds", justify="right", no_wrap=True)
+    for metric in columns:
+        table.add_column(metric, justify="right", no_wrap=True)
+    table.add_column("time", justify="right", no_wrap=True)
+    best = {metric: best_labels(rows, metric) for metric in columns}
+    for row in rows:
+        cells = [_cell(row, metric, row.label in best[metric]) for metric in columns]
+        table.add_row(row.label, str(row.num_seeds), *cells, format_seconds(row.seconds))
+    return table
+
+
+def print_comparison(results: Sequence[Result], console: Console | None = None) -> None:
+    """Print one comparison a pool set; where the terminal is narrow, quality and trust stand apart."""
+    console = console or people_console()
+    for group in by_data(results).values():
+        table = comparison_table(group)
+        unbounded = console.options.update_width(10_000)
+        if console.measure(table, options=unbounded).maximum <= console.width:
+            console.print(table)
+        else:
+            console.print(comparison_table(group, _QUALITY))
+            console.print(comparison_table(group, _TRUST))
+
+
+def print_tests(tests: Sequence[MethodTest], console: Console | None = None) -> None:
+    """Print paired tests between methods; differences that chance hardly makes are bold."""
+    table = Table(
+        title="Paired permutation tests over the same test pools",
+        title_justify="left",
+        title_style="bold",
+        caption="difference: first − second; Holm's correction is over the method pairs; bold: p by Holm < 0.05",
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 2, 0, 0),
+    )
+    table.add_column("metric")
+    table.add_column("methods")
+    for name in ("difference", "p", "p by Holm"):
+        table.add_column(name, justify="right")
+    for test in tests:
+        values = (format_difference(test.difference), format_p(test.p_value), format_p(test.p_holm))
+        style = "bold" if test.p_holm < 0.05 else ""
+        table.add_row(test.metric, f"{escape(test.first)} − {escape(test.second)}", *values, style=style)
+    (console or people_console()).print(table)
+
+
+def print_result(result: Result, console: Console | None = None) -> None:
+    """Print the metrics of one run on validation and test, and where its seconds went."""
+    console = console or people_console()
+    table = Table(
+        title=f"{result['method']} on {data_name(result)}, labelled part {result['labelled']:.3g}, "
+        f"seed {result['seed']}",
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        padding=(0, 2, 0, 0),
+    )
+    table.add_column("metric", no_wrap=True)
+    table.add_column("test", justify="right", style="bold")
+    table.add_column("validation", justify="right", style="dim")
+    table.add_column("better", style="dim")
+    for metric in (name for name in METRICS if name in result["test"] and name != "num_pools"):
+        values = (format_value(result[split].get(metric)) for split in ("test", "validation"))
+        table.add_row(metric, *values, _BETTER[METRICS[metric].greater_is_better])
+    console.print(table)
+    stages = {name: seconds for name, seconds in result["seconds"].items() if name != "total"}
+    spent = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in stages.items())
+    console.print(f"{format_seconds(result['seconds']['total'])} in all ({spent})", style="dim", soft_wrap=True)
+    console.print(result["run"], style="dim", soft_wrap=True)
+
+
+def _caption(rows: Sequence[MethodRow], columns: Sequence[str]) -> str:
+    lower = ", ".join(metric for metric in columns if not METRICS[metric].greater_is_better)
+    parts = ["test pools", "± sd over seeds" if any(row.num_seeds > 1 for row in rows) else "one seed"]
+    parts += [f"lower is better: {lower}"] if lower else []
+    return "; ".join([*parts, "best in bold"] if len(rows) > 1 else parts)
+
+
+def _cell(row: MethodRow, metric: str, is_best: bool) -> Text:
+    cell = Text(format_value(row.mean(metric)), style="bold" if is_best else "")
+    deviation = row.deviation(metric)
+    if deviation is not None:
+        cell.append(f"\n±{deviation:.3f}".replace("0.", ".", 1), style="dim not bold")
+    return cell
+
+
+@final
+class Progress:
+    """Tells people which stage a run is in; use it as a context manager.
+
+    On a terminal every running stage has a bar. Elsewhere (logs, jobs on a cluster) every event is one plain
+    line, and a stage's advances are at most one line in five seconds.
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or people_console()
+        self._bars = Bars(
+            SpinnerColumn(),
+            TextColumn("{task.fields[stage]}"),
+            BarColumn(bar_width=28),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("[dim]{task.description}"),
+            console=self._console,
+            transient=True,
+        )
+        self._tasks: dict[str, TaskID] = {}
+        self._last_line: dict[str, float] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._tasks:
+            self._bars.stop()
+
+    def stage(self, name: str, detail: str) -> None:
+        """A stage begins; `detail` says on what it works."""
+        if self._console.is_terminal:
+            self._bar(name, detail)
+        else:
+            self._line(f"{name}: {detail}")
+            self._last_line[name] = time.monotonic()
+
+    def advance(self, name: str, done: int, total: int | None, note: str = "") -> None:
+        """`done` of `total` units (None where unknown) of a running stage are finished."""
+        if self._console.is_terminal:
+            bar = self._bar(name)
+            self._bars.update(bar, completed=done, total=total)
+            if note:
+                self._bars.update(bar, description=escape(note))
+        elif time.monotonic() - self._last_line.get(name, 0.0) >= _LINE_INTERVAL_S:
+            share = f"{done}/{total}" if total is not None else f"{done}"
+            self._line(f"{name}: {share} {note}".rstrip())
+            self._last_line[name] = time.monotonic()
+
+    def finished(self, name: str, seconds: float, reused: bool) -> None:
+        """A stage ended, or was taken from the cache."""
+        outcome = "reused" if reused else format_seconds(seconds)
+        if not self._console.is_terminal:
+            self._line(f"{name}: {outcome if reused else f'done in {outcome}'}")
+            return
+        if name in self._tasks:
+            self._bars.remove_task(self._tasks.pop(name))
+        self._console.print(Text.assemble(("✓ ", "green"), name, (f"  {outcome}", "dim")))
+        if not self._tasks:
+            self._bars.stop()
+
+    def message(self, text: str) -> None:
+        """One line that is no stage's."""
+        self._line(text)
+
+    def _bar(self, name: str, detail: str = "") -> TaskID:
+        if name not in self._tasks:
+            self._bars.start()
+            self._tasks[name] = self._bars.add_task(escape(detail), total=None, stage=escape(name))
+        return self._tasks[name]
+
+    def _line(self, text: str) -> None:
+        self._console.print(Text(text), soft_wrap=True)

@@ -1,0 +1,1 @@
+"""From a forward function to moments of logit and probability."""

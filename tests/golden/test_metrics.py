@@ -1,0 +1,118 @@
+"""Metrics beside those of pytrec_eval, netcal, scikit-learn and SciPy, on the same predictions."""
+
+from __future__ import annotations
+
+import netcal.metrics
+import numpy as np
+import pytest
+import pytrec_eval
+from scipy import stats
+from sklearn import metrics as sklearn_metrics
+from unit.metrics.made_predictions import pool_scores, simulated_table
+
+from icalib.metrics import calibration, classification, ranking, selective
+from icalib.metrics.pairs import PoolScores
+from icalib.metrics.significance import bootstrap
+
+
+@pytest.fixture(scope="module")
+def scores() -> PoolScores:
+    return PoolScores.from_predictions(simulated_table(400, seed=11))
+
+
+@pytest.fixture(scope="module")
+def graded() -> PoolScores:
+    """Ragged pools with several right candidates and no ties."""
+    rng = np.random.default_rng(12)
+    sizes = rng.integers(2, 15, size=200)
+    logits = [(rng.permutation(size) - size / 2).tolist() for size in sizes]
+    labels = [[1, *rng.integers(2, size=size - 1).tolist()] for size in sizes]
+    return pool_scores(logits, labels)
+
+
+@pytest.mark.parametrize("name", ["scores", "graded"])
+def test_ranking_agrees_with_trec_eval(name: str, request: pytest.FixtureRequest) -> None:
+    scores: PoolScores = request.getfixturevalue(name)
+    relevance: dict[str, dict[str, int]] = {}
+    run: dict[str, dict[str, float]] = {}
+    for pair, pool in enumerate(scores.pool):
+        candidate = f"candidate-{pair}"
+        relevance.setdefault(scores.pool_ids[pool], {})[candidate] = int(scores.label[pair])
+        run.setdefault(scores.pool_ids[pool], {})[candidate] = float(scores.logit[pair])
+    found = pytrec_eval.RelevanceEvaluator(relevance, {"map", "recall.1,2,5", "P_1"}).evaluate(run)
+    by_pool = [found[pool_id] for pool_id in scores.pool_ids]
+    assert ranking.average_precision(scores) == pytest.approx([pool["map"] for pool in by_pool])
+    for k in (1, 2, 5):
+        assert ranking.recall_at_k(scores, k) == pytest.approx([pool[f"recall_{k}"] for pool in by_pool])
+    assert ranking.top_candidate(scores).hit == pytest.approx([pool["P_1"] for pool in by_pool])
+
+
+@pytest.mark.parametrize("num_bins", [1, 10, 15])
+def test_calibration_errors_agree_with_netcal(scores: PoolScores, num_bins: int) -> None:
+    prob, label = scores.prob, scores.label
+    expected = netcal.metrics.ECE(bins=num_bins).measure(prob, label)
+    assert calibration.ece(prob, label, num_bins=num_bins) == pytest.approx(expected)
+    expected = netcal.metrics.MCE(bins=num_bins).measure(prob, label)
+    assert calibration.mce(prob, label, num_bins=num_bins) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("threshold", [0.1, 0.37, 0.5, 0.9])
+def test_classification_agrees_with_scikit_learn(scores: PoolScores, threshold: float) -> None:
+    expected = sklearn_metrics.precision_recall_fscore_support(
+        scores.label, scores.prob > threshold, average="binary", zero_division=0
+    )
+    assert classification.classification_at(scores.prob, scores.label, threshold) == pytest.approx(expected[:3])
+
+
+def test_the_fitted_threshold_reaches_the_best_f1_of_scikit_learn(scores: PoolScores) -> None:
+    p, r, _ = sklearn_metrics.precision_recall_curve(scores.label, scores.prob)
+    threshold = classification.fit_threshold(scores.prob, scores.label)
+    fitted = classification.classification_at(scores.prob, scores.label, threshold).f1
+    assert fitted == pytest.approx(np.max(2 * p * r / np.maximum(p + r, 1e-12)))
+
+
+def test_proper_scores_agree_with_scikit_learn(scores: PoolScores) -> None:
+    prob, label = scores.prob, scores.label
+    log_loss = sklearn_metrics.log_loss(label, prob)
+    assert calibration.nll(prob, label) == pytest.approx(log_loss)
+    assert calibration.nll_from_logits(scores.logit, label) == pytest.approx(log_loss)
+    assert calibration.brier(prob, label) == pytest.approx(sklearn_metrics.brier_score_loss(label, prob))
+    skill = calibration.brier_skill(np.array(calibration.brier(prob, label)), np.array(label.mean()))
+    assert skill == pytest.approx(sklearn_metrics.d2_brier_score(label, prob))
+
+
+@pytest.mark.parametrize("decimals", [None, 1])
+def test_auroc_agrees_with_scikit_learn(scores: PoolScores, decimals: int | None) -> None:
+    top = ranking.top_candidate(scores)
+    confidence = top.prob if decimals is None else top.prob.round(decimals)
+    expected = sklearn_metrics.roc_auc_score(top.hit, confidence)
+    assert selective.auroc(confidence, 1 - top.hit) == pytest.approx(expected)
+
+
+def test_wilson_intervals_agree_with_scipy() -> None:
+    for successes, count in [(0, 5), (5, 5), (3, 17), (450, 900)]:
+        expected = stats.binomtest(successes, count).proportion_ci(0.95, method="wilson")
+        interval = calibration.wilson_interval(np.array(float(successes)), np.array(float(count)))
+        assert interval == pytest.approx((expected.low, expected.high), abs=1e-12)
+
+
+def test_bootstrap_intervals_agree_with_scipy(scores: PoolScores) -> None:
+    precision = ranking.average_precision(scores)
+    drawn = bootstrap(lambda pools: {"MAP": precision[pools].mean(axis=1)}, scores.num_pools, seed=0)["MAP"]
+    expected = stats.bootstrap((precision,), np.mean, method="percentile", rng=np.random.default_rng(1))
+    spread = expected.standard_error
+    assert drawn.low == pytest.approx(expected.confidence_interval.low, abs=0.25 * spread)
+    assert drawn.high == pytest.approx(expected.confidence_interval.high, abs=0.25 * spread)
+
+
+def test_the_calibration_error_of_penha_and_hauff(scores: PoolScores) -> None:
+    """Their script's loop: edges by adding up 1/50, so that the last lies above 1; divided by 50 in the end."""
+    prob, label = np.append(scores.prob, [1.0, 1.0, 0.0]), np.append(scores.label, [1, 0, 0])
+    num_bins, low, expected = 50, 0.0, 0.0
+    for _ in range(num_bins):
+        high = low + 1 / num_bins
+        inside = (prob >= low) & (prob < high)
+        if inside.any():
+            expected += abs(label[inside].mean() - prob[inside].mean()) * inside.sum() / prob.size
+        low = high
+    assert calibration.ece(prob, label, variant="penha2021") == pytest.approx(expected / num_bins)

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rank_bm25 import BM25Okapi
+
+from icalib.core.errors import DataError
+from icalib.data import negatives as sampling
+from icalib.data.negatives import bm25_matrices, mine_block, query_blocks, tokenize, write_index
+
+word = st.sampled_from([f"w{n}" for n in range(12)])
+corpora = st.lists(st.lists(word, min_size=0, max_size=8), min_size=3, max_size=25)
+
+
+def mine(
+    folder: Path,
+    texts: list[str],
+    num_negatives: int,
+    sampler: str = "bm25",
+    dialogues: list[int] | None = None,
+    seed: int = 5,
+):
+    write_index(folder, texts, dialogues or range(len(texts)), sampler)  # type: ignore[arg-type]
+    blocks = query_blocks(folder, len(texts), sampler=sampler, num_negatives=num_negatives, seed=seed)  # type: ignore[arg-type]
+    return np.concatenate([mine_block(block) for block in blocks])
+
+
+@given(corpus=corpora)
+def test_matrices_give_the_scores_of_bm25okapi(corpus: list[list[str]]) -> None:
+    counts, weights = bm25_matrices(corpus)
+    ours = (counts @ weights.T).toarray()
+    if any(corpus):
+        okapi = BM25Okapi(corpus)
+        assert ours == pytest.approx(np.array([okapi.get_scores(query) for query in corpus]), abs=1e-9)
+    else:
+        assert not ours.any()
+
+
+@settings(max_examples=40)
+@given(corpus=corpora)
+def test_mined_negatives_are_the_best_of_plain_bm25(
+    tmp_path_factory: pytest.TempPathFactory, corpus: list[list[str]]
+) -> None:
+    texts = [" ".join(["x" * (n + 1), *tokens]) for n, tokens in enumerate(corpus)]  # no copies
+    mined = mine(tmp_path_factory.mktemp("index"), texts, 2)
+    okapi = BM25Okapi([tokenize(text) for text in texts])
+    for query, rows in enumerate(mined):
+        scores = okapi.get_scores(tokenize(texts[query]))
+        best = np.sort(np.delete(scores, query))[::-1][:2]
+        positive = best > 1e-9  # below that the fill is random
+        assert scores[rows][positive] == pytest.approx(best[positive], abs=1e-8)
+
+
+def test_copies_and_the_own_dialogue_are_left_out(tmp_path: Path) -> None:
+    texts = [
+        "reset the router",
+        "Reset  the router",
+        "reset the modem",
+        "RESET the modem",
+        "reset the lamp",
+        "feed cats",
+        "buy milk",
+    ]
+    mined = mine(tmp_path, texts, 3, dialogues=[0, 1, 2, 3, 0, 5, 6])
+    chosen = {texts[row].lower() for row in mined[0]}
+    assert "reset the lamp" not in chosen
+    assert not any("router" in text for text in chosen)
+    assert len(chosen) == 3
+    assert mined[0][0] in (2, 3)
+
+
+def test_short_lists_are_filled_at_random_and_too_few_are_refused(tmp_path: Path) -> None:
+    texts = [f"only{n}" for n in range(10)]
+    mined = mine(tmp_path / "a", texts, 9)
+    assert all(sorted([*rows, query]) == list(range(10)) for query, rows in enumerate(mined))
+    with pytest.raises(DataError, match="9 other responses to choose 10 negatives"):
+        mine(tmp_path / "b", texts, 10)
+
+
+def test_ties_are_broken_by_lot_not_by_place(tmp_path: Path) -> None:
+    texts = [f"same words {n}" for n in range(60)]
+    mined = mine(tmp_path / "a", texts, 5)
+    assert np.array_equal(mined, mine(tmp_path / "b", texts, 5))
+    assert not np.array_equal(mined, mine(tmp_path / "c", texts, 5, seed=6))
+    counts = np.bincount(mined.ravel(), minlength=60)
+    assert counts.max() < 20  # no row is everybody's negative
+
+
+@pytest.mark.parametrize("sampler", ["bm25", "random"])
+def test_blocks_do_not_change_the_result(tmp_path: Path, sampler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    texts = [" ".join(f"w{n}" for n in rng.integers(0, 30, 6)) for _ in range(50)]
+    whole = mine(tmp_path / "whole", texts, 4, sampler)
+    monkeypatch.setattr(sampling, "QUERY_BLOCK", 7)
+    monkeypatch.setattr(sampling, "QUERY_ROWS", 3)
+    assert np.array_equal(whole, mine(tmp_path / "parts", texts, 4, sampler))
+
+
+def test_blocks_travel_by_pickle_and_are_small(tmp_path: Path) -> None:
+    (block,) = query_blocks(tmp_path, 5, sampler="bm25", num_negatives=3, seed=1)
+    task = pickle.dumps((mine_block, block))
+    assert len(task) < 1000
+    assert pickle.loads(task)[1] == block

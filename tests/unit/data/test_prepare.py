@@ -1,0 +1,332 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+import tracemalloc
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from icalib.core.errors import DataError, SettingError, StorageError
+from icalib.data.pools import (
+    ROW_GROUP,
+    as_pools,
+    iter_pools,
+    labelled_rows,
+    pools_digest,
+    read_pool_set,
+    read_rows,
+    unlabelled_rows,
+)
+from icalib.data.prepare import prepare
+from icalib.data.schema import SPLITS, Pool
+from icalib.data.simulate import simulate
+
+
+def corpus(path: Path, num_dialogues: int, with_split: bool = True) -> Path:
+    """Dialogues of six turns with two responses; one in two has intents."""
+    rng = np.random.default_rng(3)
+    with path.open("w") as file:
+        for number in range(num_dialogues):
+            texts = [" ".join(f"w{n}" for n in rng.integers(0, 400, 8)) for _ in range(6)]
+            intents = ["FD"] if number % 2 else []
+            record: dict[str, Any] = {
+                "dialog_id": f"d{number}",
+                "utterances": [
+                    {"speaker": "ua"[turn % 2] + ("ser" if turn % 2 == 0 else "gent"), "text": text, "intents": intents}
+                    for turn, text in enumerate(texts)
+                ],
+            }
+            if with_split:
+                record["split"] = ("train", "validation", "test")[0 if number % 10 < 6 else 1 + number % 2]
+            file.write(json.dumps(record) + "\n")
+    return path
+
+
+def pools_of(folder: Path, split: Any) -> list[Pool]:
+    return [pool for batch in iter_pools(folder, split) for pool in as_pools(batch)]
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    root = tmp_path_factory.mktemp("prepared")
+    source = corpus(root / "d.jsonl", 400)
+    prepare(source, root / "pools", num_candidates=5)
+    return source, root / "pools"
+
+
+def test_pools_are_complete_and_right(prepared: tuple[Path, Path]) -> None:
+    source, folder = prepared
+    dialogues = {d["dialog_id"]: d for d in map(json.loads, source.read_text().splitlines())}
+    pool_set = read_pool_set(folder, verify=True)
+    assert pool_set.num_pools == {"train": 480, "validation": 160, "test": 160}
+    assert pool_set.num_dialogues == {"train": 240, "validation": 80, "test": 80}
+    assert pool_set.intents == ("FD",)
+    assert pool_set.default_labelled_fraction == 0.5
+    assert (pool_set.negative_sampler, pool_set.num_candidates) == ("bm25", 5)
+    for split in SPLITS:
+        pools = pools_of(folder, split)
+        texts = {u["text"] for d in dialogues.values() if d["split"] == split for u in d["utterances"]}
+        for pool in pools:
+            turn = int(pool.pool_id.split("#")[1])
+            utterances = dialogues[pool.dialog_id]["utterances"]
+            assert pool.candidates[pool.label] == utterances[turn]["text"]
+            assert [u.text for u in pool.context] == [u["text"] for u in utterances[max(0, turn - 4) : turn]]
+            assert len(set(pool.candidates)) == 5
+            assert texts.issuperset(pool.candidates)
+            own = {u["text"] for u in utterances}
+            assert len(own.intersection(pool.candidates)) == 1
+
+
+def test_position_says_nothing(prepared: tuple[Path, Path]) -> None:
+    labels = [pool.label for pool in pools_of(prepared[1], "train")]
+    counts = np.bincount(labels, minlength=5)
+    assert ((counts - 96) ** 2 / 96).sum() < 18.5  # chi-square, 4 degrees of freedom, p = 0.001
+
+
+def test_files_and_row_groups(prepared: tuple[Path, Path]) -> None:
+    folder = prepared[1]
+    names = {"pools.json", "train.parquet", "validation.parquet", "test.parquet"}
+    assert {path.name for path in folder.iterdir()} == names
+    assert not list(folder.parent.glob(".*tmp"))
+    metadata = pq.ParquetFile(folder / "train.parquet").metadata
+    assert [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)] == [ROW_GROUP, 480 - ROW_GROUP]
+    assert json.loads(metadata.metadata[b"icalib.inputs"])["mining_block"] == 200_000
+
+
+def test_label_order_is_nested_with_intents_first(prepared: tuple[Path, Path]) -> None:
+    folder = prepared[1]
+    tenth, half, whole = (set(labelled_rows(folder, f).tolist()) for f in (0.1, 0.5, 1.0))
+    assert tenth < half < whole
+    assert (len(tenth), len(half), len(whole)) == (48, 240, 480)
+    pools = list(as_pools(read_rows(folder, "train", sorted(half))))
+    assert all(pool.context[0].intents for pool in pools)
+    assert set(unlabelled_rows(folder, 0.1).tolist()) == whole - tenth
+    assert set(labelled_rows(folder, 0.5, limit=7).tolist()) < tenth
+    assert len(unlabelled_rows(folder, 0.5, limit=11)) == 11
+    assert {pool.label_order for pool in pools_of(folder, "test")} == {-1}
+
+
+def test_fraction_is_not_spoilt_by_rounding(prepared: tuple[Path, Path]) -> None:
+    assert len(labelled_rows(prepared[1], 0.07 * 5)) == 168  # 0.35000000000000003 · 480
+
+
+@pytest.mark.parametrize("fraction", [0, 1.01, -0.5, float("nan")])
+def test_fraction_out_of_range(prepared: tuple[Path, Path], fraction: float) -> None:
+    with pytest.raises(SettingError, match="outside"):
+        labelled_rows(prepared[1], fraction)
+
+
+def test_rows_come_in_the_order_asked(prepared: tuple[Path, Path]) -> None:
+    folder = prepared[1]
+    pools = pools_of(folder, "train")
+    rows = [479, 3, 300, 3]
+    assert list(as_pools(read_rows(folder, "train", rows))) == [pools[row] for row in rows]
+    assert read_rows(folder, "train", [5], columns=["label"]).column_names == ["label"]
+    with pytest.raises(SettingError, match="rows 0 to 479"):
+        read_rows(folder, "train", [480])
+
+
+def test_same_seed_same_pools_whatever_the_workers(prepared: tuple[Path, Path], tmp_path: Path) -> None:
+    source, folder = prepared
+
+    def threads(function: Any, blocks: Any) -> Iterator[Any]:
+        with ThreadPoolExecutor(3) as pool:
+            yield from pool.map(function, blocks)
+
+    again = prepare(source, tmp_path / "again", num_candidates=5, parallel_map=threads)
+    other = prepare(source, tmp_path / "other", num_candidates=5, seed=8)
+    assert again.digest == read_pool_set(folder).digest == pools_digest(tmp_path / "again")
+    assert other.digest != again.digest
+
+
+def test_same_inputs_again_do_nothing_and_others_need_fresh(tmp_path: Path) -> None:
+    source, out = corpus(tmp_path / "d.jsonl", 60), tmp_path / "pools"
+    first = prepare(source, out, num_candidates=3)
+    stamp = (out / "train.parquet").stat().st_mtime_ns
+    notes: list[str] = []
+    assert prepare(source, out, num_candidates=3, note=notes.append) == first
+    assert (out / "train.parquet").stat().st_mtime_ns == stamp
+    assert "nothing to do" in notes[0]
+    with pytest.raises(SettingError, match=r"\(num_candidates\).*--fresh"):
+        prepare(source, out, num_candidates=4)
+    assert prepare(source, out, num_candidates=4, fresh=True).num_candidates == 4
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.tex").write_text("x")
+    with pytest.raises(SettingError, match="no pool folder"):
+        prepare(corpus(tmp_path / "d.jsonl", 60), tmp_path / "out", fresh=True)
+    assert (tmp_path / "out" / "thesis.tex").is_file()
+
+
+def test_limit_random_negatives_and_mining_blocks(tmp_path: Path) -> None:
+    source = corpus(tmp_path / "d.jsonl", 100)
+    limited = prepare(source, tmp_path / "a", num_candidates=3, limit=20, negative_sampler="random")
+    assert limited.num_pools == {"train": 20, "validation": 20, "test": 20}
+    prepare(source, tmp_path / "b", num_candidates=3, mining_block=50)
+    pools = pools_of(tmp_path / "b", "train")
+    right = {pool.candidates[pool.label]: row for row, pool in enumerate(pools)}
+    for row, pool in enumerate(pools):  # 120 responses: blocks of 40
+        assert {right[text] // 40 for text in pool.candidates} == {row // 40}
+
+
+def test_dialogues_without_split_are_assigned_one(tmp_path: Path) -> None:
+    source = corpus(tmp_path / "d.jsonl", 200, with_split=False)
+    found = prepare(source, tmp_path / "a", num_candidates=3).num_dialogues
+    assert sum(found.values()) == 200
+    assert found["train"] > 130
+    assert min(found.values()) > 5
+
+
+def test_bad_records_stop_or_are_set_aside(tmp_path: Path) -> None:
+    source = corpus(tmp_path / "d.jsonl", 60)
+    source.write_text(source.read_text() + '{"dialog_id": "d0", "utterances": []}\nnot json\n')
+    out = tmp_path / "pools"
+    with pytest.raises(DataError, match="line 61"):
+        prepare(source, out, num_candidates=3)
+    assert [path.name for path in tmp_path.iterdir()] == ["d.jsonl"]
+    notes: list[str] = []
+    assert prepare(source, out, num_candidates=3, skip_bad=True, note=notes.append).num_rejected == 2
+    rejected = [json.loads(line) for line in (tmp_path / "pools.rejected.jsonl").read_text().splitlines()]
+    assert [(r["path"], r["line"], r["field"], r["raw"]) for r in rejected] == [
+        (str(source), 61, "utterances", '{"dialog_id": "d0", "utterances": []}'),
+        (str(source), 62, "", "not json"),
+    ]
+    assert "2 records were left out" in notes[0]
+
+
+def test_too_few_responses_and_no_responses(tmp_path: Path) -> None:
+    source = corpus(tmp_path / "d.jsonl", 10)
+    with pytest.raises(DataError, match="the train split has 12 responses, fewer than the 20 candidates"):
+        prepare(source, tmp_path / "a", num_candidates=20)
+    lone = tmp_path / "lone.jsonl"
+    lone.write_text('{"dialog_id": "x", "utterances": [{"speaker": "user", "text": "hi"}]}\n')
+    with pytest.raises(DataError, match="no pool came out"):
+        prepare(lone, tmp_path / "b")
+
+
+def test_missing_splits_are_noted(tmp_path: Path) -> None:
+    source = corpus(tmp_path / "d.jsonl", 60)
+    lines = [line for line in source.read_text().splitlines() if '"train"' in line]
+    source.write_text("\n".join(lines))
+    notes: list[str] = []
+    prepare(source, tmp_path / "a", num_candidates=3, note=notes.append)
+    assert notes == ["there are no validation pools", "there are no test pools"]
+    assert pools_of(tmp_path / "a", "validation") == []
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"num_candidates": 1}, {"context_turns": 0}, {"limit": 0}, {"negative_sampler": "dense"}, {"labelled": 0.0}],
+)
+def test_settings_out_of_range(tmp_path: Path, settings: dict[str, Any]) -> None:
+    with pytest.raises(SettingError, match=next(iter(settings))):
+        prepare(corpus(tmp_path / "d.jsonl", 20), tmp_path / "a", **settings)
+
+
+def test_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = corpus(tmp_path / "d.jsonl", 60)
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
+    with pytest.raises(StorageError, match="No space left"):
+        prepare(source, tmp_path / "a", num_candidates=3)
+    assert [path.name for path in tmp_path.iterdir()] == ["d.jsonl"]
+
+
+def test_ready_pools_keep_their_candidates_in_a_new_order(tmp_path: Path) -> None:
+    for folder, tags in (("train", "OQ"), ("unlabeled", None), ("valid", "OQ"), ("test", "OQ")):
+        (tmp_path / "icast" / folder).mkdir(parents=True)
+        lines = {
+            "context.tsv": [f"q{n}" + (f"\t{tags}" if tags else "") for n in range(30)],
+            "answer.tsv": [f"right {folder} {n}" for n in range(30)],
+            "negative_sampling.tsv": ["w1\tw2\tw3"] * 30,
+        }
+        for name, rows in lines.items():
+            (tmp_path / "icast" / folder / name).write_text("\n".join(rows))
+    pool_set = prepare(tmp_path / "icast", tmp_path / "out")
+    pools = pools_of(tmp_path / "out", "train")
+    assert (pool_set.negative_sampler, pool_set.num_candidates) == ("source", 4)
+    assert {frozenset(p.candidates) - {p.candidates[p.label]} for p in pools} == {frozenset({"w1", "w2", "w3"})}
+    assert {p.label for p in pools} == {0, 1, 2, 3}
+    assert pool_set.default_labelled_fraction == 0.5
+    rows = labelled_rows(tmp_path / "out", 0.5)
+    assert {pools[row].context[0].intents for row in rows} == {("OQ",)}
+
+
+def test_pool_folder_errors(prepared: tuple[Path, Path], tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no pool folder"):
+        read_pool_set(tmp_path)
+    metadata = json.loads((prepared[1] / "pools.json").read_text())
+
+    def copy(name: str, **changes: Any) -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        for split in SPLITS:
+            (folder / f"{split}.parquet").write_bytes((prepared[1] / f"{split}.parquet").read_bytes())
+        (folder / "pools.json").write_text(json.dumps(metadata | changes))
+        return folder
+
+    with pytest.raises(DataError, match=r"version 99 .* reads version 1"):
+        read_pool_set(copy("version", version=99))
+    with pytest.raises(DataError, match="damaged metadata"):
+        read_pool_set(copy("metadata", seed="x"))
+    damaged = copy("damaged")
+    (damaged / "test.parquet").write_bytes(b"PAR1rubbish")
+    with pytest.raises(DataError, match=r"test\.parquet: damaged"):
+        read_pool_set(damaged)
+    missing = copy("missing")
+    (missing / "train.parquet").unlink()
+    with pytest.raises(DataError, match="missing"):
+        read_pool_set(missing)
+    swapped = copy("swapped")
+    (swapped / "test.parquet").write_bytes((prepared[1] / "validation.parquet").read_bytes())
+    read_pool_set(swapped)  # the same number of pools: only the digest tells
+    with pytest.raises(DataError, match="differ"):
+        read_pool_set(swapped, verify=True)
+
+
+def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("icalib.data.spill.BATCH_ROWS", 32)
+    monkeypatch.setattr("icalib.data.prepare.ROW_GROUP", 32)
+
+    def peak(num_dialogues: int) -> int:
+        source = corpus(tmp_path / f"{num_dialogues}.jsonl", num_dialogues)
+        tracemalloc.start()
+        try:
+            prepare(source, tmp_path / str(num_dialogues), num_candidates=3, mining_block=100)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    prepare(corpus(tmp_path / "warm.jsonl", 60), tmp_path / "warm", num_candidates=3)
+    small, large = peak(150), peak(1500)
+    assert large < 2 * small
+
+
+def real_data() -> Path:
+    name = "ubuntu_molweni.jsonl.gz"
+    here = Path(__file__).resolve().parents[3]
+    return Path(os.environ.get("ICALIB_DATA", here.parent / "shared" / "data")) / name
+
+
+@pytest.mark.skipif(not real_data().is_file(), reason="the real dialogues are not here")
+def test_real_dialogues_give_the_published_number_of_pairs(tmp_path: Path) -> None:
+    pool_set = prepare(real_data(), tmp_path / "molweni", negative_sampler="random")
+    assert pool_set.num_pools == {"train": 13957, "validation": 934, "test": 856}
+    assert len(pool_set.intents) == 18
+
+
+def test_a_simulated_corpus_can_be_prepared(tmp_path: Path) -> None:
+    truth = simulate(tmp_path / "desk.jsonl", num_dialogues=200)
+    assert prepare(tmp_path / "desk.jsonl", tmp_path / "pools").num_pools == truth.num_responses

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rank_bm25 import BM25Okapi
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import RidgeClassifier
+
+from icalib.core.errors import SettingError
+from icalib.data.contexts import context_responses
+from icalib.data.negatives import tokenize
+from icalib.data.pools import as_pools, iter_pools
+from icalib.data.prepare import prepare
+from icalib.data.schema import Dialogue, Pool
+from icalib.data.simulate import DEVICES, FIXES, REPLIES, SYMPTOMS, Simulation, simulate
+
+
+def read(path: Path) -> list[Dialogue]:
+    return [Dialogue.model_validate_json(line) for line in path.read_text().splitlines()]
+
+
+def pools_of(folder: Path, split: str) -> list[Pool]:
+    return [pool for batch in iter_pools(folder, split) for pool in as_pools(batch)]  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("desk")
+    simulate(folder / "desk.jsonl")
+    prepare(folder / "desk.jsonl", folder / "pools")
+    return folder
+
+
+def test_corpus_is_a_function_of_its_seed(tmp_path: Path) -> None:
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        simulate(tmp_path / name, num_dialogues=50, seed=seed)
+    first, same, other = ((tmp_path / name).read_text() for name in "abc")
+    assert first == same != other
+
+
+def test_splits_and_noise_are_as_told(tmp_path: Path) -> None:
+    truth = simulate(tmp_path / "desk.jsonl", num_dialogues=2000, label_noise=0.1, intent_noise=0.0)
+    splits = [dialogue.split for dialogue in read(tmp_path / "desk.jsonl")]
+    assert [splits.count(s) for s in ("train", "validation", "test")] == [1400, 300, 300]
+    assert list(truth.best_reachable.values()) == pytest.approx([0.9] * 3, abs=0.04)
+    assert Simulation.model_validate(json.loads((tmp_path / "desk.jsonl.truth.json").read_text())) == truth
+
+
+def test_without_noise_context_and_intent_decide_the_reply(tmp_path: Path) -> None:
+    simulate(tmp_path / "desk.jsonl", num_dialogues=800, intent_noise=0, label_noise=0)
+    replies: dict[tuple[str, ...], set[str]] = {}
+    for dialogue in read(tmp_path / "desk.jsonl"):
+        for pair in context_responses(dialogue):
+            text = " ".join(utterance.text for utterance in pair.context)
+            device = next((d for d, names in DEVICES.items() if any(n in text for n in names)), "")
+            symptom = next((s for s, names in SYMPTOMS.items() if any(n in text for n in names)), "")
+            fixed = next((f"{d} {s}" for (d, s), fixes in FIXES.items() if any(f in text for f in fixes)), "")
+            situation = fixed or f"{device} {symptom}"
+            replies.setdefault((situation, *pair.context[-1].intents), set()).add(pair.response.text)
+    assert len(replies) > 60
+    assert {len(texts) for texts in replies.values()} == {1}
+    assert set().union(*replies.values()) == set(REPLIES)
+
+
+def test_fixes_do_not_repeat_the_users_words() -> None:
+    small = {"a", "i", "it", "its", "the", "to", "on", "in", "and", "or", "of", "for", "my", "with", "by", "any", "as"}
+    for (device, symptom), fixes in FIXES.items():
+        said = {word for text in (*DEVICES[device], *SYMPTOMS[symptom]) for word in re.findall(r"\w+", text)} - small
+        assert not said.intersection(word for fix in fixes for word in re.findall(r"\w+", fix))
+    assert len(set(REPLIES)) == len(REPLIES)
+
+
+def test_lexical_overlap_is_not_enough_but_the_rules_can_be_learned(prepared: Path) -> None:
+    train, test = pools_of(prepared / "pools", "train"), pools_of(prepared / "pools", "test")
+    okapi = BM25Okapi([tokenize(reply) for reply in REPLIES])
+    place = {reply: number for number, reply in enumerate(REPLIES)}
+
+    def query(pool: Pool) -> str:
+        return " ".join(utterance.text for utterance in pool.context)
+
+    def recall(scores: np.ndarray) -> float:
+        best = [max(p.candidates, key=lambda c, row=row: row[place[c]]) for p, row in zip(test, scores, strict=True)]
+        return float(np.mean([b == p.candidates[p.label] for b, p in zip(best, test, strict=True)]))
+
+    lexical = recall(np.array([okapi.get_scores(tokenize(query(pool))) for pool in test]))
+    features = TfidfVectorizer(ngram_range=(1, 2))
+    learned = RidgeClassifier().fit(
+        features.fit_transform(map(query, train)), [place[p.candidates[p.label]] for p in train]
+    )
+    decisions = np.full((len(test), len(REPLIES)), -np.inf)
+    decisions[:, learned.classes_] = learned.decision_function(features.transform(map(query, test)))
+    truth = Simulation.model_validate(json.loads((prepared / "desk.jsonl.truth.json").read_text()))
+    assert lexical < 0.35
+    assert 0.75 < recall(decisions) <= truth.best_reachable["test"] + 0.03
+
+
+@pytest.mark.parametrize("settings", [{"label_noise": 1.0}, {"intent_noise": -0.1}, {"num_dialogues": 5}])
+def test_settings_out_of_range(tmp_path: Path, settings: dict[str, float]) -> None:
+    with pytest.raises(SettingError, match=next(iter(settings))):
+        simulate(tmp_path / "x.jsonl", **settings)  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())

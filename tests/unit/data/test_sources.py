@@ -1,0 +1,324 @@
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icalib.core.errors import DataError, SettingError
+from icalib.data.schema import Dialogue
+from icalib.data.sources.base import json_members
+from icalib.data.sources.detect import open_source
+
+
+def turn(speaker: str, text: str, *intents: str) -> dict[str, Any]:
+    return {"speaker": speaker, "text": text, "intents": list(intents)}
+
+
+def record(dialog_id: str = "d1", **changes: Any) -> dict[str, Any]:
+    return {"dialog_id": dialog_id, "split": "train", "utterances": [turn("user", "hi", "GG")]} | changes
+
+
+def write_jsonl(path: Path, *records: Any) -> Path:
+    path.write_text("".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in records))
+    return path
+
+
+def forum(path: Path, intent_field: str, intents: Any, **members: Any) -> Path:
+    utterances = [
+        {"actor_type": "User", "utterance": "my  screen\nis black", intent_field: intents, "vote": 0},
+        {"actor_type": "Agent", "utterance": "plug it in", intent_field: "PA" if intents == "OQ GG" else ["PA"]},
+    ]
+    path.write_text(json.dumps({"7": {"title": "t", "category": "Word", "utterances": utterances}, **members}))
+    return path
+
+
+# our own form
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_jsonl_streams_dialogues_plain_or_gzipped(tmp_path: Path, compress: bool) -> None:
+    text = json.dumps(record("a")) + "\n\n" + json.dumps(record("b", split=None)) + "\n"
+    path = tmp_path / "d.jsonl"
+    path.write_bytes(gzip.compress(text.encode()) if compress else text.encode())
+    source = open_source(path)
+    dialogues = list(source.dialogues(None))
+    assert source.name == "jsonl"
+    assert [d.dialog_id for d in dialogues] == ["a", "b"]
+    assert dialogues[0].utterances[0].intents == ("GG",)
+    assert dialogues[1].split is None
+
+
+@pytest.mark.parametrize(
+    ("bad", "field", "words"),
+    [
+        ('{"dialog_id": "x"', "", "broken JSON at character"),
+        ("[1, 2]", "", "JSON object was expected"),
+        (record(utterances=[turn("bot", "hi")]), "utterances.0.speaker", "'user' or 'agent'"),
+        (record(utterances=[turn("user", "  ")]), "utterances.0.text", "at least 1 character"),
+        (record(utterances=[turn("user", "hi"), turn("agent", 3)]), "utterances.1.text", "found 3"),  # type: ignore[arg-type]
+        (record(utterances=[{"speaker": "user"}]), "utterances.0.text", "missing"),
+        (record(utterances=[]), "utterances", "at least 1 item"),
+        (record(split="dev"), "split", "'train', 'validation' or 'test'"),
+        (record("good"), "dialog_id", 'dialog_id "good" was used before, on line 1'),
+        (record(utterances=[turn("user", "\ud800")]), "utterances.0.text", "valid string"),
+    ],
+)
+def test_a_bad_record_is_named_by_line_and_field(tmp_path: Path, bad: Any, field: str, words: str) -> None:
+    path = write_jsonl(tmp_path / "d.jsonl", record("good"), bad, record("after"))
+    with pytest.raises(DataError) as caught:
+        list(open_source(path).dialogues(None))
+    assert (caught.value.path, caught.value.line, caught.value.field) == (str(path), 2, field)
+    assert words in str(caught.value)
+    assert "--skip-bad" in str(caught.value)
+
+
+def test_rejected_records_are_heard_of_and_the_rest_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    good = json.dumps(record("a")).encode()
+    path.write_bytes(b'{"broken\n' + good + b'\n{"dialog_id": "\xff"}\n' + good.replace(b'"a"', b'"b"') + b"\n")
+    heard: list[tuple[int, str]] = []
+    dialogues = open_source(path).dialogues(lambda error, raw: heard.append((error.line, error.found)))
+    assert [d.dialog_id for d in dialogues] == ["a", "b"]
+    assert [line for line, _ in heard] == [1, 3]
+    assert "byte 0xff at character 16 is not UTF-8" in heard[1][1]
+
+
+def test_damaged_gzip_is_a_data_error(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl.gz"
+    path.write_bytes(gzip.compress(json.dumps(record()).encode() * 50)[:-9])
+    with pytest.raises(DataError, match="damaged gzip"):
+        list(open_source(path).dialogues(None))
+
+
+def test_wrong_path_empty_file_and_unknown_form(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such file"):
+        open_source(tmp_path / "nowhere.jsonl")
+    (tmp_path / "empty.jsonl").write_text("\n")
+    with pytest.raises(DataError, match="empty"):
+        open_source(tmp_path / "empty.jsonl")
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(SettingError, match="--format"):
+        open_source(tmp_path / "notes.txt")
+    with pytest.raises(SettingError, match="mantis-tsv"):
+        open_source(tmp_path / "notes.txt", format="xml")
+
+
+words = st.text(min_size=1, max_size=20).filter(lambda text: bool(text.strip()))
+
+
+@given(texts=st.lists(words, min_size=1, max_size=5), intents=st.lists(words, max_size=3), domain=words)
+def test_any_dialogue_survives_the_round_trip(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str], intents: list[str], domain: str
+) -> None:
+    dialogue = Dialogue.model_validate(
+        record("x", domain=domain, utterances=[turn("user", text, *intents) for text in texts])
+    )
+    path = write_jsonl(tmp_path_factory.mktemp("trip") / "d.jsonl", dialogue.model_dump())
+    assert list(open_source(path).dialogues(None)) == [dialogue]
+
+
+# one JSON object
+
+
+@given(members=st.dictionaries(words, st.recursive(st.text() | st.integers(), st.lists), max_size=6))
+def test_members_of_a_json_object_are_those_json_reads(
+    tmp_path_factory: pytest.TempPathFactory, members: dict[str, Any]
+) -> None:
+    path = tmp_path_factory.mktemp("members") / "o.json"
+    path.write_text(json.dumps(members, indent=1, ensure_ascii=False), encoding="utf-8")
+    assert dict(raw.value for raw in json_members(path)) == members
+
+
+def test_members_are_found_across_chunks_with_their_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("icalib.data.sources.base.JSON_CHUNK", 3)
+    path = tmp_path / "o.json"
+    path.write_text('{\n"a": "ü€😀",\n\n"b": [1,\n 23],\n"c": 456\n}', encoding="utf-8")
+    assert [(raw.line, raw.value) for raw in json_members(path)] == [
+        (2, ("a", "ü€😀")),
+        (4, ("b", [1, 23])),
+        (6, ("c", 456)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"), [('{"a": 1,\n"b": }', 2), ('{"a": 1\n"b": 2}', 2), ("[1]", 1), ('{"a": 1', 1)]
+)
+def test_broken_json_object_names_the_line(tmp_path: Path, text: str, line: int) -> None:
+    path = tmp_path / "o.json"
+    path.write_text(text)
+    with pytest.raises(DataError, match="broken JSON") as caught:
+        list(json_members(path))
+    assert caught.value.line == line
+
+
+def test_msdialog_tags_and_roles(tmp_path: Path) -> None:
+    source = open_source(forum(tmp_path / "MSDialog-Intent.json", "tags", "OQ GG"))
+    (dialogue,) = source.dialogues(None)
+    assert source.name == "msdialog"
+    assert dialogue.dialog_id == "msdialog-7"
+    assert dialogue.domain == "Word"
+    assert dialogue.split is None
+    assert [(u.speaker, u.text, u.intents) for u in dialogue.utterances] == [
+        ("user", "my screen is black", ("OQ", "GG")),
+        ("agent", "plug it in", ("PA",)),
+    ]
+
+
+def test_msdialog_error_names_the_sources_own_field(tmp_path: Path) -> None:
+    bad = {"utterances": [{"actor_type": "Robot", "utterance": "x"}]}
+    source = open_source(forum(tmp_path / "m.json", "tags", "OQ GG", bad=bad))
+    with pytest.raises(DataError, match="robot") as caught:
+        list(source.dialogues(None))
+    assert caught.value.field == "utterances.0.actor_type"
+
+
+def test_mantis_folder_takes_splits_from_names_and_prefers_intents(tmp_path: Path) -> None:
+    for name in ("merged_train", "merged_dev", "merged_train_intents", "merged_dev_intents"):
+        forum(tmp_path / f"{name}.json", "intent", ["OQ", "FD"])
+    source = open_source(tmp_path)
+    dialogues = list(source.dialogues(None))
+    assert source.name == "mantis"
+    assert [(d.dialog_id, d.split) for d in dialogues] == [
+        ("mantis-validation-7", "validation"),
+        ("mantis-train-7", "train"),
+    ]
+    assert dialogues[0].utterances[0].intents == ("OQ", "FD")
+    assert open_source(tmp_path / "merged_train_intents.json").name == "mantis"
+
+
+# ready pools
+
+
+def test_mantis_tsv_groups_lines_of_a_context(tmp_path: Path) -> None:
+    path = tmp_path / "data_dev_easy.tsv"
+    path.write_text(
+        "1\tu1\ta1\tu2\tright\n0\tu1\ta1\tu2\twrong\n1\tv1\tyes\n0\tv1\tno\n0\tv1\tmaybe\n1\tv1\tyes too\n0\tv1\tno\n"
+    )
+    source = open_source(path)
+    pools = list(source.pools(None))
+    assert source.name == "mantis-tsv"
+    assert [p.candidates for p in pools] == [("right", "wrong"), ("yes", "no", "maybe"), ("yes too", "no")]
+    assert [u.speaker for u in pools[0].context] == ["user", "agent", "user"]
+    assert {p.split for p in pools} == {"validation"}
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("1\tu\ta\n0\tu\tb\n0\tv\ta\n0\tv\tb\n", 3, "0 right candidates"),
+        ("1\tu\ta\nx\tu\tb\n", 2, 'label "x"'),
+        ("1\tu\ta\n0\tv\tb\n", 1, "one candidate only"),
+    ],
+)
+def test_mantis_tsv_errors(tmp_path: Path, text: str, line: int, words: str) -> None:
+    path = tmp_path / "test.tsv"
+    path.write_text(text)
+    with pytest.raises(DataError, match=words) as caught:
+        list(open_source(path).pools(None))
+    assert caught.value.line == line
+
+
+def test_mantis_tsv_needs_a_split_in_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "pools.tsv"
+    path.write_text("1\tu\ta\n0\tu\tb\n")
+    with pytest.raises(SettingError, match="name"):
+        open_source(path)
+
+
+def write_csv(path: Path, *rows: list[str]) -> None:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+
+
+def test_udc_folder_gives_dialogues_and_pools(tmp_path: Path) -> None:
+    context = (
+        "hi all __eou__ my disk is full __eou__ __eot__ which one __eou__ __eot__ sda,\nof course __eou__ __eot__ "
+    )
+    write_csv(
+        tmp_path / "train.csv",
+        ["Context", "Utterance", "Label"],
+        [context, "empty it __eou__", "1"],
+        [context, "no", "0"],
+    )
+    header = ["Context", "Ground Truth Utterance", *(f"Distractor_{n}" for n in range(9))]
+    write_csv(tmp_path / "test.csv", header, [context, "good __eou__ luck", *(f"w{n}" for n in range(9))])
+    source = open_source(tmp_path)
+    (dialogue,) = source.dialogues(None)
+    (pool,) = source.pools(None)
+    assert source.last_turn_only
+    assert [(u.speaker, u.text) for u in dialogue.utterances] == [
+        ("user", "hi all"),
+        ("user", "my disk is full"),
+        ("agent", "which one"),
+        ("user", "sda, of course"),
+        ("agent", "empty it"),
+    ]
+    assert pool.candidates == ("good luck", *(f"w{n}" for n in range(9)))
+    assert (pool.split, len(pool.context)) == ("test", 4)
+
+
+def test_udc_bad_rows_name_the_line_where_they_begin(tmp_path: Path) -> None:
+    path = tmp_path / "train.csv"
+    write_csv(
+        path, ["Context", "Utterance", "Label"], ["a\nb", "c", "1"], ["a", "b"], ["a", "b", "maybe"], ["", "", "1"]
+    )
+    heard: list[tuple[int, str]] = []
+    assert len(list(open_source(path).dialogues(lambda e, raw: heard.append((e.line, e.field))))) == 1
+    assert heard == [(4, ""), (5, "Label"), (6, "Context.0.Utterance")]
+
+
+def icast_folder(root: Path) -> Path:
+    rows = {
+        "train": ("u1\tOQ\ta1\tPA_GG\tu2\tFD", "right", "w1\tw2\t"),
+        "unlabeled": ("u1\ta1", "right", "w1\tw2"),
+        "valid": ("u1\t", "right", "w1\tw2"),
+        "test": ("u1\tOQ", "right", "w1\tw2"),
+    }
+    for folder, texts in rows.items():
+        (root / folder).mkdir(parents=True)
+        for name, text in zip(("context", "answer", "negative_sampling"), texts, strict=True):
+            (root / folder / f"{name}.tsv").write_text(text + "\n")
+    return root
+
+
+def test_icast_folders(tmp_path: Path) -> None:
+    source = open_source(icast_folder(tmp_path))
+    train, unlabelled, validation, test = source.pools(None)
+    assert source.name == "icast"
+    assert [(u.speaker, u.text, u.intents) for u in train.context] == [
+        ("user", "u1", ("OQ",)),
+        ("agent", "a1", ("PA", "GG")),
+        ("user", "u2", ("FD",)),
+    ]
+    assert train.candidates == ("right", "w1", "w2")
+    assert (unlabelled.split, [u.text for u in unlabelled.context]) == ("train", ["u1", "a1"])
+    assert validation.context[0].intents == ()
+    assert test.split == "test"
+
+
+def test_icast_errors(tmp_path: Path) -> None:
+    root = icast_folder(tmp_path / "odd")
+    (root / "train" / "context.tsv").write_text("u1\tOQ\ta1\n")
+    with pytest.raises(DataError, match="even number"):
+        list(open_source(root).pools(None))
+    root = icast_folder(tmp_path / "short")
+    (root / "test" / "answer.tsv").write_text("right\nright\n")
+    with pytest.raises(DataError, match="ends before line 2"):
+        list(open_source(root).pools(None))
+    (root / "valid" / "answer.tsv").unlink()
+    with pytest.raises(DataError, match=r"no answer\.tsv"):
+        open_source(root)
+
+
+def test_digest_depends_on_content_alone(tmp_path: Path) -> None:
+    first = write_jsonl(tmp_path / "d.jsonl", record("a"))
+    (tmp_path / "copy").mkdir()
+    copy = write_jsonl(tmp_path / "copy" / "d.jsonl", record("a"))
+    other = write_jsonl(tmp_path / "other.jsonl", record("b"))
+    assert open_source(first).digest() == open_source(copy).digest() != open_source(other).digest()

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icalib.core.errors import DataError
+from icalib.data.contexts import context_responses
+from icalib.data.schema import Dialogue
+from icalib.data.splits import LeakCheck, assigned_split, label_order
+
+
+def dialogue(speakers: str) -> Dialogue:
+    names = {"u": "user", "a": "agent"}
+    turns = [{"speaker": names[s], "text": f"t{n}"} for n, s in enumerate(speakers)]
+    return Dialogue.model_validate({"dialog_id": "d", "utterances": turns})
+
+
+@pytest.mark.parametrize(
+    ("speakers", "min_context", "turns"),
+    [
+        ("uaua", 2, [3]),
+        ("ua", 2, []),
+        ("ua", 1, [1]),
+        ("uuaa", 2, [2, 3]),
+        ("aaaua", 2, [4]),  # nobody asked before turn 3
+        ("aaa", 1, []),
+    ],
+)
+def test_a_response_is_an_agents_answer_to_a_user(speakers: str, min_context: int, turns: list[int]) -> None:
+    pairs = context_responses(dialogue(speakers), min_context=min_context)
+    assert [pair.turn for pair in pairs] == turns
+
+
+def test_context_is_the_last_turns() -> None:
+    *_, pair = context_responses(dialogue("uauaua"), context_turns=3)
+    assert [u.text for u in pair.context] == ["t2", "t3", "t4"]
+    assert pair.response.text == "t5"
+    assert [p.turn for p in context_responses(dialogue("uauaua"), last_turn_only=True)] == [5]
+
+
+def test_assigned_splits_have_the_wanted_shares_and_depend_on_seed_and_id_alone() -> None:
+    splits = [assigned_split(f"d{n}", seed=3) for n in range(4000)]
+    shares = [splits.count(name) / 4000 for name in ("train", "validation", "test")]  # type: ignore[arg-type]
+    assert shares == pytest.approx([0.8, 0.1, 0.1], abs=0.02)
+    assert splits[17] == assigned_split("d17", seed=3)
+    assert splits != [assigned_split(f"d{n}", seed=4) for n in range(4000)]
+
+
+@given(flags=st.lists(st.tuples(st.booleans(), st.booleans())), seed=st.integers(0, 99))
+def test_label_order_puts_pools_with_intents_first(flags: list[tuple[bool, bool]], seed: int) -> None:
+    intents, known = [a for a, _ in flags], [b for _, b in flags]
+    order = label_order(intents, known, seed)
+    assert ((order == -1) == ~np.array(known, dtype=bool)).all()
+    assert sorted(order[order >= 0]) == list(range(sum(known)))
+    first = [o for o, i in zip(order, intents, strict=True) if o >= 0 and i]
+    rest = [o for o, i in zip(order, intents, strict=True) if o >= 0 and not i]
+    assert max(first, default=-1) < min(rest, default=math.inf)
+
+
+def test_label_order_is_shuffled_by_seed() -> None:
+    many = [True] * 100
+    assert list(label_order(many, many, 1)) == list(label_order(many, many, 1))
+    assert list(label_order(many, many, 1)) != list(label_order(many, many, 2))
+
+
+def test_leak_check_names_the_dialogues() -> None:
+    leaks = LeakCheck()
+    leaks.see("d1", "train", ["a", "b"])
+    leaks.see("d2", "train", ["a", "c"])
+    leaks.see("d1", "test", ["x", "y"])
+    with pytest.raises(DataError, match=r"1 dialogues are in two splits \(d1\)"):
+        leaks.num_copies_across_splits()
+
+
+def test_leak_check_counts_copies_across_splits() -> None:
+    leaks = LeakCheck()
+    leaks.see("d1", "train", ["hello", "you"])
+    leaks.see("d2", "train", ["hello", "you"])  # in one split: no leak
+    leaks.see("d3", "validation", ["Hello", "you"])
+    leaks.see("d4", "test", ["hello ", "you"])
+    leaks.see("d5", "test", ["hello", "there"])
+    assert leaks.num_copies_across_splits() == 2
+    assert leaks.num_dialogues() == {"train": 2, "validation": 1, "test": 2}

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from icalib.core.errors import SettingError
+from icalib.metrics import calibration
+
+PAIRS = st.lists(st.tuples(st.floats(0, 1), st.sampled_from([0, 1])), min_size=1, max_size=60)
+LABEL = np.tile([1] + [0] * 9, 20)
+
+
+def arrays(pairs: list[tuple[float, int]]) -> tuple[np.ndarray, np.ndarray]:
+    return np.array([p for p, _ in pairs]), np.array([y for _, y in pairs])
+
+
+def test_the_base_rate_is_calibrated_without_skill() -> None:
+    prob = np.full(LABEL.size, 0.1)
+    assert calibration.ece(prob, LABEL) == pytest.approx(0, abs=1e-12)
+    assert calibration.mce(prob, LABEL) == pytest.approx(0, abs=1e-12)
+    assert calibration.brier(prob, LABEL) == pytest.approx(0.09)
+    assert calibration.brier_skill(np.array(0.09), np.array(0.1)) == pytest.approx(0)
+
+
+def test_perfect_predictions_have_no_error() -> None:
+    prob = LABEL.astype(float)
+    assert calibration.ece(prob, LABEL) == 0
+    assert calibration.adaptive_ece(prob, LABEL) == 0
+    assert calibration.mce(prob, LABEL) == 0
+    assert calibration.brier(prob, LABEL) == 0
+    assert calibration.nll(prob, LABEL) == pytest.approx(0, abs=1.01e-7)
+    assert calibration.brier_skill(np.array(0.0), np.array(0.1)) == 1
+
+
+def test_calling_everything_right_at_one_in_ten() -> None:
+    prob = np.ones(LABEL.size)
+    assert calibration.ece(prob, LABEL) == pytest.approx(0.9)
+    assert calibration.adaptive_ece(prob, LABEL, num_bins=1) == pytest.approx(0.9)
+    assert calibration.mce(prob, LABEL) == pytest.approx(0.9)
+    assert calibration.signed_gap(prob, LABEL) == pytest.approx(0.9)
+
+
+def test_skill_has_no_meaning_without_both_classes() -> None:
+    assert np.isnan(calibration.brier_skill(np.array([0.1, 0.1]), np.array([0.0, 1.0]))).all()
+
+
+@settings(deadline=None)
+@given(PAIRS, st.integers(1, 15))
+def test_errors_are_at_least_the_gap_and_at_most_the_worst_bin(pairs: list[tuple[float, int]], num_bins: int) -> None:
+    prob, label = arrays(pairs)
+    gap = abs(calibration.signed_gap(prob, label))
+    ece = calibration.ece(prob, label, num_bins=num_bins)
+    assert gap - 1e-12 <= ece <= calibration.mce(prob, label, num_bins=num_bins) + 1e-12
+    assert gap - 1e-12 <= calibration.adaptive_ece(prob, label, num_bins=num_bins) <= 1
+    assert calibration.ece(prob, label, num_bins=1) == pytest.approx(gap)
+    assert calibration.adaptive_ece(prob, label, num_bins=1) == pytest.approx(gap)
+
+
+def test_calibrated_simulations_have_small_errors() -> None:
+    rng = np.random.default_rng(0)
+    prob = rng.uniform(size=20_000)
+    label = (rng.uniform(size=prob.size) < prob).astype(int)
+    bound = np.sqrt(10 / prob.size)
+    assert calibration.ece(prob, label) < bound
+    assert calibration.adaptive_ece(prob, label) < bound
+    assert calibration.ece(prob**3, label) > 5 * bound
+
+
+@settings(deadline=None)
+@given(PAIRS, st.integers(1, 12))
+def test_adaptive_bins_are_the_parts_of_array_split(pairs: list[tuple[float, int]], num_bins: int) -> None:
+    prob, label = arrays(pairs)
+    gaps = (prob - label)[np.argsort(prob, kind="stable")]
+    expected = sum(abs(part.sum()) for part in np.array_split(gaps, num_bins)) / prob.size
+    assert calibration.adaptive_ece(prob, label, num_bins=num_bins) == pytest.approx(expected, abs=1e-12)
+
+
+@settings(deadline=None)
+@given(PAIRS, st.data())
+def test_counts_stand_for_repeated_pairs(pairs: list[tuple[float, int]], data: st.DataObject) -> None:
+    prob, label = arrays(pairs)
+    size = {"min_size": prob.size, "max_size": prob.size}
+    counts = np.array(data.draw(st.lists(st.integers(0, 4), **size).filter(any)))
+    repeated = calibration.adaptive_ece(np.repeat(prob, counts), np.repeat(label, counts))
+    resampled = calibration.resampled_adaptive_ece(prob, label, counts[np.newaxis].astype(float))
+    assert resampled == pytest.approx([repeated], abs=1e-12)
+
+
+def test_mce_can_leave_out_thin_bins() -> None:
+    prob = np.concatenate([np.full(30, 0.05), [0.95]])
+    label = np.zeros(31, int)
+    assert calibration.mce(prob, label) == pytest.approx(0.95)
+    assert calibration.mce(prob, label, min_count=30) == pytest.approx(0.05)
+    assert calibration.mce(prob, label, min_count=31) == 0
+
+
+def test_likelihood_from_logits_is_exact_where_probabilities_saturate() -> None:
+    logit, label = np.array([-800.0, 800.0, 0.0]), np.array([1, 1, 0])
+    assert calibration.nll_from_logits(logit, label) == pytest.approx((800 + np.log(2)) / 3)
+    assert calibration.nll(np.array([0.0]), np.array([1])) == pytest.approx(-np.log(1e-7))
+
+
+@given(st.lists(st.tuples(st.floats(-12, 12), st.sampled_from([0, 1])), min_size=1, max_size=20))
+def test_likelihoods_of_logits_and_probabilities_agree(pairs: list[tuple[float, int]]) -> None:
+    logit, label = arrays(pairs)
+    expected = calibration.nll(1 / (1 + np.exp(-logit)), label)
+    assert calibration.nll_from_logits(logit, label) == pytest.approx(expected, abs=1e-9)
+
+
+def test_the_reliability_table_holds_each_bin() -> None:
+    prob = np.array([0.05, 0.15, 0.15, 1.0])
+    rows = calibration.reliability_table(prob, np.array([0, 1, 0, 1])).to_pylist()
+    assert len(rows) == 10
+    assert [row["n"] for row in rows] == [1, 2, 0, 0, 0, 0, 0, 0, 0, 1]
+    assert (rows[1]["lo"], rows[1]["hi"]) == (0.1, 0.2)
+    assert (rows[1]["conf"], rows[1]["acc"]) == (pytest.approx(0.15), 0.5)
+    assert rows[1]["acc_low"] < 0.5 < rows[1]["acc_high"]
+    assert np.isnan([rows[2]["conf"], rows[2]["acc"]]).all()
+    assert (rows[2]["acc_low"], rows[2]["acc_high"]) == pytest.approx((0, 1), abs=1e-12)
+
+
+@settings(deadline=None)
+@given(PAIRS)
+def test_the_reliability_table_adds_up_to_the_ece(pairs: list[tuple[float, int]]) -> None:
+    prob, label = arrays(pairs)
+    rows = [row for row in calibration.reliability_table(prob, label).to_pylist() if row["n"]]
+    ece = sum(row["n"] * abs(row["conf"] - row["acc"]) for row in rows) / prob.size
+    assert calibration.ece(prob, label) == pytest.approx(ece, abs=1e-12)
+
+
+@pytest.mark.parametrize("metric", [calibration.ece, calibration.adaptive_ece, calibration.mce])
+def test_an_error_without_bins_is_refused(metric: object) -> None:
+    with pytest.raises(SettingError, match="num_bins is 0"):
+        metric(np.array([0.5]), np.array([1]), num_bins=0)  # pyright: ignore

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from unit.metrics.made_predictions import pool_scores, ragged_pools
+
+from icalib.metrics.ranking import average_precision, recall_at_k, top_candidate
+
+
+def rankings(logits: list[float], labels: list[int]) -> list[list[int]]:
+    """Labels from first to last, for every way to break the ties (each as often as it is likely)."""
+    orders = permutations(range(len(logits)))
+    return [[labels[i] for i in sorted(order, key=lambda i: -logits[i])] for order in orders]
+
+
+def plain_average_precision(ranking: list[int]) -> float:
+    precisions = [sum(ranking[: place + 1]) / (place + 1) for place, right in enumerate(ranking) if right]
+    return sum(precisions) / len(precisions)
+
+
+@settings(max_examples=60, deadline=None)
+@given(ragged_pools())
+def test_metrics_are_means_over_all_ways_to_break_ties(pools: tuple[list[list[float]], list[list[int]]]) -> None:
+    scores = pool_scores(*pools)
+    ways = [rankings(logits, labels) for logits, labels in zip(*pools, strict=True)]
+    for k in (1, 2, 5):
+        expected = [np.mean([sum(way[:k]) / sum(way) for way in of_pool]) for of_pool in ways]
+        assert recall_at_k(scores, k) == pytest.approx(expected)
+    expected = [np.mean([plain_average_precision(way) for way in of_pool]) for of_pool in ways]
+    assert average_precision(scores) == pytest.approx(expected)
+    assert top_candidate(scores).hit == pytest.approx([np.mean([way[0] for way in of_pool]) for of_pool in ways])
+
+
+@settings(max_examples=40, deadline=None)
+@given(ragged_pools(max_candidates=12))
+def test_recall_grows_with_k_and_bounds_hold(pools: tuple[list[list[float]], list[list[int]]]) -> None:
+    scores = pool_scores(*pools)
+    recalls = np.stack([recall_at_k(scores, k) for k in range(1, 13)])
+    assert np.all(np.diff(recalls, axis=0) >= 0)
+    assert recalls[-1] == pytest.approx(1)
+    precision = average_precision(scores)
+    assert np.all((precision > 0) & (precision <= 1 + 1e-12))
+
+
+def test_one_right_candidate_among_ties() -> None:
+    scores = pool_scores([[5, 3, 3, 3, 1]], [[0, 1, 0, 0, 0]])
+    assert [recall_at_k(scores, k)[0] for k in (1, 2, 3, 4)] == pytest.approx([0, 1 / 3, 2 / 3, 1])
+    assert average_precision(scores)[0] == pytest.approx((1 / 2 + 1 / 3 + 1 / 4) / 3)
+
+
+def test_constant_scores_rank_at_chance() -> None:
+    scores = pool_scores([[0.0] * 10], [[0] * 9 + [1]])
+    assert recall_at_k(scores, 1)[0] == pytest.approx(0.1)
+    assert recall_at_k(scores, 5)[0] == pytest.approx(0.5)
+
+
+def test_saturated_probabilities_do_not_tie_logits() -> None:
+    scores = pool_scores([[40, 50]], [[0, 1]], [[1.0, 1.0]])
+    assert recall_at_k(scores, 1)[0] == 1
+    assert top_candidate(scores).prob[0] == 1
+
+
+def test_infinite_logits_rank_like_others() -> None:
+    scores = pool_scores([[-np.inf, np.inf, np.inf]], [[0, 1, 0]], [[0, 1, 1]])
+    assert recall_at_k(scores, 1)[0] == 0.5
+    assert recall_at_k(scores, 2)[0] == 1
+
+
+def test_the_top_candidate_is_the_one_with_the_largest_logit() -> None:
+    top = top_candidate(pool_scores([[2, 1], [1, 2, 0]], [[1, 0], [1, 0, 0]], [[0.3, 0.4], [0.9, 0.6, 0.1]]))
+    assert top.prob.tolist() == [0.3, 0.6]
+    assert top.hit.tolist() == [1, 0]

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from icalib.metrics.selective import (
+    aurc,
+    auroc,
+    coverage_at_risk,
+    e_aurc,
+    risk_at_coverage,
+    risk_coverage,
+    sorted_errors,
+)
+
+POOL = st.tuples(st.sampled_from([0.1, 0.4, 0.5, 0.9]), st.sampled_from([0.0, 0.5, 1.0]))
+POOLS = st.lists(POOL, min_size=1, max_size=25)
+
+
+def arrays(pools: list[tuple[float, float]]) -> tuple[np.ndarray, np.ndarray]:
+    return np.array([c for c, _ in pools]), np.array([e for _, e in pools])
+
+
+def test_constant_confidence_costs_the_error_rate() -> None:
+    error = np.array([1, 0, 0, 1, 0.0])
+    assert aurc(np.full(5, 0.3), error) == pytest.approx(0.4)
+    assert risk_at_coverage(np.full(5, 0.3), error, 0.8) == pytest.approx(0.4)
+    assert auroc(np.full(5, 0.3), error) == pytest.approx(0.5)
+
+
+def test_the_perfect_order_has_no_excess() -> None:
+    error = np.array([0, 0, 0, 1, 1.0])
+    confidence = np.array([0.9, 0.8, 0.7, 0.6, 0.5])
+    assert e_aurc(confidence, error) == 0
+    assert aurc(confidence, error) == pytest.approx(sum((i - 3) / i for i in (4, 5)) / 5)
+    assert auroc(confidence, error) == 1
+    assert auroc(-confidence, error) == 0
+
+
+def test_the_curve_by_hand() -> None:
+    coverage, risk = risk_coverage(np.array([0.9, 0.5, 0.7, 0.7]), np.array([0, 1, 1, 0.0]))
+    assert coverage.tolist() == [0.25, 0.5, 0.75, 1]
+    assert risk == pytest.approx([0, 0.25, 1 / 3, 0.5])
+
+
+@pytest.mark.parametrize(("coverage", "answered"), [(0.8, 28), (0.81, 29), (1.0, 35), (0.0, 1)])
+def test_risk_at_a_coverage_takes_just_enough_pools(coverage: float, answered: int) -> None:
+    confidence, error = np.arange(35, 0, -1.0), np.arange(35) % 2.0
+    assert risk_at_coverage(confidence, error, coverage) == pytest.approx(error[:answered].mean())
+
+
+def test_the_largest_coverage_within_a_risk() -> None:
+    confidence = np.arange(40, 0, -1.0)
+    error = np.zeros(40)
+    assert coverage_at_risk(confidence, error, 0.05) == 1
+    error[[5, 30]] = 1  # 1/20 and 2/40 are within 5 %
+    assert coverage_at_risk(confidence, error, 0.05) == 1
+    error[39] = 1
+    assert coverage_at_risk(confidence, error, 0.05) == 30 / 40
+    assert coverage_at_risk(confidence, np.ones(40), 0.05) == 0
+
+
+def test_without_both_hits_and_errors_there_is_no_auroc() -> None:
+    values = auroc(np.tile([0.1, 0.2], (3, 1)), np.array([[0, 0], [1, 1], [1, 0.0]]))
+    assert np.isnan(values[:2]).all()
+    assert values[2] == 1
+
+
+@settings(deadline=None)
+@given(POOLS)
+def test_excess_is_never_negative_and_order_of_pools_does_not_count(pools: list[tuple[float, float]]) -> None:
+    confidence, error = arrays(pools)
+    assert e_aurc(confidence, error) >= -1e-12
+    assert sorted_errors(confidence, error).sum() == pytest.approx(error.sum())
+    assert aurc(confidence[::-1], error[::-1]) == pytest.approx(aurc(confidence, error))
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(POOL, min_size=4, max_size=4), min_size=1, max_size=5))
+def test_rows_are_measured_each_on_its_own(rows: list[list[tuple[float, float]]]) -> None:
+    confidence, error = (np.stack(part) for part in zip(*map(arrays, rows), strict=True))
+    for metric in (aurc, e_aurc, auroc):
+        alone = [float(metric(*row)) for row in zip(confidence, error, strict=True)]
+        assert metric(confidence, error) == pytest.approx(alone, nan_ok=True)

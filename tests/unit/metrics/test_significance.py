@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icalib.core.errors import DataError
+from icalib.metrics.significance import bootstrap, holm, paired_permutation_test
+
+
+def test_intervals_are_a_function_of_the_seed() -> None:
+    values = np.random.default_rng(0).normal(size=300)
+    first, again, other = (
+        bootstrap(lambda drawn: {"mean": values[drawn].mean(axis=1)}, 300, seed=seed) for seed in (1, 1, 2)
+    )
+    assert first == again
+    assert first != other
+    assert first["mean"].low < values.mean() < first["mean"].high
+
+
+def test_all_resamples_are_made_and_hold_as_many_pools() -> None:
+    shapes = []
+
+    def statistics(drawn: np.ndarray) -> dict[str, np.ndarray]:
+        shapes.append(drawn.shape)
+        assert drawn.min() >= 0
+        assert drawn.max() < 1000
+        return {"first": drawn[:, 0].astype(float)}
+
+    bootstrap(statistics, 1000, seed=3, num_bootstrap=601)
+    assert sum(rows for rows, _ in shapes) == 601
+    assert {columns for _, columns in shapes} == {1000}
+
+
+def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
+    rng = np.random.default_rng(5)
+    covered = 0
+    for trial in range(200):
+        values = rng.normal(size=60)
+        interval = bootstrap(lambda drawn, v=values: {"mean": v[drawn].mean(axis=1)}, 60, seed=trial)["mean"]
+        covered += interval.low <= 0 <= interval.high
+    assert 0.88 <= covered / 200 <= 0.99
+
+
+def test_undefined_resamples_do_not_count() -> None:
+    intervals = bootstrap(
+        lambda drawn: {
+            "some": np.where(drawn[:, 0] == 0, np.nan, 1.0),
+            "none": np.full(len(drawn), np.nan),
+        },
+        5,
+        seed=0,
+    )
+    assert intervals["some"] == (1, 1)
+    assert np.isnan(intervals["none"]).all()
+
+
+def test_no_resamples_give_no_intervals() -> None:
+    assert bootstrap(lambda drawn: {"mean": drawn.mean(axis=1)}, 5, seed=0, num_bootstrap=0) == {}
+
+
+def test_few_pools_are_tested_exactly() -> None:
+    first, second = np.array([1, 1, 0, 1, 1.0]), np.array([0, 0.5, 0.2, 0, 0.9])
+    difference = first - second
+    flipped = [abs(np.mean(difference * signs)) for signs in product((1, -1), repeat=5)]
+    expected = np.mean(np.array(flipped) >= abs(difference.mean()) - 1e-12)
+    result = paired_permutation_test(first, second, seed=0)
+    assert result.p_value == pytest.approx(expected)
+    assert result.difference == pytest.approx(difference.mean())
+
+
+def test_equal_runs_do_not_differ_and_better_ones_do() -> None:
+    rng = np.random.default_rng(0)
+    hits = rng.integers(2, size=400).astype(float)
+    assert paired_permutation_test(hits, hits, seed=0).p_value == 1
+    better = np.where(rng.uniform(size=400) < 0.2, 1, hits)
+    result = paired_permutation_test(better, hits, seed=0)
+    assert result.p_value == pytest.approx(2 / 10_000)
+    assert result == paired_permutation_test(better, hits, seed=0)
+
+
+@pytest.mark.parametrize(("first", "second"), [(3, 2), (1, 1), (0, 0)])
+def test_a_paired_test_needs_pairs(first: int, second: int) -> None:
+    with pytest.raises(DataError, match=f"{first} pools and the second of {second}"):
+        paired_permutation_test(np.zeros(first), np.zeros(second), seed=0)
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([]) == []
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=10))
+def test_holm_lies_between_no_correction_and_bonferroni(p_values: list[float]) -> None:
+    adjusted = holm(p_values)
+    for p, corrected in zip(p_values, adjusted, strict=True):
+        assert p <= corrected <= min(1, len(p_values) * p)
+    order = np.argsort(p_values, kind="stable")
+    assert np.all(np.diff(np.array(adjusted)[order]) >= 0)
+    assert min(adjusted) == min(1, len(p_values) * min(p_values))

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from unit.metrics.made_predictions import prediction_table, simulated_table
+
+from icalib.core.run_folder import METRIC_SCHEMA
+from icalib.metrics import calibration, classification, ranking, selective
+from icalib.metrics.pairs import PoolScores
+from icalib.metrics.significance import bootstrap
+from icalib.metrics.summary import METRICS, summarise
+
+WITHOUT_INTERVAL = {"threshold", "num_pools"}
+
+
+def values_of(table: pa.Table) -> dict[str, float]:
+    return dict(zip(table["metric"].to_pylist(), table["value"].to_pylist(), strict=True))
+
+
+def measured_directly(predictions: pa.Table, threshold: float) -> dict[str, float]:
+    """Each metric by the function that a reader of its definition would call."""
+    scores = PoolScores.from_predictions(predictions)
+    prob, label = scores.prob, scores.label
+    top = ranking.top_candidate(scores)
+    error = 1 - top.hit
+    p, r, f1 = classification.classification_at(prob, label, threshold)
+    p_half, r_half, f1_half = classification.classification_at(prob, label, 0.5)
+    brier = calibration.brier(prob, label)
+    values = {
+        **{f"R@{k}": ranking.recall_at_k(scores, k).mean() for k in (1, 2, 5)},
+        "MAP": ranking.average_precision(scores).mean(),
+        "P": p,
+        "R": r,
+        "F1": f1,
+        "P@0.5": p_half,
+        "R@0.5": r_half,
+        "F1@0.5": f1_half,
+        "F1_argmax": classification.classification_by_argmax(scores).f1,
+        "ECE": calibration.ece(prob, label),
+        "ECE_adaptive": calibration.adaptive_ece(prob, label),
+        "ECE_top1": calibration.ece(top.prob, top.hit),
+        "MCE": calibration.mce(prob, label),
+        "NLL": calibration.nll(prob, label),
+        "Brier": brier,
+        "Brier_skill": calibration.brier_skill(np.array(brier), np.array(label.mean())),
+        "gap": calibration.signed_gap(prob, label),
+        "mean_prob": prob.mean(),
+        "AURC": selective.aurc(top.prob, error),
+        "E_AURC": selective.e_aurc(top.prob, error),
+        "risk@80": selective.risk_at_coverage(top.prob, error, 0.8),
+        "coverage@5": selective.coverage_at_risk(top.prob, error, 0.05),
+        "AUROC": selective.auroc(top.prob, error),
+        "threshold": threshold,
+        "num_pools": scores.num_pools,
+    }
+    return {name: float(value) for name, value in values.items()}
+
+
+@pytest.mark.parametrize("decimals", [None, 0])
+def test_values_are_those_of_each_metric(decimals: int | None) -> None:
+    predictions = simulated_table(150, seed=1, decimals=decimals)
+    summary = values_of(summarise(predictions, threshold=0.4, seed=0, num_bootstrap=0))
+    assert summary == pytest.approx(measured_directly(predictions, 0.4))
+    assert list(summary) == list(METRICS)
+
+
+def test_pools_may_be_ragged() -> None:
+    predictions = prediction_table([[3, 1, 0], [0, 1], [2, 2, 1, 0]], [[1, 1, 0], [1, 0], [0, 1, 0, 0]])
+    summary = summarise(predictions, threshold=0.6, seed=0, num_bootstrap=50)
+    assert values_of(summary) == pytest.approx(measured_directly(predictions, 0.6))
+
+
+@pytest.mark.parametrize("decimals", [None, 1])
+def test_intervals_are_percentiles_over_resampled_pools(decimals: int | None) -> None:
+    num_pools, num_bootstrap = 40, 60
+    predictions = simulated_table(num_pools, seed=2, decimals=decimals)
+    summary = summarise(predictions, threshold=0.4, seed=7, num_bootstrap=num_bootstrap)
+    renamed = predictions["pool_id"]
+    resampled = []
+    for drawn in drawn_pools(num_pools, seed=7, num_bootstrap=num_bootstrap):
+        rows = np.sort(drawn)[:, np.newaxis] * 10 + np.arange(10)
+        table = predictions.take(pa.array(rows.ravel())).set_column(0, "pool_id", renamed)
+        resampled.append(measured_directly(table, 0.4))
+    for row in summary.to_pylist():
+        name, interval = row["metric"], (row["low"], row["high"])
+        if name in WITHOUT_INTERVAL:
+            assert np.isnan(interval).all()
+        else:
+            expected = np.quantile([sample[name] for sample in resampled], [0.025, 0.975])
+            assert interval == pytest.approx(tuple(expected), abs=1e-12), name
+
+
+def drawn_pools(num_pools: int, *, seed: int, num_bootstrap: int) -> np.ndarray:
+    seen: list[np.ndarray] = []
+
+    def remember(drawn: np.ndarray) -> dict[str, np.ndarray]:
+        seen.append(drawn)
+        return {}
+
+    bootstrap(remember, num_pools, seed=seed, num_bootstrap=num_bootstrap)
+    return np.concatenate(seen)
+
+
+def test_the_table_is_that_of_a_run_folder_without_the_split() -> None:
+    summary = summarise(simulated_table(20, seed=1), threshold=0.4, seed=0, num_bootstrap=20)
+    assert summary.schema == METRIC_SCHEMA.remove(0)
+
+
+def test_the_order_of_rows_does_not_count() -> None:
+    predictions = simulated_table(40, seed=3, decimals=1)
+    shuffled = predictions.take(pa.array(np.random.default_rng(0).permutation(400)))
+    first, second = (summarise(table, threshold=0.4, seed=5, num_bootstrap=100) for table in (predictions, shuffled))
+    for column in ("value", "low", "high"):
+        np.testing.assert_array_equal(first[column].to_numpy(), second[column].to_numpy())
+
+
+def test_a_perfect_model_has_no_error_and_no_auroc() -> None:
+    predictions = prediction_table([[9, -9], [-9, 9]], [[1, 0], [0, 1]], [[1, 0], [0, 1]])
+    summary = values_of(summarise(predictions, threshold=0.5, seed=0, num_bootstrap=10))
+    for name in ("R@1", "MAP", "F1", "F1_argmax", "Brier_skill", "coverage@5"):
+        assert summary[name] == 1, name
+    for name in ("ECE", "ECE_adaptive", "ECE_top1", "MCE", "Brier", "gap", "AURC", "E_AURC", "risk@80"):
+        assert summary[name] == 0, name
+    assert np.isnan(summary["AUROC"])
+
+
+def test_every_metric_is_described_once() -> None:
+    assert all(metric.title and metric.description for metric in METRICS.values())
+    assert METRICS["F1"].greater_is_better is True
+    assert METRICS["ECE"].greater_is_better is False
+    assert METRICS["gap"].greater_is_better is None

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from unit.reports.fake_runs import write_pools, write_run
+
+from icalib.core.run_folder import RunFolder
+from icalib.reports.case_table import CASES_PER_KIND, CaseTable, build_case_table
+
+
+def _table(root: Path) -> tuple[CaseTable, dict[str, RunFolder]]:
+    data = write_pools(root / "desk")
+    runs = {method: write_run(root / "runs", data, method, 1) for method in ("icast", "tsst", "bm25")}
+    table = build_case_table(runs)
+    assert table is not None
+    return table, runs
+
+
+def test_kinds_and_order_follow_the_rule(tmp_path: Path) -> None:
+    table, _ = _table(tmp_path)
+    for group, right, wrong in zip(table.groups, (0, 1), (1, 0), strict=True):
+        gaps: list[float] = []
+        for case in group.cases:
+            (gold,) = [candidate for candidate in case.candidates if candidate.is_right]
+            assert gold.is_top[right]
+            assert not gold.is_top[wrong]
+            gaps.append(gold.probs[right] - gold.probs[wrong])
+        assert gaps == sorted(gaps, reverse=True)
+        assert len(group.cases) == min(group.num_pools, CASES_PER_KIND)
+    assert table.groups[0].num_pools > 0
+
+
+def test_texts_and_scores_belong_together(tmp_path: Path) -> None:
+    table, runs = _table(tmp_path)
+    case = table.groups[0].cases[0]
+    pools = pq.read_table(tmp_path / "desk" / "test.parquet").to_pylist()
+    (pool,) = [pool for pool in pools if pool["pool_id"] == case.pool_id]
+    assert [turn.text for turn in case.turns] == [utterance["text"] for utterance in pool["context"]]
+    for place, run in enumerate(runs.values()):
+        rows = {row["candidate"]: row for row in run.predictions("test").to_pylist() if row["pool_id"] == case.pool_id}
+        for candidate in case.candidates:
+            row = rows[pool["candidates"].index(candidate.text)]
+            assert candidate.probs[place] == row["prob"]
+            assert candidate.is_right == (row["label"] == 1)
+    assert [candidate.is_top[0] for candidate in case.candidates] == [True] + [False] * 9
+
+
+def test_predicted_intents_are_the_first_methods(tmp_path: Path) -> None:
+    table, runs = _table(tmp_path)
+    case = table.groups[0].cases[0]
+    intents = runs["icast"].predicted_intents("test")
+    assert intents is not None
+    expected = [tuple(row["intents"]) for row in intents.to_pylist() if row["pool_id"] == case.pool_id]
+    assert [turn.predicted_intents for turn in case.turns] == expected
+    assert case.turns[0].gold_intents == ("OQ",)
+
+
+def test_method_without_views_has_no_gain(tmp_path: Path) -> None:
+    data = write_pools(tmp_path / "desk")
+    table = build_case_table({"bm25": write_run(tmp_path / "runs", data, "bm25", 1)})
+    assert table is not None
+    assert not table.has_gain
+    assert sum(group.num_pools for group in table.groups) == table.num_pools == 60

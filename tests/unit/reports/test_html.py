@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from unit.reports.fake_runs import HOSTILE, write_pools, write_run
+
+from icalib.core.run_folder import RunFolder
+from icalib.reports.html import write_report
+
+
+class _Page(HTMLParser):
+    """Visible text, addresses the page asks for, and scripts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text: list[str] = []
+        self.addresses: list[str] = []
+        self.scripts: list[str] = []
+        self._in: str = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._in = tag
+        names = {"src", "href", "data", "srcset", "poster"}
+        self.addresses += [value or "" for name, value in attrs if name in names]
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in = ""
+
+    def handle_data(self, data: str) -> None:
+        (self.scripts if self._in == "script" else self.text).append(data)
+
+
+def _read(path: Path) -> _Page:
+    page = _Page()
+    page.feed(path.read_text(encoding="utf-8"))
+    return page
+
+
+@pytest.fixture(scope="module")
+def page(runs: list[RunFolder], tmp_path_factory: pytest.TempPathFactory) -> _Page:
+    return _read(write_report(runs, tmp_path_factory.mktemp("html") / "report.html", "Desk <1>"))
+
+
+def _visible(page: _Page) -> str:
+    return re.sub(r"\s+", " ", "".join(page.text))
+
+
+def test_page_asks_nothing_of_the_network(page: _Page) -> None:
+    assert page.addresses
+    assert all(address.startswith(("#", "data:")) for address in page.addresses)
+
+
+def test_every_section_and_method_is_there(page: _Page) -> None:
+    text = _visible(page)
+    assert "Desk <1>" in text
+    for words in ("Results", "What was run", "Calibration", "Abstention", "Significance", "Cases", "Stages"):
+        assert words in text
+    assert "icast is right, tsst is wrong" in text
+    assert "tsst is right, icast is wrong" in text
+    assert "bm25 has no training." in text
+    assert "icalib run icast" in text
+
+
+def test_headline_shows_mean_over_seeds(page: _Page, runs: list[RunFolder]) -> None:
+    recalls = [run.result["test"]["R@1"] for run in runs if run.result["method"] == "icast"]
+    assert f"{sum(recalls) / 2:.3f}" in _visible(page)
+
+
+def test_figures_only_where_there_is_something_to_show(page: _Page) -> None:
+    figures = [script for script in page.scripts if script.startswith('{"data"')]
+    # Reliability of three methods and one risk-coverage chart; bm25 has no curves, tsst no gain.
+    assert len(figures) == 3 + 1 + 2 * 2 + 2 + 1
+
+
+def test_text_from_data_is_escaped(tmp_path: Path) -> None:
+    data = write_pools(tmp_path / "desk", num_pools=3)
+    run = write_run(tmp_path / "runs", data, "icast", 1)
+    out = write_report([run], tmp_path / "report.html", "one")
+    assert "<script>alert" not in out.read_text(encoding="utf-8")
+    assert HOSTILE in "".join(_read(out).text)
+
+
+def test_one_untrained_method_on_its_own(runs: list[RunFolder], tmp_path: Path) -> None:
+    page = _read(write_report(runs[:1], tmp_path / "report.html", "bm25"))
+    text = _visible(page)
+    assert "There is one method only." in text
+    assert "None of the methods trains itself." in text
+    assert "bm25 is right" in text
+
+
+def test_pools_that_are_gone_leave_the_rest(tmp_path: Path) -> None:
+    data = write_pools(tmp_path / "desk")
+    run = write_run(tmp_path / "runs", data, "tsst", 1)
+    shutil.rmtree(data)
+    text = _visible(_read(write_report([run], tmp_path / "report.html", "moved")))
+    assert "No cases: the pools' texts are not where they were" in text
+    assert "60 (limit)" in text
+
+
+def test_runs_on_other_pools_are_not_compared(tmp_path: Path) -> None:
+    runs = [
+        write_run(tmp_path / "runs", write_pools(tmp_path / name), method, 1)
+        for name, method in (("desk", "tsst"), ("counter", "icast"))
+    ]
+    text = _visible(_read(write_report(runs, tmp_path / "report.html", "two")))
+    assert text.count("There is one method only.") == 2
+
+
+def test_different_test_pools_are_named(tmp_path: Path) -> None:
+    runs = [
+        write_run(tmp_path / "runs", write_pools(tmp_path / name / "desk", num_pools), method, 1)
+        for name, method, num_pools in (("a", "tsst", 60), ("b", "icast", 40))
+    ]
+    text = _visible(_read(write_report(runs, tmp_path / "report.html", "two")))
+    assert "not evaluated on the same pools" in text
+
+
+def test_folder_may_have_moved(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs", write_pools(tmp_path / "desk"), "tsst", 1)
+    moved = Path(shutil.move(run.path, tmp_path / "elsewhere"))
+    assert write_report([RunFolder(moved)], tmp_path / "report.html", "moved").is_file()

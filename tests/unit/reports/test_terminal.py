@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from icalib.core.run_folder import RunFolder
+from icalib.reports.comparison import best_labels, format_seconds, method_rows
+from icalib.reports.paired_tests import MethodTest
+from icalib.reports.terminal import Progress, print_comparison, print_result, print_tests
+
+
+def _result(method: str, seed: int, labelled: float = 0.05, **test: float | None) -> dict[str, Any]:
+    return {
+        "run": f"runs/{method}",
+        "method": method,
+        "data": "pools/desk",
+        "labelled": labelled,
+        "seed": seed,
+        "test": test,
+        "validation": test,
+        "seconds": {"teacher": 1.0, "total": 2.0},
+    }
+
+
+def _console(width: int = 160, terminal: bool = False) -> tuple[Console, io.StringIO]:
+    stream = io.StringIO()
+    return Console(file=stream, width=width, force_terminal=terminal, color_system=None), stream
+
+
+def test_rows_hold_mean_and_sample_deviation() -> None:
+    (row,) = method_rows([_result("a", 2, MAP=0.5), _result("a", 1, MAP=0.7)])
+    assert row.mean("MAP") == pytest.approx(0.6)
+    assert row.deviation("MAP") == pytest.approx(0.141421, abs=1e-6)
+    assert [result["seed"] for result in row.results] == [1, 2]
+    assert row.mean("ECE") is None
+
+
+def test_best_follows_the_metrics_direction_and_printed_digits() -> None:
+    rows = method_rows([_result("a", 1, MAP=0.70001, ECE=0.1), _result("b", 1, MAP=0.70004, ECE=0.05)])
+    assert best_labels(rows, "MAP") == {"a", "b"}
+    assert best_labels(rows, "ECE") == {"b"}
+    assert best_labels(rows[:1], "ECE") == set()
+
+
+def test_labelled_parts_are_rows_of_their_own() -> None:
+    results = [_result("a", 1, labelled=0.01, MAP=0.4), _result("a", 1, labelled=0.05, MAP=0.5)]
+    assert [row.label for row in method_rows(results)] == ["a 1.00%", "a 5.00%"]
+
+
+def test_missing_and_nan_values_become_dashes() -> None:
+    console, stream = _console()
+    print_comparison([_result("a", 1, MAP=float("nan"), ECE=None, F1=0.25)], console)
+    assert "0.250" in stream.getvalue()
+    assert "nan" not in stream.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 110, 200])
+def test_no_value_is_cut_at_any_usual_width(runs: list[RunFolder], width: int) -> None:
+    console, stream = _console(width)
+    results = [run.result for run in runs]
+    print_comparison(results, console)
+    text = stream.getvalue()
+    assert "…" not in text
+    for row in method_rows(results):
+        for metric in ("F1", "R@5", "MAP", "ECE", "AURC"):
+            assert f"{row.mean(metric):.3f}" in text
+
+
+def test_result_shows_test_validation_and_stages(runs: list[RunFolder]) -> None:
+    console, stream = _console()
+    print_result(runs[-1].result, console)
+    assert f"{runs[-1].result['test']['R@1']:.3f}" in stream.getvalue()
+    assert "teacher 3.5 s" in stream.getvalue()
+
+
+def test_tests_show_difference_and_corrected_p() -> None:
+    console, stream = _console()
+    print_tests(
+        [MethodTest("MAP", "a", "b", -0.0421, 0.0002, 0.021), MethodTest("R@1", "a", "b", -1e-9, 1, 1)], console
+    )
+    lines = [line.split() for line in stream.getvalue().splitlines()]
+    assert ["MAP", "a", "−", "b", "−0.042", "<", "0.001", "0.021"] in lines
+    assert ["R@1", "a", "−", "b", "+0.000", "1.000", "1.000"] in lines
+
+
+def test_seconds_for_people() -> None:
+    assert [format_seconds(s) for s in (0, 59.94, 59.97, 3599.6, 7300)] == [
+        "0.0 s",
+        "59.9 s",
+        "1 min 0 s",
+        "1 h 0 min",
+        "2 h 1 min",
+    ]
+
+
+def test_log_lines_are_rate_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("icalib.reports.terminal.time.monotonic", lambda: now)
+    console, stream = _console()
+    with Progress(console) as progress:
+        progress.stage("scores 1", "[1140] pools")
+        for done in range(10):
+            now += 2.0
+            progress.advance("scores 1", done, 10)
+        progress.finished("scores 1", 20.0, reused=False)
+        progress.finished("teacher", 0.0, reused=True)
+        progress.message("see [runs]/x")
+    assert stream.getvalue().splitlines() == [
+        "scores 1: [1140] pools",
+        "scores 1: 2/10",
+        "scores 1: 5/10",
+        "scores 1: 8/10",
+        "scores 1: done in 20.0 s",
+        "teacher: reused",
+        "see [runs]/x",
+    ]
+
+
+def test_bars_end_with_one_line_a_stage() -> None:
+    console, stream = _console(terminal=True)
+    with Progress(console) as progress:
+        progress.stage("teacher", "[5 %] labelled")
+        progress.advance("teacher", 3, 4, "loss 0.2")
+        progress.advance("scores 1", 1, None)
+        progress.finished("teacher", 61.0, reused=False)
+        progress.finished("scores 1", 0.0, reused=True)
+    text = stream.getvalue()
+    assert "✓ teacher  1 min 1 s" in text
+    assert "✓ scores 1  reused" in text
