@@ -86,7 +86,7 @@ def demo(
     data = runs / "demo" / "pools"
     with _session(None) as progress:
         source = runs / "demo" / "support_desk.jsonl"
-        truth = simulate_corpus(source, num_dialogues=1000, seed=seed)
+        truth = simulate_corpus(source, num_dialogues=600, seed=seed)
         _prepare(progress, source, data, fresh=fresh, labelled=0.10)
         best = truth.best_reachable["test"]
         progress.message(f"label noise lets no ranker be right more often than R@1 = {best:.2f} on the test pools")

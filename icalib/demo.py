@@ -10,23 +10,37 @@ from icalib.methods.catalogue import load_method
 
 DEMO_METHODS = ("bm25", "bi-encoder", "bert", "tsst", "icast")
 
+_TRAINING = {"epochs": 4, "learning_rate": 1e-4, "head_learning_rate": 1e-3, "train_negatives": 4}
 _SETTINGS = {
+    "encoder.num_layers": 4,
+    "post_training.max_windows": 1000,
+    "post_training.training.learning_rate": 1e-4,
+    "regime.training": _TRAINING,
+    "regime.teacher": _TRAINING,
+    "regime.student": {**_TRAINING, "epochs": 1},
+    "regime.rule.gain_threshold": 0.0,
+    "regime.rule.positive_threshold": 0.6,
+    "regime.rule.negative_threshold": 0.15,
+    "regime.rule.calibrated_positive_threshold": 0.4,
+    "regime.rule.calibrated_negative_threshold": 0.4,
     "regime.num_rounds": 2,
-    "regime.student.epochs": 2,
-    "scoring.pools_per_shard": 16,
+    "regime.pools_per_round": 100,
+    "scoring.pools_per_shard": 10,
 }
+_UNTRAINED = ("bm25", "bi-encoder")  # the bi-encoder keeps all layers: it shows what the backbone knows by itself
 
 
 def demo_settings(method: str, data: Path, seed: int) -> RunSettings:
     """The settings of one of the demo's runs."""
     made = load_method(method)
+    changes = {} if method in _UNTRAINED else {k: v for k, v in _SETTINGS.items() if has_setting(made, k)}
     return RunSettings(
         method=method,
         data=data.resolve(),
         labelled=0.10,
         seed=seed,
-        limit={"validation": 60, "test": 120},
+        limit={"validation": 40, "test": 80},
         backbone=made.encoder.backbone,
         experiment="demo",
-        settings=with_settings(made, {path: value for path, value in _SETTINGS.items() if has_setting(made, path)}),
+        settings=with_settings(made, changes),
     )

@@ -38,7 +38,11 @@ class ComponentConfig(Settings):
     @model_validator(mode="wrap")
     @classmethod
     def _from_target(cls, value: Any, handler: Any) -> Any:
-        if not isinstance(value, dict) or "target" not in value:
+        if not isinstance(value, dict):
+            return handler(value)
+        if "target" not in value:
+            if not _is_concrete(cls.owner):
+                raise ValueError(f"`target` is missing: it names the {cls.owner.__name__} to use by import path")
             return handler(value)
         fields = dict(value)
         owner = component_class(fields.pop("target"), cls.owner)
@@ -67,14 +71,20 @@ def component_class(path: str, base: type[Component]) -> type[Component]:
     Raises:
         SettingError: nothing is there, or it is no subclass of `base`.
     """
-    module_name, _, name = path.rpartition(".")
     try:
+        module_name, _, name = path.rpartition(".")
         found: Any = getattr(importlib.import_module(module_name), name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise SettingError(f"no component `{path}`: {error}. Check the `target` line in the config.") from error
     if not (isinstance(found, type) and issubclass(found, base)):
         raise SettingError(f"`{path}` is no {base.__name__}; this setting takes only subclasses of it.")
+    if not _is_concrete(found):
+        raise SettingError(f"`{path}` is abstract; name one of its subclasses, which are marked @final.")
     return found
+
+
+def _is_concrete(owner: type[Component]) -> bool:
+    return bool(getattr(owner, "__final__", False))
 
 
 def with_settings(settings: S, changes: Mapping[str, Any]) -> S:

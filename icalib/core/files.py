@@ -25,17 +25,18 @@ def whole_file(path: str | Path) -> Generator[Path, None, None]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        yield temporary
-        os.replace(temporary, path)
+        try:
+            yield temporary
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.ENOTDIR):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
             raise StorageError(
                 f"can't write {path}: {error.strerror}. Nothing half-written is left; free some space or choose "
                 "another folder, then give the same command again."
             ) from error
         raise
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def write_json(path: str | Path, value: Any) -> None:

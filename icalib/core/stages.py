@@ -66,7 +66,7 @@ class StageCache:
         """
         digest = content_digest({"kind": kind or name, **inputs})
         folder = self.root / f"{(kind or name).replace('/', '-')}-{digest}"
-        if self._fresh:
+        if self._fresh and digest not in {stage.digest for stage in self.finished}:
             shutil.rmtree(folder, ignore_errors=True)
         reused = (folder / _DONE).is_file()
         self._on_start(name, reused)

@@ -20,8 +20,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pydantic import Field
 
 from icalib.core.component import Settings
+from icalib.core.errors import SettingError
 from icalib.core.files import whole_file
 from icalib.data.schema import Pool
 
@@ -47,9 +49,9 @@ TOKEN_SCHEMA = pa.schema(
 class Budget(Settings):
     """How many tokens of a pair the encoder sees."""
 
-    max_context_tokens: int = 400
+    max_context_tokens: int = Field(default=400, ge=1)
     """Tokens of the context, intents counted; its end is kept."""
-    max_candidate_tokens: int = 100
+    max_candidate_tokens: int = Field(default=100, ge=1)
     """Tokens of a candidate; its start is kept."""
 
 
@@ -153,6 +155,9 @@ class Layout:
         num_separators: separators between context and candidate: 1 for BERT, 2 for RoBERTa.
         first_intent: id of the token of intent number 0; the others follow it.
         max_length: positions that the encoder has.
+
+    Raises:
+        SettingError: the candidate's budget leaves the context no position.
     """
 
     cls: int
@@ -163,6 +168,17 @@ class Layout:
     max_length: int
     budget: Budget
 
+    def __post_init__(self) -> None:
+        if self._context_room < 1:
+            raise SettingError(
+                f"encoder.budget.max_candidate_tokens is {self.budget.max_candidate_tokens}, but the backbone has only "
+                f"{self.max_length} positions for context, candidate and separators. Give fewer."
+            )
+
+    @property
+    def _context_room(self) -> int:
+        return self.max_length - self.budget.max_candidate_tokens - self.num_separators - 2
+
     def context_ids(self, context: Sequence[Ids], intents: Intents | None) -> Ids:
         """u₁ e₁ … u_t e_t; without intents where `intents` is None or shorter than the context."""
         parts: list[Any] = []
@@ -170,8 +186,7 @@ class Layout:
             parts.append(utterance)
             if intents is not None and number < len(intents) and len(intents[number]):
                 parts.append(np.asarray(intents[number], np.int32) + self.first_intent)
-        room = self.max_length - self.budget.max_candidate_tokens - self.num_separators - 2
-        return np.concatenate(parts)[-min(self.budget.max_context_tokens, room) :]
+        return np.concatenate(parts)[-min(self.budget.max_context_tokens, self._context_room) :]
 
     def pair(self, context_ids: Ids, candidate: Ids) -> tuple[Ids, int]:
         """Input ids of a pair, and where the candidate's segment starts."""

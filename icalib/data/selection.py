@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ class Selection(Settings):
 
     labelled_fraction: float = Field(gt=0, le=1)
     """Share of the training pools whose right candidate the method may see."""
-    limit: dict[Split, int] = {}
+    limit: dict[Split, Annotated[int, Field(ge=1)]] = {}
     """At most so many pools of a split; the labelled fraction is then one of the limited training pools."""
 
     def rows(self, split: Split, part: Part, label_order: npt.NDArray[np.int64]) -> Rows:
@@ -38,7 +38,8 @@ class Selection(Settings):
         if split == "train":
             order = np.where(label_order < 0, len(label_order) + np.arange(len(label_order)), label_order)
             ranked = np.argsort(order, kind="stable")[:size]
-            num_labelled = min(math.ceil(self.labelled_fraction * size), int((label_order[ranked] >= 0).sum()))
+            wanted = math.ceil(round(self.labelled_fraction * size, 6))  # 0.07 · 100 is a little more than 7
+            num_labelled = min(wanted, int((label_order[ranked] >= 0).sum()))
             rows = {"labelled": ranked[:num_labelled], "unlabelled": ranked[num_labelled:], "all": ranked}[part]
         else:
             # The same pools in every run, whatever its seed; spread over the file, not its start.

@@ -1,6 +1,6 @@
 """A support-desk corpus whose best reachable figures are known.
 
-A user has a device with a symptom; each of the 18 (device, symptom) pairs has a first fix and an alternative, named in
+A user has a device with a symptom; each of the 12 (device, symptom) pairs has a first fix and an alternative, named in
 words that the user doesn't use, so that the association has to be learned. The intent of the user's last utterance
 decides the kind of reply:
 
@@ -38,8 +38,6 @@ DEVICES: dict[str, tuple[str, ...]] = {
     "laptop": ("laptop", "notebook", "thinkpad"),
     "router": ("router", "wifi box", "gateway"),
     "phone": ("phone", "smartphone", "handset"),
-    "camera": ("camera", "webcam", "camcorder"),
-    "speaker": ("speaker", "soundbar", "stereo"),
 }
 SYMPTOMS: dict[str, tuple[str, ...]] = {
     "dead": (
@@ -109,30 +107,6 @@ FIXES: dict[tuple[str, str], tuple[str, str]] = {
     ("phone", "noisy"): (
         "brush the earpiece mesh gently with a soft dry toothbrush",
         "switch off the dolby equaliser in the audio settings",
-    ),
-    ("camera", "dead"): (
-        "format a fresh memory card and close the lid until it clicks",
-        "charge the lithium cell outside the body with a dock",
-    ),
-    ("camera", "offline"): (
-        "pick the usb three socket at the back instead of the hub",
-        "allow access for video apps on the privacy page",
-    ),
-    ("camera", "noisy"): (
-        "turn the lens stabiliser off while it sits on a tripod",
-        "lower the microphone gain to forty and enable the wind filter",
-    ),
-    ("speaker", "dead"): (
-        "unplug the subwoofer lead and wait for the red lamp",
-        "replace the remote's coin cell, standby is locked by it",
-    ),
-    ("speaker", "offline"): (
-        "forget the bluetooth pairing on both sides and pair anew",
-        "assign a static address outside the dynamic range to it",
-    ),
-    ("speaker", "noisy"): (
-        "fit a ground loop isolator between amplifier and television",
-        "tighten the four screws that hold the front grille",
     ),
 }
 ASK_SYMPTOM: dict[str, str] = {

@@ -27,6 +27,7 @@ EVERYWHERE = {
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "TOKENIZERS_PARALLELISM": "false",
+    "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin while another process has their core slow both down tenfold
 }
 
 

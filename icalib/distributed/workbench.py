@@ -182,14 +182,16 @@ class RayWorkbench:
         estimator: AbstractEstimator.Config,
         with_intents: bool,
         number: int = 0,
+        sample: int | None = None,
     ) -> Shards:
-        """Score a part of a split with a model."""
+        """Score a part of a split with a model, or `sample` pools of it drawn at random."""
         job = ScoreJob(
             checkpoint=model.path / "checkpoint",
             tokens=self.tokens(split),
             selection=self._selection,
             split=split,
             part=part,
+            sample=sample,
             estimator=estimator,
             with_intents=with_intents,
             precision=self._scoring.precision,

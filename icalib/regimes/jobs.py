@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -83,10 +84,10 @@ def pseudo_labelled(folder: Path, store: TokenStore) -> list[PairLabels]:
         table = pq.read_table(path)
         intents = _shard_intents(path)
         ids = np.asarray(table["pool_id"].to_pylist(), dtype=object)
-        starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]])) if len(ids) else []
+        bounds = [*np.flatnonzero(np.append([True], ids[1:] != ids[:-1])), len(ids)] if len(ids) else []
         candidates, labels = table["candidate"].to_numpy(), table["label"].to_numpy()
         intent_view = np.asarray(table["view"].to_pylist(), dtype=object) == "intent"
-        for start, end in zip(starts, [*starts[1:], len(ids)], strict=True):
+        for start, end in pairwise(bounds):
             row = by_id[str(ids[start])]
             pools.append(
                 PairLabels(
@@ -112,6 +113,9 @@ def _shard_intents(path: Path) -> dict[int, Any]:
 def shard_rows(job: ScoreJob) -> list[Rows]:
     """The rows of each shard of a scoring job."""
     rows = job.selection.rows(job.split, job.part, TokenStore(job.tokens).column("label_order"))
+    if job.sample is not None and job.sample < len(rows):
+        rng = np.random.default_rng(child_seed(job.seed, "sample", job.split, job.part))
+        rows = np.sort(rng.choice(rows, job.sample, replace=False))
     return [rows[start : start + job.pools_per_shard] for start in range(0, len(rows), job.pools_per_shard)]
 
 

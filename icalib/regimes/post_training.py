@@ -25,6 +25,8 @@ from icalib.data.encoding import Encoded, Ids, Layout, TokenStore
 from icalib.regimes.ranker import make_batch
 from icalib.regimes.training import TrainingSettings
 
+_MAX_DRAWS = 100
+
 
 class PostTraining(Settings):
     """Settings of post-training."""
@@ -73,7 +75,6 @@ class PostTrainingCurriculum:
         self._store, self._layout, self._settings = store, layout, settings
         self._mask_token, self._vocabulary = mask_token, vocabulary
         self._windows, self._dialogues = _windows(store, rows)
-        self._one_dialogue = len(set(self._dialogues)) == 1
         targets = {store.pool(row).context[place].tobytes() for row, place in self._windows[:100]}
         if len(targets) < 2:
             raise SettingError(
@@ -92,7 +93,7 @@ class PostTrainingCurriculum:
             window = self._windows[number]
             context = sum(map(len, self._store.pool(window.row).context[: window.place]))
             for other in (None, self._wrong(int(number), rng)):
-                examples.append(_Example(window, other, context + self._target_length(other or window), int(number)))
+                examples.append(_Example(window, other, context + len(self._text(other or window)), int(number)))
         batches = shuffled_batches(
             [example.length for example in examples],
             settings.training.batch_size,
@@ -101,24 +102,24 @@ class PostTrainingCurriculum:
         )
         return [[examples[int(place)] for place in batch] for batch in batches]
 
-    def _target_length(self, window: Window) -> int:
-        return len(self._store.pool(window.row).context[window.place])
+    def _text(self, window: Window) -> Ids:
+        return self._store.pool(window.row).context[window.place]
 
     def _wrong(self, number: int, rng: np.random.Generator) -> Window:
         window = self._windows[number]
-        context = self._store.pool(window.row).context
+        target = self._text(window)
         if window.place > 1 and rng.random() < self._settings.wrong_from_same_dialogue:
-            return Window(window.row, int(rng.integers(window.place - 1)))
+            earlier = Window(window.row, int(rng.integers(window.place - 1)))
+            if not np.array_equal(self._text(earlier), target):
+                return earlier
+        draws = 0
         while True:
+            draws += 1
             other = int(rng.integers(len(self._windows)))
-            if other == number:
-                continue
-            candidate = self._windows[other]
-            target = self._store.pool(candidate.row).context[candidate.place]
-            if not np.array_equal(target, context[window.place]) and (
-                self._one_dialogue or self._dialogues[other] != self._dialogues[number]
-            ):
-                return candidate
+            # Where every other dialogue says the same, this one's other utterances have to do.
+            elsewhere = self._dialogues[other] != self._dialogues[number] or draws > _MAX_DRAWS
+            if elsewhere and not np.array_equal(self._text(self._windows[other]), target):
+                return self._windows[other]
 
     def losses(
         self, forward: Callable[..., Any], examples: Sequence[_Example], device: torch.device
@@ -138,8 +139,7 @@ class PostTrainingCurriculum:
 
     def _encode(self, example: _Example) -> Encoded:
         context = self._store.pool(example.window.row).context[: example.window.place]
-        source = example.other or example.window
-        target = self._store.pool(source.row).context[source.place][: self._layout.budget.max_candidate_tokens]
+        target = self._text(example.other or example.window)[: self._layout.budget.max_candidate_tokens]
         return self._layout.pair(self._layout.context_ids(context, None), target)
 
     def _hide(self, encoded: Sequence[Encoded]) -> tuple[list[Encoded], npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -162,8 +162,8 @@ def load_ranker_config(folder: Path) -> RankerConfig:
         RunFolderError: no checkpoint is there, or one of another version.
     """
     try:
-        fields = read_json(folder / "ranker.json")
-    except (OSError, ValueError) as error:
+        fields = dict(read_json(folder / "ranker.json"))
+    except (OSError, ValueError, TypeError) as error:
         raise RunFolderError(f"{folder} holds no ranker ({error}). Name the checkpoint folder of a run.") from error
     version = fields.pop("version", None)
     if version != CHECKPOINT_VERSION:
@@ -182,7 +182,13 @@ def load_ranker(folder: Path) -> Ranker:
         RunFolderError: the weights are damaged or don't fit the configuration.
     """
     ranker = Ranker(load_ranker_config(folder), pretrained=False)
-    ranker.load_state_dict(read_weights(folder))
+    try:
+        ranker.load_state_dict(read_weights(folder))
+    except RuntimeError as error:
+        raise RunFolderError(
+            f"the weights in {folder} don't fit its ranker.json ({str(error).splitlines()[-1].strip()}). "
+            "Delete that folder and give the command again: what it held is computed anew."
+        ) from error
     return ranker
 
 

@@ -36,6 +36,8 @@ class SelfTraining(AbstractRegime):
         """Gain and pseudo-label thresholds."""
         num_rounds: int = Field(4, ge=1)
         """Rounds of pseudo-labelling; the authors ran 4 with 1 % and 5 % labels, 8 with 10 %."""
+        pools_per_round: int | None = Field(None, ge=1)
+        """Score so many unlabelled pools a round, drawn anew each time; None scores all, as published."""
         teacher: TrainingSettings = TrainingSettings()
         """Optimiser and schedule of the teacher (round 0)."""
         student: TrainingSettings = TrainingSettings(epochs=5, patience=5, learning_rate=2e-5)
@@ -96,6 +98,7 @@ class SelfTraining(AbstractRegime):
             estimator=parts.estimator,
             with_intents=self.config.with_intents,
             number=number,
+            sample=self.config.pools_per_round,
         )
         rule = self.config.rule
         return bench.stage(

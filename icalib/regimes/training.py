@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -300,19 +301,18 @@ class LocalEngine:
 
     def save(self, state: dict[str, Any]) -> None:
         """Keep a checkpoint in memory."""
-        self.saved = {
-            "state": {**state, "log": list(state["log"])},
-            "model": self.state_dict(),
-            "optimizer": self._optimizer.state_dict(),
-        }
+        self.saved = copy.deepcopy(
+            {"state": state, "model": self.ranker.state_dict(), "optimizer": self._optimizer.state_dict()}
+        )
 
     def load(self) -> dict[str, Any] | None:
         """The checkpoint in memory, if there is one."""
         if self.saved is None:
             return None
-        self.ranker.load_state_dict(self.saved["model"])
-        self._optimizer.load_state_dict(self.saved["optimizer"])
-        return self.saved["state"]
+        saved = copy.deepcopy(self.saved)  # what is loaded changes in place from here on
+        self.ranker.load_state_dict(saved["model"])
+        self._optimizer.load_state_dict(saved["optimizer"])
+        return saved["state"]
 
 
 def parameter_groups(ranker: Ranker, settings: TrainingSettings) -> list[dict[str, Any]]:

@@ -53,6 +53,8 @@ class ScoreJob(Settings):
     selection: Selection
     split: Split
     part: Part
+    sample: int | None = None
+    """Score so many pools of the part, drawn by seed; None scores all."""
     estimator: SerializeAsAny[AbstractEstimator.Config]
     with_intents: bool
     precision: Precision
@@ -98,9 +100,9 @@ class Workbench(Protocol):
 
     def score(
         self, name: str, model: Stage, *, split: Split, part: Part, estimator: AbstractEstimator.Config,
-        with_intents: bool, number: int = 0,
+        with_intents: bool, number: int = 0, sample: int | None = None,
     ) -> Shards:  # fmt: skip
-        """Score a part of a split with a model."""
+        """Score a part of a split with a model, or `sample` pools of it drawn at random."""
         ...
 
     def stage(self, name: str, inputs: dict[str, Any], build: Callable[[Path], None]) -> Stage:

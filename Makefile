@@ -1,0 +1,44 @@
+# Every target needs python3 (3.11 or newer) with its venv module; packages go to .venv, nothing else is touched.
+
+PYTHON ?= python3
+BIN := .venv/bin
+TORCH := $(shell grep '^torch==' constraints.txt)
+INSTALLED := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test check bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: $(INSTALLED) ## install icalib and its tools into .venv, once
+
+$(BIN)/python:
+	$(PYTHON) -m venv .venv
+
+# torch comes first, by itself: pip then takes the build that this machine offers (a CPU wheel where there is one),
+# and the second command finds the requirement met.
+$(INSTALLED): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/pip install $(TORCH)
+	$(BIN)/pip install -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: venv ## BERT, TSST and ICAST on a simulated support desk, in minutes
+	$(BIN)/icalib demo
+
+test: venv ## all tests
+	$(BIN)/pytest
+
+check: venv ## format, lint, types and import layers
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+bench: venv ## speed and memory beside other tools, as ratios
+	$(BIN)/pip install --quiet -c constraints.txt 'sentence-transformers[train]'
+	$(BIN)/python tests/benchmarks/bench.py
+
+clean: ## remove caches and build products; .venv and runs stay, but for the benchmarks' pools
+	rm -rf build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache runs/benchmarks
+	find icalib tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,86 @@
+"""Peak memory of preparing and of scoring while the pools grow tenfold.
+
+A process's peak contains that of the one that started it, so this one imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import resource
+import tempfile
+from pathlib import Path
+
+from common import Ratio, dialogues, in_fresh_process, pool_folder, print_table, write_token_files
+
+PREPARED = (300, 3000)
+SCORED = (60, 600)
+
+
+def main() -> None:
+    """Measure the small and the large size, each in a process of its own."""
+    source = in_fresh_process(dialogues)
+    with tempfile.TemporaryDirectory() as folder:
+        prepared = {f"prepare, {n} pools a split": [in_fresh_process(_prepare, source, folder, n)] for n in PREPARED}
+        checkpoint = Path(folder) / "checkpoint"
+        in_fresh_process(_save_small_ranker, checkpoint)
+        scored: dict[str, list[float]] = {}
+        for n in SCORED:
+            tokens = Path(folder) / f"tokens-{n}"
+            in_fresh_process(_write_tokens, n, tokens)
+            scored[f"score, {n} pools"] = [in_fresh_process(_score, tokens, checkpoint)]
+    for figures in (prepared, scored):
+        small, large = figures
+        print_table("Peak memory while the pools grow tenfold", "MiB", figures, [Ratio(large, small)])
+
+
+def _peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _prepare(source: Path, folder: str, limit: int) -> float:
+    from icalib.data.prepare import prepare
+
+    prepare(source, Path(folder) / f"pools-{limit}", limit=limit)
+    return _peak()
+
+
+def _save_small_ranker(checkpoint: Path) -> None:
+    from icalib.encoders.transformer import TransformerEncoder
+    from icalib.regimes.ranker import Ranker, RankerConfig, save_ranker
+
+    config = RankerConfig(encoder=TransformerEncoder.Config(num_layers=1))
+    save_ranker(checkpoint, config, Ranker(config).state_dict())
+
+
+def _write_tokens(limit: int, tokens: Path) -> None:
+    write_token_files(pool_folder(limit), tokens)
+
+
+def _score(tokens: Path, checkpoint: Path) -> float:
+    import torch
+
+    from icalib.data.selection import Selection
+    from icalib.regimes.jobs import score_shard, shard_rows
+    from icalib.regimes.workbench import ScoreJob
+    from icalib.uncertainty.estimator import MCDropout
+
+    job = ScoreJob(
+        checkpoint=checkpoint,
+        tokens=tokens / "train.arrow",
+        selection=Selection(labelled_fraction=1.0),
+        split="train",
+        part="all",
+        estimator=MCDropout.Config(num_passes=2),
+        with_intents=False,
+        precision="auto",
+        max_tokens_per_batch=8192,
+        pools_per_shard=32,
+        seed=1,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        for number, rows in enumerate(shard_rows(job)):
+            score_shard(job, number, rows.tolist(), Path(folder), torch.device("cpu"))
+    return _peak()
+
+
+if __name__ == "__main__":
+    main()

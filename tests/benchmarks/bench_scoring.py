@@ -1,0 +1,147 @@
+"""MC-dropout scoring: pair-passes a second, beside sentence-transformers' CrossEncoder.predict with dropout left on."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import torch
+from common import (
+    BACKBONE,
+    Ratio,
+    alternate,
+    in_fresh_process,
+    num_cores,
+    pool_folder,
+    print_table,
+    text_pairs,
+    training_pools,
+    write_token_files,
+)
+
+from icalib.data.selection import Selection
+from icalib.encoders.backbone import backbone_path
+from icalib.regimes.ranker import Ranker, RankerConfig, save_ranker
+from icalib.regimes.training import Precision, resolve_precision
+from icalib.regimes.workbench import ScoreJob
+from icalib.uncertainty.estimator import MCDropout
+
+NUM_PASSES = 5
+POOLS_PER_SHARD = 8
+ROUNDS = 2
+WARM_UP = 16
+
+
+def main() -> None:
+    """Score in turn: on one thread, then on all cores."""
+    with tempfile.TemporaryDirectory() as folder:
+        _compare(Path(folder) / "one", num_pools=POOLS_PER_SHARD, threads=1)
+        _compare(Path(folder) / "all", num_pools=POOLS_PER_SHARD * 2 * num_cores(), threads=num_cores())
+
+
+def _compare(work: Path, num_pools: int, threads: int) -> None:
+    pools = pool_folder(num_pools)
+    write_token_files(pools, work)
+    save_ranker(work / "checkpoint", RankerConfig(), Ranker(RankerConfig()).state_dict())
+    pairs, _ = text_pairs(training_pools(pools))
+    ours = _one_thread if threads == 1 else _through_ray
+    theirs = partial(in_fresh_process, _sentence_transformers, pairs, threads)
+    figures = alternate(
+        {
+            "icalib fp32": lambda: len(pairs) * in_fresh_process(ours, _job(work, "fp32").model_dump_json()),
+            "sentence-transformers fp32": lambda: theirs(False),
+            "icalib bf16": lambda: len(pairs) * in_fresh_process(ours, _job(work, "bf16").model_dump_json()),
+            "sentence-transformers bf16 (autocast)": lambda: theirs(True),
+        },
+        ROUNDS,
+    )
+    default = f"icalib {resolve_precision('auto', torch.device('cpu'))}"
+    where = "1 process, 1 thread" if threads == 1 else f"{threads} cores: Ray tasks, and torch threads"
+    print_table(
+        f"Scoring: {len(pairs)} pairs, {NUM_PASSES} dropout passes, {where}; warm. icalib's default here is {default}.",
+        "pair-passes/s",
+        figures,
+        [
+            Ratio("icalib fp32", "sentence-transformers fp32"),
+            Ratio("icalib bf16", "sentence-transformers bf16 (autocast)"),
+            Ratio(default, "sentence-transformers fp32", "≥ 2"),
+        ],
+    )
+
+
+def _job(work: Path, precision: Precision) -> ScoreJob:
+    return ScoreJob(
+        checkpoint=work / "checkpoint",
+        tokens=work / "train.arrow",
+        selection=Selection(labelled_fraction=1.0),
+        split="train",
+        part="all",
+        estimator=MCDropout.Config(num_passes=NUM_PASSES),
+        with_intents=False,
+        precision=precision,
+        max_tokens_per_batch=8192,
+        pools_per_shard=POOLS_PER_SHARD,
+        seed=1,
+    )
+
+
+def _one_thread(fields: str) -> float:
+    """Passes over all pairs a second, in this process."""
+    from icalib.regimes.jobs import score_shard, shard_rows
+
+    torch.set_num_threads(1)
+    job, device = ScoreJob.model_validate_json(fields), torch.device("cpu")
+    shards = shard_rows(job)
+    with tempfile.TemporaryDirectory() as folder:
+        score_shard(job, 0, shards[0][:1].tolist(), Path(folder), device)
+        started = time.perf_counter()
+        for number, rows in enumerate(shards):
+            score_shard(job, number, rows.tolist(), Path(folder), device)
+        return NUM_PASSES / (time.perf_counter() - started)
+
+
+def _through_ray(fields: str) -> float:
+    """Passes over all pairs a second, by Ray tasks whose processes have loaded the model."""
+    from icalib.distributed import session
+    from icalib.distributed.scoring import score
+
+    job = ScoreJob.model_validate_json(fields)
+    warm_up = {
+        "selection": Selection(labelled_fraction=1.0, limit={"train": 4 * num_cores()}),
+        "pools_per_shard": 1,
+        "estimator": MCDropout.Config(num_passes=2),
+    }
+    session.start()
+    try:
+        resources = session.available()
+        with tempfile.TemporaryDirectory() as folder:
+            score(job.model_copy(update=warm_up), Path(folder), resources, lambda *_: None)
+        with tempfile.TemporaryDirectory() as folder:
+            started = time.perf_counter()
+            score(job, Path(folder), resources, lambda *_: None)
+            return NUM_PASSES / (time.perf_counter() - started)
+    finally:
+        session.stop()
+
+
+def _sentence_transformers(pairs: Sequence[tuple[str, str]], threads: int, bf16: bool) -> float:
+    """Pair-passes a second of predict in training mode."""
+    from sentence_transformers import CrossEncoder
+
+    torch.set_num_threads(threads)
+    model = CrossEncoder(backbone_path(BACKBONE), num_labels=1, max_length=512, device="cpu")
+    model.train()
+    model.eval = lambda: model  # predict would turn dropout off
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+        model.predict(list(pairs[:WARM_UP]))
+        started = time.perf_counter()
+        for _ in range(NUM_PASSES):
+            model.predict(list(pairs))
+        return NUM_PASSES * len(pairs) / (time.perf_counter() - started)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Training pairs a second beside sentence-transformers' CrossEncoderTrainer, in the same precision and in defaults."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+import torch
+from common import Ratio, alternate, num_cores, pool_folder, print_table, text_pairs, training_pools, write_token_files
+from training_runs import mean_length, ray_and_deepspeed, sentence_transformers, training_job
+
+from icalib.data.encoding import TokenStore
+from icalib.regimes.training import Precision, resolve_precision
+
+NUM_POOLS = 20
+ROUNDS = 2
+
+
+def main() -> None:
+    """Train in turn."""
+    pools = pool_folder(NUM_POOLS)
+    pairs, labels = text_pairs(training_pools(pools))
+    with tempfile.TemporaryDirectory() as folder:
+        tokens = Path(folder)
+        started = time.perf_counter()
+        write_token_files(pools, tokens)
+        tokenising = time.perf_counter() - started
+        length = mean_length(TokenStore(tokens / "train.arrow"))
+
+        def ours(precision: Precision) -> float:
+            rate = ray_and_deepspeed(training_job(tokens, precision))
+            return len(pairs) / (len(pairs) / rate + tokenising)
+
+        figures = alternate(
+            {
+                "icalib fp32": partial(ours, "fp32"),
+                "sentence-transformers fp32": partial(sentence_transformers, pairs, labels, bf16=False),
+                "icalib bf16": partial(ours, "bf16"),
+                "sentence-transformers bf16": partial(sentence_transformers, pairs, labels, bf16=True),
+            },
+            ROUNDS,
+        )
+    default = f"icalib {resolve_precision('auto', torch.device('cpu'))}"
+    print_table(
+        f"Training: {len(pairs)} pairs of {length:.0f} tokens, batches of 16, {num_cores()} threads, dropout 0.1,\n"
+        "tokenising counted on both sides, start-up on neither; sentence-transformers shuffles and pads to a batch's\n"
+        f"longest, icalib batches by length. On this machine icalib's default is {default}; theirs is fp32.",
+        "pairs/s",
+        figures,
+        [
+            Ratio("icalib fp32", "sentence-transformers fp32"),
+            Ratio("icalib bf16", "sentence-transformers bf16"),
+            Ratio(default, "sentence-transformers fp32"),
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""What the benchmarks share: data, fresh processes, alternation and tables.
+
+Heavy imports wait inside functions: a process that measures memory or start-up must not have them from here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from icalib.data.schema import Pool
+
+ROOT = Path(__file__).resolve().parents[2]
+WORK = ROOT / "runs" / "benchmarks"
+BACKBONE = "minilm"
+
+
+class Ratio(NamedTuple):
+    """How many times the figure of `other` the figure of `ours` is, and what is aimed at."""
+
+    ours: str
+    other: str
+    goal: str = ""
+
+
+def num_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def dialogues() -> Path:
+    """Real dialogues where they are at hand, else simulated ones."""
+    real = Path(os.environ.get("ICALIB_DATA", ROOT.parent / "shared" / "data")) / "sgd.jsonl.gz"
+    if real.is_file():
+        return real
+    made = WORK / "simulated.jsonl"
+    if not made.is_file():
+        from icalib.data.simulate import simulate
+
+        simulate(made, num_dialogues=4000, seed=1)
+    return made
+
+
+def pool_folder(limit: int) -> Path:
+    """At most `limit` pools a split, prepared once and kept for the next benchmark."""
+    from icalib.data.prepare import prepare
+
+    folder = WORK / f"pools-{limit}"
+    prepare(dialogues(), folder, limit=limit, labelled=1.0)
+    return folder
+
+
+def write_token_files(pools: Path, folder: Path) -> None:
+    """Token files of the training and validation pools."""
+    from icalib.data.encoding import Budget, write_tokens
+    from icalib.data.pools import as_pools, iter_pools, read_pool_set
+    from icalib.encoders.backbone import Tokenizer
+
+    folder.mkdir(parents=True, exist_ok=True)
+    intents, tokenize = read_pool_set(pools).intents, Tokenizer(BACKBONE)
+    for split in ("train", "validation"):
+        batches = (list(as_pools(batch)) for batch in iter_pools(pools, split))
+        write_tokens(folder / f"{split}.arrow", batches, tokenize, intents, Budget())
+
+
+def training_pools(folder: Path) -> list[Pool]:
+    """All training pools of a folder."""
+    from icalib.data.pools import as_pools, iter_pools
+
+    return [pool for batch in iter_pools(folder, "train") for pool in as_pools(batch)]
+
+
+def text_pairs(pools: Sequence[Pool]) -> tuple[list[tuple[str, str]], list[float]]:
+    """(context, candidate) texts and labels, as sentence-transformers takes them."""
+    pairs = [(" ".join(u.text for u in pool.context), candidate) for pool in pools for candidate in pool.candidates]
+    labels = [float(place == pool.label) for pool in pools for place in range(len(pool.candidates))]
+    return pairs, labels
+
+
+def in_fresh_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function in a new interpreter, so that no contestant finds caches or memory that another one left."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:
+        return executor.submit(function, *arguments).result()
+
+
+def alternate(contestants: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    """Measure the contestants in turn, so that a slow spell of the machine hits all of them."""
+    figures: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(rounds):
+        for name, measure in contestants.items():
+            figures[name].append(measure())
+    return figures
+
+
+def print_table(title: str, unit: str, figures: Mapping[str, Sequence[float]], ratios: Sequence[Ratio]) -> None:
+    """Median and range of each contestant, and of the ratios within a round."""
+    print(f"\n{title}")
+    for name, values in figures.items():
+        print(f"  {name:<46}{_spread(values)} {unit}")
+    for ours, other, goal in ratios:
+        shares = [a / b for a, b in zip(figures[ours], figures[other], strict=True)]
+        print(f"  {ours} / {other}: {_spread(shares).strip()}{f'   (goal {goal})' if goal else ''}", flush=True)
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{median(values):9.2f} ({min(values):.2f} to {max(values):.2f})"

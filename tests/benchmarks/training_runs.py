@@ -1,0 +1,145 @@
+"""Training runs to compare: through Ray and DeepSpeed, the same loop bare, and sentence-transformers.
+
+Each gives training pairs a second, at the same batch size, in one epoch over the same pairs, on all cores, in a
+fresh process.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from common import BACKBONE, in_fresh_process, num_cores
+
+from icalib.core.files import read_json
+from icalib.data.selection import Selection
+from icalib.encoders.backbone import backbone_path
+from icalib.losses.binary import BinaryCrossEntropy
+from icalib.regimes.ranker import RankerConfig, save_ranker
+from icalib.regimes.training import LocalEngine, Precision, TrainingSettings
+from icalib.regimes.workbench import TrainJob
+
+if TYPE_CHECKING:
+    from icalib.data.encoding import TokenStore
+
+SETTINGS = TrainingSettings(epochs=1)
+
+
+def training_job(tokens: Path, precision: Precision) -> TrainJob:
+    """All training pools of the token files; validation with one pool, so that the loop is all that counts."""
+    return TrainJob(
+        kind="answers",
+        ranker=RankerConfig(),
+        loss=BinaryCrossEntropy.Config(),
+        training=SETTINGS.model_copy(update={"precision": precision}),
+        selection=Selection(labelled_fraction=1.0, limit={"validation": 1}),
+        train_tokens=tokens / "train.arrow",
+        validation_tokens=tokens / "validation.arrow",
+        seed=1,
+    )
+
+
+def ray_and_deepspeed(job: TrainJob) -> float:
+    """The loop as a worker of Ray Train runs it; Ray is started for it and stopped after."""
+    return in_fresh_process(_ray_and_deepspeed, job.model_dump_json())
+
+
+def bare_loop(job: TrainJob) -> float:
+    """The same loop, model, data, validation and saving of the best weights, with plain torch."""
+    return in_fresh_process(_bare_loop, job.model_dump_json())
+
+
+def sentence_transformers(pairs: Sequence[tuple[str, str]], labels: Sequence[float], *, bf16: bool) -> float:
+    """CrossEncoderTrainer with its own settings but for batch size, learning rate and precision."""
+    return in_fresh_process(_sentence_transformers, pairs, labels, bf16)
+
+
+def mean_length(store: TokenStore) -> float:
+    """Mean tokens of a pair, special tokens left out."""
+    pools = list(store.pools(range(len(store))))
+    lengths = [sum(map(len, pool.context)) + len(candidate) for pool in pools for candidate in pool.candidates]
+    return sum(lengths) / len(lengths)
+
+
+def _ray_and_deepspeed(job: str) -> float:
+    from icalib.distributed import session
+    from icalib.distributed.training import train
+
+    session.start()
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            train(TrainJob.model_validate_json(job), Path(folder), session.available(), lambda *_: None)
+            result = read_json(Path(folder) / "result.json")
+    finally:
+        session.stop()
+    return result["examples"] / result["seconds"]
+
+
+def _bare_loop(fields: str) -> float:
+    from icalib.regimes.jobs import prepare_training
+    from icalib.regimes.training import train
+
+    torch.set_num_threads(num_cores())
+    job, device = TrainJob.model_validate_json(fields), torch.device("cpu")
+    training = prepare_training(job, device)
+    with tempfile.TemporaryDirectory() as folder:
+        state = train(
+            training.ranker,
+            LocalEngine(training.ranker, job.training),
+            training.curriculum,
+            job.training,
+            _Saver(Path(folder), job.ranker),
+            seed=job.seed,
+            validation=training.validation,
+        )
+    return state.examples / state.seconds
+
+
+class _Saver:
+    """Saves the best weights, as the worker of a real run does."""
+
+    def __init__(self, folder: Path, ranker: RankerConfig) -> None:
+        self._folder, self._ranker = folder, ranker
+
+    def progress(self, done: float, total: float, note: str) -> None:
+        """Nobody watches."""
+
+    def best(self, weights: dict[str, Any]) -> None:
+        """Save these weights."""
+        save_ranker(self._folder / "checkpoint", self._ranker, weights)
+
+
+def _sentence_transformers(pairs: Sequence[tuple[str, str]], labels: Sequence[float], bf16: bool) -> float:
+    from datasets import Dataset
+    from sentence_transformers import CrossEncoder
+    from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
+    from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
+
+    torch.set_num_threads(num_cores())
+    model = CrossEncoder(backbone_path(BACKBONE), num_labels=1, max_length=512, device="cpu")
+    contexts, candidates = zip(*pairs, strict=True)
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = CrossEncoderTrainer(
+            model=model,
+            args=CrossEncoderTrainingArguments(
+                output_dir=folder,
+                num_train_epochs=SETTINGS.epochs,
+                per_device_train_batch_size=SETTINGS.batch_size,
+                learning_rate=SETTINGS.learning_rate,
+                bf16=bf16,
+                use_cpu=True,
+                save_strategy="no",
+                logging_strategy="no",
+                report_to="none",
+                disable_tqdm=True,
+            ),
+            train_dataset=Dataset.from_dict({"context": contexts, "candidate": candidates, "label": labels}),
+            loss=BinaryCrossEntropyLoss(model),
+        )
+        started = time.perf_counter()
+        trainer.train()
+        return len(pairs) / (time.perf_counter() - started)

@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def tiny_pools(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a small simulated corpus, prepared: pools of 4 candidates, 12 intents at most."""
+    from helpers.tiny_models import write_tiny_pools
+
+    return write_tiny_pools(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="session")
+def tiny_bert(tiny_pools: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a random two-layer BERT, 32 wide, 128 positions, whose vocabulary is that of `tiny_pools`."""
+    from helpers.tiny_models import pool_texts, write_tiny_bert
+
+    return write_tiny_bert(tmp_path_factory.mktemp("bert"), pool_texts(tiny_pools))
+
+
+@pytest.fixture(scope="session")
+def tiny_roberta(tiny_pools: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a random two-layer RoBERTa, 32 wide, 128 positions for tokens."""
+    from helpers.tiny_models import pool_texts, write_tiny_roberta
+
+    return write_tiny_roberta(tmp_path_factory.mktemp("roberta"), pool_texts(tiny_pools))

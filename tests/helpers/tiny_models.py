@@ -1,0 +1,121 @@
+"""Tiny random backbones and a tiny prepared corpus: what tests use where users have BERT and their dialogues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
+
+from icalib.data.encoding import Budget, TokenStore, write_tokens
+from icalib.data.pools import as_pools, iter_pools, read_pool_set
+from icalib.data.prepare import prepare
+from icalib.data.schema import Split
+from icalib.data.simulate import simulate
+from icalib.encoders import backbone
+from icalib.encoders.transformer import TransformerEncoder
+from icalib.regimes.ranker import Ranker, RankerConfig
+
+SHAPE = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+}
+BUDGET = Budget(max_context_tokens=48, max_candidate_tokens=16)
+
+
+def write_tiny_bert(folder: Path, texts: Iterable[str]) -> Path:
+    """A random BERT with a WordPiece vocabulary of the texts and 128 positions."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    trainer = trainers.WordPieceTrainer(vocab_size=600, special_tokens=special, show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.post_processor = processors.BertProcessing(
+        ("[SEP]", tokenizer.token_to_id("[SEP]")), ("[CLS]", tokenizer.token_to_id("[CLS]"))
+    )
+    names = dict(zip(("pad", "unk", "cls", "sep", "mask"), special, strict=True))
+    config = BertConfig(vocab_size=tokenizer.get_vocab_size(), max_position_embeddings=128, pad_token_id=0, **SHAPE)
+    return _save(folder, BertModel, config, tokenizer, names)
+
+
+def write_tiny_roberta(folder: Path, texts: Iterable[str]) -> Path:
+    """A random RoBERTa with a byte-level BPE vocabulary of the texts and 128 positions for tokens."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=600,
+        special_tokens=special,
+        show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.post_processor = processors.RobertaProcessing(
+        ("</s>", tokenizer.token_to_id("</s>")), ("<s>", tokenizer.token_to_id("<s>"))
+    )
+    names = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
+    config = RobertaConfig(
+        vocab_size=tokenizer.get_vocab_size(),
+        max_position_embeddings=130,
+        type_vocab_size=1,
+        pad_token_id=tokenizer.token_to_id("<pad>"),
+        **SHAPE,
+    )
+    return _save(folder, RobertaModel, config, tokenizer, names)
+
+
+def _save(folder: Path, model: type, config: object, tokenizer: Tokenizer, names: dict[str, str]) -> Path:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = model(config, add_pooling_layer=False)
+    with backbone.quiet_transformers():
+        network.save_pretrained(folder)
+        PreTrainedTokenizerFast(
+            tokenizer_object=tokenizer, **{f"{name}_token": token for name, token in names.items()}
+        ).save_pretrained(folder)
+    return folder
+
+
+def write_tiny_pools(folder: Path) -> Path:
+    """A simulated corpus of 40 dialogues, prepared in this process: pools of 4 candidates."""
+    simulate(folder / "dialogues.jsonl", num_dialogues=40, seed=1)
+    prepare(folder / "dialogues.jsonl", folder / "pools", num_candidates=4, labelled=0.25)
+    return folder / "pools"
+
+
+def pool_texts(pools: Path) -> list[str]:
+    """Every utterance and candidate of the training pools."""
+    return [
+        text
+        for batch in iter_pools(pools, "train")
+        for pool in as_pools(batch)
+        for text in (*(utterance.text for utterance in pool.context), *pool.candidates)
+    ]
+
+
+def token_store(pools: Path, split: Split, name: Path, folder: Path, budget: Budget = BUDGET) -> TokenStore:
+    """The tokens of a split, by a backbone's tokenizer."""
+    path = folder / f"{split}.arrow"
+    batches = (list(as_pools(batch)) for batch in iter_pools(pools, split))
+    write_tokens(path, batches, backbone.Tokenizer(str(name)), read_pool_set(pools).intents, budget)
+    return TokenStore(path)
+
+
+def ranker_config(name: Path, *, intents: tuple[str, ...] = (), **encoder: object) -> RankerConfig:
+    """A ranker on a tiny backbone."""
+    settings = {"backbone": str(name), "budget": BUDGET, **encoder}
+    return RankerConfig(encoder=TransformerEncoder.Config.model_validate(settings), intents=intents)
+
+
+def tiny_ranker(name: Path, *, seed: int = 0, intents: tuple[str, ...] = (), **encoder: object) -> Ranker:
+    """A seeded ranker on a tiny backbone, in eval mode."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return Ranker(ranker_config(name, intents=intents, **encoder)).eval()

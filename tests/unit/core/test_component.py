@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+from typing import Any, final
+
+import pytest
+from pydantic import Field, SerializeAsAny, ValidationError
+
+from icalib.core.component import (
+    Component,
+    ComponentConfig,
+    Settings,
+    component_class,
+    described,
+    has_setting,
+    validated,
+    with_setting,
+    with_settings,
+)
+from icalib.core.errors import SettingError
+from icalib.heads.linear import AbstractHead, LinearHead
+from icalib.losses.binary import BinaryCrossEntropy
+
+
+class Engine(Component):
+    class Config(ComponentConfig):
+        power: int = Field(3, ge=1)
+        """Horses."""
+
+
+@final
+class Diesel(Engine):
+    class Config(Engine.Config):
+        glow: float = 0.5
+
+    def __init__(self, config: Config, *, color: str = "") -> None:
+        self.config, self.color = config, color
+
+
+@final
+class Electric(Engine):
+    class Config(Engine.Config):
+        volts: int = 48
+
+
+class Wheels(Settings):
+    count: int = 4
+    """How many."""
+
+
+class Car(Settings):
+    engine: SerializeAsAny[Engine.Config] = Diesel.Config()
+    wheels: Wheels = Wheels()
+    spare: Wheels | None = None
+    limits: dict[str, int] = {}
+
+
+def test_build_makes_the_owner_with_runtime_objects() -> None:
+    made = Diesel.Config(glow=0.7).build(color="red")
+    assert isinstance(made, Diesel)
+    assert (made.config.glow, made.color) == (0.7, "red")
+
+
+def test_saved_settings_name_the_component_and_load_back_equal() -> None:
+    config = LinearHead.Config()
+    saved = config.model_dump(mode="json")
+    assert saved == {"target": "icalib.heads.linear.LinearHead"}
+    assert AbstractHead.Config.model_validate(saved) == config
+    assert type(AbstractHead.Config.model_validate(saved)) is LinearHead.Config
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("icalib.losses.binary.BinaryCrossEntropy", "is no AbstractHead"),
+        ("os.system", "is no AbstractHead"),
+        ("icalib.heads.linear.AbstractHead", "is abstract"),
+        ("icalib.heads.linear.LinaerHead", "no component"),
+        ("icalib.nothing.Head", "no component"),
+        ("LinearHead", "no component"),
+        (".linear.LinearHead", "no component"),
+        (5, "no component"),
+    ],
+)
+def test_a_target_of_a_wrong_class_is_refused(target: Any, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        AbstractHead.Config.model_validate({"target": target})
+
+
+def test_a_component_without_target_is_refused_where_the_base_is_abstract() -> None:
+    with pytest.raises(SettingError, match="`target` is missing"):
+        validated(Car, {"engine": {"power": 2}})
+    assert component_class("icalib.heads.linear.LinearHead", AbstractHead) is LinearHead
+
+
+def test_settings_are_frozen_and_unknown_keys_are_refused() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        Wheels().count = 5  # type: ignore[misc]
+    with pytest.raises(SettingError, match=r"cuont: Extra.*found 5"):
+        validated(Wheels, {"cuont": 5})
+
+
+def test_with_settings_changes_nested_settings_and_leaves_the_original() -> None:
+    car = Car()
+    changed = with_settings(car, {"engine.glow": 0.9, "engine.power": 7, "wheels.count": 6, "limits": {"a": 1}})
+    assert changed.engine == Diesel.Config(glow=0.9, power=7)
+    assert (changed.wheels.count, changed.limits) == (6, {"a": 1})
+    assert car == Car()
+
+
+def test_with_settings_replaces_a_whole_component() -> None:
+    saved = {"target": f"{Electric.__module__}.Electric", "volts": 400}
+    for value in (saved, Electric.Config(volts=400)):
+        assert with_setting(Car(), "engine", value).engine == Electric.Config(volts=400)
+
+
+def test_with_settings_validates_values_once_together() -> None:
+    with pytest.raises(SettingError, match=r"engine\.power.*found 0"):
+        with_setting(Car(), "engine.power", 0)
+    with pytest.raises(SettingError, match=r"wheels\.count.*found 'four'"):
+        with_setting(Car(), "wheels.count", "four")
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("engine.glwo", "Did you mean `glow`"),
+        ("enigne.glow", "Did you mean `engine`"),
+        ("engine.glow.more", "`more` is unknown"),
+        ("spare.count", "`count` is unknown"),
+    ],
+)
+def test_a_misspelt_key_names_the_near_one(path: str, hint: str) -> None:
+    with pytest.raises(SettingError, match=hint):
+        with_setting(Car(), path, 1)
+    assert not has_setting(Car(), path)
+
+
+def test_described_gives_every_setting_with_help_and_component() -> None:
+    lines = {path: (value, text) for path, value, text in described(Car())}
+    assert lines["engine.power"] == (3, "[Diesel] Horses.")
+    assert lines["wheels.count"] == (4, "How many.")
+    assert set(lines) == {"engine.power", "engine.glow", "wheels.count", "spare", "limits"}
+    assert all(has_setting(Car(), path) for path in lines)
+
+
+def test_an_error_of_several_settings_names_each() -> None:
+    with pytest.raises(SettingError) as caught:
+        validated(Car, {"engine": BinaryCrossEntropy.Config(), "wheels": {"count": "x"}})
+    assert "engine" in str(caught.value)
+    assert "wheels.count" in str(caught.value)

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers.tiny_models import BUDGET, tiny_ranker, token_store
+from icalib.core.component import validated
+from icalib.core.errors import SettingError
+from icalib.data.encoding import Budget, Layout, TokenStore, pad, write_tokens
+from icalib.data.pools import as_pools, iter_pools, read_pool_set
+from icalib.data.schema import Pool
+from icalib.encoders.backbone import Tokenizer
+from icalib.regimes.ranker import make_batch
+
+CLS, SEP, PAD, FIRST_INTENT = 101, 102, 0, 1000
+
+
+def layout(
+    *, separators: int = 1, context: int = 20, candidate: int = 5, max_length: int = 128
+) -> Layout:
+    budget = Budget(max_context_tokens=context, max_candidate_tokens=candidate)
+    return Layout(CLS, SEP, PAD, separators, FIRST_INTENT, max_length, budget)
+
+
+def ids(*numbers: int) -> np.ndarray:
+    return np.array(numbers, np.int32)
+
+
+CONTEXT = [ids(1, 2), ids(3), ids(4, 5, 6)]
+INTENTS = [[0], [], [2, 1]]
+
+
+def test_bert_writes_a_plain_pair_with_one_separator() -> None:
+    pair, start = layout().pair(layout().context_ids(CONTEXT, None), ids(7, 8))
+    assert pair.tolist() == [CLS, 1, 2, 3, 4, 5, 6, SEP, 7, 8, SEP]
+    assert start == 8  # the candidate's place: segment 1 is the candidate and the last separator
+
+
+def test_roberta_writes_two_separators() -> None:
+    two = layout(separators=2)
+    pair, start = two.pair(two.context_ids(CONTEXT, None), ids(7, 8))
+    assert pair.tolist() == [CLS, 1, 2, 3, 4, 5, 6, SEP, SEP, 7, 8, SEP]
+    assert start == 9
+
+
+def test_the_intent_view_writes_intents_after_their_utterance() -> None:
+    assert layout().context_ids(CONTEXT, INTENTS).tolist() == [1, 2, 1000, 3, 4, 5, 6, 1002, 1001]
+
+
+def test_an_intent_question_ends_with_the_utterance_and_knows_the_intents_before_it() -> None:
+    question, start = layout().intent_question(CONTEXT, INTENTS, 1)
+    assert question.tolist() == [CLS, 1, 2, 1000, 3, SEP]
+    assert start == len(question)  # no second segment
+    first, _ = layout().intent_question(CONTEXT, [], 0)
+    assert first.tolist() == [CLS, 1, 2, SEP]
+
+
+def test_a_long_context_keeps_its_end_and_intents_count() -> None:
+    assert layout(context=4).context_ids(CONTEXT, INTENTS).tolist() == [5, 6, 1002, 1001]
+    assert layout(context=4).context_ids(CONTEXT, None).tolist() == [3, 4, 5, 6]
+
+
+def test_a_candidate_keeps_its_start(tmp_path: Path) -> None:
+    pool = Pool.model_validate(
+        {
+            "pool_id": "p",
+            "dialog_id": "d",
+            "split": "train",
+            "context": [{"speaker": "user", "text": "1 2 3 4 5"}],
+            "candidates": ["1 2 3 4", "5"],
+            "label": 1,
+        }
+    )
+    budget = Budget(max_context_tokens=3, max_candidate_tokens=2)
+    write_tokens(tmp_path / "t.arrow", [[pool]], lambda texts: [[int(w) for w in t.split()] for t in texts], (), budget)
+    tokens = TokenStore(tmp_path / "t.arrow").pool(0)
+    assert [c.tolist() for c in tokens.candidates] == [[1, 2], [5]]
+    assert tokens.context[0].tolist() == [3, 4, 5]
+
+
+utterances = st.lists(st.lists(st.integers(1, 99), max_size=12).map(lambda numbers: ids(*numbers)), min_size=1, max_size=5)
+
+
+@given(
+    context=utterances,
+    intents=st.lists(st.lists(st.integers(0, 9), max_size=3), max_size=5),
+    candidate=st.lists(st.integers(1, 99), max_size=6),
+    separators=st.integers(1, 2),
+    max_length=st.integers(12, 40),
+    max_context=st.integers(1, 60),
+)
+def test_no_input_is_longer_than_the_positions_of_the_encoder(
+    context: list[np.ndarray],
+    intents: list[list[int]],
+    candidate: list[int],
+    separators: int,
+    max_length: int,
+    max_context: int,
+) -> None:
+    made = layout(separators=separators, context=max_context, candidate=6, max_length=max_length)
+    for view in (None, intents):
+        context_ids = made.context_ids(context, view)
+        assert len(context_ids) <= max_context
+        assert len(made.pair(context_ids, ids(*candidate))[0]) <= max_length
+    assert len(made.intent_question(context, intents, len(context) - 1)[0]) <= max_length
+
+
+def test_a_candidate_budget_beyond_the_positions_is_refused() -> None:
+    with pytest.raises(SettingError, match=r"max_candidate_tokens is 100.*only 64 positions"):
+        layout(candidate=100, max_length=64)
+    with pytest.raises(SettingError, match="max_context_tokens"):
+        validated(Budget, {"max_context_tokens": 0})
+
+
+def test_padding_fills_up_to_the_longest_of_the_batch() -> None:
+    ids_BL, segments_BL, lengths_B = pad([(ids(1, 2, 3, 4), 2), (ids(5, 6), 2)], 9)
+    assert ids_BL.tolist() == [[1, 2, 3, 4], [5, 6, 9, 9]]
+    assert segments_BL.tolist() == [[0, 0, 1, 1], [0, 0, 0, 0]]
+    assert lengths_B.tolist() == [4, 2]
+
+
+@pytest.mark.parametrize("name", ["tiny_bert", "tiny_roberta"])
+def test_the_backbone_decides_the_layout(name: str, request: pytest.FixtureRequest) -> None:
+    backbone = request.getfixturevalue(name)
+    ranker = tiny_ranker(backbone, intents=("a", "b"))
+    made = ranker.layout
+    assert made.num_separators == (1 if name == "tiny_bert" else 2)
+    assert made.max_length == 128
+    tokenizer = Tokenizer(str(backbone))
+    expected = tokenizer._tokenizer("my printer", "is dead")["input_ids"]
+    context, candidate = (np.array(part, np.int32) for part in tokenizer(["my printer", "is dead"]))
+    assert made.pair(made.context_ids([context], None), candidate)[0].tolist() == expected
+
+
+@pytest.mark.parametrize("name", ["tiny_bert", "tiny_roberta"])
+def test_padding_changes_no_logit(name: str, request: pytest.FixtureRequest) -> None:
+    ranker = tiny_ranker(request.getfixturevalue(name), intents=("a",))
+    made = ranker.layout
+    longest = max(made.max_length, 100)
+    pairs = [made.pair(ids(*range(10, 10 + n)), ids(*range(50, 50 + n // 2 + 1))) for n in (3, 9, 20)]
+    full = made.pair(ids(*range(10, longest - 20)), ids(*range(50, 60)))
+    with torch.inference_mode():
+        alone = torch.cat([ranker("answer", make_batch([pair], made, torch.device("cpu"))) for pair in pairs])
+        padded = ranker("answer", make_batch([*pairs, full], made, torch.device("cpu")))[:-1]
+        asked = ranker("intent", make_batch(pairs[:1], made, torch.device("cpu")))
+        asked_padded = ranker("intent", make_batch([pairs[0], full], made, torch.device("cpu")))[:1]
+    torch.testing.assert_close(padded, alone, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(asked_padded, asked, rtol=1e-5, atol=1e-6)
+
+
+def test_intent_tokens_are_new_ids_that_no_text_can_write(tiny_bert: Path) -> None:
+    ranker = tiny_ranker(tiny_bert, intents=("potential_answer", "original_question"))
+    vocabulary = ranker.encoder.vocabulary
+    assert ranker.layout.first_intent == vocabulary
+    assert ranker.encoder.backbone.get_input_embeddings().weight.shape[0] == vocabulary + 2
+    texts = ["potential_answer original_question [CLS] OQ", "[INTENT]"]
+    assert all(number < vocabulary for text in Tokenizer(str(tiny_bert))(texts) for number in text)
+
+
+def test_a_token_store_gives_back_what_was_tokenised(tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    store = token_store(tiny_pools, "train", tiny_bert, tmp_path)
+    pools = [pool for batch in iter_pools(tiny_pools, "train") for pool in as_pools(batch)]
+    names = read_pool_set(tiny_pools).intents
+    tokenizer = Tokenizer(str(tiny_bert))
+    assert len(store) == len(pools)
+    assert store.column("label").tolist() == [pool.label for pool in pools]
+    assert store.column("label_order").tolist() == [pool.label_order for pool in pools]
+    for row in (0, len(pools) // 2, len(pools) - 1):
+        tokens, pool = store.pool(row), pools[row]
+        assert (tokens.row, tokens.pool_id, tokens.dialog_id, tokens.label) == (
+            row, pool.pool_id, pool.dialog_id, pool.label,
+        )  # fmt: skip
+        assert [[names[i] for i in utterance] for utterance in tokens.intents] == [list(u.intents) for u in pool.context]
+        context = tokenizer([u.text for u in pool.context])
+        assert [u.tolist() for u in tokens.context] == [u[-BUDGET.max_context_tokens :] for u in context]
+        candidates = tokenizer(list(pool.candidates))
+        assert [c.tolist() for c in tokens.candidates] == [c[: BUDGET.max_candidate_tokens] for c in candidates]
+    assert [pool.row for pool in store.pools([3, 1])] == [3, 1]
+
+
+def test_a_token_store_is_mapped_into_memory_not_read(tmp_path: Path) -> None:
+    texts = tuple(" ".join(map(str, range(start, start + 500))) for start in (0, 1, 2))
+    pools = [
+        Pool(
+            pool_id=str(n), dialog_id="d", split="train", candidates=texts, label=0,
+            context=({"speaker": "user", "text": texts[0]},),  # type: ignore[arg-type]
+        )
+        for n in range(300)
+    ]  # fmt: skip
+    batches = [pools[start : start + 100] for start in (0, 100, 200)]
+    budget = Budget(max_context_tokens=500, max_candidate_tokens=500)
+    write_tokens(tmp_path / "t.arrow", batches, lambda ts: [[int(w) for w in t.split()] for t in ts], (), budget)
+    gc.collect()
+    before = pa.total_allocated_bytes()
+    store = TokenStore(tmp_path / "t.arrow")
+    assert store.pool(250).candidates[2].tolist() == list(range(2, 502))
+    assert pa.total_allocated_bytes() - before < (tmp_path / "t.arrow").stat().st_size / 10
+
+
+def test_a_failed_tokenisation_leaves_no_file(tmp_path: Path, tiny_pools: Path) -> None:
+    def fail(texts: list[str]) -> list[list[int]]:
+        raise RuntimeError(f"{len(texts)} texts")
+
+    batches = (list(as_pools(batch)) for batch in iter_pools(tiny_pools, "test"))
+    with pytest.raises(RuntimeError):
+        write_tokens(tmp_path / "test.arrow", batches, fail, (), Budget())
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from helpers.tiny_models import BUDGET, tiny_ranker
+from icalib.core.component import validated
+from icalib.core.errors import SettingError
+from icalib.encoders.backbone import EMBEDDED, Tokenizer, backbone_digest, backbone_path, load_config
+from icalib.encoders.transformer import Batch, TransformerEncoder
+from icalib.heads.linear import LinearHead
+from icalib.losses.binary import BinaryCrossEntropy
+from icalib.regimes.ranker import make_batch
+
+CPU = torch.device("cpu")
+
+
+def test_features_are_the_first_state_and_similarity_compares_the_segments(tiny_bert: Path) -> None:
+    ranker = tiny_ranker(tiny_bert)
+    layout = ranker.layout
+    short, long = (layout.pair(np.arange(10, 10 + n, dtype=np.int32), np.arange(90, 93, dtype=np.int32)) for n in (4, 9))
+    with torch.inference_mode():
+        encoded = ranker.encoder(make_batch([short, long], layout, CPU))
+    states = encoded.states_BLD[0, : len(short[0])]
+    start = short[1]
+    expected = torch.nn.functional.cosine_similarity(states[:start].mean(0), states[start:].mean(0), dim=0)
+    assert encoded.similarity_B[0].item() == pytest.approx(expected.item(), abs=1e-6)
+    assert torch.equal(encoded.features_BD, encoded.states_BLD[:, 0])
+
+
+def test_segments_reach_bert_and_not_roberta(tiny_bert: Path, tiny_roberta: Path) -> None:
+    assert tiny_ranker(tiny_bert).encoder.has_segments
+    assert not tiny_ranker(tiny_roberta).encoder.has_segments
+
+
+def test_roberta_uses_every_position_but_its_two_reserved(tiny_roberta: Path) -> None:
+    ranker = tiny_ranker(tiny_roberta)
+    assert ranker.encoder.max_length == 128
+    longest = Batch(torch.full((1, 128), 50), torch.zeros(1, 128, dtype=torch.long), torch.tensor([128]))
+    with torch.inference_mode():
+        assert ranker.encoder(longest).states_BLD.shape == (1, 128, 32)
+
+
+def test_the_first_layers_can_be_used_alone(tiny_bert: Path) -> None:
+    whole, half = tiny_ranker(tiny_bert), tiny_ranker(tiny_bert, num_layers=1)
+    assert len(half.encoder.backbone.encoder.layer) == 1
+    own = half.encoder.state_dict()
+    assert all(torch.equal(own[name], whole.encoder.state_dict()[name]) for name in own)
+    with pytest.raises(SettingError, match=r"num_layers is 3.*has 2 layers"):
+        tiny_ranker(tiny_bert, num_layers=3)
+
+
+def test_intents_add_embeddings_and_leave_the_others(tiny_bert: Path) -> None:
+    bare, more = (tiny_ranker(tiny_bert, intents=i).encoder.backbone.get_input_embeddings().weight for i in ((), ("a",)))
+    assert len(more) == len(bare) + 1
+    assert torch.equal(more[: len(bare)], bare)
+    assert more[-1].std() < 0.1
+
+
+def test_dropout_can_be_set_and_is_else_the_backbones(tiny_bert: Path) -> None:
+    for asked, expected in ((None, 0.1), (0.3, 0.3)):
+        ranker = tiny_ranker(tiny_bert, dropout=asked)
+        assert {module.p for module in ranker.modules() if hasattr(module, "p")} == {expected}
+
+
+@pytest.mark.parametrize("wrong", [{"dropout": 1.0}, {"dropout": -0.1}, {"num_layers": 0}])
+def test_values_out_of_range_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(SettingError, match=next(iter(wrong))):
+        validated(TransformerEncoder.Config, wrong)
+
+
+def test_half_precision_backbones_are_computed_in_single(tiny_bert: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "half"
+    shutil.copytree(tiny_bert, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"dtype": "bfloat16"}))
+    for pretrained in (True, False):
+        encoder = TransformerEncoder.Config(backbone=str(folder), budget=BUDGET).build(num_intents=1, pretrained=pretrained)
+        assert {parameter.dtype for parameter in encoder.parameters()} == {torch.float32}
+
+
+def test_a_backbone_that_is_not_there_says_what_was_expected(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"can't load the backbone.*Expected a folder"):
+        load_config(str(tmp_path))
+
+
+def test_the_digest_of_a_backbone_follows_its_files(tiny_bert: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(tiny_bert, copy)
+    assert backbone_digest(str(copy)) == backbone_digest(str(tiny_bert))
+    (copy / "tokenizer_config.json").write_text("{}")
+    assert backbone_digest(str(copy)) != backbone_digest(str(tiny_bert))
+
+
+def test_the_embedded_backbone_is_a_folder_on_this_machine() -> None:
+    assert (Path(backbone_path(EMBEDDED)) / "config.json").is_file()
+    assert backbone_path("bert-base-uncased") == "bert-base-uncased"
+
+
+def test_texts_longer_than_the_positions_are_tokenised_whole(tiny_bert: Path) -> None:
+    assert len(Tokenizer(str(tiny_bert))(["printer " * 300])[0]) >= 300
+
+
+def test_a_linear_head_gives_one_float32_logit_a_pair() -> None:
+    head = LinearHead.Config().build(width=8)
+    features = torch.randn(5, 8).bfloat16()
+    logits = head(features)
+    assert (logits.shape, logits.dtype) == ((5,), torch.float32)
+    torch.testing.assert_close(logits, features.float() @ head.linear.weight[0] + head.linear.bias)
+
+
+def test_binary_cross_entropy_is_that_of_each_pair_and_stays_finite() -> None:
+    loss = BinaryCrossEntropy.Config().build()
+    logits, labels = torch.tensor([0.0, 2.0, 500.0, -500.0]), torch.tensor([1, 0, 0, 1])
+    expected = [np.log(2), 2 + np.log1p(np.exp(-2)), 500, 500]
+    np.testing.assert_allclose(loss(logits, labels), expected, rtol=1e-6)
