@@ -16,6 +16,7 @@ from icalib.core.errors import IcalibError, SettingError
 
 if TYPE_CHECKING:
     from icalib.core.run_folder import RunFolder
+    from icalib.data.schema import Split
     from icalib.distributed.run import RunSettings
     from icalib.reports.terminal import Progress
 
@@ -347,21 +348,15 @@ def _changed(method: Any, settings: list[str] | None, *, lenient: bool = False) 
     return with_settings(method, changes)
 
 
-def _limits(text: str | None) -> dict[str, int]:
+def _limits(text: str | None) -> dict[Split, int]:
     from icalib.data.schema import SPLITS
 
     if text is None:
         return {}
-    try:
-        if "=" not in text:
-            limits = dict.fromkeys(SPLITS, int(text))
-        else:
-            limits = {key.strip(): int(value) for key, value in (part.split("=") for part in text.split(","))}
-    except ValueError as error:
-        raise SettingError(f"--limit {text} can't be read; write a number, or train=2000,test=400.") from error
-    wrong = [f"{name}={number}" for name, number in limits.items() if name not in SPLITS or number < 1]
-    if wrong:
-        raise SettingError(f"--limit {', '.join(wrong)}: give {', '.join(SPLITS)} and numbers above 0.")
+    parts = dict(part.partition("=")[::2] for part in text.split(",")) if "=" in text else dict.fromkeys(SPLITS, text)
+    limits = {split: int(parts[split]) for split in SPLITS if parts.get(split, "").strip().isdecimal()}
+    if len(limits) != len(parts) or min(limits.values(), default=0) < 1:
+        raise SettingError(f"--limit {text} can't be read; write a number above 0, or train=2000,test=400.")
     return limits
 
 

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models lose more by waking threads than they gain
 
 
 @pytest.fixture(scope="session")

@@ -50,7 +50,8 @@ class ComponentConfig(Settings):
 
     def build(self, **runtime: Any) -> Any:
         """Make the component from these settings and runtime objects."""
-        return self.owner(self, **runtime)
+        owner: Any = self.owner
+        return owner(self, **runtime)
 
 
 class Component:

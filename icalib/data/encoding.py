@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -144,7 +145,7 @@ def _id_lists(column: pa.ChunkedArray) -> list[Ids]:
     lists = column.combine_chunks().flatten()
     offsets = lists.offsets.to_numpy()
     values = lists.values.to_numpy()
-    return [values[start:end] for start, end in zip(offsets[:-1], offsets[1:], strict=True)]
+    return [values[start:end] for start, end in pairwise(offsets)]
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ class Pool(BaseModel):
     context: tuple[Utterance, ...] = Field(min_length=1)
     candidates: tuple[Text, ...] = Field(min_length=2)
     label: int = Field(ge=-1)
-    label_order: int = Field(-1, ge=-1)
+    label_order: int = Field(default=-1, ge=-1)
 
     def row(self) -> dict[str, Any]:
         """The pool as a row of `POOL_SCHEMA`."""

@@ -22,7 +22,7 @@ class Selection(Settings):
 
     labelled_fraction: float = Field(gt=0, le=1)
     """Share of the training pools whose right candidate the method may see."""
-    limit: dict[Split, Annotated[int, Field(ge=1)]] = {}
+    limit: dict[Split, Annotated[int, Field(ge=1)]] = Field(default={})
     """At most so many pools of a split; the labelled fraction is then one of the limited training pools."""
 
     def rows(self, split: Split, part: Part, label_order: npt.NDArray[np.int64]) -> Rows:

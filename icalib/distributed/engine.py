@@ -9,7 +9,7 @@ import logging
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -47,7 +47,7 @@ class DeepSpeedEngine:
         self.rank, self.world_size = context.get_world_rank(), context.get_world_size()
         self.device = device
         self._settings = settings
-        self._precision = resolve_precision(settings.precision, device)
+        self._precision: Literal["fp32", "bf16"] = resolve_precision(settings.precision, device)
         optimizer = torch.optim.AdamW(parameter_groups(ranker, settings), fused=True)
         peaks = [group["peak_lr"] for group in optimizer.param_groups]
         if settings.zero_stage == 3 and ranker.masked_word_head is not None:

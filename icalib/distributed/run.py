@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import Field
 
 import icalib
 from icalib.core.component import Settings
@@ -49,7 +50,7 @@ class RunSettings(Settings):
     data: Path
     labelled: float
     seed: int
-    limit: dict[Split, int] = {}
+    limit: dict[Split, int] = Field(default={})
     backbone: str
     experiment: str
     settings: Method | Untrained

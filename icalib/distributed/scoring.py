@@ -29,7 +29,7 @@ def score(job: ScoreJob, folder: Path, resources: Resources, on_progress: Callab
         num_cpus=0 if resources.use_gpu else 1,
         num_gpus=1 if resources.use_gpu else 0,
         max_retries=3,
-        retry_exceptions=[OSError],
+        retry_exceptions=[OSError],  # pyright: ignore[reportArgumentType]  # ray types it as bool only
     )(_score_shard)
     fields = job.model_dump_json()
     running: dict[Any, int] = {}
@@ -47,18 +47,19 @@ def score(job: ScoreJob, folder: Path, resources: Resources, on_progress: Callab
 
 def _collect(finished: Sequence[Any], running: dict[Any, int], folder: Path) -> None:
     import ray
+    from ray.exceptions import RayError, RayTaskError
 
     for reference in finished:
         number = running.pop(reference)
         try:
             ray.get(reference)
-        except ray.exceptions.RayTaskError as error:
+        except RayTaskError as error:
             cause = error.cause
             raise cause if isinstance(cause, IcalibError) else IcalibError(
                 f"scoring shard {number} in {folder} failed: {cause}. Shards that are done are kept; the same command "
                 "goes on with the others."
             ) from error  # fmt: skip
-        except ray.exceptions.RayError as error:
+        except RayError as error:
             raise IcalibError(
                 f"scoring shard {number} in {folder} failed after 3 retries: {error}. Shards that are done are kept; "
                 "the same command goes on with the others."

@@ -84,8 +84,8 @@ def start(address: str | None = None, num_cpus: int | None = None) -> None:
             ray.init(address=address, **shared)
         except ConnectionError as error:
             raise SettingError(
-                f"no Ray cluster answers at {address} ({error}). Check the address and the token (RAY_AUTH_TOKEN_PATH), "
-                "or leave --address out to work on this machine."
+                f"no Ray cluster answers at {address} ({error}). Check the address and the token "
+                "(RAY_AUTH_TOKEN_PATH), or leave --address out to work on this machine."
             ) from error
 
 

@@ -26,7 +26,7 @@ Scored = tuple[list[str], list[int], list[Floats]]
 
 def untrained_predictions(data: Path, method: Untrained, selection: Selection) -> dict[Split, pa.Table]:
     """PREDICTION_SCHEMA of validation and test; Platt's two numbers are fitted on validation."""
-    tasks = [(data, split, method, selection) for split in _SPLITS]
+    tasks: list[Task] = [(data, split, method, selection) for split in _SPLITS]
     scored = dict(zip(_SPLITS, parallel_map(_score, tasks), strict=True))
     _, labels, scores = scored["validation"]
     known = [place for place, label in enumerate(labels) if label >= 0]

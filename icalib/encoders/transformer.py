@@ -68,9 +68,9 @@ class TransformerEncoder(AbstractEncoder):
     class Config(AbstractEncoder.Config):
         """Settings of the transformer."""
 
-        dropout: float | None = Field(None, ge=0, lt=1)
+        dropout: float | None = Field(default=None, ge=0, lt=1)
         """Dropout of hidden states and attention; None keeps the backbone's own (0.1 in BERT)."""
-        num_layers: int | None = Field(None, ge=1)
+        num_layers: int | None = Field(default=None, ge=1)
         """Use the backbone's first layers only; None uses all. Half the layers cost half the time."""
         cheap_dropout: bool = True
         """Draw dropout masks from 16 random bits an element on a CPU: the same distribution at half the cost."""

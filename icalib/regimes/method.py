@@ -21,9 +21,9 @@ class ScoringSettings(Settings):
 
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """As in training."""
-    max_tokens_per_batch: int = Field(8192, ge=512)
+    max_tokens_per_batch: int = Field(default=8192, ge=512)
     """Padded tokens a forward pass."""
-    pools_per_shard: int = Field(32, ge=1)
+    pools_per_shard: int = Field(default=32, ge=1)
     """Pools that one task scores and one file holds; results depend on it, since it shapes the batches."""
 
 
@@ -61,8 +61,8 @@ class Untrained(Settings):
     """A method without training; its probabilities are Platt-scaled on validation."""
 
     scorer: Literal["bm25", "bi-encoder"]
-    """bm25: Okapi BM25 of the candidate given the context, statistics from the candidates of the scored pools. bi-encoder:
-    cosine of the mean token states of context and candidate, encoded apart."""
+    """bm25: Okapi BM25 of the candidate given the context, statistics from the candidates of the scored pools.
+    bi-encoder: cosine of the mean token states of context and candidate, encoded apart."""
     encoder: SerializeAsAny[AbstractEncoder.Config] = TransformerEncoder.Config()
     """The bi-encoder's backbone."""
     scoring: ScoringSettings = ScoringSettings()

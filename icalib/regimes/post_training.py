@@ -35,13 +35,13 @@ class PostTraining(Settings):
         epochs=1, learning_rate=5e-5, head_learning_rate=1e-3, batch_size=32, max_tokens_per_batch=4096
     )
     """Optimiser and schedule; there is no validation, the last weights are kept."""
-    max_windows: int | None = Field(8000, ge=1)
+    max_windows: int | None = Field(default=8000, ge=1)
     """Next-utterance windows an epoch, drawn anew each epoch; None takes all."""
-    wrong_from_same_dialogue: float = Field(0.25, ge=0, le=1)
+    wrong_from_same_dialogue: float = Field(default=0.25, ge=0, le=1)
     """Share of the wrong utterances that come from the same dialogue, the others come from another one."""
-    masked_word_weight: float = Field(0.1, ge=0)
+    masked_word_weight: float = Field(default=0.1, ge=0)
     """Weight of the masked-word loss beside the next-utterance loss; 0 leaves words unmasked."""
-    masked_share: float = Field(0.15, gt=0, lt=1)
+    masked_share: float = Field(default=0.15, gt=0, lt=1)
     """Share of the tokens that are hidden, 80 % as [MASK], 10 % as another word, 10 % as they are."""
     seed: int = 0
     """Its own seed: one post-trained model serves the runs of all seeds."""

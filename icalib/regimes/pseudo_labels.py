@@ -23,7 +23,7 @@ NEVER_INTENTS = 1.0
 class GainRule(Settings):
     """Which view of a pair to believe."""
 
-    gain_threshold: float = Field(0.02, ge=-1, le=1)
+    gain_threshold: float = Field(default=0.02, ge=-1, le=1)
     """λ: use the predicted intents iff Δ > λ. −1 uses them always, 1 never (gains lie between −0.69 and 0.69)."""
     confidence: Literal["information", "certainty"] = "information"
     """What counts as confidence g. `information`: mutual information, more is better, as paper and code have it.
@@ -36,15 +36,15 @@ class GainRule(Settings):
 class PseudoLabelRule(GainRule):
     """Which unlabelled pools and pairs to learn from, and with which labels."""
 
-    positive_threshold: float = Field(0.8, gt=0, lt=1)
+    positive_threshold: float = Field(default=0.8, gt=0, lt=1)
     """λ⁺: a pool is confident if exactly one candidate's p̄ is above this (Eq. 5)."""
-    negative_threshold: float = Field(0.1, gt=0, lt=1)
+    negative_threshold: float = Field(default=0.1, gt=0, lt=1)
     """λ⁻: in a confident pool, candidates below this are negatives; those between are left out (Eq. 6)."""
-    calibrated_positive_threshold: float = Field(0.5, gt=0, lt=1)
+    calibrated_positive_threshold: float = Field(default=0.5, gt=0, lt=1)
     """λ̃⁺: answer-label calibration takes a pool without a confident candidate if exactly one p̄ is above this."""
-    calibrated_negative_threshold: float = Field(0.5, gt=0, lt=1)
+    calibrated_negative_threshold: float = Field(default=0.5, gt=0, lt=1)
     """λ̃⁻: in such a pool, candidates at or below this are negatives (Eq. 14)."""
-    confidence_threshold: float = Field(0.2, ge=0, le=1)
+    confidence_threshold: float = Field(default=0.2, ge=0, le=1)
     """λʰ: and exactly one candidate's g is above this (Eq. 12). 1 switches answer-label calibration off."""
     same_candidate: bool = False
     """Ask that the candidate with p̄ > λ̃⁺ is the one with g > λʰ; the code doesn't (icast.md §9.4)."""
@@ -204,7 +204,7 @@ class RoundTally:
     def __init__(self) -> None:
         self._pools = self._selected = self._pairs = self._with_intents = 0
         self._rules: dict[str, int] = {"confident": 0, "calibrated": 0}
-        self._confusion = dict.fromkeys(("true_positive", "false_positive", "true_negative", "false_negative"), 0)
+        self._confusion: dict[str, int] = {}
         self._top = self._gold_pools = self._right_pools = self._gold_selected = 0.0
         self._histogram = np.zeros(len(GAIN_EDGES) - 1)
 
@@ -235,14 +235,14 @@ class RoundTally:
             "true_negative": (label == 0) & (gold == 0),
             "false_negative": (label == 0) & (gold == 1),
         }.items():
-            self._confusion[name] += int(pairs.sum())
+            self._confusion[name] = self._confusion.get(name, 0) + int(pairs.sum())
         self._gold_selected += len(np.unique(chosen.row[kept]))
         self._right_pools += float(((label == 1) & (gold == 1)).sum())
 
     def summary(self, number: int) -> RoundSummary:
         """The round's summary."""
         pairs = sum(self._confusion.values())
-        right = self._confusion["true_positive"] + self._confusion["true_negative"]
+        right = self._confusion.get("true_positive", 0) + self._confusion.get("true_negative", 0)
         return RoundSummary(
             round=number,
             num_pools_scored=self._pools,
@@ -253,9 +253,9 @@ class RoundTally:
             pool_accuracy=self._right_pools / self._gold_selected if self._gold_selected else None,
             pair_accuracy=right / pairs if pairs else None,
             base_accuracy=self._top / self._gold_pools if self._gold_pools else None,
-            confusion=self._confusion if self._gold_pools else {},
+            confusion=self._confusion,
             gain_histogram_edges=GAIN_EDGES.tolist(),
-            gain_histogram_counts=self._histogram.tolist(),
+            gain_histogram_counts=[int(count) for count in self._histogram],
         )
 
 

@@ -34,9 +34,9 @@ class SelfTraining(AbstractRegime):
         """Learn and predict intents, and let the gain choose the view; False is TSST."""
         rule: PseudoLabelRule = PseudoLabelRule()
         """Gain and pseudo-label thresholds."""
-        num_rounds: int = Field(4, ge=1)
+        num_rounds: int = Field(default=4, ge=1)
         """Rounds of pseudo-labelling; the authors ran 4 with 1 % and 5 % labels, 8 with 10 %."""
-        pools_per_round: int | None = Field(None, ge=1)
+        pools_per_round: int | None = Field(default=None, ge=1)
         """Score so many unlabelled pools a round, drawn anew each time; None scores all, as published."""
         teacher: TrainingSettings = TrainingSettings()
         """Optimiser and schedule of the teacher (round 0)."""

@@ -25,35 +25,35 @@ Precision = Literal["auto", "fp32", "bf16"]
 class TrainingSettings(Settings):
     """How a model is trained."""
 
-    epochs: int = Field(5, ge=1)
+    epochs: int = Field(default=5, ge=1)
     """Passes over the examples, at most."""
-    patience: int = Field(2, ge=1)
+    patience: int = Field(default=2, ge=1)
     """Stop after this many epochs without a better validation figure (`selection_metric`)."""
     selection_metric: Literal["F1", "R@1", "MAP", "NLL"] = "F1"
     """What early stopping and the choice of the best weights look at, on validation only."""
-    learning_rate: float = Field(5e-5, gt=0)
+    learning_rate: float = Field(default=5e-5, gt=0)
     """Peak learning rate of the encoder."""
-    head_learning_rate: float | None = Field(None, gt=0)
+    head_learning_rate: float | None = Field(default=None, gt=0)
     """Peak learning rate of the heads; None takes the encoder's."""
-    weight_decay: float = Field(0.01, ge=0)
+    weight_decay: float = Field(default=0.01, ge=0)
     """AdamW's weight decay, not on biases and norms."""
-    warmup_fraction: float = Field(0.1, ge=0, lt=1)
+    warmup_fraction: float = Field(default=0.1, ge=0, lt=1)
     """Share of the updates over which the learning rate rises; then it falls linearly to 0."""
-    max_grad_norm: float = Field(1.0, gt=0)
+    max_grad_norm: float = Field(default=1.0, gt=0)
     """Gradients are clipped to this norm."""
-    batch_size: int = Field(16, ge=1)
+    batch_size: int = Field(default=16, ge=1)
     """Examples an update, over all workers."""
-    max_tokens_per_batch: int = Field(8192, ge=512)
+    max_tokens_per_batch: int = Field(default=8192, ge=512)
     """Padded tokens an update; long examples make smaller batches."""
-    gradient_accumulation: int = Field(1, ge=1)
+    gradient_accumulation: int = Field(default=1, ge=1)
     """Parts in which each worker computes its share of an update, to save memory."""
-    train_negatives: int | None = Field(None, ge=1)
+    train_negatives: int | None = Field(default=None, ge=1)
     """Wrong candidates for each right one, drawn anew every epoch; None takes all of the pool."""
     precision: Precision = "auto"
     """fp32, bf16 (autocast; weights and heads stay fp32), or auto: bf16 where the hardware computes in it."""
     zero_stage: Literal[0, 1, 2, 3] = 0
     """DeepSpeed's ZeRO stage: what is sharded over the workers (1 optimiser, 2 gradients, 3 weights)."""
-    checkpoint_every: int = Field(100, ge=1)
+    checkpoint_every: int = Field(default=100, ge=1)
     """Updates between checkpoints to resume from."""
 
     def progress_factor(self, progress: float) -> float:

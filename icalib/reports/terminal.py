@@ -189,7 +189,7 @@ class Progress:
             self._line(f"{name}: {detail}")
             self._last_line[name] = time.monotonic()
 
-    def advance(self, name: str, done: int, total: int | None, note: str = "") -> None:
+    def advance(self, name: str, done: float, total: float | None, note: str = "") -> None:
         """`done` of `total` units (None where unknown) of a running stage are finished."""
         if self._console.is_terminal:
             bar = self._bar(name)

@@ -51,7 +51,7 @@ class MCDropout(AbstractEstimator):
     class Config(AbstractEstimator.Config):
         """Settings of MC dropout."""
 
-        num_passes: int = Field(5, ge=2)
+        num_passes: int = Field(default=5, ge=2)
         """T: 5 in ICAST, 10 in GPF-BERT and PG-DRR."""
 
     def __init__(self, config: Config) -> None:
