@@ -353,8 +353,10 @@ def _limits(text: str | None) -> dict[Split, int]:
 
     if text is None:
         return {}
-    parts = dict(part.partition("=")[::2] for part in text.split(",")) if "=" in text else dict.fromkeys(SPLITS, text)
-    limits = {split: int(parts[split]) for split in SPLITS if parts.get(split, "").strip().isdecimal()}
+    parts: dict[str, str] = dict.fromkeys(SPLITS, text)
+    if "=" in text:
+        parts = {name.strip(): number for name, _, number in (part.partition("=") for part in text.split(","))}
+    limits: dict[Split, int] = {name: int(parts[name]) for name in SPLITS if parts.get(name, "").strip().isdecimal()}
     if len(limits) != len(parts) or min(limits.values(), default=0) < 1:
         raise SettingError(f"--limit {text} can't be read; write a number above 0, or train=2000,test=400.")
     return limits

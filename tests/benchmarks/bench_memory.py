@@ -12,7 +12,7 @@ from pathlib import Path
 from common import Ratio, dialogues, in_fresh_process, pool_folder, print_table, write_token_files
 
 PREPARED = (300, 3000)
-SCORED = (60, 600)
+SCORED = (32, 320)
 
 
 def main() -> None:

@@ -1,0 +1,169 @@
+"""Workers and drivers that die: the same command goes on and ends with the same numbers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from distributed.runs import ONE_WORKER, small_settings, table_digest
+
+from icalib.core.run_folder import RunFolder
+from icalib.data.encoding import Budget, write_tokens
+from icalib.data.pools import as_pools, iter_pools, read_pool_set
+from icalib.data.selection import Selection
+from icalib.distributed.run import RunSettings
+from icalib.distributed.scoring import score
+from icalib.encoders.backbone import Tokenizer
+from icalib.encoders.transformer import TransformerEncoder
+from icalib.regimes.ranker import Ranker, RankerConfig, save_ranker
+from icalib.regimes.workbench import ScoreJob
+from icalib.uncertainty.estimator import MCDropout
+
+pytestmark = pytest.mark.ray
+
+_RUN = """
+import sys
+from pathlib import Path
+from distributed.runs import Silent, surroundings
+from icalib.distributed import session
+from icalib.distributed.run import RunSettings, run
+settings = RunSettings.model_validate_json(Path(sys.argv[1]).read_text())
+session.start(num_cpus=2)
+run(settings, surroundings(Path(sys.argv[2]), Silent()))
+session.stop()
+"""
+
+
+def start_run(settings: RunSettings, runs: Path) -> subprocess.Popen[bytes]:
+    runs.mkdir(parents=True, exist_ok=True)
+    file = runs / "settings.json"
+    file.write_text(settings.model_dump_json())
+    tests = Path(__file__).parents[1]
+    return subprocess.Popen(
+        [sys.executable, "-c", _RUN, str(file), str(runs)],
+        env={**os.environ, "PYTHONPATH": str(tests)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def finish_run(settings: RunSettings, runs: Path) -> RunFolder:
+    assert start_run(settings, runs).wait(300) == 0
+    (config,) = runs.glob("test/*/config.yaml")
+    return RunFolder.open(config.parent)
+
+
+def kill_when(settings: RunSettings, runs: Path, moment: Callable[[], bool]) -> None:
+    """Start a run and kill -9 its driver at a moment; the local cluster goes with it."""
+    driver = start_run(settings, runs)
+    deadline = time.monotonic() + 200
+    while not moment():
+        assert driver.poll() is None, "the run ended before the moment came"
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.killpg(driver.pid, signal.SIGKILL)
+    driver.wait()
+
+
+@pytest.fixture(scope="module")
+def settings(tiny_pools: Path, tiny_bert: Path) -> RunSettings:
+    return small_settings("icast", tiny_pools, tiny_bert)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(settings: RunSettings, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return finish_run(settings, tmp_path_factory.mktemp("undisturbed"))
+
+
+def outcome(run: RunFolder) -> str:
+    return table_digest(
+        run.path / "predictions/test.parquet",
+        run.path / "predictions/validation.parquet",
+        run.path / "rounds/1/pseudo_labels.parquet",
+        run.path / "training.parquet",
+        run.path / "metrics.parquet",
+    )
+
+
+def test_a_driver_killed_inside_an_epoch_resumes_from_its_checkpoint(
+    settings: RunSettings, undisturbed: RunFolder, tmp_path: Path
+) -> None:
+    def checkpointed() -> bool:
+        return any(tmp_path.glob(".cache/teacher-*/ray/checkpoint_*/loop.json"))
+
+    kill_when(settings, tmp_path, checkpointed)
+    assert not any(tmp_path.glob(".cache/teacher-*/stage.json"))
+    assert outcome(finish_run(settings, tmp_path)) == outcome(undisturbed)
+
+
+def test_a_driver_killed_between_rounds_keeps_what_is_done(
+    settings: RunSettings, undisturbed: RunFolder, tmp_path: Path
+) -> None:
+    kill_when(settings, tmp_path, lambda: any(tmp_path.glob(".cache/pseudo-labels-*/stage.json")))
+    teacher = next(tmp_path.glob(".cache/teacher-*/stage.json")).stat().st_mtime_ns
+    assert outcome(finish_run(settings, tmp_path)) == outcome(undisturbed)
+    assert next(tmp_path.glob(".cache/teacher-*/stage.json")).stat().st_mtime_ns == teacher
+
+
+def test_a_scoring_worker_killed_in_a_shard_loses_nothing(
+    local_ray: None, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
+) -> None:
+    job = score_job(tiny_pools, tiny_bert, tmp_path)
+    calm, stormy = tmp_path / "calm", tmp_path / "stormy"
+    calm.mkdir()
+    stormy.mkdir()
+    score(job, calm, ONE_WORKER, lambda done, total, note: None)
+    killed: list[int] = []
+    over = threading.Event()
+
+    def kill_one_scorer() -> None:
+        while not killed and not over.is_set():
+            for process in psutil.process_iter(["cmdline"]):
+                if "ray::_score_shard" in " ".join(process.info["cmdline"] or []):
+                    process.kill()
+                    killed.append(process.pid)
+                    return
+            time.sleep(0.01)
+
+    killer = threading.Thread(target=kill_one_scorer)
+    killer.start()
+    score(job, stormy, ONE_WORKER, lambda done, total, note: None)
+    over.set()
+    killer.join()
+    assert killed, "no scorer was seen, so nothing was tested"
+    files = sorted(path.name for path in calm.iterdir())
+    assert files == sorted(path.name for path in stormy.iterdir())
+    assert table_digest(*(calm / name for name in files)) == table_digest(*(stormy / name for name in files))
+
+
+def score_job(pools: Path, backbone: Path, folder: Path) -> ScoreJob:
+    pool_set = read_pool_set(pools)
+    budget = Budget(max_context_tokens=60, max_candidate_tokens=20)
+    batches = (list(as_pools(batch)) for batch in iter_pools(pools, "train"))
+    write_tokens(folder / "train.arrow", batches, Tokenizer(str(backbone)), pool_set.intents, budget)
+    config = RankerConfig(
+        encoder=TransformerEncoder.Config(backbone=str(backbone), budget=budget), intents=pool_set.intents
+    )
+    save_ranker(folder / "checkpoint", config, Ranker(config).state_dict())
+    return ScoreJob(
+        checkpoint=folder / "checkpoint",
+        tokens=folder / "train.arrow",
+        selection=Selection(labelled_fraction=0.1),
+        split="train",
+        part="unlabelled",
+        estimator=MCDropout.Config(num_passes=20),
+        with_intents=True,
+        precision="fp32",
+        max_tokens_per_batch=4096,
+        pools_per_shard=8,
+        seed=1,
+    )

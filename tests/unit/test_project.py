@@ -1,0 +1,76 @@
+"""The project's own files agree with one another."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+DIRECT = [
+    Requirement(line)
+    for group in (PROJECT["dependencies"], *PROJECT["optional-dependencies"].values())
+    for line in group
+]
+
+
+def pins() -> dict[str, Requirement]:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    requirements = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    return {canonicalize_name(requirement.name): requirement for requirement in requirements}
+
+
+def planned(target: str) -> str:
+    """What make would run for a target on a machine where nothing is installed yet."""
+    command = ["make", "--dry-run", "--always-make", target]
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize("requirement", DIRECT, ids=str)
+def test_each_direct_dependency_is_pinned_within_its_bounds(requirement: Requirement) -> None:
+    (pin,) = pins()[canonicalize_name(requirement.name)].specifier
+    assert pin.operator == "=="
+    assert requirement.specifier.contains(pin.version)
+
+
+def test_pins_are_exact_and_fit_every_machine() -> None:
+    for requirement in pins().values():
+        (pin,) = requirement.specifier
+        assert pin.operator == "=="
+        assert Version(pin.version).local is None, f"{requirement} is one machine's build"
+
+
+def test_make_installs_the_pinned_torch_before_all_else() -> None:
+    installs = [line for line in planned("venv").splitlines() if "pip install" in line]
+    assert installs[0].endswith(f"pip install {pins()['torch']}")
+    assert "-c constraints.txt" in installs[1]
+    assert not re.search(r"torch==\d", (ROOT / "Makefile").read_text())
+
+
+def test_the_make_commands_of_the_readme_exist() -> None:
+    readme = (ROOT / "README.md").read_text()
+    commands = set(re.findall(r"`make ([a-z]+)`", readme))
+    commands |= set(re.findall(r"^ *(?:\$ )?make ([a-z]+)(?: *#.*)?$", readme, flags=re.MULTILINE))
+    assert {"demo", "test"} <= commands
+    for target in commands:
+        assert planned(target)
+
+
+def test_make_demo_and_test_run_from_the_venv() -> None:
+    assert planned("demo").splitlines()[-1] == ".venv/bin/icalib demo"
+    assert planned("test").splitlines()[-1] == ".venv/bin/pytest"
+
+
+def test_make_without_a_target_lists_them_all() -> None:
+    shown = subprocess.run(["make"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    listed = set(re.findall(r"^make ([a-z]+) ", shown, flags=re.MULTILINE))
+    phony = re.search(r"^\.PHONY: (.+)$", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    assert phony is not None
+    assert listed == set(phony[1].split())
