@@ -200,6 +200,7 @@ def run(
         chosen = _from_config(Path(method))
     else:
         chosen = _run_settings(method, _required(data), labelled, seed, limit, settings, backbone, experiment)
+    _check([chosen])
     with _session(address) as progress:
         (finished,) = _run_all(progress, [chosen], runs, workers, fresh=fresh)
     _report([finished], finished.path / "report.html", finished.name)
@@ -236,6 +237,7 @@ def compare(
         for name in names
         if seed == 1 or name not in ("bm25", "bi-encoder")  # nothing in them is random
     ]
+    _check(chosen)
     with _session(address) as progress:
         finished = _run_all(progress, chosen, runs, workers, fresh=fresh)
     path = _report(finished, runs / experiment / f"compare-{data.name}.html", f"{', '.join(methods)} on {data.name}")
@@ -377,16 +379,22 @@ def _from_config(path: Path) -> RunSettings:
     return validated(RunSettings, fields)
 
 
+def _check(chosen: list[RunSettings]) -> None:
+    """All faults show before the first run costs anything."""
+    from icalib.data.pools import read_pool_set
+    from icalib.distributed.run import check_fits
+
+    for settings in chosen:
+        check_fits(settings, read_pool_set(settings.data))
+
+
 def _run_all(
     progress: Progress, chosen: list[RunSettings], runs: Path, workers: int | None, *, fresh: bool
 ) -> list[RunFolder]:
-    from icalib.data.pools import read_pool_set
-    from icalib.distributed.run import Surroundings, check_fits, run
+    from icalib.distributed.run import Surroundings, run
     from icalib.distributed.session import available
     from icalib.reports.tensorboard import write_tensorboard
 
-    for settings in chosen:  # all faults show before the first run costs anything
-        check_fits(settings, read_pool_set(settings.data))
     surroundings = Surroundings(
         runs=runs.resolve(),
         resources=available(workers),

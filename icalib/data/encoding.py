@@ -1,6 +1,6 @@
 """Token ids: a corpus is tokenised once, and every view of a pair is assembled from ids.
 
-Layout (ICAST with the conventional segment ids; methods.md §0.2):
+Layout (ICAST with the conventional segment ids):
 
     plain   [CLS] u₁ u₂ … u_t [SEP] candidate [SEP]            segments 0 … 0 1 … 1
     intent  [CLS] u₁ e₁ u₂ e₂ … u_t e_t [SEP] candidate [SEP]   e_j: the tokens of u_j's intents

@@ -280,7 +280,7 @@ def _write_predictions(
 def prediction_table(chosen: ChosenScores) -> pa.Table:
     """PREDICTION_SCHEMA of scored pairs.
 
-    After several passes pairs are ranked by their mean probability (methods.md §2.1), written as a logit.
+    After several passes pairs are ranked by their mean probability, written as a logit.
     """
     columns = {
         "pool_id": chosen.pool_id,

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from icalib.core.errors import SettingError
 from icalib.core.files import read_json
 from icalib.core.stages import Stage, StageCache
 from icalib.data.encoding import TokenStore
@@ -61,6 +62,18 @@ class RayWorkbench:
         self._after_stage = after_stage
         self._backbone_digest = backbone_digest(encoder.backbone)
         self._tokens = self._tokenize()
+        self._check_labels()
+
+    def _check_labels(self) -> None:
+        """Find missing labels now rather than after hours of training."""
+        for split in SPLITS:
+            store = self.store(split)
+            rows = self._selection.rows(split, "labelled", store.column("label_order"))
+            if not (store.column("label")[rows] >= 0).any():
+                raise SettingError(
+                    f"no {split} pool of {self._data} has a known right candidate (`label` is -1 in all that this run "
+                    "uses). Training needs labelled pools, thresholds and figures need labelled validation and test."
+                )
 
     def _tokenize(self) -> Stage:
         inputs = {"data": self._pool_set.digest, "backbone": self._backbone_digest, **self._encoder.budget.model_dump()}

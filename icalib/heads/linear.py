@@ -18,7 +18,7 @@ class AbstractHead(Component, nn.Module):
 
 @final
 class LinearHead(AbstractHead):
-    """f = wᵀh + b (methods.md §1)."""
+    """f = wᵀh + b."""
 
     class Config(AbstractHead.Config):
         """A linear head has no settings."""

@@ -1,4 +1,4 @@
-"""Entropy and mutual information of Bernoulli predictions, in nats (methods.md §5.4)."""
+"""Entropy and mutual information of Bernoulli predictions, in nats."""
 
 from __future__ import annotations
 

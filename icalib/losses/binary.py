@@ -23,7 +23,7 @@ class AbstractLoss(Component):
 
 @final
 class BinaryCrossEntropy(AbstractLoss):
-    """−y log σ(f) − (1 − y) log(1 − σ(f)): ICAST Eq. 4 and 15 with the sign slip mended (methods.md §5.1)."""
+    """−y log σ(f) − (1 − y) log(1 − σ(f)): ICAST Eq. 4 and 15 with the sign slip mended."""
 
     class Config(AbstractLoss.Config):
         """Binary cross-entropy has no settings."""

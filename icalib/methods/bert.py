@@ -1,4 +1,4 @@
-"""BERT cross-encoder on the labelled pools: one pass, binary cross-entropy (methods.md §1)."""
+"""BERT cross-encoder on the labelled pools: one pass, binary cross-entropy."""
 
 from icalib.regimes.method import Method
 

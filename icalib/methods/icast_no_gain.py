@@ -1,4 +1,4 @@
-"""ICAST without intent confidence gain (−ICGE): the intent view always (icast.md §10)."""
+"""ICAST without intent confidence gain (−ICGE): the intent view always."""
 
 from icalib.core.component import with_setting
 from icalib.methods import icast

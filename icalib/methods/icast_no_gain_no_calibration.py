@@ -1,4 +1,4 @@
-"""ICAST without gain and answer-label calibration (−ICGE−ALC): intents always, Eq. 5 and 6 only (icast.md §10)."""
+"""ICAST without gain and answer-label calibration (−ICGE−ALC): intents always, Eq. 5 and 6 only."""
 
 from icalib.core.component import with_setting
 from icalib.methods import icast_no_gain

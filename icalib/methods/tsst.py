@@ -1,4 +1,4 @@
-"""TSST: teacher-student self-training without intents, ICAST's −IG (methods.md §5.5)."""
+"""TSST: teacher-student self-training without intents, ICAST's −IG."""
 
 from icalib.regimes.method import Method
 from icalib.regimes.self_training import SelfTraining

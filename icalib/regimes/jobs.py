@@ -76,7 +76,7 @@ def pseudo_labelled(folder: Path, store: TokenStore) -> list[PairLabels]:
     """The pools of a round's pseudo-label shards.
 
     A pair with intents is learnt in both views, one without only in the plain view; a context's predicted intents
-    are targets if a kept pair of it is with intents (icast.md §5.4).
+    are targets if a kept pair of it is with intents.
     """
     by_id = {str(name): row for row, name in enumerate(store.column("pool_id"))}
     pools: list[PairLabels] = []

@@ -1,6 +1,6 @@
 """Post-training on the corpus' own dialogues: masked words + next-utterance discrimination.
 
-The labels are free (BERT_FP, Han et al. 2021; methods.md §6.2), and no answer of an unlabelled pool is used: targets
+The labels are free (BERT_FP, Han et al. 2021), and no answer of an unlabelled pool is used: targets
 are utterances inside contexts, and none that is a candidate of a pool of the same dialogue. So one post-trained
 model serves every labelled fraction. What differs from BERT_FP: the next-utterance question is asked of the answer
 head, as yes or no, so that the head itself has a start; and half of the wrong utterances come from the same dialogue.

@@ -1,4 +1,4 @@
-"""Intent confidence gain and pseudo labels (ICAST Eq. 5, 6, 8, 12-14; icast.md §4, §5, §9)."""
+"""Intent confidence gain and pseudo labels (ICAST Eq. 5, 6, 8, 12-14)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class GainRule(Settings):
     """λ: use the predicted intents iff Δ > λ. −1 uses them always, 1 never (gains lie between −0.69 and 0.69)."""
     confidence: Literal["information", "certainty"] = "information"
     """What counts as confidence g. `information`: mutual information, more is better, as paper and code have it.
-    `certainty`: the opposite sign (Δ' = g − g̃, and g < λʰ), the sounder reading of the word (icast.md §9.3)."""
+    `certainty`: the opposite sign (Δ' = g − g̃, and g < λʰ), the sounder reading of the word."""
     intent_probability: Literal["none", "mean"] = "none"
     """p^e of Eq. 11 and 13. `none`: 1, as in the code. `mean`: p̄ and g of the intent view are multiplied by the mean
     probability of the chosen intents, as the paper prints it."""
@@ -47,10 +47,10 @@ class PseudoLabelRule(GainRule):
     confidence_threshold: float = Field(default=0.2, ge=0, le=1)
     """λʰ: and exactly one candidate's g is above this (Eq. 12). 1 switches answer-label calibration off."""
     same_candidate: bool = False
-    """Ask that the candidate with p̄ > λ̃⁺ is the one with g > λʰ; the code doesn't (icast.md §9.4)."""
+    """Ask that the candidate with p̄ > λ̃⁺ is the one with g > λʰ; the code doesn't."""
     calibrate_confident_pools: bool = False
     """Label the candidates between λ⁻ and λ⁺ of confident pools by λ̃± too, as Eq. 14 reads; the code leaves them
-    out (icast.md §9.5)."""
+    out."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -143,7 +143,7 @@ class PseudoLabels:
 
 
 def assign(chosen: ChosenScores, rule: PseudoLabelRule) -> PseudoLabels:
-    """Pseudo labels of whole pools (icast.md §5): confident pools by Eq. 5 and 6, calibrated ones by Eq. 12 and 14."""
+    """Pseudo labels of whole pools: confident pools by Eq. 5 and 6, calibrated ones by Eq. 12 and 14."""
     _, pool = np.unique(chosen.row, return_inverse=True)
     confident_pair = chosen.prob > rule.positive_threshold
     likely_pair = chosen.prob > rule.calibrated_positive_threshold

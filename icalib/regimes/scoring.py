@@ -48,7 +48,7 @@ SHARD_INTENT_SCHEMA = pa.schema(
 )
 """One row a pool: the predicted intents of each utterance of its context."""
 
-INTENT_THRESHOLD = 0.5  # icast.md §3: an intent is chosen if its probability is above this; none may be
+INTENT_THRESHOLD = 0.5  # in the authors' code an intent is chosen if its probability is above this; none may be
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def score_pools(
 
 
 def predict_intents(context: ScoringContext, pools: Sequence[TokenPool]) -> tuple[list[list[list[int]]], list[float]]:
-    """Intents of every utterance, each given those predicted before it (icast.md §3), with dropout off.
+    """Intents of every utterance, each given those predicted before it, with dropout off.
 
     Returns:
         For each pool its utterances' intents, and p^e: the mean over its utterances of the mean probability of

@@ -25,7 +25,7 @@ from icalib.regimes.workbench import Shards, Workbench
 
 @final
 class SelfTraining(AbstractRegime):
-    """ICAST's Algorithm 1, and TSST where intents are off (methods.md §5.2, §5.5)."""
+    """ICAST's Algorithm 1, and TSST where intents are off."""
 
     class Config(AbstractRegime.Config):
         """Settings of self-training."""

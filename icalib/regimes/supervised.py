@@ -12,7 +12,7 @@ from icalib.regimes.workbench import Workbench
 
 @final
 class Supervised(AbstractRegime):
-    """One training run; with `with_intents` it is ICAST's teacher (methods.md §5.2)."""
+    """One training run; with `with_intents` it is ICAST's teacher."""
 
     class Config(AbstractRegime.Config):
         """Settings of supervised training."""

@@ -244,7 +244,10 @@ def _end_epoch(
     figure = float(state.epoch)  # without validation data the last epoch is the best
     if validation is not None:
         ranker.eval()
-        figures = validation.figures(engine.gather(validation(ranker, engine.rank, engine.world_size)))
+        if settings.zero_stage == 3:  # a forward pass gathers weights, so all workers must make the same ones
+            figures = validation.figures([validation(ranker, 0, 1)])
+        else:
+            figures = validation.figures(engine.gather(validation(ranker, engine.rank, engine.world_size)))
         ranker.train()
         state.log += [_point(state, "validation", tag, value) for tag, value in figures.items()]
         chosen = figures[metric_tag(settings.selection_metric)]

@@ -46,7 +46,7 @@ class Deterministic(AbstractEstimator):
 
 @final
 class MCDropout(AbstractEstimator):
-    """T passes with every dropout on, attention's too (methods.md §2.1, ICAST Eq. 9)."""
+    """T passes with every dropout on, attention's too (ICAST Eq. 9)."""
 
     class Config(AbstractEstimator.Config):
         """Settings of MC dropout."""

@@ -9,7 +9,7 @@ import resource
 import tempfile
 from pathlib import Path
 
-from common import Ratio, dialogues, in_fresh_process, pool_folder, print_table, write_token_files
+from common import Ratio, dialogues, in_fresh_process, print_table, write_token_files
 
 PREPARED = (300, 3000)
 SCORED = (32, 320)
@@ -25,7 +25,7 @@ def main() -> None:
         scored: dict[str, list[float]] = {}
         for n in SCORED:
             tokens = Path(folder) / f"tokens-{n}"
-            in_fresh_process(_write_tokens, n, tokens)
+            in_fresh_process(write_token_files, tokens, n)
             scored[f"score, {n} pools"] = [in_fresh_process(_score, tokens, checkpoint)]
     for figures in (prepared, scored):
         small, large = figures
@@ -49,10 +49,6 @@ def _save_small_ranker(checkpoint: Path) -> None:
 
     config = RankerConfig(encoder=TransformerEncoder.Config(num_layers=1))
     save_ranker(checkpoint, config, Ranker(config).state_dict())
-
-
-def _write_tokens(limit: int, tokens: Path) -> None:
-    write_token_files(pool_folder(limit), tokens)
 
 
 def _score(tokens: Path, checkpoint: Path) -> float:

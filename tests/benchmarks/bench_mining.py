@@ -7,12 +7,11 @@ import time
 from pathlib import Path
 
 import numpy as np
-from common import Ratio, alternate, pool_folder, print_table, training_pools
+from common import NUM_POOLS, Ratio, alternate, first_pools, print_table
 from rank_bm25 import BM25Okapi
 
 from icalib.data.negatives import mine_block, query_blocks, tokenize, write_index
 
-NUM_POOLS = 3000
 NUM_NEGATIVES = 9
 PLAIN_QUERIES = 60
 ROUNDS = 3
@@ -21,7 +20,7 @@ OURS, PLAIN = "icalib's mining, 1 process", "rank_bm25 get_scores + argsort"
 
 def main() -> None:
     """Mine in turn, from the same responses."""
-    pools = training_pools(pool_folder(NUM_POOLS))
+    pools = first_pools(NUM_POOLS)
     responses = [pool.candidates[pool.label] for pool in pools]
     _, dialogues = np.unique([pool.dialog_id for pool in pools], return_inverse=True)
     tokens = [tokenize(response) for response in responses]

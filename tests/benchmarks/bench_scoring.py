@@ -13,12 +13,12 @@ from common import (
     BACKBONE,
     Ratio,
     alternate,
+    first_pools,
     in_fresh_process,
     num_cores,
-    pool_folder,
     print_table,
+    silence,
     text_pairs,
-    training_pools,
     write_token_files,
 )
 
@@ -39,14 +39,13 @@ def main() -> None:
     """Score in turn: on one thread, then on all cores."""
     with tempfile.TemporaryDirectory() as folder:
         _compare(Path(folder) / "one", num_pools=POOLS_PER_SHARD, threads=1)
-        _compare(Path(folder) / "all", num_pools=POOLS_PER_SHARD * 2 * num_cores(), threads=num_cores())
+        _compare(Path(folder) / "all", num_pools=2 * POOLS_PER_SHARD * num_cores(), threads=num_cores())
 
 
 def _compare(work: Path, num_pools: int, threads: int) -> None:
-    pools = pool_folder(num_pools)
-    write_token_files(pools, work)
+    write_token_files(work, num_pools)
     save_ranker(work / "checkpoint", RankerConfig(), Ranker(RankerConfig()).state_dict())
-    pairs, _ = text_pairs(training_pools(pools))
+    pairs, _ = text_pairs(first_pools(num_pools))
     ours = _one_thread if threads == 1 else _through_ray
     theirs = partial(in_fresh_process, _sentence_transformers, pairs, threads)
     figures = alternate(
@@ -61,7 +60,8 @@ def _compare(work: Path, num_pools: int, threads: int) -> None:
     default = f"icalib {resolve_precision('auto', torch.device('cpu'))}"
     where = "1 process, 1 thread" if threads == 1 else f"{threads} cores: Ray tasks, and torch threads"
     print_table(
-        f"Scoring: {len(pairs)} pairs, {NUM_PASSES} dropout passes, {where}; warm. icalib's default here is {default}.",
+        f"Scoring: {len(pairs)} pairs, {NUM_PASSES} dropout passes, {where}; warm.\n"
+        f"Default here: {default}; theirs: fp32.",
         "pair-passes/s",
         figures,
         [
@@ -132,7 +132,8 @@ def _sentence_transformers(pairs: Sequence[tuple[str, str]], threads: int, bf16:
     from sentence_transformers import CrossEncoder
 
     torch.set_num_threads(threads)
-    model = CrossEncoder(backbone_path(BACKBONE), num_labels=1, max_length=512, device="cpu")
+    with silence():
+        model = CrossEncoder(backbone_path(BACKBONE), num_labels=1, max_length=512, device="cpu")
     model.train()
     model.eval = lambda: model  # predict would turn dropout off
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):

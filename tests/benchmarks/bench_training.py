@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from common import Ratio, alternate, num_cores, pool_folder, print_table, text_pairs, training_pools, write_token_files
+from common import Ratio, alternate, first_pools, num_cores, print_table, text_pairs, write_token_files
 from training_runs import mean_length, ray_and_deepspeed, sentence_transformers, training_job
 
 from icalib.data.encoding import TokenStore
@@ -20,12 +20,11 @@ ROUNDS = 2
 
 def main() -> None:
     """Train in turn."""
-    pools = pool_folder(NUM_POOLS)
-    pairs, labels = text_pairs(training_pools(pools))
+    pairs, labels = text_pairs(first_pools(NUM_POOLS))
     with tempfile.TemporaryDirectory() as folder:
         tokens = Path(folder)
         started = time.perf_counter()
-        write_token_files(pools, tokens)
+        write_token_files(tokens, NUM_POOLS)
         tokenising = time.perf_counter() - started
         length = mean_length(TokenStore(tokens / "train.arrow"))
 
@@ -46,7 +45,7 @@ def main() -> None:
     print_table(
         f"Training: {len(pairs)} pairs of {length:.0f} tokens, batches of 16, {num_cores()} threads, dropout 0.1,\n"
         "tokenising counted on both sides, start-up on neither; sentence-transformers shuffles and pads to a batch's\n"
-        f"longest, icalib batches by length. On this machine icalib's default is {default}; theirs is fp32.",
+        f"longest, icalib batches by length. Default here: {default}; theirs: fp32.",
         "pairs/s",
         figures,
         [

@@ -6,19 +6,22 @@ Heavy imports wait inside functions: a process that measures memory or start-up 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from icalib.data.schema import Pool
+    from icalib.data.schema import Pool, Split
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "runs" / "benchmarks"
 BACKBONE = "minilm"
+NUM_POOLS = 3000
 
 
 class Ratio(NamedTuple):
@@ -47,33 +50,33 @@ def dialogues() -> Path:
     return made
 
 
-def pool_folder(limit: int) -> Path:
-    """At most `limit` pools a split, prepared once and kept for the next benchmark."""
+def pool_folder() -> Path:
+    """At most NUM_POOLS pools a split, prepared once and kept for the next benchmark."""
     from icalib.data.prepare import prepare
 
-    folder = WORK / f"pools-{limit}"
-    prepare(dialogues(), folder, limit=limit, labelled=1.0)
+    folder = WORK / "pools"
+    prepare(dialogues(), folder, limit=NUM_POOLS, labelled=1.0)
     return folder
 
 
-def write_token_files(pools: Path, folder: Path) -> None:
-    """Token files of the training and validation pools."""
+def first_pools(num_pools: int, split: Split = "train") -> list[Pool]:
+    """The first pools of a split."""
+    from icalib.data.pools import as_pools, iter_pools
+
+    pools = (pool for batch in iter_pools(pool_folder(), split) for pool in as_pools(batch))
+    return list(islice(pools, num_pools))
+
+
+def write_token_files(folder: Path, num_pools: int) -> None:
+    """Token files of the first training and validation pools."""
     from icalib.data.encoding import Budget, write_tokens
-    from icalib.data.pools import as_pools, iter_pools, read_pool_set
+    from icalib.data.pools import read_pool_set
     from icalib.encoders.backbone import Tokenizer
 
     folder.mkdir(parents=True, exist_ok=True)
-    intents, tokenize = read_pool_set(pools).intents, Tokenizer(BACKBONE)
+    intents, tokenize = read_pool_set(pool_folder()).intents, Tokenizer(BACKBONE)
     for split in ("train", "validation"):
-        batches = (list(as_pools(batch)) for batch in iter_pools(pools, split))
-        write_tokens(folder / f"{split}.arrow", batches, tokenize, intents, Budget())
-
-
-def training_pools(folder: Path) -> list[Pool]:
-    """All training pools of a folder."""
-    from icalib.data.pools import as_pools, iter_pools
-
-    return [pool for batch in iter_pools(folder, "train") for pool in as_pools(batch)]
+        write_tokens(folder / f"{split}.arrow", [first_pools(num_pools, split)], tokenize, intents, Budget())
 
 
 def text_pairs(pools: Sequence[Pool]) -> tuple[list[tuple[str, str]], list[float]]:
@@ -87,6 +90,13 @@ def in_fresh_process(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function in a new interpreter, so that no contestant finds caches or memory that another one left."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:
         return executor.submit(function, *arguments).result()
+
+
+@contextmanager
+def silence() -> Generator[None]:
+    """What other tools print on the way is no part of the tables; their errors still come through."""
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        yield
 
 
 def alternate(contestants: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:

@@ -51,7 +51,7 @@ class Car(Settings):
     engine: SerializeAsAny[Engine.Config] = Diesel.Config()
     wheels: Wheels = Wheels()
     spare: Wheels | None = None
-    limits: dict[str, int] = {}
+    limits: dict[str, int] = Field(default_factory=dict)
 
 
 def test_build_makes_the_owner_with_runtime_objects() -> None:

@@ -23,9 +23,14 @@ def test_a_file_appears_whole_and_replaces_the_old_one(tmp_path: Path) -> None:
 def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "file.txt"
     path.write_text("old")
-    with pytest.raises(RuntimeError), whole_file(path) as temporary:
-        temporary.write_text("half")
-        raise RuntimeError
+
+    def fail() -> None:
+        with whole_file(path) as temporary:
+            temporary.write_text("half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 

@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from helpers.tiny_models import BUDGET, tiny_ranker, token_store
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.tiny_models import BUDGET, tiny_ranker, token_store
 from icalib.core.component import validated
 from icalib.core.errors import SettingError
 from icalib.data.encoding import Budget, Layout, TokenStore, pad, write_tokens
@@ -22,9 +22,7 @@ from icalib.regimes.ranker import make_batch
 CLS, SEP, PAD, FIRST_INTENT = 101, 102, 0, 1000
 
 
-def layout(
-    *, separators: int = 1, context: int = 20, candidate: int = 5, max_length: int = 128
-) -> Layout:
+def layout(*, separators: int = 1, context: int = 20, candidate: int = 5, max_length: int = 128) -> Layout:
     budget = Budget(max_context_tokens=context, max_candidate_tokens=candidate)
     return Layout(CLS, SEP, PAD, separators, FIRST_INTENT, max_length, budget)
 
@@ -85,7 +83,9 @@ def test_a_candidate_keeps_its_start(tmp_path: Path) -> None:
     assert tokens.context[0].tolist() == [3, 4, 5]
 
 
-utterances = st.lists(st.lists(st.integers(1, 99), max_size=12).map(lambda numbers: ids(*numbers)), min_size=1, max_size=5)
+utterances = st.lists(
+    st.lists(st.integers(1, 99), max_size=12).map(lambda numbers: ids(*numbers)), min_size=1, max_size=5
+)
 
 
 @given(
@@ -177,7 +177,9 @@ def test_a_token_store_gives_back_what_was_tokenised(tiny_pools: Path, tiny_bert
         assert (tokens.row, tokens.pool_id, tokens.dialog_id, tokens.label) == (
             row, pool.pool_id, pool.dialog_id, pool.label,
         )  # fmt: skip
-        assert [[names[i] for i in utterance] for utterance in tokens.intents] == [list(u.intents) for u in pool.context]
+        assert [[names[i] for i in utterance] for utterance in tokens.intents] == [
+            list(u.intents) for u in pool.context
+        ]
         context = tokenizer([u.text for u in pool.context])
         assert [u.tolist() for u in tokens.context] == [u[-BUDGET.max_context_tokens :] for u in context]
         candidates = tokenizer(list(pool.candidates))

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.tiny_models import tiny_ranker
 from scipy.stats import ks_2samp
 from torch import nn
 
-from helpers.tiny_models import tiny_ranker
 from icalib.encoders.dropout import Dropout, attention, cheap_dropout, replace_dropout
 from icalib.regimes.ranker import Ranker, make_batch
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-
 from helpers.tiny_models import BUDGET, tiny_ranker
+
 from icalib.core.component import validated
 from icalib.core.errors import SettingError
 from icalib.encoders.backbone import EMBEDDED, Tokenizer, backbone_digest, backbone_path, load_config
@@ -23,7 +23,9 @@ CPU = torch.device("cpu")
 def test_features_are_the_first_state_and_similarity_compares_the_segments(tiny_bert: Path) -> None:
     ranker = tiny_ranker(tiny_bert)
     layout = ranker.layout
-    short, long = (layout.pair(np.arange(10, 10 + n, dtype=np.int32), np.arange(90, 93, dtype=np.int32)) for n in (4, 9))
+    short, long = (
+        layout.pair(np.arange(10, 10 + n, dtype=np.int32), np.arange(90, 93, dtype=np.int32)) for n in (4, 9)
+    )
     with torch.inference_mode():
         encoded = ranker.encoder(make_batch([short, long], layout, CPU))
     states = encoded.states_BLD[0, : len(short[0])]
@@ -56,7 +58,9 @@ def test_the_first_layers_can_be_used_alone(tiny_bert: Path) -> None:
 
 
 def test_intents_add_embeddings_and_leave_the_others(tiny_bert: Path) -> None:
-    bare, more = (tiny_ranker(tiny_bert, intents=i).encoder.backbone.get_input_embeddings().weight for i in ((), ("a",)))
+    bare, more = (
+        tiny_ranker(tiny_bert, intents=i).encoder.backbone.get_input_embeddings().weight for i in ((), ("a",))
+    )
     assert len(more) == len(bare) + 1
     assert torch.equal(more[: len(bare)], bare)
     assert more[-1].std() < 0.1
@@ -80,7 +84,9 @@ def test_half_precision_backbones_are_computed_in_single(tiny_bert: Path, tmp_pa
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"dtype": "bfloat16"}))
     for pretrained in (True, False):
-        encoder = TransformerEncoder.Config(backbone=str(folder), budget=BUDGET).build(num_intents=1, pretrained=pretrained)
+        encoder = TransformerEncoder.Config(backbone=str(folder), budget=BUDGET).build(
+            num_intents=1, pretrained=pretrained
+        )
         assert {parameter.dtype for parameter in encoder.parameters()} == {torch.float32}
 
 

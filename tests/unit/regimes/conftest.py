@@ -3,8 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from helpers.tiny_models import token_store
+
 from icalib.data.encoding import TokenStore
 from icalib.data.pools import read_pool_set
 

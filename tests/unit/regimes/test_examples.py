@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-
 from helpers.tiny_models import tiny_ranker
+
 from icalib.data.encoding import Layout, TokenPool, TokenStore
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.regimes.answers import AnswerCurriculum, PlainValidation
@@ -168,9 +168,7 @@ def test_the_loss_of_a_batch_is_the_sum_over_its_examples(
     assert seen == {"answer_plain", "answer_intent", "intent"}
 
 
-def test_validation_figures_are_the_same_however_many_workers_share_the_pools(
-    tokens: Path, tiny_bert: Path
-) -> None:
+def test_validation_figures_are_the_same_however_many_workers_share_the_pools(tokens: Path, tiny_bert: Path) -> None:
     ranker = tiny_ranker(tiny_bert)
     store = TokenStore(tokens / "validation.arrow")
     validation = PlainValidation(

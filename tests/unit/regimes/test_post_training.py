@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-
 from helpers.tiny_models import tiny_ranker
+
 from icalib.core.errors import SettingError
 from icalib.data.encoding import Budget, TokenStore, write_tokens
 from icalib.data.schema import Pool
@@ -47,7 +47,9 @@ def test_no_target_is_a_candidate_of_a_pool_of_the_same_dialogue(store: TokenSto
     answers: dict[str, set[bytes]] = {}
     for pool in store.pools(range(len(store))):
         answers.setdefault(pool.dialog_id, set()).update(ids.tobytes() for ids in pool.candidates)
-    targets = {(store.pool(e.window.row).dialog_id, words(store, *e.window)) for e in examples(curriculum(store, ranker))}
+    targets = {
+        (store.pool(e.window.row).dialog_id, words(store, *e.window)) for e in examples(curriculum(store, ranker))
+    }
     assert len(targets) > 10
     assert all(target not in answers[dialogue] for dialogue, target in targets)
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import confusion_matrix
+from unit.regimes.made_scores import Pools, intent_table, score_table
 
 from icalib.core.component import validated
 from icalib.core.errors import SettingError
@@ -23,7 +24,6 @@ from icalib.regimes.pseudo_labels import (
     pseudo_label_table,
     tally,
 )
-from unit.regimes.made_scores import Pools, intent_table, score_table
 
 PUBLISHED = PseudoLabelRule()
 NO_CALIBRATION = PseudoLabelRule(confidence_threshold=1.0)
@@ -140,7 +140,9 @@ def test_the_intent_view_is_believed_where_it_raises_information_by_more_than_la
 
 
 def test_a_gain_of_exactly_lambda_is_not_enough() -> None:
-    chosen = choose_views(score_table([[(0.9, 0.25)]], [[(0.7, 0.5)]]), intent_table([1]), GainRule(gain_threshold=0.25))
+    chosen = choose_views(
+        score_table([[(0.9, 0.25)]], [[(0.7, 0.5)]]), intent_table([1]), GainRule(gain_threshold=0.25)
+    )
     assert chosen.with_intents.tolist() == [False]
 
 
@@ -195,13 +197,15 @@ def test_thresholds_out_of_order_are_refused_with_the_order(wrong: dict[str, flo
         validated(PseudoLabelRule, wrong)
 
 
-@pytest.mark.parametrize(("name", "value"), [("positive_threshold", 1.0), ("gain_threshold", -1.1), ("confidence", "x")])
+@pytest.mark.parametrize(
+    ("name", "value"), [("positive_threshold", 1.0), ("gain_threshold", -1.1), ("confidence", "x")]
+)
 def test_values_out_of_range_are_refused_by_name(name: str, value: Any) -> None:
     with pytest.raises(SettingError, match=name):
         validated(PseudoLabelRule, {name: value})
 
 
-# Limit cases (methods.md §8, §5.5).
+# Limit cases: settings under which two methods must agree.
 
 pools_of_two_views = st.lists(
     st.lists(st.tuples(*[st.floats(0, 1), st.floats(0, 0.69)] * 2), min_size=3, max_size=3), min_size=1, max_size=6
@@ -278,9 +282,17 @@ def test_the_table_has_kept_pairs_with_view_rule_and_gold() -> None:
     table = pseudo_label_table(chosen, assign(chosen, PUBLISHED))
     assert table.schema == PSEUDO_LABEL_SCHEMA
     assert table.to_pylist() == []  # 0.7, 0.2, 0.3: nobody is confident, nor informative
-    chosen = choose_views(score_table([[(0.9, 0.1), (0.05, 0.1)]], [[(0.85, 0.3), (0.5, 0.1)]], [1]), intent_table([1]), PUBLISHED)
+    chosen = choose_views(
+        score_table([[(0.9, 0.1), (0.05, 0.1)]], [[(0.85, 0.3), (0.5, 0.1)]], [1]), intent_table([1]), PUBLISHED
+    )
     first, second = pseudo_label_table(chosen, assign(chosen, PUBLISHED)).to_pylist()
-    assert (first["candidate"], first["label"], first["gold"], first["view"], first["rule"]) == (0, 1, 0, "intent", "confident")
+    assert (first["candidate"], first["label"], first["gold"], first["view"], first["rule"]) == (
+        0,
+        1,
+        0,
+        "intent",
+        "confident",
+    )
     assert (second["candidate"], second["label"], second["gold"], second["view"]) == (1, 0, 1, "plain")
     assert first["gain"] == pytest.approx(0.2)
 
@@ -294,13 +306,21 @@ def test_a_summary_counts_what_a_round_did_whatever_the_shards() -> None:
     ]
     gold = [0, 1, 0, 1]
     shards = [
-        (chosen := choose_views(score_table([pools[row]], gold=[gold[row]]), None, PUBLISHED), assign(chosen, PUBLISHED))
+        (
+            chosen := choose_views(score_table([pools[row]], gold=[gold[row]]), None, PUBLISHED),
+            assign(chosen, PUBLISHED),
+        )
         for row in range(4)
     ]
     whole = choose_views(score_table(pools, gold=gold), None, PUBLISHED)
     summary = tally([(whole, assign(whole, PUBLISHED))], 3)
     assert tally(shards, 3) == summary
-    assert (summary.round, summary.num_pools_scored, summary.num_pools_selected, summary.num_pairs_selected) == (3, 4, 3, 8)
+    assert (summary.round, summary.num_pools_scored, summary.num_pools_selected, summary.num_pairs_selected) == (
+        3,
+        4,
+        3,
+        8,
+    )
     assert summary.num_pools_by_rule == {"confident": 2, "calibrated": 1}
     assert summary.share_with_intents == 0.0
     table = pseudo_label_table(whole, assign(whole, PUBLISHED))

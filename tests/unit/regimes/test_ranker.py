@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-
 from helpers.tiny_models import ranker_config, tiny_ranker
+
 from icalib.core.errors import RunFolderError
 from icalib.core.files import read_json, write_json
 from icalib.encoders.transformer import Batch

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.tiny_models import tiny_ranker
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from helpers.tiny_models import tiny_ranker
 from icalib.data.encoding import TokenStore
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.regimes.answers import AnswerCurriculum

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.tiny_models import tiny_ranker, token_store
 from torch import Tensor
 
-from helpers.tiny_models import tiny_ranker, token_store
 from icalib.core.component import validated
 from icalib.core.errors import SettingError
 from icalib.data.encoding import TokenStore
@@ -25,7 +25,9 @@ def store(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFa
     return token_store(tiny_pools, "test", tiny_bert, tmp_path_factory.mktemp("tokens"))
 
 
-def scores(ranker: Ranker, store: TokenStore, estimator: AbstractEstimator.Config, seed: int = 1) -> dict[str, np.ndarray]:
+def scores(
+    ranker: Ranker, store: TokenStore, estimator: AbstractEstimator.Config, seed: int = 1
+) -> dict[str, np.ndarray]:
     context = ScoringContext(ranker, ranker.layout, estimator.build(), torch.device("cpu"), "fp32", 2048)
     table, _ = score_pools(context, store, range(6), with_intents=False, seed=seed)
     return {name: table[name].to_numpy() for name in table.column_names}
@@ -94,7 +96,9 @@ def test_mc_dropout_with_dropout_0_equals_the_deterministic_pass(tiny_bert: Path
     np.testing.assert_allclose(mc["prob_mean"], one["prob_mean"], rtol=1e-12)
 
 
-def test_eval_mode_is_restored_even_after_a_fault(tiny_bert: Path, store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_eval_mode_is_restored_even_after_a_fault(
+    tiny_bert: Path, store: TokenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ranker = tiny_ranker(tiny_bert)
     scores(ranker, store, FOUR)
     assert not any(module.training for module in ranker.modules())

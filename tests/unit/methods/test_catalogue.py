@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from icalib.core.errors import SettingError
+from icalib.methods.catalogue import describe, load_method, method_names
+from icalib.regimes.method import Method
+from icalib.regimes.pseudo_labels import ALWAYS_INTENTS
+from icalib.regimes.self_training import SelfTraining
+from icalib.regimes.supervised import Supervised
+
+
+def test_methods_are_named_by_their_files() -> None:
+    names = method_names()
+    assert {"bert", "tsst", "icast", "icast-teacher", "icast-no-gain", "bm25", "bi-encoder"} <= set(names)
+    assert "catalogue" not in names
+
+
+def test_underscores_and_hyphens_name_the_same_method() -> None:
+    assert load_method("icast_teacher") == load_method("icast-teacher")
+
+
+@pytest.mark.parametrize(("name", "hint"), [("icats", "`icast`"), ("bert-", "`bert`"), ("qqq", "icalib methods")])
+def test_a_misspelt_method_names_the_near_ones(name: str, hint: str) -> None:
+    with pytest.raises(SettingError, match=hint):
+        load_method(name)
+
+
+def test_a_method_outside_the_package_is_found_by_import_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = tmp_path / "my_lab_of_tests"
+    lab.mkdir()
+    (lab / "__init__.py").write_text("")
+    (lab / "idea7.py").write_text('"""Idea 7."""\nfrom icalib.methods.bert import method\n')
+    (lab / "empty.py").write_text("")
+    (lab / "wrong.py").write_text("def method(): return 7\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    assert load_method("my_lab_of_tests.idea7") == load_method("bert")
+    assert describe("my_lab_of_tests.idea7") == "Idea 7."
+    with pytest.raises(SettingError, match=r"no function `method\(\)`"):
+        load_method("my_lab_of_tests.empty")
+    with pytest.raises(SettingError, match="returned int, expected a Method"):
+        load_method("my_lab_of_tests.wrong")
+    with pytest.raises(SettingError, match="PYTHONPATH"):
+        load_method("my_lab_of_tests.idea8")
+
+
+def trained(name: str) -> Method:
+    method = load_method(name)
+    assert isinstance(method, Method)
+    return method
+
+
+def rule_of(name: str) -> SelfTraining.Config:
+    regime = trained(name).regime
+    assert isinstance(regime, SelfTraining.Config)
+    return regime
+
+
+def test_icast_has_the_published_thresholds() -> None:
+    rule = rule_of("icast").rule
+    assert (rule.gain_threshold, rule.positive_threshold, rule.negative_threshold) == (0.02, 0.8, 0.1)
+    assert (rule.calibrated_positive_threshold, rule.calibrated_negative_threshold) == (0.5, 0.5)
+    assert rule.confidence_threshold == 0.2
+    assert trained("icast").uncertainty.model_dump()["num_passes"] == 5
+
+
+def test_ablations_differ_from_icast_in_what_their_names_say_alone() -> None:
+    icast, no_gain = trained("icast"), rule_of("icast-no-gain")
+    assert no_gain.rule.gain_threshold == ALWAYS_INTENTS
+    assert no_gain.rule.model_copy(update={"gain_threshold": 0.02}) == rule_of("icast").rule
+    neither = rule_of("icast-no-gain-no-calibration").rule
+    assert neither == no_gain.rule.model_copy(update={"confidence_threshold": 1.0})
+    assert trained("icast-no-gain").model_copy(update={"regime": icast.regime}) == icast
+
+
+def test_tsst_is_self_training_without_intents_and_calibration() -> None:
+    tsst = rule_of("tsst")
+    assert not tsst.with_intents
+    assert tsst.rule.confidence_threshold == 1.0
+    assert trained("tsst").uncertainty == trained("bert").uncertainty
+
+
+def test_the_teacher_shares_everything_with_icast_but_the_rounds() -> None:
+    teacher, icast = trained("icast-teacher"), trained("icast")
+    assert isinstance(teacher.regime, Supervised.Config)
+    assert teacher.model_copy(update={"regime": icast.regime}) == icast
+    assert teacher.regime.training == rule_of("icast").teacher
+
+
+def test_the_gain_without_an_uncertainty_estimate_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs an uncertainty estimate"):
+        Method(regime=SelfTraining.Config())

@@ -1,0 +1,112 @@
+"""What the command line says of wrong input: what was found, and what to do. No Ray is started."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from icalib.cli import main
+
+
+@pytest.fixture
+def icalib(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Run a command line; gives the exit code, standard output and standard error."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["icalib", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capsys.readouterr()
+        return int(stop.value.code or 0), out, err
+
+    return call
+
+
+@pytest.fixture
+def without_intents(tmp_path: Path) -> Path:
+    """Pools in which nobody labelled an intent."""
+    from icalib.data.prepare import prepare
+    from icalib.data.simulate import simulate
+
+    source = tmp_path / "plain.jsonl"
+    simulate(source, num_dialogues=40)
+    lines = [json.loads(line) for line in source.read_text().splitlines()]
+    for line in lines:
+        for utterance in line["utterances"]:
+            utterance["intents"] = []
+    source.write_text("\n".join(map(json.dumps, lines)))
+    prepare(source, tmp_path / "pools", num_candidates=3, labelled=0.5)
+    return tmp_path / "pools"
+
+
+def test_help_lists_the_verbs(icalib) -> None:
+    code, out, _ = icalib("--help")
+    assert code == 0
+    assert {"demo", "prepare", "run", "compare", "report", "show", "methods", "simulate"} <= set(out.split())
+
+
+def test_methods_have_one_line_each(icalib) -> None:
+    _, out, _ = icalib("methods")
+    assert len(out.splitlines()) == len({line.split()[0] for line in out.splitlines()}) >= 8
+
+
+def test_show_explains_every_setting(icalib) -> None:
+    _, out, _ = icalib("show", "icast", "--set", "regime.num_rounds=7")
+    assert "regime.num_rounds = 7" in out
+    lines = out.splitlines()[2:]
+    unexplained = [
+        line
+        for line, after in zip(lines, [*lines[1:], ""], strict=True)
+        if line[:1].isalpha() and not after.startswith("  ")
+    ]
+    assert unexplained == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["show", "icats"], "Did you mean `icast`"),
+        (["show", "my_lab.methods.idea7"], "PYTHONPATH"),
+        (["show", "icast", "--set", "regime.rule.gain_threshold"], "write --set NAME=VALUE"),
+        (["show", "icast", "--set", "regime.rule.gain_treshold=0"], "Did you mean `gain_threshold`"),
+        (["show", "icast", "--set", "regime.rule.gain_threshold=3"], "less than or equal to 1"),
+        (["show", "icast", "--set", "regime.rule.negative_threshold=0.6"], "λ⁻ < λ̃⁻ ≤ λ̃⁺ < λ⁺"),
+        (["show", "icast", "--set", "uncertainty.num_passes=1"], "greater than or equal to 2"),
+        (["run", "bert"], "--data is missing"),
+        (["run", "bert", "--data", "nowhere"], "no pool folder"),
+        (["run", "nowhere/config.yaml"], "no config at"),
+        (["report", "nowhere"], "is not a run folder"),
+    ],
+)
+def test_wrong_settings_are_named_with_the_cure(icalib, arguments: list[str], said: str) -> None:
+    code, _, err = icalib(*arguments)
+    assert code == 2
+    assert err.startswith("error: ")
+    assert said.lower() in err.lower()
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--labelled", "0"], "--labelled 0.0 is no share"),
+        (["--labelled", "1.5"], "--labelled 1.5 is no share"),
+        (["--limit", "many"], "--limit many can't be read"),
+        (["--limit", "train=0"], "--limit train=0 can't be read"),
+        (["--limit", "training=5"], "--limit training=5 can't be read"),
+    ],
+)
+def test_wrong_options_of_run(icalib, tiny_pools: Path, options: list[str], said: str) -> None:
+    code, _, err = icalib("run", "bert", "--data", tiny_pools, *options)
+    assert code == 2
+    assert said in err
+
+
+def test_icast_without_intents_offers_tsst(icalib, without_intents: Path, tmp_path: Path) -> None:
+    code, _, err = icalib("compare", "icast", "--data", without_intents, "--runs", tmp_path / "runs")
+    assert code == 2
+    assert "Take `tsst`" in err
+    assert not (tmp_path / "runs").exists()
