@@ -10,10 +10,10 @@ from icalib.methods.catalogue import load_method
 
 DEMO_METHODS = ("bm25", "bi-encoder", "bert", "tsst", "icast")
 
-_TRAINING = {"epochs": 4, "learning_rate": 1e-4, "head_learning_rate": 1e-3, "train_negatives": 4}
+_TRAINING = {"epochs": 5, "learning_rate": 1e-4, "head_learning_rate": 1e-3, "batch_size": 32}
 _SETTINGS = {
     "encoder.num_layers": 4,
-    "post_training.max_windows": 1000,
+    "post_training.max_windows": 1500,
     "post_training.training.learning_rate": 1e-4,
     "regime.training": _TRAINING,
     "regime.teacher": _TRAINING,

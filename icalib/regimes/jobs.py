@@ -38,7 +38,7 @@ class Training:
 def prepare_training(job: TrainJob, device: torch.device) -> Training:
     """Build the model, seeded the same in every process, and the data of a training job."""
     torch.manual_seed(child_seed(job.seed, "initial-weights"))
-    ranker = Ranker(job.ranker, masked_words=job.kind == "post_training")
+    ranker = Ranker(job.ranker, masked_words=_hides_words(job))
     if job.start is not None:
         start_weights(ranker, job.start)
     store = TokenStore(job.train_tokens)
@@ -63,6 +63,10 @@ def prepare_training(job: TrainJob, device: torch.device) -> Training:
         seed=job.seed,
     )
     return Training(ranker, curriculum, _validation(job, ranker, device))
+
+
+def _hides_words(job: TrainJob) -> bool:
+    return job.post_training is not None and job.post_training.masked_word_weight > 0
 
 
 def _validation(job: TrainJob, ranker: Ranker, device: torch.device) -> PlainValidation:

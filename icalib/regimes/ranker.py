@@ -90,12 +90,19 @@ class Ranker(nn.Module):
         self.masked_word_head = MaskedWordHead(self.encoder.width, self.encoder.vocabulary) if masked_words else None
 
     def forward(self, task: Literal["answer", "intent", "masked_words"], batch: Batch, **inputs: Tensor) -> Any:
-        """Logits of a task; one entry point, so that wrappers that shard parameters see every forward pass."""
-        if task == "answer":
-            return self.answer_logits(batch)
-        if task == "intent":
-            return self.intent_logits(batch)
-        return self.masked_word_logits(batch, inputs["places_N2"])
+        """Logits of a task, for training: one entry point, so that wrappers that shard weights see every pass.
+
+        The head that the task doesn't need takes part with weight 0. So every parameter has a gradient in every
+        update, and optimisers that skip missing gradients and those that don't (ZeRO's) do the same.
+        """
+        if task == "masked_words":
+            return self.masked_word_logits(batch, inputs["places_N2"])
+        encoded = self.encoder(batch)
+        answers = self._answer(encoded)
+        if self.intent_head is None:
+            return answers
+        intents = self._intents(encoded, batch)
+        return answers + 0.0 * intents.sum() if task == "answer" else intents + 0.0 * answers.sum()
 
     def answer_logits(self, batch: Batch) -> Tensor:
         """Logits [B] of the candidates being right."""
@@ -109,7 +116,10 @@ class Ranker(nn.Module):
 
     def intent_logits(self, batch: Batch) -> Tensor:
         """Logits [B, K] of the last utterance's intents, read at the last separator."""
-        states = self.encoder(batch).states_BLD
+        return self._intents(self.encoder(batch), batch)
+
+    def _intents(self, encoded: Encoded, batch: Batch) -> Tensor:
+        states = encoded.states_BLD
         last = states[torch.arange(len(states), device=states.device), batch.lengths_B - 1]
         assert self.intent_head is not None
         return self.intent_head(last.float())

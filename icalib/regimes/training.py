@@ -19,6 +19,8 @@ from icalib.core.seeding import child_seed
 from icalib.metrics.tags import metric_tag
 from icalib.regimes.ranker import Ranker
 
+_POINT_EVERY = 10  # updates between points of the learning curve
+
 Precision = Literal["auto", "fp32", "bf16"]
 
 
@@ -184,12 +186,15 @@ def train(
                     settings.epochs * len(batches),
                     f"epoch {state.epoch + 1}/{settings.epochs}, loss {np.mean(losses[task][-20:]):.3f}",
                 )
-            if state.step % settings.checkpoint_every == 0 and state.batch < len(batches):
+            save = state.step % settings.checkpoint_every == 0 and state.batch < len(batches)
+            if save or state.step % _POINT_EVERY == 0:
                 state.log += _curve(engine, losses, settings, state, progress)
                 losses = {}
+            if save:
                 state.seconds = time.monotonic() - started
                 engine.save(vars(state))
-        state.log += _curve(engine, losses, settings, state, (state.epoch + 1) / settings.epochs)
+        if losses:
+            state.log += _curve(engine, losses, settings, state, (state.epoch + 1) / settings.epochs)
         _end_epoch(ranker, engine, settings, state, observer, validation)
         state.seconds = time.monotonic() - started
         if state.step % settings.checkpoint_every == 0:

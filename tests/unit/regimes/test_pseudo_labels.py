@@ -4,6 +4,8 @@ import math
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -159,6 +161,9 @@ def test_the_mean_intent_probability_shrinks_probability_and_information_of_the_
     chosen = choose_views(table, intents, GainRule(intent_probability="mean", gain_threshold=-1))
     np.testing.assert_allclose(chosen.prob, [0.35, 0.05, 0.3, 0.7, 0.1, 0.6])
     np.testing.assert_allclose(chosen.information, [0.075, 0.06, 0.01, 0.15, 0.12, 0.02])
+    second = table.filter(pa.compute.equal(table["row"], 1))
+    alone = choose_views(second, intents.slice(0, 1), GainRule(intent_probability="mean", gain_threshold=-1))
+    np.testing.assert_allclose(alone.prob, [0.7, 0.1, 0.6])
 
 
 def test_lambda_of_minus_1_always_believes_the_intents_and_1_never() -> None:

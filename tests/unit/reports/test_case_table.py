@@ -62,3 +62,11 @@ def test_method_without_views_has_no_gain(tmp_path: Path) -> None:
     assert table is not None
     assert not table.has_gain
     assert sum(group.num_pools for group in table.groups) == table.num_pools == 60
+
+
+def test_methods_that_agree_everywhere_have_no_cases(tmp_path: Path) -> None:
+    data = write_pools(tmp_path / "desk")
+    run = write_run(tmp_path / "runs", data, "tsst", 1)
+    table = build_case_table({"tsst": run, "bert": run})
+    assert table is not None
+    assert [group.num_pools for group in table.groups] == [0, 0]
