@@ -10,20 +10,27 @@ from icalib.methods.catalogue import load_method
 
 DEMO_METHODS = ("bm25", "bi-encoder", "bert", "tsst", "icast")
 
-_TRAINING = {"epochs": 5, "learning_rate": 1e-4, "head_learning_rate": 1e-3, "batch_size": 32}
+_TRAINING = {
+    "epochs": 5,
+    "patience": 5,
+    "learning_rate": 1e-4,
+    "head_learning_rate": 1e-3,
+    "batch_size": 32,
+    "train_negatives": 5,
+}
 _SETTINGS = {
     "encoder.num_layers": 4,
     "post_training.max_windows": 1500,
     "post_training.training.learning_rate": 1e-4,
     "regime.training": _TRAINING,
     "regime.teacher": _TRAINING,
-    "regime.student": {**_TRAINING, "epochs": 1},
+    "regime.student": {**_TRAINING, "epochs": 2},
     "regime.rule.gain_threshold": 0.0,
     "regime.rule.positive_threshold": 0.6,
     "regime.rule.negative_threshold": 0.15,
     "regime.rule.calibrated_positive_threshold": 0.4,
     "regime.rule.calibrated_negative_threshold": 0.4,
-    "regime.num_rounds": 2,
+    "regime.num_rounds": 1,
     "regime.pools_per_round": 100,
     "scoring.pools_per_shard": 10,
 }
@@ -39,7 +46,7 @@ def demo_settings(method: str, data: Path, seed: int) -> RunSettings:
         data=data.resolve(),
         labelled=0.10,
         seed=seed,
-        limit={"validation": 40, "test": 80},
+        limit={"validation": 50, "test": 80},
         backbone=made.encoder.backbone,
         experiment="demo",
         settings=with_settings(made, changes),

@@ -22,6 +22,9 @@ LOCAL_ENVIRONMENT = {
     "RAY_USAGE_STATS_REPORT_URL": "http://127.0.0.1:9/",
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",  # the default of 2 s costs every short run 3 to 5 s
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+    # Scoring processes wait through a training for the next scores: importing torch anew takes longer than a shard.
+    "RAY_num_workers_soft_limit": "8",
+    "RAY_idle_worker_killing_time_threshold_ms": "1800000",
 }
 EVERYWHERE = {
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",

@@ -78,6 +78,7 @@ def load_tokenizer(name: str) -> Any:
     tokenizer = _load("AutoTokenizer", name, use_fast=True)
     if not tokenizer.is_fast:
         raise SettingError(f"`{name}` has no fast tokenizer (tokenizer.json); convert it with transformers first.")
+    tokenizer.split_special_tokens = True  # "[SEP]" typed by a user is text and must not forge the layout
     return tokenizer
 
 

@@ -15,6 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from icalib.core.component import Settings
+from icalib.core.errors import IcalibError
 from icalib.core.seeding import child_seed
 from icalib.metrics.tags import metric_tag
 from icalib.regimes.ranker import Ranker
@@ -257,6 +258,11 @@ def _end_epoch(
         state.log += [_point(state, "validation", tag, value) for tag, value in figures.items()]
         chosen = figures[metric_tag(settings.selection_metric)]
         figure = -chosen if settings.selection_metric == "NLL" else chosen
+    if math.isnan(figure):
+        raise IcalibError(
+            f"training diverged: validation is not a number after epoch {state.epoch}. Lower `learning_rate` or "
+            "`head_learning_rate`, or set precision=fp32."
+        )
     if figure > state.best:
         state.best, state.best_epoch = figure, state.epoch
         weights = engine.state_dict()

@@ -17,7 +17,7 @@ from common import (
     in_fresh_process,
     num_cores,
     print_table,
-    silence,
+    silently,
     text_pairs,
     write_token_files,
 )
@@ -39,7 +39,7 @@ def main() -> None:
     """Score in turn: on one thread, then on all cores."""
     with tempfile.TemporaryDirectory() as folder:
         _compare(Path(folder) / "one", num_pools=POOLS_PER_SHARD, threads=1)
-        _compare(Path(folder) / "all", num_pools=2 * POOLS_PER_SHARD * num_cores(), threads=num_cores())
+        _compare(Path(folder) / "all", num_pools=POOLS_PER_SHARD * num_cores(), threads=num_cores())
 
 
 def _compare(work: Path, num_pools: int, threads: int) -> None:
@@ -47,7 +47,7 @@ def _compare(work: Path, num_pools: int, threads: int) -> None:
     save_ranker(work / "checkpoint", RankerConfig(), Ranker(RankerConfig()).state_dict())
     pairs, _ = text_pairs(first_pools(num_pools))
     ours = _one_thread if threads == 1 else _through_ray
-    theirs = partial(in_fresh_process, _sentence_transformers, pairs, threads)
+    theirs = partial(in_fresh_process, silently, _sentence_transformers, pairs, threads)
     figures = alternate(
         {
             "icalib fp32": lambda: len(pairs) * in_fresh_process(ours, _job(work, "fp32").model_dump_json()),
@@ -132,8 +132,7 @@ def _sentence_transformers(pairs: Sequence[tuple[str, str]], threads: int, bf16:
     from sentence_transformers import CrossEncoder
 
     torch.set_num_threads(threads)
-    with silence():
-        model = CrossEncoder(backbone_path(BACKBONE), num_labels=1, max_length=512, device="cpu")
+    model = CrossEncoder(backbone_path(BACKBONE), num_labels=1, max_length=512, device="cpu")
     model.train()
     model.eval = lambda: model  # predict would turn dropout off
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):

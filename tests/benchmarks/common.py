@@ -6,9 +6,9 @@ Heavy imports wait inside functions: a process that measures memory or start-up 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
@@ -92,11 +92,10 @@ def in_fresh_process(function: Callable[..., Any], *arguments: Any) -> Any:
         return executor.submit(function, *arguments).result()
 
 
-@contextmanager
-def silence() -> Generator[None]:
-    """What other tools print on the way is no part of the tables; their errors still come through."""
+def silently(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function whose prints are no part of the tables; its errors still come through."""
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
-        yield
+        return function(*arguments)
 
 
 def alternate(contestants: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from common import BACKBONE, in_fresh_process, num_cores, silence
+from common import BACKBONE, in_fresh_process, num_cores, silently
 
 from icalib.core.files import read_json
 from icalib.data.selection import Selection
@@ -55,7 +55,7 @@ def bare_loop(job: TrainJob) -> float:
 
 def sentence_transformers(pairs: Sequence[tuple[str, str]], labels: Sequence[float], *, bf16: bool) -> float:
     """CrossEncoderTrainer with its own settings but for batch size, learning rate and precision."""
-    return in_fresh_process(_quiet_sentence_transformers, pairs, labels, bf16)
+    return in_fresh_process(silently, _sentence_transformers, pairs, labels, bf16)
 
 
 def mean_length(store: TokenStore) -> float:
@@ -111,11 +111,6 @@ class _Saver:
     def best(self, weights: dict[str, Any]) -> None:
         """Save these weights."""
         save_ranker(self._folder / "checkpoint", self._ranker, weights)
-
-
-def _quiet_sentence_transformers(*arguments: Any) -> float:
-    with silence():
-        return _sentence_transformers(*arguments)
 
 
 def _sentence_transformers(pairs: Sequence[tuple[str, str]], labels: Sequence[float], bf16: bool) -> float:

@@ -11,6 +11,7 @@ from helpers.tiny_models import BUDGET, tiny_ranker
 
 from icalib.core.component import validated
 from icalib.core.errors import SettingError
+from icalib.data.encoding import Budget
 from icalib.encoders.backbone import EMBEDDED, Tokenizer, backbone_digest, backbone_path, load_config
 from icalib.encoders.transformer import Batch, TransformerEncoder
 from icalib.heads.linear import LinearHead
@@ -125,3 +126,10 @@ def test_binary_cross_entropy_is_that_of_each_pair_and_stays_finite() -> None:
     logits, labels = torch.tensor([0.0, 2.0, 500.0, -500.0]), torch.tensor([1, 0, 0, 1])
     expected = [np.log(2), 2 + np.log1p(np.exp(-2)), 500, 500]
     np.testing.assert_allclose(loss(logits, labels), expected, rtol=1e-6)
+
+
+def test_special_tokens_typed_by_a_user_are_text() -> None:
+    tokenizer = Tokenizer("minilm")
+    (ids,) = tokenizer(["press [SEP] and [CLS] now"])
+    layout = tokenizer.layout(Budget(), 512, 30522)
+    assert not {layout.separator, layout.cls} & set(ids)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from icalib.core.errors import IcalibError
 from icalib.data.encoding import TokenStore
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.regimes.answers import AnswerCurriculum
@@ -21,6 +23,7 @@ from icalib.regimes.training import (
     LocalEngine,
     LoopState,
     TrainingSettings,
+    _end_epoch,
     parameter_groups,
     resolve_precision,
     train,
@@ -308,3 +311,18 @@ def test_bf16_trains_with_float32_weights_and_logits(store: TokenStore, tiny_ber
     ranker = tiny_ranker(tiny_bert)
     _, listener = fit(store, ranker, settings(epochs=1, precision="bf16"))
     assert {tensor.dtype for tensor in listener.weights[-1].values() if tensor.is_floating_point()} == {torch.float32}
+
+
+def test_a_diverged_training_says_so(tiny_bert: Path) -> None:
+    class NotANumber:
+        def __call__(self, ranker: Ranker, rank: int, world_size: int) -> None: ...
+
+        def figures(self, shares: object) -> dict[str, float]:
+            return {"class/F1": math.nan}
+
+    settings = TrainingSettings(epochs=1, precision="fp32")
+    state = LoopState()
+    with pytest.raises(IcalibError, match=r"diverged.*Lower `learning_rate`"):
+        _end_epoch(
+            tiny_ranker(tiny_bert), LocalEngine(tiny_ranker(tiny_bert), settings), settings, state, None, NotANumber()
+        )
