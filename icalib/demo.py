@@ -11,7 +11,7 @@ from icalib.methods.catalogue import load_method
 DEMO_METHODS = ("bm25", "bi-encoder", "bert", "tsst", "icast")
 
 _TRAINING = {
-    "epochs": 5,
+    "epochs": 4,
     "patience": 5,
     "learning_rate": 1e-4,
     "head_learning_rate": 1e-3,
@@ -19,8 +19,8 @@ _TRAINING = {
     "train_negatives": 5,
 }
 _SETTINGS = {
-    "encoder.num_layers": 4,
-    "post_training.max_windows": 1500,
+    "encoder.num_layers": 3,
+    "post_training.max_windows": 1000,
     "post_training.training.learning_rate": 1e-4,
     "regime.training": _TRAINING,
     "regime.teacher": _TRAINING,
@@ -31,7 +31,7 @@ _SETTINGS = {
     "regime.rule.calibrated_positive_threshold": 0.4,
     "regime.rule.calibrated_negative_threshold": 0.4,
     "regime.num_rounds": 1,
-    "regime.pools_per_round": 100,
+    "regime.pools_per_round": 60,
     "scoring.pools_per_shard": 10,
 }
 _UNTRAINED = ("bm25", "bi-encoder")  # the bi-encoder keeps all layers: it shows what the backbone knows by itself
@@ -46,7 +46,7 @@ def demo_settings(method: str, data: Path, seed: int) -> RunSettings:
         data=data.resolve(),
         labelled=0.10,
         seed=seed,
-        limit={"validation": 50, "test": 80},
+        limit={"validation": 40, "test": 60},
         backbone=made.encoder.backbone,
         experiment="demo",
         settings=with_settings(made, changes),
