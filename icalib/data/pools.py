@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -118,35 +117,6 @@ def as_pools(table: pa.Table | pa.RecordBatch) -> Iterator[Pool]:
     return (Pool.model_validate(row) for row in table.to_pylist())
 
 
-def labelled_rows(folder: str | Path, fraction: float, limit: int | None = None) -> NDArray[np.int64]:
-    """Training rows whose right candidate a method may see, ascending.
-
-    They are those with 0 ≤ label_order < ceil(fraction · number of training pools), and of these the first `limit`
-    in label order; so a smaller part lies inside a larger one.
-
-    Raises:
-        SettingError: a fraction outside (0, 1], or a limit below 1.
-    """
-    order = _label_order(folder)
-    bound = _bound(fraction, limit, len(order))
-    return np.flatnonzero((order >= 0) & (order < bound)).astype(np.int64)
-
-
-def unlabelled_rows(folder: str | Path, fraction: float, limit: int | None = None) -> NDArray[np.int64]:
-    """Training rows outside `labelled_rows(folder, fraction)`, ascending: the next `limit` in label order, pools
-    without a known label last.
-
-    Raises:
-        SettingError: a fraction outside (0, 1], or a limit below 1.
-    """
-    order = _label_order(folder)
-    _bound(fraction, limit, len(order))
-    last = np.where(order < 0, len(order), order)
-    rows = np.argsort(last, kind="stable")
-    rows = rows[~np.isin(rows, labelled_rows(folder, fraction))][:limit]
-    return np.sort(rows).astype(np.int64)
-
-
 def pools_digest(folder: str | Path) -> str:
     """Digest of the three splits' pools, whatever the files' compression or metadata."""
     digests: dict[str, str] = {}
@@ -162,23 +132,6 @@ def pools_digest(folder: str | Path) -> str:
 def row_digest(row: dict[str, Any]) -> bytes:
     """A pool as bytes for the set's digest: JSON with `POOL_SCHEMA`'s order of fields."""
     return json.dumps([row[name] for name in POOL_SCHEMA.names], ensure_ascii=False, sort_keys=True).encode()
-
-
-def _label_order(folder: str | Path) -> NDArray[np.int64]:
-    batches = iter_pools(folder, "train", ["label_order"])
-    parts = [batch.column("label_order").to_numpy() for batch in batches]
-    return np.concatenate([np.empty(0, dtype=np.int64), *parts]).astype(np.int64)
-
-
-def _bound(fraction: float, limit: int | None, num_pools: int) -> int:
-    if not 0 < fraction <= 1:
-        raise SettingError(
-            f"labelled fraction {fraction} is outside (0, 1]. 0.05 stands for five in a hundred training pools."
-        )
-    if limit is not None and limit < 1:
-        raise SettingError(f"limit is {limit}. Give 1 or more.")
-    bound = math.ceil(round(fraction * num_pools, 6))  # 0.07 · 100 is a little more than 7
-    return bound if limit is None else min(bound, limit)
 
 
 def _open(folder: Path, split: Split) -> pq.ParquetFile:

@@ -18,14 +18,13 @@ from icalib.data.pools import (
     ROW_GROUP,
     as_pools,
     iter_pools,
-    labelled_rows,
     pools_digest,
     read_pool_set,
     read_rows,
-    unlabelled_rows,
 )
 from icalib.data.prepare import prepare
 from icalib.data.schema import SPLITS, Pool
+from icalib.data.selection import Selection
 from icalib.data.simulate import simulate
 
 
@@ -100,27 +99,20 @@ def test_files_and_row_groups(prepared: tuple[Path, Path]) -> None:
     assert json.loads(metadata.metadata[b"icalib.inputs"])["mining_block"] == 200_000
 
 
+def labelled_rows(folder: Path, fraction: float) -> list[int]:
+    """Rows of the labelled part."""
+    order = np.array([pool.label_order for pool in pools_of(folder, "train")])
+    return Selection(labelled_fraction=fraction).rows("train", "labelled", order).tolist()
+
+
 def test_label_order_is_nested_with_intents_first(prepared: tuple[Path, Path]) -> None:
     folder = prepared[1]
-    tenth, half, whole = (set(labelled_rows(folder, f).tolist()) for f in (0.1, 0.5, 1.0))
+    tenth, half, whole = (set(labelled_rows(folder, f)) for f in (0.1, 0.5, 1.0))
     assert tenth < half < whole
     assert (len(tenth), len(half), len(whole)) == (48, 240, 480)
     pools = list(as_pools(read_rows(folder, "train", sorted(half))))
     assert all(pool.context[0].intents for pool in pools)
-    assert set(unlabelled_rows(folder, 0.1).tolist()) == whole - tenth
-    assert set(labelled_rows(folder, 0.5, limit=7).tolist()) < tenth
-    assert len(unlabelled_rows(folder, 0.5, limit=11)) == 11
     assert {pool.label_order for pool in pools_of(folder, "test")} == {-1}
-
-
-def test_fraction_is_not_spoilt_by_rounding(prepared: tuple[Path, Path]) -> None:
-    assert len(labelled_rows(prepared[1], 0.07 * 5)) == 168  # 0.35000000000000003 · 480
-
-
-@pytest.mark.parametrize("fraction", [0, 1.01, -0.5, float("nan")])
-def test_fraction_out_of_range(prepared: tuple[Path, Path], fraction: float) -> None:
-    with pytest.raises(SettingError, match="outside"):
-        labelled_rows(prepared[1], fraction)
 
 
 def test_rows_come_in_the_order_asked(prepared: tuple[Path, Path]) -> None:
