@@ -280,18 +280,26 @@ def _prepare(progress: Progress, source: Path, out: Path, **settings: Any) -> No
     from icalib.data.prepare import prepare as prepare_pools
     from icalib.distributed.session import parallel_map
 
-    started, current = time.monotonic(), ""
+    started = time.monotonic()
+    current, since = "", started
+
+    def begin(stage: str) -> None:
+        nonlocal current, since
+        if current:
+            progress.finished(current, time.monotonic() - since, False)
+        if stage:
+            progress.stage(stage, "")
+        current, since = stage, time.monotonic()
 
     def on_progress(stage: str, done: int, total: int | None) -> None:
-        nonlocal current
         if stage != current:
-            current = stage
-            progress.stage(stage, "")
+            begin(stage)
         progress.advance(stage, done, total)
 
     pool_set = prepare_pools(
         source, out, parallel_map=parallel_map, progress=on_progress, note=progress.message, **settings
     )
+    begin("")
     counts = ", ".join(f"{number} {split}" for split, number in pool_set.num_pools.items())
     progress.message(f"{out}: {counts} pools, {len(pool_set.intents)} intents, {time.monotonic() - started:.0f} s")
 

@@ -186,7 +186,7 @@ class Progress:
         if self._console.is_terminal:
             self._bar(name, detail)
         else:
-            self._line(f"{name}: {detail}")
+            self._line(f"{name}: {detail}" if detail else f"{name} …")
             self._last_line[name] = time.monotonic()
 
     def advance(self, name: str, done: float, total: float | None, note: str = "") -> None:
