@@ -29,7 +29,7 @@ def pins() -> dict[str, Requirement]:
 
 def planned(target: str) -> str:
     """What make would run for a target on a machine where nothing is installed yet."""
-    command = ["make", "--dry-run", "--always-make", target]
+    command = ["make", "--no-print-directory", "--dry-run", "--always-make", target]
     return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 
@@ -69,7 +69,9 @@ def test_make_demo_and_test_run_from_the_venv() -> None:
 
 
 def test_make_without_a_target_lists_them_all() -> None:
-    shown = subprocess.run(["make"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    shown = subprocess.run(
+        ["make", "--no-print-directory"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
     listed = set(re.findall(r"^make ([a-z]+) ", shown, flags=re.MULTILINE))
     phony = re.search(r"^\.PHONY: (.+)$", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
     assert phony is not None
