@@ -114,8 +114,6 @@ ASK_SYMPTOM: dict[str, str] = {
     "laptop": "what happens on the screen when you lift the lid of it",
     "router": "how do the lamps on its front blink at the moment",
     "phone": "could you describe how it behaves when somebody calls you",
-    "camera": "what do you see or hear while you try to record",
-    "speaker": "what is it like when you play a song on it",
 }
 ASK_DEVICE: dict[str, str] = {
     "dead": "which product is it that gets no power, and how old",
@@ -127,8 +125,6 @@ CLOSING: dict[str, str] = {
     "laptop": "good to hear, have a nice day at your desk",
     "router": "splendid, happy surfing and greetings to the whole household",
     "phone": "perfect, then you can call your friends again, bye",
-    "camera": "lovely, we look forward to your pictures, take care",
-    "speaker": "glad about that, have fun with your music tonight",
 }
 HELLO_REPLY = "welcome to the support desk, how may i help you today"
 

@@ -67,6 +67,9 @@ class DeepSpeedEngine:
             },
         )
         self._peaks = peaks
+        if self.world_size == 1 and settings.zero_stage == 0:
+            # Nothing to reduce, yet DeepSpeed would copy all gradients into flat buckets and back.
+            self._engine.enable_backward_allreduce = False
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The model's forward pass, in the chosen precision."""

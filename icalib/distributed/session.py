@@ -30,8 +30,6 @@ EVERYWHERE = {
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "TOKENIZERS_PARALLELISM": "false",
-    # Every batch shape is a new size to malloc; without this its heap only grows, shard after shard.
-    "MALLOC_MMAP_THRESHOLD_": "1048576",
     "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin while another process has their core slow both down tenfold
 }
 

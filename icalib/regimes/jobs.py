@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -143,6 +145,13 @@ def score_shard(job: ScoreJob, number: int, rows: Sequence[int], folder: Path, d
             pq.write_table(intents, temporary)
     with whole_file(shard_path(folder, number)) as temporary:
         pq.write_table(scores, temporary)
+    _return_free_memory()
+
+
+def _return_free_memory() -> None:
+    """Every batch shape is a new size to malloc; glibc's heap would only grow, shard after shard."""
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        libc.malloc_trim(0)
 
 
 _loaded: dict[tuple[str, str], Ranker] = {}

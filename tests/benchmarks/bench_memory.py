@@ -5,14 +5,11 @@ A process's peak contains that of the one that started it, so this one imports n
 
 from __future__ import annotations
 
-import os
 import resource
 import tempfile
 from pathlib import Path
 
 from common import Ratio, dialogues, in_fresh_process, print_table, write_token_files
-
-from icalib.distributed.session import EVERYWHERE
 
 PREPARED = (300, 3000)
 SCORED = (32, 320)
@@ -20,7 +17,6 @@ SCORED = (32, 320)
 
 def main() -> None:
     """Measure the small and the large size, each in a process of its own."""
-    os.environ.update(EVERYWHERE)  # what Ray's workers get
     source = in_fresh_process(dialogues)
     with tempfile.TemporaryDirectory() as folder:
         prepared = {f"prepare, {n} pools a split": [in_fresh_process(_prepare, source, folder, n)] for n in PREPARED}
