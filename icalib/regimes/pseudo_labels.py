@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -268,11 +267,3 @@ def _top_share(chosen: ChosenScores) -> Floats:
     np.maximum.at(best, pool, prob)
     at_best = prob == best[pool]
     return np.bincount(pool, weights=at_best & (gold == 1)) / np.bincount(pool, weights=at_best)
-
-
-def tally(rounds: Iterable[tuple[ChosenScores, PseudoLabels]], number: int) -> RoundSummary:
-    """The summary of a round from all its shards."""
-    counts = RoundTally()
-    for chosen, labels in rounds:
-        counts.add(chosen, labels)
-    return counts.summary(number)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -14,21 +15,30 @@ from unit.regimes.made_scores import Pools, intent_table, score_table
 
 from icalib.core.component import validated
 from icalib.core.errors import SettingError
-from icalib.core.run_folder import PSEUDO_LABEL_SCHEMA
+from icalib.core.run_folder import PSEUDO_LABEL_SCHEMA, RoundSummary
 from icalib.regimes.pseudo_labels import (
     ALWAYS_INTENTS,
     NEVER_INTENTS,
     ChosenScores,
     GainRule,
     PseudoLabelRule,
+    PseudoLabels,
+    RoundTally,
     assign,
     choose_views,
     pseudo_label_table,
-    tally,
 )
 
 PUBLISHED = PseudoLabelRule()
 NO_CALIBRATION = PseudoLabelRule(confidence_threshold=1.0)
+
+
+def tally(shards: Iterable[tuple[ChosenScores, PseudoLabels]], number: int) -> RoundSummary:
+    """The summary of a round from all its shards."""
+    counts = RoundTally()
+    for chosen, labels in shards:
+        counts.add(chosen, labels)
+    return counts.summary(number)
 
 
 def rule(**settings: Any) -> PseudoLabelRule:
