@@ -17,7 +17,7 @@ from icalib.core.errors import IcalibError, SettingError
 if TYPE_CHECKING:
     from icalib.core.run_folder import RunFolder
     from icalib.data.schema import Split
-    from icalib.distributed.run import RunSettings
+    from icalib.distributed.run import RunSettings, Surroundings
     from icalib.reports.terminal import Progress
 
 app = typer.Typer(
@@ -58,6 +58,11 @@ Workers = Annotated[
 ]
 Address = Annotated[str | None, typer.Option(help="Address of a Ray cluster; default: this machine.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Compute everything anew instead of resuming and reusing.")]
+Run = Annotated[Path, typer.Argument(help="Finished run folder: runs/EXPERIMENT/METHOD-DATA-LABELLED-sSEED.")]
+OtherData = Annotated[
+    Path | None, typer.Option(help="Another pool folder than the run's own; nothing is fitted on it.")
+]
+TestLimit = Annotated[int | None, typer.Option(min=1, help="Use at most N pools, the same for every run.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on standard output.")]
 
 
@@ -212,10 +217,17 @@ def run(
 
 @app.command()
 def compare(
-    methods: Annotated[list[str], typer.Argument(help="Methods; bm25 and bi-encoder are always added.")],
+    methods: Annotated[
+        list[str],
+        typer.Argument(help="Methods, or variants such as pg-drr@head.kernel=matern; bm25 and bi-encoder are added."),
+    ],
     data: Data,
     labelled: Labelled = None,
     seeds: Annotated[int, typer.Option(help="Runs of each method, with seeds 1 to N.")] = 3,
+    shift: Annotated[
+        list[Path] | None,
+        typer.Option(help="Evaluate every run on the test split of this pool folder too; may be given again."),
+    ] = None,
     limit: Limit = None,
     settings: Set = None,
     backbone: Backbone = None,
@@ -228,7 +240,8 @@ def compare(
 ) -> None:
     """Run several methods with several seeds; one table with mean ± sd and paired tests, and one report.
 
-    A setting given with --set changes every method that has it.
+    A setting given with --set changes every method that has it. With --shift a table for each of the other pool sets
+    shows whose probabilities can be trusted away from home: thresholds and calibration stay those of --data.
     """
     names = list(dict.fromkeys(["bm25", "bi-encoder", *methods]))
     chosen = [
@@ -238,13 +251,156 @@ def compare(
         if seed == 1 or name not in ("bm25", "bi-encoder")  # nothing in them is random
     ]
     _check(chosen)
+    others = _with_tests(shift or [])
     with _session(address) as progress:
         finished = _run_all(progress, chosen, runs, workers, fresh=fresh)
+        shifts = _evaluate_all(progress, finished, others, _limits(limit).get("test"), runs, workers)
     path = _report(finished, runs / experiment / f"compare-{data.name}.html", f"{', '.join(methods)} on {data.name}")
     _print_comparison(finished)
+    _print_shifts(shifts)
     _say(f"report: {path}   curves: tensorboard --logdir {runs / experiment}")
     if as_json:
-        typer.echo(json.dumps([folder.result for folder in finished]))
+        typer.echo(json.dumps([*(folder.result for folder in finished), *shifts]))
+
+
+@app.command()
+def score(
+    run: Run,
+    data: Annotated[Path, typer.Option(help="Pool folder that `icalib prepare` made; its labels may be unknown.")],
+    split: Annotated[str, typer.Option(help="Which pools: train, validation or test.")] = "test",
+    limit: TestLimit = None,
+    out: Annotated[Path, typer.Option(help="Parquet file to write.")] = Path("predictions.parquet"),
+    runs: Runs = Path("runs"),
+    workers: Workers = None,
+    address: Address = None,
+) -> None:
+    """Write a finished run's predictions for any pools: one row a pair, with probability and uncertainty.
+
+    View rule and calibration are those that the run fitted on its own validation pools. An interrupted scoring goes on
+    where it was.
+    """
+    import pyarrow.parquet as pq
+
+    from icalib.core.files import whole_file
+    from icalib.core.run_folder import PREDICTION_SCHEMA
+    from icalib.data.schema import SPLITS
+    from icalib.distributed.finished import FinishedRun, iter_predictions
+
+    by_name: dict[str, Split] = {name: name for name in SPLITS}
+    chosen = by_name.get(split)
+    if chosen is None:
+        raise SettingError(f"--split {split} is unknown. Choose one of: {', '.join(SPLITS)}.")
+    finished, num_rows = FinishedRun.open(run), 0
+    _has_pools(data, chosen)
+    with (
+        _session(address) as progress,
+        whole_file(out) as temporary,
+        pq.ParquetWriter(temporary, PREDICTION_SCHEMA) as writer,
+    ):
+        for table in iter_predictions(finished, data, chosen, limit, _surroundings(progress, runs, workers)):
+            writer.write_table(table)
+            num_rows += table.num_rows
+    _say(f"{out}: {num_rows} pairs")
+
+
+@app.command()
+def evaluate(
+    run: Run,
+    data: OtherData = None,
+    limit: TestLimit = None,
+    runs: Runs = Path("runs"),
+    workers: Workers = None,
+    address: Address = None,
+    as_json: Json = False,
+) -> None:
+    """Measure a finished run on the test split of other pools; without --data show its own metrics again.
+
+    Decision threshold, view rule and calibration are those of the run's own validation, so the figures say how far its
+    probabilities can be trusted on data that it hasn't seen. They are kept in RUN/shift/DATA and read from there when
+    the same is asked again; `icalib report RUN` shows them too.
+    """
+    from icalib.core.run_folder import RunFolder
+    from icalib.reports.terminal import print_result, print_shift
+
+    result = own = RunFolder.open(run).result
+    if data is None:
+        print_result(own)
+    else:
+        (other,) = _with_tests([data])
+        with _session(address) as progress:
+            (result,) = _evaluate_all(progress, [RunFolder(run)], [other], limit, runs, workers)
+        print_shift(result, own)
+    if as_json:
+        typer.echo(json.dumps(result))
+
+
+@app.command()
+def predict(
+    run: Run,
+    file: Annotated[Path, typer.Argument(help="JSONL (or .gz): a context and its candidates a line, see above.")],
+    out: Annotated[Path | None, typer.Option(help="JSONL file to write; default: standard output.")] = None,
+    coverage: Annotated[
+        float | None,
+        typer.Option(help="Answer only where sure: the threshold that answers this share of the run's validation."),
+    ] = None,
+    sets: Annotated[
+        float | None,
+        typer.Option(help="Also give sets of candidates that hold a right one with this chance, e.g. 0.9."),
+    ] = None,
+) -> None:
+    """Answer questions with a finished run: the best candidate, and the probability that it is right.
+
+    FILE has one JSON object a line, the last utterances of a dialogue and what could be said next:
+
+    {"context": [{"speaker": "user", "text": "My printer hums."}], "candidates": ["Restart it.", "Hello!"], "id": "q1"}
+
+    For each comes one line in the same order: {"id", "answer": index or null, "text", "prob", "abstained", "probs",
+    "set"}. With --coverage the unsure ones stay unanswered, and standard error says which share of wrong answers to
+    expect; with --sets each line lists enough candidates to hold a right one with the chance asked for. Both are
+    measured on the run's validation pools and hold for questions that are like them.
+    """
+    from icalib.core.files import whole_file
+    from icalib.data.questions import read_questions
+    from icalib.distributed.finished import FinishedRun
+    from icalib.distributed.predict import predict as answer_questions
+
+    finished = FinishedRun.open(run)
+    predicted = answer_questions(finished, read_questions(file), coverage=coverage, sets=sets)
+    lines = "".join(json.dumps(answer.record(), ensure_ascii=False) + "\n" for answer in predicted.answers)
+    if out is None:
+        typer.echo(lines, nl=False)
+    else:
+        with whole_file(out) as temporary:
+            temporary.write_text(lines, encoding="utf-8")
+    for note in predicted.notes:
+        _say(note)
+
+
+@app.command()
+def cost(
+    folders: Annotated[list[Path], typer.Argument(help="Finished run folders; the first is what is compared with.")],
+    pairs: Annotated[int, typer.Option(min=1, help="Pairs to score, rounded up to whole pools.")] = 500,
+    repeats: Annotated[int, typer.Option(min=1, help="Rounds; in each, every run scores the same pools.")] = 5,
+    data: Annotated[
+        Path | None, typer.Option(help="Pool folder whose test pools are scored; default: the first run's.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Compare what answering costs: parameters, and the time to score the same pairs in one process on one thread.
+
+    The time is that of all a method does for its probabilities: every dropout pass, view, ensemble member and
+    predicted intent. The runs take turns, so that a busy machine slows all of them alike; still, keep it idle.
+    """
+    from dataclasses import asdict
+
+    from icalib.distributed.finished import FinishedRun, cost_of
+    from icalib.reports.terminal import print_costs
+
+    finished = [FinishedRun.open(folder) for folder in folders]
+    costs = cost_of(finished, data or finished[0].settings.data, num_pairs=pairs, repeats=repeats)
+    print_costs(costs)
+    if as_json:
+        typer.echo(json.dumps([asdict(cost) for cost in costs]))
 
 
 @app.command()
@@ -327,11 +483,13 @@ def _run_settings(
         raise SettingError("--labelled is missing: say which share of the training pools is labelled, e.g. 0.1.")
     if not 0 < fraction <= 1:
         raise SettingError(f"--labelled {fraction} is no share; give a number above 0 and at most 1, e.g. 0.1.")
-    method = _changed(load_method(name), settings, lenient=lenient)
+    base, _, variant = name.partition("@")
+    method = _changed(load_method(base), variant.split(",") if variant else None)
+    method = _changed(method, settings, lenient=lenient)
     if backbone:
         method = with_setting(method, "encoder.backbone", backbone)
     return RunSettings(
-        method=name.rpartition(".")[2],
+        method=base.rpartition(".")[2] + (f"@{variant}" if variant else ""),
         data=data.resolve(),
         labelled=fraction,
         seed=seed,
@@ -373,18 +531,16 @@ def _limits(text: str | None) -> dict[Split, int]:
 
 
 def _from_config(path: Path) -> RunSettings:
-    import yaml
-
-    from icalib.core.component import validated
-    from icalib.core.run_folder import RUN_VERSION
+    from icalib.core.component import validated_file
+    from icalib.core.run_folder import RUN_VERSION, read_config
     from icalib.distributed.run import RunSettings
 
     if not path.is_file():
         raise SettingError(f"no config at {path}; name a method or the config.yaml of a run.")
-    fields = yaml.safe_load(path.read_text(encoding="utf-8"))
-    if not isinstance(fields, dict) or fields.pop("version", None) != RUN_VERSION:
+    fields = read_config(path)
+    if fields.pop("version", None) != RUN_VERSION:
         raise SettingError(f"{path} is no config of run-folder version {RUN_VERSION}.")
-    return validated(RunSettings, fields)
+    return validated_file(path, RunSettings, fields)
 
 
 def _check(chosen: list[RunSettings]) -> None:
@@ -399,22 +555,70 @@ def _check(chosen: list[RunSettings]) -> None:
 def _run_all(
     progress: Progress, chosen: list[RunSettings], runs: Path, workers: int | None, *, fresh: bool
 ) -> list[RunFolder]:
-    from icalib.distributed.run import Surroundings, run
+    from icalib.distributed.run import run
+
+    surroundings = _surroundings(progress, runs, workers)
+    finished: list[RunFolder] = []
+    for settings in chosen:
+        progress.message(f"{settings.method}, seed {settings.seed}")
+        finished.append(run(settings, surroundings, fresh=fresh))
+    return finished
+
+
+def _surroundings(progress: Progress, runs: Path, workers: int | None) -> Surroundings:
+    from icalib.distributed.run import Surroundings
     from icalib.distributed.session import available
     from icalib.reports.tensorboard import write_tensorboard
 
-    surroundings = Surroundings(
+    return Surroundings(
         runs=runs.resolve(),
         resources=available(workers),
         reporter=progress,
         on_update=lambda folder: _ignore(write_tensorboard(folder)),
         command=shlex.join(["icalib", *sys.argv[1:]]),
     )
-    finished: list[RunFolder] = []
-    for settings in chosen:
-        progress.message(f"{settings.method}, seed {settings.seed}")
-        finished.append(run(settings, surroundings, fresh=fresh))
-    return finished
+
+
+def _with_tests(folders: list[Path]) -> list[Path]:
+    """Pool folders to evaluate on; their results are kept by name."""
+    names = [folder.resolve().name for folder in folders]
+    if len(set(names)) < len(names):
+        raise SettingError(f"two pool folders are called the same ({', '.join(names)}); rename one of them.")
+    for folder in folders:
+        _has_pools(folder, "test")
+    return folders
+
+
+def _has_pools(folder: Path, split: str) -> None:
+    from icalib.data.pools import read_pool_set
+
+    if not read_pool_set(folder).num_pools[split]:
+        raise SettingError(f"{folder} has no {split} pools. Name another pool folder, or prepare it with such pools.")
+
+
+def _evaluate_all(
+    progress: Progress,
+    finished: list[RunFolder],
+    others: list[Path],
+    limit: int | None,
+    runs: Path,
+    workers: int | None,
+) -> list[dict[str, Any]]:
+    """The metrics of all runs on other pool sets."""
+    from icalib.distributed.finished import FinishedRun, evaluate
+
+    results: list[dict[str, Any]] = []
+    for data in others:
+        for folder in finished:
+            progress.message(f"{folder.name} on {data.resolve().name}")
+            results.append(evaluate(FinishedRun.open(folder.path), data, limit, _surroundings(progress, runs, workers)))
+    return results
+
+
+def _print_shifts(results: list[dict[str, Any]]) -> None:
+    from icalib.reports.terminal import print_shifts
+
+    print_shifts(results)
 
 
 def _ignore(_: object) -> None:

@@ -2,20 +2,23 @@
 
 A component is a class with a nested `Config` (pydantic, frozen, unknown keys refused). Settings live in the Config,
 runtime objects go into `build(...)`. A saved Config names its component by import path and loads only as a subclass
-of the base that the field expects, so that a file can never call anything else.
+of the base that the field expects, so that a file can never call anything else. People may write the short name
+instead: `mc-dropout` for `MCDropout`.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_serializer, model_validator
 from pydantic_core.core_schema import SerializerFunctionWrapHandler
 
-from icalib.core.errors import SettingError
+from icalib.core.errors import RunFolderError, SettingError
 
 S = TypeVar("S", bound=BaseModel)
 
@@ -38,11 +41,13 @@ class ComponentConfig(Settings):
     @model_validator(mode="wrap")
     @classmethod
     def _from_target(cls, value: Any, handler: Any) -> Any:
+        if isinstance(value, str):
+            value = {"target": value}
         if not isinstance(value, dict):
             return handler(value)
         if "target" not in value:
             if not _is_concrete(cls.owner):
-                raise ValueError(f"`target` is missing: it names the {cls.owner.__name__} to use by import path")
+                raise ValueError(f"`target` is missing: it names the {cls.owner.__name__} to use")
             return handler(value)
         fields = dict(value)
         owner = component_class(fields.pop("target"), cls.owner)
@@ -66,22 +71,53 @@ class Component:
             cls.Config.owner = cls
 
 
-def component_class(path: str, base: type[Component]) -> type[Component]:
-    """The component class at an import path.
+def component_class(target: Any, base: type[Component]) -> type[Component]:
+    """The component class with a short name, or at an import path.
 
     Raises:
-        SettingError: nothing is there, or it is no subclass of `base`.
+        SettingError: there is none, or it is no subclass of `base`.
     """
+    if not isinstance(target, str):
+        raise SettingError(f"no component {target!r}; expected a name. {_choices(base)}")
+    found = _imported_class(target) if "." in target else _concrete_classes(base).get(target)
+    if found is None:
+        raise SettingError(f"no {base.__name__} `{target}`. {_choices(base)}")
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise SettingError(f"`{target}` is no {base.__name__}; this setting takes only subclasses of it.")
+    if not _is_concrete(found):
+        raise SettingError(f"`{target}` is abstract; name one of its subclasses, which are marked @final.")
+    return found
+
+
+def short_name(owner: type[Component]) -> str:
+    """The class name in kebab case, an acronym being one word.
+
+    Example:
+        >>> class MCDropout(Component): ...
+        >>> short_name(MCDropout)
+        'mc-dropout'
+    """
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", owner.__name__).lower()
+
+
+def _imported_class(path: str) -> Any:
+    module_name, _, name = path.rpartition(".")
     try:
-        module_name, _, name = path.rpartition(".")
-        found: Any = getattr(importlib.import_module(module_name), name)
+        return getattr(importlib.import_module(module_name), name)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise SettingError(f"no component `{path}`: {error}. Check the `target` line in the config.") from error
-    if not (isinstance(found, type) and issubclass(found, base)):
-        raise SettingError(f"`{path}` is no {base.__name__}; this setting takes only subclasses of it.")
-    if not _is_concrete(found):
-        raise SettingError(f"`{path}` is abstract; name one of its subclasses, which are marked @final.")
+
+
+def _concrete_classes(base: type[Component]) -> dict[str, type[Component]]:
+    """The concrete ones among `base` and its subclasses that are imported, by short name."""
+    found = {short_name(base): base} if _is_concrete(base) else {}
+    for subclass in base.__subclasses__():
+        found |= _concrete_classes(subclass)
     return found
+
+
+def _choices(base: type[Component]) -> str:
+    return f"There are: {', '.join(sorted(_concrete_classes(base)))}; any other takes its import path."
 
 
 def _is_concrete(owner: type[Component]) -> bool:
@@ -95,13 +131,11 @@ def with_settings(settings: S, changes: Mapping[str, Any]) -> S:
         SettingError: no such setting (those that exist are named), or a value out of its range.
     """
     nested: dict[str, Any] = {}
-    for path, value in changes.items():
-        _check_path(settings, path)
-        *parents, name = path.split(".")
-        place = nested
-        for parent in parents:
-            place = place.setdefault(parent, {})
-        place[name] = value
+    # parts after wholes: a component that is replaced takes settings of its own, which the old one may lack
+    for path, value in sorted(changes.items(), key=lambda change: change[0].count(".")):
+        if not any(path.startswith(f"{whole}.") for whole in changes):
+            _check_path(settings, path)
+        _place(nested, path.split("."), value)
     return validated(type(settings), _merged(settings, nested))
 
 
@@ -133,6 +167,20 @@ def described(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any,
             yield f"{prefix}{name}", value, " ".join((field.description or "").split())
 
 
+def _place(nested: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    """Put a value at a path; a component that stands there by name alone makes room for its settings."""
+    *parents, name = path
+    for parent in parents:
+        whole = nested.get(parent, {})
+        if not isinstance(whole, str | Mapping):
+            raise SettingError(
+                f"`{parent}` is set to {whole!r}, so `{'.'.join(path)}` has no place. Set one of the two."
+            )
+        nested[parent] = {"target": whole} if isinstance(whole, str) else dict(whole)
+        nested = nested[parent]
+    nested[name] = value
+
+
 def _check_path(settings: BaseModel, path: str) -> None:
     current: Any = settings
     for name in path.split("."):
@@ -149,7 +197,7 @@ def _merged(settings: BaseModel, changes: Mapping[str, Any]) -> dict[str, Any]:
     """The settings as a dictionary with the changes laid over; components keep their class."""
     values = settings.model_dump(mode="python")
     for name, change in changes.items():
-        current = getattr(settings, name)
+        current = getattr(settings, name, None)  # what is unknown is refused by validation
         if isinstance(current, BaseModel) and isinstance(change, Mapping) and "target" not in change:
             values[name] = _merged(current, change)
         else:
@@ -173,3 +221,17 @@ def validated(settings_class: type[S], values: Any) -> S:
             for problem in error.errors()
         ]
         raise SettingError("; ".join(lines)) from error
+
+
+def validated_file(path: Path, settings_class: type[S], values: Any) -> S:
+    """Validate settings that were read from a run folder's file.
+
+    Raises:
+        RunFolderError: the file, and what is wrong in it setting by setting.
+    """
+    try:
+        return validated(settings_class, values)
+    except SettingError as error:
+        raise RunFolderError(
+            f"{path}: {str(error).rstrip('.')}. Correct that file, or let `icalib run` write it anew with --fresh."
+        ) from error

@@ -43,3 +43,7 @@ class RunFolderError(IcalibError):
 
 class StorageError(IcalibError):
     """The disk (or another store) refused a write."""
+
+
+class PosteriorError(IcalibError):
+    """A head's posterior is missing, or older than its weights."""

@@ -6,7 +6,7 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -50,15 +50,10 @@ def read_json(path: str | Path) -> Any:
     return json.loads(Path(path).read_text(encoding="utf-8"))
 
 
-def file_digest(path: str | Path, update: Callable[[int], None] | None = None) -> str:
-    """SHA-256 of a file's bytes, read in blocks; `update` hears of each block's size."""
-    digest = hashlib.sha256()
+def file_digest(path: str | Path) -> str:
+    """SHA-256 of a file's bytes, read in blocks."""
     with Path(path).open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-            if update:
-                update(len(block))
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def content_digest(value: Any) -> str:

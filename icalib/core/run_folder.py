@@ -8,7 +8,10 @@ runs/<experiment>/<method>-<data>-<labelled>-s<seed>/
     rounds/<r>/        pseudo_labels.parquet (PSEUDO_LABEL_SCHEMA), summary.json (RoundSummary)
     predictions/       <split>.parquet (PREDICTION_SCHEMA), <split>_intents.parquet (INTENT_SCHEMA)
     metrics.parquet    METRIC_SCHEMA
-    checkpoints/final/ the model (safetensors, config, tokenizer)
+    fitted.json        what was fitted on validation: gain rule, calibration map, decision threshold
+    checkpoints/final/ the model (safetensors, config, tokenizer); if there are several, each in its member-<n>/
+    members.json       whose predictions are averaged: checkpoints (relative) and estimators
+    shift/<data>/      what `icalib evaluate` found on other pools: predictions, metrics, result.json (written last)
     tb/, report.html   views
     result.json        written last: a folder without it is unfinished
 """
@@ -23,10 +26,13 @@ import pyarrow.parquet as pq
 import yaml
 from pydantic import BaseModel, ConfigDict
 
+from icalib.core.component import validated_file
 from icalib.core.errors import RunFolderError
 from icalib.core.files import read_json, whole_file, write_json
 
 RUN_VERSION = 1
+
+_CONFIG_CURE = "Correct it, or let `icalib run` write it anew with --fresh."
 
 PREDICTION_SCHEMA = pa.schema(
     [
@@ -101,6 +107,21 @@ class RoundSummary(BaseModel):
     gain_histogram_counts: list[int]
 
 
+def read_config(path: Path) -> dict[str, Any]:
+    """Settings as a run's config.yaml has them, not yet validated.
+
+    Raises:
+        RunFolderError: it can't be read, or holds something else.
+    """
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise RunFolderError(f"{path} can't be read: {error}. {_CONFIG_CURE}") from error
+    if not isinstance(config, dict):
+        raise RunFolderError(f"{path} holds {config!r:.40} where settings were expected. {_CONFIG_CURE}")
+    return config
+
+
 class RunFolder:
     """Paths and tables of one run.
 
@@ -146,7 +167,7 @@ class RunFolder:
     @property
     def config(self) -> dict[str, Any]:
         """The resolved settings."""
-        return yaml.safe_load((self.path / "config.yaml").read_text(encoding="utf-8"))
+        return read_config(self.path / "config.yaml")
 
     @property
     def result(self) -> dict[str, Any]:
@@ -159,13 +180,31 @@ class RunFolder:
         return read_json(self.path / "stages.json")
 
     @property
+    def checkpoint_path(self) -> Path:
+        """Where the model lies; if there are several, each lies in a folder member-<n> in it."""
+        return self.path / "checkpoints" / "final"
+
+    @property
+    def members(self) -> list[tuple[Path, dict[str, Any]]]:
+        """Whose predictions are averaged: each one's checkpoint and estimator; methods without training have none."""
+        path = self.path / "members.json"
+        members = read_json(path) if path.is_file() else []
+        return [(self.path / member["checkpoint"], member["estimator"]) for member in members]
+
+    @property
+    def fitted_path(self) -> Path:
+        """What was fitted on validation: gain rule, calibration map, decision threshold."""
+        return self.path / "fitted.json"
+
+    @property
     def round_folders(self) -> list[Path]:
         """Folders rounds/<r>, in order."""
         return sorted((self.path / "rounds").glob("[0-9]*"), key=lambda folder: int(folder.name))
 
     def round_summaries(self) -> list[RoundSummary]:
         """One summary a finished round."""
-        return [RoundSummary.model_validate(read_json(folder / "summary.json")) for folder in self.round_folders]
+        paths = [folder / "summary.json" for folder in self.round_folders]
+        return [validated_file(path, RoundSummary, read_json(path)) for path in paths]
 
     def predictions(self, split: str) -> pa.Table:
         """PREDICTION_SCHEMA of a split."""
@@ -184,6 +223,14 @@ class RunFolder:
     def metrics(self) -> pa.Table:
         """METRIC_SCHEMA."""
         return pq.read_table(self.path / "metrics.parquet")
+
+    def shift_path(self, data: str) -> Path:
+        """Where the evaluation on another pool set lies."""
+        return self.path / "shift" / data
+
+    def shifts(self) -> list[dict[str, Any]]:
+        """Evaluations on other pool sets, by name: the objects that `icalib evaluate --json` prints."""
+        return [read_json(path) for path in sorted((self.path / "shift").glob("*/result.json"))]
 
     def write_config(self, config: dict[str, Any]) -> None:
         """Write config.yaml with the folder's version."""

@@ -180,6 +180,10 @@ class Layout:
     def _context_room(self) -> int:
         return self.max_length - self.budget.max_candidate_tokens - self.num_separators - 2
 
+    @property
+    def _max_context(self) -> int:
+        return min(self.budget.max_context_tokens, self._context_room)
+
     def context_ids(self, context: Sequence[Ids], intents: Intents | None) -> Ids:
         """u₁ e₁ … u_t e_t; without intents where `intents` is None or shorter than the context."""
         parts: list[Any] = []
@@ -187,7 +191,19 @@ class Layout:
             parts.append(utterance)
             if intents is not None and number < len(intents) and len(intents[number]):
                 parts.append(np.asarray(intents[number], np.int32) + self.first_intent)
-        return np.concatenate(parts)[-min(self.budget.max_context_tokens, self._context_room) :]
+        return np.concatenate(parts)[-self._max_context :]
+
+    def pair_length(self, context: Sequence[Ids], intents: Intents | None, candidate: Ids) -> int:
+        """How many ids `pair` of these `context_ids` has."""
+        return self._context_length(context, intents) + len(candidate) + self.num_separators + 2
+
+    def question_length(self, context: Sequence[Ids], intents: Intents, utterance: int) -> int:
+        """How many ids `intent_question` has."""
+        return self._context_length(context[: utterance + 1], intents[:utterance]) + 2
+
+    def _context_length(self, context: Sequence[Ids], intents: Intents | None) -> int:
+        added = sum(map(len, intents[: len(context)])) if intents is not None else 0
+        return min(sum(map(len, context)) + added, self._max_context)
 
     def pair(self, context_ids: Ids, candidate: Ids) -> tuple[Ids, int]:
         """Input ids of a pair, and where the candidate's segment starts."""

@@ -7,6 +7,7 @@ most `mining_block` responses, and the result goes out in row groups. The folder
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -408,17 +409,21 @@ def _existing(out: Path, inputs: dict[str, Any], note: Note) -> PoolSet:
 
 @contextmanager
 def _folder_in_place(out: Path) -> Generator[Path]:
-    """A working folder beside `out`, renamed into its place when the block ends well and removed when it doesn't."""
-    folder = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-    shutil.rmtree(folder, ignore_errors=True)
+    """A working folder beside `out`, renamed into its place when the block ends well and removed when it doesn't.
+
+    What a killed process left in it goes first.
+    """
+    folder = out.with_name(f".{out.name}.tmp")
     try:
-        folder.mkdir(parents=True)
-        yield folder
-        for leftover in (*folder.glob("*.arrow"), *folder.glob("*.npy")):
-            leftover.unlink()
-        if out.exists():
-            shutil.rmtree(out)
-        os.replace(folder, out)
+        with _claimed(folder):
+            for leftover in folder.iterdir():
+                shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+            yield folder
+            for leftover in (*folder.glob("*.arrow"), *folder.glob("*.npy")):
+                leftover.unlink()
+            if out.exists():
+                shutil.rmtree(out)
+            os.replace(folder, out)
     except OSError as error:
         if error.errno in DISK_ERRORS:
             raise StorageError(
@@ -426,5 +431,26 @@ def _folder_in_place(out: Path) -> Generator[Path]:
                 "choose another folder, then give the same command again."
             ) from error
         raise
+
+
+@contextmanager
+def _claimed(folder: Path) -> Generator[None]:
+    """A folder that no other process works in; it is gone when the block ends, wherever that was.
+
+    The claim is a lock on the folder, which the system lets go of when the process dies.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    claim = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise SettingError(
+                f"another `icalib prepare` is at work in {folder}. Wait until it ends, or choose another --out."
+            ) from error
+        try:
+            yield
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        os.close(claim)

@@ -15,14 +15,16 @@ from icalib.data.schema import Split
 
 Rows = npt.NDArray[np.int64]
 Part = Literal["labelled", "unlabelled", "all"]
+Fraction = Annotated[float, Field(gt=0, le=1)]
+Limit = dict[Split, Annotated[int, Field(ge=1)]]
 
 
 class Selection(Settings):
     """The pools of a data set that a run uses; recorded in its config."""
 
-    labelled_fraction: float = Field(gt=0, le=1)
+    labelled_fraction: Fraction
     """Share of the training pools whose right candidate the method may see."""
-    limit: dict[Split, Annotated[int, Field(ge=1)]] = Field(default={})
+    limit: Limit = Field(default={})
     """At most so many pools of a split; the labelled fraction is then one of the limited training pools."""
 
     def rows(self, split: Split, part: Part, label_order: npt.NDArray[np.int64]) -> Rows:

@@ -5,39 +5,38 @@ from __future__ import annotations
 import platform
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 
 import icalib
+from icalib.calibration.post_hoc import post_hoc_metrics
 from icalib.core.component import Settings
 from icalib.core.errors import RunFolderError, SettingError
 from icalib.core.files import read_json
-from icalib.core.run_folder import INTENT_SCHEMA, METRIC_SCHEMA, PREDICTION_SCHEMA, TRAINING_SCHEMA, RunFolder
+from icalib.core.run_folder import METRIC_SCHEMA, TRAINING_SCHEMA, RunFolder
 from icalib.core.stages import Stage, StageCache
 from icalib.data.pools import read_pool_set
 from icalib.data.schema import PoolSet, Split
-from icalib.data.selection import Selection
+from icalib.data.selection import Fraction, Limit, Selection
+from icalib.distributed.evaluation import Fitted, fit, intent_table, prediction_table, score_members
 from icalib.distributed.session import Resources
-from icalib.distributed.untrained import untrained_predictions
+from icalib.distributed.untrained import fit_platt, score_untrained, untrained_table
 from icalib.distributed.workbench import RayWorkbench
 from icalib.metrics.classification import fit_threshold
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.summary import summarise
 from icalib.regimes.method import Method, Untrained
-from icalib.regimes.pseudo_labels import ChosenScores, GainRule, choose_views
+from icalib.regimes.pseudo_labels import GainRule
 from icalib.regimes.ranker import RankerConfig
-from icalib.regimes.regime import Parts
-from icalib.regimes.untrained import prob_logit
-from icalib.regimes.workbench import Shards
+from icalib.regimes.regime import Member, Parts
 
 PACKAGES = ("torch", "ray", "deepspeed", "transformers", "numpy", "pyarrow", "scikit-learn", "scipy")
 EVALUATED: tuple[Split, ...] = ("validation", "test")
@@ -48,9 +47,9 @@ class RunSettings(Settings):
 
     method: str
     data: Path
-    labelled: float
+    labelled: Fraction
     seed: int
-    limit: dict[Split, int] = Field(default={})
+    limit: Limit = Field(default={})
     backbone: str
     experiment: str
     settings: Method | Untrained
@@ -112,12 +111,12 @@ def run(settings: RunSettings, surroundings: Surroundings, *, fresh: bool = Fals
     started = datetime.now(UTC).isoformat(timespec="seconds")
     _write_provenance(folder, pool_set, surroundings, started)
     begun = time.monotonic()
-    cache = _cache(surroundings, fresh=fresh)
+    cache = stage_cache(surroundings, fresh=fresh)
     if isinstance(settings.settings, Untrained):
         threshold = _evaluate_untrained(folder, settings, settings.settings, surroundings)
     else:
         threshold = _train_and_evaluate(folder, settings, settings.settings, pool_set, surroundings, cache)
-    _write_metrics(folder, threshold, settings.seed)
+    _write_metrics(folder, threshold, settings, pool_set)
     surroundings.on_update(folder)
     _write_result(folder, settings, cache, time.monotonic() - begun)
     return folder
@@ -168,7 +167,8 @@ def _differences(found: Any, wanted: Any, path: str = "") -> set[str]:
     return set() if found == wanted else {path}
 
 
-def _cache(surroundings: Surroundings, *, fresh: bool) -> StageCache:
+def stage_cache(surroundings: Surroundings, *, fresh: bool = False) -> StageCache:
+    """The cache beside the runs; the surroundings' reporter hears of every stage."""
     reporter = surroundings.reporter
 
     def on_start(name: str, reused: bool) -> None:
@@ -209,23 +209,22 @@ def _train_and_evaluate(
         seed=settings.seed,
         after_stage=record.add,
     )
+    bench.check_labels()
     start = bench.post_train(ranker, method.post_training) if method.post_training else None
     parts = Parts(ranker=ranker, loss=method.loss, estimator=method.uncertainty, start=start)
     trained = method.regime.build().run(bench, parts)
-    folder.write_json("chosen.json", {"round": trained.chosen_round, "num_rounds": len(trained.models) - 1})
+    folder.write_json("chosen.json", {"round": trained.chosen_round, "num_rounds": trained.num_rounds})
     rule = method.regime.view_rule()
+    scores = {split: score_members(bench, trained.members, split, with_intents=rule is not None) for split in EVALUATED}
+    fitted = fit(scores["validation"], rule, method.calibration, method.train_prior(pool_set.num_candidates))
     for split in EVALUATED:
-        shards = bench.score(
-            f"{split}/scores",
-            trained.model,
-            split=split,
-            part="all",
-            estimator=method.uncertainty,
-            with_intents=rule is not None,
-        )
-        _write_predictions(folder, split, shards, rule or GainRule(), pool_set.intents)
-    _keep_checkpoint(trained.model.path / "checkpoint", folder.path / "checkpoints" / "final")
-    return _fit_threshold(folder)
+        folder.write_table(f"predictions/{split}.parquet", prediction_table(scores[split], fitted))
+        intents = intent_table(scores[split], pool_set.intents)
+        if intents is not None:
+            folder.write_table(f"predictions/{split}_intents.parquet", intents)
+    _keep_checkpoints(trained.members, folder)
+    fitted.save(folder.fitted_path)
+    return fitted.decision_threshold
 
 
 class _Record:
@@ -263,78 +262,59 @@ class _Record:
         )
 
 
-def _write_predictions(
-    folder: RunFolder, split: Split, shards: Shards, rule: GainRule, intents: tuple[str, ...]
-) -> None:
-    tables: list[pa.Table] = []
-    chosen_intents: list[pa.Table] = []
-    for scores, predicted in shards:
-        tables.append(prediction_table(choose_views(scores, predicted, rule)))
-        if predicted is not None:
-            chosen_intents.append(_intent_table(predicted, intents))
-    folder.write_table(f"predictions/{split}.parquet", pa.concat_tables(tables))
-    if chosen_intents:
-        folder.write_table(f"predictions/{split}_intents.parquet", pa.concat_tables(chosen_intents))
-
-
-def prediction_table(chosen: ChosenScores) -> pa.Table:
-    """PREDICTION_SCHEMA of scored pairs.
-
-    After several passes pairs are ranked by their mean probability, written as a logit.
-    """
-    columns = {
-        "pool_id": chosen.pool_id,
-        "candidate": chosen.candidate,
-        "label": chosen.gold,
-        "view": np.where(chosen.with_intents, "intent", "plain"),
-        "logit": np.where(chosen.num_passes > 1, prob_logit(chosen.prob), chosen.logit),
-        "prob": chosen.prob,
-        "logit_var": chosen.logit_var,
-        "prob_var": chosen.prob_var,
-        "mutual_information": chosen.information,
-        "gain": chosen.gain,
-        "num_passes": chosen.num_passes,
-    }
-    return pa.table([pa.array(columns[f.name], f.type) for f in PREDICTION_SCHEMA], schema=PREDICTION_SCHEMA)
-
-
-def _intent_table(predicted: pa.Table, names: tuple[str, ...]) -> pa.Table:
-    rows = [
-        {"pool_id": row["pool_id"], "utterance": place, "intents": [names[number] for number in numbers]}
-        for row in predicted.to_pylist()
-        for place, numbers in enumerate(row["intents"])
-    ]
-    return pa.Table.from_pylist(rows, schema=INTENT_SCHEMA)
-
-
 def _evaluate_untrained(
     folder: RunFolder, settings: RunSettings, method: Untrained, surroundings: Surroundings
 ) -> float:
     selection = Selection(labelled_fraction=settings.labelled, limit=settings.limit)
     surroundings.reporter.stage(settings.method, "")
     started = time.monotonic()
-    for split, table in untrained_predictions(settings.data, method, selection).items():
-        folder.write_table(f"predictions/{split}.parquet", table)
+    scored = score_untrained(settings.data, EVALUATED, method, selection)
+    platt = fit_platt(scored["validation"])
+    for split in EVALUATED:
+        folder.write_table(f"predictions/{split}.parquet", untrained_table(scored[split], platt))
     surroundings.reporter.finished(settings.method, time.monotonic() - started, False)
-    return _fit_threshold(folder)
+    validation = PoolScores.from_predictions(folder.predictions("validation"))
+    threshold = fit_threshold(validation.prob, validation.label)
+    Fitted(rule=GainRule(), calibration=platt, decision_threshold=threshold).save(folder.fitted_path)
+    return threshold
 
 
-def _fit_threshold(folder: RunFolder) -> float:
-    scores = PoolScores.from_predictions(folder.predictions("validation"))
-    return fit_threshold(scores.prob, scores.label)
-
-
-def _write_metrics(folder: RunFolder, threshold: float, seed: int) -> None:
+def _write_metrics(folder: RunFolder, threshold: float, settings: RunSettings, pool_set: PoolSet) -> None:
     tables: list[pa.Table] = []
     for split in EVALUATED:
-        table = summarise(folder.predictions(split), threshold=threshold, seed=seed)
+        table = summarise(folder.predictions(split), threshold=threshold, seed=settings.seed)
         tables.append(table.add_column(0, METRIC_SCHEMA.field("split"), pa.array([split] * table.num_rows)))
+    method = settings.settings
+    if isinstance(method, Untrained) or method.calibration is None:  # what each calibrator would add
+        prior = None if isinstance(method, Untrained) else method.train_prior(pool_set.num_candidates)
+        tables.append(post_hoc_metrics(folder.predictions("validation"), folder.predictions("test"), train_prior=prior))
     folder.write_table("metrics.parquet", pa.concat_tables(tables))
 
 
-def _keep_checkpoint(source: Path, target: Path) -> None:
-    """A copy that stays when the cache is cleared; hard links where the file system has them."""
-    shutil.rmtree(target, ignore_errors=True)
+def _keep_checkpoints(members: Sequence[Member], folder: RunFolder) -> None:
+    """Copies that stay when the cache is cleared, each model once, and members.json that says who uses which."""
+    shutil.rmtree(folder.checkpoint_path, ignore_errors=True)
+    models = list(dict.fromkeys(member.model.path for member in members))
+    targets = {
+        model: folder.checkpoint_path if len(models) == 1 else folder.checkpoint_path / f"member-{place}"
+        for place, model in enumerate(models)
+    }
+    for model, target in targets.items():
+        _copy_folder(model / "checkpoint", target)
+    folder.write_json(
+        "members.json",
+        [
+            {
+                "checkpoint": targets[member.model.path].relative_to(folder.path).as_posix(),
+                "estimator": member.estimator.model_dump(mode="json"),
+            }
+            for member in members
+        ],
+    )
+
+
+def _copy_folder(source: Path, target: Path) -> None:
+    """Hard links where the file system has them."""
     try:
         shutil.copytree(source, target, copy_function=_link)
     except OSError:
@@ -355,6 +335,7 @@ def _write_provenance(folder: RunFolder, pool_set: PoolSet, surroundings: Surrou
             "packages": {name: _version(name) for name in PACKAGES},
             "command": surroundings.command,
             "data_digest": pool_set.digest,
+            "context_turns": pool_set.context_turns,
             "started": started,
             "finished": None,
             "machine": {

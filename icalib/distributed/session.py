@@ -6,7 +6,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from icalib.core.errors import SettingError
@@ -49,6 +49,16 @@ class Resources:
     use_gpu: bool
     cpus_per_worker: int
     num_scorers: int
+
+    def shared_by(self, number: int) -> tuple[Resources, int]:
+        """What each of `number` trainings side by side may use, and how many fit at a time."""
+        if self.num_workers > 1:
+            each = max(1, self.num_workers // number)
+            return replace(self, num_workers=each), self.num_workers // each
+        if self.use_gpu:
+            return self, 1
+        each = max(1, self.cpus_per_worker // number)
+        return replace(self, cpus_per_worker=each), self.cpus_per_worker // each
 
 
 def quiet_worker() -> None:

@@ -13,7 +13,9 @@ from typing import Any
 
 from icalib.core.errors import IcalibError, SettingError
 from icalib.core.files import read_json, whole_file, write_json
+from icalib.distributed.chains import complete_posterior
 from icalib.distributed.session import Resources
+from icalib.heads.polya_gamma import PolyaGammaHead
 from icalib.regimes.workbench import TrainJob
 
 _PROGRESS = "progress.json"
@@ -54,6 +56,8 @@ def train(job: TrainJob, folder: Path, resources: Resources, on_progress: OnProg
             trainer.fit()
         except Exception as error:
             raise _explained(folder, error) from error
+    if isinstance(job.ranker.head, PolyaGammaHead.Config):
+        complete_posterior(job, folder / "checkpoint", resources)
     _remove_resume_state(folder)
 
 
@@ -101,7 +105,7 @@ def _worker(config: dict[str, Any]) -> None:
     import torch
 
     from icalib.distributed.engine import DeepSpeedEngine
-    from icalib.regimes.jobs import prepare_training
+    from icalib.regimes.jobs import add_posterior, prepare_training
     from icalib.regimes.training import train as train_loop
 
     torch.set_num_threads(config["threads"])
@@ -120,6 +124,12 @@ def _worker(config: dict[str, Any]) -> None:
             seed=job.seed,
             validation=training.validation,
         )
+        if job.ranker.head.has_posterior:
+            engine.gather(None)  # now the best weights lie there for all to read
+            add_posterior(
+                folder / "checkpoint", training, job, device,
+                rank=engine.rank, world_size=engine.world_size, gather=engine.gather, with_chains=False,
+            )  # fmt: skip
     except IcalibError as error:
         # Retrying can't mend what a user must.
         write_json(folder / _ERROR, {"kind": type(error).__name__, "message": str(error)})

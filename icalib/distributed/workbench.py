@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from icalib.core.errors import SettingError
 from icalib.core.files import read_json
+from icalib.core.seeding import child_seed
 from icalib.core.stages import Stage, StageCache
 from icalib.data.encoding import TokenStore
 from icalib.data.pools import as_pools, iter_pools
@@ -19,10 +21,12 @@ from icalib.distributed.session import Resources
 from icalib.distributed.training import train
 from icalib.encoders.backbone import Tokenizer, backbone_digest
 from icalib.encoders.transformer import AbstractEncoder
+from icalib.heads.linear import LinearHead
 from icalib.losses.binary import AbstractLoss, BinaryCrossEntropy
 from icalib.regimes.method import ScoringSettings
 from icalib.regimes.post_training import PostTraining
 from icalib.regimes.ranker import CHECKPOINT_VERSION, RankerConfig
+from icalib.regimes.training import TrainingSettings
 from icalib.regimes.workbench import ScoreJob, Shards, TrainJob
 from icalib.uncertainty.estimator import AbstractEstimator
 
@@ -39,7 +43,8 @@ class RayWorkbench:
     """Stages of one run.
 
     Args:
-        after_training: called after each training stage with (name, round, stage, whether it is a student).
+        after_stage: called after each stage but scoring with (name, round, stage).
+        splits: what is tokenised; training needs all.
     """
 
     def __init__(
@@ -54,17 +59,17 @@ class RayWorkbench:
         resources: Resources,
         reporter: Reporter,
         seed: int,
-        after_stage: Callable[[str, int, Stage], None],
+        after_stage: Callable[[str, int, Stage], None] = lambda _name, _number, _stage: None,
+        splits: Sequence[Split] = SPLITS,
     ) -> None:
         self._data, self._pool_set, self._selection = data, pool_set, selection
         self._encoder, self._scoring, self._cache = encoder, scoring, cache
         self._resources, self._reporter, self._seed = resources, reporter, seed
-        self._after_stage = after_stage
+        self._after_stage, self._splits = after_stage, splits
         self._backbone_digest = backbone_digest(encoder.backbone)
         self._tokens = self._tokenize()
-        self._check_labels()
 
-    def _check_labels(self) -> None:
+    def check_labels(self) -> None:
         """Find missing labels now rather than after hours of training."""
         for split in SPLITS:
             store = self.store(split)
@@ -77,13 +82,14 @@ class RayWorkbench:
 
     def _tokenize(self) -> Stage:
         inputs = {"data": self._pool_set.digest, "backbone": self._backbone_digest, **self._encoder.budget.model_dump()}
-        return self._cache.run("tokens", inputs, self._write_tokens)
+        kind = "tokens" if len(self._splits) == len(SPLITS) else f"tokens-{'-'.join(self._splits)}"
+        return self._cache.run("tokens", inputs, self._write_tokens, kind=kind)
 
     def _write_tokens(self, folder: Path) -> None:
         from icalib.data.encoding import write_tokens
 
         tokenize = Tokenizer(self._encoder.backbone)
-        for split in SPLITS:
+        for split in self._splits:
             done = 0
 
             def batches(split: Split = split) -> Any:
@@ -112,8 +118,10 @@ class RayWorkbench:
 
     def post_train(self, ranker: RankerConfig, settings: PostTraining) -> Stage:
         """Masked words and next utterances; one for all labelled fractions, seeds and methods."""
-        # Intents and labels play no part, so a ranker without intents serves those with them too.
-        bare = ranker.model_copy(update={"intents": ()})
+        # Intents, labels and the kind of head play no part, so one plain ranker serves all methods.
+        bare = ranker.model_copy(
+            update={"intents": (), "head": LinearHead.Config(), "encoder": ranker.encoder.for_post_training()}
+        )
         selection = Selection(
             labelled_fraction=1.0, limit={s: n for s, n in self._selection.limit.items() if s == "train"}
         )
@@ -134,7 +142,29 @@ class RayWorkbench:
             "ranker": _portable(bare, self._backbone_digest),
             "settings": settings.model_dump(mode="json"),
         }
-        return self._train("post-training", 0, inputs, job)
+        return self._train("post-training", 0, inputs, job, self._resources)
+
+    def train_members(
+        self,
+        names: Sequence[str],
+        *,
+        ranker: RankerConfig,
+        loss: AbstractLoss.Config,
+        training: TrainingSettings,
+        start: Stage | None,
+    ) -> list[Stage]:
+        """Train independent members: the first as if alone, the others side by side as parallel Ray Train runs."""
+
+        def member(place: int, resources: Resources) -> Stage:
+            return self._train_answers(
+                names[place], resources, ranker=ranker, loss=loss, training=training, with_intents=False, start=start,
+                pseudo_labels=None, number=0, seed=child_seed(self._seed, "member", place) if place else None,
+            )  # fmt: skip
+
+        first = member(0, self._resources)
+        share, room = self._resources.shared_by(len(names) - 1)
+        with ThreadPoolExecutor(room) as pool:
+            return [first, *pool.map(lambda place: member(place, share), range(1, len(names)))]
 
     def train(
         self,
@@ -142,14 +172,33 @@ class RayWorkbench:
         *,
         ranker: RankerConfig,
         loss: AbstractLoss.Config,
-        training: Any,
+        training: TrainingSettings,
         with_intents: bool,
         start: Stage | None,
         pseudo_labels: Stage | None = None,
         number: int = 0,
     ) -> Stage:
         """Train on the labelled pools (and pseudo labels)."""
-        seed = self._seed * 1000 + number
+        return self._train_answers(
+            name, self._resources, ranker=ranker, loss=loss, training=training, with_intents=with_intents, start=start,
+            pseudo_labels=pseudo_labels, number=number, seed=None,
+        )  # fmt: skip
+
+    def _train_answers(
+        self,
+        name: str,
+        resources: Resources,
+        *,
+        ranker: RankerConfig,
+        loss: AbstractLoss.Config,
+        training: TrainingSettings,
+        with_intents: bool,
+        start: Stage | None,
+        pseudo_labels: Stage | None,
+        number: int,
+        seed: int | None,
+    ) -> Stage:
+        seed = self._seed * 1000 + number if seed is None else seed
         job = TrainJob(
             kind="answers",
             ranker=ranker,
@@ -173,13 +222,13 @@ class RayWorkbench:
             "pseudo_labels": pseudo_labels.digest if pseudo_labels else None,
             "seed": seed,
         }
-        return self._train(name, number, inputs, job)
+        return self._train(name, number, inputs, job, resources)
 
-    def _train(self, name: str, number: int, inputs: dict[str, Any], job: TrainJob) -> Stage:
+    def _train(self, name: str, number: int, inputs: dict[str, Any], job: TrainJob, resources: Resources) -> Stage:
         stage = self._cache.run(
             name,
             inputs,
-            lambda folder: train(job, folder, self._resources, partial(self._reporter.advance, name)),
+            lambda folder: train(job, folder, resources, partial(self._reporter.advance, name)),
             kind=name.rpartition("/")[2],
         )
         self._after_stage(name, number, stage)
@@ -198,8 +247,27 @@ class RayWorkbench:
         sample: int | None = None,
     ) -> Shards:
         """Score a part of a split with a model, or `sample` pools of it drawn at random."""
+        return self.score_checkpoint(
+            name, model.path / "checkpoint", model.digest, split=split, part=part, estimator=estimator,
+            with_intents=with_intents, number=number, sample=sample,
+        )  # fmt: skip
+
+    def score_checkpoint(
+        self,
+        name: str,
+        checkpoint: Path,
+        digest: str,
+        *,
+        split: Split,
+        part: Part,
+        estimator: AbstractEstimator.Config,
+        with_intents: bool,
+        number: int = 0,
+        sample: int | None = None,
+    ) -> Shards:
+        """Score with a checkpoint that may lie anywhere; `digest` tells its model from others."""
         job = ScoreJob(
-            checkpoint=model.path / "checkpoint",
+            checkpoint=checkpoint,
             tokens=self.tokens(split),
             selection=self._selection,
             split=split,
@@ -214,7 +282,7 @@ class RayWorkbench:
         )
         inputs = {
             **self._common_inputs(),
-            "model": model.digest,
+            "model": digest,
             **job.model_dump(mode="json", exclude={"checkpoint", "tokens", "selection"}),
         }
         stage = self._cache.run(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, Self, final
 
 import torch
 from pydantic import Field
@@ -13,6 +13,7 @@ from icalib.core.errors import SettingError
 from icalib.data.encoding import Budget
 from icalib.encoders.backbone import EMBEDDED, load_config, load_pretrained
 from icalib.encoders.dropout import ATTENTION, register_attention, replace_dropout
+from icalib.encoders.spectral_norm import SpectralNorm, bound_layers, initial_norms
 
 
 class Batch(NamedTuple):
@@ -50,6 +51,10 @@ class AbstractEncoder(Component, nn.Module):
         budget: Budget = Budget()
         """Tokens of context and candidate that the encoder sees."""
 
+        def for_post_training(self) -> Self:
+            """The encoder to post-train: one for all methods, whatever bounds they put on its weights later."""
+            return self
+
     width: int
     vocabulary: int
     max_length: int
@@ -74,6 +79,12 @@ class TransformerEncoder(AbstractEncoder):
         """Use the backbone's first layers only; None uses all. Half the layers cost half the time."""
         cheap_dropout: bool = True
         """Draw dropout masks from 16 random bits an element on a CPU: the same distribution at half the cost."""
+        spectral_norm: SpectralNorm | None = None
+        """Bound the spectral norms of the backbone's linear layers; None leaves them free."""
+
+        def for_post_training(self) -> Self:
+            """Without bounds."""
+            return self.model_copy(update={"spectral_norm": None})
 
     def __init__(self, config: Config, *, num_intents: int, pretrained: bool = True) -> None:
         super().__init__()
@@ -110,7 +121,15 @@ class TransformerEncoder(AbstractEncoder):
         self.has_segments: bool = getattr(backbone_config, "type_vocab_size", 1) > 1
         if num_intents:
             backbone.resize_token_embeddings(self.vocabulary + num_intents, mean_resizing=False)
+        if config.spectral_norm is not None:
+            norm = config.spectral_norm
+            bound_layers(backbone, norm.scope, norm.bound, norm.relative)
         self.backbone = backbone
+
+    @property
+    def spectral_norms(self) -> dict[str, float]:
+        """Names of the backbone's bounded layers, and the spectral norms that they started with."""
+        return initial_norms(self.backbone)
 
     def forward(self, batch: Batch) -> Encoded:
         """Encode a batch; padding beyond `lengths_B` changes nothing."""

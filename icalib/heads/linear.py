@@ -1,4 +1,4 @@
-"""Heads: from the encoder's features to one logit a pair."""
+"""The papers' plain head."""
 
 from __future__ import annotations
 
@@ -6,19 +6,12 @@ from typing import final
 
 from torch import Tensor, nn
 
-from icalib.core.component import Component, ComponentConfig
-
-
-class AbstractHead(Component, nn.Module):
-    """Turns features [B, D] into logits [B]; computes in float32 whatever the encoder's precision."""
-
-    class Config(ComponentConfig):
-        """Base of heads' settings."""
+from icalib.heads.head import AbstractHead
 
 
 @final
 class LinearHead(AbstractHead):
-    """f = wᵀh + b."""
+    """f = wᵀh + b, added to the mean function."""
 
     class Config(AbstractHead.Config):
         """A linear head has no settings."""
@@ -29,6 +22,6 @@ class LinearHead(AbstractHead):
         nn.init.normal_(self.linear.weight, std=0.02)
         nn.init.zeros_(self.linear.bias)
 
-    def forward(self, features_BD: Tensor) -> Tensor:
+    def forward(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
         """Logits [B]."""
-        return self.linear(features_BD.float()).squeeze(-1)
+        return mean_B + self.linear(features_BD).squeeze(-1)

@@ -1,15 +1,19 @@
 """Answering only where the model is confident: risk, coverage and the areas between.
 
 The unit is the pool: its error is 1 − hit@1, its confidence how sure the model is of the candidate it puts first.
-All functions take [..., Q] arrays of Q pools; leading axes (resamples) are kept.
+Functions that measure take [..., Q] arrays of Q pools; leading axes (resamples) are kept. `coverage_threshold` and
+`selective_risk` decide on validation pools what to answer later, and take [Q].
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
+from icalib.core.errors import DataError, SettingError
+from icalib.metrics.calibration import wilson_interval
 from icalib.metrics.pairs import FloatArray
 
 
@@ -46,8 +50,7 @@ def e_aurc(confidence: FloatArray, error: FloatArray) -> FloatArray:
 
 def risk_at_coverage(confidence: FloatArray, error: FloatArray, coverage: float) -> FloatArray:
     """Risk when at least this share of the pools is answered, and no more than needed: [...]."""
-    num_answered = max(1, math.ceil(coverage * np.shape(error)[-1] - 1e-9))  # 0.8 · 35 is above 28 in floats
-    return risk_coverage(confidence, error)[1][..., num_answered - 1]
+    return risk_coverage(confidence, error)[1][..., _num_answered(coverage, np.shape(error)[-1]) - 1]
 
 
 def coverage_at_risk(confidence: FloatArray, error: FloatArray, risk: float) -> FloatArray:
@@ -55,6 +58,50 @@ def coverage_at_risk(confidence: FloatArray, error: FloatArray, risk: float) -> 
     coverage, risks = risk_coverage(confidence, error)
     within = risks <= risk + 1e-12  # the mean errors of tied blocks don't add up exactly
     return np.where(within, coverage, 0).max(axis=-1)
+
+
+class SelectiveRisk(NamedTuple):
+    """What answering only pools with confidence ≥ `threshold` gave: shares, the risk's with its Wilson interval."""
+
+    threshold: float
+    coverage: float
+    risk: float
+    low: float
+    high: float
+
+
+def coverage_threshold(confidence: FloatArray, coverage: float) -> float:
+    """The largest confidence t such that at least this share of the pools has confidence ≥ t; confidence: [Q].
+
+    Raises:
+        SettingError: the coverage is not above 0 and at most 1.
+        DataError: there are no pools, or a confidence is NaN.
+    """
+    if not 0 < coverage <= 1:
+        raise SettingError(f"the coverage is {coverage:g}; expected a share above 0 and at most 1, e.g. 0.8.")
+    if not confidence.size or np.isnan(confidence).any():
+        raise DataError(
+            f"no threshold can be fitted on {confidence.size} pools, {int(np.isnan(confidence).sum())} of them without "
+            "a confidence",
+            "Fit it on validation pools that are scored.",
+            field="confidence",
+        )
+    return float(np.sort(confidence)[-_num_answered(coverage, confidence.size)])
+
+
+def selective_risk(confidence: FloatArray, error: FloatArray, coverage: float, *, level: float = 0.95) -> SelectiveRisk:
+    """Risk among the pools that `coverage_threshold` answers; confidence, error: [Q].
+
+    Tied pools are answered together, so the coverage reached may be larger than the one asked for.
+
+    Raises:
+        SettingError, DataError: see `coverage_threshold`.
+    """
+    threshold = coverage_threshold(confidence, coverage)
+    answered = confidence >= threshold
+    num_errors, num_answered = error[answered].sum(), np.asarray(answered.sum(), np.float64)
+    low, high = wilson_interval(num_errors, num_answered, level)
+    return SelectiveRisk(threshold, float(answered.mean()), float(num_errors / num_answered), float(low), float(high))
 
 
 def auroc(confidence: FloatArray, error: FloatArray) -> FloatArray:
@@ -68,3 +115,8 @@ def auroc(confidence: FloatArray, error: FloatArray) -> FloatArray:
     ordered_pairs = ((1 - errors) * less_confident).sum(axis=-1)
     all_pairs = (num_errors * (np.shape(errors)[-1] - num_errors))[..., 0]
     return np.divide(ordered_pairs, all_pairs, out=np.full(all_pairs.shape, np.nan), where=all_pairs > 0)
+
+
+def _num_answered(coverage: float, num_pools: int) -> int:
+    """The least number of pools that is at least this share of them."""
+    return max(1, math.ceil(coverage * num_pools - 1e-9))  # 0.8 · 35 is above 28 in floats

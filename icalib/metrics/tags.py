@@ -15,7 +15,10 @@ def metric_tag(metric: str) -> str:
     """The tag of a metric, the same during training and at the end.
 
     Example:
-        >>> metric_tag("R@1"), metric_tag("ECE"), metric_tag("num_pools")
-        ('rank/R@1', 'cal/ECE', 'data/num_pools')
+        >>> metric_tag("R@1"), metric_tag("ECE@platt"), metric_tag("num_pools")
+        ('rank/R@1', 'cal/ECE@platt', 'data/num_pools')
     """
-    return _TAGS.get(metric, f"data/{metric}")
+    if metric in _TAGS:
+        return _TAGS[metric]
+    name, at, calibrator = metric.partition("@")
+    return f"{_TAGS.get(name, f'data/{name}')}{at}{calibrator}"

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from icalib.core.seeding import child_seed
 from icalib.data.batching import ordered_batches
 from icalib.data.encoding import Layout, TokenStore
+from icalib.encoders.transformer import Batch
 from icalib.losses.binary import AbstractLoss
 from icalib.metrics.calibration import ece, nll_from_logits
 from icalib.metrics.classification import classification_at, fit_threshold
@@ -64,27 +65,47 @@ class AnswerCurriculum:
     ) -> tuple[str, Tensor]:
         """Summed loss: of pairs, or of utterances (mean over the K intents)."""
         task = examples[0].task
-        encoded = [encode(example, self._store.pool(example.labels.row), self._layout) for example in examples]
-        batch = make_batch(encoded, self._layout, device)
-        targets = torch.from_numpy(np.stack([target(example, self._num_intents) for example in examples])).to(device)
+        batch, targets = self.inputs(examples, device)
         if task == "intent":
             logits = forward("intent", batch)
             return task, nn.functional.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(1).sum()
-        return task, self._loss(forward("answer", batch), targets[:, 0]).sum()
+        return task, forward("answer", batch, labels_B=targets[:, 0], loss=self._loss).sum()
+
+    def inputs(self, examples: Sequence[Example], device: torch.device) -> tuple[Batch, Tensor]:
+        """Encoder inputs and targets ([B, 1] or, of intents, [B, K]) of examples of one task."""
+        encoded = [encode(example, self._store.pool(example.labels.row), self._layout) for example in examples]
+        targets = np.stack([target(example, self._num_intents) for example in examples])
+        return make_batch(encoded, self._layout, device), torch.from_numpy(targets).to(device)
+
+    def pairs(self) -> list[Example]:
+        """Every pair of the first epoch, in each view that it is learnt in."""
+        return [example for batch in self.batches(0) for example in batch if example.task != "intent"]
 
 
 class PlainValidation:
-    """Validation figures from one deterministic pass over the plain view: cheap enough for every epoch."""
+    """Validation figures from one deterministic pass over the plain view: cheap enough for every epoch.
+
+    Args:
+        prepare: called with the ranker first; heads that predict from support pairs look at them anew.
+    """
 
     def __init__(
-        self, store: TokenStore, rows: Sequence[int], layout: Layout, settings: TrainingSettings, device: torch.device
+        self,
+        store: TokenStore,
+        rows: Sequence[int],
+        layout: Layout,
+        settings: TrainingSettings,
+        device: torch.device,
+        *,
+        prepare: Callable[[Ranker], None] = lambda _: None,
     ) -> None:
-        self._store, self._rows, self._layout, self._device = store, rows, layout, device
+        self._store, self._rows, self._layout, self._device, self._prepare = store, rows, layout, device, prepare
         self._precision = resolve_precision(settings.precision, device)
         self._max_tokens = settings.max_tokens_per_batch
 
     def __call__(self, ranker: Ranker, rank: int, world_size: int) -> list[tuple[int, list[float], int]]:
         """(row, logits of the candidates, label) of every world-size-th pool."""
+        self._prepare(ranker)
         shares = [_plain_pairs(self._store, row, self._layout) for row in self._rows[rank::world_size]]
         logits = plain_logits(
             ranker, [pair for pairs, _ in shares for pair in pairs], self._layout, self._device, self._precision,

@@ -70,16 +70,15 @@ def sampled_negatives(pool: PairLabels, num_negatives: int | None, rng: np.rando
 
 def pool_examples(labels: PairLabels, tokens: TokenPool, layout: Layout) -> Iterator[Example]:
     """The examples of one pool: the three losses of ICAST Eq. 15."""
-    plain = len(layout.context_ids(tokens.context, None))
-    with_intents = len(layout.context_ids(tokens.context, labels.intents))
-    for place, candidate in enumerate(labels.candidates):
-        rest = len(tokens.candidates[int(candidate)]) + layout.num_separators + 2
-        yield Example("answer_plain", labels, place, plain + rest)
+    context, intents = tokens.context, labels.intents
+    for place, number in enumerate(labels.candidates):
+        candidate = tokens.candidates[int(number)]
+        yield Example("answer_plain", labels, place, layout.pair_length(context, None, candidate))
         if labels.intent_view[place]:
-            yield Example("answer_intent", labels, place, with_intents + rest)
+            yield Example("answer_intent", labels, place, layout.pair_length(context, intents, candidate))
     if labels.learn_intents:
-        for utterance in range(len(tokens.context)):
-            yield Example("intent", labels, utterance, sum(map(len, tokens.context[: utterance + 1])))
+        for utterance in range(len(context)):
+            yield Example("intent", labels, utterance, layout.question_length(context, intents, utterance))
 
 
 def encode(example: Example, tokens: TokenPool, layout: Layout) -> Encoded:

@@ -20,9 +20,10 @@ from icalib.data.encoding import TokenStore
 from icalib.data.selection import Rows
 from icalib.encoders.backbone import Tokenizer
 from icalib.regimes.answers import AnswerCurriculum, PlainValidation
+from icalib.regimes.conditioning import Gather, condition, is_conditioned_on_support, only_one
 from icalib.regimes.examples import PairLabels, gold_labels
 from icalib.regimes.post_training import PostTrainingCurriculum
-from icalib.regimes.ranker import Ranker, load_ranker, start_weights
+from icalib.regimes.ranker import Ranker, load_ranker, save_posterior, start_weights
 from icalib.regimes.scoring import ScoringContext, score_pools
 from icalib.regimes.training import Curriculum, EarlyStoppingData
 from icalib.regimes.workbench import ScoreJob, TrainJob
@@ -64,18 +65,50 @@ def prepare_training(job: TrainJob, device: torch.device) -> Training:
         num_intents=len(job.ranker.intents),
         seed=job.seed,
     )
-    return Training(ranker, curriculum, _validation(job, ranker, device))
+    return Training(ranker, curriculum, _validation(job, ranker, device, curriculum))
 
 
 def _hides_words(job: TrainJob) -> bool:
     return job.post_training is not None and job.post_training.masked_word_weight > 0
 
 
-def _validation(job: TrainJob, ranker: Ranker, device: torch.device) -> PlainValidation:
+def add_posterior(
+    checkpoint: Path,
+    training: Training,
+    job: TrainJob,
+    device: torch.device,
+    *,
+    rank: int = 0,
+    world_size: int = 1,
+    gather: Gather = only_one,
+    with_chains: bool = True,
+) -> None:
+    """Compute the posterior of a checkpoint's weights from the pairs that they were trained on, and keep it there.
+
+    Args:
+        with_chains: False leaves a Pólya-Gamma head's support set without chains, for others to run them.
+    """
+    assert isinstance(training.curriculum, AnswerCurriculum)
+    ranker = load_ranker(checkpoint).to(device)
+    condition(
+        ranker, training.curriculum, job.training, device,
+        seed=job.seed, rank=rank, world_size=world_size, gather=gather, with_chains=with_chains,
+    )  # fmt: skip
+    if rank == 0 and ranker.posterior_head is not None:
+        save_posterior(checkpoint, ranker.posterior_head.posterior_state())
+
+
+def _validation(job: TrainJob, ranker: Ranker, device: torch.device, curriculum: AnswerCurriculum) -> PlainValidation:
     store = TokenStore(job.validation_tokens)
     rows = job.selection.rows("validation", "all", store.column("label_order"))
     known = rows[store.column("label")[rows] >= 0]
-    return PlainValidation(store, known.tolist(), ranker.layout, job.training, device)
+    if not is_conditioned_on_support(ranker):
+        return PlainValidation(store, known.tolist(), ranker.layout, job.training, device)
+
+    def look_at_support(ranker: Ranker) -> None:
+        condition(ranker, curriculum, job.training, device, seed=job.seed)
+
+    return PlainValidation(store, known.tolist(), ranker.layout, job.training, device, prepare=look_at_support)
 
 
 def pseudo_labelled(folder: Path, store: TokenStore) -> list[PairLabels]:

@@ -6,10 +6,13 @@ from typing import Literal, Self
 
 from pydantic import Field, SerializeAsAny, model_validator
 
+from icalib.calibration.calibrator import AbstractCalibrator
 from icalib.core.component import Settings
 from icalib.encoders.transformer import AbstractEncoder, TransformerEncoder
-from icalib.heads.linear import AbstractHead, LinearHead
+from icalib.heads.head import AbstractHead
+from icalib.heads.linear import LinearHead
 from icalib.losses.binary import AbstractLoss, BinaryCrossEntropy
+from icalib.losses.own import HeadObjective
 from icalib.regimes.post_training import PostTraining
 from icalib.regimes.regime import AbstractRegime
 from icalib.regimes.supervised import Supervised
@@ -41,7 +44,10 @@ class Method(Settings):
     uncertainty: SerializeAsAny[AbstractEstimator.Config] = Deterministic.Config()
     """Where probabilities and their uncertainty come from."""
     regime: SerializeAsAny[AbstractRegime.Config] = Supervised.Config()
-    """Supervised training or self-training."""
+    """Supervised training, an ensemble, or self-training."""
+    calibration: SerializeAsAny[AbstractCalibrator.Config] | None = None
+    """Post-hoc calibration fitted on validation: temperature, platt, isotonic, prior-shift, focal-inverse, or null.
+    It changes probabilities, never the ranking; pseudo labels see the probabilities before it."""
     post_training: PostTraining | None = PostTraining()
     """Post-training on the corpus' own dialogues, shared by all methods; null leaves it out."""
     scoring: ScoringSettings = ScoringSettings()
@@ -49,12 +55,28 @@ class Method(Settings):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if self.regime.view_rule() is not None and isinstance(self.uncertainty, Deterministic.Config):
+        if self.regime.view_rule() is not None and self.uncertainty.needs == "nothing":
             raise ValueError(
                 "the intent confidence gain needs an uncertainty estimate: with `uncertainty` deterministic every gain "
-                "is 0. Take MCDropout, or a regime without intents (bert, tsst)"
+                "is 0. Take mc-dropout or posterior, or a regime without intents (bert, tsst)"
             )
+        if self.uncertainty.needs == "posterior" and not self.head.has_posterior:
+            raise ValueError(
+                f"`uncertainty` asks for a posterior of the logits, and {self.head.owner.__name__} has none. Take "
+                "random-feature-head or polya-gamma-head, or mc-dropout for the uncertainty"
+            )
+        if self.head.own_objective != isinstance(self.loss, HeadObjective.Config):
+            wanted = "head-objective" if self.head.own_objective else "a loss of pairs, e.g. binary-cross-entropy"
+            raise ValueError(f"{self.head.owner.__name__} goes with {wanted}; found {self.loss.owner.__name__}")
         return self
+
+    def train_prior(self, num_candidates: int) -> float:
+        """Share of right pairs among those that shape the probabilities: the training pairs, or the support set."""
+        support = self.head.pairs_for_posterior
+        if support is not None:
+            return support.positive_share
+        negatives = self.regime.train_negatives()
+        return 1 / (1 + min(negatives or num_candidates, num_candidates - 1))
 
 
 class Untrained(Settings):

@@ -9,7 +9,7 @@ head, as yes or no, so that the head itself has a start; and half of the wrong u
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +22,14 @@ from icalib.core.errors import SettingError
 from icalib.core.seeding import child_seed
 from icalib.data.batching import shuffled_batches
 from icalib.data.encoding import Encoded, Ids, Layout, TokenStore
+from icalib.data.negatives import bm25_matrices
+from icalib.losses.binary import BinaryCrossEntropy
 from icalib.regimes.ranker import make_batch
 from icalib.regimes.training import TrainingSettings
 
 _MAX_DRAWS = 100
+_NUM_SIMILAR = 9  # as many as a pool of ten has
+_LOSS = BinaryCrossEntropy.Config().build()
 
 
 class PostTraining(Settings):
@@ -37,8 +41,11 @@ class PostTraining(Settings):
     """Optimiser and schedule; there is no validation, the last weights are kept."""
     max_windows: int | None = Field(default=8000, ge=1)
     """Next-utterance windows an epoch, drawn anew each epoch; None takes all."""
-    wrong_from_same_dialogue: float = Field(default=0.25, ge=0, le=1)
+    wrong_from_same_dialogue: float = Field(default=0.1, ge=0, le=1)
     """Share of the wrong utterances that come from the same dialogue, the others come from another one."""
+    wrong_from_other_dialogues: Literal["bm25", "random"] = "bm25"
+    """`bm25`: one of the nine that resemble the true next utterance most, as the wrong candidates of pools do.
+    `random`: any."""
     masked_word_weight: float = Field(default=0.1, ge=0)
     """Weight of the masked-word loss beside the next-utterance loss; 0 leaves words unmasked."""
     masked_share: float = Field(default=0.15, gt=0, lt=1)
@@ -75,12 +82,17 @@ class PostTrainingCurriculum:
         self._store, self._layout, self._settings = store, layout, settings
         self._mask_token, self._vocabulary = mask_token, vocabulary
         self._windows, self._dialogues = _windows(store, rows)
-        targets = {store.pool(row).context[place].tobytes() for row, place in self._windows[:100]}
-        if len(targets) < 2:
+        first = self._text(self._windows[0]) if self._windows else None
+        if all(np.array_equal(self._text(window), first) for window in self._windows):
             raise SettingError(
                 "post-training finds no dialogue windows: the contexts have one utterance each, or all the same. "
                 "Switch it off with --set post_training=null, or prepare with longer contexts."
             )
+        self._similar = (
+            _SimilarTexts([self._text(window) for window in self._windows], self._dialogues)
+            if settings.wrong_from_other_dialogues == "bm25"
+            else None
+        )
 
     def batches(self, epoch: int) -> list[list[_Example]]:
         """An epoch's batches: as many true as wrong next utterances."""
@@ -112,6 +124,9 @@ class PostTrainingCurriculum:
             earlier = Window(window.row, int(rng.integers(window.place - 1)))
             if not np.array_equal(self._text(earlier), target):
                 return earlier
+        similar = self._similar.rows(number) if self._similar is not None else []
+        if len(similar):
+            return self._windows[int(rng.choice(similar))]
         draws = 0
         while True:
             draws += 1
@@ -129,13 +144,15 @@ class PostTrainingCurriculum:
         encoded = [self._encode(example) for example in examples]
         labels = torch.tensor([float(example.other is None) for example in examples], device=device)
         if settings.masked_word_weight == 0:
-            logits = forward("answer", make_batch(encoded, layout, device))
-            return "next_utterance", _bce(logits, labels)
+            losses = forward("answer", make_batch(encoded, layout, device), labels_B=labels, loss=_LOSS)
+            return "next_utterance", losses.sum()
         hidden, places, words = self._hide(encoded)
         batch = make_batch(hidden, layout, device)
-        logits, word_logits = forward("masked_words", batch, places_N2=torch.from_numpy(places).to(device))
+        losses, word_logits = forward(
+            "masked_words", batch, labels_B=labels, loss=_LOSS, places_N2=torch.from_numpy(places).to(device)
+        )
         word_loss = nn.functional.cross_entropy(word_logits.float(), torch.from_numpy(words).to(device))
-        return "post_training", _bce(logits, labels) + settings.masked_word_weight * len(examples) * word_loss
+        return "post_training", losses.sum() + settings.masked_word_weight * len(examples) * word_loss
 
     def _encode(self, example: _Example) -> Encoded:
         context = self._store.pool(example.window.row).context[: example.window.place]
@@ -166,8 +183,25 @@ class PostTrainingCurriculum:
         return replaced
 
 
-def _bce(logits_B: Tensor, labels_B: Tensor) -> Tensor:
-    return nn.functional.binary_cross_entropy_with_logits(logits_B, labels_B, reduction="sum")
+class _SimilarTexts:
+    """BM25 among the windows' true next utterances, word pieces being the words."""
+
+    def __init__(self, texts: Sequence[Ids], dialogues: Sequence[str]) -> None:
+        self._counts, weights = bm25_matrices([text.tolist() for text in texts])
+        self._weights = weights.T.tocsr()
+        self._texts = np.unique([text.tobytes() for text in texts], return_inverse=True)[1]
+        self._dialogues = np.unique(dialogues, return_inverse=True)[1]
+
+    def rows(self, query: int) -> npt.NDArray[np.int64]:
+        """The nearest texts to a window's, from other dialogues and not the same words; may be fewer than asked."""
+        scores = (self._counts[query : query + 1] @ self._weights).tocsr()
+        other = (self._dialogues[scores.indices] != self._dialogues[query]) & (
+            self._texts[scores.indices] != self._texts[query]
+        )
+        found, values = scores.indices[other], scores.data[other]
+        best = np.lexsort((found, -values))[: 4 * _NUM_SIMILAR]
+        _, first = np.unique(self._texts[found[best]], return_index=True)  # the same words once
+        return found[best][np.sort(first)][:_NUM_SIMILAR].astype(np.int64)
 
 
 def _windows(store: TokenStore, rows: Sequence[int]) -> tuple[list[Window], list[str]]:

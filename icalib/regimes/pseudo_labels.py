@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,8 @@ from icalib.core.run_folder import PSEUDO_LABEL_SCHEMA, RoundSummary
 
 Floats = npt.NDArray[np.float64]
 
+R = TypeVar("R", bound="GainRule")
+
 ALWAYS_INTENTS = -1.0  # a gain lies in [−ln 2, ln 2]
 NEVER_INTENTS = 1.0
 
@@ -22,6 +25,11 @@ NEVER_INTENTS = 1.0
 class GainRule(Settings):
     """Which view of a pair to believe."""
 
+    scale: Literal["absolute", "quantile"] = "absolute"
+    """How thresholds are meant. `absolute`: as printed in the paper, for MC dropout. `quantile`: as shares between 0
+    and 1 of what was scored in the round, since other estimators' figures have another scale: λ of the gains, λʰ of
+    the mutual information, λ⁺ and λ̃⁺ of each pool's best p̄, λ⁻ and λ̃⁻ of all p̄. (At test λ is the quantile of
+    validation.)"""
     gain_threshold: float = Field(default=0.02, ge=-1, le=1)
     """λ: use the predicted intents iff Δ > λ. −1 uses them always, 1 never (gains lie between −0.69 and 0.69)."""
     confidence: Literal["information", "certainty"] = "information"
@@ -50,6 +58,27 @@ class PseudoLabelRule(GainRule):
     calibrate_confident_pools: bool = False
     """Label the candidates between λ⁻ and λ⁺ of confident pools by λ̃± too, as Eq. 14 reads; the code leaves them
     out."""
+
+    @model_validator(mode="after")
+    def _are_shares(self) -> Self:
+        if self.scale == "quantile" and self.gain_threshold < 0:
+            raise ValueError(
+                f"with scale=quantile `gain_threshold` is a share between 0 and 1; found {self.gain_threshold}"
+            )
+        return self
+
+    @classmethod
+    def quantiles(cls) -> Self:
+        """Thresholds as shares: the surest tenth of the pools, negatives below the median, the larger half of gains."""
+        return cls(
+            scale="quantile",
+            gain_threshold=0.5,
+            positive_threshold=0.9,
+            negative_threshold=0.5,
+            calibrated_positive_threshold=0.8,
+            calibrated_negative_threshold=0.7,
+            confidence_threshold=0.95,
+        )
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -82,6 +111,71 @@ class ChosenScores:
     information: Floats
     gain: Floats
     num_passes: npt.NDArray[np.int64]
+
+
+Shard = tuple[pa.Table, pa.Table | None]
+"""Scores of some pools, and the intents that they were scored with."""
+
+_MOST_SHARDS = 500  # quantiles come from so many shards at most, so that memory doesn't grow with the pool
+
+
+def resolve_gain_rule(rule: R, shards: Iterable[Shard]) -> R:
+    """The rule with λ as a number: where it is a quantile, that of these scores' gains."""
+    if rule.scale == "absolute":
+        return rule
+    gains = np.concatenate([choose_views(*shard, _absolute(rule)).gain for shard in _thinned(shards)])
+    found = gains[~np.isnan(gains)]
+    # Without a second view there is no gain, and λ plays no part.
+    threshold = float(np.quantile(found, rule.gain_threshold)) if len(found) else NEVER_INTENTS
+    return rule.model_copy(update={"scale": "absolute", "gain_threshold": threshold})
+
+
+def resolve_rule(rule: PseudoLabelRule, shards: Iterable[Shard]) -> PseudoLabelRule:
+    """The rule with every threshold as a number: where they are quantiles, those of these scores.
+
+    A pool's best p̄ is above most p̄, so the order λ⁻ ≤ λ̃⁻ ≤ λ̃⁺ ≤ λ⁺ of the shares is that of the numbers.
+    """
+    if rule.scale == "absolute":
+        return rule
+    views = resolve_gain_rule(rule, shards)
+    chosen = [choose_views(*shard, views) for shard in _thinned(shards)]
+    probs = np.concatenate([scores.prob for scores in chosen])
+    best = np.concatenate([_best_of_pools(scores) for scores in chosen])
+    information = np.concatenate([scores.information for scores in chosen])
+    quantiles = {
+        "positive_threshold": np.quantile(best, rule.positive_threshold),
+        "calibrated_positive_threshold": np.quantile(best, rule.calibrated_positive_threshold),
+        "negative_threshold": np.quantile(probs, rule.negative_threshold),
+        "calibrated_negative_threshold": np.quantile(probs, rule.calibrated_negative_threshold),
+        "confidence_threshold": np.quantile(information, rule.confidence_threshold)
+        if rule.confidence_threshold < 1
+        else NEVER_INTENTS,
+    }
+    return views.model_copy(update={name: float(value) for name, value in quantiles.items()})
+
+
+def _absolute(rule: GainRule) -> GainRule:
+    return rule.model_copy(update={"scale": "absolute"})
+
+
+def _thinned(shards: Iterable[Shard]) -> list[Shard]:
+    """Shards evenly spread, fewer than a fixed number, without holding more."""
+    kept: list[Shard] = []
+    step = 1
+    for number, shard in enumerate(shards):
+        if number % step:
+            continue
+        kept.append(shard)
+        if len(kept) == _MOST_SHARDS:
+            kept, step = kept[::2], step * 2
+    return kept
+
+
+def _best_of_pools(chosen: ChosenScores) -> Floats:
+    _, pool = np.unique(chosen.row, return_inverse=True)
+    best = np.full(pool.max() + 1, -np.inf)
+    np.maximum.at(best, pool, chosen.prob)
+    return best
 
 
 def choose_views(scores: pa.Table, intents: pa.Table | None, rule: GainRule) -> ChosenScores:
@@ -194,7 +288,8 @@ def pseudo_label_table(chosen: ChosenScores, labels: PseudoLabels) -> pa.Table:
     )
 
 
-GAIN_EDGES = np.linspace(-0.7, 0.7, 57)
+# Most gains lie within ±0.03 nats, and none beyond ±ln 2: bins are nearly even up to 0.01 and then widen in proportion.
+GAIN_EDGES = 0.01 * np.sinh(np.linspace(-1, 1, 81) * np.arcsinh(70))
 
 
 class RoundTally:
@@ -216,7 +311,7 @@ class RoundTally:
         self._with_intents += int(chosen.with_intents[labels.keep].sum())
         for rule in self._rules:
             self._rules[rule] += int((labels.rule[labels.keep][first] == rule).sum())
-        self._histogram += np.histogram(np.clip(chosen.gain[~np.isnan(chosen.gain)], -0.7, 0.7), GAIN_EDGES)[0]
+        self._histogram += np.histogram(chosen.gain[~np.isnan(chosen.gain)], GAIN_EDGES)[0]
         self._add_gold(chosen, labels)
 
     def _add_gold(self, chosen: ChosenScores, labels: PseudoLabels) -> None:

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from pydantic import SerializeAsAny
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from icalib.core.component import Settings
-from icalib.core.errors import RunFolderError
-from icalib.core.files import read_json, whole_file, write_json
+from icalib.core.component import Settings, validated_file, with_setting
+from icalib.core.errors import PosteriorError, RunFolderError
+from icalib.core.files import file_digest, read_json, whole_file, write_json
 from icalib.data.encoding import Encoded as EncodedIds
 from icalib.data.encoding import Layout, pad
 from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.transformer import AbstractEncoder, Batch, Encoded, TransformerEncoder
-from icalib.heads.linear import AbstractHead, LinearHead
+from icalib.heads.head import AbstractHead, LogitPosterior, PosteriorHead
+from icalib.heads.linear import LinearHead
 
-CHECKPOINT_VERSION = 1
+CHECKPOINT_VERSION = 2
+WEIGHTS = "model.safetensors"
+POSTERIOR = "posterior.safetensors"
+_REPEAT = "Delete that folder and give the command again: what it held is computed anew."
 
 
 class RankerConfig(Settings):
@@ -89,30 +93,51 @@ class Ranker(nn.Module):
             nn.init.zeros_(self.intent_head.bias)
         self.masked_word_head = MaskedWordHead(self.encoder.width, self.encoder.vocabulary) if masked_words else None
 
-    def forward(self, task: Literal["answer", "intent", "masked_words"], batch: Batch, **inputs: Tensor) -> Any:
-        """Logits of a task, for training: one entry point, so that wrappers that shard weights see every pass.
+    def forward(
+        self, task: Literal["answer", "intent", "masked_words"], batch: Batch, **inputs: Any
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """What training needs of a task: one entry point, so that wrappers that shard weights see every pass.
+
+        answer: the loss of each pair [B] from `labels_B` and `loss`. intent: logits [B, K]. masked_words: the answer
+        losses and the word logits [N, V] at the hidden `places_N2` (batch row, position).
 
         The head that the task doesn't need takes part with weight 0. So every parameter has a gradient in every
         update, and optimisers that skip missing gradients and those that don't (ZeRO's) do the same.
         """
-        if task == "masked_words":
-            return self.masked_word_logits(batch, inputs["places_N2"])
         encoded = self.encoder(batch)
-        answers = self._answer(encoded)
-        if self.intent_head is None:
-            return answers
-        intents = self._intents(encoded, batch)
-        return answers + 0.0 * intents.sum() if task == "answer" else intents + 0.0 * answers.sum()
+        if task == "intent":
+            return self._intents(encoded, batch) + 0.0 * self._answer(self.answer_head.touch, encoded)
+        losses = self._answer(self.answer_head.losses, encoded, inputs["labels_B"], inputs["loss"])
+        if task == "masked_words":
+            return losses, self._masked_words(encoded, inputs["places_N2"])
+        return losses if self.intent_head is None else losses + 0.0 * self._intents(encoded, batch).sum()
 
     def answer_logits(self, batch: Batch) -> Tensor:
         """Logits [B] of the candidates being right."""
-        return self._answer(self.encoder(batch))
+        return self._answer(self.answer_head, self.encoder(batch))
 
-    def _answer(self, encoded: Encoded) -> Tensor:
-        logits = self.answer_head(encoded.features_BD)
-        if self.similarity_start is not None:
-            logits = logits + self.similarity_start(encoded.similarity_B)
-        return logits
+    def answer_posterior(self, batch: Batch) -> LogitPosterior:
+        """The posterior of the logits [S, B]; only for heads that have one."""
+        return self._answer(self.answer_head.posterior, self.encoder(batch))
+
+    def observe(self, batch: Batch, labels_B: Tensor) -> None:
+        """Show the head some pairs that its posterior is to be computed from."""
+        self._answer(self.answer_head.observe, self.encoder(batch), labels_B)
+
+    @property
+    def posterior_head(self) -> PosteriorHead | None:
+        """The answer head, if it has a posterior."""
+        return self.answer_head if isinstance(self.answer_head, PosteriorHead) else None
+
+    def _answer(self, ask: Callable[..., Any], encoded: Encoded, *rest: Any) -> Any:
+        """Ask the answer head something of encoded pairs, in float32."""
+        with torch.autocast(encoded.features_BD.device.type, enabled=False):
+            mean_B = (
+                self.similarity_start(encoded.similarity_B)
+                if self.similarity_start is not None
+                else torch.zeros_like(encoded.similarity_B)
+            )
+            return ask(encoded.features_BD.float(), mean_B, *rest)
 
     def intent_logits(self, batch: Batch) -> Tensor:
         """Logits [B, K] of the last utterance's intents, read at the last separator."""
@@ -122,15 +147,13 @@ class Ranker(nn.Module):
         states = encoded.states_BLD
         last = states[torch.arange(len(states), device=states.device), batch.lengths_B - 1]
         assert self.intent_head is not None
-        return self.intent_head(last.float())
+        with torch.autocast(states.device.type, enabled=False):
+            return self.intent_head(last.float())
 
-    def masked_word_logits(self, batch: Batch, places_N2: Tensor) -> tuple[Tensor, Tensor]:
-        """Answer logits [B] and word logits [N, V] at the hidden places (batch row, position)."""
-        encoded = self.encoder(batch)
+    def _masked_words(self, encoded: Encoded, places_N2: Tensor) -> Tensor:
         assert self.masked_word_head is not None
         hidden = encoded.states_BLD[places_N2[:, 0], places_N2[:, 1]]
-        embeddings = self.encoder.backbone.get_input_embeddings().weight
-        return self._answer(encoded), self.masked_word_head(hidden, embeddings)
+        return self.masked_word_head(hidden, self.encoder.backbone.get_input_embeddings().weight)
 
     @property
     def layout(self) -> Layout:
@@ -160,7 +183,8 @@ def save_ranker(folder: Path, config: RankerConfig, state: dict[str, Tensor]) ->
     backbone.mkdir(parents=True, exist_ok=True)
     load_config(config.encoder.backbone).save_pretrained(backbone)
     Tokenizer(config.encoder.backbone).save(backbone)
-    with whole_file(folder / "model.safetensors") as temporary:
+    (folder / POSTERIOR).unlink(missing_ok=True)  # it belonged to the weights that are replaced now
+    with whole_file(folder / WEIGHTS) as temporary:
         save_file(kept, temporary)
     write_json(folder / "ranker.json", {"version": CHECKPOINT_VERSION, **config.model_dump(mode="json")})
 
@@ -181,24 +205,26 @@ def load_ranker_config(folder: Path) -> RankerConfig:
             f"{folder} is a checkpoint of version {version}; this icalib reads {CHECKPOINT_VERSION}. "
             "Use the icalib that wrote it, or train again with --fresh."
         )
-    fields["encoder"]["backbone"] = str((folder / "backbone").resolve())
-    return RankerConfig.model_validate(fields)
+    config = validated_file(folder / "ranker.json", RankerConfig, fields)
+    return with_setting(config, "encoder.backbone", str((folder / "backbone").resolve()))
 
 
 def load_ranker(folder: Path) -> Ranker:
-    """A ranker with a checkpoint's weights.
+    """A ranker with a checkpoint's weights, and its posterior where the checkpoint holds one.
 
     Raises:
         RunFolderError: the weights are damaged or don't fit the configuration.
+        PosteriorError: the posterior was computed for other weights.
     """
     ranker = Ranker(load_ranker_config(folder), pretrained=False)
     try:
         ranker.load_state_dict(read_weights(folder))
     except RuntimeError as error:
         raise RunFolderError(
-            f"the weights in {folder} don't fit its ranker.json ({str(error).splitlines()[-1].strip()}). "
-            "Delete that folder and give the command again: what it held is computed anew."
+            f"the weights in {folder} don't fit its ranker.json ({str(error).splitlines()[-1].strip()}). {_REPEAT}"
         ) from error
+    if ranker.posterior_head is not None and (folder / POSTERIOR).is_file():
+        ranker.posterior_head.load_posterior_state(read_posterior(folder))
     return ranker
 
 
@@ -209,12 +235,39 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
         RunFolderError: the file is missing or damaged.
     """
     try:
-        return load_file(folder / "model.safetensors")
+        return load_file(folder / WEIGHTS)
     except (OSError, SafetensorError) as error:
         raise RunFolderError(
             f"the weights in {folder} can't be read ({error}). Delete that folder and give the command again: "
             "what it held is computed anew."
         ) from error
+
+
+def save_posterior(folder: Path, state: dict[str, Tensor]) -> None:
+    """Write a posterior beside the weights that it belongs to."""
+    kept = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
+    with whole_file(folder / POSTERIOR) as temporary:
+        save_file(kept, temporary, metadata={"weights": file_digest(folder / WEIGHTS)})
+
+
+def read_posterior(folder: Path) -> dict[str, Tensor]:
+    """The posterior of a checkpoint.
+
+    Raises:
+        PosteriorError: the weights are not those that it was computed for, or the file is damaged.
+    """
+    try:
+        with safe_open(folder / POSTERIOR, framework="pt") as file:
+            belongs_to = (file.metadata() or {}).get("weights")
+            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # it is no dict
+    except (OSError, SafetensorError) as error:
+        raise PosteriorError(f"{folder / POSTERIOR} can't be read ({error}). {_REPEAT}") from error
+    if belongs_to != file_digest(folder / WEIGHTS):
+        raise PosteriorError(
+            f"the posterior in {folder} was computed for other weights than those in {WEIGHTS}: its probabilities "
+            f"would be wrong. {_REPEAT}"
+        )
+    return state
 
 
 def start_weights(ranker: Ranker, folder: Path) -> None:

@@ -24,12 +24,24 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A regime's outcome: the model, which round it comes from, and all models in order (round 0 is the teacher)."""
+class Member:
+    """A trained stage whose predictions count, and the estimator that they come from."""
 
     model: Stage
-    chosen_round: int
-    models: tuple[Stage, ...]
+    estimator: AbstractEstimator.Config
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A regime's outcome.
+
+    `members` are averaged with equal weights (most regimes have one); they come from round `chosen_round` of
+    `num_rounds` (round 0 is the teacher).
+    """
+
+    members: tuple[Member, ...]
+    chosen_round: int = 0
+    num_rounds: int = 0
 
 
 class AbstractRegime(Component):
@@ -45,6 +57,10 @@ class AbstractRegime(Component):
         def view_rule(self) -> GainRule | None:
             """How a view is chosen at test; None where the plain view is the only one."""
             return None
+
+        def train_negatives(self) -> int | None:
+            """Wrong candidates for each right one in training; None where all of a pool are taken."""
+            raise NotImplementedError
 
     def run(self, bench: Workbench, parts: Parts) -> Trained:
         """Train, and say which model to evaluate."""

@@ -16,7 +16,9 @@ import torch
 from icalib.core.seeding import child_seed
 from icalib.data.batching import ordered_batches
 from icalib.data.encoding import Encoded, Intents, Layout, TokenPool, TokenStore
-from icalib.inference.mutual_information import Moments
+from icalib.encoders.transformer import Batch
+from icalib.heads.head import LogitPosterior
+from icalib.inference.mutual_information import Moments, binary_entropy
 from icalib.regimes.ranker import Ranker, make_batch
 from icalib.regimes.training import Precision, autocast, resolve_precision
 from icalib.uncertainty.estimator import AbstractEstimator
@@ -86,6 +88,37 @@ def score_pools(
         [[pool.pool_id for pool in pools], [pool.row for pool in pools], intents, probs], schema=SHARD_INTENT_SCHEMA
     )
     return pa.concat_tables(tables), chosen
+
+
+def average_members(tables: Sequence[pa.Table]) -> pa.Table:
+    """SCORE_SCHEMA of an ensemble from its members' scores of the same pairs: the moments of their even mixture.
+
+    Each member's mean entropy is H(p̄) − g, so the mixture's mutual information needs nothing else.
+    """
+    if len(tables) == 1:
+        return tables[0]
+    prob, prob_var, logit, logit_var, information, passes = (
+        np.stack([table[name].to_numpy() for table in tables])
+        for name in ("prob_mean", "prob_var", "logit_mean", "logit_var", "mutual_information", "num_passes")
+    )
+    mean_entropy = (_entropy(prob) - information).mean(0)
+    columns = {
+        "prob_mean": prob.mean(0),
+        "prob_var": prob_var.mean(0) + prob.var(0),  # law of total variance
+        "logit_mean": logit.mean(0),
+        "logit_var": logit_var.mean(0) + logit.var(0),
+        "mutual_information": np.maximum(_entropy(prob.mean(0)) - mean_entropy, 0.0),
+        "num_passes": passes.sum(0),
+    }
+    merged = tables[0]
+    for name, values in columns.items():
+        place = merged.schema.get_field_index(name)
+        merged = merged.set_column(place, merged.schema.field(name), pa.array(values, merged.schema.field(name).type))
+    return merged
+
+
+def _entropy(prob: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    return binary_entropy(torch.from_numpy(prob)).numpy()
 
 
 def predict_intents(context: ScoringContext, pools: Sequence[TokenPool]) -> tuple[list[list[list[int]]], list[float]]:
@@ -159,16 +192,30 @@ def _pair_moments(
 
 
 def _batch_moments(context: ScoringContext, pairs: Sequence[Encoded], seed: int) -> Moments:
-    inputs = make_batch(pairs, context.layout, context.device)
-
-    def forward(stochastic: bool, pass_number: int) -> torch.Tensor:
-        context.ranker.train(stochastic)
-        if stochastic:
-            torch.manual_seed(child_seed(seed, pass_number))
-        return context.ranker.answer_logits(inputs)
-
+    model = _BatchModel(context.ranker, make_batch(pairs, context.layout, context.device), seed)
     try:
         with torch.inference_mode(), context.autocast():
-            return context.estimator.estimate(forward)
+            return context.estimator.estimate(model)
     finally:
         context.ranker.eval()
+
+
+@dataclass(frozen=True)
+class _BatchModel:
+    """A ranker with a batch before it: what an estimator asks."""
+
+    ranker: Ranker
+    inputs: Batch
+    seed: int
+
+    def logits(self, *, stochastic: bool, number: int) -> torch.Tensor:
+        """Logits [B] of one pass."""
+        self.ranker.train(stochastic)
+        if stochastic:
+            torch.manual_seed(child_seed(self.seed, number))
+        return self.ranker.answer_logits(self.inputs)
+
+    def posterior(self) -> LogitPosterior:
+        """The logits' posterior, with dropout off."""
+        self.ranker.eval()
+        return self.ranker.answer_posterior(self.inputs)

@@ -17,8 +17,9 @@ from icalib.regimes.pseudo_labels import (
     assign,
     choose_views,
     pseudo_label_table,
+    resolve_rule,
 )
-from icalib.regimes.regime import AbstractRegime, Parts, Trained
+from icalib.regimes.regime import AbstractRegime, Member, Parts, Trained
 from icalib.regimes.training import TrainingSettings
 from icalib.regimes.workbench import Shards, Workbench
 
@@ -53,6 +54,10 @@ class SelfTraining(AbstractRegime):
             """The same gain rule as in the rounds, with intents."""
             return self.rule if self.with_intents else None
 
+        def train_negatives(self) -> int | None:
+            """As in `teacher`."""
+            return self.teacher.train_negatives
+
     def __init__(self, config: Config) -> None:
         self.config = config
 
@@ -76,7 +81,8 @@ class SelfTraining(AbstractRegime):
                     number=number,
                 )
             )
-        return self._choose(bench, models)
+        chosen = self._choose(bench, models)
+        return Trained((Member(models[chosen], parts.estimator),), chosen, len(models) - 1)
 
     def _teacher(self, bench: Workbench, parts: Parts) -> Stage:
         return bench.train(
@@ -107,19 +113,18 @@ class SelfTraining(AbstractRegime):
             lambda folder: write_pseudo_labels(folder, shards, rule, number),
         )
 
-    def _choose(self, bench: Workbench, models: list[Stage]) -> Trained:
-        if len(models) == 1:
-            return Trained(models[0], 0, tuple(models))
-        students = range(1, len(models))
-        best = models[-1] if self.config.keep == "last" else max(
-            (models[number] for number in reversed(students)), key=bench.figure
-        )  # fmt: skip
-        return Trained(best, models.index(best), tuple(models))
+    def _choose(self, bench: Workbench, models: list[Stage]) -> int:
+        """The round whose model is the result."""
+        last = len(models) - 1
+        if last == 0 or self.config.keep == "last":
+            return last
+        return max(reversed(range(1, len(models))), key=lambda number: bench.figure(models[number]))
 
 
 def write_pseudo_labels(folder: Path, shards: Shards, rule: PseudoLabelRule, number: int) -> None:
     """Pseudo labels shard by shard, each beside the intents that its pools were scored with; then the summary."""
     counts = RoundTally()
+    rule = resolve_rule(rule, shards)
     for place, (scores, intents) in enumerate(shards):
         chosen = choose_views(scores, intents, rule)
         labels = assign(chosen, rule)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import final
 
 from icalib.regimes.pseudo_labels import GainRule
-from icalib.regimes.regime import AbstractRegime, Parts, Trained
+from icalib.regimes.regime import AbstractRegime, Member, Parts, Trained
 from icalib.regimes.training import TrainingSettings
 from icalib.regimes.workbench import Workbench
 
@@ -32,6 +32,10 @@ class Supervised(AbstractRegime):
             """The gain rule, with intents."""
             return self.rule if self.with_intents else None
 
+        def train_negatives(self) -> int | None:
+            """As in `training`."""
+            return self.training.train_negatives
+
     def __init__(self, config: Config) -> None:
         self.config = config
 
@@ -45,4 +49,4 @@ class Supervised(AbstractRegime):
             with_intents=self.config.with_intents,
             start=parts.start,
         )
-        return Trained(model, 0, (model,))
+        return Trained((Member(model, parts.estimator),))

@@ -172,6 +172,8 @@ def train(
     ranker.train()
     while state.epoch < settings.epochs and not state.stopped:
         batches = curriculum.batches(state.epoch)
+        if state.batch == 0:
+            ranker.answer_head.start_epoch()
         losses: dict[str, list[float]] = {}
         while state.batch < len(batches):
             progress = (state.epoch + state.batch / len(batches)) / settings.epochs

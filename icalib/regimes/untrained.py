@@ -9,8 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from rank_bm25 import BM25Okapi
-from scipy.special import expit, logit
-from sklearn.linear_model import LogisticRegression
 
 from icalib.data.batching import ordered_batches
 from icalib.data.encoding import Encoded, Ids, TokenPool
@@ -63,23 +61,3 @@ def _mean_vectors(encoder: TransformerEncoder, layout: Any, texts: Sequence[Ids]
             means = torch.einsum("bl,bld->bd", mask, encoder(batch).states_BLD) / batch.lengths_B[:, None]
             vectors[places] = torch.nn.functional.normalize(means, dim=1).double().numpy()
     return vectors
-
-
-def platt_scaled(
-    validation: Floats, labels: npt.NDArray[np.int64], others: Sequence[Floats]
-) -> list[tuple[Floats, Floats]]:
-    """Logits and probabilities σ(a s + b) of some scores, with a and b fitted on validation pairs.
-
-    The scores are standardised first, so that scikit-learn's small ridge means the same for every scorer.
-    """
-    mean, scale = validation.mean(), validation.std() or 1.0
-    model = LogisticRegression(C=1e4).fit(((validation - mean) / scale)[:, None], labels)
-    slope, offset = float(model.coef_[0, 0]), float(model.intercept_[0])
-    logits = [slope * (scores - mean) / scale + offset for scores in others]
-    return [(logits_N, expit(logits_N)) for logits_N in logits]
-
-
-def prob_logit(prob: Floats) -> Floats:
-    """ln(p / (1 − p)), finite for p = 0 and 1."""
-    tiny = np.finfo(np.float64).tiny
-    return logit(np.clip(prob, tiny, 1 - np.finfo(np.float64).epsneg))

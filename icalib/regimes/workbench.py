@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -96,6 +96,18 @@ class Workbench(Protocol):
         number: int = 0,
     ) -> Stage:
         """Train on the labelled pools (and pseudo labels); the checkpoint's folder."""
+        ...
+
+    def train_members(
+        self,
+        names: Sequence[str],
+        *,
+        ranker: RankerConfig,
+        loss: AbstractLoss.Config,
+        training: TrainingSettings,
+        start: Stage | None,
+    ) -> list[Stage]:
+        """Train as many independent members on the labelled pools, the first as `train` would."""
         ...
 
     def score(

@@ -17,6 +17,9 @@ Result = Mapping[str, Any]
 COLUMNS = ("F1", "P", "R", "R@1", "R@2", "R@5", "MAP", "ECE", "NLL", "Brier", "AURC")
 """Metrics of the comparison table, in order."""
 
+SHIFT_COLUMNS = ("R@1", "MAP", "ECE", "ECE_adaptive", "NLL", "Brier")
+"""Metrics of the tables of runs on pools that they were not trained on, in order."""
+
 MISSING = "–"
 
 
@@ -64,6 +67,18 @@ def by_data(results: Sequence[Result]) -> dict[str, list[Result]]:
     for result in results:
         grouped.setdefault(data_name(result), []).append(result)
     return grouped
+
+
+def by_shift(results: Sequence[Result]) -> list[tuple[str, list[Result]]]:
+    """Evaluations on other pool sets that can be compared, with what was trained on and tested on as a title."""
+    grouped: dict[tuple[str, str, str, int | None], list[Result]] = {}
+    for result in results:
+        trained_on = PurePath(result["trained_on"]).name
+        grouped.setdefault((trained_on, data_name(result), result["digest"], result["limit"]), []).append(result)
+    return [
+        (f"trained on {source}, tested on {target}" + ("" if limit is None else f" (at most {limit} pools)"), group)
+        for (source, target, _, limit), group in grouped.items()
+    ]
 
 
 def method_label(result: Result, results: Sequence[Result]) -> str:

@@ -17,6 +17,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 from plotly.utils import PlotlyJSONEncoder
 
+from icalib.calibration.post_hoc import POST_HOC, post_hoc_tag
 from icalib.core.errors import DataError
 from icalib.core.files import read_json, whole_file
 from icalib.core.run_folder import RoundSummary, RunFolder
@@ -28,10 +29,12 @@ from icalib.reports.case_table import CaseTable, build_case_table
 from icalib.reports.comparison import (
     COLUMNS,
     MISSING,
+    SHIFT_COLUMNS,
     MethodRow,
     Result,
     best_labels,
     by_data,
+    by_shift,
     format_difference,
     format_p,
     format_seconds,
@@ -39,6 +42,8 @@ from icalib.reports.comparison import (
     method_rows,
 )
 from icalib.reports.paired_tests import MethodTest, paired_tests
+
+_POST_HOC_METRICS = ("ECE", "NLL")
 
 
 @final
@@ -74,6 +79,16 @@ class _MethodPart:
 
 @final
 @dataclass(frozen=True)
+class _ShiftRow:
+    """One method's metrics on pools that it was not trained on."""
+
+    label: str
+    num_seeds: int
+    cells: tuple[_Cell, ...]
+
+
+@final
+@dataclass(frozen=True)
 class _RunFacts:
     """What was run: from config.yaml, provenance.json, stages.json and result.json."""
 
@@ -91,12 +106,22 @@ class _RunFacts:
 
 @final
 @dataclass(frozen=True)
+class _PostHocRow:
+    """One method's metrics as they are and after each post-hoc calibrator; the best of each metric is marked."""
+
+    label: str
+    cells: Mapping[str, tuple[_Cell, ...]]
+
+
+@final
+@dataclass(frozen=True)
 class _DataPart:
     """All methods on one pool set."""
 
     name: str
     methods: tuple[_MethodPart, ...]
     environments: tuple[str, ...]
+    post_hoc: tuple[_PostHocRow, ...]
     risk_coverage: Markup
     tests: tuple[MethodTest, ...]
     tests_missing: str
@@ -131,6 +156,10 @@ def write_report(runs: Sequence[RunFolder], out: Path, title: str) -> Path:
         columns=[(name, METRICS[name]) for name in COLUMNS],
         parts=[_data_part(name, group) for name, group in by_data(results).items()],
         splits=SPLITS,
+        shift_columns=[(name, METRICS[name]) for name in SHIFT_COLUMNS],
+        shifts=_shift_parts(runs),
+        post_hoc_metrics=_POST_HOC_METRICS,
+        calibrators=list(POST_HOC),
         plotly_js=Markup(get_plotlyjs()),
     )
     with whole_file(out) as temporary:
@@ -154,6 +183,7 @@ def _data_part(name: str, results: Sequence[Result]) -> _DataPart:
         name=name,
         methods=methods,
         environments=tuple(dict.fromkeys(run.environment for method in methods for run in method.runs)),
+        post_hoc=_post_hoc_rows(rows),
         risk_coverage=_figure(charts.risk_coverage_figure(scores)),
         tests=tests,
         tests_missing=tests_missing,
@@ -216,6 +246,58 @@ def _cell(row: MethodRow, runs: Sequence[RunFolder], metric: str, is_best: bool)
         deviation="" if deviation is None else f"±{format_value(deviation)}",
         interval="" if low is None else f"{format_value(low)}–{format_value(high)}",
         is_best=is_best,
+    )
+
+
+def _shift_parts(runs: Sequence[RunFolder]) -> list[tuple[str, tuple[_ShiftRow, ...]]]:
+    """What the runs were found to do on other pools, by what was trained on and tested on."""
+    results = [result for run in runs for result in run.shifts()]
+    return [(title, _shift_rows(method_rows(group))) for title, group in by_shift(results)]
+
+
+def _shift_rows(rows: Sequence[MethodRow]) -> tuple[_ShiftRow, ...]:
+    best = {metric: best_labels(rows, metric) for metric in SHIFT_COLUMNS}
+    return tuple(
+        _ShiftRow(
+            row.label, row.num_seeds, tuple(_plain_cell(row, name, row.label in best[name]) for name in SHIFT_COLUMNS)
+        )
+        for row in rows
+    )
+
+
+def _plain_cell(row: MethodRow, metric: str, is_best: bool) -> _Cell:
+    """Mean and deviation, without an interval."""
+    deviation = row.deviation(metric)
+    return _Cell(
+        mean=format_value(row.mean(metric)),
+        deviation="" if deviation is None else f"±{format_value(deviation)}",
+        interval="",
+        is_best=is_best,
+    )
+
+
+def _post_hoc_rows(rows: Sequence[MethodRow]) -> tuple[_PostHocRow, ...]:
+    """The methods whose runs measured post-hoc calibration; older ones did not."""
+    return tuple(
+        _PostHocRow(row.label, {metric: _post_hoc_cells(row, metric) for metric in _POST_HOC_METRICS})
+        for row in rows
+        if any(row.mean(post_hoc_tag(metric, name)) is not None for metric in _POST_HOC_METRICS for name in POST_HOC)
+    )
+
+
+def _post_hoc_cells(row: MethodRow, metric: str) -> tuple[_Cell, ...]:
+    names = (metric, *(post_hoc_tag(metric, calibrator) for calibrator in POST_HOC))
+    means = [row.mean(name) for name in names]
+    least = min(round(mean, 3) for mean in means if mean is not None)
+    deviations = [row.deviation(name) for name in names]
+    return tuple(
+        _Cell(
+            mean=format_value(mean),
+            deviation="" if deviation is None else f"±{format_value(deviation)}",
+            interval="",
+            is_best=mean is not None and round(mean, 3) == least,
+        )
+        for mean, deviation in zip(means, deviations, strict=True)
     )
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Self, final
+from typing import TYPE_CHECKING, Self, final
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -18,10 +18,12 @@ from rich.text import Text
 from icalib.metrics.summary import METRICS
 from icalib.reports.comparison import (
     COLUMNS,
+    SHIFT_COLUMNS,
     MethodRow,
     Result,
     best_labels,
     by_data,
+    by_shift,
     data_name,
     format_difference,
     format_p,
@@ -30,6 +32,9 @@ from icalib.reports.comparison import (
     method_rows,
 )
 from icalib.reports.paired_tests import MethodTest
+
+if TYPE_CHECKING:
+    from icalib.regimes.cost import Cost
 
 _QUALITY, _TRUST = COLUMNS[:7], COLUMNS[7:]
 _BETTER = {True: "higher", False: "lower", None: ""}
@@ -50,11 +55,15 @@ def comparison_table(results: Sequence[Result], columns: Sequence[str] = COLUMNS
         results: results on one pool set, as `--json` prints them.
         columns: metrics to show.
     """
-    rows = method_rows(results)
     fractions = sorted({result["labelled"] for result in results})
     part = ", ".join(f"{fraction:.3g}" for fraction in fractions)
+    return _method_table(f"{data_name(results[0])}, labelled part {part}", results, columns)
+
+
+def _method_table(title: str, results: Sequence[Result], columns: Sequence[str]) -> Table:
+    rows = method_rows(results)
     table = Table(
-        title=f"{data_name(results[0])}, labelled part {part}",
+        title=title,
         title_justify="left",
         title_style="bold",
         caption=_caption(rows, columns),
@@ -87,6 +96,47 @@ def print_comparison(results: Sequence[Result], console: Console | None = None) 
             console.print(comparison_table(group, _TRUST))
 
 
+def print_shifts(results: Sequence[Result], console: Console | None = None) -> None:
+    """Print one table for each pool set that runs were evaluated on and not trained on."""
+    for title, group in by_shift(results):
+        (console or people_console()).print(_method_table(title, group, SHIFT_COLUMNS))
+
+
+def print_shift(result: Result, own: Result, console: Console | None = None) -> None:
+    """Print one run's metrics on other pools beside those on its own test pools."""
+    ((title, _),) = by_shift([result])
+    here, there = data_name(result), data_name(own)
+    table = _metric_table(f"{result['method']} {title}", {here: result["test"], there: own["test"]})
+    (console or people_console()).print(table)
+
+
+def print_costs(costs: Sequence[Cost], console: Console | None = None) -> None:
+    """Print size and scoring time of some methods."""
+    table = Table(
+        title=f"Scoring {costs[0].num_pairs} pairs, one process, one thread",
+        title_justify="left",
+        title_style="bold",
+        caption="ratio: time over that of the first, median (least to most) over the rounds; "
+        "buffers: random features, posterior and support set",
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 2, 0, 0),
+    )
+    table.add_column("method", no_wrap=True)
+    for name in ("parameters", "buffers", "time", "a pair", "ratio"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for cost in costs:
+        table.add_row(
+            escape(cost.label),
+            f"{cost.num_parameters / 1e6:.2f} M",
+            f"{cost.num_buffers / 1e6:.2f} M",
+            f"{cost.seconds:.2f} s",
+            f"{cost.milliseconds_per_pair:.2f} ms",
+            f"{cost.ratio:.2f} ({cost.ratio_low:.2f}–{cost.ratio_high:.2f})",
+        )
+    (console or people_console()).print(table)
+
+
 def print_tests(tests: Sequence[MethodTest], console: Console | None = None) -> None:
     """Print paired tests between methods; differences that chance hardly makes are bold."""
     table = Table(
@@ -112,26 +162,26 @@ def print_tests(tests: Sequence[MethodTest], console: Console | None = None) -> 
 def print_result(result: Result, console: Console | None = None) -> None:
     """Print the metrics of one run on validation and test, and where its seconds went."""
     console = console or people_console()
-    table = Table(
-        title=f"{result['method']} on {data_name(result)}, labelled part {result['labelled']:.3g}, "
-        f"seed {result['seed']}",
-        title_justify="left",
-        title_style="bold",
-        box=SIMPLE_HEAD,
-        padding=(0, 2, 0, 0),
-    )
-    table.add_column("metric", no_wrap=True)
-    table.add_column("test", justify="right", style="bold")
-    table.add_column("validation", justify="right", style="dim")
-    table.add_column("better", style="dim")
-    for metric in (name for name in METRICS if name in result["test"] and name != "num_pools"):
-        values = (format_value(result[split].get(metric)) for split in ("test", "validation"))
-        table.add_row(metric, *values, _BETTER[METRICS[metric].greater_is_better])
-    console.print(table)
+    title = f"{result['method']} on {data_name(result)}, labelled part {result['labelled']:.3g}, seed {result['seed']}"
+    console.print(_metric_table(title, {split: result[split] for split in ("test", "validation")}))
     stages = {name: seconds for name, seconds in result["seconds"].items() if name != "total"}
     spent = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in stages.items())
     console.print(f"{format_seconds(result['seconds']['total'])} in all ({spent})", style="dim", soft_wrap=True)
     console.print(result["run"], style="dim", soft_wrap=True)
+
+
+def _metric_table(title: str, columns: Mapping[str, Mapping[str, float]]) -> Table:
+    """Rows by metric; the first column counts."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 2, 0, 0))
+    table.add_column("metric", no_wrap=True)
+    first = next(iter(columns.values()))
+    for place, name in enumerate(columns):
+        table.add_column(escape(name), justify="right", style="dim" if place else "bold")
+    table.add_column("better", style="dim")
+    for metric in (name for name in METRICS if name in first and name != "num_pools"):
+        values = (format_value(values.get(metric)) for values in columns.values())
+        table.add_row(metric, *values, _BETTER[METRICS[metric].greater_is_better])
+    return table
 
 
 def _caption(rows: Sequence[MethodRow], columns: Sequence[str]) -> str:

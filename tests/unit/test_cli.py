@@ -79,6 +79,11 @@ def test_show_explains_every_setting(icalib) -> None:
         (["run", "bert", "--data", "nowhere"], "no pool folder"),
         (["run", "nowhere/config.yaml"], "no config at"),
         (["report", "nowhere"], "is not a run folder"),
+        (["score", "nowhere", "--data", "nowhere"], "is not a run folder"),
+        (["score", "nowhere", "--data", "nowhere", "--split", "dev"], "Choose one of: train, validation, test"),
+        (["evaluate", "nowhere"], "is not a run folder"),
+        (["predict", "nowhere", "questions.jsonl"], "is not a run folder"),
+        (["cost", "nowhere"], "is not a run folder"),
     ],
 )
 def test_wrong_settings_are_named_with_the_cure(icalib, arguments: list[str], said: str) -> None:
@@ -103,6 +108,17 @@ def test_wrong_options_of_run(icalib, tiny_pools: Path, options: list[str], said
     code, _, err = icalib("run", "bert", "--data", tiny_pools, *options)
     assert code == 2
     assert said in err
+
+
+def test_other_pools_are_looked_at_before_anything_is_trained(icalib, tiny_pools: Path, tmp_path: Path) -> None:
+    command = ["compare", "bert", "--data", tiny_pools, "--runs", tmp_path / "runs"]
+    code, _, err = icalib(*command, "--shift", tmp_path / "nowhere")
+    assert code == 2
+    assert "no pool folder" in err
+    code, _, err = icalib(*command, "--shift", tiny_pools, "--shift", tiny_pools)
+    assert code == 2
+    assert "called the same" in err
+    assert not (tmp_path / "runs").exists()
 
 
 def test_icast_without_intents_offers_tsst(icalib, without_intents: Path, tmp_path: Path) -> None:

@@ -36,10 +36,11 @@ class Raw:
     line: int
     text: str
     value: Any = None
+    cure: str = SKIP_CURE
 
-    def error(self, found: str, cure: str = f"{SKIP_CURE}.", field: str = "") -> DataError:
+    def error(self, found: str, cure: str = "", field: str = "") -> DataError:
         """A DataError that points at this record."""
-        return DataError(found, cure, path=self.path, line=self.line, field=field)
+        return DataError(found, cure or f"{self.cure}.", path=self.path, line=self.line, field=field)
 
 
 def no_dialogues(on_reject: OnReject | None) -> Iterator[Dialogue]:
@@ -113,7 +114,7 @@ def refuse_bad_bytes(raw: Raw) -> None:
     if bad := re.search("[\udc80-\udcff]", raw.text):
         raise raw.error(
             f"byte 0x{ord(bad[0]) - 0xDC00:02x} at character {bad.start() + 1} is not UTF-8",
-            "Save the file as UTF-8, or leave such records out with --skip-bad.",
+            f"Save the file as UTF-8. {raw.cure}.",
         )
 
 
@@ -131,7 +132,7 @@ def build(model: type[Model], value: Any, raw: Raw, names: Mapping[str, str] | N
         first = invalid.errors(include_url=False)[0]
         field = ".".join(str((names or {}).get(str(part), part)) for part in first["loc"])
         found = "it is missing" if first["type"] == "missing" else f"found {shown(first['input'])}"
-        raise raw.error(found, f"Expected: {first['msg']}. {SKIP_CURE}.", field) from None
+        raise raw.error(found, f"Expected: {first['msg']}. {raw.cure}.", field) from None
 
 
 def shown(value: Any) -> str:
@@ -182,10 +183,14 @@ def damaged(path: Path, error: Exception, line: int) -> DataError:
     )
 
 
-def read_lines(path: Path) -> Iterator[Raw]:
+def read_lines(path: Path, cure: str = SKIP_CURE) -> Iterator[Raw]:
     """The lines of a text file with their numbers; blank lines count but are left out.
 
     Bytes that aren't UTF-8 become lone surrogates, so that one bad record doesn't stop the file.
+
+    Args:
+        path: plain or gzipped.
+        cure: what to do about a bad record.
 
     Raises:
         DataError: damaged gzip data.
@@ -197,7 +202,7 @@ def read_lines(path: Path) -> Iterator[Raw]:
                 text = line.decode("utf-8", "surrogateescape").rstrip("\r\n")
                 text = text.removeprefix("\ufeff") if number == 1 else text
                 if text.strip():
-                    yield Raw(path, number, text)
+                    yield Raw(path, number, text, cure=cure)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise damaged(path, error, number) from error
 

@@ -12,6 +12,7 @@ from icalib.core.component import (
     component_class,
     described,
     has_setting,
+    short_name,
     validated,
     with_setting,
     with_settings,
@@ -40,6 +41,19 @@ class Diesel(Engine):
 class Electric(Engine):
     class Config(Engine.Config):
         volts: int = 48
+
+
+class Turbo(Engine):
+    """Between the base and the concrete ones."""
+
+
+@final
+class V8Turbo(Turbo):
+    class Config(Engine.Config):
+        pressure: float = 1.5
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
 
 
 class Wheels(Settings):
@@ -76,7 +90,8 @@ def test_saved_settings_name_the_component_and_load_back_equal() -> None:
         ("icalib.heads.linear.AbstractHead", "is abstract"),
         ("icalib.heads.linear.LinaerHead", "no component"),
         ("icalib.nothing.Head", "no component"),
-        ("LinearHead", "no component"),
+        ("LinearHead", "no AbstractHead `LinearHead`. There are: .*linear-head"),
+        ("abstract-head", "no AbstractHead"),
         (".linear.LinearHead", "no component"),
         (5, "no component"),
     ],
@@ -111,6 +126,50 @@ def test_with_settings_replaces_a_whole_component() -> None:
     saved = {"target": f"{Electric.__module__}.Electric", "volts": 400}
     for value in (saved, Electric.Config(volts=400)):
         assert with_setting(Car(), "engine", value).engine == Electric.Config(volts=400)
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("Electric", "electric"),
+        ("MCDropout", "mc-dropout"),
+        ("RandomFeatureHead", "random-feature-head"),
+        ("HeadOfBERT", "head-of-bert"),
+        ("BM25", "bm25"),
+        ("V8Turbo", "v8-turbo"),
+    ],
+)
+def test_short_names_are_in_kebab_case_and_keep_acronyms_whole(name: str, short: str) -> None:
+    assert short_name(type(name, (Component,), {})) == short
+
+
+@pytest.mark.parametrize("value", ["electric", {"target": "electric"}])
+def test_a_short_name_takes_the_place_of_an_import_path(value: Any) -> None:
+    assert with_setting(Car(), "engine", value).engine == Electric.Config()
+    assert Electric.Config.model_validate(value) == Electric.Config()
+
+
+def test_short_names_reach_subclasses_of_subclasses() -> None:
+    assert component_class("v8-turbo", Engine) is V8Turbo
+    assert validated(Car, {"engine": {"target": "v8-turbo", "pressure": 2}}).engine == V8Turbo.Config(pressure=2)
+
+
+@pytest.mark.parametrize("value", ["electrik", "turbo", "wheels", ""])
+def test_an_unknown_short_name_is_answered_with_those_that_exist(value: str) -> None:
+    with pytest.raises(SettingError, match=f"no Engine `{value}`. There are: diesel, electric, v8-turbo;"):
+        with_setting(Car(), "engine", value)
+
+
+def test_a_component_and_its_settings_change_together_in_any_order() -> None:
+    changes = {"engine.volts": 400, "engine": "electric", "engine.power": 7}
+    assert with_settings(Car(), changes).engine == Electric.Config(volts=400, power=7)
+    saved = {"target": "electric"}
+    assert with_settings(Car(), {"engine": saved, "engine.volts": 12}).engine == Electric.Config(volts=12)
+    assert saved == {"target": "electric"}
+    with pytest.raises(SettingError, match=r"engine\.glow.*Extra"):
+        with_settings(Car(), {"engine": "electric", "engine.glow": 1.0})
+    with pytest.raises(SettingError, match=r"`spare` is set to None.*`spare\.count`"):
+        with_settings(Car(), {"spare": None, "spare.count": 3})
 
 
 def test_with_settings_validates_values_once_together() -> None:

@@ -96,7 +96,7 @@ def test_without_dropout_logits_are_those_of_torchs_attention(name: str, request
     pairs = [layout.pair(np.arange(10, 10 + n, dtype=np.int32), np.arange(40, 50, dtype=np.int32)) for n in (2, 30)]
     batch = make_batch(pairs, layout, torch.device("cpu"))
     with torch.inference_mode():
-        torch.testing.assert_close(cheap("answer", batch), plain("answer", batch), rtol=1e-6, atol=1e-7)
+        torch.testing.assert_close(cheap.answer_logits(batch), plain.answer_logits(batch), rtol=1e-6, atol=1e-7)
 
 
 def test_with_dropout_logits_are_distributed_as_with_torchs(tiny_bert: Path) -> None:
@@ -108,7 +108,7 @@ def test_with_dropout_logits_are_distributed_as_with_torchs(tiny_bert: Path) -> 
     with torch.inference_mode():
         for ranker in (cheap, plain):
             torch.manual_seed(5)
-            samples.append(torch.cat([ranker.train()("answer", batch) for _ in range(2)]).double().numpy())
+            samples.append(torch.cat([ranker.train().answer_logits(batch) for _ in range(2)]).double().numpy())
     ours, theirs = samples
     num = len(ours)
     assert abs(ours.mean() - theirs.mean()) < 4 * theirs.std() * np.sqrt(2 / num)

@@ -115,10 +115,10 @@ def test_texts_longer_than_the_positions_are_tokenised_whole(tiny_bert: Path) ->
 
 def test_a_linear_head_gives_one_float32_logit_a_pair() -> None:
     head = LinearHead.Config().build(width=8)
-    features = torch.randn(5, 8).bfloat16()
-    logits = head(features)
+    features, mean = torch.randn(5, 8), torch.randn(5)
+    logits = head(features, mean)
     assert (logits.shape, logits.dtype) == ((5,), torch.float32)
-    torch.testing.assert_close(logits, features.float() @ head.linear.weight[0] + head.linear.bias)
+    torch.testing.assert_close(logits, mean + features @ head.linear.weight[0] + head.linear.bias)
 
 
 def test_binary_cross_entropy_is_that_of_each_pair_and_stays_finite() -> None:

@@ -4,14 +4,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
+from icalib.core.errors import DataError, SettingError
 from icalib.metrics.selective import (
     aurc,
     auroc,
     coverage_at_risk,
+    coverage_threshold,
     e_aurc,
     risk_at_coverage,
     risk_coverage,
+    selective_risk,
     sorted_errors,
 )
 
@@ -60,6 +64,44 @@ def test_the_largest_coverage_within_a_risk() -> None:
     error[39] = 1
     assert coverage_at_risk(confidence, error, 0.05) == 30 / 40
     assert coverage_at_risk(confidence, np.ones(40), 0.05) == 0
+
+
+@pytest.mark.parametrize(("coverage", "threshold"), [(0.01, 0.9), (0.25, 0.9), (0.26, 0.7), (0.75, 0.7), (1.0, 0.5)])
+def test_the_threshold_answers_just_enough_pools(coverage: float, threshold: float) -> None:
+    assert coverage_threshold(np.array([0.5, 0.9, 0.7, 0.7]), coverage) == threshold
+
+
+@settings(deadline=None)
+@given(POOLS, st.floats(0.001, 1))
+def test_a_threshold_answers_the_share_asked_for_and_a_higher_one_does_not(
+    pools: list[tuple[float, float]], coverage: float
+) -> None:
+    confidence, error = arrays(pools)
+    found = selective_risk(confidence, error, coverage)
+    assert found.coverage == np.mean(confidence >= found.threshold) >= coverage - 1e-9
+    assert np.mean(confidence > found.threshold) < coverage
+    assert found.risk == pytest.approx(error[confidence >= found.threshold].mean())
+    assert 0 <= found.low <= found.risk + 1e-12
+    assert found.risk - 1e-12 <= found.high <= 1
+
+
+def test_tied_pools_are_answered_together_and_the_risk_has_its_wilson_interval() -> None:
+    confidence = np.repeat([0.9, 0.6, 0.2], [10, 20, 10])
+    error = np.tile([1.0, 0, 0, 0, 0], 8)
+    found = selective_risk(confidence, error, 0.5)
+    assert (found.threshold, found.coverage, found.risk) == (0.6, 0.75, pytest.approx(0.2))
+    expected = stats.binomtest(6, 30).proportion_ci(0.95, method="wilson")
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
+
+
+def test_a_threshold_needs_pools_confidences_and_a_share() -> None:
+    for coverage in (0.0, 1.01, np.nan):
+        with pytest.raises(SettingError, match="above 0 and at most 1"):
+            coverage_threshold(np.array([0.5]), coverage)
+    with pytest.raises(DataError, match="0 pools"):
+        coverage_threshold(np.array([]), 0.5)
+    with pytest.raises(DataError, match="2 pools, 1 of them without"):
+        coverage_threshold(np.array([0.5, np.nan]), 0.5)
 
 
 def test_without_both_hits_and_errors_there_is_no_auroc() -> None:

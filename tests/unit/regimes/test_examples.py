@@ -9,7 +9,7 @@ import pytest
 import torch
 from helpers.tiny_models import tiny_ranker
 
-from icalib.data.encoding import Layout, TokenPool, TokenStore
+from icalib.data.encoding import Budget, Layout, TokenPool, TokenStore
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.regimes.answers import AnswerCurriculum, PlainValidation
 from icalib.regimes.examples import (
@@ -76,7 +76,21 @@ def test_examples_are_encoded_as_their_task_says(pool: TokenPool, layout: Layout
             view = pool.intents if example.task == "answer_intent" else None
             expected, _ = layout.pair(layout.context_ids(pool.context, view), pool.candidates[example.place])
             assert ids.tolist() == expected.tolist()
-            assert example.length == len(ids)
+
+
+@pytest.mark.parametrize("max_context_tokens", [9, 30, 400])
+def test_planned_lengths_are_those_of_the_inputs(
+    store: TokenStore, layout: Layout, max_context_tokens: int
+) -> None:
+    short = replace(layout, budget=Budget(max_context_tokens=max_context_tokens, max_candidate_tokens=16))
+    for pool in store.pools(range(12)):
+        bare, full = [[] for _ in pool.context], [[0, 1, 2] for _ in pool.context]
+        for intents in (pool.intents, pool.intents[:1], bare, full):
+            labels = replace(
+                gold_labels(pool, with_intents=True), intents=intents, intent_view=np.ones(4, bool), learn_intents=True
+            )
+            for example in pool_examples(labels, pool, short):
+                assert example.length == len(encode(example, pool, short)[0])
 
 
 def test_negatives_are_at_most_so_many_for_each_positive() -> None:
@@ -146,8 +160,7 @@ def test_no_batch_exceeds_the_token_budget(store: TokenStore, layout: Layout) ->
     batches = epoch_batches(
         pools, store, layout, num_negatives=None, batch_size=64, max_tokens=600, rng=np.random.default_rng(0)
     )
-    answers = [batch for batch in batches if batch[0].task != "intent"]  # intent questions are planned by text alone
-    for batch in answers:
+    for batch in batches:
         longest = max(len(encode(example, store.pool(example.labels.row), layout)[0]) for example in batch)
         assert len(batch) * longest <= 600
 

@@ -27,6 +27,8 @@ from icalib.regimes.pseudo_labels import (
     assign,
     choose_views,
     pseudo_label_table,
+    resolve_gain_rule,
+    resolve_rule,
 )
 
 PUBLISHED = PseudoLabelRule()
@@ -366,3 +368,72 @@ def test_the_gain_histogram_counts_every_pair() -> None:
     summary = tally([(chosen, assign(chosen, PUBLISHED))], 1)
     assert sum(summary.gain_histogram_counts) == 3
     assert len(summary.gain_histogram_edges) == len(summary.gain_histogram_counts) + 1
+
+
+# Thresholds as quantiles of what was scored.
+
+
+def random_shards(seed: int, number: int) -> list[tuple[pa.Table, pa.Table | None]]:
+    rng = np.random.default_rng(seed)
+
+    def view() -> Pools:
+        return [[(float(rng.beta(1, 4)), float(rng.beta(1, 9))) for _ in range(5)] for _ in range(20)]
+
+    return [(score_table(view(), view()), intent_table([1.0] * 20)) for _ in range(number)]
+
+
+def test_absolute_thresholds_stay_as_they_are() -> None:
+    assert resolve_rule(PUBLISHED, random_shards(0, 2)) == PUBLISHED
+    assert resolve_gain_rule(PUBLISHED, []) == PUBLISHED
+
+
+def test_quantiles_become_the_numbers_that_cut_off_their_share() -> None:
+    shards = random_shards(1, 3)
+    found = resolve_rule(PseudoLabelRule.quantiles(), shards)
+    assert found.scale == "absolute"
+    chosen = [choose_views(*shard, found) for shard in shards]
+    gain = np.concatenate([scores.gain for scores in chosen])
+    assert (gain > found.gain_threshold).mean() == pytest.approx(0.5, abs=0.01)
+    best = np.concatenate([scores.prob.reshape(20, 5).max(1) for scores in chosen])
+    assert (best > found.positive_threshold).mean() == pytest.approx(0.1, abs=0.02)
+    information = np.concatenate([scores.information for scores in chosen])
+    assert (information > found.confidence_threshold).mean() == pytest.approx(0.05, abs=0.01)
+
+
+@given(seed=st.integers(0, 20))
+def test_resolved_thresholds_keep_their_order(seed: int) -> None:
+    found = resolve_rule(PseudoLabelRule.quantiles(), random_shards(seed, 1))
+    thresholds = (
+        found.negative_threshold,
+        found.calibrated_negative_threshold,
+        found.calibrated_positive_threshold,
+        found.positive_threshold,
+    )
+    assert list(thresholds) == sorted(thresholds)
+
+
+def test_quantiles_of_a_scaled_posterior_select_the_same_pairs() -> None:
+    """What makes estimators interchangeable: only the order of figures counts."""
+    (scores, intents), *_ = random_shards(2, 1)
+
+    def shrunk(name: str, power: float) -> pa.Table:
+        place = scores.schema.get_field_index(name)
+        return scores.set_column(place, scores.schema.field(name), pa.array(scores[name].to_numpy() ** power))
+
+    assigned: list[PseudoLabels] = []
+    for table in (scores, shrunk("prob_mean", 1.5)):
+        resolved = resolve_rule(rule(**PseudoLabelRule.quantiles().model_dump()), [(table, intents)])
+        assigned.append(assign(choose_views(table, intents, resolved), resolved))
+    assert assigned[0].keep.any()
+    np.testing.assert_array_equal(assigned[0].keep, assigned[1].keep)
+    np.testing.assert_array_equal(assigned[0].label[assigned[0].keep], assigned[1].label[assigned[1].keep])
+
+
+def test_without_intents_a_quantile_of_the_gain_means_nothing() -> None:
+    plain = score_table([[(0.9, 0.1), (0.1, 0.0)]])
+    assert resolve_gain_rule(PseudoLabelRule.quantiles(), [(plain, None)]).gain_threshold == NEVER_INTENTS
+
+
+def test_a_quantile_below_0_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"share between 0 and 1; found -0\.5"):
+        rule(scale="quantile", gain_threshold=-0.5)

@@ -35,7 +35,7 @@ def test_a_saved_ranker_loads_with_bit_identical_logits_wherever_it_lies(
     (tmp_path / "checkpoint").rename(tmp_path / "moved")
     loaded = load_ranker(tmp_path / "moved").eval()
     with torch.inference_mode():
-        assert torch.equal(loaded("answer", batch), ranker("answer", batch))
+        assert torch.equal(loaded.answer_logits(batch), ranker.answer_logits(batch))
         assert torch.equal(loaded("intent", batch), ranker("intent", batch))
     assert loaded.layout == ranker.layout
     assert loaded.config.intents == ("a", "b")
@@ -57,7 +57,7 @@ def saved(tiny_bert: Path, folder: Path) -> Path:
 def test_another_version_is_refused(tiny_bert: Path, tmp_path: Path) -> None:
     folder = saved(tiny_bert, tmp_path)
     write_json(folder / "ranker.json", {**read_json(folder / "ranker.json"), "version": 99})
-    with pytest.raises(RunFolderError, match=r"version 99; this icalib reads 1"):
+    with pytest.raises(RunFolderError, match=r"version 99; this icalib reads 2"):
         load_ranker(folder)
 
 
@@ -101,7 +101,7 @@ def test_start_weights_fill_a_ranker_with_more_intent_tokens(tiny_bert: Path, tm
     assert torch.equal(ranker_embeddings[-2:], new_intents)
     batch = some_batch(ranker)
     with torch.inference_mode():
-        torch.testing.assert_close(ranker("answer", batch), post_trained("answer", batch))
+        torch.testing.assert_close(ranker.answer_logits(batch), post_trained.answer_logits(batch))
 
 
 def test_a_ranker_starts_from_the_similarity_unless_told_not_to(tiny_bert: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_ranker_starts_from_the_similarity_unless_told_not_to(tiny_bert: Path)
     batch = some_batch(started)
     with torch.inference_mode():
         similarity = started.encoder(batch).similarity_B
-        torch.testing.assert_close(started("answer", batch), plain("answer", batch) + 5 * similarity - 3)
+        torch.testing.assert_close(started.answer_logits(batch), plain.answer_logits(batch) + 5 * similarity - 3)
 
 
 def test_intents_are_read_at_the_last_separator(tiny_bert: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,14 @@ from unit.regimes.made_scores import Pools, intent_table, score_table
 
 from icalib.core.stages import Stage
 from icalib.losses.binary import BinaryCrossEntropy
+from icalib.regimes.ensemble import Ensemble
 from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.regimes.ranker import RankerConfig
 from icalib.regimes.regime import Parts, Trained
 from icalib.regimes.self_training import SelfTraining
 from icalib.regimes.supervised import Supervised
 from icalib.regimes.training import TrainingSettings
-from icalib.uncertainty.estimator import Deterministic
+from icalib.uncertainty.estimator import Deterministic, MCDropout
 
 CONFIDENT: Pools = [[(0.9, 0.1), (0.05, 0.0)]]
 UNSURE: Pools = [[(0.5, 0.1), (0.4, 0.0)]]
@@ -52,6 +54,9 @@ class RecordingBench:
         self.trained.append({"name": name, **given})
         return self._stage(name)
 
+    def train_members(self, names: Sequence[str], **given: Any) -> list[Stage]:
+        return [self.train(name, with_intents=False, **given) for name in names]
+
     def score(self, name: str, model: Stage, **given: Any) -> MadeShards:
         self.scored.append({"name": name, "model": model, **given})
         return MadeShards(self._stage(name), self._scores[len(self.scored) - 1], given["with_intents"])
@@ -85,11 +90,15 @@ def test_each_round_scores_with_the_last_model_and_its_student_goes_on_from_it(t
     ]  # fmt: skip
     assert [call["number"] for call in bench.trained[1:]] == [1, 2, 3]
     assert bench.trained[0]["start"] is PARTS.start
-    assert [call["model"] for call in bench.scored] == list(trained.models[:-1])
-    assert [call["start"] for call in bench.trained[1:]] == list(trained.models[:-1])
+    labellers = ["teacher", "round-1/student", "round-2/student"]
+    assert [call["model"].name for call in bench.scored] == labellers
+    assert [call["start"].name for call in bench.trained[1:]] == labellers
     assert [call["pseudo_labels"].name for call in bench.trained[1:]] == [f"round-{n}/pseudo-labels" for n in (1, 2, 3)]
     assert {(call["split"], call["part"]) for call in bench.scored} == {("train", "unlabelled")}
-    assert (trained.chosen_round, trained.model.name) == (2, "round-2/student")
+    assert (trained.chosen_round, trained.num_rounds) == (2, 3)
+    assert [(member.model.name, member.estimator) for member in trained.members] == [
+        ("round-2/student", PARTS.estimator)
+    ]
 
 
 def test_teacher_and_student_have_their_own_schedules(tmp_path: Path) -> None:
@@ -111,7 +120,7 @@ def test_rounds_end_when_nothing_is_selected(tmp_path: Path) -> None:
     bench = RecordingBench(tmp_path, [CONFIDENT, UNSURE], [0.5])
     trained = run(bench, num_rounds=5)
     assert len(bench.scored) == 2
-    assert (len(trained.models), trained.chosen_round) == (2, 1)
+    assert (trained.num_rounds, trained.chosen_round) == (1, 1)
 
 
 @pytest.mark.parametrize("scores", [UNSURE, []])
@@ -121,7 +130,8 @@ def test_limit_icast_that_selects_nothing_or_has_no_unlabelled_pools_is_its_teac
     bench = RecordingBench(tmp_path, [scores])
     trained = run(bench, num_rounds=4)
     assert [call["name"] for call in bench.trained] == ["teacher"]
-    assert (trained.chosen_round, trained.model, trained.models) == (0, trained.models[0], trained.models[:1])
+    assert (trained.chosen_round, trained.num_rounds) == (0, 0)
+    assert [member.model.name for member in trained.members] == ["teacher"]
 
 
 def test_limit_icasts_teacher_is_supervised_training_with_intents(tmp_path: Path) -> None:
@@ -140,6 +150,23 @@ def test_limit_self_training_without_intents_has_berts_teacher_and_asks_for_no_i
     assert not any(call["with_intents"] for call in [*tsst.trained, *tsst.scored])
     assert not config.needs_intents()
     assert config.view_rule() is None
+
+
+def test_limit_an_ensemble_of_one_is_bert(tmp_path: Path) -> None:
+    ensemble, bert = RecordingBench(tmp_path / "ensemble"), RecordingBench(tmp_path / "bert")
+    trained = Ensemble.Config(num_members=1).build().run(ensemble, PARTS)
+    Supervised.Config().build().run(bert, PARTS)
+    assert ensemble.trained == bert.trained
+    assert len(trained.members) == 1
+
+
+def test_members_are_independent_models_or_two_readings_of_one(tmp_path: Path) -> None:
+    five = Ensemble.Config().build().run(RecordingBench(tmp_path / "five"), PARTS)
+    assert len({member.model.path for member in five.members}) == 5
+    parts = replace(PARTS, estimator=MCDropout.Config(num_passes=10))
+    two = Ensemble.Config(members="plain_and_estimated").build().run(RecordingBench(tmp_path / "two"), parts)
+    assert len({member.model.path for member in two.members}) == 1
+    assert [type(member.estimator) for member in two.members] == [Deterministic.Config, MCDropout.Config]
 
 
 def test_a_regime_says_which_rule_chooses_views_at_test() -> None:

@@ -54,7 +54,7 @@ def test_a_deterministic_score_is_the_logit_of_the_pair(ranker: Ranker, store: T
                 segments = (torch.arange(len(pair)) >= start).long()
                 batch = Batch(torch.from_numpy(pair.astype(np.int64))[None], segments[None], torch.tensor([len(pair)]))
                 with torch.inference_mode():
-                    expected.append(ranker("answer", batch).item())
+                    expected.append(ranker.answer_logits(batch).item())
     np.testing.assert_allclose(scores["logit_mean"].to_numpy(), expected, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(scores["prob_mean"].to_numpy(), 1 / (1 + np.exp(-np.array(expected))), rtol=1e-4)
 

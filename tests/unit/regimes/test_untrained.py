@@ -3,16 +3,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 from helpers.tiny_models import tiny_ranker
-from scipy.special import expit
 
 from icalib.data.encoding import TokenStore
 from icalib.data.pools import as_pools, iter_pools
 from icalib.data.schema import Pool
 from icalib.encoders.transformer import Batch
-from icalib.regimes.untrained import bi_encoder_scores, bm25_scores, platt_scaled, prob_logit
+from icalib.regimes.untrained import bi_encoder_scores, bm25_scores
 
 
 def test_bm25_likes_the_candidate_that_shares_rare_words(tiny_pools: Path) -> None:
@@ -43,24 +41,3 @@ def test_the_bi_encoder_is_the_cosine_of_mean_states_encoded_apart(store: TokenS
         context = mean(ranker.layout.context_ids(pool.context, None))
         expected = [torch.cosine_similarity(context, mean(ids), dim=0).item() for ids in pool.candidates]
         np.testing.assert_allclose(scores, expected, rtol=1e-4)
-
-
-def test_platt_scaling_recovers_a_logistic_relation_whatever_the_scale() -> None:
-    rng = np.random.default_rng(0)
-    scores = rng.normal(50, 7, 20000)
-    labels = (rng.random(20000) < expit(0.3 * (scores - 60))).astype(np.int64)
-    ((logits, probs),) = platt_scaled(scores, labels, [np.array([50.0, 60.0, 70.0])])
-    np.testing.assert_allclose(logits, [-3, 0, 3], atol=0.2)
-    np.testing.assert_allclose(probs, expit(logits))
-
-
-def test_platt_scaling_of_constant_scores_is_the_base_rate() -> None:
-    ((_, probs),) = platt_scaled(np.full(10, 3.0), np.array([1] + [0] * 9), [np.full(2, 3.0)])
-    np.testing.assert_allclose(probs, 0.1, atol=1e-3)
-
-
-@pytest.mark.parametrize("prob", [0.0, 1e-300, 0.3, 1.0])
-def test_logits_of_probabilities_are_finite(prob: float) -> None:
-    value = prob_logit(np.array([prob]))
-    assert np.isfinite(value).all()
-    np.testing.assert_allclose(expit(value), prob, atol=1e-15)

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from icalib.calibration.post_hoc import post_hoc_metrics
 from icalib.core.files import write_json
 from icalib.core.run_folder import (
     INTENT_SCHEMA,
@@ -203,8 +204,11 @@ def _write_outcome(run: RunFolder, rng: np.random.Generator, data: Path, method:
         run.write_table("predictions/test_intents.parquet", _intents(rng, pools))
     metrics = summarise(predictions, threshold=0.3, seed=seed, num_bootstrap=50)
     splits = [metrics.add_column(0, "split", pa.array([split] * metrics.num_rows)) for split in ("validation", "test")]
-    run.write_table("metrics.parquet", pa.concat_tables(splits).cast(METRIC_SCHEMA))
-    test = dict(zip(metrics["metric"].to_pylist(), metrics["value"].to_pylist(), strict=True))
+    prior = None if method == "bm25" else 0.5
+    post_hoc = post_hoc_metrics(_predictions(rng, pools, method), predictions, train_prior=prior)
+    table = pa.concat_tables([*(split.cast(METRIC_SCHEMA) for split in splits), post_hoc])
+    run.write_table("metrics.parquet", table)
+    validation, test = (_values(table, split) for split in ("validation", "test"))
     seconds = {stage["name"]: stage["seconds"] for stage in run.stages}
     run.write_json(
         "result.json",
@@ -215,10 +219,14 @@ def _write_outcome(run: RunFolder, rng: np.random.Generator, data: Path, method:
             "labelled": 0.05,
             "seed": seed,
             "test": test,
-            "validation": test,
+            "validation": validation,
             "seconds": {**seconds, "total": sum(seconds.values())},
         },
     )
+
+
+def _values(metrics: pa.Table, split: str) -> dict[str, float]:
+    return {row["metric"]: row["value"] for row in metrics.to_pylist() if row["split"] == split}
 
 
 def _predictions(rng: np.random.Generator, pools: pa.Table, method: str) -> pa.Table:

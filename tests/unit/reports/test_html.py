@@ -4,11 +4,13 @@ import re
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
+from statistics import fmean, stdev
 
 import pytest
 from unit.reports.fake_runs import HOSTILE, write_pools, write_run
 
 from icalib.core.run_folder import RunFolder
+from icalib.metrics.summary import METRICS
 from icalib.reports.html import write_report
 
 
@@ -65,9 +67,44 @@ def test_every_section_and_method_is_there(page: _Page) -> None:
     assert "icalib run icast" in text
 
 
+def test_shift_has_a_section_where_runs_were_evaluated_on_other_pools(page: _Page, tmp_path: Path) -> None:
+    assert "tested on" not in _visible(page)
+    data = write_pools(tmp_path / "desk")
+    runs = [write_run(tmp_path / "runs", data, "tsst", seed) for seed in (1, 2)]
+    for run, recall in zip(runs, (0.25, 0.35), strict=True):
+        other = {"data": "counter", "trained_on": "desk", "digest": "5f", "limit": None}
+        run.write_json("shift/counter/result.json", {**run.result, **other, "test": {"R@1": recall}})
+    text = _visible(_read(write_report(runs, tmp_path / "report.html", "shift")))
+    assert "Shift: trained on A, tested on B" in text
+    _, section = text.split("trained on desk, tested on counter")
+    assert "0.300" in section[:400]
+    assert "±0.071" in section[:400]
+
+
 def test_headline_shows_mean_over_seeds(page: _Page, runs: list[RunFolder]) -> None:
     recalls = [run.result["test"]["R@1"] for run in runs if run.result["method"] == "icast"]
     assert f"{sum(recalls) / 2:.3f}" in _visible(page)
+
+
+def test_post_hoc_calibration_stands_beside_the_methods_own_figures(page: _Page, runs: list[RunFolder]) -> None:
+    text = _visible(page)
+    start = text.index("Post-hoc calibration")
+    table = text[start : text.index("Abstention", start)]
+    for method in ("bm25", "tsst", "icast"):
+        own = [run.result["test"] for run in runs if run.result["method"] == method]
+        for metric in ("ECE", "ECE@platt", "NLL@isotonic"):
+            values = [test[metric] for test in own]
+            assert f"{fmean(values):.3f}±{stdev(values):.3f}" in table
+    bm25 = table[table.index("bm25") : table.index("tsst")]
+    assert bm25.count("–") == 2  # nothing was trained, so there is no prior to shift
+
+
+def test_runs_that_did_not_measure_post_hoc_calibration_have_no_table(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs", write_pools(tmp_path / "desk"), "tsst", 1)
+    old = {name: value for name, value in run.result["test"].items() if name in METRICS}
+    run.write_json("result.json", {**run.result, "test": old})
+    text = _visible(_read(write_report([run], tmp_path / "report.html", "older")))
+    assert "Post-hoc calibration" not in text
 
 
 def test_figures_only_where_there_is_something_to_show(page: _Page) -> None:

@@ -7,9 +7,18 @@ import pytest
 from rich.console import Console
 
 from icalib.core.run_folder import RunFolder
+from icalib.regimes.cost import Cost
 from icalib.reports.comparison import best_labels, format_seconds, method_rows
 from icalib.reports.paired_tests import MethodTest
-from icalib.reports.terminal import Progress, print_comparison, print_result, print_tests
+from icalib.reports.terminal import (
+    Progress,
+    print_comparison,
+    print_costs,
+    print_result,
+    print_shift,
+    print_shifts,
+    print_tests,
+)
 
 
 def _result(method: str, seed: int, labelled: float = 0.05, **test: float | None) -> dict[str, Any]:
@@ -84,6 +93,44 @@ def test_tests_show_difference_and_corrected_p() -> None:
     lines = [line.split() for line in stream.getvalue().splitlines()]
     assert ["MAP", "a", "−", "b", "−0.042", "<", "0.001", "0.021"] in lines
     assert ["R@1", "a", "−", "b", "+0.000", "1.000", "1.000"] in lines
+
+
+def _shift(method: str, seed: int, limit: int | None = None, **test: float) -> dict[str, Any]:
+    return {
+        **_result(method, seed, **test),
+        "data": "pools/counter",
+        "trained_on": "pools/desk",
+        "digest": "5f",
+        "limit": limit,
+    }
+
+
+def test_shift_tables_hold_what_can_be_compared() -> None:
+    console, stream = _console()
+    print_shifts([_shift("a", 1, MAP=0.4), _shift("a", 2, MAP=0.6), _shift("b", 1, limit=50, MAP=0.7)], console)
+    text = stream.getvalue()
+    assert text.count("trained on desk, tested on counter") == 2
+    whole, limited = text.split("(at most 50 pools)")
+    assert "0.500" in whole
+    assert "±.141" in whole
+    assert "0.700" in limited
+
+
+def test_a_shift_stands_beside_the_runs_own_figures() -> None:
+    console, stream = _console()
+    print_shift(_shift("a", 1, MAP=0.4), _result("a", 1, MAP=0.8), console)
+    lines = [line.split() for line in stream.getvalue().splitlines()]
+    assert ["metric", "counter", "desk", "better"] in lines
+    assert ["MAP", "0.400", "0.800", "higher"] in lines
+
+
+def test_costs_show_size_and_time_a_pair() -> None:
+    console, stream = _console()
+    costs = [Cost("bert", 22_700_000, 0, 500, 2.0, 1, 1, 1), Cost("icast", 22_700_000, 1_500_000, 500, 21, 10.5, 9, 11)]
+    print_costs(costs, console)
+    assert "Scoring 500 pairs" in stream.getvalue()
+    lines = [line.split() for line in stream.getvalue().splitlines()]
+    assert ["icast", "22.70", "M", "1.50", "M", "21.00", "s", "42.00", "ms", "10.50", "(9.00–11.00)"] in lines
 
 
 def test_seconds_for_people() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,11 @@ from torch import Tensor
 from icalib.core.component import validated
 from icalib.core.errors import SettingError
 from icalib.data.encoding import TokenStore
+from icalib.heads.head import LogitPosterior
+from icalib.inference.mutual_information import binary_entropy
 from icalib.regimes.ranker import Ranker
 from icalib.regimes.scoring import ScoringContext, score_pools
-from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout
+from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout, Posterior
 
 FOUR = MCDropout.Config(num_passes=4)
 
@@ -41,31 +44,88 @@ def with_dropout(backbone: Path, folder: Path, hidden: float, attention: float) 
     return folder
 
 
+class MadeModel:
+    """Logits by pass number, and a posterior; knows what it was asked."""
+
+    def __init__(self, logits: Callable[[int], list[float]], posterior: LogitPosterior | None = None) -> None:
+        self.asked: list[tuple[bool, int]] = []
+        self._logits, self._posterior = logits, posterior
+
+    def logits(self, *, stochastic: bool, number: int) -> Tensor:
+        self.asked.append((stochastic, number))
+        return torch.tensor(self._logits(number))
+
+    def posterior(self) -> LogitPosterior:
+        assert self._posterior is not None
+        return self._posterior
+
+
 def test_a_deterministic_pass_has_no_variance_and_no_information() -> None:
-    calls: list[tuple[bool, int]] = []
-
-    def forward(stochastic: bool, number: int) -> Tensor:
-        calls.append((stochastic, number))
-        return torch.tensor([0.5, -3.0])
-
-    result = Deterministic.Config().build().estimate(forward)
-    assert calls == [(False, 0)]
+    model = MadeModel(lambda _: [0.5, -3.0])
+    result = Deterministic.Config().build().estimate(model)
+    assert model.asked == [(False, 0)]
     torch.testing.assert_close(result.prob_mean, torch.sigmoid(torch.tensor([0.5, -3.0]).double()))
     for name in ("prob_var", "logit_var", "mutual_information"):
         assert getattr(result, name).tolist() == [0.0, 0.0]
 
 
 def test_mc_dropout_asks_for_numbered_stochastic_passes_one_at_a_time() -> None:
-    calls: list[tuple[bool, int]] = []
-
-    def forward(stochastic: bool, number: int) -> Tensor:
-        calls.append((stochastic, number))
-        return torch.tensor([float(number)])
-
-    result = MCDropout.Config(num_passes=3).build().estimate(forward)
-    assert calls == [(True, 0), (True, 1), (True, 2)]
+    model = MadeModel(lambda number: [float(number)])
+    result = MCDropout.Config(num_passes=3).build().estimate(model)
+    assert model.asked == [(True, 0), (True, 1), (True, 2)]
     assert (result.logit_mean.item(), result.num_passes) == (1.0, 3)
     assert result.logit_var.item() == pytest.approx(2 / 3)  # 1/T, as the papers' code has it
+
+
+def made_posterior() -> LogitPosterior:
+    generator = torch.Generator().manual_seed(0)
+    return LogitPosterior(3 * torch.randn(2, 6, generator=generator), 5 * torch.rand(2, 6, generator=generator))
+
+
+def test_a_posterior_is_integrated_in_one_pass() -> None:
+    posterior = made_posterior()
+    model = MadeModel(lambda _: [], posterior)
+    result = Posterior.Config().build().estimate(model)
+    draws = torch.randn(40_000, *posterior.mean_SB.shape, generator=torch.Generator().manual_seed(1))
+    logits = (posterior.mean_SB + posterior.var_SB.sqrt() * draws).flatten(0, 1).double()
+    probs = torch.sigmoid(logits)
+    information = binary_entropy(probs.mean(0)) - binary_entropy(probs).mean(0)
+    assert (result.num_passes, model.asked) == (1, [])
+    torch.testing.assert_close(result.prob_mean, probs.mean(0), atol=5e-3, rtol=0)
+    torch.testing.assert_close(result.prob_var, probs.var(0), atol=3e-3, rtol=0)
+    torch.testing.assert_close(result.logit_mean, logits.mean(0), atol=3e-2, rtol=0)
+    torch.testing.assert_close(result.logit_var, logits.var(0), atol=0, rtol=0.03)
+    torch.testing.assert_close(result.mutual_information, information, atol=3e-3, rtol=0)
+
+
+def test_the_mean_field_changes_the_mean_probability_alone() -> None:
+    model = MadeModel(lambda _: [], made_posterior())
+    exact, approximate = (
+        Posterior.Config(integration=kind).build().estimate(model) for kind in ("quadrature", "mean_field")
+    )
+    difference = (exact.prob_mean - approximate.prob_mean).abs().max().item()
+    assert 0 < difference < 0.012
+    for name in ("prob_var", "logit_mean", "logit_var", "mutual_information"):
+        assert torch.equal(getattr(exact, name), getattr(approximate, name))
+
+
+def test_a_mean_field_without_its_factor_is_the_mode() -> None:
+    mean = torch.tensor([[0.5, -3.0]])
+    model = MadeModel(lambda _: [0.5, -3.0], LogitPosterior(mean, torch.full_like(mean, 7.0)))
+    mode = Posterior.Config(integration="mean_field", mean_field_factor=0.0).build().estimate(model)
+    torch.testing.assert_close(mode.prob_mean, Deterministic.Config().build().estimate(model).prob_mean)
+
+
+def test_more_nodes_serve_larger_variances() -> None:
+    mean = torch.tensor([[1.0]])
+    model = MadeModel(lambda _: [], LogitPosterior(mean, torch.full_like(mean, 64.0)))
+    found = [Posterior.Config(num_nodes=n).build().estimate(model).prob_mean.item() for n in (8, 200)]
+    assert found[1] == pytest.approx(0.5487, abs=1e-3)
+    assert abs(found[0] - found[1]) > 1e-3
+
+
+def test_estimators_say_what_they_need() -> None:
+    assert [e.Config.needs for e in (Deterministic, MCDropout, Posterior)] == ["nothing", "dropout", "posterior"]
 
 
 def test_one_pass_is_no_mc_dropout() -> None:

@@ -1,0 +1,1 @@
+"""Post-hoc calibration: maps from scores to probabilities, fitted on validation pairs."""

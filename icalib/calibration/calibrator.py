@@ -1,0 +1,169 @@
+"""Calibrators: fit a map from scores to probabilities on validation pairs.
+
+The validation pairs must be drawn as the test's are (same candidates a pool, same sampler of wrong ones), since every
+calibrator takes the share of right pairs among them for the test's.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, final
+
+import numpy as np
+from pydantic import Field
+from scipy.optimize import minimize, minimize_scalar
+from scipy.special import expit, logit
+
+from icalib.calibration.fitted import AffineMap, FittedMap, FocalInverseMap, IsotonicMap
+from icalib.core.component import Component, ComponentConfig
+from icalib.core.errors import DataError, SettingError
+from icalib.metrics.calibration import nll_from_logits
+from icalib.metrics.pairs import FloatArray, IntArray
+
+_LARGEST_LOG_TEMPERATURE = math.log(1e3)
+_LARGEST_LOG_SLOPE = 15.0
+
+
+class AbstractCalibrator(Component):
+    """Fits a map that makes a model's probabilities fit the share of right pairs."""
+
+    class Config(ComponentConfig):
+        """Base of calibrators' settings."""
+
+    def fit(self, logit_N: FloatArray, label_N: IntArray, *, train_prior: float | None = None) -> FittedMap:
+        """Fit on validation pairs.
+
+        Args:
+            logit_N: [N], any score for `Platt` and `Isotonic`, logits of mean probabilities for the others.
+            label_N: [N], 1 right, 0 wrong.
+            train_prior: share of right pairs among those the model was trained on; only `PriorShift` asks for it.
+
+        Raises:
+            DataError: no pair is right or none is wrong, or a score is not finite.
+            SettingError: `PriorShift` has no training share between 0 and 1.
+        """
+        num_right, num_pairs = int(label_N.sum()), len(label_N)
+        if not 0 < num_right < num_pairs or not np.isfinite(logit_N).all():
+            raise DataError(
+                f"a calibrator can't be fitted on {num_pairs} validation pairs, {num_right} of them right, "
+                f"{int((~np.isfinite(logit_N)).sum())} without a finite score",
+                "Fit it on scored pools with right and wrong candidates.",
+                field="logit",
+            )
+        return self._fit(logit_N, label_N, train_prior)
+
+    def _fit(self, logit_N: FloatArray, label_N: IntArray, train_prior: float | None) -> FittedMap:
+        raise NotImplementedError
+
+
+@final
+class Temperature(AbstractCalibrator):
+    """σ(f / T) with the T of the least negative log-likelihood (Guo et al. 2017). It can't mend a prior shift."""
+
+    class Config(AbstractCalibrator.Config):
+        """Temperature scaling has no settings."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def _fit(self, logit_N: FloatArray, label_N: IntArray, train_prior: float | None) -> AffineMap:
+        # convex in 1/T, so unimodal in ln T; where every order is wrong T grows without end, hence the bounds
+        best: Any = minimize_scalar(
+            lambda log_temperature: nll_from_logits(logit_N * np.exp(-log_temperature), label_N),
+            bounds=(-_LARGEST_LOG_TEMPERATURE, _LARGEST_LOG_TEMPERATURE),
+            method="bounded",
+            options={"xatol": 1e-8},
+        )
+        return AffineMap(slope=math.exp(-best.x), offset=0.0)
+
+
+@final
+class Platt(AbstractCalibrator):
+    """σ(a f + b), a > 0, with smoothed targets (Platt 1999): temperature and prior shift in one."""
+
+    class Config(AbstractCalibrator.Config):
+        """Platt scaling has no settings."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def _fit(self, logit_N: FloatArray, label_N: IntArray, train_prior: float | None) -> AffineMap:
+        num_right = int(label_N.sum())
+        num_wrong = len(label_N) - num_right
+        target_N = np.where(label_N == 1, (num_right + 1) / (num_right + 2), 1 / (num_wrong + 2))
+        # standardised, so that one start and one tolerance suit the scores of every model
+        mean, scale = float(logit_N.mean()), float(logit_N.std()) or 1.0
+        f_N = (logit_N - mean) / scale
+
+        def nll_and_gradient(parameters: FloatArray) -> tuple[float, FloatArray]:
+            slope, offset = math.exp(parameters[0]), parameters[1]
+            z_N = slope * f_N + offset
+            residual_N = (expit(z_N) - target_N) / len(z_N)
+            return nll_from_logits(z_N, target_N), np.array([slope * (residual_N @ f_N), residual_N.sum()])
+
+        best = minimize(
+            nll_and_gradient,
+            np.array([0.0, logit(target_N.mean())]),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[(-_LARGEST_LOG_SLOPE, _LARGEST_LOG_SLOPE), (None, None)],
+            options={"ftol": 1e-15, "gtol": 1e-9},
+        )
+        slope = math.exp(best.x[0]) / scale
+        return AffineMap(slope=slope, offset=float(best.x[1]) - slope * mean)
+
+
+@final
+class Isotonic(AbstractCalibrator):
+    """The non-decreasing function of least squared error (Zadrozny and Elkan 2002), by pooling adjacent violators."""
+
+    class Config(AbstractCalibrator.Config):
+        """Isotonic regression has no settings."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def _fit(self, logit_N: FloatArray, label_N: IntArray, train_prior: float | None) -> IsotonicMap:
+        from sklearn.isotonic import IsotonicRegression
+
+        model = IsotonicRegression(y_min=0, y_max=1).fit(logit_N, label_N)
+        return IsotonicMap(logits=tuple(model.X_thresholds_.tolist()), probs=tuple(model.y_thresholds_.tolist()))
+
+
+@final
+class PriorShift(AbstractCalibrator):
+    """σ(f − logit π_train + logit π_test): mends what training on other negatives a positive alone does.
+
+    π_test is the share of right pairs in validation; nothing is fitted to the scores (Saerens et al. 2002, Eq. 4).
+    """
+
+    class Config(AbstractCalibrator.Config):
+        """A prior shift has no settings."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def _fit(self, logit_N: FloatArray, label_N: IntArray, train_prior: float | None) -> AffineMap:
+        if train_prior is None or not 0 < train_prior < 1:
+            raise SettingError(
+                f"a prior shift needs the share of right pairs in training, and it is {train_prior}; expected a number "
+                "between 0 and 1, e.g. 0.5 for one wrong candidate for each right one. Untrained methods take platt."
+            )
+        return AffineMap(slope=1.0, offset=float(logit(label_N.mean()) - logit(train_prior)))
+
+
+@final
+class FocalInverse(AbstractCalibrator):
+    """The exact inverse of what training with focal loss does to probabilities; nothing is fitted."""
+
+    class Config(AbstractCalibrator.Config):
+        """Settings of the inverse."""
+
+        gamma: float = Field(default=2.0, ge=0, allow_inf_nan=False)
+        """γ of the focal loss that the model was trained with."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def _fit(self, logit_N: FloatArray, label_N: IntArray, train_prior: float | None) -> FocalInverseMap:
+        return FocalInverseMap(gamma=self.config.gamma)

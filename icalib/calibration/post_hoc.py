@@ -1,0 +1,64 @@
+"""What post-hoc calibration does to a run's predictions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import pyarrow as pa
+
+from icalib.calibration.calibrator import AbstractCalibrator, Isotonic, Platt, PriorShift, Temperature
+from icalib.calibration.fitted import FittedMap, prob_logit
+from icalib.core.component import short_name
+from icalib.core.run_folder import METRIC_SCHEMA
+from icalib.metrics.calibration import brier, ece, nll
+from icalib.metrics.pairs import PoolScores
+
+POST_HOC: Mapping[str, AbstractCalibrator.Config] = MappingProxyType(
+    {short_name(calibrator): calibrator.Config() for calibrator in (Temperature, Platt, Isotonic, PriorShift)}
+)
+"""The calibrators that every run is measured with, by short name."""
+
+_METRICS = MappingProxyType({"ECE": ece, "NLL": nll, "Brier": brier})
+
+
+def post_hoc_tag(metric: str, calibrator: str) -> str:
+    """The name of a metric after a calibrator's map.
+
+    Example:
+        >>> post_hoc_tag("ECE", "platt")
+        'ECE@platt'
+    """
+    return f"{metric}@{calibrator}"
+
+
+def fit_on(validation: PoolScores, calibrator: AbstractCalibrator, *, train_prior: float | None) -> FittedMap:
+    """Fit a map on scored validation pools; errors are those of `AbstractCalibrator.fit`."""
+    return calibrator.fit(prob_logit(validation.prob), validation.label, train_prior=train_prior)
+
+
+def post_hoc_metrics(validation: pa.Table, test: pa.Table, *, train_prior: float | None) -> pa.Table:
+    """ECE, NLL and Brier score on test after each of POST_HOC fitted on validation: METRIC_SCHEMA without intervals.
+
+    Args:
+        validation: PREDICTION_SCHEMA; pools of unknown label don't count.
+        test: the same.
+        train_prior: share of right pairs among those the model was trained on; None, for an untrained one,
+            leaves the prior shift out.
+
+    Raises:
+        DataError, SettingError: see `PoolScores.from_predictions` and `AbstractCalibrator.fit`.
+    """
+    known, scores = PoolScores.from_predictions(validation), PoolScores.from_predictions(test)
+    rows: list[tuple[str, str, float, float, float]] = []
+    for name, config in POST_HOC.items():
+        if train_prior is None and isinstance(config, PriorShift.Config):
+            continue
+        fitted = fit_on(known, config.build(), train_prior=train_prior)
+        prob = fitted.apply(prob_logit(scores.prob))
+        rows += [
+            ("test", post_hoc_tag(metric, name), measure(prob, scores.label), math.nan, math.nan)
+            for metric, measure in _METRICS.items()
+        ]
+    return pa.table(list(zip(*rows, strict=True)), schema=METRIC_SCHEMA)

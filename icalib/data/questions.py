@@ -1,0 +1,59 @@
+"""Contexts with candidates that someone wants answered, one JSON object a line (plain or gzipped):
+
+{"context": [{"speaker": "user" | "agent", "text": str}, ...], "candidates": [str, ...], "id": str}
+
+`id` may be left out; candidates are two or more.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from icalib.core.errors import DataError
+from icalib.data.schema import Pool, Text, Utterance
+from icalib.data.sources.base import build, parse_json, read_lines, refuse_bad_bytes
+
+_CURE = "Mend the line; `icalib predict --help` shows what one looks like"
+
+
+class Question(BaseModel):
+    """A context and its candidates; without an `id` it is called after its line."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    id: Text
+    context: tuple[Utterance, ...] = Field(min_length=1)
+    candidates: tuple[Text, ...] = Field(min_length=2)
+
+    def pool(self, pool_id: str, context_turns: int) -> Pool:
+        """A pool of unknown label with the last `context_turns` utterances."""
+        return Pool(
+            pool_id=pool_id,
+            dialog_id=pool_id,
+            split="test",
+            context=self.context[-context_turns:],
+            candidates=self.candidates,
+            label=-1,
+        )
+
+
+def read_questions(path: Path) -> list[Question]:
+    """All questions of a file, in order.
+
+    Raises:
+        DataError: no such file, nothing in it, or a bad line: with its number, the field, what was found and the cure.
+    """
+    if not path.is_file():
+        raise DataError("no such file", "Check the path.", path=path)
+    questions: list[Question] = []
+    for raw in read_lines(path, _CURE):
+        refuse_bad_bytes(raw)
+        value = parse_json(raw)
+        if isinstance(value, dict):
+            value.setdefault("id", str(raw.line))
+        questions.append(build(Question, value, raw))
+    if not questions:
+        raise DataError("the file is empty", "Give one JSON object a line.", path=path)
+    return questions

@@ -1,0 +1,59 @@
+"""gpytorch's kernels as a module that any wrapper can shard."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+KernelName = Literal["rbf", "matern", "linear"]
+
+
+class ScaledKernel(nn.Module):
+    """σ² k(x/ℓ, x'/ℓ) with k the RBF kernel, Matérn's with ν = 5/2, or the inner product.
+
+    gpytorch computes k. The hyper-parameters are kept here, as logarithms: gpytorch calls its modules past the hooks
+    by which DeepSpeed gathers sharded parameters. They are parameters only if they are learnt.
+    """
+
+    log_length_scale: Tensor
+    log_output_scale: Tensor
+
+    def __init__(self, name: KernelName, *, length_scale: float, output_scale: float, learn: bool) -> None:
+        super().__init__()
+        self._name: KernelName = name
+        for scale, value in (("log_length_scale", length_scale), ("log_output_scale", output_scale)):
+            start = torch.tensor([math.log(value)])
+            if learn:
+                self.register_parameter(scale, nn.Parameter(start))
+            else:
+                self.register_buffer(scale, start, persistent=False)
+
+    def forward(self, x_AD: Tensor, x_BD: Tensor) -> Tensor:
+        """Kernel matrix [A, B]."""
+        unit = _unit_kernel(self._name, like=x_AD)
+        return self.log_output_scale.exp() * unit(self._scaled(x_AD), self._scaled(x_BD)).to_dense()
+
+    def diagonal(self, x_BD: Tensor) -> Tensor:
+        """Kernel of each point with itself [B]."""
+        return self.log_output_scale.exp() * _unit_kernel(self._name, like=x_BD)(self._scaled(x_BD), diag=True)
+
+    def _scaled(self, x_BD: Tensor) -> Tensor:
+        return x_BD / self.log_length_scale.exp()
+
+
+def _unit_kernel(name: KernelName, *, like: Tensor) -> Any:
+    """gpytorch's kernel with all its own scales at 1."""
+    with warnings.catch_warnings():
+        # linear_operator compiles one of its functions by torch.jit.script when it is imported.
+        warnings.filterwarnings("ignore", r"`torch\.jit\.script` is deprecated", DeprecationWarning)
+        from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel
+
+    if name == "linear":
+        kernel = LinearKernel().initialize(variance=1.0)
+    else:
+        kernel = (RBFKernel() if name == "rbf" else MaternKernel(nu=2.5)).initialize(lengthscale=1.0)
+    return kernel.to(like).requires_grad_(False)

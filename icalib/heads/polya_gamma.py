@@ -1,0 +1,252 @@
+"""A Gaussian-process head whose logistic likelihood is made Gaussian by Pólya–Gamma variables (PG-DRR)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, final
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from icalib.core.errors import PosteriorError
+from icalib.heads.head import LogitPosterior, PairLoss, PosteriorHead, Support
+from icalib.heads.kernel import KernelName, ScaledKernel
+from icalib.inference.gibbs import ChainProblem, Chains, Conditional, condition, run_chains, sample_chains
+from icalib.inference.polya_gamma import Method
+
+
+@final
+class PolyaGammaHead(PosteriorHead):
+    """f ~ GP(μ, σ²k) on projected features, P(right) = σ(f); training maximises the evidence of each batch.
+
+    The gradient of log p(y|X) is that of log p(y|ω,X) averaged over ω ~ p(ω|y,X) (Fisher's identity), so chains run
+    without gradients and f never appears in the loss. At prediction the logit's posterior is an even mixture over
+    chains, given a support set of training pairs (PG-DRR Eq. 14).
+
+    The projection starts as the identity, so that the kernel first sees the encoder's own similarities: from a random
+    projection few labels don't find back to them.
+
+    Attributes:
+        num_jitters: how many times since construction a matrix needed more jitter than planned.
+    """
+
+    class Config(PosteriorHead.Config):
+        """Settings of a Pólya–Gamma head; the defaults are PG-DRR's where it names them."""
+
+        own_objective: ClassVar[bool] = True
+        has_posterior: ClassVar[bool] = True
+
+        kernel: KernelName = "rbf"
+        """RBF, Matérn 5/2, or the inner product, which makes the head Bayesian logistic regression."""
+        length_scale: float = Field(default=1.0, gt=0)
+        """ℓ, the distance at which features stop being alike; normalised features are at most 2 apart."""
+        output_scale: float = Field(default=8.0, gt=0)
+        """σ², the prior variance of a logit."""
+        learn_kernel: bool = False
+        """Learn ℓ and σ² too. With a learnt σ² above 16 average the sigmoid with more than 32 quadrature nodes."""
+        normalise: bool = True
+        """Divide projected features by their length. Without it distances in the hundreds make all pairs unlike."""
+        num_chains: int = Field(default=30, ge=1)
+        """Gibbs chains, in training and for the posterior."""
+        num_steps: int = Field(default=10, ge=1)
+        """Gibbs steps of each chain for a training batch."""
+        prediction_steps: int = Field(default=20, ge=1)
+        """Gibbs steps of each chain for the posterior; fewer leave it short of the data and look like caution."""
+        train_sampler: Method = "series"
+        """How Pólya–Gamma variables are drawn in training: a sum of 64 gammas, or exactly. The posterior's are always
+        drawn exactly."""
+        support: Support = Support()
+        """The pairs that the posterior is computed from. Time at prediction grows with the square of their number."""
+
+        @property
+        def pairs_for_posterior(self) -> Support | None:
+            """The support set."""
+            return self.support
+
+    def __init__(self, config: Config, *, width: int) -> None:
+        super().__init__()
+        self.config = config
+        self.projection = nn.Linear(width, width)
+        nn.init.eye_(self.projection.weight)
+        nn.init.zeros_(self.projection.bias)
+        self.kernel = ScaledKernel(
+            config.kernel,
+            length_scale=config.length_scale,
+            output_scale=config.output_scale,
+            learn=config.learn_kernel,
+        )
+        self.num_jitters = 0
+        self._observed: list[dict[str, Tensor]] = []
+        self._state: dict[str, Tensor] = {}
+        self._conditional: Conditional | None = None
+
+    def forward(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
+        """The posterior's mean logits [B].
+
+        Raises:
+            PosteriorError: there is no posterior for the weights as they are.
+        """
+        return self.posterior(features_BD, mean_B).mean_SB.mean(0)
+
+    def losses(self, features_BD: Tensor, mean_B: Tensor, labels_B: Tensor, loss: PairLoss) -> Tensor:
+        """Each pair's even share [B] of −log p(y|ω, X), averaged over chains, with the batch as the data set.
+
+        The chains' seed comes from torch's global generator. In training mode the posterior is forgotten.
+
+        Raises:
+            NumericalError: the features aren't finite.
+        """
+        if self.training:
+            self.forget()
+        with torch.autocast(features_BD.device.type, enabled=False):
+            problem = self._problem(self._project(features_BD), mean_B, labels_B)
+            chains = run_chains(
+                problem.detach(),
+                num_chains=self.config.num_chains,
+                num_steps=self.config.num_steps,
+                generator=torch.Generator().manual_seed(int(torch.randint(2**62, ()))),
+                method=self.config.train_sampler,
+            )
+            conditional = condition(problem, chains.omega_SN)
+            evidence = conditional.log_evidence().mean()
+        self.num_jitters += chains.num_jitters + conditional.num_jitters
+        return (-evidence / len(labels_B)).expand(len(labels_B))
+
+    def touch(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
+        """A number in which every parameter of the head takes part."""
+        with torch.autocast(features_BD.device.type, enabled=False):
+            projected_BD = self._project(features_BD)
+            return self.kernel(projected_BD, projected_BD).sum() + mean_B.sum()
+
+    @torch.no_grad()
+    def observe(self, features_BD: Tensor, mean_B: Tensor, labels_B: Tensor) -> None:
+        """Keep pairs' projected features, means and labels."""
+        with torch.autocast(features_BD.device.type, enabled=False):
+            projected_BD = self._project(features_BD)
+        dtype = projected_BD.dtype
+        self._observed.append(_on_cpu(features=projected_BD, mean=mean_B.to(dtype), labels=labels_B.to(dtype)))
+
+    def observations(self) -> dict[str, Tensor]:
+        """What this process has taken in: features [N, D], mean [N] and labels [N], N = 0 if nothing."""
+        weight_DD = self.projection.weight
+        nothing = {"features": weight_DD.new_empty(0, weight_DD.shape[1]), "mean": weight_DD.new_empty(0)}
+        return _joined([_on_cpu(**nothing, labels=nothing["mean"]), *self._observed])
+
+    def condition(self, shares: Sequence[dict[str, Tensor]], *, seed: int) -> None:
+        """Collect the support set and run all chains here, with `prediction_steps` steps."""
+        self.collect(shares)
+        self.take_chains(
+            sample_chains(
+                chain_problem(self._state),
+                num_chains=self.config.num_chains,
+                num_steps=self.config.prediction_steps,
+                seed=seed,
+            )
+        )
+
+    @torch.no_grad()
+    def collect(self, shares: Sequence[dict[str, Tensor]]) -> None:
+        """The first half of `condition`: join what all processes observed, in rank order; observations are dropped.
+
+        `posterior_state` then holds all that `chain_problem` needs, so that any process can sample blocks of chains;
+        `take_chains` completes the posterior.
+        """
+        joined = {name: part.to(self.projection.weight.device) for name, part in _joined(shares).items()}
+        self.forget()
+        problem = self._problem(joined["features"], joined["mean"], joined["labels"])
+        self._state = {**joined, "kernel": problem.kernel_NN}
+
+    def take_chains(self, chains: Chains) -> None:
+        """The second half of `condition`: complete the collected support set by its chains.
+
+        Raises:
+            PosteriorError: nothing was collected, or the chains are of another support set.
+        """
+        num_points = len(self._collected()["labels"])
+        if chains.omega_SN.shape[1] != num_points:
+            raise PosteriorError(
+                f"the chains are over {chains.omega_SN.shape[1]} points, but the support set has {num_points}. "
+                "Sample the chains from this head's own posterior state."
+            )
+        self._state["omega"] = chains.omega_SN.to(self._state["kernel"])
+        self._conditional = None
+        self.num_jitters += chains.num_jitters
+
+    @torch.no_grad()
+    def posterior(self, features_BD: Tensor, mean_B: Tensor) -> LogitPosterior:
+        """One Gaussian a chain for each pair's logit."""
+        with torch.autocast(features_BD.device.type, enabled=False):
+            projected_BD = self._project(features_BD)
+            conditional = self._conditional_on(projected_BD.device)
+            cross_BN = self.kernel(projected_BD, self._state["features"].to(projected_BD))
+            prior_var_B = self.kernel.diagonal(projected_BD)
+            return LogitPosterior(*conditional.predict(cross_BN, prior_var_B, mean_B.to(projected_BD)))
+
+    def posterior_state(self) -> dict[str, Tensor]:
+        """Support set (features [N, D], mean [N], labels [N]), its kernel matrix [N, N] and omega [S, N].
+
+        Without omega if the support set was only collected so far.
+        """
+        return dict(self._collected())
+
+    def load_posterior_state(self, state: dict[str, Tensor]) -> None:
+        """Take a posterior, or a support set still without chains, from a checkpoint.
+
+        Raises:
+            PosteriorError: the state is of another kind of head.
+        """
+        missing = {"features", "mean", "labels", "kernel"} - state.keys()
+        if missing:
+            raise PosteriorError(
+                f"the checkpoint's posterior lacks {', '.join(sorted(missing))}, so it isn't a Pólya–Gamma head's. "
+                "Delete it and give the command again: it is computed anew."
+            )
+        self.forget()
+        self._state = dict(state)
+
+    def forget(self) -> None:
+        """Drop posterior, support set and observations."""
+        self._observed, self._state, self._conditional = [], {}, None
+
+    def _project(self, features_BD: Tensor) -> Tensor:
+        projected_BD = self.projection(features_BD.to(self.projection.weight.dtype))
+        return nn.functional.normalize(projected_BD, dim=-1) if self.config.normalise else projected_BD
+
+    def _problem(self, projected_ND: Tensor, mean_N: Tensor, labels_N: Tensor) -> ChainProblem:
+        kernel_NN = self.kernel(projected_ND, projected_ND)
+        return ChainProblem(kernel_NN, mean_N.to(kernel_NN), labels_N.to(kernel_NN))
+
+    def _collected(self) -> dict[str, Tensor]:
+        if not self._state:
+            raise PosteriorError(
+                "the Pólya–Gamma head has no posterior for its weights as they are: they were trained on, or never "
+                "conditioned. Let the head observe its support set and condition it first."
+            )
+        return self._state
+
+    def _conditional_on(self, device: torch.device) -> Conditional:
+        """The posterior's factors, computed once a device."""
+        state = self._collected()
+        if "omega" not in state:
+            raise PosteriorError(
+                "the Pólya–Gamma head's support set is collected, but its chains haven't been run. "
+                "Sample their blocks and give them to `take_chains`."
+            )
+        if self._conditional is None or self._conditional.omega_SN.device != device:
+            there = {name: tensor.to(device) for name, tensor in state.items()}
+            self._conditional = condition(chain_problem(there), there["omega"])
+        return self._conditional
+
+
+def chain_problem(state: Mapping[str, Tensor]) -> ChainProblem:
+    """What Gibbs chains need of a Pólya–Gamma head's posterior state."""
+    return ChainProblem(kernel_NN=state["kernel"], mean_N=state["mean"], labels_N=state["labels"])
+
+
+def _on_cpu(**tensors: Tensor) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu() for name, tensor in tensors.items()}
+
+
+def _joined(parts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+    return {name: torch.cat([part[name] for part in parts]) for name in ("features", "mean", "labels")}

@@ -1,0 +1,54 @@
+"""Cholesky factors of matrices that rounding may have left a little indefinite."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from icalib.core.errors import IcalibError
+
+GROWTH = 10.0
+MAX_RAISES = 6
+
+
+class NumericalError(IcalibError):
+    """Numbers that arithmetic can't go on with: NaN, infinite, or a matrix far from positive."""
+
+
+def safe_cholesky(matrix: Tensor, *, jitter: float) -> tuple[Tensor, int]:
+    """Lower Cholesky factors of symmetric positive matrices, and how many times a matrix needed (more) jitter.
+
+    Every matrix is tried as it is. One that fails gets `jitter` times the mean of its diagonal added to the diagonal,
+    then ten times as much, and so on; its neighbours in the batch keep the jitter they have.
+
+    Args:
+        matrix: [..., N, N].
+        jitter: the first jitter, as a share of the mean diagonal.
+
+    Raises:
+        NumericalError: a matrix isn't finite, or is far from positive.
+    """
+    size = matrix.shape[-1]
+    identity = torch.eye(size, dtype=matrix.dtype, device=matrix.device)
+    scale = matrix.detach().diagonal(dim1=-2, dim2=-1).mean(-1)
+    factor, failed = _factor(matrix)
+    added, num_raised = torch.zeros_like(scale), 0
+    for step in range(MAX_RAISES):
+        if not failed.any():
+            return factor, num_raised
+        num_raised += int(failed.sum())
+        added = torch.where(failed, jitter * GROWTH**step * scale, added)
+        factor, failed = _factor(matrix + added[..., None, None] * identity)
+    if failed.any():
+        raise NumericalError(
+            f"{int(failed.sum())} of {failed.numel()} matrices of size {size} have no Cholesky factor, even with "
+            f"{jitter * GROWTH ** (MAX_RAISES - 1):g} times their mean diagonal added: they hold NaN, or what they "
+            "were computed from has diverged. Lower the learning rate, or the kernel's output scale if it is learnt."
+        )
+    return factor, num_raised
+
+
+def _factor(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    factor, info = torch.linalg.cholesky_ex(matrix)
+    finite = factor.detach().diagonal(dim1=-2, dim2=-1).isfinite().all(-1)
+    return factor, (info > 0) | ~finite

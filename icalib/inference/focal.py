@@ -1,0 +1,33 @@
+"""What a focal loss does to probabilities, undone."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+
+def inverse_focal_logits(logits: Tensor, gamma: float) -> Tensor:
+    """Logits of the probability η whose focal-loss minimiser is σ(f); any shape, float64, rising with f.
+
+    The minimiser p of η·L(p, 1) + (1 − η)·L(p, 0) solves η/(1 − η) = h(p)/h(1 − p) with
+    h(u) = u / ((1 − u)^γ − γ(1 − u)^(γ−1) u log u) (Charoenphakdee et al. 2021). In logits that is
+    (1 + γ)f + log A(−f) − log A(f) with A(f) = 1 − γ e^f log σ(f), which neither over- nor underflows.
+
+    Args:
+        logits: f of a model trained with a focal loss.
+        gamma: γ of that loss.
+    """
+    logits = logits.double()
+    return (1 + gamma) * logits + _log_excess(-logits, gamma) - _log_excess(logits, gamma)
+
+
+def inverse_focal(prob: Tensor, gamma: float) -> Tensor:
+    """The probability η whose focal-loss minimiser is `prob`: 0.774 stands for 0.9 at γ = 1; any shape, float64."""
+    return torch.sigmoid(inverse_focal_logits(torch.logit(prob.double()), gamma))
+
+
+def _log_excess(logits: Tensor, gamma: float) -> Tensor:
+    """log A(f); A lies between 1 and 1 + γ and has reached its limits, to 1e-15, at |f| = 40."""
+    bounded = logits.clamp(-40.0, 40.0)
+    return torch.log1p(gamma * bounded.exp() * softplus(-bounded))

@@ -1,0 +1,9 @@
+"""BERT with focal loss (Mukhoti et al. 2020)."""
+
+from icalib.losses.focal import FocalLoss
+from icalib.regimes.method import Method
+
+
+def method() -> Method:
+    """γ = 2; `loss.gamma=flsd-53` is the sample-dependent one."""
+    return Method(loss=FocalLoss.Config())

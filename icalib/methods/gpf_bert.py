@@ -1,0 +1,11 @@
+"""GPF-BERT: SNGP's head trained with focal loss (Ye et al. 2023); calibrated in one forward pass."""
+
+from icalib.heads.random_features import RandomFeatureHead
+from icalib.losses.focal import FocalLoss
+from icalib.regimes.method import Method
+from icalib.uncertainty.estimator import Posterior
+
+
+def method() -> Method:
+    """γ = 2; `loss.gamma=0` is `sngp`."""
+    return Method(head=RandomFeatureHead.Config(), loss=FocalLoss.Config(), uncertainty=Posterior.Config())

@@ -1,0 +1,18 @@
+"""PG-DRR: a Gaussian-process head with Pólya-Gamma variables, trained and queried by Gibbs chains (Ye et al. 2023)."""
+
+from icalib.heads.polya_gamma import PolyaGammaHead
+from icalib.losses.own import HeadObjective
+from icalib.regimes.method import Method
+from icalib.regimes.supervised import Supervised
+from icalib.regimes.training import TrainingSettings
+from icalib.uncertainty.estimator import Posterior
+
+
+def method() -> Method:
+    """One wrong candidate for each right one, the balance of batches and support set; heads learn at 3e-3."""
+    return Method(
+        head=PolyaGammaHead.Config(),
+        loss=HeadObjective.Config(),
+        uncertainty=Posterior.Config(),
+        regime=Supervised.Config(training=TrainingSettings(train_negatives=1, head_learning_rate=3e-3)),
+    )

@@ -1,0 +1,50 @@
+"""Averaging the probabilities of several models."""
+
+from __future__ import annotations
+
+from typing import Literal, final
+
+from pydantic import Field
+
+from icalib.regimes.regime import AbstractRegime, Member, Parts, Trained
+from icalib.regimes.training import TrainingSettings
+from icalib.regimes.workbench import Workbench
+from icalib.uncertainty.estimator import Deterministic
+
+
+@final
+class Ensemble(AbstractRegime):
+    """Models of different seeds (deep ensemble), or one model and its other reading (GPF-BERT's two members)."""
+
+    class Config(AbstractRegime.Config):
+        """Settings of an ensemble."""
+
+        training: TrainingSettings = TrainingSettings()
+        """Optimiser and schedule of every member."""
+        members: Literal["independent", "plain_and_estimated"] = "independent"
+        """`independent`: trained with seeds of their own, as parallel Ray Train runs (PG-DRR's five BERTs).
+        `plain_and_estimated`: one model, once deterministic and once by `uncertainty`; with MC dropout that is
+        GPF-BERT's ensemble."""
+        num_members: int = Field(default=5, ge=1)
+        """M, for independent members."""
+
+        def train_negatives(self) -> int | None:
+            """As in `training`."""
+            return self.training.train_negatives
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def run(self, bench: Workbench, parts: Parts) -> Trained:
+        """Train the members."""
+        number = self.config.num_members if self.config.members == "independent" else 1
+        models = bench.train_members(
+            [f"member-{place}/teacher" if place else "teacher" for place in range(number)],
+            ranker=parts.ranker,
+            loss=parts.loss,
+            training=self.config.training,
+            start=parts.start,
+        )
+        if self.config.members == "plain_and_estimated":
+            return Trained((Member(models[0], Deterministic.Config()), Member(models[0], parts.estimator)))
+        return Trained(tuple(Member(model, parts.estimator) for model in models))

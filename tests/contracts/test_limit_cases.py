@@ -1,0 +1,90 @@
+"""Settings at which one method must equal another; the maths' own limits stand beside the maths."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers.tiny_models import BUDGET, token_store
+
+from icalib.core.component import with_settings
+from icalib.data.encoding import TokenStore
+from icalib.methods.catalogue import load_method
+from icalib.regimes.answers import AnswerCurriculum
+from icalib.regimes.conditioning import condition
+from icalib.regimes.examples import gold_labels
+from icalib.regimes.method import Method
+from icalib.regimes.ranker import Ranker, RankerConfig
+from icalib.regimes.scoring import ScoringContext, score_pools
+from icalib.regimes.training import LocalEngine, TrainingSettings, train
+
+CPU = torch.device("cpu")
+
+
+class Silent:
+    def progress(self, done: float, total: float, note: str) -> None: ...
+
+    def best(self, weights: dict[str, torch.Tensor]) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def store(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> TokenStore:
+    return token_store(tiny_pools, "train", tiny_bert, tmp_path_factory.mktemp("tokens"))
+
+
+def scores(method: Method, backbone: Path, store: TokenStore) -> dict[str, list[Any]]:
+    """Scores of two pools by the method, trained for an epoch on three others."""
+    method = with_settings(method, {"encoder.backbone": str(backbone), "encoder.budget": BUDGET})
+    torch.manual_seed(0)
+    ranker = Ranker(RankerConfig(encoder=method.encoder, head=method.head, similarity_start=method.similarity_start))
+    settings = TrainingSettings(epochs=1, batch_size=4, precision="fp32", learning_rate=1e-3)
+    pools = [gold_labels(pool, with_intents=False) for pool in store.pools([0, 1, 2])]
+    curriculum = AnswerCurriculum(
+        pools, store, ranker.layout, method.loss.build(), settings, num_intents=0, seed=0
+    )  # fmt: skip
+    train(ranker, LocalEngine(ranker, settings), curriculum, settings, Silent(), seed=0, validation=None)
+    if method.head.has_posterior:
+        condition(ranker, curriculum, settings, CPU, seed=0)
+    context = ScoringContext(ranker, ranker.layout, method.uncertainty.build(), CPU, "fp32", 8192)
+    return score_pools(context, store, [5, 6], with_intents=False, seed=0)[0].to_pydict()
+
+
+def changed(name: str, **settings: Any) -> Method:
+    method = with_settings(load_method(name), settings)
+    assert isinstance(method, Method)
+    return method
+
+
+def test_limit_gpf_bert_with_gamma_0_is_sngp(tiny_bert: Path, store: TokenStore) -> None:
+    head = {"head.num_features": 32}
+    gpf = scores(changed("gpf-bert", **head, **{"loss.gamma": 0.0}), tiny_bert, store)
+    assert gpf == scores(changed("sngp", **head), tiny_bert, store)
+    assert gpf != scores(changed("gpf-bert", **head), tiny_bert, store)
+
+
+def test_limit_focal_with_gamma_0_is_bert(tiny_bert: Path, store: TokenStore) -> None:
+    focal = scores(changed("focal", **{"loss.gamma": 0.0}), tiny_bert, store)
+    bert = scores(changed("bert"), tiny_bert, store)
+    assert focal["logit_mean"] == pytest.approx(bert["logit_mean"], abs=1e-5)
+
+
+def test_limit_gpf_bert_without_its_gp_is_focal() -> None:
+    assert changed("gpf-bert", head="linear-head", uncertainty="deterministic") == load_method("focal")
+
+
+def test_limit_mc_dropout_without_dropout_is_bert(tiny_bert: Path, store: TokenStore) -> None:
+    none = {"encoder.dropout": 0.0}
+    passes = scores(changed("mc-dropout", **none), tiny_bert, store)
+    bert = scores(changed("bert", **none), tiny_bert, store)
+    assert passes["prob_mean"] == pytest.approx(bert["prob_mean"], abs=1e-7)
+    assert max(passes["logit_var"]) < 1e-12
+
+
+def test_limit_a_posterior_without_variance_is_its_point_estimate(tiny_bert: Path, store: TokenStore) -> None:
+    sure = changed("sngp", **{"head.num_features": 32, "head.ridge": 1e12})
+    posterior = scores(sure, tiny_bert, store)
+    point = scores(changed("sngp", uncertainty="deterministic", **{"head.num_features": 32}), tiny_bert, store)
+    assert posterior["prob_mean"] == pytest.approx(point["prob_mean"], abs=1e-6)
+    assert max(posterior["mutual_information"]) < 1e-9

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import expit
+
+from icalib.calibration.calibrator import (
+    AbstractCalibrator,
+    FocalInverse,
+    Isotonic,
+    Platt,
+    PriorShift,
+    Temperature,
+)
+from icalib.calibration.fitted import AffineMap, FocalInverseMap
+from icalib.core.component import validated
+from icalib.core.errors import DataError, SettingError
+from icalib.metrics.calibration import ece, nll
+
+CALIBRATORS: dict[str, AbstractCalibrator] = {
+    "temperature": Temperature.Config().build(),
+    "platt": Platt.Config().build(),
+    "isotonic": Isotonic.Config().build(),
+    "prior-shift": PriorShift.Config().build(),
+    "focal-inverse": FocalInverse.Config().build(),
+}
+FITTED = ("temperature", "platt", "isotonic")
+
+
+def pairs(num_pairs: int, *, seed: int, slope: float = 1.0, offset: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    """Scores f, and labels drawn with chance σ(slope · f + offset)."""
+    rng = np.random.default_rng(seed)
+    logit = rng.normal(0, 2, num_pairs)
+    return logit, (rng.random(num_pairs) < expit(slope * logit + offset)).astype(np.int64)
+
+
+@pytest.fixture(scope="module")
+def shifted() -> tuple[np.ndarray, np.ndarray]:
+    """A calibrated model of one right pair for each wrong one, met with nine wrong ones for each right one."""
+    logit, label = pairs(400_000, seed=4)
+    right, wrong = logit[label == 1], logit[label == 0]
+    right = right[: len(wrong) // 9]
+    return np.concatenate([right, wrong]), np.concatenate([np.ones(len(right), int), np.zeros(len(wrong), int)])
+
+
+@pytest.mark.parametrize("name", FITTED)
+@pytest.mark.parametrize(("slope", "offset"), [(0.4, 0.0), (3.0, 0.0), (1.0, -2.2), (0.5, 1.0)])
+def test_fitting_never_costs_likelihood_on_the_pairs_it_saw(name: str, slope: float, offset: float) -> None:
+    logit, label = pairs(3000, seed=1, slope=slope, offset=offset)
+    prob = CALIBRATORS[name].fit(logit, label).apply(logit)
+    assert nll(prob, label) < nll(expit(logit), label)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.floats(-20, 20), st.booleans()), min_size=2, max_size=40))
+def test_a_temperature_is_as_likely_as_none_on_any_pairs(drawn: list[tuple[float, bool]]) -> None:
+    logit, label = np.array([f for f, _ in drawn]), np.array([int(y) for _, y in drawn])
+    if 0 < label.sum() < len(label):
+        prob = CALIBRATORS["temperature"].fit(logit, label).apply(logit)
+        assert nll(prob, label) <= nll(expit(logit), label) + 1e-6
+
+
+def test_the_temperature_of_a_calibrated_model_is_1() -> None:
+    fitted = CALIBRATORS["temperature"].fit(*pairs(200_000, seed=2))
+    assert isinstance(fitted, AffineMap)
+    assert fitted.slope == pytest.approx(1, abs=0.02)
+
+
+@pytest.mark.parametrize("temperature", [0.2, 5.0])
+def test_the_temperature_is_found(temperature: float) -> None:
+    fitted = CALIBRATORS["temperature"].fit(*pairs(200_000, seed=3, slope=1 / temperature))
+    assert isinstance(fitted, AffineMap)
+    assert 1 / fitted.slope == pytest.approx(temperature, rel=0.03)
+
+
+def test_platt_recovers_the_prior_shift_from_1_to_9_wrong_ones(shifted: tuple[np.ndarray, np.ndarray]) -> None:
+    fitted = CALIBRATORS["platt"].fit(*shifted)
+    assert isinstance(fitted, AffineMap)
+    assert fitted.slope == pytest.approx(1, abs=0.02)
+    assert fitted.offset == pytest.approx(-math.log(9), abs=0.05)
+
+
+def test_a_prior_shift_is_platt_with_slope_1_and_offset_minus_log_9(shifted: tuple[np.ndarray, np.ndarray]) -> None:
+    fitted = CALIBRATORS["prior-shift"].fit(*shifted, train_prior=0.5)
+    assert isinstance(fitted, AffineMap)
+    assert (fitted.slope, fitted.offset) == (1, pytest.approx(-math.log(9), abs=1e-3))
+    logit, label = shifted
+    assert ece(fitted.apply(logit), label) < 0.01 < 0.2 < ece(expit(logit), label)
+
+
+def test_a_temperature_is_platt_with_offset_0() -> None:
+    fitted = CALIBRATORS["temperature"].fit(*pairs(2000, seed=5, slope=0.3))
+    assert isinstance(fitted, AffineMap)
+    assert fitted.offset == 0
+    logit = np.linspace(-5, 5, 11)
+    np.testing.assert_allclose(fitted.apply(logit), expit(logit * fitted.slope))
+
+
+def test_training_with_the_tests_prior_needs_no_shift() -> None:
+    label = np.array([1] + [0] * 9)
+    fitted = CALIBRATORS["prior-shift"].fit(np.arange(10.0), label, train_prior=0.1)
+    np.testing.assert_allclose(fitted.apply(np.array([-1.0, 2.0])), expit([-1.0, 2.0]))
+
+
+def test_isotonic_is_calibrated_where_it_was_fitted_and_not_elsewhere() -> None:
+    logit, label = pairs(500, seed=6, slope=0.5, offset=-1)
+    fitted = CALIBRATORS["isotonic"].fit(logit, label)
+    assert ece(fitted.apply(logit), label) == pytest.approx(0, abs=1e-12)
+    other_logit, other_label = pairs(500, seed=7, slope=0.5, offset=-1)
+    assert ece(fitted.apply(other_logit), other_label) > 0.01
+
+
+def test_platt_takes_scores_of_any_scale() -> None:
+    rng = np.random.default_rng(0)
+    score = rng.normal(5000, 700, 20000)
+    label = (rng.random(20000) < expit(0.003 * (score - 6000))).astype(np.int64)
+    prob = CALIBRATORS["platt"].fit(score, label).apply(np.array([5000.0, 6000.0, 7000.0]))
+    np.testing.assert_allclose(prob, expit([-3, 0, 3]), atol=0.02)
+
+
+def test_platt_scaling_of_constant_scores_is_the_smoothed_base_rate() -> None:
+    fitted = CALIBRATORS["platt"].fit(np.full(1000, 3.0), np.array([1] * 100 + [0] * 900))
+    np.testing.assert_allclose(fitted.apply(np.array([3.0])), 0.1, atol=2e-3)
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_scores_in_the_wrong_order_never_turn_the_ranking_round(name: str) -> None:
+    logit, label = pairs(500, seed=8, slope=-2)
+    prob = CALIBRATORS[name].fit(logit, label).apply(np.array([-3.0, 3.0]))
+    assert prob[0] <= prob[1]
+    assert prob == pytest.approx(label.mean() if name != "temperature" else 0.5, abs=0.02)
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_perfect_scores_get_a_finite_map(name: str) -> None:
+    logit = np.array([-2.0, -1.0, 1.0, 2.0])
+    prob = CALIBRATORS[name].fit(logit, (logit > 0).astype(np.int64)).apply(logit)
+    assert (prob[:2] < 0.5).all()
+    assert (prob[2:] > 0.5).all()
+
+
+def test_the_focal_inverse_takes_gamma_from_its_settings() -> None:
+    calibrator = FocalInverse.Config(gamma=3).build()
+    assert calibrator.fit(np.array([0.0, 1.0]), np.array([0, 1])) == FocalInverseMap(gamma=3)
+
+
+@pytest.mark.parametrize("name", CALIBRATORS)
+@pytest.mark.parametrize(
+    ("logit", "label", "message"),
+    [
+        ([], [], "0 validation pairs"),
+        ([0.0, 1.0], [0, 0], "2 validation pairs, 0 of them right"),
+        ([0.0, 1.0], [1, 1], "2 validation pairs, 2 of them right"),
+        ([0.0, np.nan, np.inf], [1, 0, 0], "2 without a finite score"),
+    ],
+)
+def test_pairs_that_decide_nothing_are_refused(name: str, logit: Any, label: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        CALIBRATORS[name].fit(np.array(logit), np.array(label, np.int64), train_prior=0.5)
+
+
+@pytest.mark.parametrize("train_prior", [None, 0.0, 1.0, math.nan])
+def test_a_prior_shift_needs_the_prior_of_training(train_prior: float | None) -> None:
+    with pytest.raises(SettingError, match="needs the share of right pairs in training"):
+        CALIBRATORS["prior-shift"].fit(np.array([0.0, 1.0]), np.array([0, 1]), train_prior=train_prior)
+
+
+@pytest.mark.parametrize("name", CALIBRATORS)
+def test_calibrators_are_chosen_by_name(name: str) -> None:
+    assert validated(AbstractCalibrator.Config, name).owner is type(CALIBRATORS[name])

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+from scipy.special import expit
+
+from icalib.calibration.fitted import AffineMap, AnyMap, FittedMap, FocalInverseMap, IsotonicMap, prob_logit
+from icalib.core.component import Settings, validated
+from icalib.core.errors import SettingError
+
+FINITE = st.floats(-1e6, 1e6)
+MAPS = st.one_of(
+    st.builds(AffineMap, slope=st.floats(1e-6, 1e6), offset=FINITE),
+    st.builds(FocalInverseMap, gamma=st.floats(0, 20)),
+    st.builds(
+        lambda knots, probs: IsotonicMap(logits=tuple(sorted(knots)), probs=tuple(sorted(probs[: len(knots)]))),
+        st.sets(FINITE, min_size=1, max_size=6),
+        st.lists(st.floats(0, 1), min_size=6, max_size=6),
+    ),
+)
+
+
+@settings(deadline=None)
+@given(MAPS, st.lists(FINITE, min_size=2, max_size=30))
+def test_every_map_is_non_decreasing_and_gives_probabilities(fitted: FittedMap, logits: list[float]) -> None:
+    prob = fitted.apply(np.sort(np.array(logits)))
+    assert ((prob >= 0) & (prob <= 1)).all()
+    assert (np.diff(prob) >= -1e-12).all()
+
+
+class Kept(Settings):
+    calibration: AnyMap | None
+
+
+@settings(max_examples=50)
+@given(MAPS)
+def test_a_map_comes_back_from_json(fitted: FittedMap) -> None:
+    kept = validated(Kept, {"calibration": fitted})
+    assert Kept.model_validate_json(kept.model_dump_json()).calibration == fitted
+
+
+@pytest.mark.parametrize(
+    "values", [{"kind": "spline"}, {"kind": "affine", "slope": -1, "offset": 0}, {"kind": "focal-inverse", "gamma": -1}]
+)
+def test_what_is_no_map_is_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(SettingError, match="calibration"):
+        validated(Kept, {"calibration": values})
+
+
+@pytest.mark.parametrize(
+    ("logits", "probs"),
+    [((0.0, 1.0), (0.5,)), ((1.0, 0.0), (0.1, 0.2)), ((1.0, 1.0), (0.1, 0.2)), ((0.0, 1.0), (0.9, 0.2))],
+)
+def test_knots_that_do_not_ascend_are_refused(logits: tuple[float, ...], probs: tuple[float, ...]) -> None:
+    with pytest.raises(SettingError, match="are no isotonic map"):
+        validated(IsotonicMap, {"logits": logits, "probs": probs})
+
+
+@pytest.mark.parametrize("gamma", [0.5, 1.0, 2.0, 3.0])
+@pytest.mark.parametrize("true_prob", [0.02, 0.1, 0.5, 0.9, 0.999])
+def test_the_focal_inverse_undoes_the_minimiser_of_the_expected_focal_loss(gamma: float, true_prob: float) -> None:
+    def expected_loss(f: float) -> float:
+        p = expit(f)
+        return -true_prob * (1 - p) ** gamma * np.log(p) - (1 - true_prob) * p**gamma * np.log1p(-p)
+
+    minimiser = minimize_scalar(expected_loss, bounds=(-12, 12), method="bounded", options={"xatol": 1e-9}).x
+    assert FocalInverseMap(gamma=gamma).apply(np.array([minimiser])) == pytest.approx(true_prob, rel=1e-3)
+
+
+@pytest.mark.parametrize(("gamma", "minimiser"), [(1, 0.774), (2, 0.694), (3, 0.647)])
+def test_focal_loss_pulls_nine_in_ten_towards_a_half(gamma: float, minimiser: float) -> None:
+    prob = FocalInverseMap(gamma=gamma).apply(prob_logit(np.array([minimiser])))
+    assert prob == pytest.approx(0.9, abs=1e-3)
+
+
+def test_a_focal_inverse_with_gamma_0_is_the_sigmoid() -> None:
+    logits = np.linspace(-40, 40, 81)
+    np.testing.assert_allclose(FocalInverseMap(gamma=0).apply(logits), expit(logits), rtol=1e-12)
+
+
+@pytest.mark.parametrize("prob", [0.0, 1e-300, 0.3, 1.0])
+def test_logits_of_probabilities_are_finite(prob: float) -> None:
+    value = prob_logit(np.array([prob]))
+    assert np.isfinite(value).all()
+    np.testing.assert_allclose(expit(value), prob, atol=1e-15)

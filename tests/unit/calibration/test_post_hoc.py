@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy.special import expit
+from unit.metrics.made_predictions import simulated_table
+
+from icalib.calibration.calibrator import Platt
+from icalib.calibration.fitted import prob_logit
+from icalib.calibration.post_hoc import POST_HOC, fit_on, post_hoc_metrics, post_hoc_tag
+from icalib.core.run_folder import METRIC_SCHEMA
+from icalib.metrics.calibration import brier, ece, nll
+from icalib.metrics.pairs import PoolScores
+from icalib.metrics.tags import metric_tag
+
+
+def overconfident(num_pools: int, *, seed: int) -> pa.Table:
+    """Predictions of a model whose logits are three times too large and shifted by log 9."""
+    table = simulated_table(num_pools, seed=seed)
+    prob = expit(3 * table["logit"].to_numpy() + np.log(9))
+    return table.set_column(table.schema.get_field_index("prob"), "prob", pa.array(prob))
+
+
+@pytest.fixture(scope="module")
+def validation() -> pa.Table:
+    return overconfident(300, seed=1)
+
+
+@pytest.fixture(scope="module")
+def held_out() -> pa.Table:
+    return overconfident(300, seed=2)
+
+
+def test_there_is_a_row_for_each_calibrator_and_metric(validation: pa.Table, held_out: pa.Table) -> None:
+    table = post_hoc_metrics(validation, held_out, train_prior=0.5)
+    assert table.schema == METRIC_SCHEMA
+    assert set(POST_HOC) == {"temperature", "platt", "isotonic", "prior-shift"}
+    assert table["metric"].to_pylist() == [f"{m}@{name}" for name in POST_HOC for m in ("ECE", "NLL", "Brier")]
+    assert set(table["split"].to_pylist()) == {"test"}
+    assert np.isnan(table["low"].to_numpy()).all()
+    assert np.isnan(table["high"].to_numpy()).all()
+
+
+def test_the_figures_are_those_of_a_map_fitted_on_validation(validation: pa.Table, held_out: pa.Table) -> None:
+    rows = post_hoc_metrics(validation, held_out, train_prior=0.5).to_pylist()
+    values = {row["metric"]: row["value"] for row in rows}
+    fitted = fit_on(PoolScores.from_predictions(validation), Platt.Config().build(), train_prior=None)
+    scores = PoolScores.from_predictions(held_out)
+    prob = fitted.apply(prob_logit(scores.prob))
+    for metric, measure in (("ECE", ece), ("NLL", nll), ("Brier", brier)):
+        assert values[f"{metric}@platt"] == pytest.approx(measure(prob, scores.label))
+    assert values["NLL@platt"] < nll(scores.prob, scores.label) / 2
+    assert values["ECE@platt"] < 0.03 < 0.15 < ece(scores.prob, scores.label)
+
+
+def test_without_training_there_is_no_prior_to_shift(validation: pa.Table, held_out: pa.Table) -> None:
+    metrics = post_hoc_metrics(validation, held_out, train_prior=None)["metric"].to_pylist()
+    assert metrics == [f"{m}@{name}" for name in ("temperature", "platt", "isotonic") for m in ("ECE", "NLL", "Brier")]
+
+
+def test_post_hoc_metrics_are_tagged_beside_the_methods_own() -> None:
+    tags = [metric_tag(name) for name in ("ECE", post_hoc_tag("ECE", "platt"), "F1@0.5")]
+    assert tags == ["cal/ECE", "cal/ECE@platt", "class/F1@0.5"]

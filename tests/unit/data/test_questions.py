@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from icalib.core.errors import DataError
+from icalib.data.questions import read_questions
+
+
+def question(**changes: Any) -> dict[str, Any]:
+    return {"context": [{"speaker": "user", "text": "It hums."}], "candidates": ["Restart it.", "Hello!"]} | changes
+
+
+def write(path: Path, *lines: Any) -> Path:
+    text = "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+@pytest.mark.parametrize("name", ["questions.jsonl", "questions.jsonl.gz"])
+def test_questions_come_in_order_and_are_called_after_their_line(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / name, question(), "", question(id="printer", extra=1), question())
+    assert [one.id for one in read_questions(path)] == ["1", "printer", "4"]
+
+
+def test_a_pool_has_the_last_turns_and_no_label(tmp_path: Path) -> None:
+    turns = [{"speaker": "user" if n % 2 else "agent", "text": f"turn {n}"} for n in range(6)]
+    (one,) = read_questions(write(tmp_path / "q.jsonl", question(context=turns)))
+    pool = one.pool("7", context_turns=2)
+    assert [turn.text for turn in pool.context] == ["turn 4", "turn 5"]
+    assert (pool.pool_id, pool.label) == ("7", -1)
+
+
+@pytest.mark.parametrize(
+    ("bad", "field", "words"),
+    [
+        ('{"context": [', "", "broken JSON at character"),
+        ("[1]", "", "JSON object was expected"),
+        (question(candidates=["alone"]), "candidates", "at least 2 items"),
+        (question(candidates=["a", " "]), "candidates.1", "at least 1 character"),
+        (question(context=[]), "context", "at least 1 item"),
+        (question(context=[{"speaker": "bot", "text": "x"}]), "context.0.speaker", "'user' or 'agent'"),
+        (question(context=[{"speaker": "user"}]), "context.0.text", "missing"),
+        ({"context": question()["context"]}, "candidates", "missing"),
+        (question(id=7), "id", "valid string"),
+    ],
+)
+def test_a_bad_line_is_named_with_field_and_cure(tmp_path: Path, bad: Any, field: str, words: str) -> None:
+    path = write(tmp_path / "q.jsonl", question(), bad)
+    with pytest.raises(DataError) as caught:
+        read_questions(path)
+    assert (caught.value.path, caught.value.line, caught.value.field) == (str(path), 2, field)
+    assert words in str(caught.value)
+    assert "icalib predict --help" in str(caught.value)
+    assert "--skip-bad" not in str(caught.value)
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "q.jsonl"
+    path.write_bytes(json.dumps(question()).encode().replace(b"hums", b"h\xffms"))
+    with pytest.raises(DataError, match="byte 0xff"):
+        read_questions(path)
+
+
+def test_a_missing_or_empty_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such file"):
+        read_questions(tmp_path / "nowhere.jsonl")
+    with pytest.raises(DataError, match="empty"):
+        read_questions(write(tmp_path / "q.jsonl", "", " "))

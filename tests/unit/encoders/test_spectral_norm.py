@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from helpers.tiny_models import SHAPE, ranker_config, tiny_ranker
+from torch import Tensor, nn
+
+from icalib.core.component import validated
+from icalib.core.errors import SettingError
+from icalib.encoders.spectral_norm import (
+    Scope,
+    SpectralLinear,
+    SpectralNorm,
+    bound_layers,
+    leading_singular_vectors,
+    warm_up,
+)
+from icalib.encoders.transformer import Batch
+from icalib.regimes.ranker import Ranker, load_ranker, save_ranker
+
+LAYERS: dict[Scope, set[str]] = {
+    "ffn": {"intermediate.dense", "output.dense"},
+    "ffn+attention_output": {"intermediate.dense", "output.dense", "attention.output.dense"},
+    "all_linear": {
+        "intermediate.dense", "output.dense", "attention.output.dense",
+        "attention.self.query", "attention.self.key", "attention.self.value",
+    },
+}  # fmt: skip
+
+
+def layer(scale: float = 3.0, *, bound: float = 0.95, relative: bool = False) -> SpectralLinear:
+    torch.manual_seed(0)
+    plain = nn.Linear(12, 20)
+    with torch.no_grad():
+        plain.weight.mul_(scale / norm(plain.weight))
+    return SpectralLinear(plain, bound=bound, relative=relative)
+
+
+def norm(weight: Tensor) -> float:
+    return torch.linalg.matrix_norm(weight.detach().double(), 2).item()
+
+
+def train(module: nn.Module, steps: int = 300) -> None:
+    """Towards a map far above every bound here in one direction; the learning rate falls to 0 as in a run."""
+    optimizer = torch.optim.Adam(module.parameters())
+    x = torch.randn(64, 12)
+    y = x @ torch.outer(torch.randn(12), torch.randn(20))
+    for step in range(steps):
+        optimizer.param_groups[0]["lr"] = 3e-2 * (1 - step / steps)
+        optimizer.zero_grad()
+        ((module.train()(x) - y) ** 2).mean().backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("shape", [(5, 9), (9, 5), (1, 4), (4, 1)])
+def test_leading_vectors_are_those_of_the_decomposition(shape: tuple[int, int]) -> None:
+    weight = torch.randn(shape, generator=torch.Generator().manual_seed(3))
+    u, v = leading_singular_vectors(weight)
+    assert (u @ weight @ v).item() == pytest.approx(norm(weight), rel=1e-6)
+    torch.testing.assert_close(weight @ v, norm(weight) * u)
+
+
+@pytest.mark.parametrize("scale", [0.2, 0.94])
+def test_a_layer_below_the_bound_stays_as_it_is(scale: float) -> None:
+    bounded = layer(scale)
+    for mode in (True, False):
+        assert torch.equal(bounded.train(mode).effective_weight(), bounded.weight)
+
+
+def test_an_infinite_bound_is_a_plain_layer() -> None:
+    bounded = layer(50.0, bound=math.inf)
+    x = torch.randn(7, 12)
+    assert torch.equal(bounded(x), nn.functional.linear(x, bounded.weight, bounded.bias))
+    (found,) = torch.autograd.grad(bounded(x).square().sum(), bounded.weight)
+    (plain,) = torch.autograd.grad(nn.functional.linear(x, bounded.weight, bounded.bias).square().sum(), bounded.weight)
+    assert torch.equal(found, plain)
+
+
+def test_a_layer_above_the_bound_is_scaled_to_it() -> None:
+    bounded = layer(3.0).eval()
+    torch.testing.assert_close(bounded.effective_weight(), bounded.weight * 0.95 / 3.0)
+
+
+def test_after_training_the_norm_is_within_the_bound() -> None:
+    bounded = layer(0.5)
+    train(bounded)
+    assert norm(bounded.weight) > 1.5  # the bound had work to do
+    assert 0.9 < norm(bounded.eval().effective_weight()) <= 0.95 * (1 + 1e-3)
+
+
+def test_a_relative_bound_counts_from_the_norm_at_the_start_also_after_loading() -> None:
+    bounded = layer(4.0, bound=1.0, relative=True)
+    assert torch.equal(bounded.eval().effective_weight(), bounded.weight)
+    train(bounded)
+    assert norm(bounded.weight) > 4.5
+    loaded = layer(1.0, bound=1.0, relative=True)
+    loaded.load_state_dict(bounded.state_dict())
+    assert norm(loaded.eval().effective_weight()) == pytest.approx(4.0, rel=1e-3)
+    assert torch.equal(loaded.effective_weight(), bounded.eval().effective_weight())
+
+
+def test_the_gradient_passes_through_the_norm_and_not_through_its_vectors() -> None:
+    bounded = layer(3.0).double().eval()
+    u, v, x = bounded.u.clone(), bounded.v.clone(), torch.randn(4, 12, dtype=torch.float64)
+
+    def output(weight: Tensor) -> Tensor:
+        return (x @ weight.T * (0.95 / (u @ weight @ v))).sin().sum()
+
+    (found,) = torch.autograd.grad((bounded(x) - bounded.bias).sin().sum(), bounded.weight)
+    weight = bounded.weight.detach().clone().requires_grad_()
+    assert torch.autograd.gradcheck(output, weight)
+    torch.testing.assert_close(found, torch.autograd.grad(output(weight), weight)[0])
+
+
+def test_two_forwards_before_one_backward_are_safe() -> None:
+    bounded = layer(3.0).train()
+    (bounded(torch.randn(3, 12)).sum() + bounded(torch.randn(3, 12)).sum()).backward()
+    assert torch.isfinite(bounded.weight.grad).all()  # type: ignore[arg-type]
+
+
+def test_only_training_forwards_iterate() -> None:
+    bounded = layer(3.0)
+    with torch.no_grad():
+        bounded.weight.copy_(torch.randn(20, 12))
+    start = bounded.u.clone()
+    bounded.eval()(torch.randn(2, 12))
+    with torch.inference_mode():
+        bounded.train()(torch.randn(2, 12))  # a stochastic pass of Monte Carlo dropout
+    assert torch.equal(bounded.u, start)
+    bounded(torch.randn(2, 12))
+    assert not torch.equal(bounded.u, start)
+
+
+def test_under_autocast_the_product_is_half_and_the_norm_is_not() -> None:
+    bounded = layer(3.0).eval()
+    exact = bounded.effective_weight()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert bounded(torch.randn(2, 12)).dtype == torch.bfloat16
+        assert torch.equal(bounded.effective_weight(), exact)
+
+
+def small_encoder(backbone: Path, scope: Scope, **settings: object) -> Ranker:
+    return tiny_ranker(backbone, spectral_norm={"scope": scope, **settings})
+
+
+@pytest.mark.parametrize("name", ["tiny_bert", "tiny_roberta"])
+@pytest.mark.parametrize("scope", LAYERS)
+def test_scopes_bound_the_layers_that_they_name(scope: Scope, name: str, request: pytest.FixtureRequest) -> None:
+    encoder = small_encoder(request.getfixturevalue(name), scope).encoder
+    names = {f"encoder.layer.{i}.{part}" for i in range(SHAPE["num_hidden_layers"]) for part in LAYERS[scope]}
+    assert set(encoder.spectral_norms) == names
+    for layer_name, value in encoder.spectral_norms.items():
+        assert value == pytest.approx(norm(encoder.backbone.get_submodule(layer_name).weight), rel=1e-5)
+
+
+def test_without_the_setting_nothing_is_bounded(tiny_bert: Path) -> None:
+    assert tiny_ranker(tiny_bert).encoder.spectral_norms == {}
+
+
+def test_a_relative_bound_of_1_leaves_a_pretrained_encoder_as_it_is(tiny_bert: Path) -> None:
+    ids = torch.arange(5, 25).reshape(2, 10)
+    batch = Batch(ids, torch.zeros_like(ids), torch.tensor([10, 10]))
+    plain, bounded, tight = (
+        ranker.encoder(batch).features_BD.detach()
+        for ranker in (
+            tiny_ranker(tiny_bert),
+            small_encoder(tiny_bert, "all_linear", relative=True, bound=1.0),
+            small_encoder(tiny_bert, "all_linear", bound=0.01),
+        )
+    )
+    torch.testing.assert_close(bounded, plain)
+    assert not torch.allclose(tight, plain, atol=1e-2)
+
+
+def test_parameters_keep_their_names_and_bounds_travel_with_the_weights(tiny_bert: Path, tmp_path: Path) -> None:
+    plain, bounded = tiny_ranker(tiny_bert), small_encoder(tiny_bert, "ffn", relative=True)
+    assert [name for name, _ in bounded.named_parameters()] == [name for name, _ in plain.named_parameters()]
+    save_ranker(tmp_path, ranker_config(tiny_bert, spectral_norm={"scope": "ffn", "relative": True}),
+                bounded.state_dict())  # fmt: skip
+    assert load_ranker(tmp_path).encoder.spectral_norms == bounded.encoder.spectral_norms
+
+
+def test_weights_of_a_model_without_bounds_are_measured_anew(tiny_bert: Path) -> None:
+    bounded = small_encoder(tiny_bert, "ffn", relative=True)
+    other = {name: 2 * tensor for name, tensor in tiny_ranker(tiny_bert).state_dict().items()}
+    before = bounded.encoder.spectral_norms
+    bounded.load_state_dict(other, strict=False)
+    warm_up(bounded, other)
+    after = bounded.encoder.spectral_norms
+    assert after == pytest.approx({name: 2 * value for name, value in before.items()}, rel=1e-5)
+    warm_up(bounded, bounded.state_dict())
+    assert bounded.encoder.spectral_norms == after
+
+
+def test_a_backbone_with_other_names_is_refused() -> None:
+    with pytest.raises(SettingError, match="BERT or RoBERTa"):
+        bound_layers(nn.Sequential(nn.Linear(2, 2)), "ffn", 0.95, False)
+
+
+@pytest.mark.parametrize("wrong", [{"bound": 0}, {"scope": "head"}])
+def test_values_out_of_range_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(SettingError, match=next(iter(wrong))):
+        validated(SpectralNorm, wrong)

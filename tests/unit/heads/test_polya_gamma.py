@@ -1,0 +1,260 @@
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from icalib.core.errors import PosteriorError
+from icalib.heads.polya_gamma import PolyaGammaHead, chain_problem
+from icalib.inference import gibbs
+
+WIDTH = 8
+KERNELS = ["rbf", "matern", "linear"]
+
+
+def make_head(**settings: Any) -> PolyaGammaHead:
+    """A head whose posterior takes a third of the usual steps."""
+    return PolyaGammaHead.Config(**{"prediction_steps": 7, **settings}).build(width=WIDTH)
+
+
+def made_pairs(count: int = 16, *, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Features that tell the labels apart, a mean function of zeros, and labels in turn."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % 2
+    features = torch.randn(count, WIDTH, generator=generator)
+    features[:, 0] += 4.0 * labels - 2
+    return features, torch.zeros(count), labels.float()
+
+
+def conditioned(head: PolyaGammaHead, pairs: tuple[Tensor, Tensor, Tensor], *, seed: int = 1) -> PolyaGammaHead:
+    head.eval().observe(*pairs)
+    head.condition([head.observations()], seed=seed)
+    return head
+
+
+def losses(head: PolyaGammaHead, pairs: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+    def never(logits: Tensor, labels: Tensor) -> Tensor:
+        raise AssertionError("the head has an objective of its own")
+
+    return head.losses(*pairs, never)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_losses_share_out_the_batchs_negative_evidence(kernel: str) -> None:
+    head, pairs = make_head(kernel=kernel), made_pairs()
+    torch.manual_seed(3)
+    shares = losses(head, pairs)
+    torch.manual_seed(3)
+    generator = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
+    projected = torch.nn.functional.normalize(head.projection(pairs[0]), dim=-1)
+    problem = gibbs.ChainProblem(head.kernel(projected, projected), pairs[1], pairs[2])
+    chains = gibbs.run_chains(problem, num_chains=30, num_steps=10, generator=generator, method="series")
+    evidence = gibbs.condition(problem, chains.omega_SN).log_evidence().mean()
+    assert shares.shape == (16,)
+    assert len(shares.unique()) == 1
+    assert torch.allclose(shares.sum(), -evidence, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("labels", [[1.0], [0.0, 0.0, 0.0], [1.0, 1.0], [0.0, 1.0, 1.0]])
+def test_any_batch_has_finite_losses_and_gradients(labels: list[float], kernel: str) -> None:
+    head, count = make_head(kernel=kernel, learn_kernel=True), len(labels)
+    features = torch.randn(count, WIDTH).requires_grad_()
+    mean = torch.zeros(count, requires_grad=True)
+    losses(head, (features, mean, torch.tensor(labels))).sum().backward()
+    for tensor in (features, mean, *head.parameters()):
+        assert tensor.grad is not None
+        assert tensor.grad.isfinite().all()
+    assert mean.grad is not None
+    assert ((mean.grad < 0) == (torch.tensor(labels) > 0)).all()  # the mean is pulled to the labels
+
+
+def test_identical_features_have_finite_gradients() -> None:
+    for kernel in KERNELS:
+        features, labels = torch.ones(4, WIDTH, requires_grad=True), torch.tensor([0.0, 1.0, 0.0, 1.0])
+        losses(make_head(kernel=kernel), (features, torch.zeros(4), labels)).sum().backward()
+        assert features.grad is not None
+        assert features.grad.isfinite().all()
+
+
+def test_losses_are_a_function_of_the_global_seed() -> None:
+    head, pairs = make_head(), made_pairs()
+    first, second = (torch.manual_seed(5) and losses(head, pairs) for _ in range(2))
+    assert torch.equal(first, second)
+    assert not torch.equal(losses(head, pairs), first)
+
+
+def test_both_samplers_estimate_the_same_loss() -> None:
+    pairs = made_pairs()
+    torch.manual_seed(1)
+    series, exact = (losses(make_head(train_sampler=name, num_chains=500), pairs) for name in ("series", "exact"))
+    assert torch.allclose(series, exact, rtol=0.08)
+
+
+def test_without_prior_variance_every_pair_costs_a_coin_toss() -> None:
+    shares = losses(make_head(output_scale=1e-6), made_pairs())
+    assert torch.allclose(shares, torch.tensor(2.0).log().expand(16), atol=1e-4)
+
+
+def test_training_lowers_the_loss() -> None:
+    head, pairs = make_head(num_steps=4), made_pairs(32)
+    generator = torch.Generator().manual_seed(1)
+    features = pairs[0] @ torch.randn(WIDTH, WIDTH, generator=generator)
+    optimizer = torch.optim.Adam(head.parameters(), lr=0.02)
+    torch.manual_seed(1)
+    history = []
+    for _ in range(20):
+        loss = losses(head, (features, *pairs[1:])).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        history.append(float(loss.detach()))
+    assert sum(history[-5:]) < 0.8 * sum(history[:5])
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_the_posterior_tells_the_classes_apart(kernel: str) -> None:
+    head = conditioned(make_head(kernel=kernel), made_pairs(64))
+    features, mean, labels = made_pairs(40, seed=1)
+    posterior = head.posterior(features, mean)
+    assert posterior.mean_SB.shape == posterior.var_SB.shape == (30, 40)
+    assert (posterior.var_SB > 0).all()
+    logits = head(features, mean)
+    assert torch.equal(logits, posterior.mean_SB.mean(0))
+    assert ((logits > 0) == (labels > 0)).float().mean() > 0.9
+
+
+def test_predictions_turn_with_the_labels() -> None:
+    features, mean, labels = made_pairs(32)
+    here = conditioned(make_head(), (features, mean, labels))
+    there = conditioned(make_head(), (features, mean, 1 - labels), seed=2)
+    prob, flipped = (torch.sigmoid(head.posterior(features, mean).mean_SB).mean(0) for head in (here, there))
+    assert torch.allclose(flipped, 1 - prob, atol=0.08)
+
+
+def test_the_mean_function_is_corrected_only_where_the_support_set_says_so() -> None:
+    features, mean, labels = made_pairs(32)
+    head = conditioned(make_head(normalise=False), (features, mean + 1, labels))
+    far = 100 * torch.eye(WIDTH)[:2]
+    posterior = head.posterior(far, torch.tensor([0.0, 2.0]))
+    assert torch.allclose(posterior.mean_SB.mean(0), torch.tensor([0.0, 2.0]), atol=1e-6)
+    assert torch.allclose(posterior.var_SB, torch.full((30, 2), 8.0), atol=1e-4)
+    assert not torch.allclose(head(features, mean + 1), mean + 1, atol=0.5)
+
+
+def test_an_empty_support_set_leaves_the_prior() -> None:
+    head = make_head().eval()
+    head.condition([head.observations()], seed=1)
+    posterior = head.posterior(made_pairs(3)[0], torch.zeros(3))
+    assert torch.equal(posterior.mean_SB, torch.zeros(30, 3))
+    assert torch.allclose(posterior.var_SB, torch.full((30, 3), 8.0))
+
+
+def test_shares_of_several_processes_are_joined_in_rank_order() -> None:
+    pairs, whole = made_pairs(12), make_head()
+    conditioned(whole, pairs)
+    shares = []
+    for part in (slice(0, 5), slice(5, 5), slice(5, 12)):
+        worker = make_head().eval()
+        if part.start != part.stop:
+            worker.observe(*(tensor[part] for tensor in pairs))
+        shares.append(worker.observations())
+    joined = make_head().eval()
+    joined.condition(shares, seed=1)
+    assert torch.allclose(joined(*pairs[:2]), whole(*pairs[:2]), atol=1e-4)
+
+
+def test_chains_sampled_elsewhere_complete_the_same_posterior() -> None:
+    pairs, head = made_pairs(24), make_head().eval()
+    conditioned(here := make_head(), pairs)
+    head.observe(*pairs)
+    head.collect([head.observations()])
+    with pytest.raises(PosteriorError, match="chains haven't been run"):
+        head.posterior(*pairs[:2])
+    problem = pickle.loads(pickle.dumps(chain_problem(head.posterior_state())))
+    asked = {"num_chains": head.config.num_chains, "num_steps": head.config.prediction_steps, "seed": 1}
+    blocks = [gibbs.sample_block(problem, block, **asked) for block in reversed(range(gibbs.num_blocks(30)))]
+    head.take_chains(gibbs.join_blocks(blocks[::-1]))
+    assert torch.equal(head(*pairs[:2]), here(*pairs[:2]))
+
+
+def test_chains_of_another_support_set_are_refused() -> None:
+    head = conditioned(make_head(), made_pairs(4))
+    with pytest.raises(PosteriorError, match=r"over 3 points, but the support set has 4"):
+        head.take_chains(gibbs.Chains(torch.ones(30, 3), 0))
+
+
+def test_a_posterior_survives_its_state() -> None:
+    pairs = made_pairs()
+    head = conditioned(make_head(learn_kernel=True), pairs)
+    other = make_head(learn_kernel=True).eval()
+    other.load_state_dict(head.state_dict())
+    other.load_posterior_state(head.posterior_state())
+    for ours, theirs in zip(head.posterior(*pairs[:2]), other.posterior(*pairs[:2]), strict=True):
+        assert torch.equal(ours, theirs)
+    assert all(isinstance(tensor, Tensor) for tensor in head.posterior_state().values())
+
+
+def test_a_state_of_another_head_is_refused() -> None:
+    with pytest.raises(PosteriorError, match="lacks features, kernel, labels, mean"):
+        make_head().load_posterior_state({"precision": torch.eye(2)})
+
+
+def test_training_forgets_the_posterior_and_evaluation_does_not() -> None:
+    pairs = made_pairs()
+    head = conditioned(make_head(), pairs)
+    losses(head, pairs)
+    head.posterior(*pairs[:2])
+    losses(head.train(), pairs)
+    for refused in (lambda: head.posterior(*pairs[:2]), lambda: head(*pairs[:2]), head.posterior_state):
+        with pytest.raises(PosteriorError, match="no posterior for its weights"):
+            refused()
+
+
+def test_observations_are_dropped_once_conditioned() -> None:
+    head = conditioned(make_head(), made_pairs(4))
+    assert len(head.observations()["labels"]) == 0
+
+
+def test_half_precision_features_under_autocast_are_computed_in_single() -> None:
+    features, mean, labels = made_pairs()
+    features = features.bfloat16()
+    head = make_head()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.manual_seed(1)
+        inside = losses(head, (features, mean, labels))
+        posterior = conditioned(head, (features, mean, labels)).posterior(features, mean)
+    torch.manual_seed(1)
+    assert torch.equal(losses(head, (features.float(), mean, labels)), inside)
+    assert inside.dtype == posterior.mean_SB.dtype == posterior.var_SB.dtype == torch.float32
+    assert torch.equal(posterior.mean_SB, head.posterior(features.float(), mean).mean_SB)
+
+
+def test_predictions_work_in_inference_mode_and_out_of_it() -> None:
+    pairs = made_pairs()
+    head = make_head().eval()
+    with torch.inference_mode():
+        conditioned(head, pairs)
+        inside = head(*pairs[:2])
+    assert torch.equal(head(*pairs[:2]), inside)
+    assert losses(head, pairs).requires_grad
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_kernel_scales_are_parameters_only_if_learnt(kernel: str) -> None:
+    fixed, learnt = make_head(kernel=kernel), make_head(kernel=kernel, learn_kernel=True)
+    assert {name for name, _ in fixed.named_parameters()} == {"projection.weight", "projection.bias"}
+    names = {name for name, _ in learnt.named_parameters()} - {name for name, _ in fixed.named_parameters()}
+    assert names == {"kernel.log_length_scale", "kernel.log_output_scale"}
+    assert all(parameter.ndim > 0 for parameter in learnt.parameters())  # sharding broadcasts no 0-d parameter
+    assert set(fixed.state_dict()) == {"projection.weight", "projection.bias"}
+
+
+def test_raised_jitter_is_counted() -> None:
+    head, state = make_head(), {"features": torch.eye(WIDTH)[:2], "mean": torch.zeros(2), "labels": torch.ones(2)}
+    head.load_posterior_state({**state, "kernel": torch.tensor([[1.0, 1.001], [1.001, 1.0]])})
+    head.take_chains(gibbs.sample_chains(chain_problem(head.posterior_state()), num_chains=10, num_steps=1, seed=1))
+    assert head.num_jitters == 2  # the prior's factor, once a block

@@ -1,0 +1,325 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from icalib.core.component import validated
+from icalib.core.errors import PosteriorError, SettingError
+from icalib.heads.random_features import RandomFeatureHead
+from icalib.inference.random_features import median_distance
+from icalib.losses.binary import BinaryCrossEntropy
+from icalib.losses.focal import FocalLoss
+
+WIDTH, NUM_FEATURES = 16, 64
+LOSS = BinaryCrossEntropy.Config().build()
+Pairs = tuple[Tensor, Tensor, Tensor]
+
+
+def head(seed: int = 0, width: int = WIDTH, **settings: Any) -> RandomFeatureHead:
+    torch.manual_seed(seed)
+    return RandomFeatureHead.Config(**({"num_features": NUM_FEATURES} | settings)).build(width=width)
+
+
+def made_pairs(num: int = 48, seed: int = 1) -> Pairs:
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(num) % 2
+    features = torch.randn(num, WIDTH, generator=generator) + torch.where(labels == 1, 1.0, -1.0)[:, None]
+    return features, 0.3 * torch.randn(num, generator=generator), labels
+
+
+def train(model: RandomFeatureHead, pairs: Pairs, steps: int = 30, batch: int = 16, loss: Any = LOSS) -> None:
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    model.train()
+    for step in range(steps):
+        rows = torch.arange(step * batch, (step + 1) * batch) % len(pairs[0])
+        optimizer.zero_grad()
+        model.losses(*(column[rows] for column in pairs), loss).mean().backward()
+        optimizer.step()
+
+
+def conditioned(model: RandomFeatureHead, *shares: Pairs) -> RandomFeatureHead:
+    """A head whose posterior comes from pairs that as many processes observed."""
+    model.eval()
+    observed = []
+    for pairs in shares:
+        model.forget()
+        model.observe(*pairs)
+        observed.append(model.observations())
+    model.condition(observed, seed=0)
+    return model
+
+
+def phi_of(model: RandomFeatureHead, features: Tensor) -> Tensor:
+    """φ written out once more, in double."""
+    dense = model.dense
+    weight = dense.weight.double() * min(1.0, 0.95 / torch.linalg.matrix_norm(dense.weight.double(), 2).item())
+    x = nn.functional.layer_norm(torch.tanh(features.double() @ weight.T + dense.bias.double()), [WIDTH])
+    angles = x @ model.frequencies_LD.double().T / math.sqrt(WIDTH / 2) + model.phases_L.double()
+    return math.sqrt(2 / NUM_FEATURES) * torch.cos(angles)
+
+
+def test_the_exact_posterior_is_the_direct_computation() -> None:
+    model, pairs = head(), made_pairs()
+    conditioned(model, pairs)
+    features, mean, _ = pairs
+    phi = phi_of(model, features).detach()
+    beta = model.coefficients.scaled_L.double().detach() * math.sqrt(NUM_FEATURES / 2)
+    prob = torch.sigmoid(mean.double() + phi @ beta)
+    precision = torch.eye(NUM_FEATURES) + sum(
+        (p * (1 - p) * torch.outer(row, row) for p, row in zip(prob, phi, strict=True)), torch.zeros(())
+    )
+    test, test_mean, _ = made_pairs(10, seed=2)
+    test_phi = phi_of(model, test).detach()
+    found = model.posterior(test, test_mean)
+    assert found.mean_SB.shape == found.var_SB.shape == (1, 10)
+    torch.testing.assert_close(found.mean_SB[0].double(), test_mean.double() + test_phi @ beta, rtol=1e-4, atol=1e-5)
+    expected = torch.einsum("bl,lm,bm->b", test_phi, torch.linalg.inv(precision), test_phi)
+    torch.testing.assert_close(found.var_SB[0].double(), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_the_posterior_mean_is_the_point_logit() -> None:
+    model, pairs = conditioned(head(), made_pairs()), made_pairs(9, seed=3)
+    torch.testing.assert_close(model.posterior(*pairs[:2]).mean_SB[0], model(*pairs[:2]), rtol=0, atol=0)
+
+
+def test_without_pairs_the_variance_is_the_priors_and_with_them_smaller() -> None:
+    features, mean, _ = made_pairs(8, seed=2)
+    nothing = tuple(column[:0] for column in made_pairs())
+    prior = conditioned(head(num_features=1024, ridge=2.0), nothing).posterior(features, mean).var_SB  # type: ignore[arg-type]
+    torch.testing.assert_close(prior, torch.full_like(prior, 0.5), rtol=0.15, atol=0)
+    after = conditioned(head(num_features=1024, ridge=2.0), made_pairs()).posterior(features, mean).var_SB
+    assert (after < prior).all()
+    assert (after > 0).all()
+
+
+def test_two_processes_shares_are_one_processes_pairs_in_any_batches() -> None:
+    features, mean, labels = made_pairs()
+    parts = [(features[i::2], mean[i::2], labels[i::2]) for i in range(2)]
+    one, two = conditioned(head(), (features, mean, labels)), conditioned(head(), *parts)
+    batches = head().eval()
+    for start in range(0, len(features), 5):
+        batches.observe(*(column[start : start + 5] for column in (features, mean, labels)))
+    batches.condition([batches.observations()], seed=0)
+    for other in (two, batches):
+        torch.testing.assert_close(other.posterior_state()["factor"], one.posterior_state()["factor"], rtol=1e-5,
+                                   atol=1e-6)  # fmt: skip
+
+
+def test_far_from_the_pairs_the_variance_is_larger() -> None:
+    model = conditioned(head(num_features=512), made_pairs(400))
+    near = model.posterior(*made_pairs(50, seed=5)[:2]).var_SB.mean()
+    signs = torch.where(torch.arange(WIDTH) % 2 == 0, 3.0, -3.0)  # no pair lies there
+    far = model.posterior(signs.expand(50, WIDTH), torch.zeros(50)).var_SB.mean()
+    assert far > 2 * near
+
+
+def test_a_checkpoints_posterior_is_the_same() -> None:
+    model = conditioned(head(), made_pairs())
+    other = head(seed=9)
+    other.load_state_dict(model.state_dict())
+    other.eval().load_posterior_state(model.posterior_state())
+    test = made_pairs(5, seed=4)[:2]
+    for found, expected in zip(other.posterior(*test), model.posterior(*test), strict=True):
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("laplace", ["exact", "last_epoch_sum", "ema"])
+def test_a_posterior_older_than_the_weights_is_refused(laplace: str) -> None:
+    model, pairs = head(laplace=laplace), made_pairs()
+    with pytest.raises(PosteriorError, match="no posterior"):
+        model.posterior(*pairs[:2])
+    train(model, pairs, steps=1)
+    conditioned(model, pairs).posterior(*pairs[:2])
+    model.losses(*pairs, LOSS)  # validation moves no weights
+    model.posterior(*pairs[:2])
+    train(model, pairs, steps=1)
+    for ask in (lambda: model.posterior(*pairs[:2]), model.posterior_state):
+        with pytest.raises(PosteriorError, match="--fresh"):
+            ask()
+
+
+@pytest.mark.parametrize("state", [{}, {"factor": torch.eye(3)}])
+def test_another_heads_posterior_is_refused(state: dict[str, Tensor]) -> None:
+    with pytest.raises(PosteriorError, match="64 random features"):
+        head().load_posterior_state(state)
+
+
+def step_information(model: RandomFeatureHead, pairs: Pairs) -> tuple[Tensor, int]:
+    features, mean, _ = pairs
+    phi = phi_of(model, features)
+    prob = torch.sigmoid(model(features, mean).double())
+    return phi.T @ (phi * (prob * (1 - prob))[:, None]), len(features)
+
+
+def still(model: RandomFeatureHead, pairs: Pairs, sizes: list[int]) -> None:
+    """Training steps that move no weights, so that every sum is known."""
+    model.train()
+    start = 0
+    for size in sizes:
+        model.losses(*(column[start : start + size] for column in pairs), LOSS)
+        start += size
+
+
+def factor(information: Tensor) -> Tensor:
+    return torch.linalg.cholesky(information + torch.eye(NUM_FEATURES, dtype=torch.float64)).float()
+
+
+def test_the_last_epochs_sum_is_of_that_epoch_alone() -> None:
+    model, pairs = head(laplace="last_epoch_sum", dropout=0.0), made_pairs()
+    still(model, made_pairs(seed=7), [16, 16])
+    model.start_epoch()
+    still(model, pairs, [16, 16, 16])
+    expected, _ = step_information(model, pairs)
+    model.eval().observe(*pairs)
+    assert model.observations() == {}
+    model.condition([{}, {}], seed=0)
+    torch.testing.assert_close(model.posterior_state()["factor"], factor(expected.detach()), rtol=1e-4, atol=1e-5)
+
+
+def test_the_moving_average_of_equal_steps_is_the_exact_sum() -> None:
+    """Its start from 0 is corrected, however few the steps."""
+    features, mean, labels = made_pairs(16)
+    model = head(laplace="ema", dropout=0.0)
+    model.start_epoch()
+    for _ in range(5):
+        still(model, (features, mean, labels), [16])
+    model.eval().condition([{}], seed=0)
+    exact = conditioned(head(dropout=0.0), *[(features, mean, labels)] * 5)
+    torch.testing.assert_close(model.posterior_state()["factor"], exact.posterior_state()["factor"], rtol=1e-4,
+                               atol=1e-5)  # fmt: skip
+
+
+def test_the_moving_average_forgets_by_its_momentum() -> None:
+    pairs = made_pairs(48)
+    model = head(laplace="ema", dropout=0.0, ema_momentum=0.6, effective_n=100.0)
+    model.start_epoch()
+    still(model, pairs, [16, 8, 24])
+    model.eval().condition([{}], seed=0)
+    means = []
+    for start, end in ((0, 16), (16, 24), (24, 48)):
+        total, num = step_information(model, tuple(column[start:end] for column in pairs))  # type: ignore[arg-type]
+        means.append(total.detach() / num)
+    shares = torch.tensor([0.4 * 0.36, 0.4 * 0.6, 0.4]) / (1 - 0.6**3)
+    average = sum((share * mean for share, mean in zip(shares, means, strict=True)), torch.zeros(()))
+    torch.testing.assert_close(model.posterior_state()["factor"], factor(100 * average), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("laplace", ["last_epoch_sum", "ema"])
+def test_an_interrupted_training_sums_the_same(laplace: str) -> None:
+    pairs = made_pairs()
+    whole, first = head(laplace=laplace, dropout=0.0), head(laplace=laplace, dropout=0.0)
+    still(whole, pairs, [16, 16, 16])
+    still(first, pairs, [16])
+    resumed = head(seed=3, laplace=laplace, dropout=0.0)
+    resumed.load_state_dict(first.state_dict())
+    still(resumed, tuple(column[16:] for column in pairs), [16, 16])  # type: ignore[arg-type]
+    for model in (whole, resumed):
+        model.eval().condition([{}], seed=0)
+    assert torch.equal(whole.posterior_state()["factor"], resumed.posterior_state()["factor"])
+
+
+def test_without_a_step_there_is_nothing_to_condition_on() -> None:
+    with pytest.raises(PosteriorError, match=r"head\.laplace=exact"):
+        head(laplace="ema").eval().condition([{}], seed=0)
+
+
+def test_the_exact_mode_carries_no_sums_in_its_weights() -> None:
+    exact, summed = head(), head(laplace="last_epoch_sum")
+    train(exact, made_pairs(), steps=1)
+    conditioned(exact, made_pairs())
+    sizes = [sum(t.numel() for t in model.state_dict().values()) for model in (exact, summed)]
+    assert sizes[1] - sizes[0] == NUM_FEATURES**2 + 2
+
+
+def test_the_number_of_pairs_that_the_precision_stands_for_can_be_set() -> None:
+    pairs = made_pairs(48)
+    tripled = conditioned(head(effective_n=144.0), pairs)
+    copies = conditioned(head(), pairs, pairs, pairs)
+    torch.testing.assert_close(tripled.posterior_state()["factor"], copies.posterior_state()["factor"], rtol=1e-5,
+                               atol=1e-6)  # fmt: skip
+
+
+def test_a_gaussian_likelihood_leaves_less_variance() -> None:
+    pairs, test = made_pairs(), made_pairs(6, seed=2)[:2]
+    logistic, gaussian = (conditioned(head(likelihood=kind), pairs) for kind in ("logistic", "gaussian"))
+    assert (gaussian.posterior(*test).var_SB < logistic.posterior(*test).var_SB).all()
+
+
+def test_pairs_are_told_apart_after_training_and_focal_loss_with_gamma_0_is_no_other() -> None:
+    pairs = made_pairs(200)
+    plain, focal = head(), head()
+    for model, loss in ((plain, LOSS), (focal, FocalLoss.Config(gamma=0.0).build())):
+        torch.manual_seed(4)
+        train(model, pairs, steps=80, loss=loss)
+    logits = plain.eval()(*pairs[:2])
+    assert torch.equal(logits, focal.eval()(*pairs[:2]))
+    assert ((logits > 0) == (pairs[2] == 1)).float().mean() > 0.95
+
+
+def test_the_dense_layer_stays_within_its_bound_or_has_none() -> None:
+    pairs = made_pairs(200)
+    bounded, free = head(dropout=0.0), head(dropout=0.0, spectral_bound=None)
+    for model in (bounded, free):
+        train(model, pairs, steps=100)
+    assert torch.linalg.matrix_norm(free.dense.weight, 2) > 1.2
+    effective = bounded.eval().dense.effective_weight()  # type: ignore[operator]
+    assert torch.linalg.matrix_norm(effective, 2) <= 0.95 * (1 + 1e-3)
+
+
+def test_without_activation_the_head_starts_from_the_normed_features() -> None:
+    features = made_pairs()[0]
+    expected = nn.functional.layer_norm(features, [WIDTH])
+    found = head(activation="none").eval()._hidden(features)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-3)
+
+
+def test_the_logit_is_single_precision_under_autocast() -> None:
+    model, (features, mean, labels) = conditioned(head(), made_pairs()), made_pairs()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = [model(features, mean), *model.posterior(features, mean), model.losses(features, mean, labels, LOSS)]
+    expected = [model(features, mean), *model.posterior(features, mean), model.losses(features, mean, labels, LOSS)]
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == torch.float32
+        assert torch.equal(one, other)
+
+
+def test_the_median_length_scale_is_set_by_the_first_batch_and_kept() -> None:
+    model, pairs = head(length_scale="median", dropout=0.0), made_pairs(20)
+    assert model.length_scale.item() == pytest.approx(math.sqrt(WIDTH / 2))
+    expected = median_distance(model.eval()._hidden(pairs[0])).item()
+    train(model, pairs, steps=1, batch=20)
+    assert model.length_scale.item() == pytest.approx(expected)
+    train(model, made_pairs(20, seed=8), steps=3)
+    assert model.length_scale.item() == pytest.approx(expected)
+    loaded = head(seed=5, length_scale="median", dropout=0.0)
+    loaded.load_state_dict(model.state_dict())
+    train(loaded, made_pairs(20, seed=8), steps=1)
+    assert loaded.length_scale.item() == pytest.approx(expected)
+
+
+def test_a_median_of_one_pair_is_refused() -> None:
+    with pytest.raises(SettingError, match="length_scale"):
+        train(head(length_scale="median"), made_pairs(1), steps=1, batch=1)
+
+
+def test_a_larger_length_scale_makes_pairs_more_alike() -> None:
+    pairs, test = made_pairs(), made_pairs(6, seed=2)[:2]
+    short, long = (conditioned(head(length_scale=value), pairs) for value in (1.0, 20.0))
+    assert (long.posterior(*test).var_SB < short.posterior(*test).var_SB).all()
+
+
+def test_the_coefficients_are_free_of_weight_decay() -> None:
+    assert [p.ndim for name, p in head().named_parameters() if name.startswith("coefficients")] == [1]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"length_scale": 0.0}, {"length_scale": "mean"}, {"ridge": 0.0}, {"num_features": 0}, {"ema_momentum": 1.0}],
+)
+def test_values_out_of_range_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(SettingError, match=next(iter(wrong))):
+        validated(RandomFeatureHead.Config, wrong)

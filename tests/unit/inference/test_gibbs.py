@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import math
+import pickle
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from icalib.inference import gibbs, polya_gamma
+from icalib.inference.cholesky import NumericalError
+from icalib.inference.gibbs import ChainProblem
+
+LOGITS = torch.linspace(-18, 18, 361, dtype=torch.float64)
+
+
+def rbf(x: Tensor, z: Tensor, output_scale: float = 8.0) -> Tensor:
+    return output_scale * torch.exp(-(torch.cdist(x, z) ** 2) / 2)
+
+
+def made_problem(num_points: int = 6, *, seed: int = 0) -> tuple[Tensor, ChainProblem]:
+    """Points in the plane whose first coordinate goes with their label, and a mean function that isn't 0."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(num_points, 2, dtype=torch.float64, generator=generator)
+    noise = torch.randn(num_points, dtype=torch.float64, generator=generator)
+    return x, ChainProblem(rbf(x, x), noise / 2, (x[:, 0] + 0.3 * noise > 0).double())
+
+
+def made_omega(num_chains: int, num_points: int) -> Tensor:
+    tilts = torch.linspace(0, 6, num_chains * num_points, dtype=torch.float64).reshape(num_chains, num_points)
+    return polya_gamma.sample(tilts, generator=torch.Generator().manual_seed(5))
+
+
+def log_joint(problem: ChainProblem) -> Tensor:
+    """log p(y, f) of two points on a grid of their logits [G, G]."""
+    grid = torch.stack(torch.meshgrid(LOGITS, LOGITS, indexing="ij"), -1)
+    prior = torch.distributions.MultivariateNormal(problem.mean_N, problem.kernel_NN).log_prob(grid)
+    return prior + torch.nn.functional.logsigmoid(grid * (2 * problem.labels_N - 1)).sum(-1)
+
+
+def test_mean_and_draws_have_the_conditionals_moments() -> None:
+    _, problem = made_problem(3)
+    omega = made_omega(1, 3).expand(100_000, -1)
+    precision = torch.linalg.inv(problem.kernel_NN) + torch.diag(omega[0])
+    covariance = torch.linalg.inv(precision)
+    mean = covariance @ (torch.linalg.solve(problem.kernel_NN, problem.mean_N) + problem.labels_N - 0.5)
+    conditional = gibbs.condition(problem, omega)
+    assert torch.allclose(conditional.mean_SN[0], mean, atol=1e-12)
+    draws = conditional.draw(torch.linalg.cholesky(problem.kernel_NN), torch.Generator().manual_seed(2))
+    error = covariance.diagonal().sqrt() / math.sqrt(len(draws))
+    assert (((draws.mean(0) - mean) / error).abs() < 4).all()
+    assert torch.allclose(draws.T.cov(), covariance, atol=0.1)
+
+
+def test_evidence_is_that_of_gaussian_pseudo_targets() -> None:
+    _, problem = made_problem()
+    omega, kappa = made_omega(4, 6), problem.labels_N - 0.5
+    noisy = problem.kernel_NN + torch.diag_embed(1 / omega)
+    gaussian = torch.distributions.MultivariateNormal(problem.mean_N, noisy).log_prob(kappa / omega)
+    size = len(kappa)
+    completed = (size * math.log(2 * math.pi) - omega.log().sum(-1) + (kappa**2 / omega).sum(-1)) / 2
+    expected = gaussian + completed - size * math.log(2)
+    assert torch.allclose(gibbs.condition(problem, omega).log_evidence(), expected, atol=1e-12)
+
+
+def test_evidence_is_finite_without_any_noise_precision() -> None:
+    _, problem = made_problem()
+    kappa = problem.labels_N - 0.5
+    expected = kappa @ problem.mean_N + kappa @ problem.kernel_NN @ kappa / 2 - len(kappa) * math.log(2)
+    evidence = gibbs.condition(problem, torch.zeros(1, 6, dtype=torch.float64)).log_evidence()
+    assert torch.allclose(evidence, expected)
+
+
+def test_evidence_without_prior_variance_is_a_coin_toss_a_point() -> None:
+    _, problem = made_problem()
+    tiny = ChainProblem(1e-12 * problem.kernel_NN, torch.zeros(6, dtype=torch.float64), problem.labels_N)
+    evidence = gibbs.condition(tiny, made_omega(3, 6)).log_evidence()
+    assert torch.allclose(evidence, torch.full_like(evidence, -6 * math.log(2)), atol=1e-9)
+
+
+def test_cached_prediction_equals_the_direct_formula() -> None:
+    """m* = μ* + k*ᵀ(K + Ω⁻¹)⁻¹(z − μ) and v* = k** − k*ᵀ(K + Ω⁻¹)⁻¹k*, with z = κ/ω (PG-DRR Eq. 14)."""
+    x, problem = made_problem()
+    new = torch.linspace(-3, 3, 8, dtype=torch.float64).reshape(4, 2)
+    omega, cross = made_omega(3, 6), rbf(new, x)
+    mean, var = gibbs.condition(problem, omega).predict(cross, torch.full((4,), 8.0).double(), torch.arange(4.0))
+    for chain, weight in enumerate(omega):
+        noisy = problem.kernel_NN + torch.diag(1 / weight)
+        gap = (problem.labels_N - 0.5) / weight - problem.mean_N
+        expected_mean = torch.arange(4.0) + cross @ torch.linalg.solve(noisy, gap)
+        expected_var = 8 - (cross * torch.linalg.solve(noisy, cross.T).T).sum(-1)
+        assert torch.allclose(mean[chain], expected_mean, atol=1e-12)
+        assert torch.allclose(var[chain], expected_var, atol=1e-12)
+
+
+def test_predictions_turn_with_the_labels() -> None:
+    x, problem = made_problem()
+    flipped = replace(problem, mean_N=-problem.mean_N, labels_N=1 - problem.labels_N)
+    new = (rbf(x[:2] + 0.5, x), torch.full((2,), 8.0).double(), torch.ones(2).double())
+    mean, var = gibbs.condition(problem, made_omega(3, 6)).predict(*new)
+    flipped_mean, flipped_var = gibbs.condition(flipped, made_omega(3, 6)).predict(new[0], new[1], -new[2])
+    assert torch.allclose(flipped_mean, -mean, atol=1e-12)
+    assert torch.allclose(flipped_var, var, atol=1e-12)
+
+
+def test_predictions_do_not_depend_on_the_points_order() -> None:
+    x, problem = made_problem()
+    omega, cross, var = made_omega(3, 6), rbf(x[:2] + 0.5, x), torch.full((2,), 8.0).double()
+    order = torch.tensor([3, 0, 5, 1, 4, 2])
+    permuted = ChainProblem(problem.kernel_NN[order][:, order], problem.mean_N[order], problem.labels_N[order])
+    here = gibbs.condition(problem, omega)
+    there = gibbs.condition(permuted, omega[:, order])
+    assert torch.allclose(here.log_evidence(), there.log_evidence(), atol=1e-12)
+    for a, b in zip(here.predict(cross, var, var), there.predict(cross[:, order], var, var), strict=True):
+        assert torch.allclose(a, b, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["exact", "series"])
+def test_chains_reach_the_posterior_of_a_grid_integral(method: polya_gamma.Method) -> None:
+    kernel = torch.tensor([[8.0, 3.0], [3.0, 8.0]], dtype=torch.float64)
+    problem = ChainProblem(kernel, torch.tensor([0.3, -0.2]).double(), torch.tensor([1.0, 0.0]).double())
+    joint = log_joint(problem)
+    weight = joint.flatten().softmax(0).reshape(joint.shape)
+    expected = torch.stack([(weight.sum(1) * LOGITS).sum(), (weight.sum(0) * LOGITS).sum()])
+    generator = torch.Generator().manual_seed(3)
+    chains = gibbs.run_chains(problem, num_chains=4000, num_steps=15, generator=generator, method=method)
+    means = gibbs.condition(problem, chains.omega_SN).mean_SN
+    error = means.std(0) / math.sqrt(len(means))
+    assert (((means.mean(0) - expected) / error).abs() < 4).all()
+
+
+def test_the_evidences_gradient_over_chains_is_that_of_the_marginal_likelihood() -> None:
+    """Fisher's identity, for the output scale and the mean function; one step would miss both."""
+    scale = torch.tensor(8.0, dtype=torch.float64, requires_grad=True)
+    shift = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+    kernel = scale * torch.tensor([[1.0, 0.8], [0.8, 1.0]], dtype=torch.float64)
+    moving = ChainProblem(kernel, shift + torch.tensor([0.3, -0.2]).double(), torch.ones(2).double())
+    exact = torch.autograd.grad(log_joint(moving).flatten().logsumexp(0), [scale, shift], retain_graph=True)
+    generator = torch.Generator().manual_seed(4)
+    chains = gibbs.run_chains(moving.detach(), num_chains=8000, num_steps=15, generator=generator)
+    evidence = gibbs.condition(moving, chains.omega_SN).log_evidence().mean()
+    for estimate, expected in zip(torch.autograd.grad(evidence, [scale, shift]), exact, strict=True):
+        assert float(estimate) == pytest.approx(float(expected), abs=0.005)
+
+
+def test_a_linear_kernel_is_bayesian_logistic_regression() -> None:
+    """Posterior mean logits at new points, against a grid integral over two weights with unit prior variances."""
+    generator = torch.Generator().manual_seed(6)
+    x = torch.randn(12, 2, dtype=torch.float64, generator=generator)
+    y = (x[:, 0] - 0.5 * x[:, 1] > 0.2).double()
+    new = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 2.0]], dtype=torch.float64)
+    weights = torch.cartesian_prod(*[torch.linspace(-6, 6, 241, dtype=torch.float64)] * 2)
+    log_posterior = torch.nn.functional.logsigmoid(weights @ x.T * (2 * y - 1)).sum(-1) - weights.square().sum(-1) / 2
+    expected = new @ (log_posterior.softmax(0) @ weights)
+
+    zeros = torch.zeros(12, dtype=torch.float64)
+    problem = ChainProblem(x @ x.T, zeros, y)
+    chains = gibbs.run_chains(problem, num_chains=1000, num_steps=25, generator=torch.Generator().manual_seed(7))
+    mean, _ = gibbs.condition(problem, chains.omega_SN).predict(new @ x.T, new.square().sum(-1), zeros[:3])
+    error = mean.std(0) / math.sqrt(len(mean))
+    assert (((mean.mean(0) - expected) / error).abs() < 4).all()
+
+
+def test_blocks_are_the_same_whoever_computes_them_and_when() -> None:
+    _, problem = made_problem()
+    asked = {"num_chains": 12, "num_steps": 3, "seed": 8}
+    together = gibbs.sample_chains(problem, **asked)
+    assert together.omega_SN.shape == (12, 6)
+    blocks = {}
+    for block in (2, 0, 1):
+        torch.manual_seed(block)
+        elsewhere = pickle.loads(pickle.dumps(problem))
+        blocks[block] = gibbs.sample_block(elsewhere, block, **asked)
+    assert gibbs.num_blocks(12) == len(blocks)
+    assert torch.equal(gibbs.join_blocks([blocks[block] for block in range(3)]).omega_SN, together.omega_SN)
+
+
+def test_chains_and_seeds_are_independent() -> None:
+    _, problem = made_problem()
+    omega = gibbs.sample_chains(problem, num_chains=12, num_steps=2, seed=8).omega_SN
+    assert len(omega.unique(dim=0)) == 12
+    assert not torch.equal(omega, gibbs.sample_chains(problem, num_chains=12, num_steps=2, seed=9).omega_SN)
+
+
+def test_repeated_points_in_single_precision_need_no_more_than_the_planned_nugget() -> None:
+    x, _ = made_problem(64)
+    x = x.float().repeat(4, 1)
+    problem = ChainProblem(rbf(x, x), torch.zeros(256), (x[:, 0] > 0).float())
+    chains = gibbs.sample_chains(problem, num_chains=5, num_steps=3, seed=1)
+    assert chains.num_jitters == 0
+    assert chains.omega_SN.isfinite().all()
+
+
+def test_a_matrix_that_is_no_kernel_is_counted_and_then_refused() -> None:
+    slightly = torch.tensor([[1.0, 1.001], [1.001, 1.0]])
+    labels = torch.tensor([0.0, 1.0])
+    asked = {"num_chains": 1, "num_steps": 1, "seed": 1}
+    assert gibbs.sample_chains(ChainProblem(slightly, torch.zeros(2), labels), **asked).num_jitters == 1
+    with pytest.raises(NumericalError):
+        gibbs.sample_chains(ChainProblem(torch.full((2, 2), float("nan")), torch.zeros(2), labels), **asked)
+
+
+def test_without_points_the_prior_remains() -> None:
+    nothing = ChainProblem(torch.zeros(0, 0), torch.zeros(0), torch.zeros(0))
+    chains = gibbs.sample_chains(nothing, num_chains=3, num_steps=2, seed=1)
+    conditional = gibbs.condition(nothing, chains.omega_SN)
+    mean, var = conditional.predict(torch.zeros(2, 0), torch.tensor([8.0, 8.0]), torch.tensor([0.0, 1.0]))
+    assert torch.equal(mean, torch.tensor([[0.0, 1.0]] * 3))
+    assert torch.equal(var, torch.full((3, 2), 8.0))

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.linear_model import LogisticRegression
+from torch import Tensor
+from torch.autograd.functional import hessian, jacobian
+
+from icalib.inference.laplace import information, logit_variance, precision_factor
+
+NUM_FEATURES = 6
+
+
+def made(num: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    phi = torch.randn(num, NUM_FEATURES, generator=generator, dtype=torch.float64)
+    logits = phi @ torch.randn(NUM_FEATURES, generator=generator, dtype=torch.float64)
+    return phi, logits, (torch.rand(num, generator=generator) < torch.sigmoid(logits)).long()
+
+
+def variance(information_LL: Tensor, phi: Tensor, ridge: float = 1.0) -> Tensor:
+    return logit_variance(precision_factor(information_LL, ridge=ridge)[0], phi)
+
+
+def test_at_the_mode_the_precision_is_the_hessian_of_the_log_posterior() -> None:
+    phi, _, labels = made(80)
+    # scikit-learn's C = 1 is the prior β ~ N(0, I)
+    mode = LogisticRegression(C=1.0, fit_intercept=False, tol=1e-10).fit(phi.numpy(), labels.numpy()).coef_[0]
+
+    def objective(beta: Tensor) -> Tensor:
+        losses = torch.nn.functional.binary_cross_entropy_with_logits(phi @ beta, labels.double(), reduction="sum")
+        return losses + 0.5 * beta @ beta
+
+    beta = torch.from_numpy(mode)
+    gradient = jacobian(objective, beta)
+    torch.testing.assert_close(gradient, torch.zeros_like(gradient), atol=1e-4, rtol=0)
+    covariance = torch.linalg.inv(hessian(objective, beta))
+    test, *_ = made(7, seed=1)
+    found = variance(information(phi, phi @ beta, "logistic"), test)
+    torch.testing.assert_close(found, torch.einsum("bl,lm,bm->b", test, covariance, test))
+
+
+def test_without_data_the_variance_is_the_priors() -> None:
+    phi, *_ = made(5)
+    for ridge in (0.5, 1.0, 4.0):
+        found = variance(torch.zeros(NUM_FEATURES, NUM_FEATURES, dtype=torch.float64), phi, ridge)
+        torch.testing.assert_close(found, phi.square().sum(1) / ridge)
+
+
+def test_a_gaussian_likelihood_weighs_each_pair_by_1() -> None:
+    phi, logits, _ = made(20)
+    torch.testing.assert_close(information(phi, logits, "gaussian"), phi.T @ phi)
+    torch.testing.assert_close(information(phi, 0 * logits, "logistic"), phi.T @ phi / 4)
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.floats(0.1, 10))
+def test_more_data_never_adds_variance_and_none_exceeds_the_priors(first: int, second: int, ridge: float) -> None:
+    phi, logits, _ = made(first + second)
+    test, *_ = made(4, seed=2)
+    some = variance(information(phi[:first], logits[:first], "logistic"), test, ridge)
+    more = variance(information(phi, logits, "logistic"), test, ridge)
+    assert (more <= some * (1 + 1e-9)).all()
+    assert (more >= 0).all()
+    assert (some <= test.square().sum(1) / ridge * (1 + 1e-9)).all()
+
+
+def test_copies_of_the_data_multiply_its_information() -> None:
+    phi, logits, _ = made(15)
+    torch.testing.assert_close(
+        information(phi.repeat(3, 1), logits.repeat(3), "logistic"), 3 * information(phi, logits, "logistic")
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_sums_are_in_double_and_order_does_not_count(dtype: torch.dtype) -> None:
+    phi, logits, _ = made(50)
+    whole = information(phi.to(dtype), logits.to(dtype), "logistic")
+    parts = [information(phi[i::7].to(dtype), logits[i::7].to(dtype), "logistic") for i in reversed(range(7))]
+    assert whole.dtype == torch.float64
+    torch.testing.assert_close(torch.stack(parts).sum(0), whole, rtol=1e-12, atol=1e-12)
+
+
+def test_two_logits_with_unit_prior_are_one_logit_with_half_the_prior_precision() -> None:
+    """The difference of two softmax logits, under the full Hessian of both classes' weights."""
+    phi, logits, labels = made(30)
+
+    def objective(betas_2L: Tensor) -> Tensor:
+        losses = torch.nn.functional.cross_entropy(phi @ betas_2L.T, labels, reduction="sum")
+        return losses + 0.5 * betas_2L.square().sum()
+
+    # Split so that f₁ − f₀ are the logits of the one-logit model.
+    beta = torch.linalg.lstsq(phi, logits).solution
+    curvature = hessian(objective, torch.stack([-0.3 * beta, 0.7 * beta]))
+    covariance = torch.linalg.inv(curvature.reshape(2 * NUM_FEATURES, 2 * NUM_FEATURES))
+    test, *_ = made(6, seed=3)
+    difference = torch.cat([-test, test], 1)
+    expected = torch.einsum("bl,lm,bm->b", difference, covariance, difference)
+    torch.testing.assert_close(variance(information(phi, logits, "logistic"), test, ridge=0.5), expected)
+
+
+def test_far_logits_give_a_factor_without_jitter() -> None:
+    phi, logits, _ = made(40)
+    factor, raised = precision_factor(information(phi, logits * 1e3, "logistic"), ridge=1.0)
+    assert raised == 0
+    np.testing.assert_array_equal(factor.numpy(), np.tril(factor.numpy()))

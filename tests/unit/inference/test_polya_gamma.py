@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from icalib.inference import polya_gamma
+from icalib.inference.cholesky import NumericalError
+
+METHODS: list[polya_gamma.Method] = ["exact", "series"]
+TILTS = [0.0, 0.5, 2.0, 3.1, 3.2, 6.0, 12.0, 40.0]  # the proposal changes at 3.125
+
+
+def draw(c: Tensor, method: polya_gamma.Method = "exact", seed: int = 1) -> Tensor:
+    return polya_gamma.sample(c, generator=torch.Generator().manual_seed(seed), method=method)
+
+
+def z_score(samples: Tensor, expected: float) -> float:
+    return float((samples.mean() - expected) / (samples.std() / math.sqrt(len(samples))))
+
+
+def laplace_transform(c: float, u: float) -> float:
+    """E e^{−uω} = cosh(c/2) / cosh √((c²/2 + u)/2) (Polson, Scott & Windle 2013, §2)."""
+    return math.cosh(c / 2) / math.cosh(math.sqrt((c**2 / 2 + u) / 2))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("c", TILTS)
+def test_draws_have_the_laws_moments_and_laplace_transform(c: float, method: polya_gamma.Method) -> None:
+    count = 200_000 if method == "exact" else 20_000
+    draws, tilt = draw(torch.full((count,), c, dtype=torch.float64), method), torch.tensor(c, dtype=torch.float64)
+    expected = float(polya_gamma.mean(tilt))
+    assert abs(z_score(draws, expected)) < 4
+    assert abs(z_score((draws - expected) ** 2, float(polya_gamma.variance(tilt)))) < 4
+    for u in (1.0, 10.0):
+        assert abs(z_score(torch.exp(-u * draws), laplace_transform(c, u))) < 4
+
+
+@pytest.mark.parametrize(
+    ("c", "mean", "variance"),
+    [
+        (0.0, 0.25, 0.0416666667),
+        (1.0, 0.23105858, 0.0344466454),
+        (2.0, 0.19039854, 0.0213512384),
+        (5.0, 0.09866143, 0.0036805349),
+        (10.0, 0.04999546, 0.0004995006),
+        (50.0, 0.01, 4.0e-6),
+    ],
+)
+def test_moments_match_tabled_values(c: float, mean: float, variance: float) -> None:
+    for sign in (1, -1):
+        tilt = torch.tensor(sign * c, dtype=torch.float64)
+        assert float(polya_gamma.mean(tilt)) == pytest.approx(mean, rel=1e-7)
+        assert float(polya_gamma.variance(tilt)) == pytest.approx(variance, rel=1e-6)
+
+
+@given(st.floats(min_value=0.01, max_value=60))
+@settings(max_examples=60, deadline=None)
+def test_variance_is_the_slope_of_the_mean(c: float) -> None:
+    tilt = torch.tensor(c, dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(polya_gamma.mean(tilt), tilt)
+    assert float(polya_gamma.variance(tilt.detach())) == pytest.approx(float(-slope / c), rel=1e-6)
+
+
+def test_moments_have_no_step_where_the_series_ends() -> None:
+    below, above = torch.tensor([math.nextafter(0.05, 0), 0.05], dtype=torch.float64)
+    assert float(polya_gamma.mean(below)) == pytest.approx(float(polya_gamma.mean(above)), rel=1e-13)
+    assert float(polya_gamma.variance(below)) == pytest.approx(float(polya_gamma.variance(above)), rel=1e-11)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_sign_of_the_tilt_does_not_matter(method: polya_gamma.Method) -> None:
+    tilts = torch.linspace(0, 20, 500)
+    assert torch.equal(draw(tilts, method), draw(-tilts, method))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0), (2, 3, 4)])
+def test_draws_have_the_tilts_shape_and_dtype(
+    shape: tuple[int, ...], dtype: torch.dtype, method: polya_gamma.Method
+) -> None:
+    draws = draw(torch.ones(shape, dtype=dtype), method)
+    assert draws.shape == shape
+    assert draws.dtype == dtype
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_extreme_tilts_give_finite_positive_draws(method: polya_gamma.Method) -> None:
+    tilts = torch.tensor([0.0, 1e-30, 1e3, -1e3, 1e8]).repeat(1000)
+    draws = draw(tilts, method)
+    assert draws.isfinite().all()
+    assert (draws > 0).all()
+    assert draws[2::5].mean() == pytest.approx(5e-4, rel=6e-3)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_draws_depend_on_the_generator_alone(method: polya_gamma.Method) -> None:
+    tilts = torch.randn(100) * 5
+    first = draw(tilts, method)
+    before = torch.get_rng_state()
+    assert torch.equal(draw(tilts, method), first)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not torch.equal(draw(tilts, method, seed=2), first)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_tilts_that_are_not_finite_are_refused(bad: float) -> None:
+    with pytest.raises(NumericalError, match="1 of 3 values"):
+        draw(torch.tensor([0.0, bad, 1.0]))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("method", METHODS)
+def test_a_cpu_generator_draws_the_same_for_every_device(method: polya_gamma.Method) -> None:
+    tilts = torch.linspace(0, 20, 500)
+    assert torch.equal(draw(tilts.cuda(), method).cpu(), draw(tilts, method))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("method", METHODS)
+def test_a_gpu_generator_draws_from_the_same_law(method: polya_gamma.Method) -> None:
+    generator = torch.Generator("cuda").manual_seed(1)
+    draws = polya_gamma.sample(torch.full((200_000,), 2.0, device="cuda").double(), generator=generator, method=method)
+    assert abs(z_score(draws, float(polya_gamma.mean(torch.tensor(2.0))))) < 4

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+from torch import Tensor
+
+from icalib.core.component import validated
+from icalib.core.errors import SettingError
+from icalib.inference.focal import inverse_focal, inverse_focal_logits
+from icalib.losses.binary import BinaryCrossEntropy
+from icalib.losses.focal import FocalLoss
+
+GAMMAS: list[float | str] = [0.0, 0.5, 1.0, 2.0, 3.0, "flsd-53"]
+
+
+def focal(gamma: float | str, logits: Tensor, labels: Tensor) -> Tensor:
+    return FocalLoss.Config(gamma=gamma).build()(logits, labels)
+
+
+def test_gamma_0_is_the_binary_cross_entropy_to_the_last_bit() -> None:
+    logits = torch.cat([torch.randn(500, generator=torch.Generator().manual_seed(0)) * 20, torch.tensor([0.0, 100.0])])
+    labels = torch.arange(len(logits)) % 2
+    found, cross_entropy = [], []
+    for loss, values in ((FocalLoss.Config(gamma=0.0), found), (BinaryCrossEntropy.Config(), cross_entropy)):
+        f = logits.clone().requires_grad_()
+        result = loss.build()(f, labels)
+        values += [result.detach(), *torch.autograd.grad(result.sum(), f)]
+    assert torch.equal(found[0], cross_entropy[0])
+    assert torch.equal(found[1], cross_entropy[1])
+
+
+@pytest.mark.parametrize("gamma", [1.0, 2.5])
+def test_it_is_the_printed_formula(gamma: float) -> None:
+    logits = torch.linspace(-6, 6, 25, dtype=torch.float64)
+    for label in (0, 1):
+        p = torch.sigmoid(logits if label else -logits)
+        found = focal(gamma, logits, torch.full((25,), label))
+        torch.testing.assert_close(found, -((1 - p) ** gamma) * p.log())
+
+
+def test_flsd_53_takes_5_where_the_truth_has_less_than_a_fifth_and_else_3() -> None:
+    logits = torch.logit(torch.tensor([0.19, 0.21, 0.9], dtype=torch.float64))
+    ones = torch.ones(3)
+    expected = torch.stack([focal(5.0, logits, ones)[0], *focal(3.0, logits, ones)[1:]])
+    torch.testing.assert_close(focal("flsd-53", logits, ones), expected)
+    torch.testing.assert_close(focal("flsd-53", -logits, 0 * ones), expected)
+
+
+@pytest.mark.parametrize("gamma", GAMMAS)
+def test_the_gradient_is_that_of_finite_differences(gamma: float | str) -> None:
+    logits = torch.linspace(-8, 8, 23, dtype=torch.float64, requires_grad=True)
+    labels = torch.arange(23) % 2
+    assert torch.autograd.gradcheck(lambda f: focal(gamma, f, labels), logits)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 1.0, 2.0])
+def test_the_gradient_is_the_derived_one(gamma: float) -> None:
+    f = torch.linspace(-5, 5, 11, dtype=torch.float64, requires_grad=True)
+    (found,) = torch.autograd.grad(focal(gamma, f, torch.ones(11)).sum(), f)
+    p = torch.sigmoid(f.detach())
+    torch.testing.assert_close(found, (1 - p) ** gamma * (gamma * p * p.log() - (1 - p)))
+
+
+@pytest.mark.parametrize("gamma", GAMMAS)
+def test_far_logits_give_finite_losses_and_gradients(gamma: float | str) -> None:
+    f = torch.tensor([100.0, -100.0, 100.0, -100.0], requires_grad=True)
+    loss = focal(gamma, f, torch.tensor([1, 1, 0, 0]))
+    (grad,) = torch.autograd.grad(loss.sum(), f)
+    assert torch.isfinite(loss).all()
+    assert torch.isfinite(grad).all()
+    torch.testing.assert_close(loss.detach(), torch.tensor([0.0, 100.0, 100.0, 0.0]))
+
+
+@pytest.mark.parametrize("wrong", [-0.1, float("inf"), "flsd-35"])
+def test_a_gamma_that_is_none_is_refused(wrong: object) -> None:
+    with pytest.raises(SettingError, match="gamma"):
+        validated(FocalLoss.Config, {"gamma": wrong})
+
+
+def minimiser(truth: float, gamma: float) -> float:
+    labels = torch.tensor([1.0, 0.0])
+
+    def risk(logit: float) -> float:
+        losses = focal(gamma, torch.full((2,), logit, dtype=torch.float64), labels)
+        return float(truth * losses[0] + (1 - truth) * losses[1])
+
+    return 1 / (1 + math.exp(-minimize_scalar(risk, bounds=(-30, 30), method="bounded", options={"xatol": 1e-10}).x))
+
+
+@pytest.mark.parametrize(("gamma", "pulled"), [(0.0, 0.9), (1.0, 0.774), (2.0, 0.694), (3.0, 0.647)])
+def test_the_inverse_undoes_the_pull_towards_a_half(gamma: float, pulled: float) -> None:
+    assert minimiser(0.9, gamma) == pytest.approx(pulled, abs=6e-4)
+    for truth in (0.01, 0.3, 0.5, 0.9, 0.999):
+        found = inverse_focal(torch.tensor(minimiser(truth, gamma), dtype=torch.float64), gamma)
+        assert found.item() == pytest.approx(truth, abs=2e-7)
+
+
+@pytest.mark.parametrize("gamma", [0.5, 1.0, 3.0])
+def test_the_inverse_in_logits_is_the_printed_one(gamma: float) -> None:
+    p = np.linspace(0.02, 0.98, 49)
+
+    def h(u: np.ndarray) -> np.ndarray:
+        return u / ((1 - u) ** gamma - gamma * (1 - u) ** (gamma - 1) * u * np.log(u))
+
+    np.testing.assert_allclose(inverse_focal(torch.from_numpy(p), gamma), h(p) / (h(p) + h(1 - p)), rtol=1e-12)
+
+
+@given(st.floats(-500, 500), st.floats(0.01, 1), st.floats(0, 5))
+def test_the_inverse_keeps_the_order_and_is_odd_however_far(logit: float, step: float, gamma: float) -> None:
+    low, high = inverse_focal_logits(torch.tensor([logit, logit + step], dtype=torch.float64), gamma)
+    assert low < high
+    torch.testing.assert_close(inverse_focal_logits(torch.tensor(-logit), gamma),
+                               -inverse_focal_logits(torch.tensor(logit), gamma))  # fmt: skip
+
+
+def test_certainties_stay_certain() -> None:
+    assert inverse_focal(torch.tensor([0.0, 0.5, 1.0]), 2.0).tolist() == [0.0, 0.5, 1.0]

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from helpers.tiny_models import ranker_config
+
+from icalib.core.errors import PosteriorError
+from icalib.data.encoding import TokenStore
+from icalib.data.selection import Selection
+from icalib.heads.head import AbstractHead, Support
+from icalib.heads.polya_gamma import PolyaGammaHead
+from icalib.heads.random_features import RandomFeatureHead
+from icalib.losses.binary import BinaryCrossEntropy
+from icalib.losses.own import HeadObjective
+from icalib.regimes.answers import AnswerCurriculum
+from icalib.regimes.conditioning import choose_support, condition
+from icalib.regimes.examples import Example, gold_labels
+from icalib.regimes.jobs import Training, add_posterior, prepare_training
+from icalib.regimes.ranker import load_ranker, make_batch, save_ranker
+from icalib.regimes.training import LocalEngine, TrainingSettings, train
+from icalib.regimes.workbench import TrainJob
+
+CPU = torch.device("cpu")
+SETTINGS = TrainingSettings(batch_size=8, epochs=1, precision="fp32")
+RANDOM_FEATURES = RandomFeatureHead.Config(num_features=32)
+POLYA_GAMMA = PolyaGammaHead.Config(
+    num_chains=6, num_steps=2, prediction_steps=3, support=Support(size=8), train_sampler="series"
+)
+
+
+def job_of(tokens: Path, backbone: Path, head: AbstractHead.Config) -> TrainJob:
+    return TrainJob(
+        kind="answers",
+        ranker=ranker_config(backbone).model_copy(update={"head": head}),
+        loss=HeadObjective.Config() if head.own_objective else BinaryCrossEntropy.Config(),
+        training=SETTINGS,
+        selection=Selection(labelled_fraction=0.2),
+        train_tokens=tokens / "train.arrow",
+        validation_tokens=tokens / "validation.arrow",
+        seed=3,
+    )
+
+
+def saved(folder: Path, training: Training, job: TrainJob) -> Path:
+    save_ranker(folder, job.ranker, training.ranker.state_dict())
+    return folder
+
+
+def posterior(checkpoint: Path, curriculum: AnswerCurriculum) -> tuple[torch.Tensor, torch.Tensor]:
+    ranker = load_ranker(checkpoint).eval()
+    batch, _ = curriculum.inputs(curriculum.pairs()[:5], CPU)
+    with torch.no_grad():
+        return ranker.answer_posterior(batch)
+
+
+@pytest.mark.parametrize("head", [RANDOM_FEATURES, POLYA_GAMMA], ids=["random-features", "polya-gamma"])
+def test_a_checkpoint_keeps_its_posterior(
+    tokens: Path, tiny_bert: Path, tmp_path: Path, head: AbstractHead.Config
+) -> None:
+    job = job_of(tokens, tiny_bert, head)
+    made = prepare_training(job, CPU)
+    assert isinstance(made.curriculum, AnswerCurriculum)
+    condition(made.ranker.eval(), made.curriculum, SETTINGS, CPU, seed=job.seed)
+    batch, _ = made.curriculum.inputs(made.curriculum.pairs()[:5], CPU)
+    with torch.no_grad():
+        expected = made.ranker.answer_posterior(batch)
+    checkpoint = saved(tmp_path / "ranker", made, job)
+    add_posterior(checkpoint, made, job, CPU, with_chains=True)
+    for part, again in zip(expected, posterior(checkpoint, made.curriculum), strict=True):
+        torch.testing.assert_close(part, again, rtol=1e-4, atol=1e-5)
+
+
+def test_a_posterior_of_other_weights_is_refused(tokens: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    job = job_of(tokens, tiny_bert, RANDOM_FEATURES)
+    made = prepare_training(job, CPU)
+    checkpoint = saved(tmp_path / "ranker", made, job)
+    add_posterior(checkpoint, made, job, CPU)
+    stale = (checkpoint / "posterior.safetensors").read_bytes()
+    with torch.no_grad():
+        made.ranker.similarity_start.slope.add_(1.0)
+    saved(checkpoint, made, job)
+    with pytest.raises(PosteriorError):  # new weights have none yet
+        posterior(checkpoint, made.curriculum)
+    (checkpoint / "posterior.safetensors").write_bytes(stale)
+    with pytest.raises(PosteriorError, match=r"other weights than those in model\.safetensors.*Delete that folder"):
+        load_ranker(checkpoint)
+
+
+def test_training_on_makes_a_posterior_stale(tokens: Path, tiny_bert: Path) -> None:
+    made = prepare_training(job_of(tokens, tiny_bert, RANDOM_FEATURES), CPU)
+    condition(made.ranker, made.curriculum, SETTINGS, CPU, seed=0)
+    engine = LocalEngine(made.ranker, SETTINGS)
+
+    class Silent:
+        def progress(self, done: float, total: float, note: str) -> None: ...
+
+        def best(self, weights: dict[str, torch.Tensor]) -> None: ...
+
+    train(made.ranker, engine, made.curriculum, SETTINGS, Silent(), seed=0, validation=None)
+    batch, _ = made.curriculum.inputs(made.curriculum.pairs()[:2], CPU)
+    with pytest.raises(PosteriorError):
+        made.ranker.answer_posterior(batch)
+
+
+def test_processes_that_share_the_pairs_find_the_posterior_of_one(tokens: Path, tiny_bert: Path) -> None:
+    made = prepare_training(job_of(tokens, tiny_bert, RANDOM_FEATURES), CPU)
+    head = made.ranker.posterior_head
+    condition(made.ranker, made.curriculum, SETTINGS, CPU, seed=0)
+    alone = head.posterior_state()
+    shares: list[dict[str, torch.Tensor]] = []
+    for rank in (0, 1):
+        keep = lambda share: [shares.append(share) or share]  # noqa: E731
+        condition(made.ranker, made.curriculum, SETTINGS, CPU, seed=0, rank=rank, world_size=2, gather=keep)
+    condition(made.ranker, made.curriculum, SETTINGS, CPU, seed=0, gather=lambda _: shares)
+    for name, tensor in alone.items():
+        torch.testing.assert_close(head.posterior_state()[name], tensor)
+
+
+def test_a_head_that_predicts_from_support_is_validated_on_fresh_support(tokens: Path, tiny_bert: Path) -> None:
+    made = prepare_training(job_of(tokens, tiny_bert, POLYA_GAMMA), CPU)
+    with pytest.raises(PosteriorError):
+        made.ranker.answer_logits(make_batch([(np.array([2, 5, 3], np.int32), 3)], made.ranker.layout, CPU))
+    figures = made.validation.figures([made.validation(made.ranker.eval(), 0, 1)])
+    assert np.isfinite(list(figures.values())).all()
+
+
+def some_examples(store: TokenStore, num_pools: int) -> list[Example]:
+    return [
+        Example("answer_plain", labels, place, 10)
+        for labels in (gold_labels(pool, with_intents=False) for pool in store.pools(range(num_pools)))
+        for place in range(len(labels.candidates))
+    ]
+
+
+def label(example: Example) -> int:
+    return int(example.labels.labels[example.place])
+
+
+def no_features(_: object) -> npt.NDArray[np.float32]:
+    raise AssertionError("features aren't needed")
+
+
+def test_a_balanced_support_has_both_classes_and_many_contexts(store: TokenStore) -> None:
+    chosen = choose_support(some_examples(store, 20), Support(size=16), no_features, seed=1)
+    assert [label(example) for example in chosen] == [1] * 8 + [0] * 8
+    assert len({example.labels.row for example in chosen}) == 16
+    assert chosen != choose_support(some_examples(store, 20), Support(size=16), no_features, seed=2)
+
+
+def test_a_support_of_the_test_ratio_and_more_pairs_than_contexts(store: TokenStore) -> None:
+    chosen = choose_support(some_examples(store, 10), Support(size=20, positive_share=0.1), no_features, seed=1)
+    assert sum(map(label, chosen)) == 2
+    assert len(chosen) == 20
+    assert len({(example.labels.row, example.place) for example in chosen}) == 20
+
+
+def test_the_last_batch_as_support(store: TokenStore) -> None:
+    examples = some_examples(store, 5)
+    assert choose_support(examples, Support(size=6, choice="last_batch"), no_features, seed=1) == examples[-6:]
+
+
+def test_k_means_support_takes_a_real_pair_of_each_cluster(store: TokenStore) -> None:
+    examples = some_examples(store, 12)
+    rng = np.random.default_rng(0)
+    clusters = np.array([10.0, -10.0, 30.0])
+
+    def features(some: object) -> npt.NDArray[np.float32]:
+        places = np.array([examples.index(example) for example in some])
+        return (clusters[places % 3][:, None] + rng.normal(0, 0.1, (len(places), 4))).astype(np.float32)
+
+    chosen = choose_support(examples, Support(size=6, choice="per_class_kmeans"), features, seed=1)
+    for kind in (0, 1):
+        places = [examples.index(example) % 3 for example in chosen if label(example) == kind]
+        assert sorted(places) == [0, 1, 2]
