@@ -116,7 +116,7 @@ def read_config(path: Path) -> dict[str, Any]:
     try:
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise RunFolderError(f"{path} can't be read: {error}. {_CONFIG_CURE}") from error
+        raise RunFolderError(f"{path} can't be read: {' '.join(str(error).split())}. {_CONFIG_CURE}") from error
     if not isinstance(config, dict):
         raise RunFolderError(f"{path} holds {config!r:.40} where settings were expected. {_CONFIG_CURE}")
     return config

@@ -96,8 +96,9 @@ def prediction_table(scores: Iterable[tuple[pa.Table, pa.Table | None]], fitted:
 
 
 def _predictions(chosen: ChosenScores, fitted: Fitted) -> pa.Table:
-    """After several passes pairs are ranked by their mean probability, written as a logit.
+    """A pair whose logit is uncertain is ranked by its mean probability, written as a logit.
 
+    That is what the papers rank by: candidates of a pool differ in variance, so mean logits may order them otherwise.
     Calibration changes probabilities, never the ranking.
     """
     logit_of_prob = prob_logit(chosen.prob)
@@ -106,7 +107,7 @@ def _predictions(chosen: ChosenScores, fitted: Fitted) -> pa.Table:
         "candidate": chosen.candidate,
         "label": chosen.gold,
         "view": np.where(chosen.with_intents, "intent", "plain"),
-        "logit": np.where(chosen.num_passes > 1, logit_of_prob, chosen.logit),
+        "logit": np.where(chosen.logit_var > 0, logit_of_prob, chosen.logit),
         "prob": chosen.prob if fitted.calibration is None else fitted.calibration.apply(logit_of_prob),
         "logit_var": chosen.logit_var,
         "prob_var": chosen.prob_var,

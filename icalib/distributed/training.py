@@ -20,6 +20,8 @@ from icalib.regimes.workbench import TrainJob
 
 _PROGRESS = "progress.json"
 _ERROR = "error.json"
+SPECTRAL_NORMS = "spectral_norms.json"
+"""Norms of the bounded layers before training, by layer; only where the encoder's weights are bounded."""
 OnProgress = Callable[[float, float, str], None]
 
 
@@ -113,6 +115,9 @@ def _worker(config: dict[str, Any]) -> None:
     device = ray.train.torch.get_device()
     try:
         training = prepare_training(job, device)
+        norms = training.ranker.encoder.spectral_norms
+        if norms and ray.train.get_context().get_world_rank() == 0:
+            write_json(folder / SPECTRAL_NORMS, norms)
         engine = DeepSpeedEngine(training.ranker, job.training, device)
         observer = _Rank0(job, folder)
         state = train_loop(

@@ -18,7 +18,7 @@ from icalib.data.schema import SPLITS, PoolSet, Split
 from icalib.data.selection import Part, Selection
 from icalib.distributed.scoring import score
 from icalib.distributed.session import Resources
-from icalib.distributed.training import train
+from icalib.distributed.training import SPECTRAL_NORMS, train
 from icalib.encoders.backbone import Tokenizer, backbone_digest
 from icalib.encoders.transformer import AbstractEncoder
 from icalib.heads.linear import LinearHead
@@ -36,6 +36,10 @@ class Reporter(Protocol):
 
     def advance(self, name: str, done: float, total: float | None, note: str = "") -> None:
         """So much of a stage is done."""
+        ...
+
+    def message(self, text: str) -> None:
+        """Anything else worth a line."""
         ...
 
 
@@ -232,7 +236,17 @@ class RayWorkbench:
             kind=name.rpartition("/")[2],
         )
         self._after_stage(name, number, stage)
+        self._tell_spectral_norms(name, stage)
         return stage
+
+    def _tell_spectral_norms(self, name: str, stage: Stage) -> None:
+        path = stage.path / SPECTRAL_NORMS
+        if path.is_file() and not stage.reused:
+            norms = read_json(path)
+            self._reporter.message(
+                f"{name}: {len(norms)} layers had spectral norms from {min(norms.values()):.2f} to "
+                f"{max(norms.values()):.2f} before their bound; {path} has them all"
+            )
 
     def score(
         self,

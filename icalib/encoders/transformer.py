@@ -59,6 +59,11 @@ class AbstractEncoder(Component, nn.Module):
     vocabulary: int
     max_length: int
 
+    @property
+    def spectral_norms(self) -> dict[str, float]:
+        """Spectral norms at load of the layers whose norm is bounded, by layer."""
+        return {}
+
 
 @final
 class TransformerEncoder(AbstractEncoder):

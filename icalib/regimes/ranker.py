@@ -18,6 +18,7 @@ from icalib.core.files import file_digest, read_json, whole_file, write_json
 from icalib.data.encoding import Encoded as EncodedIds
 from icalib.data.encoding import Layout, pad
 from icalib.encoders.backbone import Tokenizer
+from icalib.encoders.spectral_norm import warm_up
 from icalib.encoders.transformer import AbstractEncoder, Batch, Encoded, TransformerEncoder
 from icalib.heads.head import AbstractHead, LogitPosterior, PosteriorHead
 from icalib.heads.linear import LinearHead
@@ -272,9 +273,10 @@ def read_posterior(folder: Path) -> dict[str, Tensor]:
 
 def start_weights(ranker: Ranker, folder: Path) -> None:
     """Copy a checkpoint's weights into a ranker that may have more parts (new heads, more intent tokens)."""
-    own = ranker.state_dict()
-    for name, tensor in read_weights(folder).items():
+    own, given = ranker.state_dict(), read_weights(folder)
+    for name, tensor in given.items():
         if name in own and own[name].shape == tensor.shape:
             own[name].copy_(tensor)
         elif name in own and own[name].shape[1:] == tensor.shape[1:]:
             own[name][: len(tensor)].copy_(tensor[: len(own[name])])  # word embeddings without or with intents
+    warm_up(ranker.encoder, {name.removeprefix("encoder.") for name in given})

@@ -17,6 +17,7 @@ from icalib.metrics.calibration import reliability_table
 from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.metrics.ranking import top_candidate
 from icalib.metrics.selective import risk_coverage
+from icalib.reports.gain import bulk
 
 # Okabe and Ito's palette without black and yellow, which vanish on dark and light pages.
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -135,24 +136,34 @@ def rounds_figure(summaries: Sequence[RoundSummary]) -> go.Figure:
 
 
 def gain_figure(summaries: Sequence[RoundSummary], threshold: float | None) -> go.Figure:
-    """Histograms of the confidence gain Δ over scored pairs, one line a round, and the threshold λ."""
+    """Density of the confidence gain Δ over scored pairs, one line a round, and the threshold λ.
+
+    Bins are uneven, so a line's height is the share of pairs per 0.01 nats: equal areas are equal shares.
+    """
     figure = go.Figure()
+    shown = [] if threshold is None else [threshold]
     for place, summary in enumerate(summaries):
-        counts = np.array(summary.gain_histogram_counts)
+        counts, edges = np.array(summary.gain_histogram_counts), np.array(summary.gain_histogram_edges)
+        density = counts / counts.sum() / (np.diff(edges) / 0.01)
         figure.add_scatter(
-            x=summary.gain_histogram_edges,
-            y=np.append(counts, counts[-1]) / counts.sum(),
+            x=edges,
+            y=np.append(density, density[-1]),
             name=f"round {summary.round}",
             mode="lines",
             line={"shape": "hv", "color": _colour(place), "width": 2, "dash": _dash(place)},
         )
+        bins = bulk(summary)
+        shown += [edges[bins.start], edges[bins.stop]]
     if threshold is not None:
         figure.add_vline(x=threshold, line={"color": _NEUTRAL, "width": 1.5, "dash": "dash"})
         figure.add_annotation(
             x=threshold, y=1, yref="paper", text=f"λ = {threshold:g}", showarrow=False, xanchor="left"
         )
-    figure.update_xaxes(title_text="confidence gain Δ, nats", zeroline=True)
-    figure.update_yaxes(title_text="share of pairs", rangemode="tozero", tickformat=".0%")
+    margin = 0.03 * (max(shown) - min(shown))
+    figure.update_xaxes(
+        title_text="confidence gain Δ, nats", zeroline=True, range=[min(shown) - margin, max(shown) + margin]
+    )
+    figure.update_yaxes(title_text="share of pairs per 0.01 nats", rangemode="tozero", tickformat=".0%")
     figure.update_layout(height=360)
     return figure
 

@@ -30,6 +30,7 @@ from icalib.metrics.pairs import PoolScores
 from icalib.metrics.tags import metric_tag
 from icalib.reports.comparison import COLUMNS
 from icalib.reports.drawing import reliability_image, risk_coverage_image
+from icalib.reports.gain import bulk
 
 _ROUND_TAGS = {
     "round/pools_selected": "num_pools_selected",
@@ -103,15 +104,20 @@ def _write_round(summary: RoundSummary, writer: SummaryWriter) -> None:
 def _write_gain(writer: SummaryWriter, summary: RoundSummary) -> None:
     edges, counts = np.array(summary.gain_histogram_edges), np.array(summary.gain_histogram_counts)
     centres = (edges[1:] + edges[:-1]) / 2  # the pairs' own gains are not kept, so moments are the bins'
+    # The page divides min to max into 30 even bins, so the tails go into the outermost bins that it gets.
+    bins = bulk(summary)
+    buckets = counts[bins].copy()
+    buckets[0] += counts[: bins.start].sum()
+    buckets[-1] += counts[bins.stop :].sum()
     writer.add_histogram_raw(
         "round/gain",
-        min=edges[0],
-        max=edges[-1],
+        min=edges[bins.start],
+        max=edges[bins.stop],
         num=int(counts.sum()),
         sum=float(counts @ centres),
         sum_squares=float(counts @ centres**2),
-        bucket_limits=edges[1:].tolist(),
-        bucket_counts=counts.tolist(),
+        bucket_limits=edges[1:][bins].tolist(),
+        bucket_counts=buckets.tolist(),
         global_step=summary.round,
     )
 

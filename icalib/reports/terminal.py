@@ -105,9 +105,9 @@ def print_shifts(results: Sequence[Result], console: Console | None = None) -> N
 def print_shift(result: Result, own: Result, console: Console | None = None) -> None:
     """Print one run's metrics on other pools beside those on its own test pools."""
     ((title, _),) = by_shift([result])
-    here, there = data_name(result), data_name(own)
-    table = _metric_table(f"{result['method']} {title}", {here: result["test"], there: own["test"]})
-    (console or people_console()).print(table)
+    console = console or people_console()
+    console.print(Text(f"{result['method']} {title}", style="bold"), soft_wrap=True)
+    console.print(_metric_table("", {data_name(result): result["test"], data_name(own): own["test"]}))
 
 
 def print_costs(costs: Sequence[Cost], console: Console | None = None) -> None:

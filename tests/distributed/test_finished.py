@@ -18,8 +18,9 @@ from distributed.runs import Silent, small_settings, surroundings
 from icalib.cli import main
 from icalib.core.component import with_settings
 from icalib.core.errors import DataError, RunFolderError, SettingError
+from icalib.core.files import read_json, write_json
 from icalib.core.run_folder import PREDICTION_SCHEMA
-from icalib.data.pools import as_pools, iter_pools, read_pool_set
+from icalib.data.pools import as_pools, iter_pools, pools_digest, read_pool_set
 from icalib.data.prepare import prepare
 from icalib.data.simulate import simulate
 from icalib.distributed.finished import FinishedRun, evaluate, iter_predictions
@@ -94,16 +95,20 @@ def test_a_copy_of_a_run_predicts_what_the_run_did(
     assert repr(again.to_pydict()) == repr(copy.folder.predictions("test").to_pydict())  # NaNs too
 
 
+def without_labels(pools: Path, folder: Path) -> Path:
+    shutil.copytree(pools, folder)
+    table = pq.read_table(folder / "test.parquet")
+    place = table.schema.get_field_index("label")
+    unknown = pa.array([-1] * table.num_rows, pa.int32())
+    pq.write_table(table.set_column(place, table.schema.field(place), unknown), folder / "test.parquet")
+    write_json(folder / "pools.json", {**read_json(folder / "pools.json"), "digest": pools_digest(folder)})
+    return folder
+
+
 def test_pools_without_labels_can_be_scored_but_not_measured(
     teacher: FinishedRun, other_pools: Path, around: Surroundings, tmp_path: Path, icalib: Command
 ) -> None:
-    data = tmp_path / "unlabelled"
-    shutil.copytree(other_pools, data)
-    table = pq.read_table(data / "test.parquet")
-    place = table.schema.get_field_index("label")
-    unknown = pa.array([-1] * table.num_rows, pa.int32())
-    pq.write_table(table.set_column(place, table.schema.field(place), unknown), data / "test.parquet")
-    out = tmp_path / "scores.parquet"
+    data, out = without_labels(other_pools, tmp_path / "unlabelled"), tmp_path / "scores.parquet"
     icalib("score", teacher.folder.path, "--data", data, "--limit", 5, "--out", out, "--runs", around.runs)
     scored = pq.read_table(out)
     assert scored.num_rows == 5 * 3

@@ -45,7 +45,8 @@ def without_intents(tmp_path: Path) -> Path:
 def test_help_lists_the_verbs(icalib) -> None:
     code, out, _ = icalib("--help")
     assert code == 0
-    assert {"demo", "prepare", "run", "compare", "report", "show", "methods", "simulate"} <= set(out.split())
+    verbs = "demo prepare run compare report show methods simulate score evaluate predict cost"
+    assert set(verbs.split()) <= set(out.split())
 
 
 def test_methods_have_one_line_each(icalib) -> None:
@@ -119,6 +120,16 @@ def test_other_pools_are_looked_at_before_anything_is_trained(icalib, tiny_pools
     assert code == 2
     assert "called the same" in err
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_config_with_bad_fields_is_refused_by_file_and_field(icalib, tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("version: 1\nlabelled: 1.5\nlimit: {train: 0, dev: 3}\n")
+    code, _, err = icalib("run", config)
+    assert code == 2
+    assert str(config) in err
+    assert all(field in err for field in ("labelled", "limit.train", "limit.dev", "--fresh"))
+    assert "Traceback" not in err
 
 
 def test_icast_without_intents_offers_tsst(icalib, without_intents: Path, tmp_path: Path) -> None:

@@ -57,3 +57,19 @@ def test_no_run_folder_an_unfinished_one_and_another_version_are_refused(tmp_pat
     run.write_json("result.json", {})
     with pytest.raises(RunFolderError, match="version 99"):
         RunFolder.open(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["a: [", "- 1\n- 2\n", "", "a: \xff"])
+def test_a_config_that_is_none_is_refused_with_file_and_cure(tmp_path: Path, text: str) -> None:
+    run = finished_run(tmp_path)
+    (tmp_path / "config.yaml").write_bytes(text.encode("latin-1"))
+    for read in (lambda: RunFolder.open(tmp_path), lambda: run.config):
+        with pytest.raises(RunFolderError, match=r"config\.yaml.*--fresh"):
+            read()
+
+
+def test_a_bad_field_of_a_summary_is_refused_by_file_and_name(tmp_path: Path) -> None:
+    run = finished_run(tmp_path)
+    run.write_json("rounds/1/summary.json", {**SUMMARY.model_dump(), "num_pools_scored": "many"})
+    with pytest.raises(RunFolderError, match=r"summary\.json: num_pools_scored.*'many'.*--fresh"):
+        run.round_summaries()

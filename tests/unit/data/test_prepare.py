@@ -3,6 +3,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,12 +30,12 @@ from icalib.data.selection import Selection
 from icalib.data.simulate import simulate
 
 
-def corpus(path: Path, num_dialogues: int, with_split: bool = True) -> Path:
+def corpus(path: Path, num_dialogues: int, with_split: bool = True, num_words: int = 8) -> Path:
     """Dialogues of six turns with two responses; one in two has intents."""
     rng = np.random.default_rng(3)
     with path.open("w") as file:
         for number in range(num_dialogues):
-            texts = [" ".join(f"w{n}" for n in rng.integers(0, 400, 8)) for _ in range(6)]
+            texts = [" ".join(f"w{n}" for n in rng.integers(0, 400, num_words)) for _ in range(6)]
             intents = ["FD"] if number % 2 else []
             record: dict[str, Any] = {
                 "dialog_id": f"d{number}",
@@ -195,6 +197,31 @@ def test_bad_records_stop_or_are_set_aside(tmp_path: Path) -> None:
     assert "2 records were left out" in notes[0]
 
 
+def test_what_a_killed_process_left_goes_at_the_next_prepare(tmp_path: Path) -> None:
+    source, out = corpus(tmp_path / "d.jsonl", 60), tmp_path / "pools"
+    kill_itself = (
+        "import os, sys; from icalib.data.prepare import prepare; "
+        "prepare(sys.argv[1], sys.argv[2], num_candidates=3, progress=lambda *_: os.kill(os.getpid(), 9))"
+    )
+    assert subprocess.run([sys.executable, "-c", kill_itself, source, out], check=False).returncode == -9
+    (left,) = tmp_path.glob(".pools*")
+    (left / "train_index_0").mkdir(exist_ok=True)
+    prepare(source, out, num_candidates=3)
+    assert {path.name for path in tmp_path.iterdir()} == {"d.jsonl", "pools"}
+    assert {path.name for path in out.iterdir()} == {"pools.json", *(f"{split}.parquet" for split in SPLITS)}
+
+
+def test_a_folder_that_a_live_process_works_in_is_left_alone(tmp_path: Path) -> None:
+    source, out = corpus(tmp_path / "d.jsonl", 60), tmp_path / "pools"
+
+    def prepare_again(*_: object) -> None:
+        with pytest.raises(SettingError, match="another `icalib prepare` is at work"):
+            prepare(source, out, num_candidates=3)
+
+    prepare(source, out, num_candidates=3, progress=prepare_again)
+    assert read_pool_set(out, verify=True).num_pools["train"] == 72
+
+
 def test_too_few_responses_and_no_responses(tmp_path: Path) -> None:
     source = corpus(tmp_path / "d.jsonl", 10)
     with pytest.raises(DataError, match="the train split has 12 responses, fewer than the 20 candidates"):
@@ -293,7 +320,8 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("icalib.data.prepare.ROW_GROUP", 32)
 
     def peak(num_dialogues: int) -> int:
-        source = corpus(tmp_path / f"{num_dialogues}.jsonl", num_dialogues)
+        # pydantic keeps up to 16 384 strings of at most 63 characters; these are longer
+        source = corpus(tmp_path / f"{num_dialogues}.jsonl", num_dialogues, num_words=60)
         tracemalloc.start()
         try:
             prepare(source, tmp_path / str(num_dialogues), num_candidates=3, mining_block=100)

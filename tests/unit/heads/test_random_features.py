@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from icalib.core.component import validated
@@ -110,11 +114,15 @@ def test_two_processes_shares_are_one_processes_pairs_in_any_batches() -> None:
 
 
 def test_far_from_the_pairs_the_variance_is_larger() -> None:
-    model = conditioned(head(num_features=512), made_pairs(400))
-    near = model.posterior(*made_pairs(50, seed=5)[:2]).var_SB.mean()
-    signs = torch.where(torch.arange(WIDTH) % 2 == 0, 3.0, -3.0)  # no pair lies there
-    far = model.posterior(signs.expand(50, WIDTH), torch.zeros(50)).var_SB.mean()
-    assert far > 2 * near
+    model = head(num_features=512, activation="none")
+    signs = torch.where(torch.arange(WIDTH) % 2 == 0, 1.0, -1.0)
+    labels = torch.arange(400) % 2
+    features = signs * (2 * labels - 1)[:, None] + 0.3 * torch.randn(400, WIDTH)
+    conditioned(model, (features, torch.zeros(400), labels))
+    places = torch.stack([signs, -signs, signs * torch.where(torch.arange(WIDTH) < WIDTH // 2, 1.0, -1.0)])
+    near, other, far = model.posterior(places, torch.full((3,), 2.0)).var_SB[0].tolist()
+    assert max(near, other) < 0.1
+    assert far > 0.6
 
 
 def test_a_checkpoints_posterior_is_the_same() -> None:
@@ -220,6 +228,34 @@ def test_an_interrupted_training_sums_the_same(laplace: str) -> None:
     for model in (whole, resumed):
         model.eval().condition([{}], seed=0)
     assert torch.equal(whole.posterior_state()["factor"], resumed.posterior_state()["factor"])
+
+
+def train_a_share(rank: int, laplace: str, store: Path, results: Any) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    model, pairs = head(laplace=laplace, length_scale="median", dropout=0.0), made_pairs()
+    still(model, tuple(column[rank::2] for column in pairs), [8, 8, 8])  # type: ignore[arg-type]
+    model.eval().condition([{}, {}], seed=0)
+    results.put((model.length_scale.item(), model.posterior_state()["factor"].numpy()))
+
+
+@pytest.mark.parametrize("laplace", ["last_epoch_sum", "ema"])
+def test_processes_that_share_the_pairs_all_hold_the_sums_of_one(laplace: str, tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    workers = [
+        context.Process(target=train_a_share, args=(rank, laplace, tmp_path / "store", results)) for rank in range(2)
+    ]
+    for worker in workers:
+        worker.start()
+    found = [results.get(timeout=60) for _ in workers]
+    for worker in workers:
+        worker.join(timeout=60)
+    one = head(laplace=laplace, length_scale="median", dropout=0.0)
+    still(one, made_pairs(), [16, 16, 16])
+    one.eval().condition([{}], seed=0)
+    for length_scale, factor_LL in found:
+        assert length_scale == pytest.approx(one.length_scale.item())
+        np.testing.assert_allclose(factor_LL, one.posterior_state()["factor"], rtol=1e-4, atol=1e-6)
 
 
 def test_without_a_step_there_is_nothing_to_condition_on() -> None:

@@ -79,9 +79,7 @@ def test_examples_are_encoded_as_their_task_says(pool: TokenPool, layout: Layout
 
 
 @pytest.mark.parametrize("max_context_tokens", [9, 30, 400])
-def test_planned_lengths_are_those_of_the_inputs(
-    store: TokenStore, layout: Layout, max_context_tokens: int
-) -> None:
+def test_planned_lengths_are_those_of_the_inputs(store: TokenStore, layout: Layout, max_context_tokens: int) -> None:
     short = replace(layout, budget=Budget(max_context_tokens=max_context_tokens, max_candidate_tokens=16))
     for pool in store.pools(range(12)):
         bare, full = [[] for _ in pool.context], [[0, 1, 2] for _ in pool.context]

@@ -147,6 +147,12 @@ def test_contexts_without_two_targets_are_an_error_with_a_cure(
         curriculum(small_store(tmp_path, dialogues), ranker)
 
 
+def test_one_other_target_behind_many_of_the_same_is_enough(tmp_path: Path, ranker: Ranker) -> None:
+    dialogues = {str(number): [str(number), "50"] for number in range(100, 300)}
+    made = curriculum(small_store(tmp_path, {**dialogues, "last": ["10", "11"]}), ranker, max_windows=None)
+    assert len(examples(made)) == 2 * 201
+
+
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize(
     "dialogues",

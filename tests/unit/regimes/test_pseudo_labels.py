@@ -363,11 +363,18 @@ def test_a_round_that_selects_nothing_has_a_summary() -> None:
     assert (summary.num_pools_selected, summary.share_with_intents, summary.pool_accuracy) == (0, 0.0, None)
 
 
-def test_the_gain_histogram_counts_every_pair() -> None:
-    chosen = chosen_views()
+@pytest.mark.parametrize("size", [0.003, 0.03, 0.69, math.log(2)])
+def test_the_gain_histogram_counts_every_pair_near_its_gain(size: float) -> None:
+    plain: Pools = [[(0.5, 0.0), (0.5, size), (0.5, 0.1)]]
+    intent: Pools = [[(0.5, size), (0.5, 0.0), (0.5, 0.1)]]
+    chosen = choose_views(score_table(plain, intent), intent_table([1.0]), PUBLISHED)
     summary = tally([(chosen, assign(chosen, PUBLISHED))], 1)
-    assert sum(summary.gain_histogram_counts) == 3
-    assert len(summary.gain_histogram_edges) == len(summary.gain_histogram_counts) + 1
+    edges, counts = np.array(summary.gain_histogram_edges), np.array(summary.gain_histogram_counts)
+    assert counts.sum() == 3
+    low, middle, high = np.flatnonzero(counts)
+    for place, gain in ((low, -size), (middle, 0.0), (high, size)):
+        assert edges[place] <= gain <= edges[place + 1]
+        assert edges[place + 1] - edges[place] < max(0.0015, 0.2 * size)
 
 
 # Thresholds as quantiles of what was scored.

@@ -69,6 +69,24 @@ def test_a_folder_without_a_readable_ranker_is_refused(tmp_path: Path, text: str
         load_ranker_config(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"similarity_start": "perhaps"}, "similarity_start"),
+        ({"temperature": 2}, "temperature"),
+        ({"encoder": []}, "encoder"),
+        ({"encoder": {"target": "icalib.encoders.transformer.Nothing"}}, "Nothing"),
+    ],
+)
+def test_a_bad_field_is_refused_by_file_and_name_with_the_cure(
+    tiny_bert: Path, tmp_path: Path, change: dict[str, object], named: str
+) -> None:
+    path = saved(tiny_bert, tmp_path) / "ranker.json"
+    write_json(path, {**read_json(path), **change})
+    with pytest.raises(RunFolderError, match=rf"{path}.*{named}.*--fresh"):
+        load_ranker_config(tmp_path)
+
+
 @pytest.mark.parametrize("damage", ["cut", "garbage", "missing"])
 def test_damaged_weights_are_refused_with_the_cure(tiny_bert: Path, tmp_path: Path, damage: str) -> None:
     weights = saved(tiny_bert, tmp_path) / "model.safetensors"

@@ -5,14 +5,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers.tiny_models import tiny_ranker
+from helpers.tiny_models import ranker_config, tiny_ranker
 from torch import Tensor
 
+from icalib.core.errors import PosteriorError
 from icalib.data.encoding import TokenStore
 from icalib.encoders.transformer import Batch
+from icalib.heads.random_features import RandomFeatureHead
 from icalib.regimes.ranker import Ranker
 from icalib.regimes.scoring import SCORE_SCHEMA, SHARD_INTENT_SCHEMA, ScoringContext, predict_intents, score_pools
-from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout
+from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout, Posterior
 
 ROWS = [7, 2, 30]
 
@@ -57,6 +59,26 @@ def test_a_deterministic_score_is_the_logit_of_the_pair(ranker: Ranker, store: T
                     expected.append(ranker.answer_logits(batch).item())
     np.testing.assert_allclose(scores["logit_mean"].to_numpy(), expected, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(scores["prob_mean"].to_numpy(), 1 / (1 + np.exp(-np.array(expected))), rtol=1e-4)
+
+
+def test_a_posteriors_score_is_the_integral_over_it_and_its_mean_the_logit(tiny_bert: Path, store: TokenStore) -> None:
+    config = ranker_config(tiny_bert).model_copy(update={"head": RandomFeatureHead.Config(num_features=64)})
+    torch.manual_seed(0)
+    ranker = Ranker(config).eval()
+    with pytest.raises(PosteriorError, match="no posterior"):
+        score_pools(context(ranker, Posterior.Config()), store, ROWS, with_intents=False, seed=1)
+    nothing = {"precision": torch.zeros(64, 64, dtype=torch.float64), "count": torch.tensor([0])}
+    ranker.answer_head.condition([nothing], seed=0)
+    sure, unsure = (
+        score_pools(context(ranker, estimator.Config()), store, ROWS, with_intents=False, seed=1)[0]
+        for estimator in (Deterministic, Posterior)
+    )
+    logit, var = (unsure[name].to_numpy() for name in ("logit_mean", "logit_var"))
+    np.testing.assert_allclose(logit, sure["logit_mean"].to_numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(var, 1, atol=0.5)  # the prior's
+    shrunk = 1 / (1 + np.exp(-logit / np.sqrt(1 + np.pi * var / 8)))
+    np.testing.assert_allclose(unsure["prob_mean"].to_numpy(), shrunk, atol=0.006)
+    assert set(unsure["num_passes"].to_pylist()) == {1}
 
 
 def test_scores_of_a_deterministic_pass_do_not_depend_on_the_batches(ranker: Ranker, store: TokenStore) -> None:

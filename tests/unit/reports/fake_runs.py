@@ -22,6 +22,7 @@ from icalib.core.run_folder import (
 )
 from icalib.data.schema import POOL_SCHEMA, POOLS_FILE
 from icalib.metrics.summary import summarise
+from icalib.regimes.pseudo_labels import GAIN_EDGES
 
 NUM_CANDIDATES = 10
 HOSTILE = "<script>alert('printer')</script> my printer & scanner \"both\" refuse </script> to start"
@@ -169,8 +170,9 @@ def _point(stage: str, number: int, split: str, step: int, epoch: int, tag: str,
 
 
 def _write_round(run: RunFolder, rng: np.random.Generator, number: int, *, intents: bool) -> None:
-    gain = rng.normal(0.01, 0.03, 4000) if intents else np.array([])
-    counts, edges = np.histogram(gain, bins=24, range=(-0.1, 0.12))
+    gain = rng.normal(0.005, 0.012, 4000) if intents else np.array([])
+    gain[::400] *= 20  # a few gains lie far out
+    counts, edges = np.histogram(gain, GAIN_EDGES)
     selected = 380 + 90 * number
     right = int(selected * (0.7 + 0.03 * number))
     summary = RoundSummary(

@@ -11,6 +11,7 @@ from unit.reports.fake_runs import HOSTILE, write_pools, write_run
 
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.summary import METRICS
+from icalib.reports.gain import bulk
 from icalib.reports.html import write_report
 
 
@@ -160,3 +161,15 @@ def test_folder_may_have_moved(tmp_path: Path) -> None:
     run = write_run(tmp_path / "runs", write_pools(tmp_path / "desk"), "tsst", 1)
     moved = Path(shutil.move(run.path, tmp_path / "elsewhere"))
     assert write_report([RunFolder(moved)], tmp_path / "report.html", "moved").is_file()
+
+
+@pytest.mark.parametrize(
+    ("counts", "shown"),
+    [([0, 0, 5, 0], (2, 3)), ([1, 0, 998, 1, 0], (2, 3)), ([10, 480, 480, 0, 30], (0, 5)), ([5, 990, 5], (1, 2))],
+)
+def test_the_gain_is_shown_without_its_outer_half_percents(
+    runs: list[RunFolder], counts: list[int], shown: tuple[int, int]
+) -> None:
+    (summary, *_) = next(run.round_summaries() for run in runs if run.round_folders)
+    bins = bulk(summary.model_copy(update={"gain_histogram_counts": counts}))
+    assert (bins.start, bins.stop) == shown

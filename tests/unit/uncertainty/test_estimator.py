@@ -156,6 +156,13 @@ def test_mc_dropout_with_dropout_0_equals_the_deterministic_pass(tiny_bert: Path
     np.testing.assert_allclose(mc["prob_mean"], one["prob_mean"], rtol=1e-12)
 
 
+def test_stochastic_passes_leave_bounded_weights_as_they_are(tiny_bert: Path, store: TokenStore) -> None:
+    ranker = tiny_ranker(tiny_bert, spectral_norm={"scope": "all_linear", "bound": 0.1})
+    before = {name: tensor.clone() for name, tensor in ranker.state_dict().items()}
+    scores(ranker, store, FOUR)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in ranker.state_dict().items())
+
+
 def test_eval_mode_is_restored_even_after_a_fault(
     tiny_bert: Path, store: TokenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
