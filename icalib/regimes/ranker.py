@@ -70,7 +70,9 @@ class MaskedWordHead(nn.Module):
     def forward(self, states_ND: Tensor, embeddings_VD: Tensor) -> Tensor:
         """Logits over the vocabulary [N, V] of N hidden words."""
         hidden = self.norm(nn.functional.gelu(self.dense(states_ND)))
-        return nn.functional.linear(hidden, embeddings_VD[: len(self.bias)], self.bias)
+        if len(embeddings_VD) > len(self.bias):  # intents are no words; a needless slice costs a copy of the gradient
+            embeddings_VD = embeddings_VD[: len(self.bias)]
+        return nn.functional.linear(hidden, embeddings_VD, self.bias)
 
 
 class Ranker(nn.Module):
