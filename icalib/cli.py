@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from icalib.data.schema import Split
     from icalib.distributed.run import RunSettings, Surroundings
     from icalib.reports.terminal import Progress
+    from icalib.sweeps.folder import SweepFolder, SweepSettings
+    from icalib.sweeps.space import Space
+
+C = TypeVar("C", bound=str)
 
 app = typer.Typer(
     name="icalib",
@@ -264,6 +268,82 @@ def compare(
 
 
 @app.command()
+def sweep(
+    space: Annotated[str, typer.Argument(help="A tune space: its name, its file, or its import path.")],
+    data: Data,
+    method: Annotated[str | None, typer.Option(help="Method to tune; default: the space's.")] = None,
+    labelled: Labelled = None,
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="Trials there should be in the end; default: a grid's points, else 20.")
+    ] = None,
+    sampler: Annotated[str | None, typer.Option(help="grid, random, tpe, nsga2 or qmc; default: the space's.")] = None,
+    pruner: Annotated[
+        str | None,
+        typer.Option(help="Stop poor trials between rounds and seeds: none, median, asha or hyperband."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Each trial runs with seeds 1 to N; means count.")] = 1,
+    limit: Limit = None,
+    settings: Set = None,
+    backbone: Backbone = None,
+    runs: Runs = Path("runs"),
+    experiment: Experiment = "default",
+    workers: Annotated[int | None, typer.Option(min=1, help="Training workers of each trial; default: 1.")] = None,
+    concurrent: Annotated[
+        int | None,
+        typer.Option(min=1, help="Trials side by side; default: one a GPU, or one every four CPU cores."),
+    ] = None,
+    keep: Annotated[str, typer.Option(help="Whose models stay: those of the best trial, or of all.")] = "best",
+    address: Address = None,
+    dry: Annotated[
+        bool, typer.Option("--dry", help="Only tell what each trial's rule would pseudo-label; trains one teacher.")
+    ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Forget the trials of the same sweep; cached stages are still shared.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Try many settings of a method; the same command goes on, and with more --trials adds some.
+
+    Trials are judged on validation pools. What they have in common (teacher, scores, students of equal pseudo labels)
+    is computed once. The winner alone is measured on test, at the end. While it runs,
+    `optuna-dashboard RUNS/EXPERIMENT/sweep-.../study.journal` shows the study too.
+    """
+    from icalib.sweeps.folder import SweepSettings
+    from icalib.sweeps.space import PRUNERS, SAMPLERS, load_space
+    from icalib.sweeps.study import proposals
+
+    chosen = load_space(space)
+    base = _run_settings(method or chosen.method, data, labelled, 1, limit, settings, backbone, experiment)
+    wanted = SweepSettings(
+        space=chosen.name,
+        space_digest=chosen.digest,
+        method=base.method,
+        data=base.data,
+        labelled=base.labelled,
+        seeds=seeds,
+        limit=base.limit,
+        settings=_changes(settings),
+        backbone=base.backbone,
+        experiment=experiment,
+        sampler=_choice("--sampler", sampler or chosen.sampler, SAMPLERS),
+        metrics=dict(chosen.metrics),
+        pruner=_choice("--pruner", pruner or chosen.pruner, PRUNERS),
+        command=shlex.join(["icalib", *sys.argv[1:]]),
+    )
+    _check([base])
+    proposals(chosen, base.settings, wanted.sampler, 1)  # what is misspelt shows before Ray starts
+    if dry:
+        _dry(chosen, wanted, base, trials, runs, workers, address, fresh=fresh)
+        return
+    folder = _sweep(chosen, wanted, base, trials, runs, workers, concurrent, keep, address, fresh=fresh)
+    _sweep_views(folder)
+    if as_json:
+        best = folder.best()
+        result = best.model_dump(mode="json") if best else None
+        typer.echo(json.dumps({"sweep": str(folder.path), "best": result}))
+
+
+@app.command()
 def score(
     run: Run,
     data: Annotated[Path, typer.Option(help="Pool folder that `icalib prepare` made; its labels may be unknown.")],
@@ -405,16 +485,109 @@ def cost(
 
 @app.command()
 def report(
-    folders: Annotated[list[Path], typer.Argument(help="Finished run folders.")],
+    folders: Annotated[list[Path], typer.Argument(help="Finished run folders, or folders of sweeps.")],
     out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
 ) -> None:
-    """Print the table of some finished runs and write one HTML report of them."""
+    """Print the table of some finished runs and write one HTML report of them; a sweep's folder gets its own views."""
     from icalib.core.run_folder import RunFolder
+    from icalib.sweeps.folder import SweepFolder
 
+    sweeps = [folder for folder in folders if SweepFolder(folder).exists]
+    for folder in sweeps:
+        _sweep_views(SweepFolder.open(folder))
+    if sweeps and len(sweeps) == len(folders):
+        return
+    folders = [folder for folder in folders if folder not in sweeps]
     finished = [RunFolder.open(folder) for folder in folders]
     path = _report(finished, out, " · ".join(folder.name for folder in folders[:3]))
     _print_comparison(finished)
     _say(f"report: {path}")
+
+
+def _sweep(
+    space: Space,
+    wanted: SweepSettings,
+    base: RunSettings,
+    trials: int | None,
+    runs: Path,
+    workers: int | None,
+    concurrent: int | None,
+    keep: str,
+    address: str | None,
+    *,
+    fresh: bool,
+) -> SweepFolder:
+    from icalib.distributed import session
+    from icalib.distributed.sweep import KEPT, Plan, sweep, sweep_folder_of
+    from icalib.reports.sweep_terminal import SweepProgress
+    from icalib.reports.sweep_trials import sweep_trials
+    from icalib.reports.terminal import Progress
+
+    kept = _choice("--keep", keep, KEPT)
+    with SweepProgress(wanted.metrics, trials) as progress, Progress() as bars:
+        session.start(address)
+
+        def ended(number: int) -> None:
+            found = {trial.number: trial for trial in sweep_trials(sweep_folder_of(wanted, runs.resolve()))}
+            trial = found[number]
+            values = {metric: mean for metric in wanted.metrics if (mean := trial.mean(metric)) is not None}
+            progress.trial_finished(number, trial.state, values, trial.seconds, trial.error)
+
+        try:
+            each, at_once = session.available_to_trials(workers, concurrent)
+            plan = Plan(
+                num_trials=trials,
+                concurrent=at_once,
+                each=each,
+                keep=kept,
+                on_begin=lambda proposal: progress.trial_started(proposal.number, proposal.settings),
+                on_end=ended,
+            )
+            return sweep(wanted, space, base, _surroundings(bars, runs, workers), plan, fresh=fresh)
+        finally:
+            session.stop()
+
+
+def _dry(
+    space: Space,
+    wanted: SweepSettings,
+    base: RunSettings,
+    trials: int | None,
+    runs: Path,
+    workers: int | None,
+    address: str | None,
+    *,
+    fresh: bool,
+) -> None:
+    from icalib.distributed.dry import dry
+    from icalib.distributed.sweep import claimed
+    from icalib.reports.sweep_terminal import print_dry
+    from icalib.sweeps.study import proposals
+
+    tried = proposals(space, base.settings, wanted.sampler, trials)
+    with _session(address) as progress, claimed(wanted, runs.resolve(), fresh=fresh) as folder:
+        folder.write_dry(list(dry(tried, base, wanted.seeds, _surroundings(progress, runs, workers))))
+    print_dry(folder)
+    _say(f"table: {folder.dry_path}")
+
+
+def _sweep_views(folder: SweepFolder) -> None:
+    from icalib.reports.sweep_csv import write_sweep_csv
+    from icalib.reports.sweep_html import write_sweep_report
+    from icalib.reports.sweep_tensorboard import write_sweep_tensorboard
+    from icalib.reports.sweep_terminal import print_sweep
+
+    table, report = write_sweep_csv(folder), write_sweep_report(folder)
+    write_sweep_tensorboard(folder)
+    print_sweep(folder)
+    _say(f"report: {report}   table: {table}   curves: tensorboard --logdir {folder.path}")
+
+
+def _choice(option: str, value: str, choices: Sequence[C]) -> C:
+    for choice in choices:
+        if choice == value:
+            return choice
+    raise SettingError(f"{option} {value} is unknown. Choose one of: {', '.join(choices)}.")
 
 
 @contextmanager
@@ -501,19 +674,24 @@ def _run_settings(
 
 
 def _changed(method: Any, settings: list[str] | None, *, lenient: bool = False) -> Any:
-    import yaml
-
     from icalib.core.component import has_setting, with_settings
+
+    changes = _changes(settings)
+    if lenient:
+        changes = {path: value for path, value in changes.items() if has_setting(method, path)}
+    return with_settings(method, changes)
+
+
+def _changes(settings: list[str] | None) -> dict[str, Any]:
+    import yaml
 
     changes: dict[str, Any] = {}
     for setting in settings or []:
         path, equals, text = setting.partition("=")
         if not equals:
             raise SettingError(f"--set {setting} has no value; write --set NAME=VALUE, e.g. --set regime.num_rounds=2.")
-        if lenient and not has_setting(method, path):
-            continue
         changes[path] = yaml.safe_load(text)
-    return with_settings(method, changes)
+    return changes
 
 
 def _limits(text: str | None) -> dict[Split, int]:

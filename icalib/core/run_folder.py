@@ -3,7 +3,7 @@
 runs/<experiment>/<method>-<data>-<labelled>-s<seed>/
     config.yaml        resolved settings; `icalib run config.yaml` runs it again
     provenance.json    versions, digests, command
-    stages.json        what was computed, what was reused, seconds
+    stages.json        what was computed, what was reused, seconds; grows while the run goes on
     training.parquet   TRAINING_SCHEMA: learning curves of every stage
     rounds/<r>/        pseudo_labels.parquet (PSEUDO_LABEL_SCHEMA), summary.json (RoundSummary)
     predictions/       <split>.parquet (PREDICTION_SCHEMA), <split>_intents.parquet (INTENT_SCHEMA)
@@ -106,6 +106,11 @@ class RoundSummary(BaseModel):
     gain_histogram_edges: list[float]
     gain_histogram_counts: list[int]
 
+    @property
+    def num_pairs_with_intents(self) -> int:
+        """Pairs that are learnt with their predicted intents."""
+        return round(self.share_with_intents * self.num_pairs_selected)
+
 
 def read_config(path: Path) -> dict[str, Any]:
     """Settings as a run's config.yaml has them, not yet validated.
@@ -143,6 +148,11 @@ class RunFolder:
         run.check_version()
         if not run.is_finished:
             raise RunFolderError(f"{path} is not finished. Give the `icalib run` command again to finish it.")
+        if "test" not in run.result:
+            raise RunFolderError(
+                f"{path} is a trial of a sweep: it has no test figures and no model. "
+                f"`icalib run {path}/config.yaml` makes a whole run of it, with the stages that are cached."
+            )
         return run
 
     def check_version(self) -> None:
@@ -176,8 +186,9 @@ class RunFolder:
 
     @property
     def stages(self) -> list[dict[str, Any]]:
-        """Stages in order: name, digest, reused, seconds, path."""
-        return read_json(self.path / "stages.json")
+        """Stages in order, as far as the run has come: name, digest, reused, seconds, path."""
+        path = self.path / "stages.json"
+        return read_json(path) if path.is_file() else []
 
     @property
     def checkpoint_path(self) -> Path:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from icalib.core.files import content_digest, read_json, write_json
+from icalib.core.locks import FileLock
 
 _DONE = "stage.json"
+_LOCKS = ".locks"
 
 
 @dataclass(frozen=True)
@@ -38,9 +41,11 @@ class Stage:
 class StageCache:
     """Folders named after a stage and the digest of its inputs; `stage.json`, written last, says that one is whole.
 
-    An unfinished folder stays: it holds the checkpoints and shards from which the next try goes on.
+    An unfinished folder stays: it holds the checkpoints and shards from which the next try goes on. Of several
+    processes that want the same stage one computes it and the others wait for it.
 
     Args:
+        on_wait: hears the name of a stage that another process computes just now.
         fresh: compute every stage anew, once.
     """
 
@@ -50,11 +55,13 @@ class StageCache:
         *,
         on_start: Callable[[str, bool], None] = lambda _name, _reused: None,
         on_finish: Callable[[Stage], None] = lambda _stage: None,
+        on_wait: Callable[[str], None] = lambda _name: None,
         fresh: bool = False,
     ) -> None:
         self.root = root.resolve()
         self.finished: list[Stage] = []
-        self._on_start, self._on_finish, self._fresh = on_start, on_finish, fresh
+        self._on_start, self._on_finish, self._on_wait, self._fresh = on_start, on_finish, on_wait, fresh
+        self._in_use: list[FileLock] = []
 
     def run(self, name: str, inputs: dict[str, Any], build: Callable[[Path], None], *, kind: str = "") -> Stage:
         """The stage with these inputs: from the cache, or built by `build(folder)`.
@@ -66,19 +73,57 @@ class StageCache:
         """
         digest = content_digest({"kind": kind or name, **inputs})
         folder = self.root / f"{(kind or name).replace('/', '-')}-{digest}"
+        self._keep(folder)
+        with self._alone(name, folder):
+            stage = self._reused_or_built(name, digest, folder, inputs, build)
+        self.finished.append(stage)
+        self._on_finish(stage)
+        return stage
+
+    def _reused_or_built(
+        self, name: str, digest: str, folder: Path, inputs: dict[str, Any], build: Callable[[Path], None]
+    ) -> Stage:
         if self._fresh and digest not in {stage.digest for stage in self.finished}:
             shutil.rmtree(folder, ignore_errors=True)
         reused = (folder / _DONE).is_file()
         self._on_start(name, reused)
         if reused:
-            seconds = float(read_json(folder / _DONE)["seconds"])
-        else:
-            folder.mkdir(parents=True, exist_ok=True)
-            started = time.monotonic()
-            build(folder)
-            seconds = time.monotonic() - started
-            write_json(folder / _DONE, {"name": name, "inputs": inputs, "seconds": seconds})
-        stage = Stage(name, digest, folder, reused, seconds)
-        self.finished.append(stage)
-        self._on_finish(stage)
-        return stage
+            return Stage(name, digest, folder, True, float(read_json(folder / _DONE)["seconds"]))
+        folder.mkdir(parents=True, exist_ok=True)
+        started = time.monotonic()
+        build(folder)
+        seconds = time.monotonic() - started
+        write_json(folder / _DONE, {"name": name, "inputs": inputs, "seconds": seconds})
+        return Stage(name, digest, folder, False, seconds)
+
+    @contextmanager
+    def _alone(self, name: str, folder: Path) -> Generator[None, None, None]:
+        """No other process computes the stage meanwhile."""
+        lock = FileLock(_lock_path(folder, "build"))
+        if not lock.acquire(wait=False):
+            self._on_wait(name)
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _keep(self, folder: Path) -> None:
+        """Nobody removes the stage as long as this cache is in use."""
+        lock = FileLock(_lock_path(folder, "use"))
+        lock.acquire(shared=True)
+        self._in_use.append(lock)
+
+
+def remove_stage(folder: Path) -> bool:
+    """Remove a stage from its cache, unless some process uses it; tells whether it is gone."""
+    lock = FileLock(_lock_path(folder, "use"))
+    if not lock.acquire(wait=False):
+        return False
+    shutil.rmtree(folder, ignore_errors=True)
+    lock.release()
+    return True
+
+
+def _lock_path(folder: Path, purpose: str) -> Path:
+    return folder.parent / _LOCKS / f"{folder.name}.{purpose}"

@@ -34,8 +34,11 @@ def complete_posterior(job: TrainJob, checkpoint: Path, resources: Resources) ->
     head = load_ranker(checkpoint).answer_head
     assert isinstance(head, PolyaGammaHead)
     task = ray.remote(
-        num_cpus=0 if resources.use_gpu else 1, num_gpus=1 if resources.use_gpu else 0, max_retries=3
-    )(_run_block)  # fmt: skip
+        num_cpus=0 if resources.use_gpu else 1,
+        num_gpus=1 if resources.use_gpu else 0,
+        max_retries=3,
+        scheduling_strategy="DEFAULT",  # anywhere: a sweep's trial holds a placement without room for tasks
+    )(_run_block)
     problem = ray.put(head.posterior_state())
     config, seed = head.config, child_seed(job.seed, "posterior")
     try:

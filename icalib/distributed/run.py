@@ -57,13 +57,22 @@ class RunSettings(Settings):
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Where a run happens: folders, resources, who listens."""
+    """Where a run happens: folders, resources, who listens; and what of its outcome is wanted.
+
+    Args:
+        runs: folder of experiments and of the stage cache.
+        on_update: called with the run's folder after each stage but scoring.
+        evaluated: splits to predict and measure; a sweep's trials leave test out.
+        keep_checkpoints: whether the run's folder gets the model.
+    """
 
     runs: Path
     resources: Resources
     reporter: Listener
     on_update: Callable[[RunFolder], None]
     command: str
+    evaluated: tuple[Split, ...] = EVALUATED
+    keep_checkpoints: bool = True
 
 
 class Listener(Protocol):
@@ -93,8 +102,16 @@ def run_folder_of(settings: RunSettings, runs: Path) -> RunFolder:
     return RunFolder(runs / settings.experiment / name)
 
 
-def run(settings: RunSettings, surroundings: Surroundings, *, fresh: bool = False) -> RunFolder:
+def run(
+    settings: RunSettings, surroundings: Surroundings, *, fresh: bool = False, folder: RunFolder | None = None
+) -> RunFolder:
     """Run a method, or go on with a run that was interrupted; a finished one is returned as it is.
+
+    Args:
+        settings: decide the numbers.
+        surroundings: decide where and how.
+        fresh: compute everything anew.
+        folder: where to write; None takes runs/<experiment>/<method>-<data>-<labelled>-s<seed>.
 
     Raises:
         SettingError: the method doesn't fit the data, or the folder holds a run with other settings.
@@ -102,23 +119,23 @@ def run(settings: RunSettings, surroundings: Surroundings, *, fresh: bool = Fals
     """
     pool_set = read_pool_set(settings.data)
     check_fits(settings, pool_set)
-    folder = run_folder_of(settings, surroundings.runs)
+    folder = folder or run_folder_of(settings, surroundings.runs)
     if fresh:
         shutil.rmtree(folder.path, ignore_errors=True)
     if _claim(folder, settings):
         surroundings.reporter.message(f"{folder.path} is finished already; --fresh starts it anew.")
         return folder
-    started = datetime.now(UTC).isoformat(timespec="seconds")
+    started = datetime.now(UTC).isoformat(timespec="milliseconds")
     _write_provenance(folder, pool_set, surroundings, started)
     begun = time.monotonic()
-    cache = stage_cache(surroundings, fresh=fresh)
+    cache = stage_cache(surroundings, fresh=fresh, log=_StageLog(folder))
     if isinstance(settings.settings, Untrained):
         threshold = _evaluate_untrained(folder, settings, settings.settings, surroundings)
     else:
         threshold = _train_and_evaluate(folder, settings, settings.settings, pool_set, surroundings, cache)
-    _write_metrics(folder, threshold, settings, pool_set)
+    _write_metrics(folder, threshold, settings, pool_set, surroundings.evaluated)
     surroundings.on_update(folder)
-    _write_result(folder, settings, cache, time.monotonic() - begun)
+    _write_result(folder, settings, cache, surroundings.evaluated, time.monotonic() - begun)
     return folder
 
 
@@ -144,7 +161,7 @@ def _claim(folder: RunFolder, settings: RunSettings) -> bool:
     if (folder.path / "config.yaml").is_file():
         folder.check_version()
         found = {name: value for name, value in folder.config.items() if name != "version"}
-        different = sorted(_differences(found, wanted))
+        different = sorted(differences(found, wanted))
         if different:
             raise SettingError(
                 f"{folder.path} holds a run with other settings ({', '.join(different[:5])}). "
@@ -157,17 +174,33 @@ def _claim(folder: RunFolder, settings: RunSettings) -> bool:
     return False
 
 
-def _differences(found: Any, wanted: Any, path: str = "") -> set[str]:
+def differences(found: Any, wanted: Any, path: str = "") -> set[str]:
+    """Dotted names of the settings that differ."""
     if isinstance(found, dict) and isinstance(wanted, dict):
         return {
             name
             for key in found.keys() | wanted.keys()
-            for name in _differences(found.get(key), wanted.get(key), f"{path}.{key}".lstrip("."))
+            for name in differences(found.get(key), wanted.get(key), f"{path}.{key}".lstrip("."))
         }
     return set() if found == wanted else {path}
 
 
-def stage_cache(surroundings: Surroundings, *, fresh: bool = False) -> StageCache:
+class _StageLog:
+    """Keeps stages.json up to date; what a run computed before it was interrupted counts as computed by it."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._records = {record["name"]: record for record in folder.stages}
+
+    def add(self, stage: Stage) -> None:
+        """A stage is finished."""
+        record, before = stage.record(), self._records.get(stage.name)
+        own = before is not None and before["digest"] == stage.digest and not before["reused"]
+        self._records[stage.name] = {**record, "reused": stage.reused and not own}
+        self._folder.write_json("stages.json", list(self._records.values()))
+
+
+def stage_cache(surroundings: Surroundings, *, fresh: bool = False, log: _StageLog | None = None) -> StageCache:
     """The cache beside the runs; the surroundings' reporter hears of every stage."""
     reporter = surroundings.reporter
 
@@ -176,9 +209,16 @@ def stage_cache(surroundings: Surroundings, *, fresh: bool = False) -> StageCach
             reporter.stage(name, "")
 
     def on_finish(stage: Stage) -> None:
+        if log is not None:
+            log.add(stage)
         reporter.finished(stage.name, stage.seconds, stage.reused)
 
-    return StageCache(surroundings.runs / ".cache", on_start=on_start, on_finish=on_finish, fresh=fresh)
+    def on_wait(name: str) -> None:
+        reporter.message(f"{name}: another process computes the same; waiting for it")
+
+    return StageCache(
+        surroundings.runs / ".cache", on_start=on_start, on_finish=on_finish, on_wait=on_wait, fresh=fresh
+    )
 
 
 def _train_and_evaluate(
@@ -189,14 +229,43 @@ def _train_and_evaluate(
     surroundings: Surroundings,
     cache: StageCache,
 ) -> float:
-    needs_intents = method.regime.needs_intents()
+    record = _Record(folder, surroundings)
+    bench, parts = set_up(settings, method, pool_set, surroundings, cache, after_stage=record.add)
+    trained = method.regime.build().run(bench, parts)
+    folder.write_json("chosen.json", {"round": trained.chosen_round, "num_rounds": trained.num_rounds})
+    rule = method.regime.view_rule()
+    scores = {
+        split: score_members(bench, trained.members, split, with_intents=rule is not None)
+        for split in surroundings.evaluated
+    }
+    fitted = fit(scores["validation"], rule, method.calibration, method.train_prior(pool_set.num_candidates))
+    for split, members in scores.items():
+        folder.write_table(f"predictions/{split}.parquet", prediction_table(members, fitted))
+        intents = intent_table(members, pool_set.intents)
+        if intents is not None:
+            folder.write_table(f"predictions/{split}_intents.parquet", intents)
+    if surroundings.keep_checkpoints:
+        _keep_checkpoints(trained.members, folder)
+    fitted.save(folder.fitted_path)
+    return fitted.decision_threshold
+
+
+def set_up(
+    settings: RunSettings,
+    method: Method,
+    pool_set: PoolSet,
+    surroundings: Surroundings,
+    cache: StageCache,
+    *,
+    after_stage: Callable[[str, int, Stage], None] = lambda _name, _number, _stage: None,
+) -> tuple[RayWorkbench, Parts]:
+    """What a method's regime runs with; post-training is done by then."""
     ranker = RankerConfig(
         encoder=method.encoder,
         head=method.head,
         similarity_start=method.similarity_start,
-        intents=pool_set.intents if needs_intents else (),
+        intents=pool_set.intents if method.regime.needs_intents() else (),
     )
-    record = _Record(folder, surroundings)
     bench = RayWorkbench(
         data=settings.data,
         pool_set=pool_set,
@@ -207,24 +276,11 @@ def _train_and_evaluate(
         resources=surroundings.resources,
         reporter=surroundings.reporter,
         seed=settings.seed,
-        after_stage=record.add,
+        after_stage=after_stage,
     )
     bench.check_labels()
     start = bench.post_train(ranker, method.post_training) if method.post_training else None
-    parts = Parts(ranker=ranker, loss=method.loss, estimator=method.uncertainty, start=start)
-    trained = method.regime.build().run(bench, parts)
-    folder.write_json("chosen.json", {"round": trained.chosen_round, "num_rounds": trained.num_rounds})
-    rule = method.regime.view_rule()
-    scores = {split: score_members(bench, trained.members, split, with_intents=rule is not None) for split in EVALUATED}
-    fitted = fit(scores["validation"], rule, method.calibration, method.train_prior(pool_set.num_candidates))
-    for split in EVALUATED:
-        folder.write_table(f"predictions/{split}.parquet", prediction_table(scores[split], fitted))
-        intents = intent_table(scores[split], pool_set.intents)
-        if intents is not None:
-            folder.write_table(f"predictions/{split}_intents.parquet", intents)
-    _keep_checkpoints(trained.members, folder)
-    fitted.save(folder.fitted_path)
-    return fitted.decision_threshold
+    return bench, Parts(ranker=ranker, loss=method.loss, estimator=method.uncertainty, start=start)
 
 
 class _Record:
@@ -268,9 +324,9 @@ def _evaluate_untrained(
     selection = Selection(labelled_fraction=settings.labelled, limit=settings.limit)
     surroundings.reporter.stage(settings.method, "")
     started = time.monotonic()
-    scored = score_untrained(settings.data, EVALUATED, method, selection)
+    scored = score_untrained(settings.data, surroundings.evaluated, method, selection)
     platt = fit_platt(scored["validation"])
-    for split in EVALUATED:
+    for split in surroundings.evaluated:
         folder.write_table(f"predictions/{split}.parquet", untrained_table(scored[split], platt))
     surroundings.reporter.finished(settings.method, time.monotonic() - started, False)
     validation = PoolScores.from_predictions(folder.predictions("validation"))
@@ -279,13 +335,16 @@ def _evaluate_untrained(
     return threshold
 
 
-def _write_metrics(folder: RunFolder, threshold: float, settings: RunSettings, pool_set: PoolSet) -> None:
+def _write_metrics(
+    folder: RunFolder, threshold: float, settings: RunSettings, pool_set: PoolSet, evaluated: Sequence[Split]
+) -> None:
     tables: list[pa.Table] = []
-    for split in EVALUATED:
+    for split in evaluated:
         table = summarise(folder.predictions(split), threshold=threshold, seed=settings.seed)
         tables.append(table.add_column(0, METRIC_SCHEMA.field("split"), pa.array([split] * table.num_rows)))
     method = settings.settings
-    if isinstance(method, Untrained) or method.calibration is None:  # what each calibrator would add
+    if "test" in evaluated and (isinstance(method, Untrained) or method.calibration is None):
+        # what each calibrator would add
         prior = None if isinstance(method, Untrained) else method.train_prior(pool_set.num_candidates)
         tables.append(post_hoc_metrics(folder.predictions("validation"), folder.predictions("test"), train_prior=prior))
     folder.write_table("metrics.parquet", pa.concat_tables(tables))
@@ -357,11 +416,11 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _write_result(folder: RunFolder, settings: RunSettings, cache: StageCache, seconds: float) -> None:
-    stages = [stage.record() for stage in cache.finished]
-    folder.write_json("stages.json", stages)
+def _write_result(
+    folder: RunFolder, settings: RunSettings, cache: StageCache, evaluated: Sequence[Split], seconds: float
+) -> None:
     provenance = read_json(folder.path / "provenance.json")
-    provenance["finished"] = datetime.now(UTC).isoformat(timespec="seconds")
+    provenance["finished"] = datetime.now(UTC).isoformat(timespec="milliseconds")
     folder.write_json("provenance.json", provenance)
     metrics = folder.metrics().to_pylist()
     folder.write_json(
@@ -373,13 +432,17 @@ def _write_result(folder: RunFolder, settings: RunSettings, cache: StageCache, s
             "labelled": settings.labelled,
             "seed": settings.seed,
             **{
-                s: {row["metric"]: row["value"] for row in metrics if row["split"] == s} for s in ("test", "validation")
+                split: {row["metric"]: row["value"] for row in metrics if row["split"] == split}
+                for split in reversed(evaluated)
             },
-            "seconds": {**{stage["name"]: stage["seconds"] for stage in stages}, "total": _total(stages, seconds)},
+            "seconds": {
+                **{stage.name: round(stage.seconds, 2) for stage in cache.finished},
+                "total": _total(cache.finished, seconds),
+            },
         },
     )
 
 
-def _total(stages: list[dict[str, Any]], seconds: float) -> float:
+def _total(stages: Sequence[Stage], seconds: float) -> float:
     """Seconds as if nothing had been reused, so that methods can be compared."""
-    return round(seconds + sum(stage["seconds"] for stage in stages if stage["reused"]), 2)
+    return round(seconds + sum(stage.seconds for stage in stages if stage.reused), 2)

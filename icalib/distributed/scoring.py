@@ -29,6 +29,7 @@ def score(job: ScoreJob, folder: Path, resources: Resources, on_progress: Callab
         num_cpus=0 if resources.use_gpu else 1,
         num_gpus=1 if resources.use_gpu else 0,
         max_retries=3,
+        scheduling_strategy="DEFAULT",  # anywhere: a sweep's trial holds a placement without room for tasks
         retry_exceptions=[OSError],  # pyright: ignore[reportArgumentType]  # ray types it as bool only
     )(_score_shard)
     fields = job.model_dump_json()

@@ -30,6 +30,9 @@ EVERYWHERE = {
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "TOKENIZERS_PARALLELISM": "false",
+    # What oneDNN and ideep keep of every shape of a bf16 product: by default 1024 each, hundreds of MiB a process.
+    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "32",
+    "LRU_CACHE_CAPACITY": "32",
     "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin while another process has their core slow both down tenfold
 }
 
@@ -128,6 +131,38 @@ def available(num_workers: int | None = None) -> Resources:
         )
     per_worker = max(1, cpus // workers if not gpus else min(8, cpus // (workers + 1)))
     return Resources(workers, gpus > 0, per_worker, num_scorers=gpus or max(1, cpus))
+
+
+_CORES_OF_A_TRIAL = 4  # its training, and the half dozen processes that Ray Train starts for it
+_BYTES_OF_A_TRIAL = 4 * 2**30
+
+
+def available_to_trials(num_workers: int | None = None, concurrent: int | None = None) -> tuple[Resources, int]:
+    """What each trial of a sweep may use, and how many run side by side.
+
+    Unless told otherwise a trial has one training worker, and a GPU for it or four CPU cores.
+
+    Raises:
+        SettingError: more is asked for than fits.
+    """
+    import ray
+
+    total = ray.cluster_resources()
+    cpus, gpus = int(total.get("CPU", 0)), int(total.get("GPU", 0))
+    workers, most = num_workers or 1, gpus or cpus
+    room = (
+        gpus // workers
+        if gpus
+        else min(cpus // max(workers, _CORES_OF_A_TRIAL), int(total["memory"]) // _BYTES_OF_A_TRIAL)
+    )
+    at_once = concurrent or max(1, room)
+    if workers * at_once > most:
+        raise SettingError(
+            f"{at_once} trials side by side with {workers} training workers each are more than there is: {most} "
+            f"{'GPUs' if gpus else 'CPU cores'}. Give a smaller --concurrent or --workers, or add nodes."
+        )
+    per_worker = max(1, min(8, cpus // (workers * at_once + 1)) if gpus else cpus // (workers * at_once))
+    return Resources(workers, gpus > 0, per_worker, num_scorers=max(1, most // at_once)), at_once
 
 
 def parallel_map(function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:

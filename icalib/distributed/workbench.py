@@ -23,6 +23,7 @@ from icalib.encoders.backbone import Tokenizer, backbone_digest
 from icalib.encoders.transformer import AbstractEncoder
 from icalib.heads.linear import LinearHead
 from icalib.losses.binary import AbstractLoss, BinaryCrossEntropy
+from icalib.regimes.jobs import pseudo_label_digest
 from icalib.regimes.method import ScoringSettings
 from icalib.regimes.post_training import PostTraining
 from icalib.regimes.ranker import CHECKPOINT_VERSION, RankerConfig
@@ -223,7 +224,8 @@ class RayWorkbench:
             "training": training.model_dump(mode="json"),
             "with_intents": with_intents,
             "start": start.digest if start else None,
-            "pseudo_labels": pseudo_labels.digest if pseudo_labels else None,
+            # what is learnt, not the rule that chose it: trials of a sweep whose rules agree share the student
+            "pseudo_labels": pseudo_label_digest(pseudo_labels.path) if pseudo_labels else None,
             "seed": seed,
         }
         return self._train(name, number, inputs, job, resources)

@@ -41,6 +41,12 @@ class AbstractHead(Component, nn.Module):
         """Whether it is a PosteriorHead."""
 
         @property
+        def looks_at_pairs(self) -> bool:
+            """Whether its posterior is computed from pairs that it is shown after training, not from what it saw in
+            training."""
+            return True
+
+        @property
         def pairs_for_posterior(self) -> Support | None:
             """The support set that the posterior is computed from; None takes every training pair."""
             return None

@@ -55,6 +55,11 @@ class RandomFeatureHead(PosteriorHead):
         effective_n: float | None = Field(default=None, gt=0, allow_inf_nan=False)
         """How many pairs the precision stands for; None is the number of pairs seen. SNGP's code has 1000."""
 
+        @property
+        def looks_at_pairs(self) -> bool:
+            """Only for the exact precision."""
+            return self.laplace == "exact"
+
     frequencies_LD: Tensor
     phases_L: Tensor
     length_scale: Tensor

@@ -3,9 +3,16 @@
 from icalib.heads.random_features import RandomFeatureHead
 from icalib.losses.focal import FocalLoss
 from icalib.regimes.method import Method
+from icalib.regimes.supervised import Supervised
+from icalib.regimes.training import TrainingSettings
 from icalib.uncertainty.estimator import Posterior
 
 
 def method() -> Method:
     """γ = 2; `loss.gamma=0` is `sngp`."""
-    return Method(head=RandomFeatureHead.Config(), loss=FocalLoss.Config(), uncertainty=Posterior.Config())
+    return Method(
+        head=RandomFeatureHead.Config(),
+        loss=FocalLoss.Config(),
+        uncertainty=Posterior.Config(),
+        regime=Supervised.Config(training=TrainingSettings(head_learning_rate=1e-3)),
+    )

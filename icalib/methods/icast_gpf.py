@@ -5,6 +5,7 @@ from icalib.losses.focal import FocalLoss
 from icalib.regimes.method import Method
 from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.regimes.self_training import SelfTraining
+from icalib.regimes.training import TrainingSettings
 from icalib.uncertainty.estimator import Posterior
 
 
@@ -14,5 +15,9 @@ def method() -> Method:
         head=RandomFeatureHead.Config(),
         loss=FocalLoss.Config(),
         uncertainty=Posterior.Config(),
-        regime=SelfTraining.Config(rule=PseudoLabelRule.quantiles()),
+        regime=SelfTraining.Config(
+            rule=PseudoLabelRule.quantiles(),
+            teacher=TrainingSettings(head_learning_rate=1e-3),
+            student=TrainingSettings(epochs=5, patience=5, learning_rate=2e-5, head_learning_rate=1e-3),
+        ),
     )

@@ -11,7 +11,6 @@ from scipy.special import expit
 from torch import Tensor, nn
 
 from icalib.core.seeding import child_seed
-from icalib.data.batching import ordered_batches
 from icalib.data.encoding import Layout, TokenStore
 from icalib.encoders.transformer import Batch
 from icalib.losses.binary import AbstractLoss
@@ -22,7 +21,7 @@ from icalib.metrics.ranking import average_precision, recall_at_k
 from icalib.metrics.tags import metric_tag
 from icalib.regimes.examples import Example, PairLabels, encode, epoch_batches, target
 from icalib.regimes.ranker import Ranker, make_batch
-from icalib.regimes.training import TrainingSettings, autocast, resolve_precision
+from icalib.regimes.training import TrainingSettings, autocast, forward_batches, resolve_precision
 
 
 class AnswerCurriculum:
@@ -149,7 +148,7 @@ def plain_logits(
     """Logits [N] of encoded pairs in one pass, longest last."""
     logits = np.zeros(len(pairs))
     with torch.inference_mode(), autocast(device, precision):
-        for batch in ordered_batches([len(ids) for ids, _ in pairs], 256, max_tokens) if pairs else []:
+        for batch in forward_batches([len(ids) for ids, _ in pairs], max_tokens, device):
             inputs = make_batch([pairs[int(place)] for place in batch], layout, device)
             logits[batch] = ranker.answer_logits(inputs).float().cpu().numpy()
     return logits

@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 
 from icalib.core.seeding import child_seed
-from icalib.data.batching import ordered_batches
 from icalib.heads.head import PosteriorHead, Support
 from icalib.heads.polya_gamma import PolyaGammaHead
 from icalib.regimes.answers import AnswerCurriculum
 from icalib.regimes.examples import Example
 from icalib.regimes.ranker import Ranker
-from icalib.regimes.training import TrainingSettings, autocast, resolve_precision
+from icalib.regimes.training import TrainingSettings, autocast, forward_batches, resolve_precision
 
 Gather = Callable[[dict[str, Tensor]], Sequence[dict[str, Tensor]]]
 
@@ -51,7 +50,7 @@ def condition(
     assert head is not None
     support = ranker.config.head.pairs_for_posterior
     watched = _Watched(ranker, curriculum, settings, device)
-    examples = curriculum.pairs()
+    examples = curriculum.pairs() if ranker.config.head.looks_at_pairs else []
     if support is not None:
         examples = choose_support(examples, support, watched.features, seed=child_seed(seed, "support"))
         rank, world_size, gather = 0, 1, only_one
@@ -79,7 +78,7 @@ class _Watched:
         self._max_tokens = settings.max_tokens_per_batch
 
     def batches(self, examples: Sequence[Example]) -> list[npt.NDArray[np.int64]]:
-        return ordered_batches([example.length for example in examples], 256, self._max_tokens)
+        return forward_batches([example.length for example in examples], self._max_tokens, self._device)
 
     def observe(self, examples: Sequence[Example]) -> None:
         self._run(self._ranker.observe, examples)

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 
-from icalib.core.files import whole_file
+from icalib.core.files import content_digest, whole_file
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import TokenStore
 from icalib.data.selection import Rows
@@ -142,11 +143,35 @@ def pseudo_labelled(folder: Path, store: TokenStore) -> list[PairLabels]:
 
 
 def _shard_intents(path: Path) -> dict[int, Any]:
-    intents = path.with_name(path.name.replace("pseudo-", "intents-"))
+    intents = _intents_path(path)
     if not intents.is_file():
         return {}
     table = pq.read_table(intents)
     return dict(zip(table["row"].to_pylist(), table["intents"].to_pylist(), strict=True))
+
+
+def _intents_path(shard: Path) -> Path:
+    return shard.with_name(shard.name.replace("pseudo-", "intents-"))
+
+
+def pseudo_label_digest(folder: Path) -> str:
+    """Digest of what training takes from a round's pseudo-label shards.
+
+    Rules that select the same pairs, with the same labels, views and intents, have the same digest: figures such as
+    gains don't count, nor do intents that no kept pair is learnt with.
+    """
+    return content_digest([_learnt(path) for path in sorted(folder.glob("pseudo-*.parquet"))])
+
+
+def _learnt(path: Path) -> dict[str, Any]:
+    table = pq.read_table(path, columns=["pool_id", "candidate", "label", "view"])
+    with_intents = set(table.filter(pc.field("view") == "intent")["pool_id"].to_pylist())
+    intents: dict[str, Any] = {}
+    shard = _intents_path(path)
+    if shard.is_file():
+        rows = pq.read_table(shard, columns=["pool_id", "intents"]).to_pylist()
+        intents = {row["pool_id"]: row["intents"] for row in rows if row["pool_id"] in with_intents}
+    return {"pairs": table.to_pydict(), "intents": intents}
 
 
 def shard_rows(job: ScoreJob) -> list[Rows]:

@@ -25,7 +25,7 @@ class ScoringSettings(Settings):
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """As in training."""
     max_tokens_per_batch: int = Field(default=8192, ge=512)
-    """Padded tokens a forward pass."""
+    """Padded tokens a forward pass; on a CPU at most 2048, which is faster there."""
     pools_per_shard: int = Field(default=32, ge=1)
     """Pools that one task scores and one file holds; results depend on it, since it shapes the batches."""
 

@@ -1,9 +1,10 @@
-"""Post-training on the corpus' own dialogues: masked words + next-utterance discrimination.
+"""Post-training on the corpus' own dialogues: next-utterance discrimination, and masked words if wanted.
 
 The labels are free (BERT_FP, Han et al. 2021), and no answer of an unlabelled pool is used: targets
 are utterances inside contexts, and none that is a candidate of a pool of the same dialogue. So one post-trained
 model serves every labelled fraction. What differs from BERT_FP: the next-utterance question is asked of the answer
-head, as yes or no, so that the head itself has a start; and half of the wrong utterances come from the same dialogue.
+head, as yes or no, so that the head itself has a start; and by default no wrong utterance comes from the same dialogue
+and no word is hidden, which BERT_FP's 25 epochs can afford and one epoch can't.
 """
 
 from __future__ import annotations
@@ -41,13 +42,15 @@ class PostTraining(Settings):
     """Optimiser and schedule; there is no validation, the last weights are kept."""
     max_windows: int | None = Field(default=8000, ge=1)
     """Next-utterance windows an epoch, drawn anew each epoch; None takes all."""
-    wrong_from_same_dialogue: float = Field(default=0.1, ge=0, le=1)
-    """Share of the wrong utterances that come from the same dialogue, the others come from another one."""
-    wrong_from_other_dialogues: Literal["bm25", "random"] = "bm25"
-    """`bm25`: one of the nine that resemble the true next utterance most, as the wrong candidates of pools do.
-    `random`: any."""
-    masked_word_weight: float = Field(default=0.1, ge=0)
-    """Weight of the masked-word loss beside the next-utterance loss; 0 leaves words unmasked."""
+    wrong_from_same_dialogue: float = Field(default=0.0, ge=0, le=1)
+    """Share of the wrong utterances that come from the same dialogue, the others come from another one. BERT_FP has
+    half of them; with little training they teach that what the context says is wrong."""
+    wrong_from_other_dialogues: Literal["random", "bm25"] = "random"
+    """`random`: any. `bm25`: one of the nine that resemble the true next utterance most, as the wrong candidates of
+    pools do; harder, and some are right answers."""
+    masked_word_weight: float = Field(default=0.0, ge=0)
+    """Weight of the masked-word loss beside the next-utterance loss; 0 leaves words unmasked. BERT_FP's is 1; with
+    little training the hidden words cost the next-utterance task more than they teach."""
     masked_share: float = Field(default=0.15, gt=0, lt=1)
     """Share of the tokens that are hidden, 80 % as [MASK], 10 % as another word, 10 % as they are."""
     seed: int = 0
@@ -82,8 +85,7 @@ class PostTrainingCurriculum:
         self._store, self._layout, self._settings = store, layout, settings
         self._mask_token, self._vocabulary = mask_token, vocabulary
         self._windows, self._dialogues = _windows(store, rows)
-        first = self._text(self._windows[0]) if self._windows else None
-        if all(np.array_equal(self._text(window), first) for window in self._windows):
+        if all(np.array_equal(self._text(window), self._text(self._windows[0])) for window in self._windows):
             raise SettingError(
                 "post-training finds no dialogue windows: the contexts have one utterance each, or all the same. "
                 "Switch it off with --set post_training=null, or prepare with longer contexts."

@@ -14,13 +14,12 @@ import pyarrow as pa
 import torch
 
 from icalib.core.seeding import child_seed
-from icalib.data.batching import ordered_batches
 from icalib.data.encoding import Encoded, Intents, Layout, TokenPool, TokenStore
 from icalib.encoders.transformer import Batch
 from icalib.heads.head import LogitPosterior
 from icalib.inference.mutual_information import Moments, binary_entropy
 from icalib.regimes.ranker import Ranker, make_batch
-from icalib.regimes.training import Precision, autocast, resolve_precision
+from icalib.regimes.training import Precision, autocast, forward_batches, resolve_precision
 from icalib.uncertainty.estimator import AbstractEstimator
 
 SCORE_SCHEMA = pa.schema(
@@ -63,6 +62,10 @@ class ScoringContext:
     device: torch.device
     precision: Precision
     max_tokens: int
+
+    def batches(self, inputs: Sequence[Encoded]) -> list[npt.NDArray[np.int64]]:
+        """Places of the inputs of each batch."""
+        return forward_batches([len(ids) for ids, _ in inputs], self.max_tokens, self.device)
 
     def autocast(self) -> torch.autocast:
         """The precision to compute in."""
@@ -144,7 +147,7 @@ def predict_intents(context: ScoringContext, pools: Sequence[TokenPool]) -> tupl
 def _intent_probs(context: ScoringContext, questions: Sequence[Encoded]) -> npt.NDArray[np.float64]:
     probs = np.zeros((len(questions), len(context.ranker.config.intents)))
     with torch.inference_mode(), context.autocast():
-        for batch in ordered_batches([len(ids) for ids, _ in questions], 256, context.max_tokens):
+        for batch in context.batches(questions):
             inputs = make_batch([questions[int(place)] for place in batch], context.layout, context.device)
             probs[batch] = torch.sigmoid(context.ranker.intent_logits(inputs).double()).cpu().numpy()
     return probs
@@ -183,7 +186,7 @@ def _pair_moments(
 ) -> dict[str, npt.NDArray[np.float64]]:
     fields = ("prob_mean", "prob_var", "logit_mean", "logit_var", "mutual_information")
     columns = {name: np.zeros(len(pairs)) for name in (*fields, "num_passes")}
-    for number, batch in enumerate(ordered_batches([len(ids) for ids, _ in pairs], 256, context.max_tokens)):
+    for number, batch in enumerate(context.batches(pairs)):
         moments = _batch_moments(context, [pairs[int(place)] for place in batch], child_seed(seed, view, number))
         for name in fields:
             columns[name][batch] = getattr(moments, name).cpu().numpy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal, final
 
@@ -9,11 +10,13 @@ import pyarrow.parquet as pq
 from pydantic import Field
 
 from icalib.core.files import whole_file, write_json
+from icalib.core.run_folder import RoundSummary
 from icalib.core.stages import Stage
 from icalib.regimes.pseudo_labels import (
     GainRule,
     PseudoLabelRule,
     RoundTally,
+    Shard,
     assign,
     choose_views,
     pseudo_label_table,
@@ -96,7 +99,20 @@ class SelfTraining(AbstractRegime):
 
     def pseudo_label(self, bench: Workbench, parts: Parts, model: Stage, number: int) -> Stage:
         """One round's scores and pseudo labels."""
-        shards = bench.score(
+        shards = self._score(bench, parts, model, number)
+        rule = self.config.rule
+        return bench.stage(
+            f"round-{number}/pseudo-labels",
+            {"scores": shards.stage.digest, "rule": rule.model_dump(mode="json"), "round": number},
+            lambda folder: write_pseudo_labels(folder, shards, rule, number),
+        )
+
+    def first_scores(self, bench: Workbench, parts: Parts) -> Shards:
+        """The teacher's scores of the unlabelled pools: what round 1 selects from, whatever its rule."""
+        return self._score(bench, parts, self._teacher(bench, parts), 1)
+
+    def _score(self, bench: Workbench, parts: Parts, model: Stage, number: int) -> Shards:
+        return bench.score(
             f"round-{number}/scores",
             model,
             split="train",
@@ -105,12 +121,6 @@ class SelfTraining(AbstractRegime):
             with_intents=self.config.with_intents,
             number=number,
             sample=self.config.pools_per_round,
-        )
-        rule = self.config.rule
-        return bench.stage(
-            f"round-{number}/pseudo-labels",
-            {"scores": shards.stage.digest, "rule": rule.model_dump(mode="json"), "round": number},
-            lambda folder: write_pseudo_labels(folder, shards, rule, number),
         )
 
     def _choose(self, bench: Workbench, models: list[Stage]) -> int:
@@ -135,6 +145,16 @@ def write_pseudo_labels(folder: Path, shards: Shards, rule: PseudoLabelRule, num
             with whole_file(folder / f"intents-{place:06d}.parquet") as temporary:
                 pq.write_table(intents, temporary)
     write_json(folder / "summary.json", counts.summary(number).model_dump())
+
+
+def preview(shards: Iterable[Shard], rule: PseudoLabelRule, number: int) -> RoundSummary:
+    """What a rule would select from some scores."""
+    counts = RoundTally()
+    rule = resolve_rule(rule, shards)
+    for shard in shards:
+        chosen = choose_views(*shard, rule)
+        counts.add(chosen, assign(chosen, rule))
+    return counts.summary(number)
 
 
 def _selected(folder: Path) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -17,6 +18,7 @@ from torch import Tensor
 from icalib.core.component import Settings
 from icalib.core.errors import IcalibError
 from icalib.core.seeding import child_seed
+from icalib.data.batching import ordered_batches
 from icalib.metrics.tags import metric_tag
 from icalib.regimes.ranker import Ranker
 
@@ -343,6 +345,15 @@ def parameter_groups(ranker: Ranker, settings: TrainingSettings) -> list[dict[st
         {"params": parameters, "lr": rate, "peak_lr": rate, "weight_decay": decay}
         for (rate, decay), parameters in groups.items()
     ]
+
+
+_MAX_TOKENS_ON_CPU = 2048  # the states of more no longer fit its caches: a third slower, with more memory
+
+
+def forward_batches(lengths: Sequence[int], max_tokens: int, device: torch.device) -> list[npt.NDArray[np.int64]]:
+    """Places of the inputs of each batch of a pass without gradients; empty without inputs."""
+    most = max_tokens if device.type != "cpu" else min(max_tokens, _MAX_TOKENS_ON_CPU)
+    return ordered_batches(lengths, 256, most) if lengths else []
 
 
 def resolve_precision(precision: Precision, device: torch.device) -> Literal["fp32", "bf16"]:

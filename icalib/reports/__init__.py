@@ -1,1 +1,1 @@
-"""Views of run folders: terminal, TensorBoard, HTML."""
+"""Views of run and sweep folders: terminal, TensorBoard, HTML, CSV."""

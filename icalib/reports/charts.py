@@ -21,7 +21,7 @@ from icalib.reports.gain import bulk
 
 # Okabe and Ito's palette without black and yellow, which vanish on dark and light pages.
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_NEUTRAL = "#8a8f98"
+NEUTRAL = "#8a8f98"
 _DASHES = ("solid", "dot", "dash", "dashdot")
 _COVERAGE = np.linspace(0.02, 1.0, 99)
 
@@ -34,7 +34,7 @@ def reliability_figure(scores: PoolScores, place: int) -> go.Figure:
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.75, 0.25], vertical_spacing=0.05)
     used = [one for one in reliability_table(scores.prob, scores.label).to_pylist() if one["n"]]
     counts = [one["n"] for one in used]
-    diagonal = {"color": _NEUTRAL, "width": 1, "dash": "dash"}
+    diagonal = {"color": NEUTRAL, "width": 1, "dash": "dash"}
     figure.add_scatter(x=[0, 1], y=[0, 1], mode="lines", line=diagonal, hoverinfo="skip", row=1, col=1)
     figure.add_scatter(
         x=[one["conf"] for one in used],
@@ -48,7 +48,7 @@ def reliability_figure(scores: PoolScores, place: int) -> go.Figure:
         customdata=counts,
         hovertemplate="probability %{x:.3f}<br>right %{y:.3f}<br>%{customdata:,} pairs<extra></extra>",
         mode="lines+markers",
-        line={"color": _colour(place), "width": 1.5},
+        line={"color": colour(place), "width": 1.5},
         marker={"size": 8},
         row=1,
         col=1,
@@ -57,7 +57,7 @@ def reliability_figure(scores: PoolScores, place: int) -> go.Figure:
         x=[(one["lo"] + one["hi"]) / 2 for one in used],
         y=counts,
         width=0.096,
-        marker_color=_colour(place),
+        marker_color=colour(place),
         opacity=0.75,
         hovertemplate="%{y:,} pairs<extra></extra>",
         row=2,
@@ -82,7 +82,7 @@ def risk_coverage_figure(scores: Mapping[str, Sequence[PoolScores]]) -> go.Figur
             y=risks.mean(axis=0),
             name=label,
             mode="lines",
-            line={"color": _colour(place), "width": 2.5, "dash": _dash(place)},
+            line={"color": colour(place), "width": 2.5, "dash": dash(place)},
             hovertemplate="%{x:.0%} answered: %{y:.1%} wrong",
         )
     figure.update_xaxes(title_text="coverage: share of pools answered", range=[0, 1.005], tickformat=".0%")
@@ -120,7 +120,7 @@ def rounds_figure(summaries: Sequence[RoundSummary]) -> go.Figure:
         figure.add_bar(x=rounds, y=counts, name=f"pools, {rule} rule", marker_color=OKABE_ITO[5 - place], row=1, col=1)
     lines = {
         "accuracy of pseudo labels": ([s.pool_accuracy for s in summaries], OKABE_ITO[2], "solid"),
-        "accuracy if every pool were taken": ([s.base_accuracy for s in summaries], _NEUTRAL, "dash"),
+        "accuracy if every pool were taken": ([s.base_accuracy for s in summaries], NEUTRAL, "dash"),
         "share with intents": ([s.share_with_intents for s in summaries], OKABE_ITO[3], "dot"),
     }
     for name, (values, colour, dash) in lines.items():
@@ -150,12 +150,12 @@ def gain_figure(summaries: Sequence[RoundSummary], threshold: float | None) -> g
             y=np.append(density, density[-1]),
             name=f"round {summary.round}",
             mode="lines",
-            line={"shape": "hv", "color": _colour(place), "width": 2, "dash": _dash(place)},
+            line={"shape": "hv", "color": colour(place), "width": 2, "dash": dash(place)},
         )
         bins = bulk(summary)
         shown += [edges[bins.start], edges[bins.stop]]
     if threshold is not None:
-        figure.add_vline(x=threshold, line={"color": _NEUTRAL, "width": 1.5, "dash": "dash"})
+        figure.add_vline(x=threshold, line={"color": NEUTRAL, "width": 1.5, "dash": "dash"})
         figure.add_annotation(
             x=threshold, y=1, yref="paper", text=f"λ = {threshold:g}", showarrow=False, xanchor="left"
         )
@@ -190,13 +190,13 @@ def _add_curve(
             name=name,
             mode="lines" if split == "train" else "lines+markers",
             opacity=0.55 if split == "train" else 1.0,
-            line={"color": _colour(place), "width": width, "dash": _dash(place)},
+            line={"color": colour(place), "width": width, "dash": dash(place)},
         )
 
 
 def _finish_curves(figure: go.Figure, training: pa.Table) -> None:
     for step, name in _boundaries(training):
-        figure.add_vline(x=step, line={"color": _NEUTRAL, "width": 1, "dash": "dot"})
+        figure.add_vline(x=step, line={"color": NEUTRAL, "width": 1, "dash": "dot"})
         figure.add_annotation(
             x=step, y=1, yref="paper", text=name, showarrow=False, xanchor="left", yanchor="bottom", font_size=11
         )
@@ -214,9 +214,11 @@ def _boundaries(training: pa.Table) -> list[tuple[int, str]]:
     ]
 
 
-def _colour(place: int) -> str:
+def colour(place: int) -> str:
+    """The colour of the method or line at a place."""
     return OKABE_ITO[place % len(OKABE_ITO)]
 
 
-def _dash(place: int) -> str:
+def dash(place: int) -> str:
+    """Its dashes, which tell apart those that share a colour."""
     return _DASHES[place // len(OKABE_ITO) % len(_DASHES)]

@@ -112,11 +112,21 @@ def format_value(value: float | None) -> str:
     return MISSING if value is None or not math.isfinite(value) else f"{value:.3f}"
 
 
+def format_spread(mean: float | None, deviation: float | None) -> str:
+    """Mean ± standard deviation, the latter where there are several seeds."""
+    return format_value(mean) + (f" ± {format_value(deviation)}" if deviation else "")
+
+
 def format_difference(value: float | None) -> str:
     """Three decimals with a sign, or a dash where there is no value."""
     if value is None:
         return MISSING
     return f"{round(value, 3) + 0.0:+.3f}".replace("-", "−")  # adding 0 turns −0.0 into 0.0
+
+
+def format_share(value: float | None) -> str:
+    """Per cent with one decimal, or a dash where there is no value."""
+    return MISSING if value is None else f"{100 * value:.1f} %"
 
 
 def format_p(value: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,16 +9,12 @@ from statistics import fmean
 from typing import Any, final
 
 import numpy as np
-import plotly.graph_objects as go
 import pyarrow.compute as pc
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
-from plotly.offline import get_plotlyjs
-from plotly.utils import PlotlyJSONEncoder
 
 from icalib.calibration.post_hoc import POST_HOC, post_hoc_tag
 from icalib.core.errors import DataError
-from icalib.core.files import read_json, whole_file
+from icalib.core.files import read_json
 from icalib.core.run_folder import RoundSummary, RunFolder
 from icalib.data.schema import POOLS_FILE, SPLITS
 from icalib.metrics.pairs import PoolScores
@@ -35,12 +30,12 @@ from icalib.reports.comparison import (
     best_labels,
     by_data,
     by_shift,
-    format_difference,
-    format_p,
     format_seconds,
+    format_share,
     format_value,
     method_rows,
 )
+from icalib.reports.page import figure_json, write_page
 from icalib.reports.paired_tests import MethodTest, paired_tests
 
 _POST_HOC_METRICS = ("ECE", "NLL")
@@ -137,21 +132,9 @@ def write_report(runs: Sequence[RunFolder], out: Path, title: str) -> Path:
     """
     # The folder may have been moved since result.json was written.
     results = [{**run.result, "run": str(run.path)} for run in runs]
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "value": format_value,
-        "seconds": format_seconds,
-        "share": _share,
-        "p": format_p,
-        "difference": format_difference,
-    }
-    page = environment.get_template("report.html.j2").render(
+    return write_page(
+        "report.html.j2",
+        out,
         title=title,
         columns=[(name, METRICS[name]) for name in COLUMNS],
         parts=[_data_part(name, group) for name, group in by_data(results).items()],
@@ -160,11 +143,7 @@ def write_report(runs: Sequence[RunFolder], out: Path, title: str) -> Path:
         shifts=_shift_parts(runs),
         post_hoc_metrics=_POST_HOC_METRICS,
         calibrators=list(POST_HOC),
-        plotly_js=Markup(get_plotlyjs()),
     )
-    with whole_file(out) as temporary:
-        temporary.write_text(page, encoding="utf-8")
-    return out
 
 
 def _data_part(name: str, results: Sequence[Result]) -> _DataPart:
@@ -184,7 +163,7 @@ def _data_part(name: str, results: Sequence[Result]) -> _DataPart:
         methods=methods,
         environments=tuple(dict.fromkeys(run.environment for method in methods for run in method.runs)),
         post_hoc=_post_hoc_rows(rows),
-        risk_coverage=_figure(charts.risk_coverage_figure(scores)),
+        risk_coverage=figure_json(charts.risk_coverage_figure(scores)),
         tests=tests,
         tests_missing=tests_missing,
         cases=build_case_table({label: runs[label][0] for label in _case_order(rows, runs)}),
@@ -225,11 +204,11 @@ def _method_part(
         num_seeds=row.num_seeds,
         duration=format_seconds(row.seconds),
         shown_seed=row.results[0]["seed"],
-        reliability=_figure(charts.reliability_figure(scores, place)),
-        loss=_figure(charts.loss_figure(training)) if trained else None,
-        validation=_figure(charts.validation_figure(training)) if trained else None,
-        rounds=_figure(charts.rounds_figure(summaries)) if summaries else None,
-        gain=_figure(charts.gain_figure(with_gain, _gain_threshold(run.config))) if with_gain else None,
+        reliability=figure_json(charts.reliability_figure(scores, place)),
+        loss=figure_json(charts.loss_figure(training)) if trained else None,
+        validation=figure_json(charts.validation_figure(training)) if trained else None,
+        rounds=figure_json(charts.rounds_figure(summaries)) if summaries else None,
+        gain=figure_json(charts.gain_figure(with_gain, _gain_threshold(run.config))) if with_gain else None,
         summaries=tuple(summaries),
         settings=(run.path / "config.yaml").read_text(encoding="utf-8"),
         runs=tuple(_run_facts(member) for member in runs),
@@ -306,7 +285,7 @@ def _run_facts(run: RunFolder) -> _RunFacts:
     return _RunFacts(
         name=run.name,
         seed=config["seed"],
-        labelled=_share(config["labelled"]),
+        labelled=format_share(config["labelled"]),
         pools=_pools_used(config),
         duration=format_seconds(run.result["seconds"]["total"]),
         command=provenance["command"],
@@ -345,13 +324,3 @@ def _gain_threshold(settings: Mapping[str, Any]) -> float | None:
         if isinstance(value, Mapping) and (found := _gain_threshold(value)) is not None:
             return found
     return None
-
-
-def _figure(figure: go.Figure) -> Markup:
-    """The figure as JSON that can stand inside a script element; the page supplies the template."""
-    figure.layout.template = None
-    return Markup(json.dumps(figure.to_plotly_json(), cls=PlotlyJSONEncoder).replace("<", "\\u003c"))
-
-
-def _share(value: float | None) -> str:
-    return MISSING if value is None else f"{100 * value:.1f} %"

@@ -52,22 +52,26 @@ def write_tensorboard(run: RunFolder) -> Path:
     """
     training = run.training()
     for (stage, number, split), rows in _curves(training):
-        _write_once(run, f"round_{number:02d}/{split}", stage, partial(_write_curves, rows))
+        write_once(run.path, f"round_{number:02d}/{split}", stage, partial(_write_curves, rows))
     for summary in run.round_summaries():
-        _write_once(run, "rounds", f"round_{summary.round:03d}", partial(_write_round, summary))
+        write_once(run.path, "rounds", f"round_{summary.round:03d}", partial(_write_round, summary))
     if (run.path / "metrics.parquet").is_file():
         last_step = max(training["step"].to_pylist(), default=0)
-        _write_once(run, "test", "final", partial(_write_test, run, last_step))
+        write_once(run.path, "test", "final", partial(_write_test, run, last_step))
     return run.path / "tb"
 
 
-def _write_once(run: RunFolder, part: str, name: str, write: Callable[[SummaryWriter], None]) -> None:
-    """Write one event file of tb/<part>, which appears whole, unless it's there already."""
-    target = run.path / "tb" / part / f"events.out.tfevents.{name}"
+def write_once(folder: Path, part: str, name: str, write: Callable[[SummaryWriter], None]) -> None:
+    """Write one event file of <folder>/tb/<part>, which appears whole, unless it's there already.
+
+    Raises:
+        StorageError: the disk is full or can't be written.
+    """
+    target = folder / "tb" / part / f"events.out.tfevents.{name}"
     if target.is_file():
         return
     # TensorBoard takes any folder under tb/ for a run, so the file grows outside.
-    with whole_file(target) as temporary, TemporaryDirectory(dir=run.path, prefix=".tb-") as scratch:
+    with whole_file(target) as temporary, TemporaryDirectory(dir=folder, prefix=".tb-") as scratch:
         with SummaryWriter(scratch) as writer:
             write(writer)
         (written,) = Path(scratch).iterdir()

@@ -5,11 +5,12 @@ A process's peak contains that of the one that started it, so this one imports n
 
 from __future__ import annotations
 
+import os
 import resource
 import tempfile
 from pathlib import Path
 
-from common import Ratio, dialogues, in_fresh_process, print_table, write_token_files
+from common import Ratio, dialogues, in_fresh_process, print_table, score_job, write_token_files
 
 PREPARED = (300, 3000)
 SCORED = (32, 320)
@@ -20,13 +21,12 @@ def main() -> None:
     source = in_fresh_process(dialogues)
     with tempfile.TemporaryDirectory() as folder:
         prepared = {f"prepare, {n} pools a split": [in_fresh_process(_prepare, source, folder, n)] for n in PREPARED}
-        checkpoint = Path(folder) / "checkpoint"
-        in_fresh_process(_save_small_ranker, checkpoint)
         scored: dict[str, list[float]] = {}
         for n in SCORED:
-            tokens = Path(folder) / f"tokens-{n}"
-            in_fresh_process(write_token_files, tokens, n)
-            scored[f"score, {n} pools"] = [in_fresh_process(_score, tokens, checkpoint)]
+            work = Path(folder) / f"score-{n}"
+            in_fresh_process(write_token_files, work, n)
+            in_fresh_process(_save_small_ranker, work / "checkpoint")
+            scored[f"score, {n} pools"] = [in_fresh_process(_score, work)]
     for figures in (prepared, scored):
         small, large = figures
         print_table("Peak memory while the pools grow tenfold", "MiB", figures, [Ratio(large, small)])
@@ -51,27 +51,14 @@ def _save_small_ranker(checkpoint: Path) -> None:
     save_ranker(checkpoint, config, Ranker(config).state_dict())
 
 
-def _score(tokens: Path, checkpoint: Path) -> float:
+def _score(work: Path) -> float:
     import torch
 
-    from icalib.data.selection import Selection
+    from icalib.distributed.session import EVERYWHERE
     from icalib.regimes.jobs import score_shard, shard_rows
-    from icalib.regimes.workbench import ScoreJob
-    from icalib.uncertainty.estimator import MCDropout
 
-    job = ScoreJob(
-        checkpoint=checkpoint,
-        tokens=tokens / "train.arrow",
-        selection=Selection(labelled_fraction=1.0),
-        split="train",
-        part="all",
-        estimator=MCDropout.Config(num_passes=2),
-        with_intents=False,
-        precision="auto",
-        max_tokens_per_batch=8192,
-        pools_per_shard=32,
-        seed=1,
-    )
+    os.environ.update(EVERYWHERE)
+    job = score_job(work, num_passes=2, precision="auto", pools_per_shard=32)
     with tempfile.TemporaryDirectory() as folder:
         for number, rows in enumerate(shard_rows(job)):
             score_shard(job, number, rows.tolist(), Path(folder), torch.device("cpu"))

@@ -17,6 +17,7 @@ from common import (
     in_fresh_process,
     num_cores,
     print_table,
+    score_job,
     silently,
     text_pairs,
     write_token_files,
@@ -50,9 +51,9 @@ def _compare(work: Path, num_pools: int, threads: int) -> None:
     theirs = partial(in_fresh_process, silently, _sentence_transformers, pairs, threads)
     figures = alternate(
         {
-            "icalib fp32": lambda: len(pairs) * in_fresh_process(ours, _job(work, "fp32").model_dump_json()),
+            "icalib fp32": lambda: len(pairs) * in_fresh_process(ours, _job(work, "fp32")),
             "sentence-transformers fp32": lambda: theirs(False),
-            "icalib bf16": lambda: len(pairs) * in_fresh_process(ours, _job(work, "bf16").model_dump_json()),
+            "icalib bf16": lambda: len(pairs) * in_fresh_process(ours, _job(work, "bf16")),
             "sentence-transformers bf16 (autocast)": lambda: theirs(True),
         },
         ROUNDS,
@@ -72,20 +73,9 @@ def _compare(work: Path, num_pools: int, threads: int) -> None:
     )
 
 
-def _job(work: Path, precision: Precision) -> ScoreJob:
-    return ScoreJob(
-        checkpoint=work / "checkpoint",
-        tokens=work / "train.arrow",
-        selection=Selection(labelled_fraction=1.0),
-        split="train",
-        part="all",
-        estimator=MCDropout.Config(num_passes=NUM_PASSES),
-        with_intents=False,
-        precision=precision,
-        max_tokens_per_batch=8192,
-        pools_per_shard=POOLS_PER_SHARD,
-        seed=1,
-    )
+def _job(work: Path, precision: Precision) -> str:
+    job = score_job(work, num_passes=NUM_PASSES, precision=precision, pools_per_shard=POOLS_PER_SHARD)
+    return job.model_dump_json()
 
 
 def _one_thread(fields: str) -> float:

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from icalib.data.schema import Pool, Split
+    from icalib.regimes.training import Precision
+    from icalib.regimes.workbench import ScoreJob
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "runs" / "benchmarks"
@@ -77,6 +79,27 @@ def write_token_files(folder: Path, num_pools: int) -> None:
     intents, tokenize = read_pool_set(pool_folder()).intents, Tokenizer(BACKBONE)
     for split in ("train", "validation"):
         write_tokens(folder / f"{split}.arrow", [first_pools(num_pools, split)], tokenize, intents, Budget())
+
+
+def score_job(folder: Path, *, num_passes: int, precision: Precision, pools_per_shard: int) -> ScoreJob:
+    """Dropout passes over all pools of a folder's train.arrow by the model in its folder checkpoint."""
+    from icalib.data.selection import Selection
+    from icalib.regimes.workbench import ScoreJob
+    from icalib.uncertainty.estimator import MCDropout
+
+    return ScoreJob(
+        checkpoint=folder / "checkpoint",
+        tokens=folder / "train.arrow",
+        selection=Selection(labelled_fraction=1.0),
+        split="train",
+        part="all",
+        estimator=MCDropout.Config(num_passes=num_passes),
+        with_intents=False,
+        precision=precision,
+        max_tokens_per_batch=8192,
+        pools_per_shard=pools_per_shard,
+        seed=1,
+    )
 
 
 def text_pairs(pools: Sequence[Pool]) -> tuple[list[tuple[str, str]], list[float]]:

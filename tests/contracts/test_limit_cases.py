@@ -71,7 +71,8 @@ def test_limit_focal_with_gamma_0_is_bert(tiny_bert: Path, store: TokenStore) ->
 
 
 def test_limit_gpf_bert_without_its_gp_is_focal() -> None:
-    assert changed("gpf-bert", head="linear-head", uncertainty="deterministic") == load_method("focal")
+    plain = {"head": "linear-head", "uncertainty": "deterministic", "regime.training.head_learning_rate": None}
+    assert changed("gpf-bert", **plain) == load_method("focal")
 
 
 def test_limit_mc_dropout_without_dropout_is_bert(tiny_bert: Path, store: TokenStore) -> None:

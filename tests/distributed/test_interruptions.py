@@ -14,17 +14,14 @@ from pathlib import Path
 import psutil
 import pytest
 from distributed.runs import ONE_WORKER, small_settings, table_digest
+from helpers.score_jobs import score_job
+from helpers.tiny_models import tiny_ranker, token_store
 
 from icalib.core.run_folder import RunFolder
-from icalib.data.encoding import Budget, write_tokens
-from icalib.data.pools import as_pools, iter_pools, read_pool_set
-from icalib.data.selection import Selection
+from icalib.data.pools import read_pool_set
 from icalib.distributed.run import RunSettings
 from icalib.distributed.scoring import score
-from icalib.encoders.backbone import Tokenizer
-from icalib.encoders.transformer import TransformerEncoder
-from icalib.regimes.ranker import Ranker, RankerConfig, save_ranker
-from icalib.regimes.workbench import ScoreJob
+from icalib.regimes.ranker import save_ranker
 from icalib.uncertainty.estimator import MCDropout
 
 pytestmark = pytest.mark.ray
@@ -117,7 +114,11 @@ def test_a_driver_killed_between_rounds_keeps_what_is_done(
 def test_a_scoring_worker_killed_in_a_shard_loses_nothing(
     local_ray: None, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
 ) -> None:
-    job = score_job(tiny_pools, tiny_bert, tmp_path)
+    ranker = tiny_ranker(tiny_bert, intents=read_pool_set(tiny_pools).intents)
+    save_ranker(tmp_path / "checkpoint", ranker.config, ranker.state_dict())
+    token_store(tiny_pools, "train", tiny_bert, tmp_path)
+    many_passes = MCDropout.Config(num_passes=20)  # time for a kill
+    job = score_job(tmp_path, tmp_path / "checkpoint", estimator=many_passes, pools_per_shard=8)
     calm, stormy = tmp_path / "calm", tmp_path / "stormy"
     calm.mkdir()
     stormy.mkdir()
@@ -143,27 +144,3 @@ def test_a_scoring_worker_killed_in_a_shard_loses_nothing(
     files = sorted(path.name for path in calm.iterdir())
     assert files == sorted(path.name for path in stormy.iterdir())
     assert table_digest(*(calm / name for name in files)) == table_digest(*(stormy / name for name in files))
-
-
-def score_job(pools: Path, backbone: Path, folder: Path) -> ScoreJob:
-    pool_set = read_pool_set(pools)
-    budget = Budget(max_context_tokens=60, max_candidate_tokens=20)
-    batches = (list(as_pools(batch)) for batch in iter_pools(pools, "train"))
-    write_tokens(folder / "train.arrow", batches, Tokenizer(str(backbone)), pool_set.intents, budget)
-    config = RankerConfig(
-        encoder=TransformerEncoder.Config(backbone=str(backbone), budget=budget), intents=pool_set.intents
-    )
-    save_ranker(folder / "checkpoint", config, Ranker(config).state_dict())
-    return ScoreJob(
-        checkpoint=folder / "checkpoint",
-        tokens=folder / "train.arrow",
-        selection=Selection(labelled_fraction=0.1),
-        split="train",
-        part="unlabelled",
-        estimator=MCDropout.Config(num_passes=20),
-        with_intents=True,
-        precision="fp32",
-        max_tokens_per_batch=4096,
-        pools_per_shard=8,
-        seed=1,
-    )

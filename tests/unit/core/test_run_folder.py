@@ -17,7 +17,7 @@ SUMMARY = RoundSummary(
 def finished_run(path: Path) -> RunFolder:
     run = RunFolder(path)
     run.write_config({"method": "bert", "name": "ä"})
-    run.write_json("result.json", {"method": "bert"})
+    run.write_json("result.json", {"method": "bert", "test": {}})
     return run
 
 
@@ -27,7 +27,7 @@ def test_a_written_run_opens_with_its_config_and_tables(tmp_path: Path) -> None:
     run.write_table("metrics.parquet", table)
     opened = RunFolder.open(run.path)
     assert opened.config == {"version": 1, "method": "bert", "name": "ä"}
-    assert opened.result == {"method": "bert"}
+    assert opened.result == {"method": "bert", "test": {}}
     assert opened.metrics().schema == METRIC_SCHEMA
     assert opened.name == "bert-desk-0.1-s1"
 

@@ -147,8 +147,8 @@ def test_padding_changes_no_logit(name: str, request: pytest.FixtureRequest) -> 
     pairs = [made.pair(ids(*range(10, 10 + n)), ids(*range(50, 50 + n // 2 + 1))) for n in (3, 9, 20)]
     full = made.pair(ids(*range(10, longest - 20)), ids(*range(50, 60)))
     with torch.inference_mode():
-        alone = torch.cat([ranker("answer", make_batch([pair], made, torch.device("cpu"))) for pair in pairs])
-        padded = ranker("answer", make_batch([*pairs, full], made, torch.device("cpu")))[:-1]
+        alone = torch.cat([ranker.answer_logits(make_batch([pair], made, torch.device("cpu"))) for pair in pairs])
+        padded = ranker.answer_logits(make_batch([*pairs, full], made, torch.device("cpu")))[:-1]
         asked = ranker("intent", make_batch(pairs[:1], made, torch.device("cpu")))
         asked_padded = ranker("intent", make_batch([pairs[0], full], made, torch.device("cpu")))[:1]
     torch.testing.assert_close(padded, alone, rtol=1e-5, atol=1e-6)

@@ -32,6 +32,12 @@ POLYA_GAMMA = PolyaGammaHead.Config(
 )
 
 
+class Silent:
+    def progress(self, done: float, total: float, note: str) -> None: ...
+
+    def best(self, weights: dict[str, torch.Tensor]) -> None: ...
+
+
 def job_of(tokens: Path, backbone: Path, head: AbstractHead.Config) -> TrainJob:
     return TrainJob(
         kind="answers",
@@ -74,6 +80,19 @@ def test_a_checkpoint_keeps_its_posterior(
         torch.testing.assert_close(part, again, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("laplace", ["last_epoch_sum", "ema"])
+def test_a_posterior_summed_in_training_needs_no_more_pairs(tokens: Path, tiny_bert: Path, laplace: str) -> None:
+    head = RandomFeatureHead.Config.model_validate({"num_features": 32, "laplace": laplace})
+    made = prepare_training(job_of(tokens, tiny_bert, head), CPU)
+    engine = LocalEngine(made.ranker, SETTINGS)
+    train(made.ranker, engine, made.curriculum, SETTINGS, Silent(), seed=0, validation=None)
+    made.ranker.observe = None  # type: ignore[assignment]
+    condition(made.ranker, made.curriculum, SETTINGS, CPU, seed=0)
+    batch, _ = made.curriculum.inputs(made.curriculum.pairs()[:4], CPU)
+    with torch.no_grad():
+        assert (made.ranker.eval().answer_posterior(batch).var_SB > 0).all()
+
+
 def test_a_posterior_of_other_weights_is_refused(tokens: Path, tiny_bert: Path, tmp_path: Path) -> None:
     job = job_of(tokens, tiny_bert, RANDOM_FEATURES)
     made = prepare_training(job, CPU)
@@ -94,12 +113,6 @@ def test_training_on_makes_a_posterior_stale(tokens: Path, tiny_bert: Path) -> N
     made = prepare_training(job_of(tokens, tiny_bert, RANDOM_FEATURES), CPU)
     condition(made.ranker, made.curriculum, SETTINGS, CPU, seed=0)
     engine = LocalEngine(made.ranker, SETTINGS)
-
-    class Silent:
-        def progress(self, done: float, total: float, note: str) -> None: ...
-
-        def best(self, weights: dict[str, torch.Tensor]) -> None: ...
-
     train(made.ranker, engine, made.curriculum, SETTINGS, Silent(), seed=0, validation=None)
     batch, _ = made.curriculum.inputs(made.curriculum.pairs()[:2], CPU)
     with pytest.raises(PosteriorError):

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import torch
+from helpers.score_jobs import score_job
 from helpers.tiny_models import ranker_config, tiny_ranker
 from unit.regimes.made_scores import intent_table, score_table
 
@@ -20,8 +21,7 @@ from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.regimes.ranker import save_ranker
 from icalib.regimes.self_training import write_pseudo_labels
 from icalib.regimes.training import TrainingSettings
-from icalib.regimes.workbench import ScoreJob, Shards, TrainJob
-from icalib.uncertainty.estimator import MCDropout
+from icalib.regimes.workbench import Shards, TrainJob
 
 CPU = torch.device("cpu")
 
@@ -68,21 +68,13 @@ def test_only_labelled_pools_are_learnt(tokens: Path, tiny_bert: Path, store: To
     assert sorted(store.column("label_order")[sorted(rows)]) == list(range(len(rows)))
 
 
-def test_post_training_needs_no_validation_and_has_a_masked_word_head(tokens: Path, tiny_bert: Path) -> None:
-    job = train_job(tokens, tiny_bert, (), kind="post_training", post_training=PostTraining(max_windows=4))
+def test_post_training_needs_no_validation_and_has_a_masked_word_head_if_it_hides_words(tokens: Path, tiny_bert: Path) -> None:
+    hiding = PostTraining(max_windows=4, masked_word_weight=0.1)
+    job = train_job(tokens, tiny_bert, (), kind="post_training", post_training=hiding)
     made = prepare_training(job, CPU)
     assert made.validation is None
     assert made.ranker.masked_word_head is not None
     assert sum(map(len, made.curriculum.batches(0))) == 8
-
-
-def score_job(tokens: Path, checkpoint: Path, **values: Any) -> ScoreJob:
-    fields: dict[str, Any] = {
-        "checkpoint": checkpoint, "tokens": tokens / "train.arrow", "selection": Selection(labelled_fraction=0.1),
-        "split": "train", "part": "unlabelled", "estimator": MCDropout.Config(num_passes=2), "with_intents": True,
-        "precision": "fp32", "max_tokens_per_batch": 1024, "pools_per_shard": 10, "seed": 1,
-    }  # fmt: skip
-    return ScoreJob.model_validate(fields | values)
 
 
 def test_shards_cut_a_part_into_disjoint_rows(tokens: Path, store: TokenStore) -> None:

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import re
 import shutil
-from html.parser import HTMLParser
 from pathlib import Path
 from statistics import fmean, stdev
 
 import pytest
 from unit.reports.fake_runs import HOSTILE, write_pools, write_run
+from unit.reports.pages import Page, read_page, visible
 
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.summary import METRICS
@@ -15,50 +14,18 @@ from icalib.reports.gain import bulk
 from icalib.reports.html import write_report
 
 
-class _Page(HTMLParser):
-    """Visible text, addresses the page asks for, and scripts."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.text: list[str] = []
-        self.addresses: list[str] = []
-        self.scripts: list[str] = []
-        self._in: str = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._in = tag
-        names = {"src", "href", "data", "srcset", "poster"}
-        self.addresses += [value or "" for name, value in attrs if name in names]
-
-    def handle_endtag(self, tag: str) -> None:
-        self._in = ""
-
-    def handle_data(self, data: str) -> None:
-        (self.scripts if self._in == "script" else self.text).append(data)
-
-
-def _read(path: Path) -> _Page:
-    page = _Page()
-    page.feed(path.read_text(encoding="utf-8"))
-    return page
-
-
 @pytest.fixture(scope="module")
-def page(runs: list[RunFolder], tmp_path_factory: pytest.TempPathFactory) -> _Page:
-    return _read(write_report(runs, tmp_path_factory.mktemp("html") / "report.html", "Desk <1>"))
+def page(runs: list[RunFolder], tmp_path_factory: pytest.TempPathFactory) -> Page:
+    return read_page(write_report(runs, tmp_path_factory.mktemp("html") / "report.html", "Desk <1>"))
 
 
-def _visible(page: _Page) -> str:
-    return re.sub(r"\s+", " ", "".join(page.text))
-
-
-def test_page_asks_nothing_of_the_network(page: _Page) -> None:
+def test_page_asks_nothing_of_the_network(page: Page) -> None:
     assert page.addresses
     assert all(address.startswith(("#", "data:")) for address in page.addresses)
 
 
-def test_every_section_and_method_is_there(page: _Page) -> None:
-    text = _visible(page)
+def test_every_section_and_method_is_there(page: Page) -> None:
+    text = visible(page)
     assert "Desk <1>" in text
     for words in ("Results", "What was run", "Calibration", "Abstention", "Significance", "Cases", "Stages"):
         assert words in text
@@ -68,27 +35,27 @@ def test_every_section_and_method_is_there(page: _Page) -> None:
     assert "icalib run icast" in text
 
 
-def test_shift_has_a_section_where_runs_were_evaluated_on_other_pools(page: _Page, tmp_path: Path) -> None:
-    assert "tested on" not in _visible(page)
+def test_shift_has_a_section_where_runs_were_evaluated_on_other_pools(page: Page, tmp_path: Path) -> None:
+    assert "tested on" not in visible(page)
     data = write_pools(tmp_path / "desk")
     runs = [write_run(tmp_path / "runs", data, "tsst", seed) for seed in (1, 2)]
     for run, recall in zip(runs, (0.25, 0.35), strict=True):
         other = {"data": "counter", "trained_on": "desk", "digest": "5f", "limit": None}
         run.write_json("shift/counter/result.json", {**run.result, **other, "test": {"R@1": recall}})
-    text = _visible(_read(write_report(runs, tmp_path / "report.html", "shift")))
+    text = visible(read_page(write_report(runs, tmp_path / "report.html", "shift")))
     assert "Shift: trained on A, tested on B" in text
     _, section = text.split("trained on desk, tested on counter")
     assert "0.300" in section[:400]
     assert "±0.071" in section[:400]
 
 
-def test_headline_shows_mean_over_seeds(page: _Page, runs: list[RunFolder]) -> None:
+def test_headline_shows_mean_over_seeds(page: Page, runs: list[RunFolder]) -> None:
     recalls = [run.result["test"]["R@1"] for run in runs if run.result["method"] == "icast"]
-    assert f"{sum(recalls) / 2:.3f}" in _visible(page)
+    assert f"{sum(recalls) / 2:.3f}" in visible(page)
 
 
-def test_post_hoc_calibration_stands_beside_the_methods_own_figures(page: _Page, runs: list[RunFolder]) -> None:
-    text = _visible(page)
+def test_post_hoc_calibration_stands_beside_the_methods_own_figures(page: Page, runs: list[RunFolder]) -> None:
+    text = visible(page)
     start = text.index("Post-hoc calibration")
     table = text[start : text.index("Abstention", start)]
     for method in ("bm25", "tsst", "icast"):
@@ -104,11 +71,11 @@ def test_runs_that_did_not_measure_post_hoc_calibration_have_no_table(tmp_path: 
     run = write_run(tmp_path / "runs", write_pools(tmp_path / "desk"), "tsst", 1)
     old = {name: value for name, value in run.result["test"].items() if name in METRICS}
     run.write_json("result.json", {**run.result, "test": old})
-    text = _visible(_read(write_report([run], tmp_path / "report.html", "older")))
+    text = visible(read_page(write_report([run], tmp_path / "report.html", "older")))
     assert "Post-hoc calibration" not in text
 
 
-def test_figures_only_where_there_is_something_to_show(page: _Page) -> None:
+def test_figures_only_where_there_is_something_to_show(page: Page) -> None:
     figures = [script for script in page.scripts if script.startswith('{"data"')]
     # Reliability of three methods and one risk-coverage chart; bm25 has no curves, tsst no gain.
     assert len(figures) == 3 + 1 + 2 * 2 + 2 + 1
@@ -119,12 +86,12 @@ def test_text_from_data_is_escaped(tmp_path: Path) -> None:
     run = write_run(tmp_path / "runs", data, "icast", 1)
     out = write_report([run], tmp_path / "report.html", "one")
     assert "<script>alert" not in out.read_text(encoding="utf-8")
-    assert HOSTILE in "".join(_read(out).text)
+    assert HOSTILE in "".join(read_page(out).text)
 
 
 def test_one_untrained_method_on_its_own(runs: list[RunFolder], tmp_path: Path) -> None:
-    page = _read(write_report(runs[:1], tmp_path / "report.html", "bm25"))
-    text = _visible(page)
+    page = read_page(write_report(runs[:1], tmp_path / "report.html", "bm25"))
+    text = visible(page)
     assert "There is one method only." in text
     assert "None of the methods trains itself." in text
     assert "bm25 is right" in text
@@ -134,7 +101,7 @@ def test_pools_that_are_gone_leave_the_rest(tmp_path: Path) -> None:
     data = write_pools(tmp_path / "desk")
     run = write_run(tmp_path / "runs", data, "tsst", 1)
     shutil.rmtree(data)
-    text = _visible(_read(write_report([run], tmp_path / "report.html", "moved")))
+    text = visible(read_page(write_report([run], tmp_path / "report.html", "moved")))
     assert "No cases: the pools' texts are not where they were" in text
     assert "60 (limit)" in text
 
@@ -144,7 +111,7 @@ def test_runs_on_other_pools_are_not_compared(tmp_path: Path) -> None:
         write_run(tmp_path / "runs", write_pools(tmp_path / name), method, 1)
         for name, method in (("desk", "tsst"), ("counter", "icast"))
     ]
-    text = _visible(_read(write_report(runs, tmp_path / "report.html", "two")))
+    text = visible(read_page(write_report(runs, tmp_path / "report.html", "two")))
     assert text.count("There is one method only.") == 2
 
 
@@ -153,7 +120,7 @@ def test_different_test_pools_are_named(tmp_path: Path) -> None:
         write_run(tmp_path / "runs", write_pools(tmp_path / name / "desk", num_pools), method, 1)
         for name, method, num_pools in (("a", "tsst", 60), ("b", "icast", 40))
     ]
-    text = _visible(_read(write_report(runs, tmp_path / "report.html", "two")))
+    text = visible(read_page(write_report(runs, tmp_path / "report.html", "two")))
     assert "not evaluated on the same pools" in text
 
 

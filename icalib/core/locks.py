@@ -1,0 +1,64 @@
+"""Locks between processes, on one machine or on a shared file system, that end with the process that holds them."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from icalib.core.errors import StorageError
+
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+
+
+class FileLock:
+    """A lock on a small file beside what it guards; the file stays, the lock goes with its holder, even a killed one.
+
+    Raises:
+        StorageError: the file system has no locks.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: int | None = None
+
+    def acquire(self, *, shared: bool = False, wait: bool = True) -> bool:
+        """Take the lock, alone or together with other `shared` holders; False if it can't be had without waiting."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            os.close(file)
+            return False
+        except BaseException as error:
+            os.close(file)
+            if isinstance(error, OSError) and error.errno in _NO_LOCKS:
+                raise StorageError(
+                    f"can't lock {self._path}: {error.strerror}. Give --runs a folder on a file system with locks "
+                    "(Lustre: mount it with the option `flock`)."
+                ) from error
+            raise
+        self._file = file
+        return True
+
+    def release(self) -> None:
+        """Let others have it."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def __del__(self) -> None:
+        self.release()
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()

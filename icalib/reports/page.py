@@ -1,0 +1,48 @@
+"""What all HTML reports have in common: one self-contained page, figures as JSON, numbers for people."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+from plotly.utils import PlotlyJSONEncoder
+
+from icalib.core.files import whole_file
+from icalib.reports.comparison import format_difference, format_p, format_seconds, format_share, format_value
+
+
+def write_page(template: str, out: Path, **content: Any) -> Path:
+    """Fill a template of this folder and write the page, which asks nothing of the network; returns `out`.
+
+    Raises:
+        StorageError: the disk is full or can't be written.
+    """
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "value": format_value,
+        "seconds": format_seconds,
+        "share": format_share,
+        "p": format_p,
+        "difference": format_difference,
+    }
+    page = environment.get_template(template).render(plotly_js=Markup(get_plotlyjs()), **content)
+    with whole_file(out) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+    return out
+
+
+def figure_json(figure: go.Figure) -> Markup:
+    """The figure as JSON that can stand inside a script element; the page supplies the template."""
+    figure.layout.template = None
+    return Markup(json.dumps(figure.to_plotly_json(), cls=PlotlyJSONEncoder).replace("<", "\\u003c"))

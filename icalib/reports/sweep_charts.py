@@ -1,0 +1,298 @@
+"""Plotly figures of a sweep's report. Colours that depend on the page's light or dark theme are set by the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from icalib.metrics.summary import METRICS
+from icalib.reports.charts import NEUTRAL, OKABE_ITO, colour, dash
+from icalib.reports.comparison import format_spread
+from icalib.reports.sweep_trials import Line, Trial, param_text, settings_text, sort_key
+from icalib.sweeps.folder import Direction
+from icalib.sweeps.importances import spans_decades
+
+_BLUE, _VERMILION, _LIGHT_BLUE = OKABE_ITO[0], OKABE_ITO[1], OKABE_ITO[5]
+# From worse to better; both ends stand out from light and dark pages.
+_SCALE = ((0.0, NEUTRAL), (1.0, _VERMILION))
+_BETTER = {True: " ↑", False: " ↓", None: ""}
+
+
+def history_figure(trials: Sequence[Trial], metric: str, direction: Direction, names: Mapping[str, str]) -> go.Figure:
+    """Each complete trial's mean over the seeds by its number, and the best so far.
+
+    Args:
+        trials: complete trials by number.
+        metric: a validation metric.
+        direction: where it should go.
+        names: what to call the settings.
+    """
+    figure = go.Figure()
+    numbers, means = [trial.number for trial in trials], [trial.mean(metric) or 0.0 for trial in trials]
+    _add_trials(figure, trials, metric, numbers, names)
+    best = list(accumulate(means, max if direction == "maximize" else min))
+    figure.add_scatter(
+        x=numbers,
+        y=best,
+        name="best so far",
+        mode="lines",
+        line={"color": _VERMILION, "width": 2.5, "shape": "hv"},
+        hovertemplate="best so far %{y:.4f}<extra></extra>",
+    )
+    figure.update_xaxes(title_text="trial", tickformat="d")
+    figure.update_yaxes(title_text=_axis_title(metric))
+    figure.update_layout(height=360)
+    return figure
+
+
+def parallel_figure(trials: Sequence[Trial], metric: str, direction: Direction, names: Mapping[str, str]) -> go.Figure:
+    """One line a trial through its settings to the metric; `names` are the settings that every trial has."""
+    means = [trial.mean(metric) for trial in trials]
+    settings = [_dimension(label, [trial.params[name] for trial in trials]) for name, label in names.items()]
+    figure = go.Figure(
+        go.Parcoords(
+            line={
+                "color": means,
+                "colorscale": _SCALE,
+                "reversescale": direction == "minimize",
+                "showscale": False,
+            },
+            dimensions=[*settings, {"label": metric_title(metric), "values": means}],
+        )
+    )
+    # Its titles stand above the axes, its values on both sides of them.
+    figure.update_layout(height=420, margin={"l": 80, "r": 60, "t": 60, "b": 30})
+    return figure
+
+
+def slice_figure(trials: Sequence[Trial], name: str, metric: str, names: Mapping[str, str]) -> go.Figure:
+    """Each complete trial's mean over the seeds by its value of one setting."""
+    figure = go.Figure()
+    shown = [trial for trial in trials if name in trial.params]
+    values = [trial.params[name] for trial in shown]
+    numeric = _all_numbers(values)
+    _add_trials(figure, shown, metric, values if numeric else [param_text(value) for value in values], names)
+    if numeric and spans_decades(values):
+        figure.update_xaxes(type="log", dtick=1, exponentformat="power")
+    elif not numeric:
+        figure.update_xaxes(type="category", categoryorder="category ascending")
+    figure.update_xaxes(title_text=names[name])
+    figure.update_yaxes(title_text=_axis_title(metric))
+    figure.update_layout(height=300, showlegend=False)
+    return figure
+
+
+def importance_figure(importances: Mapping[str, Mapping[str, float]], names: Mapping[str, str]) -> go.Figure:
+    """Share of the metrics' variance over trials that each setting explains; `importances` are by metric."""
+    figure = go.Figure()
+    first = next(iter(importances.values()))
+    rows = sorted(first, key=lambda name: first[name])
+    for place, (metric, shares) in enumerate(importances.items()):
+        figure.add_bar(
+            y=[names[name] for name in rows],
+            x=[shares.get(name, 0.0) for name in rows],
+            name=metric_title(metric),
+            orientation="h",
+            marker_color=colour(place),
+            texttemplate="%{x:.0%}",
+            textposition="outside",
+            cliponaxis=False,
+            hovertemplate="%{y}: %{x:.1%}<extra></extra>",
+        )
+    most = max(max(shares.values()) for shares in importances.values())
+    figure.update_xaxes(title_text="share of the variance", tickformat=".0%", range=[0, 1.1 * most])
+    figure.update_layout(
+        height=150 + 26 * len(rows) * len(importances), showlegend=len(importances) > 1, bargap=0.3, barmode="group"
+    )
+    return figure
+
+
+def pareto_figure(
+    trials: Sequence[Trial], front: Sequence[Trial], metrics: tuple[str, str], names: Mapping[str, str]
+) -> go.Figure:
+    """Two metrics against each other; trials of the front in colour with their numbers."""
+    figure = go.Figure()
+    numbers = {trial.number for trial in front}
+    across, up = metrics
+    others = [trial for trial in trials if trial.number not in numbers]
+    figure.add_scatter(
+        x=[trial.mean(across) for trial in others],
+        y=[trial.mean(up) for trial in others],
+        text=[_hover(trial, metrics, names) for trial in others],
+        name="other trials",
+        mode="markers",
+        marker={"color": NEUTRAL, "size": 8, "opacity": 0.7},
+        hovertemplate="%{text}<extra></extra>",
+    )
+    ordered = sorted(front, key=lambda trial: trial.mean(across) or 0.0)
+    figure.add_scatter(
+        x=[trial.mean(across) for trial in ordered],
+        y=[trial.mean(up) for trial in ordered],
+        customdata=[_hover(trial, metrics, names) for trial in ordered],
+        text=[str(trial.number) for trial in ordered],
+        textposition="top center",
+        name="Pareto front",
+        mode="lines+markers+text",
+        line={"color": _BLUE, "width": 2, "dash": "dot"},
+        marker={"size": 11},
+        hovertemplate="%{customdata}<extra></extra>",
+    )
+    figure.update_xaxes(title_text=_axis_title(across))
+    figure.update_yaxes(title_text=_axis_title(up))
+    figure.update_layout(height=420)
+    return figure
+
+
+def line_figure(lines: Sequence[Line], metric: str, names: Mapping[str, str]) -> go.Figure:
+    """A metric over the values of one setting, as in ICAST's Figure 3.
+
+    A line is the mean over the seeds with the standard deviation as error bars. Where there is one line, bars on a
+    second axis show how many pairs were learnt with predicted intents in the last round, on average.
+    """
+    figure = make_subplots(specs=[[{"secondary_y": True}]])
+    has_bars = len(lines) == 1 and any(trial.mean_of("num_selected_intents") is not None for trial in lines[0].trials)
+    if has_bars:
+        _add_intents(figure, lines[0])
+    for place, line in enumerate(lines):
+        figure.add_scatter(
+            x=[param_text(value) for value in line.values],
+            y=[trial.mean(metric) for trial in line.trials],
+            error_y=_error_bars(line.trials, metric),
+            text=[_hover(trial, (metric,), names) for trial in line.trials],
+            name=_varied_text(line, lines, names) or metric_title(metric),
+            mode="lines+markers",
+            line={"color": colour(place), "width": 2.5, "dash": dash(place)},
+            marker={"size": 8},
+            hovertemplate="%{text}<extra></extra>",
+            secondary_y=has_bars,
+        )
+    values = {param_text(value): value for line in lines for value in line.values}
+    order = sorted(values, key=lambda text: sort_key(values[text]))
+    figure.update_xaxes(title_text=names[lines[0].name], type="category", categoryorder="array", categoryarray=order)
+    # The axis that is drawn last is on top, so the line has the second axis, which stands on the left.
+    figure.update_yaxes(title_text=_axis_title(metric), side="left", tickmode="auto", secondary_y=has_bars)
+    if has_bars:
+        figure.update_yaxes(
+            title_text="selected intents",
+            side="right",
+            showgrid=False,
+            rangemode="tozero",
+            tickformat="~s",
+            secondary_y=False,
+        )
+    figure.update_layout(height=380, bargap=0.45, showlegend=has_bars or len(lines) > 1)
+    return figure
+
+
+def cost_figure(trials: Sequence[Trial]) -> go.Figure:
+    """Minutes that each trial took, and that its reused stages would have taken."""
+    figure = go.Figure()
+    parts = {
+        "took": ([trial.seconds for trial in trials], _BLUE),
+        "saved by reused stages": ([trial.seconds_saved for trial in trials], _LIGHT_BLUE),
+    }
+    for name, (seconds, shade) in parts.items():
+        if not any(seconds):
+            continue
+        figure.add_bar(
+            x=[trial.number for trial in trials],
+            y=[one / 60 for one in seconds],
+            name=name,
+            marker_color=shade,
+            opacity=1.0 if shade == _BLUE else 0.5,
+            hovertemplate="trial %{x}: %{y:.1f} min " + name + "<extra></extra>",
+        )
+    figure.update_xaxes(title_text="trial", tickformat="d")
+    figure.update_yaxes(title_text="minutes", rangemode="tozero")
+    figure.update_layout(height=320, barmode="stack")
+    return figure
+
+
+def metric_title(metric: str) -> str:
+    """What people call a metric."""
+    return METRICS[metric].title
+
+
+def _add_trials(
+    figure: go.Figure, trials: Sequence[Trial], metric: str, places: Sequence[Any], names: Mapping[str, str]
+) -> None:
+    figure.add_scatter(
+        x=places,
+        y=[trial.mean(metric) for trial in trials],
+        error_y={**_error_bars(trials, metric), "color": NEUTRAL, "thickness": 1},
+        text=[_hover(trial, (metric,), names) for trial in trials],
+        name="trials",
+        mode="markers",
+        marker={"color": _BLUE, "size": 8, "opacity": 0.75},
+        hovertemplate="%{text}<extra></extra>",
+    )
+
+
+def _add_intents(figure: go.Figure, line: Line) -> None:
+    figure.add_bar(
+        x=[param_text(value) for value in line.values],
+        y=[trial.mean_of("num_selected_intents") for trial in line.trials],
+        name="selected intents",
+        marker_color=_LIGHT_BLUE,
+        opacity=0.45,
+        hovertemplate="%{y:,.0f} selected intents<extra></extra>",
+        secondary_y=False,
+    )
+
+
+def _error_bars(trials: Sequence[Trial], metric: str) -> dict[str, Any]:
+    deviations = [trial.deviation(metric) for trial in trials]
+    return {"array": [deviation or 0.0 for deviation in deviations], "visible": any(deviations), "width": 4}
+
+
+def _hover(trial: Trial, metrics: Sequence[str], names: Mapping[str, str]) -> str:
+    figures = [
+        f"{metric_title(metric)} {format_spread(trial.mean(metric), trial.deviation(metric))}" for metric in metrics
+    ]
+    settings = [f"{names[name]} = {param_text(value)}" for name, value in trial.params.items()]
+    pools = trial.mean_of("num_pseudo_pools")
+    selected = [] if pools is None else [f"{pools:,.0f} pools pseudo-labelled"]
+    accuracy = trial.mean_of("pseudo_accuracy")
+    selected += [] if accuracy is None else [f"{accuracy:.1%} of them right"]
+    return "<br>".join([f"trial {trial.number}", *figures, *settings, *selected])
+
+
+def _dimension(label: str, values: Sequence[Any]) -> dict[str, Any]:
+    """An axis: numbers as they are or by their logarithm, anything else by its place in the alphabet."""
+    if not _all_numbers(values):
+        choices = sorted({param_text(value) for value in values})
+        places = [choices.index(param_text(value)) for value in values]
+        return {"label": label, "values": places, "tickvals": list(range(len(choices))), "ticktext": choices}
+    if not spans_decades(values):
+        return {"label": label, "values": values}
+    exponents = range(math.floor(math.log10(min(values))), math.ceil(math.log10(max(values))) + 1)
+    return {
+        "label": label,
+        "values": [math.log10(value) for value in values],
+        "tickvals": list(exponents),
+        "ticktext": [f"{10.0**exponent:g}" for exponent in exponents],
+        "range": [exponents[0], exponents[-1]],
+    }
+
+
+def _varied_text(line: Line, lines: Sequence[Line], names: Mapping[str, str]) -> str:
+    """A line's settings in which the lines differ from each other."""
+    varied = {
+        name: value
+        for name, value in line.others.items()
+        if any(name not in other.others or other.others[name] != value for other in lines)
+    }
+    return settings_text(varied, names)
+
+
+def _axis_title(metric: str) -> str:
+    return f"{metric_title(metric)}{_BETTER[METRICS[metric].greater_is_better]}, validation"
+
+
+def _all_numbers(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)

@@ -1,0 +1,278 @@
+"""What people see of a sweep in a terminal: trials as they run, and the best at the end; on standard error."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from types import TracebackType
+from typing import Any, Self, final
+
+import pyarrow.parquet as pq
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from icalib.metrics.summary import METRICS
+from icalib.reports.comparison import MISSING, format_seconds, format_share, format_spread, format_value
+from icalib.reports.sweep_trials import (
+    GOALS,
+    NUM_BEST,
+    Trial,
+    param_names,
+    ranked,
+    settings_text,
+    short_names,
+    sweep_trials,
+)
+from icalib.reports.terminal import people_console
+from icalib.sweeps.folder import Best, Direction, State, SweepFolder, SweepSettings, decoded_params
+
+_NUM_RECENT = 8
+_STYLES: Mapping[State, str] = {"complete": "green", "pruned": "dim", "failed": "red", "running": "cyan"}
+
+
+def print_sweep(folder: SweepFolder, console: Console | None = None) -> None:
+    """Print the best trials of a sweep, what failed, and the winner's figures on validation and test."""
+    console = console or people_console()
+    settings, trials = folder.settings, sweep_trials(folder)
+    names = short_names(param_names(trials))
+    best = ranked(trials, settings.metrics)[:NUM_BEST]
+    table = _table(
+        f"{settings.space}, {settings.method} on {settings.data.name}: {_states_text(trials)}",
+        _caption(settings),
+        ("trial",),
+        ("settings",),
+        (*_metric_titles(settings.metrics), "time"),
+    )
+    for place, trial in enumerate(best):
+        cells = [format_spread(trial.mean(metric), trial.deviation(metric)) for metric in settings.metrics]
+        table.add_row(
+            str(trial.number),
+            Text(settings_text(trial.params, names)),
+            *cells,
+            format_seconds(trial.seconds),
+            style="" if place else "bold",
+        )
+    console.print(table)
+    for trial in trials:
+        if trial.state == "failed":
+            console.print(_failure(trial.number, settings_text(trial.params, names), trial.error), soft_wrap=True)
+    winner = folder.best()
+    if winner is not None:
+        console.print(_winner_table(winner, settings.metrics))
+        command = f"icalib run {folder.path / winner.config}"
+        console.print(Text(command, style="dim"), soft_wrap=True)
+
+
+def print_dry(folder: SweepFolder, console: Console | None = None) -> None:
+    """Print what the trials of a dry sweep would select, means over the seeds."""
+    rows: dict[int, list[Mapping[str, Any]]] = {}
+    for row in pq.read_table(folder.dry_path).to_pylist():
+        rows.setdefault(row["trial"], []).append(row)
+    params = {number: decoded_params(found[0]["params"]) for number, found in rows.items()}
+    names = short_names(list(dict.fromkeys(name for one in params.values() for name in one)))
+    table = _table(
+        f"{folder.settings.space}, {folder.settings.method} on {folder.settings.data.name}: round 1, nothing trained",
+        "right: share of the selected pools or pairs whose labels are right; all right: if every pool were taken",
+        ("trial",),
+        ("settings",),
+        ("pools", "of", "right", "all right", "pairs", "right", "with intents"),
+    )
+    for number, found in rows.items():
+        table.add_row(
+            str(number),
+            Text(settings_text(params[number], names)),
+            _count(found, "num_pseudo_pools"),
+            _count(found, "num_pools_scored"),
+            _share(found, "pseudo_accuracy"),
+            _share(found, "base_accuracy"),
+            _count(found, "num_pseudo_pairs"),
+            _share(found, "pair_accuracy"),
+            _count(found, "num_selected_intents"),
+        )
+    (console or people_console()).print(table)
+
+
+@final
+@dataclass(frozen=True)
+class _Ended:
+    """A trial that is over."""
+
+    number: int
+    settings: str
+    state: State
+    values: Mapping[str, float]
+    seconds: float
+
+
+@final
+class SweepProgress:
+    """Tells people which trials run and how they ended; use it as a context manager.
+
+    On a terminal one table is brought up to date in place, and goes when the sweep ends. Elsewhere (logs, jobs on a
+    cluster) every trial that ended is one line.
+
+    Args:
+        metrics: what is tuned, and where it should go.
+        num_trials: how many trials there will be, if that is known.
+        console: where to print.
+    """
+
+    def __init__(
+        self, metrics: Mapping[str, Direction], num_trials: int | None = None, console: Console | None = None
+    ) -> None:
+        self._metrics, self._num_trials = metrics, num_trials
+        self._console = console or people_console()
+        self._running: dict[int, tuple[str, float]] = {}
+        self._ended: list[_Ended] = []
+        self._live = Live(get_renderable=self._render, console=self._console, refresh_per_second=2, transient=True)
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def trial_started(self, number: int, params: Mapping[str, Any]) -> None:
+        """A trial begins, or goes on after an interruption."""
+        self._running[number] = settings_text(params, short_names(list(params))), time.monotonic()
+        self._live.refresh()
+
+    def trial_finished(
+        self, number: int, state: State, values: Mapping[str, float], seconds: float, error: str | None = None
+    ) -> None:
+        """A trial ended; `values` are the means of its validation metrics, as far as it came."""
+        settings, _ = self._running.pop(number, ("", 0.0))
+        ended = _Ended(number, settings, state, values, seconds)
+        self._ended.append(ended)
+        if state == "failed":
+            self._console.print(_failure(number, settings, error), soft_wrap=True)
+        elif not self._console.is_terminal:
+            self._console.print(Text(self._line(ended)), soft_wrap=True)
+        self._live.refresh()
+
+    def message(self, text: str) -> None:
+        """One line that is no trial's."""
+        self._console.print(Text(text), soft_wrap=True)
+
+    def _line(self, ended: _Ended) -> str:
+        figures = ", ".join(f"{METRICS[name].title} {format_value(ended.values.get(name))}" for name in self._metrics)
+        outcome = f"trial {ended.number} {ended.state} in {format_seconds(ended.seconds)}: {figures}"
+        best = self._best()
+        of_all = f"{len(self._ended)}/{self._num_trials}; " if self._num_trials else ""
+        so_far = f"best so far: trial {best.number}" if best else "none complete so far"
+        return f"{outcome}; {ended.settings} ({of_all}{so_far})"
+
+    def _render(self) -> Table:
+        best = self._best()
+        recent = self._ended[-_NUM_RECENT:]
+        shown = recent if best is None or best in recent else [best, *recent]
+        table = _table(
+            self._counts(),
+            "bold: the best so far" if best else "",
+            ("trial", "state"),
+            ("settings",),
+            (*_metric_titles(self._metrics), "time"),
+        )
+        for one in shown:
+            figures = [format_value(one.values.get(metric)) for metric in self._metrics]
+            table.add_row(
+                str(one.number),
+                Text(one.state, style=_STYLES[one.state]),
+                Text(one.settings),
+                *figures,
+                format_seconds(one.seconds),
+                style="bold" if one is best else "",
+            )
+        for number, (settings, started) in self._running.items():
+            elapsed = format_seconds(time.monotonic() - started)
+            table.add_row(
+                str(number),
+                Text("running", style=_STYLES["running"]),
+                Text(settings),
+                *[MISSING] * len(self._metrics),
+                elapsed,
+            )
+        return table
+
+    def _counts(self) -> str:
+        states = Counter(one.state for one in self._ended)
+        told = [f"{count} {state}" for state, count in states.items()] + [f"{len(self._running)} running"]
+        return ", ".join(told) + (f", {self._num_trials} in all" if self._num_trials else "")
+
+    def _best(self) -> _Ended | None:
+        """The complete trial with the best first metric, the earliest of several."""
+        metric, direction = next(iter(self._metrics.items()))
+        sign = 1 if direction == "maximize" else -1
+        candidates = [one for one in self._ended if one.state == "complete" and metric in one.values]
+        return max(candidates, key=lambda one: (sign * one.values[metric], -one.number), default=None)
+
+
+def _table(title: str, caption: str, keys: Sequence[str], texts: Sequence[str], numbers: Sequence[str]) -> Table:
+    table = Table(
+        title=Text(title, style="bold"),
+        title_justify="left",
+        caption=Text(caption, style="dim") if caption else None,
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 2, 0, 0),
+    )
+    for name in keys:
+        table.add_column(name, no_wrap=True)
+    for name in texts:
+        table.add_column(name, overflow="fold")
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def _caption(settings: SweepSettings) -> str:
+    parts = ["validation pools", "± sd over seeds" if settings.seeds > 1 else "one seed"]
+    return "; ".join([*parts, "Pareto front first"] if len(settings.metrics) > 1 else parts)
+
+
+def _winner_table(winner: Best, metrics: Mapping[str, Direction]) -> Table:
+    table = _table(
+        f"Winner: trial {winner.trial}",
+        "chosen on validation; test was computed once, at the end",
+        ("metric",),
+        (),
+        ("validation", "test"),
+    )
+    known = {**winner.validation, **winner.test}
+    for metric in (*metrics, *(name for name in METRICS if name in known and name not in metrics)):
+        if metric != "num_pools":
+            validation, test = (values.get(metric, (None, None)) for values in (winner.validation, winner.test))
+            table.add_row(metric, format_spread(*validation), format_spread(*test))
+    return table
+
+
+def _metric_titles(metrics: Mapping[str, Direction]) -> list[str]:
+    return [f"{METRICS[metric].title} {GOALS[direction]}" for metric, direction in metrics.items()]
+
+
+def _failure(number: int, settings: str, error: str | None) -> Text:
+    return Text.assemble((f"trial {number} failed", "red"), f" ({settings}): {error or 'no error was recorded'}")
+
+
+def _states_text(trials: Sequence[Trial]) -> str:
+    counts = Counter(trial.state for trial in trials)
+    return ", ".join(f"{count} {state}" for state, count in counts.items()) or "no trial has begun"
+
+
+def _count(rows: Sequence[Mapping[str, Any]], column: str) -> str:
+    return f"{fmean(row[column] for row in rows):,.0f}"
+
+
+def _share(rows: Sequence[Mapping[str, Any]], column: str) -> str:
+    known = [row[column] for row in rows if row[column] is not None]
+    return format_share(fmean(known)) if known else MISSING

@@ -1,0 +1,251 @@
+"""The sweep folder: many runs of one method with other settings; the record that every sweep report is a view of.
+
+runs/<experiment>/sweep-<space>-<data>-<labelled>/
+    sweep.yaml         SweepSettings: what was asked for; the same command again goes on
+    study.journal      Optuna's journal (optuna-dashboard reads it); the study has the folder's name
+    trials.parquet     TRIAL_SCHEMA: what the study and the run folders say of each trial and seed
+    trials/            <trial>-s<seed>/: run folders as `icalib run` writes them, but without test predictions
+    dry.parquet        DRY_SCHEMA: what `--dry` found
+    best.json          Best: the winner, its validation figures, and its test figures, computed once at the end
+    best/config.yaml   the winner's settings, which `icalib run` takes as they are
+    best/s<seed>/      the winner's run folders with test figures and models
+    trials.csv, report.html, tb/    views
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+from pydantic import Field
+
+from icalib.core.component import Settings, validated_file
+from icalib.core.errors import RunFolderError
+from icalib.core.files import read_json, whole_file, write_json
+from icalib.core.run_folder import RunFolder, read_config
+from icalib.data.selection import Fraction, Limit
+
+SWEEP_VERSION = 1
+
+Direction = Literal["maximize", "minimize"]
+State = Literal["complete", "pruned", "failed", "running"]
+
+_NAMED_VALUE = [("name", pa.string()), ("value", pa.float64())]
+
+TRIAL_SCHEMA = pa.schema(
+    [
+        ("trial", pa.int32()),
+        ("seed", pa.int32()),
+        ("state", pa.string()),  # complete, pruned, failed or running
+        ("params", pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())]))),  # values as JSON
+        # validation always; test for the winner alone
+        ("metrics", pa.list_(pa.struct([("split", pa.string()), *_NAMED_VALUE]))),
+        ("seconds", pa.float64()),  # wall time of this trial and seed
+        (
+            "stages",
+            pa.list_(
+                pa.struct(
+                    [
+                        ("name", pa.string()),
+                        ("digest", pa.string()),
+                        ("reused", pa.bool_()),
+                        ("seconds", pa.float64()),  # what computing it took, even where it was reused
+                    ]
+                )
+            ),
+        ),
+        # of the last round; null for methods without rounds
+        ("num_pseudo_pools", pa.int64()),
+        ("num_pseudo_pairs", pa.int64()),
+        ("pseudo_accuracy", pa.float64()),  # share of pseudo-labelled pools that are right; null without gold
+        ("num_selected_intents", pa.int64()),  # pairs that are learnt with their predicted intents
+        ("error", pa.string()),
+        ("run", pa.string()),  # the run folder, relative to the sweep folder
+        ("started", pa.string()),  # ISO 8601, UTC
+        ("finished", pa.string()),
+    ]
+)
+
+DRY_SCHEMA = pa.schema(
+    [
+        ("trial", pa.int32()),
+        ("seed", pa.int32()),
+        ("params", pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())]))),
+        ("num_pools_scored", pa.int64()),
+        ("num_pseudo_pools", pa.int64()),
+        ("num_pseudo_pairs", pa.int64()),
+        ("num_selected_intents", pa.int64()),
+        ("pseudo_accuracy", pa.float64()),
+        ("pair_accuracy", pa.float64()),
+        ("base_accuracy", pa.float64()),  # R@1 over all scored pools: what taking every pool would give
+    ]
+)
+
+
+class SweepSettings(Settings):
+    """What a sweep was asked for; sweep.yaml holds it."""
+
+    space: str
+    """The space's short name."""
+    space_digest: str
+    """Of the space's file: trials of an edited space don't belong to the same study."""
+    method: str
+    data: Path
+    labelled: Fraction
+    seeds: int = Field(ge=1)
+    """Each trial runs with seeds 1 to this."""
+    limit: Limit = Field(default={})
+    settings: dict[str, Any] = Field(default={})
+    """The changes of --set, which hold for every trial."""
+    backbone: str
+    experiment: str
+    sampler: str
+    metrics: dict[str, Direction]
+    """Validation metrics and where they should go; the first is shown first."""
+    pruner: str
+    command: str
+    """As it was typed first."""
+
+
+class Best(Settings):
+    """The winner."""
+
+    trial: int
+    params: dict[str, Any]
+    validation: dict[str, tuple[float, float]]
+    """Mean and standard deviation over the seeds, by metric."""
+    test: dict[str, tuple[float, float]]
+    """The same on test, computed once, when the winner was known."""
+    seeds: int
+    config: str
+    """The winner's settings, relative to the sweep folder."""
+
+
+class SweepFolder:
+    """Paths and tables of one sweep.
+
+    Raises:
+        RunFolderError: on opening a folder that is none, or that another version wrote.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def open(cls, path: str | Path) -> SweepFolder:
+        """Open a sweep, finished or not."""
+        sweep = cls(path)
+        if not sweep.exists:
+            raise RunFolderError(
+                f"{path} is not a sweep folder: it has no sweep.yaml. Name a folder that `icalib sweep` made."
+            )
+        sweep.check_version()
+        return sweep
+
+    def check_version(self) -> None:
+        """Refuse a folder of another version."""
+        version = read_config(self._settings_path).get("version")
+        if version != SWEEP_VERSION:
+            raise RunFolderError(
+                f"{self.path} has sweep-folder version {version}, this icalib reads version {SWEEP_VERSION}. "
+                "Use the icalib that wrote it, or start anew with --fresh."
+            )
+
+    @property
+    def exists(self) -> bool:
+        """Whether a sweep was begun here."""
+        return self._settings_path.is_file()
+
+    @property
+    def name(self) -> str:
+        """The folder's name, which is the study's too."""
+        return self.path.name
+
+    @property
+    def _settings_path(self) -> Path:
+        return self.path / "sweep.yaml"
+
+    @property
+    def settings(self) -> SweepSettings:
+        """What was asked for."""
+        values = {name: value for name, value in read_config(self._settings_path).items() if name != "version"}
+        return validated_file(self._settings_path, SweepSettings, values)
+
+    @property
+    def journal_path(self) -> Path:
+        """Optuna's journal."""
+        return self.path / "study.journal"
+
+    def run_folder(self, trial: int, seed: int) -> RunFolder:
+        """The run of a trial with a seed."""
+        return RunFolder(self.path / "trials" / f"{trial}-s{seed}")
+
+    def best_run(self, seed: int) -> RunFolder:
+        """The winner's run with a seed, test and model included."""
+        return RunFolder(self.path / "best" / f"s{seed}")
+
+    @property
+    def trials_path(self) -> Path:
+        """TRIAL_SCHEMA."""
+        return self.path / "trials.parquet"
+
+    def trials(self) -> pa.Table:
+        """TRIAL_SCHEMA, ordered by trial and seed; no rows before the first trial has begun."""
+        return pq.read_table(self.trials_path) if self.trials_path.is_file() else TRIAL_SCHEMA.empty_table()
+
+    @property
+    def dry_path(self) -> Path:
+        """DRY_SCHEMA."""
+        return self.path / "dry.parquet"
+
+    @property
+    def best_config_path(self) -> Path:
+        """The winner's settings."""
+        return self.path / "best" / "config.yaml"
+
+    def best(self) -> Best | None:
+        """The winner of the trials that there were; None until they are over, and where none was complete."""
+        path = self.path / "best.json"
+        return validated_file(path, Best, read_json(path)) if path.is_file() else None
+
+    def forget_best(self) -> None:
+        """Remove the winner's files; best.json goes first, since the others are what it speaks of."""
+        (self.path / "best.json").unlink(missing_ok=True)
+        shutil.rmtree(self.best_config_path.parent, ignore_errors=True)
+
+    def write_settings(self, settings: SweepSettings) -> None:
+        """Write sweep.yaml with the folder's version."""
+        with whole_file(self._settings_path) as temporary:
+            values = {"version": SWEEP_VERSION, **settings.model_dump(mode="json")}
+            temporary.write_text(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), encoding="utf-8")
+
+    def write_trials(self, rows: list[dict[str, Any]]) -> None:
+        """Write trials.parquet, whole or not at all."""
+        self._write_table(self.trials_path, pa.Table.from_pylist(rows, schema=TRIAL_SCHEMA))
+
+    def write_dry(self, rows: list[dict[str, Any]]) -> None:
+        """Write dry.parquet, whole or not at all."""
+        self._write_table(self.dry_path, pa.Table.from_pylist(rows, schema=DRY_SCHEMA))
+
+    def write_best(self, best: Best) -> None:
+        """Write best.json, whole or not at all."""
+        write_json(self.path / "best.json", best.model_dump(mode="json"))
+
+    def _write_table(self, path: Path, table: pa.Table) -> None:
+        with whole_file(path) as temporary:
+            pq.write_table(table, temporary)
+
+
+def encoded_params(params: dict[str, Any]) -> list[dict[str, str]]:
+    """A trial's settings as the tables hold them."""
+    return [{"name": name, "value": json.dumps(value)} for name, value in params.items()]
+
+
+def decoded_params(params: list[dict[str, str]]) -> dict[str, Any]:
+    """A trial's settings out of a table."""
+    return {param["name"]: json.loads(param["value"]) for param in params}

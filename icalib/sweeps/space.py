@@ -1,0 +1,164 @@
+"""Tune spaces: plain modules that propose settings. They need neither Ray nor a running study.
+
+A module `tune_spaces/idea.py` is the space `idea`. It has
+
+- a docstring, whose first line says what is asked;
+- `METHOD`, the method that is tuned unless another is named, and `METRICS`, validation metrics with `"maximize"` or
+  `"minimize"` (the first decides who wins; with several the report shows the Pareto front);
+- `suggest(trial)`, which returns changes of the method's settings by dotted key;
+- if it likes, `SAMPLER` and `PRUNER`, what the sweep takes unless told otherwise, and `grid()`, the points of the
+  sampler `grid`: what `trial` should suggest, by the names that `suggest` uses.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+import icalib
+from icalib.core.errors import SettingError
+from icalib.core.files import file_digest
+from icalib.metrics.summary import METRICS
+from icalib.sweeps.folder import Direction
+
+FOLDER = Path(icalib.__file__).resolve().parents[1] / "tune_spaces"
+"""Beside the package: in a clone, and where pip installs it."""
+
+SAMPLERS = ("grid", "random", "tpe", "nsga2", "qmc")
+PRUNERS = ("none", "median", "asha", "hyperband")
+
+
+@dataclass(frozen=True)
+class Space:
+    """What a tune space's module says."""
+
+    name: str
+    description: str
+    digest: str
+    """Of the module's text."""
+    method: str
+    metrics: Mapping[str, Direction]
+    sampler: str
+    pruner: str
+    suggest: Callable[[Any], dict[str, Any]]
+    grid: Callable[[], list[dict[str, Any]]] | None
+
+
+def space_names() -> list[str]:
+    """Names of the spaces that come with icalib."""
+    return sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "__init__")
+
+
+def load_space(name: str) -> Space:
+    """The space of a name (`icast_tpe`), a path (`spaces/idea.py`) or an import path (`my_lab.spaces.idea`).
+
+    Raises:
+        SettingError: there is none, or it lacks something.
+    """
+    module = _module(name)
+    suggest = getattr(module, "suggest", None)
+    if not callable(suggest):
+        raise SettingError(
+            f"the space {module.__file__} has no function `suggest(trial)` that returns settings by dotted key."
+        )
+    grid = getattr(module, "grid", None)
+    sampler = _one_of(module, "SAMPLER", SAMPLERS, "grid" if grid else "tpe")
+    if sampler == "grid" and grid is None:
+        raise SettingError(f"{module.__file__} asks for the sampler grid and has no function `grid()`. Add it.")
+    return Space(
+        name=module.__name__.rpartition(".")[2],
+        description=_description(module),
+        digest=file_digest(str(module.__file__))[:16],
+        method=_method(module),
+        metrics=_metrics(module),
+        sampler=sampler,
+        pruner=_one_of(module, "PRUNER", PRUNERS, "none"),
+        suggest=cast("Callable[[Any], dict[str, Any]]", suggest),
+        grid=grid,
+    )
+
+
+def product(values: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """All combinations of some values, the last name's changing fastest: what a `grid()` returns.
+
+    Example:
+        >>> product({"a": [1, 2], "b": ["x"]})
+        [{'a': 1, 'b': 'x'}, {'a': 2, 'b': 'x'}]
+    """
+    return [dict(zip(values, point, strict=True)) for point in itertools.product(*values.values())]
+
+
+def _module(name: str) -> ModuleType:
+    if name.endswith(".py") or "/" in name:
+        return _loaded(Path(name))
+    if "." in name:
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            raise SettingError(f"no space module `{name}`: {error}. Check the name and PYTHONPATH.") from error
+    path = FOLDER / f"{name.replace('-', '_')}.py"
+    if not path.is_file():
+        near = get_close_matches(name, space_names(), n=3)
+        hint = f"Did you mean {' or '.join(f'`{n}`' for n in near)}? " if near else ""
+        raise SettingError(f"no space `{name}`. {hint}There are: {', '.join(space_names())}; any other takes its path.")
+    return _loaded(path)
+
+
+def _loaded(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise SettingError(f"no space at {path}; expected a Python file with `suggest(trial)`.")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise SettingError(f"the space {path} can't be read: {type(error).__name__}: {error}. Correct it.") from error
+    return module
+
+
+def _description(module: ModuleType) -> str:
+    lines = (module.__doc__ or "").strip().splitlines()
+    if not lines:
+        raise SettingError(f"the space {module.__file__} has no docstring; its first line should say what is asked.")
+    return lines[0]
+
+
+def _method(module: ModuleType) -> str:
+    method = getattr(module, "METHOD", None)
+    if not isinstance(method, str):
+        raise SettingError(f'{module.__file__} names no method; write METHOD = "icast", for example.')
+    return method
+
+
+def _metrics(module: ModuleType) -> dict[str, Direction]:
+    found = getattr(module, "METRICS", None)
+    if not isinstance(found, dict) or not found:
+        raise SettingError(f'{module.__file__} has no metrics; write METRICS = {{"F1": "maximize"}}, for example.')
+    metrics = cast("dict[Any, Any]", found)
+    for name, direction in metrics.items():
+        if name not in METRICS:
+            near = get_close_matches(str(name), METRICS, n=3)
+            hint = f"Did you mean {' or '.join(near)}? " if near else ""
+            raise SettingError(
+                f"METRICS of {module.__file__}: no metric {name!r}. {hint}There are: {', '.join(METRICS)}."
+            )
+        if direction not in ("maximize", "minimize"):
+            raise SettingError(
+                f'METRICS of {module.__file__}: {name} has the direction {direction!r}, expected "maximize" or '
+                '"minimize".'
+            )
+    return metrics
+
+
+def _one_of(module: ModuleType, name: str, choices: Sequence[str], default: str) -> str:
+    found = getattr(module, name, default)
+    if found not in choices:
+        raise SettingError(f"{module.__file__}: {name} = {found!r} is unknown; choose one of: {', '.join(choices)}.")
+    return found

@@ -1,0 +1,318 @@
+"""The study: which trials there were, which come next. Optuna's journal holds it, so a killed sweep forgets nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import statistics
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.exceptions import ExperimentalWarning
+from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
+from optuna.samplers import BaseSampler, NSGAIISampler, QMCSampler, RandomSampler, TPESampler
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FixedTrial, FrozenTrial, TrialState
+
+from icalib.core.component import has_setting, with_settings
+from icalib.core.errors import SettingError
+from icalib.core.locks import FileLock
+from icalib.core.seeding import child_seed
+from icalib.regimes.method import Method, Untrained
+from icalib.sweeps.folder import SweepFolder
+from icalib.sweeps.space import SAMPLERS, Space
+
+_SETTINGS = "settings"
+_ERROR = "error"
+_LEFT_OUT = "left_out"
+_NUM_TRIALS = 20
+_SEED = 1
+_MOST_REFUSALS = 50
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+class TrialStopped(Exception):
+    """The pruner sees no hope for a trial."""
+
+
+class RefusedSettings(SettingError):
+    """Settings that exist, with values that the method refuses, such as thresholds in the wrong order."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A trial to run: its number, the settings that the space proposed, and the method with them."""
+
+    number: int
+    settings: dict[str, Any]
+    method: Method | Untrained
+
+
+class SweepStudy:
+    """Asks the space for trials and remembers what became of them.
+
+    One process at a time asks and tells; the processes of trials only report (see `Rungs`).
+
+    Args:
+        folder: the sweep's folder, with its settings.
+        space: proposes settings.
+        base: the method that they change.
+        num_trials: how many trials the study should have in the end; None takes all points of a grid, else 20.
+
+    Raises:
+        SettingError: the space proposes settings that the method doesn't have, or only such as it refuses.
+    """
+
+    def __init__(self, folder: SweepFolder, space: Space, base: Method | Untrained, num_trials: int | None) -> None:
+        self._space, self._base, self._settings = space, base, folder.settings
+        self._points = feasible_points(space, base) if self._settings.sampler == "grid" else None
+        self.num_trials = num_trials or _NUM_TRIALS
+        if self._points is not None:
+            self.num_trials = min(num_trials or len(self._points), len(self._points))
+        _mend(folder.journal_path)
+        self._study = optuna.create_study(
+            study_name=folder.name,
+            storage=_storage(folder.journal_path),
+            directions=list(self._settings.metrics.values()),
+            load_if_exists=True,
+        )
+        self._interrupted = [trial.number for trial in self.trials() if trial.state == TrialState.RUNNING]
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What is told, in this order."""
+        return tuple(self._settings.metrics)
+
+    def trials(self) -> list[FrozenTrial]:
+        """All trials but those that were left out before they cost anything."""
+        found = self._study.get_trials(deepcopy=False)
+        return [trial for trial in found if _LEFT_OUT not in trial.user_attrs and trial.state != TrialState.WAITING]
+
+    @property
+    def num_missing(self) -> int:
+        """Trials that are still to be run or finished."""
+        return max(0, self.num_trials - len(self.trials())) + len(self._interrupted)
+
+    def next(self) -> Proposal | None:
+        """A trial that was interrupted, or else a new one; None when there are enough."""
+        while self._interrupted:
+            trial = self._study.get_trials(deepcopy=False)[self._interrupted.pop(0)]
+            if _SETTINGS in trial.user_attrs:
+                settings = trial.user_attrs[_SETTINGS]
+                return Proposal(trial.number, settings, with_settings(self._base, settings))
+            self._leave_out(trial.number, "interrupted before it was proposed")
+        return self._new() if len(self.trials()) < self.num_trials else None
+
+    def _new(self, refusals: int = 0) -> Proposal:
+        trial = self._ask()
+        settings = dict(self._space.suggest(trial))
+        try:
+            method = _changed(self._base, settings)
+        except RefusedSettings as error:
+            self._leave_out(trial.number, str(error))
+            if refusals == _MOST_REFUSALS:
+                raise _nothing_feasible(self._space, error) from error
+            return self._new(refusals + 1)
+        trial.set_user_attr(_SETTINGS, settings)
+        return Proposal(trial.number, settings, method)
+
+    def _ask(self) -> optuna.Trial:
+        known = self._study.get_trials(deepcopy=False)
+        # A sampler for each trial: what it draws depends on the trials before, not on when the sweep was interrupted.
+        self._study.sampler = _sampler(self._settings.sampler, len(known))
+        waiting = any(trial.state == TrialState.WAITING for trial in known)
+        if self._points is not None and not waiting:
+            taken = [trial.system_attrs.get("fixed_params") for trial in known if _LEFT_OUT not in trial.user_attrs]
+            self._study.enqueue_trial(next(point for point in self._points if point not in taken))
+        return self._study.ask()
+
+    def _leave_out(self, number: int, reason: str) -> None:
+        self._set_attribute(number, _LEFT_OUT, reason)
+        self._study.tell(number, state=TrialState.FAIL)
+
+    def _set_attribute(self, number: int, name: str, value: str) -> None:
+        _live_trial(self._study, number).set_user_attr(name, value)
+
+    def tell_complete(self, number: int, values: Sequence[float]) -> None:
+        """A trial is over; `values` are its metrics, means over the seeds."""
+        self._study.tell(number, list(values))
+
+    def tell_pruned(self, number: int) -> None:
+        """A trial was stopped."""
+        self._study.tell(number, state=TrialState.PRUNED)
+
+    def tell_failed(self, number: int, error: str) -> None:
+        """A trial failed; the error is kept."""
+        self._set_attribute(number, _ERROR, error)
+        self._study.tell(number, state=TrialState.FAIL)
+
+    def winner(self) -> FrozenTrial | None:
+        """The best complete trial by the first metric, the earliest of several."""
+        complete = [trial for trial in self.trials() if trial.state == TrialState.COMPLETE]
+        sign = 1 if next(iter(self._settings.metrics.values())) == "maximize" else -1
+        return max(complete, key=lambda trial: (sign * trial.values[0], -trial.number), default=None)
+
+
+def settings_of(trial: FrozenTrial) -> dict[str, Any]:
+    """What the space proposed, by dotted key."""
+    return trial.user_attrs.get(_SETTINGS, {})
+
+
+def error_of(trial: FrozenTrial) -> str | None:
+    """Why a trial failed."""
+    return trial.user_attrs.get(_ERROR)
+
+
+def proposals(space: Space, base: Method | Untrained, sampler: str, num_trials: int | None) -> list[Proposal]:
+    """What a sweep would try if it learnt nothing from its trials; nothing is kept."""
+    if sampler == "grid":
+        trials: list[Any] = [FixedTrial(point) for point in feasible_points(space, base)[:num_trials]]
+    else:
+        study = optuna.create_study(directions=list(space.metrics.values()))
+        trials = []
+        for number in range(num_trials or _NUM_TRIALS):
+            study.sampler = _sampler(sampler, number)
+            trials.append(study.ask())
+    found: list[Proposal] = []
+    for trial in trials:
+        settings = dict(space.suggest(trial))
+        with contextlib.suppress(RefusedSettings):
+            found.append(Proposal(len(found), settings, _changed(base, settings)))
+    return found
+
+
+def feasible_points(space: Space, base: Method | Untrained) -> list[dict[str, Any]]:
+    """The points of a space's grid that the method takes.
+
+    Raises:
+        SettingError: there is no grid, or no point that the method takes.
+    """
+    if space.grid is None:
+        raise SettingError(
+            f"the space `{space.name}` has no function `grid()`, so --sampler grid can't be had. Take another sampler "
+            f"({', '.join(name for name in SAMPLERS if name != 'grid')}), or add the function."
+        )
+    kept: list[dict[str, Any]] = []
+    refusal: RefusedSettings | None = None
+    for point in space.grid():
+        try:
+            _changed(base, dict(space.suggest(FixedTrial(point))))
+            kept.append(point)
+        except RefusedSettings as error:
+            refusal = error
+    if not kept:
+        raise _nothing_feasible(space, refusal)
+    return kept
+
+
+def _nothing_feasible(space: Space, refusal: RefusedSettings | None) -> SettingError:
+    return SettingError(
+        f"the space `{space.name}` proposes nothing that the method `{space.method}` takes; the last refusal: "
+        f"{refusal}. Change the space, or what is fixed, with --set."
+    )
+
+
+class Rungs:
+    """Where a trial's process reports how far it has come, and hears whether it should stop.
+
+    Optuna's pruners decide, between rounds and seeds: then no Ray Train run is under way that would have to be
+    stopped. With several metrics nothing is reported, since pruners look at one.
+    """
+
+    def __init__(self, folder: SweepFolder, number: int) -> None:
+        settings = folder.settings
+        self._trial: optuna.Trial | None = None
+        if len(settings.metrics) == 1:
+            study = optuna.load_study(
+                study_name=folder.name,
+                storage=_storage(folder.journal_path),
+                sampler=RandomSampler(),
+                pruner=_pruner(settings.pruner),
+            )
+            self._trial = _live_trial(study, number)
+
+    def report(self, step: int, value: float) -> None:
+        """Tell a figure; a step that was reported before an interruption keeps it.
+
+        Raises:
+            TrialStopped: the other trials are better at this step.
+        """
+        if self._trial is None or math.isnan(value):
+            return
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", r"The reported value is ignored", UserWarning)
+            self._trial.report(value, step)
+        if self._trial.should_prune():
+            raise TrialStopped(f"stopped after step {step}")
+
+
+def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and standard deviation over seeds; the latter is 0 for one seed."""
+    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def _changed(base: Method | Untrained, settings: Mapping[str, Any]) -> Method | Untrained:
+    unknown = [
+        path
+        for path in settings
+        if not has_setting(base, path) and not any(path.startswith(f"{whole}.") for whole in settings)
+    ]
+    try:
+        return with_settings(base, settings)
+    except SettingError as error:
+        if unknown:
+            raise SettingError(f"the space proposes a setting that isn't there: {error}") from error
+        raise RefusedSettings(str(error)) from error
+
+
+def _sampler(name: str, number: int) -> BaseSampler:
+    """For the trial of a number."""
+    seed = child_seed(_SEED, "sampler", number) % 2**32
+    if name == "tpe":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            return TPESampler(seed=seed, constant_liar=True)  # trials that run side by side keep apart
+    if name == "nsga2":
+        return NSGAIISampler(population_size=10, seed=seed)
+    if name == "qmc":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            # One seed for one sequence; the study counts how far it has come.
+            return QMCSampler(seed=_SEED, independent_sampler=RandomSampler(seed), warn_independent_sampling=False)
+    return RandomSampler(seed)
+
+
+def _pruner(name: str) -> BasePruner:
+    if name == "median":
+        return MedianPruner()
+    if name == "asha":
+        return SuccessiveHalvingPruner(min_resource=1, reduction_factor=3)
+    return HyperbandPruner(min_resource=1) if name == "hyperband" else NopPruner()
+
+
+def _storage(journal: Path) -> JournalStorage:
+    journal.parent.mkdir(parents=True, exist_ok=True)
+    # Unlike Optuna's own locks it goes with its holder: a killed process keeps nobody waiting.
+    lock: Any = FileLock(journal.with_name(f"{journal.name}.lock"))
+    return JournalStorage(JournalFileBackend(str(journal), lock_obj=lock))
+
+
+def _mend(journal: Path) -> None:
+    """Cut off half a line, which a full disk or a kill can leave; Optuna would refuse the whole journal."""
+    if not journal.is_file():
+        return
+    with journal.open("r+b") as file:
+        content = file.read()
+        file.truncate(content.rfind(b"\n") + 1)
+
+
+def _live_trial(study: optuna.Study, number: int) -> optuna.Trial:
+    """A trial that another process asked for."""
+    frozen = study.get_trials(deepcopy=False)[number]
+    return optuna.Trial(study, frozen._trial_id)  # pyright: ignore[reportPrivateUsage]  # no public way by number

@@ -1,0 +1,86 @@
+"""A small sweep on the tiny backbone, run as its own process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from distributed.runs import ONE_WORKER, Silent, small_settings, surroundings
+
+from icalib.distributed import session
+from icalib.distributed.run import RunSettings
+from icalib.distributed.sweep import Plan, sweep
+from icalib.sweeps.folder import SweepFolder, SweepSettings
+from icalib.sweeps.space import Space, load_space
+
+SPACE = '''"""Two rules that agree, one that differs, and a backbone that isn't there."""
+
+METHOD = "icast"
+METRICS = {"F1": "maximize"}
+POINTS = [
+    {"regime.rule.positive_threshold": 0.3},
+    {"regime.rule.positive_threshold": 0.3000001},
+    {"encoder.backbone": "/nowhere"},
+    {"regime.rule.positive_threshold": 0.31},
+]
+
+
+def suggest(trial):
+    return POINTS[trial.suggest_categorical("point", [0, 1, 2, 3])]
+
+
+def grid():
+    return [{"point": number} for number in range(4)]
+'''
+
+
+def sweep_settings(space: Space, base: RunSettings) -> SweepSettings:
+    return SweepSettings(
+        space=space.name,
+        space_digest=space.digest,
+        method=base.method,
+        data=base.data,
+        labelled=base.labelled,
+        seeds=1,
+        limit=base.limit,
+        backbone=base.backbone,
+        experiment=base.experiment,
+        sampler=space.sampler,
+        metrics=dict(space.metrics),
+        pruner="none",
+        command="test",
+    )
+
+
+def run_sweep(runs: Path, pools: Path, backbone: Path, num_trials: int | None = None) -> SweepFolder:
+    space = load_space(str(runs / "rules.py"))
+    base = small_settings("icast", pools, backbone)
+    plan = Plan(
+        num_trials=num_trials,
+        concurrent=2,
+        each=ONE_WORKER,
+        keep="best",
+        on_begin=lambda proposal: None,
+        on_end=lambda number: None,
+    )
+    return sweep(sweep_settings(space, base), space, base, surroundings(runs, Silent()), plan)
+
+
+def start_sweep(runs: Path, pools: Path, backbone: Path) -> subprocess.Popen[bytes]:
+    (runs / "rules.py").write_text(SPACE)
+    with (runs / "driver.log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "distributed.sweeps", str(runs), str(pools), str(backbone)],
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
+if __name__ == "__main__":
+    session.start(num_cpus=2)
+    run_sweep(*map(Path, sys.argv[1:]))
+    session.stop()

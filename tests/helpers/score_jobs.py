@@ -1,0 +1,28 @@
+"""Scoring jobs over a folder of tokens and a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from icalib.data.selection import Selection
+from icalib.regimes.workbench import ScoreJob
+from icalib.uncertainty.estimator import MCDropout
+
+
+def score_job(tokens: Path, checkpoint: Path, **values: Any) -> ScoreJob:
+    """A job over train.arrow in the folder `tokens`; any field may be given another value."""
+    fields: dict[str, Any] = {
+        "checkpoint": checkpoint,
+        "tokens": tokens / "train.arrow",
+        "selection": Selection(labelled_fraction=0.1),
+        "split": "train",
+        "part": "unlabelled",
+        "estimator": MCDropout.Config(num_passes=2),
+        "with_intents": True,
+        "precision": "fp32",
+        "max_tokens_per_batch": 1024,
+        "pools_per_shard": 10,
+        "seed": 1,
+    }
+    return ScoreJob.model_validate(fields | values)

@@ -1,0 +1,156 @@
+"""The spaces that come with icalib, and loading any."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import optuna
+import pytest
+from optuna.trial import FixedTrial
+from unit.sweeps.made_spaces import GRID, write_space
+
+from icalib.core.component import with_setting, with_settings
+from icalib.core.errors import SettingError
+from icalib.methods.catalogue import load_method
+from icalib.sweeps.space import load_space, product, space_names
+from icalib.sweeps.study import feasible_points, proposals
+
+NAMES = space_names()
+WITH_GRID = [name for name in NAMES if load_space(name).grid is not None]
+
+
+def test_the_promised_spaces_are_there() -> None:
+    assert set(NAMES) >= {
+        "icast_published", "icast_grid", "icast_tpe", "focal_gamma", "gp_learning_rate", "gpf_bert", "pg_drr",
+        "backbone_learning_rate", "ranking_and_calibration",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_draw_is_a_valid_method(name: str) -> None:
+    space = load_space(name)
+    assert space.description
+    base = load_method(space.method)
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1), directions=list(space.metrics.values()))
+    changed = 0
+    for _ in range(60):
+        settings = space.suggest(study.ask())
+        if name not in ("icast_published", "icast_grid"):  # their product holds orders that the sweep leaves out
+            changed += with_settings(base, settings) != base
+    assert changed > 30 or name in ("icast_published", "icast_grid")
+
+
+@pytest.mark.parametrize("name", WITH_GRID)
+def test_every_point_of_a_grid_is_what_suggest_takes(name: str) -> None:
+    space = load_space(name)
+    assert space.grid is not None
+    points = space.grid()
+    for point in points:
+        trial = FixedTrial(point)
+        assert space.suggest(trial)
+        assert trial.params == point
+    assert len({str(point) for point in points}) == len(points)
+
+
+def test_the_published_protocol_is_the_papers() -> None:
+    """29 of the 44 points obey the order with the published values; each changes one threshold."""
+    space = load_space("icast-published")
+    method = load_method("icast")
+    kept = feasible_points(space, method)
+    counts = Counter(point["threshold"].removeprefix("regime.rule.") for point in kept)
+    assert counts == {
+        "gain_threshold": 5,  # 0, 0.01 … 0.04
+        "positive_threshold": 4,  # above λ̃⁺ = 0.5
+        "negative_threshold": 4,  # below λ̃⁻ = 0.5
+        "calibrated_positive_threshold": 3,  # from λ̃⁻ = 0.5 to below λ⁺ = 0.8
+        "calibrated_negative_threshold": 4,  # above λ⁻ = 0.1, up to λ̃⁺ = 0.5
+        "confidence_threshold": 9,
+    }
+    assert all(len(space.suggest(FixedTrial(point))) == 1 for point in kept)
+
+
+def test_what_is_fixed_moves_the_feasible_points() -> None:
+    method = with_setting(load_method("icast"), "regime.rule.positive_threshold", 0.6)
+    counts = Counter(point["threshold"] for point in feasible_points(load_space("icast_published"), method))
+    assert counts["regime.rule.calibrated_positive_threshold"] == 1
+
+
+def test_the_product_grid_leaves_out_what_breaks_the_order() -> None:
+    space = load_space("icast_grid")
+    assert space.grid is not None
+    rules = [p.method.regime.rule for p in proposals(space, load_method("icast"), "grid", None)]  # pyright: ignore
+    assert 0 < len(rules) < len(space.grid())
+    assert all(
+        rule.negative_threshold
+        < rule.calibrated_negative_threshold
+        <= rule.calibrated_positive_threshold
+        < rule.positive_threshold
+        for rule in rules
+    )
+
+
+def test_a_conditional_setting_is_asked_only_where_it_means_something() -> None:
+    values = {
+        "head.output_scale": 8.0, "head.num_chains": 10, "head.num_steps": 2, "head.support.size": 64,
+        "head.length_scale": 1.0,
+    }  # fmt: skip
+    suggest = load_space("pg_drr").suggest
+    assert "head.length_scale" in suggest(FixedTrial({**values, "head.kernel": "rbf"}))
+    assert "head.length_scale" not in suggest(FixedTrial({**values, "head.kernel": "linear"}))
+
+
+def test_a_space_is_found_by_name_path_and_import_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_space("icast-tpe").name == "icast_tpe"
+    lab = tmp_path / "lab_of_tests"
+    by_path = write_space(lab)
+    monkeypatch.syspath_prepend(tmp_path)
+    by_import = load_space("lab_of_tests.idea")
+    assert (by_path.name, by_path.digest) == (by_import.name, by_import.digest) == ("idea", by_path.digest)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (GRID.replace("def suggest", "def propose"), "no function `suggest(trial)`"),
+        (GRID.replace('"""Three values of λʰ."""', ""), "no docstring"),
+        (GRID.replace('METHOD = "icast"', ""), "names no method"),
+        (GRID.replace('"F1"', '"F11"'), "Did you mean F1"),
+        (GRID.replace('"maximize"', '"up"'), "direction 'up'"),
+        (GRID.replace("METRICS =", "OTHERS ="), "has no metrics"),
+        (GRID + '\nSAMPLER = "tpee"\n', "SAMPLER = 'tpee' is unknown"),
+        (GRID.replace("def grid", "def lattice") + '\nSAMPLER = "grid"\n', "no function `grid()`"),
+        ('"""A slip."""\nMETHOD = ', "can't be read: SyntaxError"),
+    ],
+)
+def test_a_faulty_space_says_what_it_lacks(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(SettingError, match=re.escape(message)):
+        write_space(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("icast_tpee", "Did you mean `icast_tpe`"), ("no/such.py", "no space at"), ("no.such.space", "no space module")],
+)
+def test_a_space_that_is_not_there(name: str, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        load_space(name)
+
+
+def test_a_misspelt_key_is_named_before_anything_runs(tmp_path: Path) -> None:
+    space = write_space(tmp_path, GRID.replace("confidence_threshold", "confidence_treshold"))
+    with pytest.raises(SettingError, match="Did you mean `confidence_threshold`"):
+        proposals(space, load_method("icast"), "grid", 1)
+
+
+def test_an_order_that_no_point_meets_is_explained(tmp_path: Path) -> None:
+    space = write_space(tmp_path, GRID.replace("confidence_threshold", "positive_threshold"))
+    with pytest.raises(SettingError, match=r"nothing that the method `icast` takes.*λ⁻ < λ̃⁻ ≤ λ̃⁺ < λ⁺"):
+        proposals(space, load_method("icast"), "grid", None)
+
+
+def test_a_product_has_all_combinations() -> None:
+    assert product({"a": [1, 2], "b": ["x", "y"]}) == [
+        {"a": 1, "b": "x"}, {"a": 1, "b": "y"}, {"a": 2, "b": "x"}, {"a": 2, "b": "y"},
+    ]  # fmt: skip

@@ -1,0 +1,170 @@
+"""The study forgets nothing: interrupted trials go on, finished ones stay, more can be added."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from optuna.trial import TrialState
+from unit.sweeps.made_spaces import GRID, made_folder, write_space
+
+from icalib.core.errors import SettingError
+from icalib.methods.catalogue import load_method
+from icalib.sweeps.folder import SweepFolder
+from icalib.sweeps.record import TrialTable
+from icalib.sweeps.space import Space, load_space
+from icalib.sweeps.study import Rungs, SweepStudy, TrialStopped, settings_of
+
+NAME = "regime.rule.confidence_threshold"
+ICAST = load_method("icast")
+TPE = GRID.replace("suggest_categorical(NAME, [0.1, 0.2, 0.3])", "suggest_float(NAME, 0.0, 1.0)").replace(
+    "def grid", "def lattice"
+)
+
+
+@pytest.fixture
+def space(tmp_path: Path) -> Space:
+    return write_space(tmp_path / "spaces")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, space: Space) -> SweepFolder:
+    return made_folder(tmp_path, space)
+
+
+def asked(study: SweepStudy) -> list[Any]:
+    values: list[Any] = []
+    while (proposal := study.next()) is not None:
+        values.append(proposal.settings[NAME])
+        study.tell_complete(proposal.number, [0.5])
+    return values
+
+
+def test_a_grid_is_asked_point_by_point_and_ends(folder: SweepFolder, space: Space) -> None:
+    study = SweepStudy(folder, space, ICAST, None)
+    assert study.num_missing == 3
+    assert asked(study) == [0.1, 0.2, 0.3]
+    assert study.num_missing == 0
+
+
+def test_more_trials_are_added_and_none_is_repeated(folder: SweepFolder, space: Space) -> None:
+    assert asked(SweepStudy(folder, space, ICAST, 1)) == [0.1]
+    again = SweepStudy(folder, space, ICAST, 10)
+    assert again.num_missing == 2
+    assert asked(again) == [0.2, 0.3]
+    assert asked(SweepStudy(folder, space, ICAST, None)) == []
+
+
+def test_what_was_under_way_comes_first_and_keeps_its_number(folder: SweepFolder, space: Space) -> None:
+    study = SweepStudy(folder, space, ICAST, None)
+    first, second = study.next(), study.next()
+    assert first is not None
+    assert second is not None
+    study.tell_complete(second.number, [0.9])
+    again = SweepStudy(folder, space, ICAST, None)  # the other process is gone
+    assert again.num_missing == 2
+    resumed = again.next()
+    assert resumed == first
+    last = again.next()
+    assert last is not None
+    assert (last.number, last.settings[NAME]) == (2, 0.3)
+    assert again.next() is None
+
+
+def test_an_interruption_does_not_change_what_is_drawn(tmp_path: Path) -> None:
+    space = write_space(tmp_path / "spaces", TPE)
+    whole = asked(SweepStudy(made_folder(tmp_path / "whole", space), space, ICAST, 14))
+    parts = made_folder(tmp_path / "parts", space)
+    assert asked(SweepStudy(parts, space, ICAST, 5)) + asked(SweepStudy(parts, space, ICAST, 14)) == whole
+    assert len(set(whole)) == 14
+
+
+@pytest.mark.parametrize("sampler", ["random", "tpe", "nsga2", "qmc"])
+def test_every_sampler_draws_and_goes_on(tmp_path: Path, sampler: str) -> None:
+    space = load_space("ranking_and_calibration")
+    folder = made_folder(tmp_path, space, sampler=sampler)
+    base, drawn = load_method(space.method), []
+    for so_far in (3, 12):
+        study = SweepStudy(folder, space, base, so_far)
+        while (proposal := study.next()) is not None:
+            drawn.append(str(proposal.settings))
+            study.tell_complete(proposal.number, [proposal.number / 20, 0.1])
+    assert len(drawn) == 12
+    assert len(set(drawn)) > 9  # a crossover may give what was there
+    winner = study.winner()
+    assert winner is not None
+    assert winner.number == 11
+
+
+def test_what_the_method_refuses_is_drawn_anew_and_is_no_trial(tmp_path: Path) -> None:
+    space = write_space(tmp_path / "spaces", TPE.replace("confidence_threshold", "positive_threshold"))
+    folder = made_folder(tmp_path, space)
+    study = SweepStudy(folder, space, ICAST, 4)
+    values = []
+    while (proposal := study.next()) is not None:
+        values.append(proposal.settings["regime.rule.positive_threshold"])
+    assert len(values) == 4
+    assert min(values) > 0.5  # λ⁺ above λ̃⁺
+    assert len(study.trials()) == 4
+
+
+def test_a_range_without_a_feasible_value_ends_the_sweep(tmp_path: Path) -> None:
+    text = TPE.replace("confidence_threshold", "positive_threshold").replace("0.0, 1.0", "0.1, 0.4")
+    space = write_space(tmp_path / "spaces", text)
+    study = SweepStudy(made_folder(tmp_path, space), space, ICAST, 4)
+    with pytest.raises(SettingError, match="proposes nothing that the method `icast` takes"):
+        study.next()
+
+
+def test_a_failure_is_kept_and_is_not_the_winner(folder: SweepFolder, space: Space) -> None:
+    study = SweepStudy(folder, space, ICAST, None)
+    study.next()
+    study.next()
+    study.tell_failed(0, "out of memory")
+    study.tell_complete(1, [0.1])
+    TrialTable(folder, study).write()
+    rows = folder.trials().to_pylist()
+    assert [(row["trial"], row["state"], row["error"]) for row in rows] == [
+        (0, "failed", "out of memory"),
+        (1, "complete", None),
+    ]
+    winner = study.winner()
+    assert winner is not None
+    assert settings_of(winner) == {NAME: 0.2}
+
+
+def test_half_a_line_in_the_journal_is_cut_off(folder: SweepFolder, space: Space) -> None:
+    study = SweepStudy(folder, space, ICAST, None)
+    study.next()
+    study.tell_complete(0, [0.5])
+    with folder.journal_path.open("ab") as journal:
+        journal.write(b'{"op_code": 4, "worker')
+    assert asked(SweepStudy(folder, space, ICAST, None)) == [0.2, 0.3]
+
+
+def test_a_trial_below_the_median_is_stopped_between_rounds(tmp_path: Path) -> None:
+    space = write_space(tmp_path / "spaces", TPE)
+    folder = made_folder(tmp_path, space, pruner="median")
+    study = SweepStudy(folder, space, ICAST, 7)
+    for _ in range(5):  # the median pruner looks at five whole trials first
+        proposal = study.next()
+        assert proposal is not None
+        Rungs(folder, proposal.number).report(1, 0.8)
+        study.tell_complete(proposal.number, [0.8])
+    good, poor = study.next(), study.next()
+    assert good is not None
+    assert poor is not None
+    Rungs(folder, good.number).report(1, 0.9)
+    with pytest.raises(TrialStopped):
+        Rungs(folder, poor.number).report(1, 0.2)
+    study.tell_pruned(poor.number)
+    assert study.trials()[poor.number].state == TrialState.PRUNED
+
+
+def test_a_step_that_was_reported_before_an_interruption_stays(folder: SweepFolder, space: Space) -> None:
+    study = SweepStudy(folder, space, ICAST, None)
+    study.next()
+    Rungs(folder, 0).report(1, 0.8)
+    Rungs(folder, 0).report(1, 0.7)
+    assert study.trials()[0].intermediate_values == {1: 0.8}

@@ -1,0 +1,31 @@
+"""ICAST's published protocol: one threshold at a time over its grid, the others fixed (Deng et al. 2023).
+
+The fixed values are the method's, so `--set regime.rule.positive_threshold=0.7` moves the point that the lines cross.
+Grid points that break λ⁻ < λ̃⁻ ≤ λ̃⁺ < λ⁺ with the fixed values are left out.
+"""
+
+from typing import Any
+
+METHOD = "icast"
+METRICS = {"F1": "maximize"}
+
+TENTHS = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]  # (0, 1) by 0.1
+LINES = {
+    "regime.rule.gain_threshold": [0.0, 0.01, 0.02, 0.03, 0.04],  # λ in [0, 0.05)
+    "regime.rule.positive_threshold": TENTHS,  # λ⁺
+    "regime.rule.negative_threshold": TENTHS,  # λ⁻
+    "regime.rule.calibrated_positive_threshold": TENTHS[1:7],  # λ̃⁺ in (0.1, 0.8)
+    "regime.rule.calibrated_negative_threshold": TENTHS[1:7],  # λ̃⁻ in (0.1, 0.8)
+    "regime.rule.confidence_threshold": TENTHS,  # λʰ
+}
+
+
+def suggest(trial: Any) -> dict[str, Any]:
+    """One threshold and its value."""
+    threshold = trial.suggest_categorical("threshold", list(LINES))
+    return {threshold: trial.suggest_categorical(threshold, LINES[threshold])}
+
+
+def grid() -> list[dict[str, Any]]:
+    """Line after line."""
+    return [{"threshold": threshold, threshold: value} for threshold, values in LINES.items() for value in values]
