@@ -521,10 +521,11 @@ def _sweep(
     from icalib.distributed.sweep import KEPT, Plan, sweep, sweep_folder_of
     from icalib.reports.sweep_terminal import SweepProgress
     from icalib.reports.sweep_trials import sweep_trials
-    from icalib.reports.terminal import Progress
+    from icalib.reports.terminal import Progress, people_console
 
     kept = _choice("--keep", keep, KEPT)
-    with SweepProgress(wanted.metrics, trials) as progress, Progress() as bars:
+    console = people_console()  # one for both displays, else they write over each other
+    with SweepProgress(wanted.metrics, trials, console) as progress, Progress(console) as bars:
         session.start(address)
 
         def ended(number: int) -> None:
@@ -580,7 +581,7 @@ def _sweep_views(folder: SweepFolder) -> None:
     table, report = write_sweep_csv(folder), write_sweep_report(folder)
     write_sweep_tensorboard(folder)
     print_sweep(folder)
-    _say(f"report: {report}   table: {table}   curves: tensorboard --logdir {folder.path}")
+    _say(f"report: {report}   table: {table}   hparams: tensorboard --logdir {folder.path / 'tb'}")
 
 
 def _choice(option: str, value: str, choices: Sequence[C]) -> C:
