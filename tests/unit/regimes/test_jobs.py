@@ -68,7 +68,9 @@ def test_only_labelled_pools_are_learnt(tokens: Path, tiny_bert: Path, store: To
     assert sorted(store.column("label_order")[sorted(rows)]) == list(range(len(rows)))
 
 
-def test_post_training_needs_no_validation_and_has_a_masked_word_head_if_it_hides_words(tokens: Path, tiny_bert: Path) -> None:
+def test_post_training_needs_no_validation_and_has_a_masked_word_head_if_it_hides_words(
+    tokens: Path, tiny_bert: Path
+) -> None:
     hiding = PostTraining(max_windows=4, masked_word_weight=0.1)
     job = train_job(tokens, tiny_bert, (), kind="post_training", post_training=hiding)
     made = prepare_training(job, CPU)
