@@ -55,7 +55,7 @@ def test_every_point_of_a_grid_is_what_suggest_takes(name: str) -> None:
 
 
 def test_the_published_protocol_is_the_papers() -> None:
-    """29 of the 44 points obey the order with the published values; each changes one threshold."""
+    """29 of the 42 points obey the order with the published values; each changes one threshold."""
     space = load_space("icast-published")
     method = load_method("icast")
     kept = feasible_points(space, method)
