@@ -15,7 +15,9 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 class FileLock:
-    """A lock on a small file beside what it guards; the file stays, the lock goes with its holder, even a killed one.
+    """A lock on a small file beside what it guards, or on a folder itself.
+
+    What is locked stays, the lock goes with its holder, even a killed one.
 
     Raises:
         StorageError: the file system has no locks.
@@ -28,7 +30,7 @@ class FileLock:
     def acquire(self, *, shared: bool = False, wait: bool = True) -> bool:
         """Take the lock, alone or together with other `shared` holders; False if it can't be had without waiting."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+        file = os.open(self._path, os.O_RDONLY if self._path.is_dir() else os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:

@@ -7,7 +7,6 @@ most `mining_block` responses, and the result goes out in row groups. The folder
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 from icalib import __version__
 from icalib.core.errors import DataError, SettingError, StorageError
 from icalib.core.files import content_digest, write_json
+from icalib.core.locks import FileLock
 from icalib.core.seeding import child_seed
 from icalib.data.contexts import context_responses
 from icalib.data.negatives import (
@@ -440,17 +440,13 @@ def _claimed(folder: Path) -> Generator[None]:
     The claim is a lock on the folder, which the system lets go of when the process dies.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    claim = os.open(folder, os.O_RDONLY)
+    lock = FileLock(folder)
+    if not lock.acquire(wait=False):
+        raise SettingError(
+            f"another `icalib prepare` is at work in {folder}. Wait until it ends, or choose another --out."
+        )
     try:
-        try:
-            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise SettingError(
-                f"another `icalib prepare` is at work in {folder}. Wait until it ends, or choose another --out."
-            ) from error
-        try:
-            yield
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        yield
     finally:
-        os.close(claim)
+        shutil.rmtree(folder, ignore_errors=True)
+        lock.release()

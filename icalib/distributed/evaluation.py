@@ -83,11 +83,11 @@ def fit(
     absolute = resolve_gain_rule(rule or GainRule(), validation)
     raw = Fitted(rule=absolute, calibration=None, decision_threshold=0.5)
     scores = PoolScores.from_predictions(prediction_table(validation, raw))
+    prob, fitted = scores.prob, None
     if calibrator is not None:
         fitted = fit_on(scores, calibrator.build(), train_prior=train_prior)
-        raw = raw.model_copy(update={"calibration": fitted})
-        scores = PoolScores.from_predictions(prediction_table(validation, raw))
-    return raw.model_copy(update={"decision_threshold": fit_threshold(scores.prob, scores.label)})
+        prob = fitted.apply(prob_logit(prob))
+    return raw.model_copy(update={"calibration": fitted, "decision_threshold": fit_threshold(prob, scores.label)})
 
 
 def prediction_table(scores: Iterable[tuple[pa.Table, pa.Table | None]], fitted: Fitted) -> pa.Table:

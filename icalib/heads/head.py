@@ -37,8 +37,11 @@ class AbstractHead(Component, nn.Module):
 
         own_objective: ClassVar[bool] = False
         """Whether the head brings its own training objective, so that no loss goes with it."""
-        has_posterior: ClassVar[bool] = False
-        """Whether it is a PosteriorHead."""
+
+        @property
+        def has_posterior(self) -> bool:
+            """Whether it is a PosteriorHead."""
+            return issubclass(self.owner, PosteriorHead)
 
         @property
         def looks_at_pairs(self) -> bool:
@@ -65,6 +68,9 @@ class AbstractHead(Component, nn.Module):
 
     def start_epoch(self) -> None:
         """An epoch of training begins."""
+
+    def start_part(self, *, counted: bool) -> None:
+        """This process' part of an update begins; not `counted` if its pairs only stand in for none."""
 
 
 class LogitPosterior(NamedTuple):

@@ -35,7 +35,6 @@ class PolyaGammaHead(PosteriorHead):
         """Settings of a Pólya–Gamma head; the defaults are PG-DRR's where it names them."""
 
         own_objective: ClassVar[bool] = True
-        has_posterior: ClassVar[bool] = True
 
         kernel: KernelName = "rbf"
         """RBF, Matérn 5/2, or the inner product, which makes the head Bayesian logistic regression."""

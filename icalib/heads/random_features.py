@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal, final
+from typing import Annotated, Any, Literal, final
 
 import torch
 import torch.distributed as dist
@@ -28,8 +28,6 @@ class RandomFeatureHead(PosteriorHead):
 
     class Config(AbstractHead.Config):
         """Settings of the random-feature head."""
-
-        has_posterior: ClassVar[bool] = True
 
         num_features: int = Field(default=2048, ge=1)
         """L: the kernel is met to about 1/√L."""
@@ -85,6 +83,7 @@ class RandomFeatureHead(PosteriorHead):
         self.steps = None if config.laplace == "exact" else StepInformation(config.num_features, _momentum(config))
         self._observed_LL: Tensor | None = None
         self._num_observed = 0
+        self._counted = True
 
     def forward(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
         """Point logits [B]: those of the posterior's mode."""
@@ -101,13 +100,18 @@ class RandomFeatureHead(PosteriorHead):
             self._fit_length_scale(features_BD)
         phi_BL, logits_B = self._phi_and_logits(features_BD, mean_B)
         if self.training and self.steps is not None:
-            self.steps.add(information(phi_BL.detach(), logits_B.detach(), self.config.likelihood), len(phi_BL))
+            seen = information(phi_BL.detach(), logits_B.detach(), self.config.likelihood)
+            self.steps.add(seen * self._counted, len(phi_BL) * self._counted)
         return loss(logits_B, labels_B)
 
     def start_epoch(self) -> None:
         """The information of an epoch's steps is summed from nothing."""
         if self.steps is not None:
             self.steps.reset()
+
+    def start_part(self, *, counted: bool) -> None:
+        """Pairs that stand in for none give no information."""
+        self._counted = counted
 
     @torch.no_grad()
     def observe(self, features_BD: Tensor, mean_B: Tensor, labels_B: Tensor) -> None:
@@ -263,11 +267,13 @@ class StepInformation(nn.Module):
 
     @torch.no_grad()
     def add(self, step_LL: Tensor, num_pairs: int) -> None:
-        """Add a step's Σ wφφᵀ; every process must, and all end up with the same."""
+        """Add a step's Σ wφφᵀ; every process must, with 0 pairs if it has none, and all end up with the same."""
         pairs = torch.full_like(self.num_pairs, num_pairs)
         if dist.is_initialized():
             dist.all_reduce(step_LL)
             dist.all_reduce(pairs)
+        if not int(pairs):
+            return
         if self._momentum is None:
             self.moving_LL.add_(step_LL)
         else:  # P̄ ← αP̄ + (1 − α)(1/M) Σ wφφᵀ over a step's M pairs: GPF-BERT Eq. 5 with the mean of SNGP's code

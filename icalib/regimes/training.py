@@ -180,7 +180,7 @@ def train(
         while state.batch < len(batches):
             progress = (state.epoch + state.batch / len(batches)) / settings.epochs
             engine.set_learning_rate(settings.progress_factor(progress + 1e-3))
-            task, loss = _update(engine, curriculum, settings, batches[state.batch], seed, state.step)
+            task, loss = _update(ranker, engine, curriculum, settings, batches[state.batch], seed, state.step)
             losses.setdefault(task, []).append(loss)
             state.examples += len(batches[state.batch])
             state.batch += 1
@@ -208,7 +208,13 @@ def train(
 
 
 def _update(
-    engine: Engine, curriculum: Curriculum, settings: TrainingSettings, batch: Sequence[Any], seed: int, step: int
+    ranker: Ranker,
+    engine: Engine,
+    curriculum: Curriculum,
+    settings: TrainingSettings,
+    batch: Sequence[Any],
+    seed: int,
+    step: int,
 ) -> tuple[str, float]:
     """One update. Each worker computes every world-size-th example; the loss is the batch's sum over `batch_size`."""
     parts = engine.world_size * settings.gradient_accumulation
@@ -217,6 +223,7 @@ def _update(
         torch.manual_seed(child_seed(seed, "update", step, number, engine.rank))
         part = batch[number * engine.world_size + engine.rank :: parts]
         # A worker without an example still takes part in the collective operations, with weight 0.
+        ranker.answer_head.start_part(counted=bool(part))
         task, loss = curriculum.losses(engine.forward, part or batch[:1], engine.device)
         loss = loss if part else loss * 0.0
         # The engine averages over workers and parts, so the mean over the batch is the sum times their number.

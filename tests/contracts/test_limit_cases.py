@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.observers import Silent
 from helpers.tiny_models import BUDGET, token_store
 
 from icalib.core.component import with_settings
@@ -21,12 +22,6 @@ from icalib.regimes.scoring import ScoringContext, score_pools
 from icalib.regimes.training import LocalEngine, TrainingSettings, train
 
 CPU = torch.device("cpu")
-
-
-class Silent:
-    def progress(self, done: float, total: float, note: str) -> None: ...
-
-    def best(self, weights: dict[str, torch.Tensor]) -> None: ...
 
 
 @pytest.fixture(scope="module")

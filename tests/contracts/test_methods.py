@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from helpers.observers import Silent
 from helpers.tiny_models import BUDGET, token_store
 
 from icalib.core.component import described, validated, with_setting, with_settings
@@ -26,14 +27,6 @@ from icalib.regimes.training import LocalEngine, TrainingSettings, train
 
 NAMES = method_names()
 TRAINED = [name for name in NAMES if isinstance(load_method(name), Method)]
-
-
-class Silent:
-    """Wants no reports."""
-
-    def progress(self, done: float, total: float, note: str) -> None: ...
-
-    def best(self, weights: dict[str, torch.Tensor]) -> None: ...
 
 
 @pytest.fixture(scope="module")

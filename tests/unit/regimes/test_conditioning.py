@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from helpers.observers import Silent
 from helpers.tiny_models import ranker_config
 
 from icalib.core.errors import PosteriorError
@@ -30,12 +31,6 @@ RANDOM_FEATURES = RandomFeatureHead.Config(num_features=32)
 POLYA_GAMMA = PolyaGammaHead.Config(
     num_chains=6, num_steps=2, prediction_steps=3, support=Support(size=8), train_sampler="series"
 )
-
-
-class Silent:
-    def progress(self, done: float, total: float, note: str) -> None: ...
-
-    def best(self, weights: dict[str, torch.Tensor]) -> None: ...
 
 
 def job_of(tokens: Path, backbone: Path, head: AbstractHead.Config) -> TrainJob:
@@ -91,6 +86,24 @@ def test_a_posterior_summed_in_training_needs_no_more_pairs(tokens: Path, tiny_b
     batch, _ = made.curriculum.inputs(made.curriculum.pairs()[:4], CPU)
     with torch.no_grad():
         assert (made.ranker.eval().answer_posterior(batch).var_SB > 0).all()
+
+
+@pytest.mark.parametrize("laplace", ["last_epoch_sum", "ema"])
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_pairs_that_stand_in_for_a_worker_without_any_count_nowhere(
+    tokens: Path, tiny_bert: Path, laplace: str, accumulation: int
+) -> None:
+    """Two workers, batches of one pair: the second worker never has a pair of its own."""
+    head = RandomFeatureHead.Config.model_validate({"num_features": 32, "laplace": laplace})
+    made = prepare_training(job_of(tokens, tiny_bert, head), CPU)
+    settings = SETTINGS.model_copy(update={"batch_size": 1, "gradient_accumulation": accumulation})
+    made.curriculum._settings = settings  # type: ignore[attr-defined]
+    engine = LocalEngine(made.ranker, settings)
+    engine.rank, engine.world_size = 1, 2
+    train(made.ranker, engine, made.curriculum, settings, Silent(), seed=0, validation=None)
+    steps = made.ranker.answer_head.steps
+    assert int(steps.num_pairs) == 0
+    assert not steps.moving_LL.any()
 
 
 def test_a_posterior_of_other_weights_is_refused(tokens: Path, tiny_bert: Path, tmp_path: Path) -> None:

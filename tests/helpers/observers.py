@@ -1,0 +1,13 @@
+"""Who hears of a training in tests."""
+
+from __future__ import annotations
+
+import torch
+
+
+class Silent:
+    """Wants no reports."""
+
+    def progress(self, done: float, total: float, note: str) -> None: ...
+
+    def best(self, weights: dict[str, torch.Tensor]) -> None: ...
