@@ -119,9 +119,9 @@ def test_only_the_winners_model_stays(finished: SweepFolder) -> None:
 
 
 def test_the_winners_config_runs_as_it_is(finished: SweepFolder, runs: Path) -> None:
-    from icalib.cli import _from_config  # pyright: ignore[reportPrivateUsage]
+    from icalib.cli.settings import from_config
 
-    settings = _from_config(finished.best_config_path)
+    settings = from_config(finished.best_config_path)
     again = run(settings, surroundings(runs, Silent()))  # every stage is cached: Ray isn't even started
     assert again.result["test"] == finished.best_run(1).result["test"]
 

@@ -1,0 +1,10 @@
+"""The command line: verbs only. Each parses, calls and prints; heavy imports wait inside the functions."""
+
+from icalib.cli.app import main
+
+# Each of these adds its verbs, and `icalib --help` lists them in this order.
+# isort: off
+from icalib.cli import demo, data, methods, training, sweep, finished
+# isort: on
+
+__all__ = ["data", "demo", "finished", "main", "methods", "sweep", "training"]

@@ -1,0 +1,68 @@
+"""The command line's root: what it is called, what it says of faults, and the options that verbs share."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from icalib.core.errors import IcalibError
+
+app = typer.Typer(
+    name="icalib",
+    help="Train answer rankers whose probabilities can be trusted, from dialogue logs and few labels.\n\n"
+    "Start with `icalib demo`. With your own dialogues: `icalib prepare FILE --out pools/mine`, then "
+    "`icalib compare bert tsst icast --data pools/mine --labelled 0.1`.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Data = Annotated[Path, typer.Option(help="Pool folder that `icalib prepare` made.")]
+Labelled = Annotated[
+    float | None,
+    typer.Option(
+        help="Share of the training pools whose right answer the method sees; default: what prepare was given."
+    ),
+]
+Limit = Annotated[
+    str | None,
+    typer.Option(
+        help="Use at most N pools of each split (`--limit 800`), or of some: train=2000,validation=200,test=400."
+    ),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Change a setting, e.g. --set regime.num_rounds=2; `icalib show METHOD` lists them."),
+]
+Backbone = Annotated[
+    str | None, typer.Option(help="Encoder: minilm (embedded), a folder, or a hub name such as bert-base-uncased.")
+]
+Runs = Annotated[Path, typer.Option(help="Where run folders and the stage cache lie.")]
+Experiment = Annotated[str, typer.Option(help="Folder under --runs that groups runs.")]
+Workers = Annotated[
+    int | None, typer.Option(help="Training workers; default: one a GPU, or one on this machine's CPU cores.")
+]
+Address = Annotated[str | None, typer.Option(help="Address of a Ray cluster; default: this machine.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Compute everything anew instead of resuming and reusing.")]
+Run = Annotated[Path, typer.Argument(help="Finished run folder: runs/EXPERIMENT/METHOD-DATA-LABELLED-sSEED.")]
+OtherData = Annotated[
+    Path | None, typer.Option(help="Another pool folder than the run's own; nothing is fitted on it.")
+]
+TestLimit = Annotated[int | None, typer.Option(min=1, help="Use at most N pools, the same for every run.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on standard output.")]
+
+
+def main() -> None:
+    """Entry point: faults that a user can mend are printed without a traceback."""
+    try:
+        app()
+    except IcalibError as error:
+        typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        typer.secho("interrupted; the same command goes on from the last checkpoint.", err=True)
+        sys.exit(130)

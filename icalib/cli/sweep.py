@@ -1,0 +1,165 @@
+"""`icalib sweep`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from icalib.cli.app import Address, Backbone, Data, Experiment, Json, Labelled, Limit, Runs, Set, app
+from icalib.cli.session import session, surroundings
+from icalib.cli.settings import changes, check, choice, run_settings
+from icalib.cli.shown import say, show_sweep
+
+if TYPE_CHECKING:
+    from icalib.distributed.run import RunSettings
+    from icalib.sweeps.folder import SweepFolder, SweepSettings
+    from icalib.sweeps.space import Space
+
+
+@app.command()
+def sweep(
+    space: Annotated[str, typer.Argument(help="A tune space: its name, its file, or its import path.")],
+    data: Data,
+    method: Annotated[str | None, typer.Option(help="Method to tune; default: the space's.")] = None,
+    labelled: Labelled = None,
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="Trials there should be in the end; default: a grid's points, else 20.")
+    ] = None,
+    sampler: Annotated[str | None, typer.Option(help="grid, random, tpe, nsga2 or qmc; default: the space's.")] = None,
+    pruner: Annotated[
+        str | None,
+        typer.Option(help="Stop poor trials between rounds and seeds: none, median, asha or hyperband."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Each trial runs with seeds 1 to N; means count.")] = 1,
+    limit: Limit = None,
+    settings: Set = None,
+    backbone: Backbone = None,
+    runs: Runs = Path("runs"),
+    experiment: Experiment = "default",
+    workers: Annotated[int | None, typer.Option(min=1, help="Training workers of each trial; default: 1.")] = None,
+    concurrent: Annotated[
+        int | None,
+        typer.Option(min=1, help="Trials side by side; default: one a GPU, or one every four CPU cores."),
+    ] = None,
+    keep: Annotated[str, typer.Option(help="Whose models stay: those of the best trial, or of all.")] = "best",
+    address: Address = None,
+    dry: Annotated[
+        bool, typer.Option("--dry", help="Only tell what each trial's rule would pseudo-label; trains one teacher.")
+    ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Forget the trials of the same sweep; cached stages are still shared.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Try many settings of a method; the same command goes on, and with more --trials adds some.
+
+    Trials are judged on validation pools. What they have in common (teacher, scores, students of equal pseudo labels)
+    is computed once. The winner alone is measured on test, at the end. While it runs,
+    `optuna-dashboard RUNS/EXPERIMENT/sweep-.../study.journal` shows the study too.
+    """
+    from icalib.sweeps.folder import SweepSettings
+    from icalib.sweeps.space import PRUNERS, SAMPLERS, load_space
+    from icalib.sweeps.study import proposals
+
+    chosen = load_space(space)
+    base = run_settings(method or chosen.method, data, labelled, 1, limit, settings, backbone, experiment)
+    wanted = SweepSettings(
+        space=chosen.name,
+        space_digest=chosen.digest,
+        method=base.method,
+        data=base.data,
+        labelled=base.labelled,
+        seeds=seeds,
+        limit=base.limit,
+        settings=changes(settings),
+        backbone=base.backbone,
+        experiment=experiment,
+        sampler=choice("--sampler", sampler or chosen.sampler, SAMPLERS),
+        metrics=dict(chosen.metrics),
+        pruner=choice("--pruner", pruner or chosen.pruner, PRUNERS),
+        command=shlex.join(["icalib", *sys.argv[1:]]),
+    )
+    check([base])
+    proposals(chosen, base.settings, wanted.sampler, 1)  # what is misspelt shows before Ray starts
+    if dry:
+        _dry(chosen, wanted, base, trials, runs, workers, address, fresh=fresh)
+        return
+    folder = _sweep(chosen, wanted, base, trials, runs, workers, concurrent, keep, address, fresh=fresh)
+    show_sweep(folder)
+    if as_json:
+        best = folder.best()
+        result = best.model_dump(mode="json") if best else None
+        typer.echo(json.dumps({"sweep": str(folder.path), "best": result}))
+
+
+def _sweep(
+    space: Space,
+    wanted: SweepSettings,
+    base: RunSettings,
+    trials: int | None,
+    runs: Path,
+    workers: int | None,
+    concurrent: int | None,
+    keep: str,
+    address: str | None,
+    *,
+    fresh: bool,
+) -> SweepFolder:
+    from icalib.distributed.session import available_to_trials, start, stop
+    from icalib.distributed.sweep import KEPT, Plan, sweep, sweep_folder_of
+    from icalib.reports.sweep_terminal import SweepProgress
+    from icalib.reports.sweep_trials import sweep_trials
+    from icalib.reports.terminal import Progress, people_console
+
+    kept = choice("--keep", keep, KEPT)
+    console = people_console()  # one for both displays, else they write over each other
+    with SweepProgress(wanted.metrics, trials, console) as progress, Progress(console) as bars:
+        start(address)
+
+        def ended(number: int) -> None:
+            found = {trial.number: trial for trial in sweep_trials(sweep_folder_of(wanted, runs.resolve()))}
+            trial = found[number]
+            values = {metric: mean for metric in wanted.metrics if (mean := trial.mean(metric)) is not None}
+            progress.trial_finished(number, trial.state, values, trial.seconds, trial.error)
+
+        try:
+            each, at_once = available_to_trials(workers, concurrent)
+            plan = Plan(
+                num_trials=trials,
+                concurrent=at_once,
+                each=each,
+                keep=kept,
+                on_begin=lambda proposal: progress.trial_started(proposal.number, proposal.settings),
+                on_end=ended,
+            )
+            return sweep(wanted, space, base, surroundings(bars, runs, workers), plan, fresh=fresh)
+        finally:
+            stop()
+
+
+def _dry(
+    space: Space,
+    wanted: SweepSettings,
+    base: RunSettings,
+    trials: int | None,
+    runs: Path,
+    workers: int | None,
+    address: str | None,
+    *,
+    fresh: bool,
+) -> None:
+    from icalib.distributed.dry import dry
+    from icalib.distributed.sweep import claimed
+    from icalib.reports.sweep_terminal import print_dry
+    from icalib.sweeps.study import proposals
+
+    tried = proposals(space, base.settings, wanted.sampler, trials)
+    with session(address) as progress, claimed(wanted, runs.resolve(), fresh=fresh) as folder:
+        folder.write_dry(list(dry(tried, base, wanted.seeds, surroundings(progress, runs, workers))))
+    print_dry(folder)
+    say(f"table: {folder.dry_path}")
