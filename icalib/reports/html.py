@@ -115,6 +115,7 @@ class _DataPart:
 
     name: str
     methods: tuple[_MethodPart, ...]
+    commands: tuple[str, ...]
     environments: tuple[str, ...]
     post_hoc: tuple[_PostHocRow, ...]
     risk_coverage: Markup
@@ -161,6 +162,7 @@ def _data_part(name: str, results: Sequence[Result]) -> _DataPart:
     return _DataPart(
         name=name,
         methods=methods,
+        commands=tuple(dict.fromkeys(run.command for method in methods for run in method.runs)),
         environments=tuple(dict.fromkeys(run.environment for method in methods for run in method.runs)),
         post_hoc=_post_hoc_rows(rows),
         risk_coverage=figure_json(charts.risk_coverage_figure(scores)),

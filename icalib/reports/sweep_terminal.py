@@ -69,6 +69,9 @@ def print_sweep(folder: SweepFolder, console: Console | None = None) -> None:
         console.print(Text(command, style="dim"), soft_wrap=True)
 
 
+_MOST_DRY_ROWS = 40
+
+
 def print_dry(folder: SweepFolder, console: Console | None = None) -> None:
     """Print what the trials of a dry sweep would select, means over the seeds."""
     rows: dict[int, list[Mapping[str, Any]]] = {}
@@ -83,7 +86,9 @@ def print_dry(folder: SweepFolder, console: Console | None = None) -> None:
         ("settings",),
         ("pools", "of", "right", "all right", "pairs", "right", "with intents"),
     )
-    for number, found in rows.items():
+    shown = sorted(sorted(rows, key=lambda number: _right_pools(rows[number]), reverse=True)[:_MOST_DRY_ROWS])
+    for number in shown:
+        found = rows[number]
         table.add_row(
             str(number),
             Text(settings_text(params[number], names)),
@@ -95,7 +100,17 @@ def print_dry(folder: SweepFolder, console: Console | None = None) -> None:
             _share(found, "pair_accuracy"),
             _count(found, "num_selected_intents"),
         )
-    (console or people_console()).print(table)
+    console = console or people_console()
+    console.print(table)
+    if len(shown) < len(rows):
+        console.print(f"the {len(shown)} trials that select most right pools, of {len(rows)}; the table file has all")
+
+
+def _right_pools(rows: Sequence[Mapping[str, Any]]) -> float:
+    """Selected pools whose labels are right, summed over seeds; all that are selected where gold is unknown."""
+    return sum(
+        row["num_pseudo_pools"] * (1.0 if row["pseudo_accuracy"] is None else row["pseudo_accuracy"]) for row in rows
+    )
 
 
 @final

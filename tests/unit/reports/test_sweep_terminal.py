@@ -69,6 +69,22 @@ def test_dry_sweep_shows_means_over_the_seeds(tmp_path: Path) -> None:
     assert ["0", "gain_threshold=0.03", "15", "1,000", "70.0", "%", "50.0", "%", "70", "–", "5"] in lines
 
 
+def test_a_long_dry_sweep_shows_the_trials_that_select_most_right_pools(tmp_path: Path) -> None:
+    folder = write_trials(tmp_path, [])
+    row = {"seed": 1, "num_pools_scored": 1000, "num_pseudo_pairs": 70, "num_selected_intents": 5}
+    row |= {"pair_accuracy": 0.5, "base_accuracy": 0.5, "num_pseudo_pools": 100}
+    folder.write_dry(
+        [{**row, "trial": n, "params": encoded_params({GAIN: n / 100}), "pseudo_accuracy": n / 100} for n in range(100)]
+    )
+    console, stream = _console()
+    print_dry(folder, console)
+    trials = [
+        int(words[0]) for line in stream.getvalue().splitlines() if (words := line.split()) and words[0].isdigit()
+    ]
+    assert trials == list(range(60, 100))
+    assert "40 trials that select most right pools, of 100" in " ".join(stream.getvalue().split())
+
+
 def test_elsewhere_every_trial_that_ended_is_one_line() -> None:
     console, stream = _console()
     with SweepProgress({"F1": "maximize"}, 3, console) as progress:
