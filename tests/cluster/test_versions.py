@@ -1,0 +1,89 @@
+"""Image, manifests, constraints.txt and pyproject.toml name the same versions; no file holds a secret."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from helpers.manifests import CLUSTER, KUBERAY, LAUNCHERS, PROJECT, ROOT, documents, pin, secrets
+from packaging.specifiers import SpecifierSet
+
+DOCKERFILE = (CLUSTER / "Dockerfile").read_text()
+FILES = sorted(path for path in CLUSTER.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+
+
+def test_the_image_has_the_python_that_the_project_is_tested_with() -> None:
+    (version,) = re.findall(r"^ARG PYTHON_VERSION=(\S+)$", DOCKERFILE, flags=re.MULTILINE)
+    assert SpecifierSet(PROJECT["requires-python"]) == SpecifierSet(f">={version}")
+    assert re.findall(r"^FROM (\S+)$", DOCKERFILE, flags=re.MULTILINE) == ["python:${PYTHON_VERSION}-slim-bookworm"]
+
+
+def test_the_image_takes_its_versions_from_the_constraints() -> None:
+    (torch, rest) = re.findall(r"^    pip install (.+)$", DOCKERFILE, flags=re.MULTILINE)
+    requirement = torch.removeprefix('--index-url "${TORCH_INDEX}" ')
+    shown = subprocess.run(["bash", "-c", f"echo {requirement}"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == f"torch=={pin('torch')}"
+    assert rest == "--constraint constraints.txt . ${LAUNCHER_PACKAGES}"
+
+
+def test_no_other_version_stands_in_the_image() -> None:
+    tag = f"icalib:{PROJECT['version']}-ray{pin('ray')}"
+    assert tag in DOCKERFILE  # in the comment that says how to build it
+    assert not re.search(r"\d+\.\d+\.\d+", DOCKERFILE.replace(tag, "").replace("127.0.0.1", ""))
+
+
+@pytest.mark.parametrize("path", [*LAUNCHERS, *KUBERAY], ids=lambda path: path.stem)
+def test_every_manifest_runs_the_image_of_this_version(path: Path) -> None:
+    images = re.findall(r"image: (?:&\w+ )?([^*\s]\S*)", path.read_text())
+    expected = [f"registry.example.org/icalib:{PROJECT['version']}-ray{pin('ray')}"]
+    assert sorted(set(images)) == ([] if path.stem == "namespace" else expected)
+
+
+@pytest.mark.parametrize("path", KUBERAY, ids=lambda path: path.stem)
+def test_the_ray_that_kuberay_expects_is_the_pinned_one(path: Path) -> None:
+    versions = set(re.findall(r"rayVersion: \"(\S+)\"", path.read_text()))
+    assert versions == (set() if path.stem == "namespace" else {pin("ray")})
+
+
+def test_the_image_gets_only_what_it_copies() -> None:
+    lines = (CLUSTER / "Dockerfile.dockerignore").read_text().splitlines()
+    ignored, *allowed = [line for line in lines if line and not line.startswith("#")]
+    copied = {
+        name for words in re.findall(r"^COPY (.+) \S+$", DOCKERFILE, flags=re.MULTILINE) for name in words.split()
+    }
+    assert ignored == "*"
+    assert {line.removeprefix("!") for line in allowed if line.startswith("!")} == copied
+    assert all((ROOT / name).exists() for name in copied)
+
+
+def test_the_container_is_no_root_and_wants_a_token() -> None:
+    assert re.findall(r"^USER (\S+)$", DOCKERFILE, flags=re.MULTILINE) == ["icalib"]
+    assert "RAY_AUTH_MODE=token" in DOCKERFILE
+    assert "RAY_USAGE_STATS_ENABLED=0" in DOCKERFILE
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(CLUSTER)))
+def test_no_file_holds_a_secret(path: Path) -> None:
+    assert secrets(path.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RAY_AUTH_TOKEN=q8Zr1kXvT0pLm2Nc7Ybd",
+        "auth_token: 'q8Zr1kXvT0pLm2Nc7Ybd'",
+        "token: " + "9f" * 32,
+        "aws_access_key_id: AKIAABCDEFGHIJKLMNOP",
+        "-----BEGIN OPENSSH PRIVATE KEY-----",
+    ],
+)
+def test_secrets_are_recognised(text: str) -> None:
+    assert secrets(text)
+
+
+def test_a_key_given_twice_is_refused() -> None:
+    with pytest.raises(yaml.YAMLError, match="given twice"):
+        documents("a: 1\nb: {c: 1, c: 2}")
