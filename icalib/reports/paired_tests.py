@@ -36,10 +36,15 @@ _PER_POOL: dict[str, Callable[[PoolScores], FloatArray]] = {
 }
 
 
-def paired_tests(runs: Mapping[str, Sequence[RunFolder]], *, seed: int = 0) -> list[MethodTest]:
+def paired_tests(
+    runs: Mapping[str, Sequence[RunFolder]], *, against: str | None = None, seed: int = 0
+) -> list[MethodTest]:
     """Permutation tests of every pair of methods in R@1, MAP and Brier score over test pools.
 
     A pool's value is the mean over the method's seeds. Holm's correction is over the pairs within a metric.
+
+    Args:
+        against: test only the pairs that this method is in.
 
     Raises:
         DataError: the runs were not evaluated on the same pools.
@@ -52,7 +57,7 @@ def paired_tests(runs: Mapping[str, Sequence[RunFolder]], *, seed: int = 0) -> l
     tests: list[MethodTest] = []
     for metric, per_pool in _PER_POOL.items():
         values = {label: np.mean([per_pool(s) for s in members], axis=0) for label, members in scores.items()}
-        pairs = list(combinations(values, 2))
+        pairs = [pair for pair in combinations(values, 2) if against is None or against in pair]
         outcomes = [paired_permutation_test(values[a], values[b], seed=seed) for a, b in pairs]
         adjusted = holm([outcome.p_value for outcome in outcomes])
         tests += [

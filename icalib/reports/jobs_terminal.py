@@ -1,0 +1,115 @@
+"""What people see of jobs on a cluster: a table of them, and one that is followed; on standard error."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Self, final
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from icalib.core.jobs import Job, State
+from icalib.reports.comparison import format_seconds
+from icalib.reports.terminal import people_console
+
+_STYLES: Mapping[State, str] = {
+    "pending": "yellow",
+    "running": "cyan",
+    "succeeded": "green",
+    "failed": "red",
+    "stopped": "dim",
+}
+
+
+def print_jobs(jobs: Sequence[Job], address: str, console: Console | None = None) -> None:
+    """Print one line a job: how it stands, since when, and how long it has taken."""
+    table = Table(
+        title=f"Jobs at {address}",
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        padding=(0, 2, 0, 0),
+        expand=True,
+    )
+    for name in ("id", "state", "since"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("time", justify="right", no_wrap=True)
+    table.add_column("command", no_wrap=True, overflow="ellipsis", ratio=1)
+    for job in jobs:
+        since = datetime.fromtimestamp(job.started).strftime("%Y-%m-%d %H:%M")
+        state = Text(job.state, style=_STYLES[job.state])
+        table.add_row(job.id, state, since, format_seconds(_duration(job)), Text(job.command))
+    (console or people_console()).print(table)
+
+
+def job_line(job: Job) -> Text:
+    """A job and how it stands, in one line."""
+    parts = [f"{job.id} ", (job.state, _STYLES[job.state]), f"  {format_seconds(_duration(job))}"]
+    if job.state == "pending":
+        parts.append(("  waiting for room, or its environment is being made", "dim"))
+    elif job.state == "failed":
+        reason = _first_line(job.message) if job.exit_code is None else f"exit code {job.exit_code}"
+        parts.append(f"  {reason}")
+    return Text.assemble(*parts)
+
+
+@final
+class JobProgress:
+    """Shows the log of a job as it comes, and how the job stands; use it as a context manager.
+
+    The log goes to standard output. On a terminal one line under it is brought up to date, and goes at the end;
+    elsewhere each change of state is one line.
+
+    Args:
+        hint: what to say beside a running job.
+        console: where the state is shown.
+    """
+
+    def __init__(self, hint: str, console: Console | None = None) -> None:
+        self._hint, self._console = hint, console or people_console()
+        self._job: Job | None = None
+        self._live = Live(get_renderable=self._render, console=self._console, refresh_per_second=2, transient=True)
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def line(self, text: str) -> None:
+        """A line of the log."""
+        if self._console.is_terminal and sys.stdout.isatty():
+            self._console.print(Text(text), soft_wrap=True)  # above the status
+        else:
+            print(text, flush=True)
+
+    def state(self, job: Job) -> None:
+        """How the job stands now."""
+        changed = self._job is None or self._job.state != job.state
+        self._job = job
+        if changed and (job.is_over or not self._console.is_terminal):
+            self._console.print(job_line(job), soft_wrap=True)
+
+    def _render(self) -> Text:
+        if self._job is None or self._job.is_over:
+            return Text()
+        return Text.assemble(job_line(self._job), (f"   {self._hint}", "dim"), no_wrap=True, overflow="ellipsis")
+
+
+def _duration(job: Job) -> float:
+    return (job.ended or time.time()) - job.started
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0]

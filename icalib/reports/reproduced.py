@@ -1,0 +1,245 @@
+"""A reproduced table: our figures beside the paper's, as lines that terminal, Markdown and HTML show alike."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+from icalib.core.errors import DataError
+from icalib.core.run_folder import RunFolder
+from icalib.metrics.summary import METRICS
+from icalib.reports.comparison import MISSING, data_name, format_seconds
+from icalib.reports.paired_tests import MethodTest, paired_tests
+from icalib.tables.table import Figure, Published, Row, Table
+
+if TYPE_CHECKING:
+    from icalib.regimes.cost import Cost
+
+_COSTS = {"parameters": "parameters (M)", "milliseconds": "ms a pair", "ratio": "ratio to the first"}
+
+
+@final
+@dataclass(frozen=True)
+class RowRuns:
+    """What came of one row with one labelled part: finished runs by seed, and what went wrong."""
+
+    row: Row
+    labelled: float
+    runs: tuple[RunFolder, ...] = ()
+    error: str = ""
+    cost: Cost | None = None
+
+
+@final
+@dataclass(frozen=True)
+class Reproduction:
+    """A table, and what was run for it."""
+
+    table: Table
+    data: str
+    command: str
+    rows: tuple[RowRuns, ...]
+
+    @property
+    def fractions(self) -> list[float]:
+        """Labelled parts, ascending."""
+        return sorted({one.labelled for one in self.rows})
+
+    @property
+    def notice(self) -> str:
+        """Whose corpus this is: the first thing that a reader must know."""
+        corpora = self.table.corpora
+        if any(_plain(corpus) in _plain(self.data) for corpus in corpora):
+            return f"Run on {self.data}; the paper's corpora are {', '.join(corpora)}."
+        theirs = f"those of the paper ({', '.join(corpora)})" if corpora else "the paper's"
+        return (
+            f"Run on {self.data}, which is not {theirs}: compare the order of the methods and the size of their "
+            "differences, not the figures."
+        )
+
+
+@final
+@dataclass(frozen=True)
+class Line:
+    """One line of a block; `source` is empty for ours, else the corpus of a paper's figures."""
+
+    label: str
+    source: str
+    cells: tuple[str, ...]
+    remark: str = ""
+    failed: bool = False
+
+
+@final
+@dataclass(frozen=True)
+class Block:
+    """Figures that can be compared: of one labelled part, trained and tested on the same."""
+
+    title: str
+    columns: tuple[str, ...]
+    lines: tuple[Line, ...]
+    tests: tuple[MethodTest, ...] = field(default=())
+
+
+def blocks(reproduction: Reproduction) -> list[Block]:
+    """A block for each labelled part, and for each other pool set that the runs were evaluated on."""
+    made = [_block(reproduction, fraction) for fraction in reproduction.fractions]
+    if reproduction.table.kind == "shift":
+        made += [_shift_block(reproduction, other) for other in _others(reproduction)]
+    return made
+
+
+def _block(reproduction: Reproduction, fraction: float) -> Block:
+    table = reproduction.table
+    lines: list[Line] = []
+    for one in _with_fraction(reproduction, fraction):
+        results = [run.result["test"] for run in one.runs]
+        spent = [run.result["seconds"]["total"] for run in one.runs]
+        cells = _cost_cells(table, one.cost) if table.kind == "cost" else _cells(table, results)
+        lines.append(_ours(one, cells, statistics.fmean(spent) if spent else None))
+        lines += [_theirs(table, published) for published in _published(one.row, fraction) if published.test is None]
+    return Block(
+        title=f"{reproduction.data}, {fraction:.3g} labelled",
+        columns=_columns(table),
+        lines=tuple(lines),
+        tests=() if table.kind == "cost" else _tests(reproduction, fraction),
+    )
+
+
+def _shift_block(reproduction: Reproduction, other: str) -> Block:
+    table = reproduction.table
+    lines: list[Line] = []
+    for one in reproduction.rows:
+        shifted = [result for run in one.runs for result in run.shifts() if data_name(result) == other]
+        lines.append(_ours(one, _cells(table, [result["test"] for result in shifted]), None))
+        lines += [_theirs(table, published) for published in one.row.published if published.test is not None]
+    return Block(f"trained on {reproduction.data}, tested on {other}", _columns(table), tuple(lines))
+
+
+def _ours(one: RowRuns, cells: tuple[str, ...], seconds: float | None) -> Line:
+    seeds = f"{len(one.runs)} {'seed' if len(one.runs) == 1 else 'seeds'}" if one.runs else ""
+    parts = [seeds, "" if seconds is None else format_seconds(seconds), one.row.note, one.error]
+    return Line(one.row.label, "", cells, "; ".join(part for part in parts if part), failed=bool(one.error))
+
+
+def _theirs(table: Table, published: Published) -> Line:
+    where = published.corpus if published.test is None else f"{published.corpus} → {published.test}"
+    cells = tuple(_published_text(table, published.figures.get(metric)) for metric in table.metrics)
+    return Line("", where, cells)
+
+
+def _cells(table: Table, results: Sequence[Mapping[str, float]]) -> tuple[str, ...]:
+    return tuple(_spread(table, [result[metric] for result in results if metric in result]) for metric in table.metrics)
+
+
+def _cost_cells(table: Table, cost: Cost | None) -> tuple[str, ...]:
+    if cost is None:
+        return tuple(MISSING for _ in table.metrics)
+    values = {
+        "parameters": f"{cost.num_parameters / 1e6:.2f}",
+        "milliseconds": f"{cost.milliseconds_per_pair:.2f}",
+        "ratio": f"{cost.ratio:.2f} ({cost.ratio_low:.2f}–{cost.ratio_high:.2f})",
+    }
+    return tuple(values[metric] for metric in table.metrics)
+
+
+def _spread(table: Table, values: Sequence[float]) -> str:
+    if not values:
+        return MISSING
+    deviation = statistics.stdev(values) if len(values) > 1 else None
+    scale = 100 if table.percent else 1
+    return _text(table, Figure(mean=scale * statistics.fmean(values), deviation=deviation and scale * deviation))
+
+
+def _published_text(table: Table, figure: Figure | None) -> str:
+    return MISSING if figure is None else _text(table, figure)
+
+
+def _text(table: Table, figure: Figure) -> str:
+    digits = 2 if table.percent or table.kind == "cost" else 3
+    spread = "" if figure.deviation is None else f" ± {figure.deviation:.{digits}f}"
+    return f"{figure.mean:.{digits}f}{spread}"
+
+
+def _columns(table: Table) -> tuple[str, ...]:
+    if table.kind == "cost":
+        return tuple(_COSTS[metric] for metric in table.metrics)
+    arrows = {True: " ↑", False: " ↓", None: ""}
+    unit = " %" if table.percent else ""
+    return tuple(f"{metric}{unit}{arrows[METRICS[metric].greater_is_better]}" for metric in table.metrics)
+
+
+def _published(row: Row, fraction: float) -> list[Published]:
+    """The paper's figures for this labelled part; papers that name none had all pools labelled."""
+    return [one for one in row.published if one.labelled is None or abs(one.labelled - fraction) < 1e-9]
+
+
+def _tests(reproduction: Reproduction, fraction: float) -> tuple[MethodTest, ...]:
+    """Each method against the last row, which is the paper's own."""
+    runs = {one.row.label: one.runs for one in _with_fraction(reproduction, fraction) if one.runs}
+    last = reproduction.table.rows[-1].label
+    if last not in runs or len(runs) < 2:
+        return ()
+    try:
+        return tuple(paired_tests(runs, against=last))
+    except DataError:  # the runs were limited to other test pools
+        return ()
+
+
+def _with_fraction(reproduction: Reproduction, fraction: float) -> list[RowRuns]:
+    return [one for one in reproduction.rows if one.labelled == fraction]
+
+
+def _others(reproduction: Reproduction) -> list[str]:
+    shifts = (result for one in reproduction.rows for run in one.runs for result in run.shifts())
+    return list(dict.fromkeys(data_name(result) for result in shifts))
+
+
+def _plain(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())
+
+
+def write_markdown(reproduction: Reproduction, out: Path) -> Path:
+    """Write the blocks as Markdown tables; returns `out`."""
+    from icalib.core.files import whole_file
+
+    table = reproduction.table
+    text = [
+        f"# {table.title}",
+        "",
+        reproduction.notice,
+        "",
+        f"{table.source}. Ours:",
+        "",
+        f"    {reproduction.command}",
+    ]
+    for block in blocks(reproduction):
+        text += [
+            "",
+            f"## {block.title}",
+            "",
+            *_markdown_table(("method", "figures of", *block.columns, ""), block.lines),
+        ]
+        if block.tests:
+            text += ["", "Paired permutation tests on the test pools:", ""]
+            text += [
+                f"- {test.metric}: {test.first} − {test.second} = {test.difference:+.3f}, p = {test.p_value:.3f}, "
+                f"by Holm {test.p_holm:.3f}"
+                for test in block.tests
+            ]
+    with whole_file(out) as temporary:
+        temporary.write_text("\n".join(text) + "\n", encoding="utf-8")
+    return out
+
+
+def _markdown_table(header: Sequence[str], lines: Sequence[Line]) -> list[str]:
+    rows = [
+        (f"**{line.label}**" if line.label else "", line.source or "ours", *line.cells, line.remark) for line in lines
+    ]
+    return [
+        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |"
+        for row in (header, tuple("---" for _ in header), *rows)
+    ]

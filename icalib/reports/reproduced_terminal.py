@@ -1,0 +1,50 @@
+"""A reproduced table in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table as Grid
+from rich.text import Text
+
+from icalib.reports.reproduced import Block, Line, Reproduction, blocks
+from icalib.reports.terminal import people_console
+
+
+def print_reproduced(reproduction: Reproduction, console: Console | None = None) -> None:
+    """Print our figures, and under each row the paper's."""
+    console = console or people_console()
+    console.print(Text(reproduction.notice), soft_wrap=True)
+    for block in blocks(reproduction):
+        console.print(_grid(f"{reproduction.table.title}: {block.title}", block))
+
+
+def print_planned(lines: Sequence[tuple[str, str]], console: Console | None = None) -> None:
+    """Print what would run: runs with what is to be said of each."""
+    grid = Grid(box=SIMPLE_HEAD, padding=(0, 2, 0, 0))
+    grid.add_column("run", no_wrap=True)
+    grid.add_column("state")
+    for name, state in lines:
+        grid.add_row(Text(name), Text(state))
+    (console or people_console()).print(grid)
+
+
+def _grid(title: str, block: Block) -> Grid:
+    grid = Grid(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 2, 0, 0))
+    grid.add_column("method", no_wrap=True)
+    grid.add_column("figures of", no_wrap=True)
+    for column in block.columns:
+        grid.add_column(column, justify="right", no_wrap=True)
+    grid.add_column("")
+    for line in block.lines:
+        grid.add_row(*_texts(line))
+    return grid
+
+
+def _texts(line: Line) -> list[Text]:
+    style = "dim" if line.source else "bold"
+    remark = Text(line.remark, style="red" if line.failed else "dim")
+    return [Text(line.label, style="bold"), Text(line.source or "ours", style=style),
+            *(Text(cell, style=style) for cell in line.cells), remark]  # fmt: skip

@@ -1,0 +1,139 @@
+"""What a table's file holds. A new table is a new file; these are the rules it must keep."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BeforeValidator, Field
+
+from icalib.core.component import Settings, validated
+from icalib.core.errors import SettingError
+
+_FOLDER = Path(__file__).parent
+
+Kind = Literal["metrics", "shift", "cost", "curve", "reliability", "cases"]
+
+
+class Figure(Settings):
+    """A published figure; papers may give its spread over seeds."""
+
+    mean: float
+    deviation: float | None = None
+
+
+def _figure(value: Any) -> Any:
+    """`0.68`, or `[0.68, 0.01]` with a deviation."""
+    if isinstance(value, list) and len(value) == 2:
+        return {"mean": value[0], "deviation": value[1]}
+    return {"mean": value} if isinstance(value, int | float) else value
+
+
+class Published(Settings):
+    """What a paper prints for one row."""
+
+    corpus: str
+    """The corpus that was trained on, and tested on unless `test` names another."""
+    test: str | None = None
+    """The corpus that was tested on."""
+    labelled: float | None = Field(default=None, gt=0, le=1)
+    """Share of the training pools that was labelled; all where it isn't said."""
+    figures: dict[str, Annotated[Figure, BeforeValidator(_figure)]]
+    """By metric."""
+
+
+class Row(Settings):
+    """One method of a table."""
+
+    label: str
+    """What the paper calls it."""
+    method: str
+    """Its name here."""
+    settings: dict[str, Any] = Field(default={})
+    """What differs from the method's own settings, by dotted name."""
+    x: float | str | None = None
+    """Place on a curve's axis."""
+    note: str = ""
+    """What a reader must know of it."""
+    published: tuple[Published, ...] = ()
+
+    @property
+    def variant(self) -> str:
+        """As `icalib compare` writes it: METHOD@KEY=VALUE,…"""
+        changes = ",".join(f"{name}={value}" for name, value in self.settings.items())
+        return f"{self.method}@{changes}" if changes else self.method
+
+
+class Table(Settings):
+    """A table or figure of a paper."""
+
+    title: str
+    source: str
+    """Paper and number."""
+    kind: Kind
+    """metrics: methods × metrics, by labelled part. shift: the same, and on other corpora. cost: size and time. curve:
+    over `x`. reliability: diagrams. cases: pools on which the first two rows differ."""
+    metrics: tuple[str, ...] = Field(min_length=1)
+    percent: bool = False
+    """Whether the published figures are per cent; ours are shown likewise."""
+    labelled: tuple[float, ...] = ()
+    """Labelled shares to run; none takes that of the pools."""
+    backbone: str | None = None
+    """Where the table is about another backbone than the default."""
+    x_label: str = ""
+    bars: Literal["selected_intents"] | None = None
+    """What a curve's bars count: pairs pseudo-labelled with predicted intents, mean over the rounds."""
+    rows: tuple[Row, ...] = Field(min_length=1)
+
+    @property
+    def corpora(self) -> tuple[str, ...]:
+        """The paper's corpora, in order of first appearance."""
+        return tuple(dict.fromkeys(one.corpus for row in self.rows for one in row.published))
+
+    def chosen(self, labels: list[str]) -> Table:
+        """The table with some of its rows, named by label or method.
+
+        Raises:
+            SettingError: there is no such row.
+        """
+        known = {name.lower(): row for row in self.rows for name in (row.method, row.label)}
+        missing = [name for name in labels if name.lower() not in known]
+        if missing:
+            raise SettingError(
+                f"--rows {missing[0]} is no row of the table. Its rows: {', '.join(row.label for row in self.rows)}."
+            )
+        wanted = {name.lower() for name in labels}
+        rows = tuple(row for row in self.rows if wanted & {row.method.lower(), row.label.lower()})
+        return self.model_copy(update={"rows": rows})
+
+
+def table_names() -> list[str]:
+    """The tables that icalib brings."""
+    return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
+
+
+def load_table(name: str) -> Table:
+    """A table by name, or one's own file.
+
+    Raises:
+        SettingError: there is no such table, or its file breaks the rules; file and key are named.
+    """
+    path = Path(name) if name.endswith((".yaml", ".yml")) else _FOLDER / f"{name}.yaml"
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        near = get_close_matches(name, table_names(), n=3)
+        hint = f"Did you mean {' or '.join(near)}? " if near else ""
+        raise SettingError(f"no table `{name}`. {hint}`icalib reproduce --list` lists them all.") from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise SettingError(f"{path} can't be read as YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(values, dict):
+        raise SettingError(
+            f"{path} holds {values!r:.40} where a table was expected: title, source, kind, metrics, rows."
+        )
+    try:
+        return validated(Table, values)
+    except SettingError as error:
+        raise SettingError(f"{path}: {error}") from error

@@ -1,0 +1,132 @@
+"""Ours beside the paper's: what terminal, Markdown and page say."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import pytest
+from rich.console import Console
+from unit.reports.pages import Page, read_page, visible
+
+from icalib.core.run_folder import RunFolder
+from icalib.reports.reproduced import Reproduction, RowRuns, blocks, write_markdown
+from icalib.reports.reproduced_html import write_reproduced
+from icalib.reports.reproduced_terminal import print_reproduced
+from icalib.tables.table import Table
+
+ROWS = [
+    {"label": "TSST", "method": "tsst", "published": [{"corpus": "MSDialog", "figures": {"F1": 53.14, "ECE": 1.5}}]},
+    {"label": "GONE", "method": "gone"},
+    {"label": "ICAST", "method": "icast", "published": [{"corpus": "MSDialog", "figures": {"F1": [55.65, 0.5]}}]},
+]
+
+
+def table(**changes: object) -> Table:
+    values = {"title": "T <1>", "source": "Paper, Table 9", "kind": "metrics", "metrics": ["F1", "ECE"], "rows": ROWS}
+    return Table.model_validate({**values, **changes})
+
+
+def reproduction(runs: list[RunFolder], made: Table, data: str = "desk") -> Reproduction:
+    by_method = {method: tuple(run for run in runs if run.result["method"] == method) for method in ("tsst", "icast")}
+    rows = tuple(
+        RowRuns(row, 0.05, by_method.get(row.method, ()), "" if row.method in by_method else "no method `gone`.")
+        for row in made.rows
+    )
+    return Reproduction(made, data, "icalib reproduce mine.yaml", rows)
+
+
+def test_ours_are_means_over_the_seeds_and_theirs_stand_below(runs: list[RunFolder]) -> None:
+    (block,) = blocks(reproduction(runs, table()))
+    assert [(line.label, line.source) for line in block.lines] == [
+        ("TSST", ""), ("", "MSDialog"), ("GONE", ""), ("ICAST", ""), ("", "MSDialog"),
+    ]  # fmt: skip
+    values = [run.result["test"]["F1"] for run in runs if run.result["method"] == "tsst"]
+    assert block.lines[0].cells[0] == f"{fmean(values):.3f} ± {stdev(values):.3f}"
+    assert block.lines[-1].cells == ("55.650 ± 0.500", "–")
+
+
+def test_per_cent_tables_show_ours_in_per_cent(runs: list[RunFolder]) -> None:
+    (block,) = blocks(reproduction(runs, table(percent=True)))
+    values = [100 * run.result["test"]["F1"] for run in runs if run.result["method"] == "tsst"]
+    assert block.lines[0].cells[0] == f"{fmean(values):.2f} ± {stdev(values):.2f}"
+    assert block.lines[1].cells == ("53.14", "1.50")
+    assert block.columns == ("F1 % ↑", "ECE % ↓")
+
+
+def test_a_row_that_failed_is_shown_with_its_error(runs: list[RunFolder]) -> None:
+    (block,) = blocks(reproduction(runs, table()))
+    (failed,) = [line for line in block.lines if line.label == "GONE"]
+    assert failed.failed
+    assert "no method `gone`." in failed.remark
+    assert failed.cells == ("–", "–")
+
+
+def test_figures_for_other_labelled_parts_are_left_out(runs: list[RunFolder]) -> None:
+    rows = [
+        {"label": "TSST", "method": "tsst",
+         "published": [{"corpus": "A", "labelled": part, "figures": {"F1": part}} for part in (0.01, 0.05)]},
+    ]  # fmt: skip
+    (block,) = blocks(reproduction(runs, table(rows=rows)))
+    assert [line.cells[0] for line in block.lines if line.source] == ["0.050"]
+
+
+def test_tests_are_against_the_papers_own_method(runs: list[RunFolder]) -> None:
+    (block,) = blocks(reproduction(runs, table()))
+    assert {(test.first, test.second) for test in block.tests} == {("TSST", "ICAST")}
+    assert {test.metric for test in block.tests} == {"R@1", "MAP", "Brier"}
+
+
+@pytest.mark.parametrize(
+    ("data", "said"), [("desk", "is not those of the paper (MSDialog)"), ("ms_dialog", "Run on ms_dialog; the")]
+)
+def test_the_first_line_says_whose_corpus_it_is(runs: list[RunFolder], tmp_path: Path, data: str, said: str) -> None:
+    made = reproduction(runs, table(), data)
+    stream = StringIO()
+    print_reproduced(made, Console(file=stream, width=200))
+    assert said in stream.getvalue().splitlines()[0]
+    assert said in write_markdown(made, tmp_path / "t.md").read_text().splitlines()[2]
+    text = visible(read_page(write_reproduced(made, tmp_path / "t.html")))
+    assert said in text
+    assert text.index(said) < text.index("Paper, Table 9")
+
+
+def test_markdown_is_one_table_a_block(runs: list[RunFolder], tmp_path: Path) -> None:
+    lines = write_markdown(reproduction(runs, table()), tmp_path / "t.md").read_text().splitlines()
+    rows = [line for line in lines if line.startswith("|")]
+    assert len(rows) == 2 + 5
+    assert len({row.count("|") for row in rows}) == 1
+    assert any(line.startswith("- MAP: TSST − ICAST") for line in lines)
+
+
+def test_the_page_asks_nothing_of_the_network_and_escapes_text(runs: list[RunFolder], tmp_path: Path) -> None:
+    page = read_page(write_reproduced(reproduction(runs, table()), tmp_path / "t.html"))
+    assert all(address.startswith(("#", "data:")) for address in page.addresses)
+    assert "T <1>" in visible(page)
+
+
+def figures(page: Page) -> list[Any]:
+    found = (json.loads(script) for script in page.scripts if script.lstrip().startswith("{"))
+    return [one for one in found if "data" in one]
+
+
+def test_a_curve_has_a_line_and_bars_of_selected_intents(runs: list[RunFolder], tmp_path: Path) -> None:
+    rows = [{"label": "λ = 0", "method": "icast", "x": 0.0}, {"label": "λ = 1", "method": "tsst", "x": 1.0}]
+    made = reproduction(runs, table(kind="curve", rows=rows, x_label="λ", bars="selected_intents", metrics=["F1"]))
+    page = read_page(write_reproduced(made, tmp_path / "t.html"))
+    (figure,) = figures(page)
+    bar, line = figure["data"]
+    assert bar["type"] == "bar"
+    assert bar["y"][0] > 0 == bar["y"][1]
+    icast = [run.result["test"]["F1"] for run in runs if run.result["method"] == "icast"]
+    assert line["y"][0] == pytest.approx(fmean(icast))
+
+
+@pytest.mark.parametrize("kind", ["reliability", "cases"])
+def test_diagrams_and_cases(runs: list[RunFolder], tmp_path: Path, kind: str) -> None:
+    page = read_page(write_reproduced(reproduction(runs, table(kind=kind)), tmp_path / "t.html"))
+    assert len(figures(page)) == (2 if kind == "reliability" else 0)
+    assert ("ICAST is right, TSST is wrong" in visible(page)) == (kind == "cases")

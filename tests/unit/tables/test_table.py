@@ -1,0 +1,108 @@
+"""The papers' tables as data: each keeps the rules, names methods and settings that exist, and says what is printed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from icalib.core.component import with_settings
+from icalib.core.errors import SettingError
+from icalib.methods.catalogue import load_method
+from icalib.metrics.summary import METRICS
+from icalib.tables.table import load_table, table_names
+
+COSTS = {"parameters", "milliseconds", "ratio"}
+
+
+@pytest.mark.parametrize("name", table_names())
+def test_rows_name_methods_settings_and_metrics_that_exist(name: str) -> None:
+    table = load_table(name)
+    for row in table.rows:
+        with_settings(load_method(row.method), row.settings)
+        for published in row.published:
+            assert set(published.figures) <= set(table.metrics), (row.label, published)
+    assert set(table.metrics) <= (COSTS if table.kind == "cost" else set(METRICS))
+    assert (table.kind == "curve") == all(row.x is not None for row in table.rows)
+
+
+@pytest.mark.parametrize("name", table_names())
+def test_every_row_of_a_table_has_figures_for_the_same_corpora(name: str) -> None:
+    where = {tuple((one.corpus, one.test, one.labelled) for one in row.published) for row in load_table(name).rows}
+    assert len(where) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "place", "metric", "mean", "deviation"),
+    [
+        ("icast-table2", "IART", ("MSDialog", None, 0.01), "P", 22.18, None),
+        ("icast-table2", "ICAST", ("MANtIS", None, 0.1), "MAP", 88.59, None),
+        ("icast-table2", "BERT_FP", ("MANtIS", None, 0.05), "R@1", 80.22, None),
+        ("icast-table3", "-ICGE-ALC", ("MSDialog", None, 0.1), "F1", 64.18, None),
+        ("gpf-table1", "GPF-BERT", ("UDC", None, None), "ECE", 0.016, 0.002),
+        ("gpf-table2", "Ensemble", ("MSDialog", "MANtIS", None), "R@1", 0.369, 0.020),
+        ("gpf-table2", "GPF-BERT", ("UDC", "MANtIS", None), "ECE", 0.400, 0.045),
+        ("gpf-table3", "GPF-BERT", ("MSDialog", None, None), "ratio", 1.16, None),
+        ("pg-table1", "PG-DRR", ("MANtIS", None, None), "R@1", 0.606, 0.016),
+        ("pg-table2", "Ensemble", ("MSDialog", None, None), "parameters", 514.56, None),
+        ("pg-table3", "PG-DRR", ("MANtIS", "MSDialog", None), "ECE", 0.091, 0.002),
+        ("pg-table4", "PG-DRR", ("MSDialog", None, None), "ECE", 0.110, 0.006),
+    ],
+)
+def test_published_figures(
+    name: str,
+    label: str,
+    place: tuple[str, str | None, float | None],
+    metric: str,
+    mean: float,
+    deviation: float | None,
+) -> None:
+    (row,) = [row for row in load_table(name).rows if row.label == label]
+    (published,) = [one for one in row.published if (one.corpus, one.test, one.labelled) == place]
+    assert (published.figures[metric].mean, published.figures[metric].deviation) == (mean, deviation)
+
+
+def test_pg_table2s_ratio_is_its_times_over_berts() -> None:
+    figures = {row.label: row.published[0].figures for row in load_table("pg-table2").rows}
+    for one in figures.values():
+        assert one["ratio"].mean == pytest.approx(
+            one["milliseconds"].mean / figures["BERT"]["milliseconds"].mean, abs=5e-3
+        )
+
+
+def test_rows_are_chosen_by_label_or_method() -> None:
+    table = load_table("icast-table2")
+    assert [row.label for row in table.chosen(["icast-teacher", "bert_fp", "BERT"]).rows] == [
+        "BERT_FP", "BERT", "ICAST (Teacher)",
+    ]  # fmt: skip
+    with pytest.raises(SettingError, match="--rows bart is no row"):
+        table.chosen(["bart"])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("title: [", "can't be read as YAML"),
+        ("- a\n- b\n", "where a table was expected"),
+        ("title: T\nsource: S\nkind: metrics\nmetrics: [F1]\nrows: []\n", "rows"),
+        ("title: T\nsource: S\nkind: metrix\nmetrics: [F1]\nrows: [{label: A, method: bert}]\n", "kind"),
+        ("title: T\nsource: S\nkind: metrics\nmetrics: [F1]\nrows: [{label: A, methd: bert}]\n", "rows.0.methd"),
+        (
+            "title: T\nsource: S\nkind: metrics\nmetrics: [F1]\n"
+            "rows: [{label: A, method: bert, published: [{corpus: C, figures: {F1: high}}]}]\n",
+            "rows.0.published.0.figures.F1",
+        ),
+    ],
+)
+def test_a_bad_file_is_named_with_its_key(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(SettingError) as error:
+        load_table(str(path))
+    assert str(path) in str(error.value)
+    assert said in str(error.value)
+
+
+def test_an_unknown_table_offers_near_names() -> None:
+    with pytest.raises(SettingError, match="Did you mean icast-table2"):
+        load_table("icast-tabel2")
