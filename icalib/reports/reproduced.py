@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
@@ -54,21 +54,25 @@ class Reproduction:
         corpora = self.table.corpora
         if any(_plain(corpus) in _plain(self.data) for corpus in corpora):
             return f"Run on {self.data}; the paper's corpora are {', '.join(corpora)}."
-        theirs = f"those of the paper ({', '.join(corpora)})" if corpora else "the paper's"
+        theirs = f"the paper's corpora ({', '.join(corpora)})" if corpora else "the paper's corpora"
         return (
-            f"Run on {self.data}, which is not {theirs}: compare the order of the methods and the size of their "
-            "differences, not the figures."
+            f"Run on {self.data}, not on {theirs}: compare the order of the methods and the size of their differences, "
+            "not the figures."
         )
 
 
 @final
 @dataclass(frozen=True)
 class Line:
-    """One line of a block; `source` is empty for ours, else the corpus of a paper's figures."""
+    """One line of a block; `source` is empty for ours, else the corpus of a paper's figures.
+
+    `made` says how ours came about: seeds and mean time; `remark` what must be known of it.
+    """
 
     label: str
     source: str
     cells: tuple[str, ...]
+    made: str = ""
     remark: str = ""
     failed: bool = False
 
@@ -76,12 +80,20 @@ class Line:
 @final
 @dataclass(frozen=True)
 class Block:
-    """Figures that can be compared: of one labelled part, trained and tested on the same."""
+    """Figures that can be compared: of one labelled part, trained and tested on the same.
+
+    A group is a row of the table: ours, then the paper's.
+    """
 
     title: str
     columns: tuple[str, ...]
-    lines: tuple[Line, ...]
-    tests: tuple[MethodTest, ...] = field(default=())
+    groups: tuple[tuple[Line, ...], ...]
+    tests: tuple[MethodTest, ...] = ()
+
+    @property
+    def lines(self) -> list[Line]:
+        """All lines, row after row."""
+        return [line for group in self.groups for line in group]
 
 
 def blocks(reproduction: Reproduction) -> list[Block]:
@@ -94,35 +106,41 @@ def blocks(reproduction: Reproduction) -> list[Block]:
 
 def _block(reproduction: Reproduction, fraction: float) -> Block:
     table = reproduction.table
-    lines: list[Line] = []
+    groups: list[tuple[Line, ...]] = []
     for one in _with_fraction(reproduction, fraction):
         results = [run.result["test"] for run in one.runs]
         spent = [run.result["seconds"]["total"] for run in one.runs]
         cells = _cost_cells(table, one.cost) if table.kind == "cost" else _cells(table, results)
-        lines.append(_ours(one, cells, statistics.fmean(spent) if spent else None))
-        lines += [_theirs(table, published) for published in _published(one.row, fraction) if published.test is None]
+        ours = _ours(one, cells, statistics.fmean(spent) if spent else None)
+        theirs = [_theirs(table, published) for published in _published(one.row, fraction) if published.test is None]
+        groups.append((ours, *theirs))
     return Block(
         title=f"{reproduction.data}, {fraction:.3g} labelled",
         columns=_columns(table),
-        lines=tuple(lines),
+        groups=tuple(groups),
         tests=() if table.kind == "cost" else _tests(reproduction, fraction),
     )
 
 
 def _shift_block(reproduction: Reproduction, other: str) -> Block:
     table = reproduction.table
-    lines: list[Line] = []
+    groups: list[tuple[Line, ...]] = []
     for one in reproduction.rows:
         shifted = [result for run in one.runs for result in run.shifts() if data_name(result) == other]
-        lines.append(_ours(one, _cells(table, [result["test"] for result in shifted]), None))
-        lines += [_theirs(table, published) for published in one.row.published if published.test is not None]
-    return Block(f"trained on {reproduction.data}, tested on {other}", _columns(table), tuple(lines))
+        ours = _ours(one, _cells(table, [result["test"] for result in shifted]), None)
+        theirs = [_theirs(table, published) for published in one.row.published if published.test is not None]
+        groups.append((ours, *theirs))
+    return Block(f"trained on {reproduction.data}, tested on {other}", _columns(table), tuple(groups))
 
 
 def _ours(one: RowRuns, cells: tuple[str, ...], seconds: float | None) -> Line:
     seeds = f"{len(one.runs)} {'seed' if len(one.runs) == 1 else 'seeds'}" if one.runs else ""
-    parts = [seeds, "" if seconds is None else format_seconds(seconds), one.row.note, one.error]
-    return Line(one.row.label, "", cells, "; ".join(part for part in parts if part), failed=bool(one.error))
+    made = [seeds, "" if seconds is None else format_seconds(seconds)]
+    return Line(one.row.label, "", cells, _joined(made), _joined([one.row.note, one.error]), failed=bool(one.error))
+
+
+def _joined(parts: Sequence[str]) -> str:
+    return "; ".join(part for part in parts if part)
 
 
 def _theirs(table: Table, published: Published) -> Line:
@@ -221,7 +239,7 @@ def write_markdown(reproduction: Reproduction, out: Path) -> Path:
             "",
             f"## {block.title}",
             "",
-            *_markdown_table(("method", "figures of", *block.columns, ""), block.lines),
+            *_markdown_table(block),
         ]
         if block.tests:
             text += ["", "Paired permutation tests on the test pools:", ""]
@@ -235,9 +253,16 @@ def write_markdown(reproduction: Reproduction, out: Path) -> Path:
     return out
 
 
-def _markdown_table(header: Sequence[str], lines: Sequence[Line]) -> list[str]:
+def _markdown_table(block: Block) -> list[str]:
+    header = ("method", "figures of", *block.columns, "")
     rows = [
-        (f"**{line.label}**" if line.label else "", line.source or "ours", *line.cells, line.remark) for line in lines
+        (
+            f"**{line.label}**" if line.label else "",
+            line.source or "ours",
+            *line.cells,
+            _joined([line.made, line.remark]),
+        )
+        for line in block.lines
     ]
     return [
         "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |"

@@ -19,6 +19,10 @@ def print_reproduced(reproduction: Reproduction, console: Console | None = None)
     console.print(Text(reproduction.notice), soft_wrap=True)
     for block in blocks(reproduction):
         console.print(_grid(f"{reproduction.table.title}: {block.title}", block))
+        for line in block.lines:
+            if line.remark:
+                style = "red" if line.failed else "dim"
+                console.print(Text(f"{line.label}: {line.remark}", style=style), soft_wrap=True)
 
 
 def print_planned(lines: Sequence[tuple[str, str]], console: Console | None = None) -> None:
@@ -45,6 +49,5 @@ def _grid(title: str, block: Block) -> Grid:
 
 def _texts(line: Line) -> list[Text]:
     style = "dim" if line.source else "bold"
-    remark = Text(line.remark, style="red" if line.failed else "dim")
-    return [Text(line.label, style="bold"), Text(line.source or "ours", style=style),
-            *(Text(cell, style=style) for cell in line.cells), remark]  # fmt: skip
+    cells = [Text(cell, style=style) for cell in line.cells]
+    return [Text(line.label, style="bold"), Text(line.source or "ours", style=style), *cells, Text(line.made, "dim")]

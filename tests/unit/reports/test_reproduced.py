@@ -81,7 +81,7 @@ def test_tests_are_against_the_papers_own_method(runs: list[RunFolder]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"), [("desk", "is not those of the paper (MSDialog)"), ("ms_dialog", "Run on ms_dialog; the")]
+    ("data", "said"), [("desk", "not on the paper's corpora (MSDialog)"), ("ms_dialog", "Run on ms_dialog; the")]
 )
 def test_the_first_line_says_whose_corpus_it_is(runs: list[RunFolder], tmp_path: Path, data: str, said: str) -> None:
     made = reproduction(runs, table(), data)
