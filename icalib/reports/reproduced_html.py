@@ -108,7 +108,9 @@ def _curve(reproduction: Reproduction, fraction: float, metric: str) -> go.Figur
         secondary_y=True,
     )
     # The axis that is drawn last is on top, so the line has the second axis, which stands on the left.
-    figure.update_yaxes(title_text=metric + (" %" if table.percent else ""), side="left", secondary_y=True)
+    figure.update_yaxes(
+        title_text=metric + (" %" if table.percent else ""), side="left", tickmode="auto", secondary_y=True
+    )
     figure.update_xaxes(title_text=table.x_label, type="category")
     figure.update_layout(height=380, showlegend=table.bars is not None)
     return figure
