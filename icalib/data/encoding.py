@@ -7,6 +7,13 @@ Layout (ICAST with the conventional segment ids):
     and, to predict the intents of u_j:
             [CLS] u₁ e₁ … u_{j−1} e_{j−1} u_j [SEP]             read at the last [SEP]
 
+With turn separators a [SEP] stands between utterances, too: [CLS] u₁ [SEP] u₂ [SEP] … u_t [SEP] candidate [SEP], so
+that an encoder can tell them apart (IART, GRN, SAM, BERT_FP).
+
+A pool as one input (JM) has a marker token before each candidate, from whose state the candidate is read:
+
+    [CLS] context [SEP] ◆ r₁ [SEP] ◆ r₂ [SEP] … ◆ r_C [SEP]      segments 0 … 0 1 … 1
+
 The context keeps its end, the candidate its start.
 """
 
@@ -16,7 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, final
 
 import numpy as np
 import numpy.typing as npt
@@ -156,6 +163,7 @@ class Layout:
         num_separators: separators between context and candidate: 1 for BERT, 2 for RoBERTa.
         first_intent: id of the token of intent number 0; the others follow it.
         max_length: positions that the encoder has.
+        turn_separators: whether one separator stands between utterances; it counts as a token of the context.
 
     Raises:
         SettingError: the candidate's budget leaves the context no position.
@@ -168,6 +176,7 @@ class Layout:
     first_intent: int
     max_length: int
     budget: Budget
+    turn_separators: bool = False
 
     def __post_init__(self) -> None:
         if self._context_room < 1:
@@ -188,10 +197,12 @@ class Layout:
         """u₁ e₁ … u_t e_t; without intents where `intents` is None or shorter than the context."""
         parts: list[Any] = []
         for number, utterance in enumerate(context):
+            if self.turn_separators and number:
+                parts.append([self.separator])
             parts.append(utterance)
             if intents is not None and number < len(intents) and len(intents[number]):
                 parts.append(np.asarray(intents[number], np.int32) + self.first_intent)
-        return np.concatenate(parts)[-self._max_context :]
+        return np.concatenate(parts, dtype=np.int32)[-self._max_context :]
 
     def pair_length(self, context: Sequence[Ids], intents: Intents | None, candidate: Ids) -> int:
         """How many ids `pair` of these `context_ids` has."""
@@ -203,6 +214,7 @@ class Layout:
 
     def _context_length(self, context: Sequence[Ids], intents: Intents | None) -> int:
         added = sum(map(len, intents[: len(context)])) if intents is not None else 0
+        added += len(context) - 1 if self.turn_separators else 0
         return min(sum(map(len, context)) + added, self._max_context)
 
     def pair(self, context_ids: Ids, candidate: Ids) -> tuple[Ids, int]:
@@ -211,11 +223,71 @@ class Layout:
         ids = np.concatenate([[self.cls], context_ids, separators, candidate, [self.separator]], dtype=np.int32)
         return ids, 1 + len(context_ids) + self.num_separators
 
+    def inputs(self, context: Sequence[Ids], intents: Intents | None, candidates: Sequence[Ids]) -> list[Encoded]:
+        """What the encoder reads of a pool: an input for each candidate, in their order."""
+        context_ids = self.context_ids(context, intents)
+        return [self.pair(context_ids, candidate) for candidate in candidates]
+
+    def input_lengths(self, context: Sequence[Ids], intents: Intents | None, candidates: Sequence[Ids]) -> list[int]:
+        """How many ids each of these `inputs` has."""
+        return [self.pair_length(context, intents, candidate) for candidate in candidates]
+
     def intent_question(self, context: Sequence[Ids], intents: Intents, utterance: int) -> tuple[Ids, int]:
         """Input ids that ask for the intents of one utterance, given those before it."""
         context_ids = self.context_ids(context[: utterance + 1], intents[:utterance])
         ids = np.concatenate([[self.cls], context_ids, [self.separator]], dtype=np.int32)
         return ids, len(ids)
+
+
+@final
+class PoolLayout(Layout):
+    """Writes a pool as one input, a marker before each candidate; there are no intents, the marker has their place.
+
+    What is longer than the encoder's positions is cut where it is longest: no text keeps more than some number of
+    tokens, the largest with which all fit (our reading; the paper doesn't say).
+    """
+
+    @property
+    def marker(self) -> int:
+        """Id of the token before each candidate."""
+        return self.first_intent
+
+    def inputs(self, context: Sequence[Ids], intents: Intents | None, candidates: Sequence[Ids]) -> list[Encoded]:
+        """The one input of a pool.
+
+        Raises:
+            SettingError: it has more candidates than the encoder has room for.
+        """
+        context_ids = super().context_ids(context, None)
+        kept = self._kept([len(context_ids), *map(len, candidates)])
+        before = [[self.cls], context_ids[-kept:], [self.separator] * self.num_separators]
+        marked = [part for ids in candidates for part in ([self.marker], ids[:kept], [self.separator])]
+        return [(np.concatenate([*before, *marked], dtype=np.int32), sum(map(len, before)))]
+
+    def input_lengths(self, context: Sequence[Ids], intents: Intents | None, candidates: Sequence[Ids]) -> list[int]:
+        """How many ids the input has."""
+        lengths = [self._context_length(context, None), *map(len, candidates)]
+        kept = self._kept(lengths)
+        return [self._num_special(len(candidates)) + sum(min(length, kept) for length in lengths)]
+
+    def _num_special(self, num_candidates: int) -> int:
+        return 1 + self.num_separators + 2 * num_candidates
+
+    def _kept(self, lengths: Sequence[int]) -> int:
+        """How many tokens of each text stay, at most."""
+        num_candidates = len(lengths) - 1
+        most = (self.max_length - self.num_separators - 2) // 3  # then each text has one token
+        if num_candidates > most:
+            raise SettingError(
+                f"a pool has {num_candidates} candidates, and the backbone's {self.max_length} positions hold {most} "
+                "with their markers, a context and separators. Give smaller pools, or take a method that reads each "
+                "candidate by itself (bert, grn)."
+            )
+        room = self.max_length - self._num_special(num_candidates)
+        kept = max(lengths)
+        while sum(min(length, kept) for length in lengths) > room:
+            kept -= 1
+        return kept
 
 
 Encoded = tuple[Ids, int]

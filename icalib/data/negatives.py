@@ -23,6 +23,7 @@ from scipy.sparse import csr_array
 
 from icalib.core.errors import DataError
 from icalib.core.seeding import child_seed
+from icalib.core.storage import local_path, location, pull
 from icalib.data.splits import text_key
 
 NegativeSampler = Literal["bm25", "random"]
@@ -38,9 +39,9 @@ Rows = NDArray[np.int64]
 
 
 class QueryBlock(NamedTuple):
-    """A task of mining: the responses in rows `start` to `stop` of the index in `folder` are the queries."""
+    """A task of mining: the responses in rows `start` to `stop` of the index at `place` are the queries."""
 
-    folder: Path
+    place: str
     start: int
     stop: int
     sampler: NegativeSampler
@@ -109,7 +110,7 @@ def query_blocks(
 ) -> list[QueryBlock]:
     """Cut the queries 0 … num_rows − 1 into tasks."""
     return [
-        QueryBlock(index, start, min(start + QUERY_BLOCK, num_rows), sampler, num_negatives, seed)
+        QueryBlock(location(index), start, min(start + QUERY_BLOCK, num_rows), sampler, num_negatives, seed)
         for start in range(0, num_rows, QUERY_BLOCK)
     ]
 
@@ -120,10 +121,12 @@ def mine_block(block: QueryBlock) -> Rows:
     Raises:
         DataError: fewer distinct responses from other dialogues than negatives.
     """
-    key = np.asarray(np.load(block.folder / "key.npy", mmap_mode="r"))
-    dialogue = np.asarray(np.load(block.folder / "dialogue.npy", mmap_mode="r"))
+    folder = local_path(block.place)
+    pull(folder)
+    key = np.asarray(np.load(folder / "key.npy", mmap_mode="r"))
+    dialogue = np.asarray(np.load(folder / "dialogue.npy", mmap_mode="r"))
     negatives = np.empty((block.stop - block.start, block.num_negatives), dtype=np.int64)
-    for place, ranked in enumerate(_ranked(block, dialogue)):
+    for place, ranked in enumerate(_ranked(block, folder, dialogue)):
         query = block.start + place
         rng = np.random.default_rng(child_seed(block.seed, "fill", query))
         chosen, taken = list[int](), {int(key[query])}
@@ -149,12 +152,12 @@ def _at_random(rng: np.random.Generator, num_rows: int) -> Iterator[int]:
     yield from rng.permutation(num_rows).tolist()
 
 
-def _ranked(block: QueryBlock, dialogue: NDArray[np.int64]) -> Iterator[Iterator[int]]:
+def _ranked(block: QueryBlock, folder: Path, dialogue: NDArray[np.int64]) -> Iterator[Iterator[int]]:
     """For each query the rows that its sampler prefers, best first."""
     if block.sampler == "random":
         yield from (iter(()) for _ in range(block.start, block.stop))
         return
-    counts, weights = _load_sparse(block.folder, "count"), _load_sparse(block.folder, "weight")
+    counts, weights = _load_sparse(folder, "count"), _load_sparse(folder, "weight")
     for start in range(block.start, block.stop, QUERY_ROWS):
         stop = min(start + QUERY_ROWS, block.stop)
         scores = csr_array(counts[start:stop] @ weights)

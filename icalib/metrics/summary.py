@@ -20,7 +20,7 @@ from icalib.metrics.calibration import (
     mce_of,
     resampled_adaptive_ece,
 )
-from icalib.metrics.classification import classification
+from icalib.metrics.classification import Decision, classification
 from icalib.metrics.pairs import FloatArray, IntArray, PoolScores
 from icalib.metrics.ranking import average_precision, recall_at_k, top_candidate
 from icalib.metrics.selective import aurc, auroc, coverage_at_risk, e_aurc, risk_at_coverage
@@ -41,9 +41,9 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         "R@2": Metric("R@2", True, "share of right candidates among the best two"),
         "R@5": Metric("R@5", True, "share of right candidates among the best five"),
         "MAP": Metric("MAP", True, "mean average precision; mean 1/rank with one right candidate"),
-        "F1": Metric("F1", True, "F1 over pairs at the fitted threshold"),
-        "P": Metric("P", True, "precision over pairs at the fitted threshold"),
-        "R": Metric("R", True, "recall over pairs at the fitted threshold"),
+        "F1": Metric("F1", True, "F1 over pairs as the run decides: at the fitted threshold, or argmax"),
+        "P": Metric("P", True, "precision over pairs, decided as for F1"),
+        "R": Metric("R", True, "recall over pairs, decided as for F1"),
         "F1@0.5": Metric("F1 at 0.5", True, "F1 over pairs at threshold 0.5"),
         "P@0.5": Metric("P at 0.5", True, "precision over pairs at threshold 0.5"),
         "R@0.5": Metric("R at 0.5", True, "recall over pairs at threshold 0.5"),
@@ -62,7 +62,7 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         "risk@80": Metric("risk at 80 %", False, "error rate of the 80 % most confident pools"),
         "coverage@5": Metric("coverage at 5 %", True, "largest share of pools answered with an error rate of 5 %"),
         "AUROC": Metric("AUROC", True, "chance that a hit is more confident than an error"),
-        "threshold": Metric("threshold", None, "decision threshold, fitted on validation"),
+        "threshold": Metric("threshold", None, "decision threshold, fitted on validation; argmax doesn't use it"),
         "num_pools": Metric("pools", None, "pools with known labels"),
     }
 )
@@ -71,20 +71,28 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
 _SUMMARY_SCHEMA = METRIC_SCHEMA.remove(METRIC_SCHEMA.get_field_index("split"))
 
 
-def summarise(predictions: pa.Table, *, threshold: float, seed: int, num_bootstrap: int = 1000) -> pa.Table:
+def summarise(
+    predictions: pa.Table,
+    *,
+    threshold: float,
+    seed: int,
+    decision: Decision = "threshold",
+    num_bootstrap: int = 1000,
+) -> pa.Table:
     """METRIC_SCHEMA without `split`: one row for each of METRICS, in its order.
 
     Args:
         predictions: PREDICTION_SCHEMA; pools of unknown label don't count.
         threshold: decision threshold for P, R and F1, fitted on validation.
         seed: root seed of the bootstrap.
+        decision: whether P, R and F1 are at the threshold or by argmax, in expectation over ties.
         num_bootstrap: resamples of the pools behind the 95 % intervals.
 
     Raises:
         DataError: see `PoolScores.from_predictions`.
     """
     scores = PoolScores.from_predictions(predictions)
-    statistics = _Statistics(scores, threshold)
+    statistics = _Statistics(scores, threshold, decision)
     everything = np.arange(scores.num_pools)[np.newaxis]
     values = {name: float(value[0]) for name, value in statistics.of(everything).items()}
     values |= {"threshold": threshold, "num_pools": scores.num_pools}
@@ -97,7 +105,7 @@ def summarise(predictions: pa.Table, *, threshold: float, seed: int, num_bootstr
 class _Statistics:
     """Sums per pool, so that the metrics of many resamples of the B pools are a few matrix products."""
 
-    def __init__(self, scores: PoolScores, threshold: float) -> None:
+    def __init__(self, scores: PoolScores, threshold: float, decision: Decision) -> None:
         prob, label = scores.prob, scores.label
         top = top_candidate(scores)
         self._scores = scores
@@ -111,9 +119,11 @@ class _Statistics:
         self._sum_prob = scores.pool_sum(prob)
         self._sum_square = scores.pool_sum((prob - label) ** 2)
         self._sum_nll = scores.pool_sum(log_losses(prob, label))
+        by_argmax = top.hit, np.ones(scores.num_pools)
         self._positives = {
-            "": _positives(scores, threshold),
+            "": by_argmax if decision == "argmax" else _positives(scores, threshold),
             "@0.5": _positives(scores, 0.5),
+            "_argmax": by_argmax,
         }
         self._pair_bins = bin_sums(prob, label, NUM_BINS, group=scores.pool)
         self._top_bins = bin_sums(top.prob, top.hit, NUM_BINS, group=np.arange(scores.num_pools))
@@ -134,8 +144,7 @@ class _Statistics:
         for suffix, (true_positives, predicted) in self._positives.items():
             p, r, f1 = classification(times @ true_positives, times @ predicted, num_right)
             metrics |= {f"P{suffix}": p, f"R{suffix}": r, f"F1{suffix}": f1}
-        hits = times @ (1 - self._error)
-        return metrics | {"F1_argmax": classification(hits, times.sum(axis=1), num_right).f1}
+        return metrics
 
     def _calibration(self, times: FloatArray) -> dict[str, FloatArray]:
         num_pairs = times @ self._num_pairs

@@ -13,13 +13,15 @@ from torch import Tensor, nn
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Layout, TokenStore
 from icalib.encoders.transformer import Batch
-from icalib.losses.binary import AbstractLoss
-from icalib.metrics.calibration import ece, nll_from_logits
-from icalib.metrics.classification import classification_at, fit_threshold
+from icalib.inference.pool_softmax import pool_softmax
+from icalib.losses.binary import AbstractLoss, Link
+from icalib.metrics.calibration import ece, nll, nll_from_logits
+from icalib.metrics.classification import classification_at, classification_by_argmax, fit_threshold
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.ranking import average_precision, recall_at_k
 from icalib.metrics.tags import metric_tag
 from icalib.regimes.examples import Example, PairLabels, encode, epoch_batches, target
+from icalib.regimes.pool_inputs import PoolInputs
 from icalib.regimes.ranker import Ranker, make_batch
 from icalib.regimes.training import TrainingSettings, autocast, forward_batches, resolve_precision
 
@@ -85,6 +87,7 @@ class PlainValidation:
     """Validation figures from one deterministic pass over the plain view: cheap enough for every epoch.
 
     Args:
+        link: how logits become probabilities; with a softmax each pool's best candidate alone is called right for F1.
         prepare: called with the ranker first; heads that predict from support pairs look at them anew.
     """
 
@@ -96,59 +99,54 @@ class PlainValidation:
         settings: TrainingSettings,
         device: torch.device,
         *,
+        link: Link = "sigmoid",
         prepare: Callable[[Ranker], None] = lambda _: None,
     ) -> None:
         self._store, self._rows, self._layout, self._device, self._prepare = store, rows, layout, device, prepare
+        self._link: Link = link
         self._precision = resolve_precision(settings.precision, device)
         self._max_tokens = settings.max_tokens_per_batch
 
     def __call__(self, ranker: Ranker, rank: int, world_size: int) -> list[tuple[int, list[float], int]]:
         """(row, logits of the candidates, label) of every world-size-th pool."""
         self._prepare(ranker)
-        shares = [_plain_pairs(self._store, row, self._layout) for row in self._rows[rank::world_size]]
-        logits = plain_logits(
-            ranker, [pair for pairs, _ in shares for pair in pairs], self._layout, self._device, self._precision,
-            self._max_tokens,
-        )  # fmt: skip
-        ends = np.cumsum([len(pairs) for pairs, _ in shares])
-        parts = np.split(logits, ends[:-1]) if shares else []
-        return [
-            (row, part.tolist(), label)
-            for row, part, (_, label) in zip(self._rows[rank::world_size], parts, shares, strict=True)
-        ]
+        pools = list(self._store.pools(self._rows[rank::world_size]))
+        inputs = PoolInputs.of(pools, self._layout, None)
+        logits = plain_logits(ranker, inputs, self._layout, self._device, self._precision, self._max_tokens)
+        ends = np.cumsum([len(pool.candidates) for pool in pools])
+        parts = np.split(logits, ends[:-1]) if pools else []
+        return [(pool.row, part.tolist(), pool.label) for pool, part in zip(pools, parts, strict=True)]
 
     def figures(self, shares: Sequence[list[tuple[int, list[float], int]]]) -> dict[str, float]:
-        """F1 (threshold fitted), R@1, MAP, ECE and NLL, by tag."""
+        """F1 (threshold fitted, or by argmax), R@1, MAP, ECE and NLL, by tag."""
         pools = sorted(pool for share in shares for pool in share)
         logit = np.concatenate([logits for _, logits, _ in pools])
         offsets = np.cumsum([0] + [len(logits) for _, logits, _ in pools])
         label = np.zeros(len(logit), np.int64)
         label[offsets[:-1] + np.array([right for _, _, right in pools])] = 1
-        prob = expit(logit)
+        softmax = self._link == "softmax"
+        prob = pool_softmax(logit, np.diff(offsets)) if softmax else expit(logit)
         scores = PoolScores(tuple(str(row) for row, _, _ in pools), logit, prob, label, offsets)
+        decided = (
+            classification_by_argmax(scores) if softmax else classification_at(prob, label, fit_threshold(prob, label))
+        )
         figures = {
-            "F1": float(classification_at(prob, label, fit_threshold(prob, label)).f1),
+            "F1": float(decided.f1),
             "R@1": float(recall_at_k(scores, 1).mean()),
             "MAP": float(average_precision(scores).mean()),
             "ECE": ece(prob, label),
-            "NLL": nll_from_logits(logit, label),
+            "NLL": nll(prob, label) if softmax else nll_from_logits(logit, label),
         }
         return {metric_tag(name): value for name, value in figures.items()}
 
 
-def _plain_pairs(store: TokenStore, row: int, layout: Layout) -> tuple[list[Any], int]:
-    pool = store.pool(row)
-    context = layout.context_ids(pool.context, None)
-    return [layout.pair(context, candidate) for candidate in pool.candidates], pool.label
-
-
 def plain_logits(
-    ranker: Ranker, pairs: Sequence[Any], layout: Layout, device: torch.device, precision: Any, max_tokens: int
+    ranker: Ranker, pools: PoolInputs, layout: Layout, device: torch.device, precision: Any, max_tokens: int
 ) -> Any:
-    """Logits [N] of encoded pairs in one pass, longest last."""
-    logits = np.zeros(len(pairs))
+    """Logits [N] of all pairs in one pass, longest inputs last."""
+    logits = np.zeros(pools.num_pairs)
     with torch.inference_mode(), autocast(device, precision):
-        for batch in forward_batches([len(ids) for ids, _ in pairs], max_tokens, device):
-            inputs = make_batch([pairs[int(place)] for place in batch], layout, device)
-            logits[batch] = ranker.answer_logits(inputs).float().cpu().numpy()
+        for batch in forward_batches([len(ids) for ids, _ in pools.inputs], max_tokens, device):
+            inputs = make_batch([pools.inputs[int(place)] for place in batch], layout, device)
+            logits[pools.pairs(batch)] = ranker.answer_logits(inputs).float().cpu().numpy()
     return logits

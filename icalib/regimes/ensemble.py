@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, final
+from typing import ClassVar, Literal, final
 
 from pydantic import Field
 
@@ -18,6 +18,8 @@ class Ensemble(AbstractRegime):
 
     class Config(AbstractRegime.Config):
         """Settings of an ensemble."""
+
+        learns_whole_pools: ClassVar[bool] = True
 
         training: TrainingSettings = TrainingSettings()
         """Optimiser and schedule of every member."""

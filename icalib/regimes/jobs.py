@@ -6,6 +6,7 @@ import ctypes
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,49 +16,63 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 
+from icalib.core.errors import SettingError
 from icalib.core.files import content_digest, whole_file
 from icalib.core.seeding import child_seed
-from icalib.data.encoding import TokenStore
+from icalib.data.encoding import Layout, TokenStore
 from icalib.data.selection import Rows
-from icalib.encoders.backbone import Tokenizer
+from icalib.losses.binary import AbstractLoss
+from icalib.losses.listwise import AbstractPoolLoss
 from icalib.regimes.answers import AnswerCurriculum, PlainValidation
+from icalib.regimes.augmented_answers import AugmentedCurriculum
 from icalib.regimes.conditioning import Gather, condition, is_conditioned_on_support, only_one
 from icalib.regimes.examples import PairLabels, gold_labels
-from icalib.regimes.post_training import PostTrainingCurriculum
+from icalib.regimes.generators.language_model import Writer, WritingCurriculum
+from icalib.regimes.listwise import PoolCurriculum
+from icalib.regimes.model import Model
+from icalib.regimes.post_training.curriculum import HeldOutWindows, post_training_curriculum
+from icalib.regimes.post_training.kind import AbstractPostTraining
 from icalib.regimes.ranker import Ranker, load_ranker, save_posterior, start_weights
 from icalib.regimes.scoring import ScoringContext, score_pools
-from icalib.regimes.training import Curriculum, EarlyStoppingData
-from icalib.regimes.workbench import ScoreJob, TrainJob
+from icalib.regimes.synthetic import SyntheticStore
+from icalib.regimes.training import Curriculum, EarlyStoppingData, TrainingSettings
+from icalib.regimes.workbench import AnyTrainJob, ScoreJob, TrainJob
 
 
 @dataclass(frozen=True)
 class Training:
     """What the loop needs."""
 
-    ranker: Ranker
+    model: Model
     curriculum: Curriculum
     validation: EarlyStoppingData | None
 
 
-def prepare_training(job: TrainJob, device: torch.device) -> Training:
+def prepare_training(job: AnyTrainJob, device: torch.device) -> Training:
     """Build the model, seeded the same in every process, and the data of a training job."""
     torch.manual_seed(child_seed(job.seed, "initial-weights"))
-    ranker = Ranker(job.ranker, masked_words=_hides_words(job))
+    if job.kind == "generator":
+        writer = Writer(job.generator.model, job.generator)
+        return Training(writer, WritingCurriculum(writer, job), None)
+    if job.kind == "word_vectors":
+        return Training(*job.build(), None)
+    if job.kind == "intent_classifier":
+        return Training(*job.build(device))
+    if job.kind == "post_training":
+        return _prepare_post_training(job, device)
+    ranker = Ranker(job.ranker)
     if job.start is not None:
         start_weights(ranker, job.start)
     store = TokenStore(job.train_tokens)
-    if job.kind == "post_training":
-        assert job.post_training is not None
-        rows = job.selection.rows("train", "all", store.column("label_order")).tolist()
-        mask_token = Tokenizer(job.ranker.encoder.backbone).mask_token
-        curriculum = PostTrainingCurriculum(
-            store, rows, ranker.layout, job.post_training, mask_token, ranker.encoder.vocabulary
-        )
-        return Training(ranker, curriculum, None)
     rows = job.selection.rows("train", "labelled", store.column("label_order"))
     labelled = [gold_labels(pool, with_intents=job.views_with_intents) for pool in store.pools(rows)]
     pseudo = pseudo_labelled(job.pseudo_labels, store) if job.pseudo_labels else []
-    curriculum = AnswerCurriculum(
+    made = (
+        answer_curriculum
+        if job.contrast is None or job.made_up is None
+        else partial(AugmentedCurriculum, contrast=job.contrast.build(), made_up=SyntheticStore(job.made_up))
+    )
+    curriculum = made(
         [*labelled, *pseudo],
         store,
         ranker.layout,
@@ -69,8 +84,41 @@ def prepare_training(job: TrainJob, device: torch.device) -> Training:
     return Training(ranker, curriculum, _validation(job, ranker, device, curriculum))
 
 
-def _hides_words(job: TrainJob) -> bool:
-    return job.post_training is not None and job.post_training.masked_word_weight > 0
+def answer_curriculum(
+    pools: Sequence[PairLabels],
+    store: TokenStore,
+    layout: Layout,
+    loss: AbstractLoss,
+    settings: TrainingSettings,
+    *,
+    num_intents: int,
+    seed: int,
+) -> AnswerCurriculum | PoolCurriculum:
+    """Pairs and intents, or whole pools where the loss looks at those."""
+    if isinstance(loss, AbstractPoolLoss):
+        return PoolCurriculum(pools, store, layout, loss, settings, seed=seed)
+    return AnswerCurriculum(pools, store, layout, loss, settings, num_intents=num_intents, seed=seed)
+
+
+def _prepare_post_training(job: TrainJob, device: torch.device) -> Training:
+    settings = job.post_training
+    assert settings is not None
+    ranker = Ranker(job.ranker, masked_words=settings.masked_word_weight > 0, questions=settings.questions)
+    curriculum = post_training_curriculum(settings, ranker, TokenStore(job.train_tokens), job.selection, "train")
+    return Training(ranker, curriculum, _held_out(job, settings, ranker, device))
+
+
+def _held_out(
+    job: TrainJob, settings: AbstractPostTraining.Config, ranker: Ranker, device: torch.device
+) -> HeldOutWindows | None:
+    """Windows of validation contexts; None where those are too short to hold any."""
+    few = settings.model_copy(update={"max_windows": settings.held_out_windows})
+    store = TokenStore(job.validation_tokens)
+    try:
+        curriculum = post_training_curriculum(few, ranker, store, job.selection, "validation")
+    except SettingError:
+        return None
+    return HeldOutWindows(curriculum, job.training, device, settings.seed)
 
 
 def add_posterior(
@@ -99,12 +147,13 @@ def add_posterior(
         save_posterior(checkpoint, ranker.posterior_head.posterior_state())
 
 
-def _validation(job: TrainJob, ranker: Ranker, device: torch.device, curriculum: AnswerCurriculum) -> PlainValidation:
+def _validation(job: TrainJob, ranker: Ranker, device: torch.device, curriculum: Curriculum) -> PlainValidation:
     store = TokenStore(job.validation_tokens)
     rows = job.selection.rows("validation", "all", store.column("label_order"))
     known = rows[store.column("label")[rows] >= 0]
     if not is_conditioned_on_support(ranker):
-        return PlainValidation(store, known.tolist(), ranker.layout, job.training, device)
+        return PlainValidation(store, known.tolist(), ranker.layout, job.training, device, link=job.ranker.link)
+    assert isinstance(curriculum, AnswerCurriculum)
 
     def look_at_support(ranker: Ranker) -> None:
         condition(ranker, curriculum, job.training, device, seed=job.seed)
@@ -188,6 +237,11 @@ def shard_path(folder: Path, number: int) -> Path:
     return folder / f"scores-{number:06d}.parquet"
 
 
+def shard_intents_path(folder: Path, number: int) -> Path:
+    """Where a shard's predicted intents lie, if there are any; they are there before its scores."""
+    return folder / f"intents-{number:06d}.parquet"
+
+
 def score_shard(job: ScoreJob, number: int, rows: Sequence[int], folder: Path, device: torch.device) -> None:
     """Score one shard and write it: intents first, then the scores whose presence completes it."""
     context = _context(job, device)
@@ -199,7 +253,7 @@ def score_shard(job: ScoreJob, number: int, rows: Sequence[int], folder: Path, d
         seed=child_seed(job.seed, "shard", job.split, job.part, number),
     )
     if intents is not None:
-        with whole_file(folder / f"intents-{number:06d}.parquet") as temporary:
+        with whole_file(shard_intents_path(folder, number)) as temporary:
             pq.write_table(intents, temporary)
     with whole_file(shard_path(folder, number)) as temporary:
         pq.write_table(scores, temporary)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import Field, SerializeAsAny, model_validator
+from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from icalib.calibration.calibrator import AbstractCalibrator
 from icalib.core.component import Settings
@@ -13,7 +13,10 @@ from icalib.heads.head import AbstractHead
 from icalib.heads.linear import LinearHead
 from icalib.losses.binary import AbstractLoss, BinaryCrossEntropy
 from icalib.losses.own import HeadObjective
-from icalib.regimes.post_training import PostTraining
+from icalib.metrics.classification import Decision
+from icalib.regimes.post_training.kind import AbstractPostTraining
+from icalib.regimes.post_training.next_utterance import NextUtterance
+from icalib.regimes.preliminary.settings import Preliminary
 from icalib.regimes.regime import AbstractRegime
 from icalib.regimes.supervised import Supervised
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic
@@ -48,10 +51,22 @@ class Method(Settings):
     calibration: SerializeAsAny[AbstractCalibrator.Config] | None = None
     """Post-hoc calibration fitted on validation: temperature, platt, isotonic, prior-shift, focal-inverse, or null.
     It changes probabilities, never the ranking; pseudo labels see the probabilities before it."""
-    post_training: PostTraining | None = PostTraining()
-    """Post-training on the corpus' own dialogues, shared by all methods; null leaves it out."""
+    decision: Decision = "threshold"
+    """Which candidates count as right for P, R and F1: those above the threshold fitted on validation, or each pool's
+    best one (argmax; ICAST's table has it for JM and GRN)."""
+    post_training: SerializeAsAny[AbstractPostTraining.Config] | None = NextUtterance.Config()
+    """Post-training on the corpus' own dialogues: next-utterance, which most methods share, utterance-relevance
+    (BERT_FP) or utterance-order (GRN); null leaves it out."""
+    preliminary: Preliminary | None = None
+    """Models that the encoder starts from where it has no backbone (IART); null for all others."""
     scoring: ScoringSettings = ScoringSettings()
     """How pools are scored."""
+
+    @field_validator("post_training", mode="before")
+    @classmethod
+    def _next_utterance_unless_named(cls, value: Any) -> Any:
+        """Configs from before there were several kinds name none."""
+        return NextUtterance.Config(**value) if isinstance(value, dict) and "target" not in value else value
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -68,10 +83,62 @@ class Method(Settings):
         if self.head.own_objective != isinstance(self.loss, HeadObjective.Config):
             wanted = "head-objective" if self.head.own_objective else "a loss of pairs, e.g. binary-cross-entropy"
             raise ValueError(f"{self.head.owner.__name__} goes with {wanted}; found {self.loss.owner.__name__}")
+        if self.head.own_objective and self.regime.compares_logits:
+            raise ValueError(
+                f"{self.regime.owner.__name__} compares logits of pairs in training, and {self.head.owner.__name__} "
+                "has an objective of its own that shows none. Take linear-head or random-feature-head"
+            )
+        self._check_start()
+        if self.loss.link == "softmax":
+            self._check_whole_pools()
+        elif self.encoder.whole_pools:
+            raise ValueError(
+                f"{self.encoder.owner.__name__} reads whole pools, and {self.loss.owner.__name__} is a loss of single "
+                "pairs. Take pool-cross-entropy, or another encoder"
+            )
         return self
 
+    def _check_start(self) -> None:
+        encoder = self.encoder.owner.__name__
+        if self.encoder.has_backbone and self.preliminary is not None:
+            raise ValueError(
+                f"`preliminary` makes word vectors and an intent classifier for iart, and {encoder} has a pre-trained "
+                "backbone instead. Set it to null, or `encoder` to iart"
+            )
+        if not self.encoder.has_backbone and (self.post_training is not None or self.regime.needs_intents()):
+            raise ValueError(
+                f"{encoder} has no pre-trained backbone that post-training could go on with or that could read intents "
+                "out of a context. Set `post_training` to null and take a regime without intents, or take another "
+                "encoder"
+            )
+
+    def _check_whole_pools(self) -> None:
+        loss = self.loss.owner.__name__
+        if not self.regime.learns_whole_pools or self.regime.needs_intents():
+            raise ValueError(
+                f"{loss} learns from whole pools with one right candidate, and {self.regime.owner.__name__} as it is "
+                "set teaches other things, too (intents, or labels of single pairs). Take supervised or ensemble "
+                "without intents, or a loss of pairs, e.g. binary-cross-entropy"
+            )
+        if self.uncertainty.needs != "nothing" or self.head.has_posterior:
+            raise ValueError(
+                f"{loss} makes probabilities by a softmax over a pool, and for those there is no uncertainty estimate "
+                f"here; found {self.uncertainty.owner.__name__} on {self.head.owner.__name__}. Take `uncertainty` "
+                "deterministic on linear-head, or a loss of pairs, e.g. binary-cross-entropy"
+            )
+
+    def sizes_of_pools(self, num_candidates: int) -> set[int]:
+        """How many candidates of a pool are read together, in training and at test."""
+        negatives = self.regime.train_negatives()
+        return {num_candidates, min(1 + negatives, num_candidates) if negatives else num_candidates}
+
     def train_prior(self, num_candidates: int) -> float:
-        """Share of right pairs among those that shape the probabilities: the training pairs, or the support set."""
+        """Share of right pairs among those that shape the probabilities: the training pairs, or the support set.
+
+        A softmax is over the pool that is scored, however many candidates training pools had: nothing has shifted.
+        """
+        if self.loss.link == "softmax":
+            return 1 / num_candidates
         support = self.head.pairs_for_posterior
         if support is not None:
             return support.positive_share

@@ -1,8 +1,8 @@
-"""The model: one encoder shared by the answer head, the intent head and the masked-word head."""
+"""The model: one encoder shared by the answer head, the intent head and the heads of post-training."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,10 +22,14 @@ from icalib.encoders.spectral_norm import warm_up
 from icalib.encoders.transformer import AbstractEncoder, Batch, Encoded, TransformerEncoder
 from icalib.heads.head import AbstractHead, LogitPosterior, PosteriorHead
 from icalib.heads.linear import LinearHead
+from icalib.losses.binary import Link
+from icalib.regimes.model import Model
 
 CHECKPOINT_VERSION = 2
 WEIGHTS = "model.safetensors"
 POSTERIOR = "posterior.safetensors"
+ANSWER = "answer"
+"""The answer head's name among those that can be asked a question."""
 _REPEAT = "Delete that folder and give the command again: what it held is computed anew."
 
 
@@ -38,7 +42,10 @@ class RankerConfig(Settings):
     """Add a·cos(mean context state, mean candidate state) + b to the head's logit, with a and b learnt. It lets few
     labels start from what a sentence encoder already knows; False is the papers' plain head on [CLS]."""
     intents: tuple[str, ...] = ()
-    """The intent labels, in the order of the intent head's outputs; empty for a ranker without intents."""
+    """The intent labels, in the order of the outputs of the intent head, or of the classifier that an encoder without
+    a backbone holds; empty for a ranker without intents."""
+    link: Link = "sigmoid"
+    """How logits become probabilities; the loss decides."""
 
 
 class SimilarityStart(nn.Module):
@@ -75,44 +82,56 @@ class MaskedWordHead(nn.Module):
         return nn.functional.linear(hidden, embeddings_VD, self.bias)
 
 
-class Ranker(nn.Module):
+class Ranker(Model):
     """Scores pairs, and predicts intents and masked words.
 
     Args:
         config: what it is made of.
         pretrained: start from the backbone's weights; False where a checkpoint's weights follow.
         masked_words: whether to have the masked-word head (post-training only).
+        questions: classes of each linear head on [CLS] that only post-training asks, by name.
     """
 
-    def __init__(self, config: RankerConfig, *, pretrained: bool = True, masked_words: bool = False) -> None:
+    def __init__(
+        self,
+        config: RankerConfig,
+        *,
+        pretrained: bool = True,
+        masked_words: bool = False,
+        questions: Mapping[str, int] | None = None,
+    ) -> None:
         super().__init__()
         self.config = config
         self.encoder: Any = config.encoder.build(num_intents=len(config.intents), pretrained=pretrained)
         self.answer_head: Any = config.head.build(width=self.encoder.width)
         self.similarity_start = SimilarityStart() if config.similarity_start else None
-        self.intent_head = nn.Linear(self.encoder.width, len(config.intents)) if config.intents else None
-        if self.intent_head is not None:
-            nn.init.normal_(self.intent_head.weight, std=0.02)
-            nn.init.zeros_(self.intent_head.bias)
+        reads_intents = config.intents and config.encoder.has_backbone
+        self.intent_head = _small_linear(self.encoder.width, len(config.intents)) if reads_intents else None
         self.masked_word_head = MaskedWordHead(self.encoder.width, self.encoder.vocabulary) if masked_words else None
+        self.question_heads = nn.ModuleDict(
+            {name: _small_linear(self.encoder.width, classes) for name, classes in (questions or {}).items()}
+        )
 
     def forward(
-        self, task: Literal["answer", "intent", "masked_words"], batch: Batch, **inputs: Any
+        self, task: Literal["answer", "intent", "question"], batch: Batch, **inputs: Any
     ) -> Tensor | tuple[Tensor, Tensor]:
         """What training needs of a task: one entry point, so that wrappers that shard weights see every pass.
 
-        answer: the loss of each pair [B] from `labels_B` and `loss`. intent: logits [B, K]. masked_words: the answer
-        losses and the word logits [N, V] at the hidden `places_N2` (batch row, position).
+        answer: the loss of each pair [B] from `labels_B` and `loss`. intent: logits [B, K]. question: logits [B, K] of
+        a question's `head`, or [B] of the answer head; with `places_N2` (batch row, position) also the word logits
+        [N, V] there.
 
-        The head that the task doesn't need takes part with weight 0. So every parameter has a gradient in every
+        The heads that the task doesn't need take part with weight 0. So every parameter has a gradient in every
         update, and optimisers that skip missing gradients and those that don't (ZeRO's) do the same.
         """
         encoded = self.encoder(batch)
         if task == "intent":
             return self._intents(encoded, batch) + 0.0 * self._answer(self.answer_head.touch, encoded)
+        if task == "question":
+            logits = self._asked(encoded, inputs["head"])
+            places_N2 = inputs.get("places_N2")
+            return logits if places_N2 is None else (logits, self._masked_words(encoded, places_N2))
         losses = self._answer(self.answer_head.losses, encoded, inputs["labels_B"], inputs["loss"])
-        if task == "masked_words":
-            return losses, self._masked_words(encoded, inputs["places_N2"])
         return losses if self.intent_head is None else losses + 0.0 * self._intents(encoded, batch).sum()
 
     def answer_logits(self, batch: Batch) -> Tensor:
@@ -126,6 +145,34 @@ class Ranker(nn.Module):
     def observe(self, batch: Batch, labels_B: Tensor) -> None:
         """Show the head some pairs that its posterior is to be computed from."""
         self._answer(self.answer_head.observe, self.encoder(batch), labels_B)
+
+    def start_epoch(self) -> None:
+        """The answer head may count from here."""
+        self.answer_head.start_epoch()
+
+    def start_part(self, *, counted: bool) -> None:
+        """The answer head may count what it sees."""
+        self.answer_head.start_part(counted=counted)
+
+    @property
+    def spectral_norms(self) -> Mapping[str, float]:
+        """Those of the encoder's bounded layers."""
+        return self.encoder.spectral_norms
+
+    @property
+    def weights_read_elsewhere(self) -> Sequence[Tensor]:
+        """The word embeddings, which the tied decoder of the masked-word head reads."""
+        return () if self.masked_word_head is None else (self.encoder.backbone.get_input_embeddings().weight,)
+
+    def save(self, folder: Path, state: dict[str, Tensor]) -> None:
+        """Write a checkpoint that `load_ranker` reads.
+
+        After other questions than the answer's it is one that `start_weights` alone reads: the answer head has learnt
+        nothing then, so each run starts with its own.
+        """
+        if len(self.question_heads):
+            state = {name: tensor for name, tensor in state.items() if name.startswith("encoder.")}
+        save_ranker(folder, self.config, state)
 
     @property
     def posterior_head(self) -> PosteriorHead | None:
@@ -153,6 +200,14 @@ class Ranker(nn.Module):
         with torch.autocast(states.device.type, enabled=False):
             return self.intent_head(last.float())
 
+    def _asked(self, encoded: Encoded, name: str) -> Tensor:
+        """Logits of the question of one head."""
+        logits = {ANSWER: self._answer(self.answer_head, encoded)}
+        with torch.autocast(encoded.features_BD.device.type, enabled=False):
+            logits |= {other: head(encoded.features_BD.float()) for other, head in self.question_heads.items()}
+        asked = logits.pop(name)
+        return asked + 0.0 * sum(idle.sum() for idle in logits.values()) if logits else asked
+
     def _masked_words(self, encoded: Encoded, places_N2: Tensor) -> Tensor:
         assert self.masked_word_head is not None
         hidden = encoded.states_BLD[places_N2[:, 0], places_N2[:, 1]]
@@ -162,7 +217,21 @@ class Ranker(nn.Module):
     def layout(self) -> Layout:
         """How inputs are written for this encoder."""
         encoder = self.config.encoder
-        return Tokenizer(encoder.backbone).layout(encoder.budget, self.encoder.max_length, self.encoder.vocabulary)
+        return Tokenizer(encoder.backbone).layout(
+            encoder.budget,
+            self.encoder.max_length,
+            self.encoder.vocabulary,
+            turn_separators=encoder.turn_separators,
+            whole_pools=encoder.whole_pools,
+        )
+
+
+def _small_linear(width: int, outputs: int) -> nn.Linear:
+    """A linear layer that starts as BERT's do."""
+    layer = nn.Linear(width, outputs)
+    nn.init.normal_(layer.weight, std=0.02)
+    nn.init.zeros_(layer.bias)
+    return layer
 
 
 def make_batch(encoded: Sequence[EncodedIds], layout: Layout, device: torch.device) -> Batch:
@@ -173,23 +242,25 @@ def make_batch(encoded: Sequence[EncodedIds], layout: Layout, device: torch.devi
 def save_ranker(folder: Path, config: RankerConfig, state: dict[str, Tensor]) -> None:
     """Write a self-contained checkpoint: weights (safetensors), ranker.json, the backbone's config and tokenizer.
 
-    The masked-word head is left out: only post-training needs it.
+    The heads that only post-training needs are left out.
     """
     from icalib.encoders.backbone import load_config
 
-    kept = {
-        name: tensor.detach().cpu().contiguous()
-        for name, tensor in state.items()
-        if not name.startswith("masked_word_head.")
-    }
     backbone = folder / "backbone"
     backbone.mkdir(parents=True, exist_ok=True)
     load_config(config.encoder.backbone).save_pretrained(backbone)
     Tokenizer(config.encoder.backbone).save(backbone)
     (folder / POSTERIOR).unlink(missing_ok=True)  # it belonged to the weights that are replaced now
-    with whole_file(folder / WEIGHTS) as temporary:
-        save_file(kept, temporary)
+    only_post_training = ("masked_word_head.", "question_heads.")
+    save_weights(folder, {name: state[name] for name in state if not name.startswith(only_post_training)})
     write_json(folder / "ranker.json", {"version": CHECKPOINT_VERSION, **config.model_dump(mode="json")})
+
+
+def save_weights(folder: Path, state: dict[str, Tensor]) -> None:
+    """Write the weights of a checkpoint (safetensors), whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with whole_file(folder / WEIGHTS) as temporary:
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}, temporary)
 
 
 def load_ranker_config(folder: Path) -> RankerConfig:

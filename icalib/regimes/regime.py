@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from icalib.core.component import Component, ComponentConfig
 from icalib.core.stages import Stage
@@ -50,6 +51,12 @@ class AbstractRegime(Component):
     class Config(ComponentConfig):
         """Base of regimes' settings."""
 
+        learns_whole_pools: ClassVar[bool] = False
+        """Whether losses over whole pools can go with it."""
+
+        compares_logits: ClassVar[bool] = False
+        """Whether it compares logits of pairs, which a head with an objective of its own never shows."""
+
         def needs_intents(self) -> bool:
             """Whether the data must have intent labels."""
             return False
@@ -61,6 +68,9 @@ class AbstractRegime(Component):
         def train_negatives(self) -> int | None:
             """Wrong candidates for each right one in training; None where all of a pool are taken."""
             raise NotImplementedError
+
+        def check(self) -> None:
+            """Refuse what can't work before anything is computed."""
 
     def run(self, bench: Workbench, parts: Parts) -> Trained:
         """Train, and say which model to evaluate."""

@@ -18,6 +18,8 @@ from icalib.data.encoding import Encoded, Intents, Layout, TokenPool, TokenStore
 from icalib.encoders.transformer import Batch
 from icalib.heads.head import LogitPosterior
 from icalib.inference.mutual_information import Moments, binary_entropy
+from icalib.inference.pool_softmax import pool_softmax
+from icalib.regimes.pool_inputs import PoolInputs
 from icalib.regimes.ranker import Ranker, make_batch
 from icalib.regimes.training import Precision, autocast, forward_batches, resolve_precision
 from icalib.uncertainty.estimator import AbstractEstimator
@@ -156,12 +158,10 @@ def _intent_probs(context: ScoringContext, questions: Sequence[Encoded]) -> npt.
 def _view_table(
     context: ScoringContext, pools: Sequence[TokenPool], intents: Sequence[Intents] | None, view: str, seed: int
 ) -> pa.Table:
-    pairs: list[Encoded] = []
-    for place, pool in enumerate(pools):
-        ids = context.layout.context_ids(pool.context, intents[place] if intents is not None else None)
-        pairs += [context.layout.pair(ids, candidate) for candidate in pool.candidates]
-    moments = _pair_moments(context, pairs, view, seed)
-    sizes = [len(pool.candidates) for pool in pools]
+    moments = _pair_moments(context, PoolInputs.of(pools, context.layout, intents), view, seed)
+    sizes = np.array([len(pool.candidates) for pool in pools])
+    if context.ranker.config.link == "softmax":
+        moments["prob_mean"] = pool_softmax(moments["logit_mean"], sizes)
     candidates = np.concatenate([np.arange(size) for size in sizes])
     labels = np.concatenate([_labels(pool) for pool in pools])
     columns = {
@@ -169,7 +169,7 @@ def _view_table(
         "row": np.repeat([pool.row for pool in pools], sizes),
         "candidate": candidates,
         "label": labels,
-        "view": np.full(len(pairs), view, dtype=object),
+        "view": np.full(len(candidates), view, dtype=object),
         **moments,
     }
     return pa.table([pa.array(columns[field.name], field.type) for field in SCORE_SCHEMA], schema=SCORE_SCHEMA)
@@ -182,20 +182,21 @@ def _labels(pool: TokenPool) -> npt.NDArray[np.int64]:
 
 
 def _pair_moments(
-    context: ScoringContext, pairs: Sequence[Encoded], view: str, seed: int
+    context: ScoringContext, pools: PoolInputs, view: str, seed: int
 ) -> dict[str, npt.NDArray[np.float64]]:
     fields = ("prob_mean", "prob_var", "logit_mean", "logit_var", "mutual_information")
-    columns = {name: np.zeros(len(pairs)) for name in (*fields, "num_passes")}
-    for number, batch in enumerate(context.batches(pairs)):
-        moments = _batch_moments(context, [pairs[int(place)] for place in batch], child_seed(seed, view, number))
+    columns = {name: np.zeros(pools.num_pairs) for name in (*fields, "num_passes")}
+    for number, batch in enumerate(context.batches(pools.inputs)):
+        moments = _batch_moments(context, [pools.inputs[int(place)] for place in batch], child_seed(seed, view, number))
+        pairs = pools.pairs(batch)
         for name in fields:
-            columns[name][batch] = getattr(moments, name).cpu().numpy()
-        columns["num_passes"][batch] = moments.num_passes
+            columns[name][pairs] = getattr(moments, name).cpu().numpy()
+        columns["num_passes"][pairs] = moments.num_passes
     return columns
 
 
-def _batch_moments(context: ScoringContext, pairs: Sequence[Encoded], seed: int) -> Moments:
-    model = _BatchModel(context.ranker, make_batch(pairs, context.layout, context.device), seed)
+def _batch_moments(context: ScoringContext, inputs: Sequence[Encoded], seed: int) -> Moments:
+    model = _BatchModel(context.ranker, make_batch(inputs, context.layout, context.device), seed)
     try:
         with torch.inference_mode(), context.autocast():
             return context.estimator.estimate(model)

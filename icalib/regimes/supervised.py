@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import ClassVar, final
 
 from icalib.regimes.pseudo_labels import GainRule
 from icalib.regimes.regime import AbstractRegime, Member, Parts, Trained
@@ -16,6 +16,8 @@ class Supervised(AbstractRegime):
 
     class Config(AbstractRegime.Config):
         """Settings of supervised training."""
+
+        learns_whole_pools: ClassVar[bool] = True
 
         training: TrainingSettings = TrainingSettings()
         """Optimiser and schedule."""

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -20,9 +21,11 @@ from icalib.core.errors import IcalibError
 from icalib.core.seeding import child_seed
 from icalib.data.batching import ordered_batches
 from icalib.metrics.tags import metric_tag
-from icalib.regimes.ranker import Ranker
+from icalib.regimes.model import Model
 
 _POINT_EVERY = 10  # updates between points of the learning curve
+_STALLED_FACTOR, _LEAST_GAIN = 0.9, 0.01  # BERT_FP's, as its authors coded them
+_STAIR_FACTOR, _STAIR_UPDATES = 0.9, 400  # IART's, as its authors coded them
 
 Precision = Literal["auto", "fp32", "bf16"]
 
@@ -37,15 +40,21 @@ class TrainingSettings(Settings):
     selection_metric: Literal["F1", "R@1", "MAP", "NLL"] = "F1"
     """What early stopping and the choice of the best weights look at, on validation only."""
     learning_rate: float = Field(default=5e-5, gt=0)
-    """Peak learning rate of the encoder."""
+    """Peak learning rate of the pre-trained backbone; of all, where there is none."""
     head_learning_rate: float | None = Field(default=None, gt=0)
-    """Peak learning rate of the heads; None takes the encoder's."""
+    """Peak learning rate of what is new on the backbone: heads, layers of the encoder; None takes the backbone's."""
     weight_decay: float = Field(default=0.01, ge=0)
     """AdamW's weight decay, not on biases and norms."""
     warmup_fraction: float = Field(default=0.1, ge=0, lt=1)
-    """Share of the updates over which the learning rate rises; then it falls linearly to 0."""
-    max_grad_norm: float = Field(default=1.0, gt=0)
-    """Gradients are clipped to this norm."""
+    """Share of the updates over which the learning rate rises."""
+    schedule: Literal["linear", "constant", "plateau", "staircase"] = "linear"
+    """What the learning rate does then. `linear`: falls to 0. `constant`: stays. `plateau`: stays, but is multiplied by
+    0.9 after each epoch whose training loss was not at least 0.01 below that of the epoch before (BERT_FP).
+    `staircase`: is multiplied by 0.9 after every 400 updates (IART)."""
+    max_grad_norm: float | None = Field(default=1.0, gt=0)
+    """Gradients are clipped to this norm; None leaves it."""
+    max_grad_value: float | None = Field(default=None, gt=0)
+    """Each element of the gradients is clipped to this absolute value, after the norm; None leaves them."""
     batch_size: int = Field(default=16, ge=1)
     """Examples an update, over all workers."""
     max_tokens_per_batch: int = Field(default=8192, ge=512)
@@ -61,22 +70,27 @@ class TrainingSettings(Settings):
     checkpoint_every: int = Field(default=100, ge=1)
     """Updates between checkpoints to resume from."""
 
-    def progress_factor(self, progress: float) -> float:
-        """Learning-rate factor after a share `progress` of all updates."""
+    def progress_factor(self, progress: float, stalled_epochs: int = 0, updates: int = 0) -> float:
+        """Learning-rate factor after a share `progress` of all updates, so many of them, and so many epochs without a
+        better loss."""
         if progress < self.warmup_fraction:
             return progress / self.warmup_fraction
-        return max(0.0, (1.0 - progress) / (1.0 - self.warmup_fraction))
+        if self.schedule == "linear":
+            return max(0.0, (1.0 - progress) / (1.0 - self.warmup_fraction))
+        if self.schedule == "staircase":
+            return _STAIR_FACTOR ** (updates // _STAIR_UPDATES)
+        return _STALLED_FACTOR**stalled_epochs if self.schedule == "plateau" else 1.0
 
 
 class EarlyStoppingData(Protocol):
     """Validation figures of the model as it stands."""
 
-    def __call__(self, ranker: Ranker, rank: int, world_size: int) -> Any:
+    def __call__(self, model: Any, rank: int, world_size: int, /) -> Any:
         """This worker's share of the validation scores; `figures` joins all shares."""
         ...
 
     def figures(self, shares: Sequence[Any]) -> dict[str, float]:
-        """Metrics from all workers' shares."""
+        """Metrics from all workers' shares; without the selection metric among them the last epoch is the best."""
         ...
 
 
@@ -156,7 +170,7 @@ class Observer(Protocol):
 
 
 def train(
-    ranker: Ranker,
+    model: Model,
     engine: Engine,
     curriculum: Curriculum,
     settings: TrainingSettings,
@@ -171,16 +185,17 @@ def train(
     """
     state = LoopState(**(engine.load() or {}))
     started = time.monotonic() - state.seconds
-    ranker.train()
+    model.train()
     while state.epoch < settings.epochs and not state.stopped:
         batches = curriculum.batches(state.epoch)
+        stalled = stalled_epochs(state.log, state.epoch)
         if state.batch == 0:
-            ranker.answer_head.start_epoch()
+            model.start_epoch()
         losses: dict[str, list[float]] = {}
         while state.batch < len(batches):
             progress = (state.epoch + state.batch / len(batches)) / settings.epochs
-            engine.set_learning_rate(settings.progress_factor(progress + 1e-3))
-            task, loss = _update(ranker, engine, curriculum, settings, batches[state.batch], seed, state.step)
+            engine.set_learning_rate(settings.progress_factor(progress + 1e-3, stalled, state.step))
+            task, loss = _update(model, engine, curriculum, settings, batches[state.batch], seed, state.step)
             losses.setdefault(task, []).append(loss)
             state.examples += len(batches[state.batch])
             state.batch += 1
@@ -193,14 +208,16 @@ def train(
                 )
             save = state.step % settings.checkpoint_every == 0 and state.batch < len(batches)
             if save or state.step % _POINT_EVERY == 0:
-                state.log += _curve(engine, losses, settings, state, progress)
+                factor = settings.progress_factor(progress, stalled, state.step)
+                state.log += _curve(engine, losses, settings, state, factor)
                 losses = {}
             if save:
                 state.seconds = time.monotonic() - started
                 engine.save(vars(state))
         if losses:
-            state.log += _curve(engine, losses, settings, state, (state.epoch + 1) / settings.epochs)
-        _end_epoch(ranker, engine, settings, state, observer, validation)
+            factor = settings.progress_factor((state.epoch + 1) / settings.epochs, stalled, state.step)
+            state.log += _curve(engine, losses, settings, state, factor)
+        _end_epoch(model, engine, settings, state, observer, validation)
         state.seconds = time.monotonic() - started
         if state.step % settings.checkpoint_every == 0:
             engine.save(vars(state))
@@ -208,7 +225,7 @@ def train(
 
 
 def _update(
-    ranker: Ranker,
+    model: Model,
     engine: Engine,
     curriculum: Curriculum,
     settings: TrainingSettings,
@@ -223,7 +240,7 @@ def _update(
         torch.manual_seed(child_seed(seed, "update", step, number, engine.rank))
         part = batch[number * engine.world_size + engine.rank :: parts]
         # A worker without an example still takes part in the collective operations, with weight 0.
-        ranker.answer_head.start_part(counted=bool(part))
+        model.start_part(counted=bool(part))
         task, loss = curriculum.losses(engine.forward, part or batch[:1], engine.device)
         loss = loss if part else loss * 0.0
         # The engine averages over workers and parts, so the mean over the batch is the sum times their number.
@@ -233,15 +250,25 @@ def _update(
 
 
 def _curve(
-    engine: Engine, losses: dict[str, list[float]], settings: TrainingSettings, state: LoopState, progress: float
+    engine: Engine, losses: dict[str, list[float]], settings: TrainingSettings, state: LoopState, factor: float
 ) -> list[dict[str, Any]]:
     shares = engine.gather({task: (sum(values), len(values)) for task, values in losses.items()})
     points = {
         f"loss/{task}": sum(share[task][0] for share in shares) / sum(share[task][1] for share in shares)
         for task in losses
     }
-    points["opt/lr"] = settings.learning_rate * settings.progress_factor(progress)
+    points["opt/lr"] = settings.learning_rate * factor
     return [_point(state, "train", tag, value) for tag, value in points.items()]
+
+
+def stalled_epochs(log: Sequence[dict[str, Any]], epoch: int) -> int:
+    """How many of the epochs before `epoch` had a training loss not at least 0.01 below that of the one before."""
+    losses: dict[int, list[float]] = {}
+    for point in log:
+        if point["tag"].startswith("loss/") and point["split"] == "train" and point["epoch"] < epoch:
+            losses.setdefault(point["epoch"], []).append(point["value"])
+    means = [float(np.mean(values)) for values in losses.values()]
+    return sum(after > before - _LEAST_GAIN for before, after in pairwise(means))
 
 
 def _point(state: LoopState, split: str, tag: str, value: float) -> dict[str, Any]:
@@ -249,7 +276,7 @@ def _point(state: LoopState, split: str, tag: str, value: float) -> dict[str, An
 
 
 def _end_epoch(
-    ranker: Ranker,
+    model: Model,
     engine: Engine,
     settings: TrainingSettings,
     state: LoopState,
@@ -258,17 +285,18 @@ def _end_epoch(
 ) -> None:
     state.epoch += 1
     state.batch = 0
-    figure = float(state.epoch)  # without validation data the last epoch is the best
+    figure = float(state.epoch)  # where validation doesn't choose, the last epoch is the best
     if validation is not None:
-        ranker.eval()
+        model.eval()
         if settings.zero_stage == 3:  # a forward pass gathers weights, so all workers must make the same ones
-            figures = validation.figures([validation(ranker, 0, 1)])
+            figures = validation.figures([validation(model, 0, 1)])
         else:
-            figures = validation.figures(engine.gather(validation(ranker, engine.rank, engine.world_size)))
-        ranker.train()
+            figures = validation.figures(engine.gather(validation(model, engine.rank, engine.world_size)))
+        model.train()
         state.log += [_point(state, "validation", tag, value) for tag, value in figures.items()]
-        chosen = figures[metric_tag(settings.selection_metric)]
-        figure = -chosen if settings.selection_metric == "NLL" else chosen
+        tag = metric_tag(settings.selection_metric)
+        if tag in figures:
+            figure = -figures[tag] if settings.selection_metric == "NLL" else figures[tag]
     if math.isnan(figure):
         raise IcalibError(
             f"training diverged: validation is not a number after epoch {state.epoch}. Lower `learning_rate` or "
@@ -288,26 +316,26 @@ class LocalEngine:
     rank = 0
     world_size = 1
 
-    def __init__(self, ranker: Ranker, settings: TrainingSettings, device: str = "cpu") -> None:
-        self.ranker = ranker.to(device)
+    def __init__(self, model: Model, settings: TrainingSettings, device: str = "cpu") -> None:
+        self.model = model.to(device)
         self.device = torch.device(device)
         self._settings = settings
-        self._groups = parameter_groups(ranker, settings)
-        self._optimizer = torch.optim.AdamW(self._groups, fused=True)
+        self._optimizer = make_optimizer(model, settings)
         self._calls = 0
         self.saved: dict[str, Any] | None = None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The model's forward pass, in the chosen precision."""
         with autocast(self.device, resolve_precision(self._settings.precision, self.device)):
-            return self.ranker(*args, **kwargs)
+            return self.model(*args, **kwargs)
 
     def backward_and_step(self, loss: Tensor) -> None:
         """Backward, and a clipped step when the parts of an update are complete."""
         (loss / self._settings.gradient_accumulation).backward()
         self._calls += 1
         if self._calls % self._settings.gradient_accumulation == 0:
-            torch.nn.utils.clip_grad_norm_(self.ranker.parameters(), self._settings.max_grad_norm)
+            if self._settings.max_grad_norm is not None:
+                torch.nn.utils.clip_grad_norm_(self.model.parameters(), self._settings.max_grad_norm)
             self._optimizer.step()
             self._optimizer.zero_grad()
 
@@ -322,12 +350,12 @@ class LocalEngine:
 
     def state_dict(self) -> dict[str, Tensor]:
         """The weights."""
-        return {name: tensor.detach().clone() for name, tensor in self.ranker.state_dict().items()}
+        return {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
 
     def save(self, state: dict[str, Any]) -> None:
         """Keep a checkpoint in memory."""
         self.saved = copy.deepcopy(
-            {"state": state, "model": self.ranker.state_dict(), "optimizer": self._optimizer.state_dict()}
+            {"state": state, "model": self.model.state_dict(), "optimizer": self._optimizer.state_dict()}
         )
 
     def load(self) -> dict[str, Any] | None:
@@ -335,17 +363,32 @@ class LocalEngine:
         if self.saved is None:
             return None
         saved = copy.deepcopy(self.saved)  # what is loaded changes in place from here on
-        self.ranker.load_state_dict(saved["model"])
+        self.model.load_state_dict(saved["model"])
         self._optimizer.load_state_dict(saved["optimizer"])
         return saved["state"]
 
 
-def parameter_groups(ranker: Ranker, settings: TrainingSettings) -> list[dict[str, Any]]:
-    """Encoder and heads, each with and without weight decay; `peak_lr` is the schedule's peak."""
+def make_optimizer(model: Model, settings: TrainingSettings) -> torch.optim.AdamW:
+    """AdamW, which clips each element of the gradients first where the settings say so."""
+    optimizer = torch.optim.AdamW(parameter_groups(model, settings), fused=True)
+    limit = settings.max_grad_value
+    if limit is not None:
+        # Element by element it doesn't matter how ZeRO has flattened and sharded the gradients.
+        optimizer.register_step_pre_hook(lambda taken, *_: _clip_values(taken.param_groups, limit))
+    return optimizer
+
+
+def _clip_values(groups: Sequence[dict[str, Any]], limit: float) -> None:
+    torch.nn.utils.clip_grad_value_([parameter for group in groups for parameter in group["params"]], limit)
+
+
+def parameter_groups(model: Model, settings: TrainingSettings) -> list[dict[str, Any]]:
+    """The backbone and what is new on it, each with and without weight decay; `peak_lr` is the schedule's peak."""
     head_rate = settings.head_learning_rate or settings.learning_rate
     groups: dict[tuple[float, float], list[Tensor]] = {}
-    for name, parameter in ranker.named_parameters():
-        rate = settings.learning_rate if name.startswith("encoder.") else head_rate
+    learnt = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    for name, parameter in learnt:
+        rate = settings.learning_rate if name.startswith("encoder.backbone.") else head_rate
         decay = settings.weight_decay if parameter.ndim > 1 else 0.0
         groups.setdefault((rate, decay), []).append(parameter)
     return [

@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import SerializeAsAny
+from pydantic import Field, SerializeAsAny, TypeAdapter
 
 from icalib.core.component import Settings
 from icalib.core.stages import Stage
+from icalib.core.stored import Stored
 from icalib.data.schema import Split
 from icalib.data.selection import Part, Selection
 from icalib.losses.binary import AbstractLoss
-from icalib.regimes.post_training import PostTraining
+from icalib.regimes.augmented_answers import AbstractContrast
+from icalib.regimes.generators.generator import AbstractGenerator, Wanted
+from icalib.regimes.generators.language_model import GeneratorJob
+from icalib.regimes.post_training.kind import AbstractPostTraining
+from icalib.regimes.preliminary.intent_classifier import IntentClassifierJob
+from icalib.regimes.preliminary.word_vectors import WordVectorJob
 from icalib.regimes.ranker import RankerConfig
 from icalib.regimes.training import Precision, TrainingSettings
 from icalib.uncertainty.estimator import AbstractEstimator
@@ -32,24 +38,37 @@ class TrainJob(Settings):
     ranker: RankerConfig
     loss: SerializeAsAny[AbstractLoss.Config]
     training: TrainingSettings
-    post_training: PostTraining | None = None
+    post_training: SerializeAsAny[AbstractPostTraining.Config] | None = None
     selection: Selection
     views_with_intents: bool = False
     """Learn the intent view and the intents of labelled pools too."""
-    train_tokens: Path
-    validation_tokens: Path
-    start: Path | None = None
+    train_tokens: Stored
+    validation_tokens: Stored
+    start: Stored | None = None
     """Checkpoint whose weights to start from; None starts from the backbone."""
-    pseudo_labels: Path | None = None
+    pseudo_labels: Stored | None = None
     """Folder of pseudo-label shards to learn from beside the labelled pools."""
+    contrast: SerializeAsAny[AbstractContrast.Config] | None = None
+    """What made-up texts add to the loss; None learns from the pools alone."""
+    made_up: Stored | None = None
+    """Token file of the made-up texts."""
     seed: int
+
+
+AnyTrainJob = Annotated[TrainJob | GeneratorJob | WordVectorJob | IntentClassifierJob, Field(discriminator="kind")]
+"""A training run of a ranker, of a language model that makes up texts, or of what a ranker starts from."""
+
+
+def read_train_job(text: str) -> AnyTrainJob:
+    """A training job that travelled as JSON."""
+    return TypeAdapter[AnyTrainJob](AnyTrainJob).validate_json(text)
 
 
 class ScoreJob(Settings):
     """One scoring run over a part of a split, cut into shards."""
 
-    checkpoint: Path
-    tokens: Path
+    checkpoint: Stored
+    tokens: Stored
     selection: Selection
     split: Split
     part: Part
@@ -61,6 +80,14 @@ class ScoreJob(Settings):
     max_tokens_per_batch: int
     pools_per_shard: int
     seed: int
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Texts that were made up for the labelled pools, and what they add to the loss."""
+
+    texts: Stage
+    contrast: AbstractContrast.Config
 
 
 @dataclass(frozen=True)
@@ -79,8 +106,8 @@ class Shards:
 class Workbench(Protocol):
     """Runs stages; every answer may come from the cache."""
 
-    def post_train(self, ranker: RankerConfig, settings: PostTraining) -> Stage:
-        """Masked words and next utterances on the corpus' own dialogues; the checkpoint's folder."""
+    def post_train(self, ranker: RankerConfig, settings: AbstractPostTraining.Config) -> Stage:
+        """Learn from the corpus' own dialogues; the checkpoint's folder."""
         ...
 
     def train(
@@ -93,9 +120,14 @@ class Workbench(Protocol):
         with_intents: bool,
         start: Stage | None,
         pseudo_labels: Stage | None = None,
+        augmentation: Augmentation | None = None,
         number: int = 0,
     ) -> Stage:
-        """Train on the labelled pools (and pseudo labels); the checkpoint's folder."""
+        """Train on the labelled pools (and pseudo labels, or made-up texts); the checkpoint's folder."""
+        ...
+
+    def generate(self, wanted: Wanted, num_answers: int, generator: AbstractGenerator.Config) -> Stage:
+        """Make up texts for the labelled pools, after fine-tuning the models that the generator needs."""
         ...
 
     def train_members(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from icalib.methods.catalogue import load_method
 from icalib.regimes.answers import AnswerCurriculum
 from icalib.regimes.conditioning import condition
 from icalib.regimes.examples import gold_labels
+from icalib.regimes.jobs import answer_curriculum
 from icalib.regimes.method import Method
 from icalib.regimes.ranker import Ranker, RankerConfig
 from icalib.regimes.scoring import ScoringContext, score_pools
@@ -33,14 +35,16 @@ def scores(method: Method, backbone: Path, store: TokenStore) -> dict[str, list[
     """Scores of two pools by the method, trained for an epoch on three others."""
     method = with_settings(method, {"encoder.backbone": str(backbone), "encoder.budget": BUDGET})
     torch.manual_seed(0)
-    ranker = Ranker(RankerConfig(encoder=method.encoder, head=method.head, similarity_start=method.similarity_start))
+    parts = {"encoder": method.encoder, "head": method.head, "link": method.loss.link}
+    ranker = Ranker(RankerConfig(**parts, similarity_start=method.similarity_start))
     settings = TrainingSettings(epochs=1, batch_size=4, precision="fp32", learning_rate=1e-3)
     pools = [gold_labels(pool, with_intents=False) for pool in store.pools([0, 1, 2])]
-    curriculum = AnswerCurriculum(
+    curriculum = answer_curriculum(
         pools, store, ranker.layout, method.loss.build(), settings, num_intents=0, seed=0
     )  # fmt: skip
     train(ranker, LocalEngine(ranker, settings), curriculum, settings, Silent(), seed=0, validation=None)
     if method.head.has_posterior:
+        assert isinstance(curriculum, AnswerCurriculum)
         condition(ranker, curriculum, settings, CPU, seed=0)
     context = ScoringContext(ranker, ranker.layout, method.uncertainty.build(), CPU, "fp32", 8192)
     return score_pools(context, store, [5, 6], with_intents=False, seed=0)[0].to_pydict()
@@ -84,3 +88,30 @@ def test_limit_a_posterior_without_variance_is_its_point_estimate(tiny_bert: Pat
     point = scores(changed("sngp", uncertainty="deterministic", **{"head.num_features": 32}), tiny_bert, store)
     assert posterior["prob_mean"] == pytest.approx(point["prob_mean"], abs=1e-6)
     assert max(posterior["mutual_information"]) < 1e-9
+
+
+def test_limit_grn_without_its_graph_is_listwise_bert(tiny_bert: Path, store: TokenStore) -> None:
+    alone = {"encoder.branches": "sequence", "encoder.sequence_attention": False, "encoder.dropout": 0.0}
+    grn = scores(changed("grn", **alone), tiny_bert, store)
+    listwise = {"loss": "pool-cross-entropy", "encoder.turn_separators": True, "encoder.dropout": 0.0}
+    assert grn == scores(changed("bert", **listwise), tiny_bert, store)
+    assert grn != scores(changed("grn", **{"encoder.dropout": 0.0}), tiny_bert, store)
+
+
+@pytest.mark.parametrize("name", ["jm", "grn"])
+def test_limit_a_listwise_ranker_that_knows_nothing_shares_its_pools_evenly(
+    name: str, tiny_bert: Path, store: TokenStore
+) -> None:
+    method = with_settings(load_method(name), {"encoder.backbone": str(tiny_bert), "encoder.budget": BUDGET})
+    ranker = Ranker(RankerConfig(encoder=method.encoder, similarity_start=False, link="softmax")).eval()
+    torch.nn.init.zeros_(ranker.answer_head.linear.weight)
+    pools = [gold_labels(pool, with_intents=False) for pool in store.pools(range(3))]
+    curriculum = answer_curriculum(
+        pools, store, ranker.layout, method.loss.build(), TrainingSettings(), num_intents=0, seed=0
+    )  # fmt: skip
+    (batch,) = curriculum.batches(0)
+    _, loss = curriculum.losses(ranker, batch, CPU)
+    assert loss.item() == pytest.approx(3 * math.log(4), rel=1e-6)
+    context = ScoringContext(ranker, ranker.layout, method.uncertainty.build(), CPU, "fp32", 8192)
+    probs = score_pools(context, store, [0, 1], with_intents=False, seed=0)[0]["prob_mean"].to_pylist()
+    assert probs == pytest.approx([0.25] * 8)

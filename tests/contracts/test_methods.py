@@ -20,6 +20,7 @@ from icalib.methods.catalogue import describe, load_method, method_names
 from icalib.regimes.answers import AnswerCurriculum
 from icalib.regimes.conditioning import condition
 from icalib.regimes.examples import gold_labels
+from icalib.regimes.jobs import answer_curriculum
 from icalib.regimes.method import Method
 from icalib.regimes.ranker import Ranker, RankerConfig
 from icalib.regimes.scoring import ScoringContext, score_pools
@@ -83,19 +84,26 @@ def test_two_steps_and_a_scored_pool_on_a_tiny_backbone(
     names = read_pool_set(tiny_pools).intents if with_intents else ()
     torch.manual_seed(0)
     ranker = Ranker(
-        RankerConfig(encoder=method.encoder, head=method.head, similarity_start=method.similarity_start, intents=names)
+        RankerConfig(
+            encoder=method.encoder,
+            head=method.head,
+            similarity_start=method.similarity_start,
+            intents=names,
+            link=method.loss.link,
+        )
     )
     before = {name: tensor.clone() for name, tensor in ranker.state_dict().items()}
-    settings = TrainingSettings(epochs=1, batch_size=4, precision="fp32", warmup_fraction=0)
+    settings = TrainingSettings(epochs=2, batch_size=4, precision="fp32", warmup_fraction=0)
     loss: AbstractLoss = method.loss.build()
     pools = [gold_labels(pool, with_intents=with_intents) for pool in store.pools([0, 1])]
-    curriculum = AnswerCurriculum(pools, store, ranker.layout, loss, settings, num_intents=len(names), seed=0)
+    curriculum = answer_curriculum(pools, store, ranker.layout, loss, settings, num_intents=len(names), seed=0)
     state = train(ranker, LocalEngine(ranker, settings), curriculum, settings, Silent(), seed=0, validation=None)
     assert state.step >= 2
     assert all(torch.isfinite(tensor).all() for tensor in ranker.state_dict().values())
     learnt = [f"answer_head.{name}" for name, _ in ranker.answer_head.named_parameters()]
     assert any(not torch.equal(before[name], ranker.state_dict()[name]) for name in learnt)
     if method.head.has_posterior:
+        assert isinstance(curriculum, AnswerCurriculum)
         condition(ranker, curriculum, settings, torch.device("cpu"), seed=0)
     context = ScoringContext(
         ranker, ranker.layout, method.uncertainty.build(), torch.device("cpu"), "fp32",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from icalib.core.component import validated
 from icalib.core.errors import SettingError
-from icalib.data.encoding import Budget, Layout, TokenStore, pad, write_tokens
+from icalib.data.encoding import Budget, Layout, PoolLayout, TokenStore, pad, write_tokens
 from icalib.data.pools import as_pools, iter_pools, read_pool_set
 from icalib.data.schema import Pool
 from icalib.encoders.backbone import Tokenizer
@@ -22,9 +22,11 @@ from icalib.regimes.ranker import make_batch
 CLS, SEP, PAD, FIRST_INTENT = 101, 102, 0, 1000
 
 
-def layout(*, separators: int = 1, context: int = 20, candidate: int = 5, max_length: int = 128) -> Layout:
+def layout(
+    *, separators: int = 1, context: int = 20, candidate: int = 5, max_length: int = 128, turns: bool = False
+) -> Layout:
     budget = Budget(max_context_tokens=context, max_candidate_tokens=candidate)
-    return Layout(CLS, SEP, PAD, separators, FIRST_INTENT, max_length, budget)
+    return Layout(CLS, SEP, PAD, separators, FIRST_INTENT, max_length, budget, turn_separators=turns)
 
 
 def ids(*numbers: int) -> np.ndarray:
@@ -58,6 +60,20 @@ def test_an_intent_question_ends_with_the_utterance_and_knows_the_intents_before
     assert start == len(question)  # no second segment
     first, _ = layout().intent_question(CONTEXT, [], 0)
     assert first.tolist() == [CLS, 1, 2, SEP]
+
+
+def test_turn_separators_stand_between_utterances_after_their_intents() -> None:
+    turns = layout(turns=True)
+    pair, start = turns.pair(turns.context_ids(CONTEXT, None), ids(7, 8))
+    assert pair.tolist() == [CLS, 1, 2, SEP, 3, SEP, 4, 5, 6, SEP, 7, 8, SEP]
+    assert start == 10
+    assert turns.context_ids(CONTEXT, INTENTS).tolist() == [1, 2, 1000, SEP, 3, SEP, 4, 5, 6, 1002, 1001]
+    assert turns.intent_question(CONTEXT, INTENTS, 1)[0].tolist() == [CLS, 1, 2, 1000, SEP, 3, SEP]
+    assert layout(turns=True, context=5).context_ids(CONTEXT, None).tolist() == [3, SEP, 4, 5, 6]
+
+
+def test_one_utterance_is_written_alike_with_and_without_turn_separators() -> None:
+    assert layout(turns=True).context_ids(CONTEXT[:1], None).tolist() == [1, 2]
 
 
 def test_a_long_context_keeps_its_end_and_intents_count() -> None:
@@ -95,6 +111,7 @@ utterances = st.lists(
     separators=st.integers(1, 2),
     max_length=st.integers(12, 40),
     max_context=st.integers(1, 60),
+    turns=st.booleans(),
 )
 def test_no_input_is_longer_than_the_positions_of_the_encoder(
     context: list[np.ndarray],
@@ -103,13 +120,72 @@ def test_no_input_is_longer_than_the_positions_of_the_encoder(
     separators: int,
     max_length: int,
     max_context: int,
+    turns: bool,
 ) -> None:
-    made = layout(separators=separators, context=max_context, candidate=6, max_length=max_length)
+    made = layout(separators=separators, context=max_context, candidate=6, max_length=max_length, turns=turns)
     for view in (None, intents):
         context_ids = made.context_ids(context, view)
         assert len(context_ids) <= max_context
-        assert len(made.pair(context_ids, ids(*candidate))[0]) <= max_length
-    assert len(made.intent_question(context, intents, len(context) - 1)[0]) <= max_length
+        pair, _ = made.pair(context_ids, ids(*candidate))
+        assert len(pair) == made.pair_length(context, view, ids(*candidate)) <= max_length
+    question, _ = made.intent_question(context, intents, len(context) - 1)
+    assert len(question) == made.question_length(context, intents, len(context) - 1) <= max_length
+
+
+def pool_layout(*, separators: int = 1, context: int = 20, candidate: int = 5, max_length: int = 128) -> PoolLayout:
+    budget = Budget(max_context_tokens=context, max_candidate_tokens=candidate)
+    return PoolLayout(CLS, SEP, PAD, separators, FIRST_INTENT, max_length, budget)
+
+
+@pytest.mark.parametrize("separators", [1, 2])
+def test_a_pool_as_one_input_has_a_marker_before_each_candidate(separators: int) -> None:
+    layout = pool_layout(separators=separators)
+    ((written, start),) = layout.inputs(CONTEXT, None, [ids(7, 8), ids(), ids(9)])
+    mark = layout.marker
+    assert written.tolist() == [
+        CLS, 1, 2, 3, 4, 5, 6, *[SEP] * separators, mark, 7, 8, SEP, mark, SEP, mark, 9, SEP
+    ]  # fmt: skip
+    assert start == 7 + separators
+    assert mark == FIRST_INTENT
+
+
+def test_a_pool_that_is_too_long_is_cut_where_it_is_longest() -> None:
+    layout = pool_layout(max_length=19)  # 8 of them for [CLS], separators and markers
+    ((written, start),) = layout.inputs(CONTEXT, None, [ids(7, 8, 9, 10, 11), ids(12), ids(13, 14, 15, 16)])
+    assert written.tolist() == [CLS, 4, 5, 6, SEP, FIRST_INTENT, 7, 8, 9, SEP, FIRST_INTENT, 12, SEP,
+                                FIRST_INTENT, 13, 14, 15, SEP]  # fmt: skip
+    assert start == 5
+
+
+@given(
+    context=utterances,
+    candidates=st.lists(st.lists(st.integers(1, 99), max_size=8), min_size=1, max_size=12),
+    separators=st.integers(1, 2),
+    max_length=st.integers(12, 80),
+)
+def test_a_pool_fits_whatever_its_number_of_candidates_or_is_refused(
+    context: list[np.ndarray], candidates: list[list[int]], separators: int, max_length: int
+) -> None:
+    layout = pool_layout(separators=separators, max_length=max_length)
+    most = (max_length - separators - 2) // 3
+    pool = [ids(*candidate) for candidate in candidates]
+    if len(candidates) > most:
+        with pytest.raises(SettingError, match=rf"pool has {len(candidates)} candidates.*{max_length} positions hold"):
+            layout.inputs(context, None, pool)
+        return
+    ((written, start),) = layout.inputs(context, None, pool)
+    assert [len(written)] == layout.input_lengths(context, None, pool)
+    assert len(written) <= max_length
+    places = np.flatnonzero(written == layout.marker)
+    assert places[0] == start
+    assert len(places) == len(candidates)
+    words = [written[a + 1 : b - 1].tolist() for a, b in zip(places, [*places[1:], len(written)], strict=True)]
+    assert all(word == candidate[: len(word)] for word, candidate in zip(words, candidates, strict=True))
+    kept = [start - 1 - separators, *map(len, words)]
+    whole = [min(sum(map(len, context)), 20), *map(len, candidates)]
+    if sum(whole) + 1 + separators + 2 * len(candidates) <= max_length:
+        assert kept == whole
+    assert all(now == before or now == max(kept) for now, before in zip(kept, whole, strict=True))
 
 
 def test_a_candidate_budget_beyond_the_positions_is_refused() -> None:

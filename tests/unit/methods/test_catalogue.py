@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from icalib.core.component import validated, with_settings
 from icalib.core.errors import SettingError
-from icalib.methods.catalogue import describe, load_method, method_names
+from icalib.methods.catalogue import describe, load_method, method_names, presets
 from icalib.regimes.method import Method
+from icalib.regimes.post_training.utterance_relevance import UtteranceRelevance
 from icalib.regimes.pseudo_labels import ALWAYS_INTENTS
 from icalib.regimes.self_training import SelfTraining
 from icalib.regimes.supervised import Supervised
@@ -89,6 +91,36 @@ def test_the_teacher_shares_everything_with_icast_but_the_rounds() -> None:
     assert isinstance(teacher.regime, Supervised.Config)
     assert teacher.model_copy(update={"regime": icast.regime}) == icast
     assert teacher.regime.training == rule_of("icast").teacher
+
+
+@pytest.mark.parametrize(("name", "preset"), [(name, preset) for name in method_names() for preset in presets(name)])
+def test_presets_are_settings_that_the_method_has_and_change_them(name: str, preset: str) -> None:
+    method = load_method(name)
+    assert with_settings(method, presets(name)[preset]) != method
+
+
+def test_bert_fp_has_the_published_settings_and_is_bert_without_its_post_training() -> None:
+    published = trained("bert-fp")
+    training = UtteranceRelevance.Config().training
+    assert published.post_training == UtteranceRelevance.Config()
+    assert (training.epochs, training.batch_size, training.learning_rate) == (25, 50, 1.5e-5)
+    bert = with_settings(trained("bert"), {"similarity_start": False, "post_training": None})
+    own = {name: getattr(bert, name) for name in ("encoder", "regime", "post_training")}
+    assert published.model_copy(update=own) == bert
+
+
+def test_a_part_of_another_components_settings_leaves_its_own_defaults() -> None:
+    changes = {"post_training": "utterance-relevance", "post_training.training.epochs": 2}
+    changed = with_settings(trained("bert"), changes).post_training
+    published = UtteranceRelevance.Config()
+    quick = published.training.model_copy(update={"epochs": 2})
+    assert changed == published.model_copy(update={"training": quick})
+
+
+def test_configs_from_before_there_were_kinds_of_post_training_are_read() -> None:
+    values = load_method("bert").model_dump(mode="json")
+    assert values["post_training"].pop("target").endswith("NextUtterance")
+    assert validated(Method, values) == load_method("bert")
 
 
 def test_the_gain_without_an_uncertainty_estimate_is_refused() -> None:

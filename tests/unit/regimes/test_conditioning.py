@@ -47,7 +47,7 @@ def job_of(tokens: Path, backbone: Path, head: AbstractHead.Config) -> TrainJob:
 
 
 def saved(folder: Path, training: Training, job: TrainJob) -> Path:
-    save_ranker(folder, job.ranker, training.ranker.state_dict())
+    save_ranker(folder, job.ranker, training.model.state_dict())
     return folder
 
 
@@ -65,10 +65,10 @@ def test_a_checkpoint_keeps_its_posterior(
     job = job_of(tokens, tiny_bert, head)
     made = prepare_training(job, CPU)
     assert isinstance(made.curriculum, AnswerCurriculum)
-    condition(made.ranker.eval(), made.curriculum, SETTINGS, CPU, seed=job.seed)
+    condition(made.model.eval(), made.curriculum, SETTINGS, CPU, seed=job.seed)
     batch, _ = made.curriculum.inputs(made.curriculum.pairs()[:5], CPU)
     with torch.no_grad():
-        expected = made.ranker.answer_posterior(batch)
+        expected = made.model.answer_posterior(batch)
     checkpoint = saved(tmp_path / "ranker", made, job)
     add_posterior(checkpoint, made, job, CPU, with_chains=True)
     for part, again in zip(expected, posterior(checkpoint, made.curriculum), strict=True):
@@ -79,13 +79,13 @@ def test_a_checkpoint_keeps_its_posterior(
 def test_a_posterior_summed_in_training_needs_no_more_pairs(tokens: Path, tiny_bert: Path, laplace: str) -> None:
     head = RandomFeatureHead.Config.model_validate({"num_features": 32, "laplace": laplace})
     made = prepare_training(job_of(tokens, tiny_bert, head), CPU)
-    engine = LocalEngine(made.ranker, SETTINGS)
-    train(made.ranker, engine, made.curriculum, SETTINGS, Silent(), seed=0, validation=None)
-    made.ranker.observe = None  # type: ignore[assignment]
-    condition(made.ranker, made.curriculum, SETTINGS, CPU, seed=0)
+    engine = LocalEngine(made.model, SETTINGS)
+    train(made.model, engine, made.curriculum, SETTINGS, Silent(), seed=0, validation=None)
+    made.model.observe = None  # type: ignore[assignment]
+    condition(made.model, made.curriculum, SETTINGS, CPU, seed=0)
     batch, _ = made.curriculum.inputs(made.curriculum.pairs()[:4], CPU)
     with torch.no_grad():
-        assert (made.ranker.eval().answer_posterior(batch).var_SB > 0).all()
+        assert (made.model.eval().answer_posterior(batch).var_SB > 0).all()
 
 
 @pytest.mark.parametrize("laplace", ["last_epoch_sum", "ema"])
@@ -98,10 +98,10 @@ def test_pairs_that_stand_in_for_a_worker_without_any_count_nowhere(
     made = prepare_training(job_of(tokens, tiny_bert, head), CPU)
     settings = SETTINGS.model_copy(update={"batch_size": 1, "gradient_accumulation": accumulation})
     made.curriculum._settings = settings  # type: ignore[attr-defined]
-    engine = LocalEngine(made.ranker, settings)
+    engine = LocalEngine(made.model, settings)
     engine.rank, engine.world_size = 1, 2
-    train(made.ranker, engine, made.curriculum, settings, Silent(), seed=0, validation=None)
-    steps = made.ranker.answer_head.steps
+    train(made.model, engine, made.curriculum, settings, Silent(), seed=0, validation=None)
+    steps = made.model.answer_head.steps
     assert int(steps.num_pairs) == 0
     assert not steps.moving_LL.any()
 
@@ -113,7 +113,7 @@ def test_a_posterior_of_other_weights_is_refused(tokens: Path, tiny_bert: Path, 
     add_posterior(checkpoint, made, job, CPU)
     stale = (checkpoint / "posterior.safetensors").read_bytes()
     with torch.no_grad():
-        made.ranker.similarity_start.slope.add_(1.0)
+        made.model.similarity_start.slope.add_(1.0)
     saved(checkpoint, made, job)
     with pytest.raises(PosteriorError):  # new weights have none yet
         posterior(checkpoint, made.curriculum)
@@ -124,24 +124,24 @@ def test_a_posterior_of_other_weights_is_refused(tokens: Path, tiny_bert: Path, 
 
 def test_training_on_makes_a_posterior_stale(tokens: Path, tiny_bert: Path) -> None:
     made = prepare_training(job_of(tokens, tiny_bert, RANDOM_FEATURES), CPU)
-    condition(made.ranker, made.curriculum, SETTINGS, CPU, seed=0)
-    engine = LocalEngine(made.ranker, SETTINGS)
-    train(made.ranker, engine, made.curriculum, SETTINGS, Silent(), seed=0, validation=None)
+    condition(made.model, made.curriculum, SETTINGS, CPU, seed=0)
+    engine = LocalEngine(made.model, SETTINGS)
+    train(made.model, engine, made.curriculum, SETTINGS, Silent(), seed=0, validation=None)
     batch, _ = made.curriculum.inputs(made.curriculum.pairs()[:2], CPU)
     with pytest.raises(PosteriorError):
-        made.ranker.answer_posterior(batch)
+        made.model.answer_posterior(batch)
 
 
 def test_processes_that_share_the_pairs_find_the_posterior_of_one(tokens: Path, tiny_bert: Path) -> None:
     made = prepare_training(job_of(tokens, tiny_bert, RANDOM_FEATURES), CPU)
-    head = made.ranker.posterior_head
-    condition(made.ranker, made.curriculum, SETTINGS, CPU, seed=0)
+    head = made.model.posterior_head
+    condition(made.model, made.curriculum, SETTINGS, CPU, seed=0)
     alone = head.posterior_state()
     shares: list[dict[str, torch.Tensor]] = []
     for rank in (0, 1):
         keep = lambda share: [shares.append(share) or share]  # noqa: E731
-        condition(made.ranker, made.curriculum, SETTINGS, CPU, seed=0, rank=rank, world_size=2, gather=keep)
-    condition(made.ranker, made.curriculum, SETTINGS, CPU, seed=0, gather=lambda _: shares)
+        condition(made.model, made.curriculum, SETTINGS, CPU, seed=0, rank=rank, world_size=2, gather=keep)
+    condition(made.model, made.curriculum, SETTINGS, CPU, seed=0, gather=lambda _: shares)
     for name, tensor in alone.items():
         torch.testing.assert_close(head.posterior_state()[name], tensor)
 
@@ -149,8 +149,8 @@ def test_processes_that_share_the_pairs_find_the_posterior_of_one(tokens: Path, 
 def test_a_head_that_predicts_from_support_is_validated_on_fresh_support(tokens: Path, tiny_bert: Path) -> None:
     made = prepare_training(job_of(tokens, tiny_bert, POLYA_GAMMA), CPU)
     with pytest.raises(PosteriorError):
-        made.ranker.answer_logits(make_batch([(np.array([2, 5, 3], np.int32), 3)], made.ranker.layout, CPU))
-    figures = made.validation.figures([made.validation(made.ranker.eval(), 0, 1)])
+        made.model.answer_logits(make_batch([(np.array([2, 5, 3], np.int32), 3)], made.model.layout, CPU))
+    figures = made.validation.figures([made.validation(made.model.eval(), 0, 1)])
     assert np.isfinite(list(figures.values())).all()
 
 

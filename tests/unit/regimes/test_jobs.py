@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import torch
+from helpers.dialogues import number_store
 from helpers.score_jobs import score_job
 from helpers.tiny_models import ranker_config, tiny_ranker
 from unit.regimes.made_scores import intent_table, score_table
@@ -16,9 +17,9 @@ from icalib.data.encoding import TokenStore
 from icalib.data.selection import Selection
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.regimes.jobs import prepare_training, pseudo_labelled, score_shard, shard_path, shard_rows
-from icalib.regimes.post_training import PostTraining
+from icalib.regimes.post_training.next_utterance import NextUtterance
 from icalib.regimes.pseudo_labels import PseudoLabelRule
-from icalib.regimes.ranker import save_ranker
+from icalib.regimes.ranker import Ranker, save_ranker
 from icalib.regimes.self_training import write_pseudo_labels
 from icalib.regimes.training import TrainingSettings
 from icalib.regimes.workbench import Shards, TrainJob
@@ -41,7 +42,7 @@ def train_job(tokens: Path, backbone: Path, intents: tuple[str, ...], **values: 
 
 
 def test_a_job_travels_as_json(tokens: Path, tiny_bert: Path) -> None:
-    job = train_job(tokens, tiny_bert, ("a",), post_training=PostTraining())
+    job = train_job(tokens, tiny_bert, ("a",), post_training=NextUtterance.Config())
     assert TrainJob.model_validate_json(job.model_dump_json()) == job
 
 
@@ -54,9 +55,9 @@ def test_every_worker_builds_the_same_model_and_the_same_batches(
     torch.manual_seed(2)
     two = prepare_training(job, CPU)
     other = prepare_training(job.model_copy(update={"seed": 4}), CPU)
-    for name, tensor in one.ranker.state_dict().items():
-        assert torch.equal(tensor, two.ranker.state_dict()[name])
-    assert not torch.equal(one.ranker.answer_head.linear.weight, other.ranker.answer_head.linear.weight)
+    for name, tensor in one.model.state_dict().items():
+        assert torch.equal(tensor, two.model.state_dict()[name])
+    assert not torch.equal(one.model.answer_head.linear.weight, other.model.answer_head.linear.weight)
     lengths = [[[e.length for e in batch] for batch in made.curriculum.batches(2)] for made in (one, two)]
     assert lengths[0] == lengths[1]
 
@@ -68,15 +69,23 @@ def test_only_labelled_pools_are_learnt(tokens: Path, tiny_bert: Path, store: To
     assert sorted(store.column("label_order")[sorted(rows)]) == list(range(len(rows)))
 
 
-def test_post_training_needs_no_validation_and_has_a_masked_word_head_if_it_hides_words(
-    tokens: Path, tiny_bert: Path
-) -> None:
-    hiding = PostTraining(max_windows=4, masked_word_weight=0.1)
+def test_post_training_has_a_masked_word_head_if_it_hides_words(tokens: Path, tiny_bert: Path) -> None:
+    hiding = NextUtterance.Config(max_windows=4, masked_word_weight=0.1)
     job = train_job(tokens, tiny_bert, (), kind="post_training", post_training=hiding)
     made = prepare_training(job, CPU)
-    assert made.validation is None
-    assert made.ranker.masked_word_head is not None
+    assert isinstance(made.model, Ranker)
+    assert made.model.masked_word_head is not None
     assert sum(map(len, made.curriculum.batches(0))) == 8
+
+
+def test_validation_contexts_without_windows_only_leave_the_held_out_figures_out(
+    tokens: Path, tiny_bert: Path, tmp_path: Path
+) -> None:
+    number_store(tmp_path, {"a": ["10"], "b": ["11"]})
+    short = tmp_path / "t.arrow"
+    job = train_job(tokens, tiny_bert, (), kind="post_training", post_training=NextUtterance.Config(max_windows=4))
+    assert prepare_training(job, CPU).validation is not None
+    assert prepare_training(job.model_copy(update={"validation_tokens": short}), CPU).validation is None
 
 
 def test_shards_cut_a_part_into_disjoint_rows(tokens: Path, store: TokenStore) -> None:

@@ -48,6 +48,34 @@ def test_the_masked_word_head_is_not_saved(tiny_bert: Path, tmp_path: Path) -> N
     assert load_ranker(tmp_path).masked_word_head is None
 
 
+def test_questions_are_asked_of_the_state_of_cls(tiny_bert: Path) -> None:
+    ranker = Ranker(ranker_config(tiny_bert), masked_words=True, questions={"one": 3, "other": 2}).eval()
+    batch = some_batch(ranker)
+    places_N2 = torch.tensor([[0, 1], [1, 2]])
+    with torch.inference_mode():
+        encoded = ranker.encoder(batch)
+        for name, head in ranker.question_heads.items():
+            torch.testing.assert_close(ranker("question", batch, head=name), head(encoded.states_BLD[:, 0]))
+        torch.testing.assert_close(ranker("question", batch, head="answer"), ranker.answer_logits(batch))
+        logits, words = ranker("question", batch, head="one", places_N2=places_N2)
+        torch.testing.assert_close(logits, ranker("question", batch, head="one"))
+    assert words.shape == (2, ranker.encoder.vocabulary)
+
+
+def test_after_questions_the_checkpoint_holds_the_encoder_alone(tiny_bert: Path, tmp_path: Path) -> None:
+    asked = Ranker(ranker_config(tiny_bert), masked_words=True, questions={"one": 3})
+    with torch.no_grad():
+        for parameter in asked.parameters():
+            parameter.add_(0.01)
+    asked.save(tmp_path, asked.state_dict())
+    ranker = tiny_ranker(tiny_bert)
+    before = {name: tensor.clone() for name, tensor in ranker.state_dict().items()}
+    start_weights(ranker, tmp_path)
+    for name, tensor in ranker.state_dict().items():
+        expected = asked.state_dict()[name] if name.startswith("encoder.") else before[name]
+        assert torch.equal(tensor, expected), name
+
+
 def saved(tiny_bert: Path, folder: Path) -> Path:
     ranker = tiny_ranker(tiny_bert)
     save_ranker(folder, ranker.config, ranker.state_dict())

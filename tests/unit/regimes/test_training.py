@@ -26,6 +26,7 @@ from icalib.regimes.training import (
     _end_epoch,
     parameter_groups,
     resolve_precision,
+    stalled_epochs,
     train,
 )
 
@@ -204,7 +205,7 @@ def test_a_checkpoint_stays_as_it_was_saved(store: TokenStore, tiny_bert: Path) 
     assert engine.saved["state"]["step"] == 3
     again = LocalEngine(tiny_ranker(tiny_bert), made)
     again.saved = engine.saved
-    fit(store, again.ranker, made, engine=again)  # going on from it changes nothing in it either
+    fit(store, again.model, made, engine=again)  # going on from it changes nothing in it either
     assert engine.saved["state"]["step"] == 3
     assert {int(state["step"]) for state in engine.saved["optimizer"]["state"].values()} == {3}
 
@@ -243,6 +244,46 @@ def test_the_learning_rate_peaks_after_warmup_and_ends_at_0() -> None:
     factors = [made.progress_factor(p) for p in (0, 0.125, 0.25, 0.625, 1)]
     np.testing.assert_allclose(factors, [0, 0.5, 1, 0.5, 0])
     assert TrainingSettings(warmup_fraction=0).progress_factor(0) == 1
+
+
+def test_constant_and_plateau_rates_stay_after_the_warmup_but_for_stalls() -> None:
+    constant, plateau = (TrainingSettings(warmup_fraction=0.01, schedule=name) for name in ("constant", "plateau"))
+    for made in (constant, plateau):
+        np.testing.assert_allclose([made.progress_factor(p) for p in (0.005, 0.01, 0.5, 1)], [0.5, 1, 1, 1])
+    assert constant.progress_factor(0.5, 3) == 1
+    assert plateau.progress_factor(0.5, 3) == pytest.approx(0.9**3)
+
+
+@pytest.mark.parametrize(
+    ("means", "stalls"),
+    [([], 0), ([1.0], 0), ([1.0, 0.9], 0), ([1.0, 0.995], 1), ([1.0, 1.2, 1.1], 1), ([1.0, 0.9, 0.9, 0.95], 2)],
+)
+def test_an_epoch_stalls_whose_loss_falls_by_less_than_a_hundredth(means: list[float], stalls: int) -> None:
+    log = [
+        {"split": split, "step": 0, "epoch": epoch, "tag": tag, "value": value}
+        for epoch, mean in enumerate([*means, 9.0])
+        for split, tag, value in (
+            ("train", "loss/answer", mean - 0.5),
+            ("train", "loss/answer", mean + 0.5),
+            ("train", "opt/lr", 1.0),
+            ("validation", "loss/answer", 5.0 + epoch),
+        )
+    ]
+    assert stalled_epochs(log, len(means)) == stalls
+
+
+def test_a_plateau_lowers_the_rate_of_the_epochs_after_it(store: TokenStore, tiny_bert: Path) -> None:
+    ranker = tiny_ranker(tiny_bert, dropout=0.0)
+    made = settings(epochs=3, learning_rate=1e-9, schedule="plateau", warmup_fraction=0.0)  # nothing is learnt
+    state, _ = fit(store, ranker, made)
+    rates = {point["epoch"]: point["value"] / 1e-9 for point in state.log if point["tag"] == "opt/lr"}
+    assert rates == pytest.approx({0: 1.0, 1: 1.0, 2: 0.9})
+
+
+def test_figures_without_the_selection_metric_choose_nothing(store: TokenStore, tiny_bert: Path) -> None:
+    made = settings(epochs=3, patience=1, selection_metric="NLL")
+    state, _ = fit(store, tiny_ranker(tiny_bert), made, validation=Scripted("held_out/x/loss", [0.5, 0.7, 0.9]))
+    assert (state.epoch, state.best_epoch) == (3, 3)
 
 
 def test_every_group_follows_the_schedule_at_its_own_peak(store: TokenStore, tiny_bert: Path) -> None:

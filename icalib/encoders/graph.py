@@ -1,0 +1,133 @@
+"""GRN: the utterances of a dialogue and the response as a graph, beside the sequence of their tokens."""
+
+from __future__ import annotations
+
+from typing import Literal, final
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import one_hot, scaled_dot_product_attention
+
+from icalib.encoders.backbone import Tokenizer
+from icalib.encoders.dropout import Dropout
+from icalib.encoders.transformer import BackboneEncoder, Batch, Encoded, segment_similarity
+from icalib.encoders.turns import turn_numbers
+
+Normalisation = Literal["random-walk", "symmetric"]
+
+
+@final
+class GraphEncoder(BackboneEncoder):
+    """Graph reasoning network over a backbone's token states (Liu et al. 2021).
+
+    Features are [V_r ; max V ; s]: the response's node and the maximum over all nodes of the utterance dependency
+    graph after its layers, and the state of [CLS] after one self-attention layer over the tokens. The paper's abstract
+    tells of the two branches; the graph's edges, pooling and widths are our reading. The paper's backbone is ALBERT,
+    ICAST's re-implementation and ours take BERT.
+
+    Args:
+        config: the settings.
+        num_intents: embeddings to add after the vocabulary.
+        pretrained: load the backbone's weights; False where a checkpoint's weights follow.
+    """
+
+    class Config(BackboneEncoder.Config):
+        """Settings of the graph reasoning network."""
+
+        turn_separators: Literal[True] = True  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Write a separator between the utterances of a context: it tells the nodes apart."""
+        branches: Literal["both", "graph", "sequence"] = "both"
+        """Which vectors the head sees; one branch alone is an ablation."""
+        graph_layers: int = Field(default=2, ge=0)
+        """Layers V ← ReLU(ÂVW) + V."""
+        normalisation: Normalisation = "random-walk"
+        """Of the adjacency matrix with self loops: each row sums to 1 (D⁻¹A), or symmetric (D^−½AD^−½)."""
+        sequence_attention: bool = True
+        """Whether a self-attention layer precedes the reading of [CLS] in the sequence branch."""
+
+    def __init__(self, config: Config, *, num_intents: int, pretrained: bool = True) -> None:
+        super().__init__(config, num_intents=num_intents, pretrained=pretrained)
+        self.config = config
+        self._separator = Tokenizer(config.backbone).separator
+        dropout = float(self.backbone.config.hidden_dropout_prob)
+        states = self.width
+        with_graph, with_sequence = config.branches != "sequence", config.branches != "graph"
+        layers = config.graph_layers if with_graph else 0
+        self.graph_layers = nn.ModuleList(nn.Linear(states, states, bias=False) for _ in range(layers))
+        heads = int(self.backbone.config.num_attention_heads)
+        self.attention = SelfAttention(states, heads, dropout) if with_sequence and config.sequence_attention else None
+        self.dropout = Dropout(dropout)
+        self.width = states * (2 * with_graph + with_sequence)
+
+    def forward(self, batch: Batch) -> Encoded:
+        """Encode a batch; padding changes nothing."""
+        states_BLD, mask_BL = self.token_states(batch)
+        vectors: list[Tensor] = []
+        if self.config.branches != "sequence":
+            vectors += self._graph(states_BLD, batch)
+        if self.config.branches != "graph":
+            vectors.append(states_BLD[:, 0] if self.attention is None else self.attention(states_BLD, mask_BL))
+        features_BD = self.dropout(torch.cat(vectors, 1))
+        return Encoded(states_BLD, features_BD, segment_similarity(states_BLD, batch, mask_BL))
+
+    def _graph(self, states_BLD: Tensor, batch: Batch) -> list[Tensor]:
+        """V_r and max V, [B, D] each."""
+        numbers_BL, num_turns_B = turn_numbers(batch, self._separator)
+        nodes_BVD = utterance_nodes(states_BLD, numbers_BL, num_turns_B)
+        edges_BVV = adjacency(num_turns_B, nodes_BVD.shape[1], self.config.normalisation).to(nodes_BVD.dtype)
+        for layer in self.graph_layers:
+            nodes_BVD = torch.relu(edges_BVV @ layer(nodes_BVD)) + nodes_BVD  # V ← ReLU(ÂVW) + V
+        missing_BV = torch.arange(nodes_BVD.shape[1], device=num_turns_B.device) > num_turns_B[:, None]
+        return [nodes_BVD[:, 0], nodes_BVD.masked_fill(missing_BV[:, :, None], -torch.inf).amax(1)]
+
+
+def utterance_nodes(states_BLD: Tensor, numbers_BL: Tensor, num_turns_B: Tensor) -> Tensor:
+    """Mean states of the response (node 0) and of each turn of the context (nodes 1 …), [B, V, D]; 0 where none is.
+
+    Args:
+        states_BLD: the tokens' states.
+        numbers_BL, num_turns_B: what `turn_numbers` says of the batch.
+    """
+    num_nodes = int(num_turns_B.max()) + 1
+    node_BL = torch.where(numbers_BL == num_turns_B[:, None], 0, numbers_BL + 1)
+    member_BLV = one_hot(node_BL, num_nodes) * (numbers_BL >= 0)[:, :, None]
+    sums_BVD = torch.einsum("blv,bld->bvd", member_BLV.to(states_BLD.dtype), states_BLD)
+    return sums_BVD / member_BLV.sum(1).clamp(min=1)[:, :, None]
+
+
+def adjacency(num_turns_B: Tensor, num_nodes: int, normalisation: Normalisation) -> Tensor:
+    """The normalised adjacency matrices Â [B, V, V] of the utterance dependency graphs; 0 for nodes that aren't there.
+
+    Undirected edges join the response (node 0) and each turn (nodes 1 …), and consecutive turns; each node has a loop.
+    """
+    places_V = torch.arange(num_nodes, device=num_turns_B.device)
+    distance_VV = (places_V[:, None] - places_V).abs()
+    joined_VV = (distance_VV <= 1) | (places_V == 0) | (places_V[:, None] == 0)
+    there_BV = places_V <= num_turns_B[:, None]
+    edges_BVV = (joined_VV & there_BV[:, :, None] & there_BV[:, None]).float()
+    degree_BV = edges_BVV.sum(2).clamp(min=1)
+    if normalisation == "random-walk":
+        return edges_BVV / degree_BV[:, :, None]
+    return edges_BVV * (degree_BV[:, :, None] * degree_BV[:, None]).rsqrt()
+
+
+class SelfAttention(nn.Module):
+    """One multi-head self-attention layer with residual and layer norm, of which the first token's state is read."""
+
+    def __init__(self, width: int, num_heads: int, dropout: float) -> None:
+        super().__init__()
+        self._num_heads = num_heads
+        self.query, self.key, self.value, self.output = (nn.Linear(width, width) for _ in range(4))
+        self.norm = nn.LayerNorm(width)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, states_BLD: Tensor, mask_BL: Tensor) -> Tensor:
+        """The first token's state [B, D]: only its query is asked."""
+        first_BD = states_BLD[:, 0]
+        query, key, value = (
+            layer(states).unflatten(-1, (self._num_heads, -1)).transpose(1, 2)
+            for layer, states in ((self.query, first_BD[:, None]), (self.key, states_BLD), (self.value, states_BLD))
+        )
+        mixed_BHlD = scaled_dot_product_attention(query, key, value, attn_mask=mask_BL[:, None, None])
+        return self.norm(first_BD + self.dropout(self.output(mixed_BHlD.transpose(1, 2).flatten(1))))

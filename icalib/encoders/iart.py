@@ -1,0 +1,276 @@
+"""IART: context and candidate matched word by word at several depths of attention, turns weighted by intents."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, final
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import cosine_similarity, elu, max_pool3d, scaled_dot_product_attention
+
+from icalib.data.encoding import Budget
+from icalib.encoders.backbone import Tokenizer, load_config
+from icalib.encoders.text_cnn import TextCNN
+from icalib.encoders.transformer import AbstractEncoder, Batch, Encoded
+from icalib.encoders.turns import Words, candidate_words, context_words
+
+AttentionKind = Literal["bilinear", "dot", "outer"]
+_POOL = 3  # side of the convolutions and of the pooling, which is as wide as its stride
+
+
+@final
+class IART(AbstractEncoder):
+    """Intent-aware response ranking with transformers (Yang et al. 2020), after the authors' released code.
+
+    Turns and candidate pass through the same S self-attention blocks; at each of the S + 1 depths they also attend to
+    each other. The 2(S + 1) pairs of states give a similarity tensor [T, W, W] each, a turn's share of which is its
+    attention weight by intents; a 3-D CNN over them makes the features, and the linear head the logit.
+
+    Our reading: words are the backbone tokenizer's word pieces, with vectors of their own (the paper has words); places
+    without a word are 0 in the similarity tensors, so that padding changes nothing; of a turn that is too long the last
+    words stay, of a candidate the first; the attention starts uniform. Nothing of the backbone but the tokenizer takes
+    part.
+
+    Args:
+        config: the settings.
+        num_intents: K, of the intent classifier; 0 for none, which leaves the attention uniform.
+        pretrained: plays no part; word vectors and classifier come from stages of their own.
+    """
+
+    class Config(AbstractEncoder.Config):
+        """Settings of IART; the defaults are the paper's but for its number of words a turn (180 for Ubuntu)."""
+
+        has_backbone: ClassVar[bool] = False
+
+        budget: Budget = Budget(max_context_tokens=1205, max_candidate_tokens=200)
+        """Tokens of context, separators counted, and candidate that are read at all."""
+        turn_separators: Literal[True] = True  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Write a separator between the utterances of a context: it tells the turns apart."""
+        max_turns: int = Field(default=6, ge=1)
+        """T: the last so many turns of the context are matched."""
+        max_words: int = Field(default=200, ge=1)
+        """W: so many words of a turn and of the candidate are matched. Memory grows with its square where texts are
+        that long; shorter ones cost what they would at a smaller W."""
+        embedding_size: int = Field(default=200, ge=1)
+        """D: of the word vectors and all states."""
+        num_blocks: int = Field(default=4, ge=0)
+        """S: self-attention blocks."""
+        num_channels: int = Field(default=16, ge=1)
+        """Channels of both convolutions."""
+        intent_attention: AttentionKind = "bilinear"
+        """Logit of a turn from the intents of turn and candidate: I_uᵀMI_r, wᵀ[I_u; I_r], or wᵀvec(I_uI_rᵀ)."""
+        intent_filters: int = Field(default=100, ge=1)
+        """Filters of each of the intent classifier's three widths."""
+
+    def __init__(self, config: Config, *, num_intents: int, pretrained: bool = True) -> None:
+        super().__init__()
+        self.config = config
+        self._separator = Tokenizer(config.backbone).separator
+        self.vocabulary: int = load_config(config.backbone).vocab_size
+        self.max_length: int = config.budget.max_context_tokens + config.budget.max_candidate_tokens + 4
+        self.embedding = nn.Embedding(self.vocabulary, config.embedding_size)
+        nn.init.normal_(self.embedding.weight, std=0.1)
+        self.matching = Matching(config.embedding_size, config.num_blocks)
+        self.intent_classifier = intent_classifier(config, self.vocabulary, num_intents) if num_intents else None
+        self.intent_attention = IntentAttention(config.intent_attention, num_intents)
+        if self.intent_classifier is not None:
+            self.intent_classifier.requires_grad_(False)
+        self.convolutions = Convolutions(2 * (config.num_blocks + 1), config.num_channels)
+        self.width: int = self.convolutions.width(config.max_turns, config.max_words)
+
+    def train(self, mode: bool = True) -> IART:
+        """Training mode for all but the intent classifier, which stays as it was trained."""
+        super().train(mode)
+        if self.intent_classifier is not None:
+            self.intent_classifier.eval()
+        return self
+
+    def forward(self, batch: Batch) -> Encoded:
+        """Encode a batch; padding changes nothing."""
+        config = self.config
+        turns = context_words(batch, self._separator, max_turns=config.max_turns, max_words=config.max_words)
+        candidate = candidate_words(batch, self._separator, max_words=config.max_words)
+        words_BLD = self.embedding(batch.ids_BL)
+        similarity_BSTWV = self.matching(
+            turns.of(words_BLD), turns.mask_BTW, candidate.of(words_BLD), candidate.mask_BTW
+        )
+        weights_BT = self.intent_attention(*self._intents(batch, turns, candidate), turns.mask_BTW.any(2))
+        weighted_BSTWV = similarity_BSTWV * weights_BT[:, None, :, None, None]
+        features_BD = self.convolutions(weighted_BSTWV, config.max_words)
+        return Encoded(words_BLD, features_BD, _mean_similarity(words_BLD, turns, candidate))
+
+    @torch.no_grad()
+    def _intents(self, batch: Batch, turns: Words, candidate: Words) -> tuple[Tensor, Tensor]:
+        """The classifier's probabilities of the turns' intents [B, T, K] and the candidate's [B, K]."""
+        if self.intent_classifier is None:
+            none_BT0 = turns.mask_BTW.new_zeros((*turns.mask_BTW.shape[:2], 0), dtype=torch.float32)
+            return none_BT0, none_BT0[:, 0]
+        of_turns_NK, of_candidate_BK = (
+            torch.sigmoid(self.intent_classifier(words.of(batch.ids_BL).flatten(0, 1), words.mask_BTW.flatten(0, 1)))
+            for words in (turns, candidate)
+        )
+        return of_turns_NK.unflatten(0, turns.mask_BTW.shape[:2]), of_candidate_BK
+
+
+def intent_classifier(config: IART.Config, vocabulary: int, num_intents: int) -> TextCNN:
+    """The classifier that the encoder holds, untrained."""
+    return TextCNN(
+        vocabulary, config.embedding_size, num_filters=config.intent_filters, num_classes=num_intents, dropout=0.5
+    )
+
+
+class Block(nn.Module):
+    """Single-head attention without projections, then two linear layers; each with residual and layer norm."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.attended = nn.LayerNorm(width)
+        self.inner, self.outer = nn.Linear(width, width), nn.Linear(width, width)
+        self.mixed = nn.LayerNorm(width)
+
+    def forward(self, queries_BTWD: Tensor, keys_BTVD: Tensor, mask_BTV: Tensor) -> Tensor:
+        """States [B, T, W, D] of the queries after attending to keys where the mask is true."""
+        heard_BTWD = scaled_dot_product_attention(queries_BTWD, keys_BTVD, keys_BTVD, attn_mask=mask_BTV[:, :, None])
+        states_BTWD = self.attended(queries_BTWD + heard_BTWD)
+        return self.mixed(states_BTWD + self.outer(torch.relu(self.inner(states_BTWD))))
+
+
+class Matching(nn.Module):
+    """Similarities of turns and candidate at all depths: S + 1 of them with and S + 1 without cross attention."""
+
+    def __init__(self, width: int, num_blocks: int) -> None:
+        super().__init__()
+        self.own = nn.ModuleList(Block(width) for _ in range(num_blocks))  # the same for turns and candidate
+        self.turn_to_candidate = nn.ModuleList(Block(width) for _ in range(num_blocks + 1))
+        self.candidate_to_turn = nn.ModuleList(Block(width) for _ in range(num_blocks + 1))
+
+    def forward(self, turns_BTWD: Tensor, turn_mask_BTW: Tensor, candidate_B1VD: Tensor, mask_B1V: Tensor) -> Tensor:
+        """sim_s[i, j] = U_s[i]·R_s[j] / √D as [B, 2(S + 1), T, W, V]; 0 where one of the two is no word."""
+        turn_keys_BTW, keys_B1V = _with_first(turn_mask_BTW), _with_first(mask_B1V)
+        turns, candidates = [turns_BTWD], [candidate_B1VD]
+        for block in self.own:
+            turns.append(block(turns[-1], turns[-1], turn_keys_BTW))
+            candidates.append(block(candidates[-1], candidates[-1], keys_B1V))
+        num_turns = turns_BTWD.shape[1]
+        candidates = [states.expand(-1, num_turns, -1, -1) for states in candidates]
+        keys_BTV = keys_B1V.expand(-1, num_turns, -1)
+        crossed = [
+            (to_candidate(u_BTWD, r_BTVD, keys_BTV), to_turn(r_BTVD, u_BTWD, turn_keys_BTW))
+            for to_candidate, to_turn, u_BTWD, r_BTVD in zip(
+                self.turn_to_candidate, self.candidate_to_turn, turns, candidates, strict=True
+            )
+        ]
+        pairs = [*crossed, *zip(turns, candidates, strict=True)]
+        scale = turns_BTWD.shape[-1] ** -0.5
+        similarity_BSTWV = torch.stack([u_BTWD @ r_BTVD.transpose(2, 3) * scale for u_BTWD, r_BTVD in pairs], 1)
+        both_BTWV = turn_mask_BTW[:, :, :, None] & mask_B1V[:, :, None]
+        return similarity_BSTWV * both_BTWV[:, None]
+
+
+def _with_first(mask_BTW: Tensor) -> Tensor:
+    """The mask, with the first place for a text without words: attention to nothing is no number."""
+    first_W = torch.arange(mask_BTW.shape[2], device=mask_BTW.device) == 0
+    return mask_BTW | (first_W & ~mask_BTW.any(2, keepdim=True))
+
+
+class IntentAttention(nn.Module):
+    """Weights of a context's turns from their intents and the candidate's; uniform at the start.
+
+    `dot` is wᵀ[I_u; I_r], in which the candidate's part is the same for all turns; `outer` is the same function as
+    `bilinear`, with its matrix as one vector.
+
+    Args:
+        kind: the form of the logits.
+        num_intents: K; without intents all turns weigh the same.
+    """
+
+    def __init__(self, kind: AttentionKind, num_intents: int) -> None:
+        super().__init__()
+        self._kind = kind
+        shape = {"bilinear": (num_intents, num_intents), "dot": (2 * num_intents,), "outer": (num_intents**2,)}[kind]
+        self.weight = nn.Parameter(torch.zeros(shape)) if num_intents else None
+
+    def forward(self, turns_BTK: Tensor, candidate_BK: Tensor, is_turn_BT: Tensor) -> Tensor:
+        """Weights [B, T]: they sum to 1 over the real turns and are 0 elsewhere."""
+        logits_BT = self._logits(turns_BTK, candidate_BK).float()
+        return logits_BT.masked_fill(~is_turn_BT, torch.finfo(logits_BT.dtype).min).softmax(1) * is_turn_BT
+
+    def _logits(self, turns_BTK: Tensor, candidate_BK: Tensor) -> Tensor:
+        if self.weight is None:
+            return turns_BTK.sum(2)  # of no intents: 0
+        if self._kind == "bilinear":
+            return torch.einsum("btk,kj,bj->bt", turns_BTK, self.weight, candidate_BK)
+        both_BTK = candidate_BK[:, None].expand_as(turns_BTK)
+        if self._kind == "dot":
+            return torch.cat([turns_BTK, both_BTK], 2) @ self.weight
+        return (turns_BTK[:, :, :, None] * both_BTK[:, :, None]).flatten(2) @ self.weight
+
+
+class Convolutions(nn.Module):
+    """Two layers of 3 × 3 × 3 convolution, ELU and max-pooling of stride 3 over turns × words × words, flattened.
+
+    Texts are often far shorter than W. Where there is no word a convolution's output is the same from place to place,
+    but for the last, which the border touches; so as many of the W places as show nothing new are left out, and the
+    columns that they would have given are copied. The features are those of the whole tensor. They are computed in
+    float32: the gradients that torch 2.13 has of such convolutions in bfloat16 are now and then no numbers on a CPU.
+    """
+
+    def __init__(self, num_inputs: int, num_channels: int) -> None:
+        super().__init__()
+        self.first = nn.Conv3d(num_inputs, num_channels, 3, padding=1)
+        self.second = nn.Conv3d(num_channels, num_channels, 3, padding=1)
+
+    def width(self, num_turns: int, num_words: int) -> int:
+        """Number of features: 8464 for 6 turns of 200 words and 16 channels."""
+        return self.second.out_channels * _pooled(num_turns) * _pooled(num_words) ** 2
+
+    def forward(self, similarity_BSTWV: Tensor, num_words: int) -> Tensor:
+        """Features [B, D] of a tensor that is 0 from its W and V words on to `num_words` of both."""
+        turn_words, candidate_words = similarity_BSTWV.shape[3:]
+        rows, columns = _places_needed(turn_words, num_words), _places_needed(candidate_words, num_words)
+        padding = (0, columns - candidate_words, 0, rows - turn_words)
+        with torch.autocast(similarity_BSTWV.device.type, enabled=False):
+            pooled = self._layers(nn.functional.pad(similarity_BSTWV.float(), padding))
+        whole = _with_copies(_with_copies(pooled, 3, num_words), 4, num_words)
+        return whole.flatten(1)
+
+    def _layers(self, tensor_BSTWV: Tensor) -> Tensor:
+        for layer in (self.first, self.second):
+            tensor_BSTWV = max_pool3d(elu(layer(tensor_BSTWV)), _POOL, ceil_mode=True)
+        return tensor_BSTWV
+
+
+def _pooled(size: int) -> int:
+    """Size of an axis after both layers."""
+    for _ in range(2):
+        size = -(-size // _POOL)
+    return size
+
+
+def _places_needed(num_words: int, size: int) -> int:
+    """The shortest axis, of the same alignment as `size`, whose features have all that differ.
+
+    Those before the last word, one that saw none and no border, and the last.
+    """
+    # A word reaches one place on in each convolution, and a third of its place in each pooling.
+    last_touched = (num_words // _POOL + 1) // _POOL
+    return size - _POOL**2 * max(_pooled(size) - (last_touched + 3), 0)
+
+
+def _with_copies(features: Tensor, axis: int, size: int) -> Tensor:
+    """The axis as long as `size` would have made it: the last feature but one stands for those left out."""
+    missing = _pooled(size) - features.shape[axis]
+    if not missing:
+        return features
+    head, last = features.split([features.shape[axis] - 1, 1], axis)
+    shape = [missing if place == axis else -1 for place in range(features.ndim)]
+    return torch.cat([head, head.narrow(axis, head.shape[axis] - 1, 1).expand(shape), last], axis)
+
+
+def _mean_similarity(words_BLD: Tensor, turns: Words, candidate: Words) -> Tensor:
+    """Cosine [B] of the mean word vectors of context and candidate."""
+    context_BD, candidate_BD = (
+        (words.of(words_BLD) * words.mask_BTW[:, :, :, None]).sum((1, 2)).float() for words in (turns, candidate)
+    )
+    return cosine_similarity(context_BD, candidate_BD, dim=-1)

@@ -1,0 +1,102 @@
+"""JM: one pass over a whole pool, so that candidates see each other."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, final
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
+
+from icalib.core.errors import SettingError
+from icalib.data.encoding import Budget
+from icalib.encoders.transformer import BackboneEncoder, Batch, Encoded
+
+
+@final
+class JointEncoder(BackboneEncoder):
+    """A context and all its candidates in one sequence (joint matching, Zhang et al. 2021).
+
+    `[CLS] context [SEP] ◆ r₁ [SEP] … ◆ r_C [SEP]` with a marker token ◆ whose embedding is added to the backbone. The
+    paper's abstract says that all candidates are matched jointly with the matching component unchanged; markers,
+    budget and what is read are our reading.
+
+    Args:
+        config: the settings.
+        num_intents: 0; the sequence has no place for intents.
+        pretrained: load the backbone's weights; False where a checkpoint's weights follow.
+
+    Raises:
+        SettingError: there are intents to learn.
+    """
+
+    class Config(BackboneEncoder.Config):
+        """Settings of the joint encoder."""
+
+        whole_pools: ClassVar[bool] = True
+
+        budget: Budget = Budget(max_context_tokens=192, max_candidate_tokens=30)
+        """Tokens of context and each candidate; ten candidates fit into 512 positions. Of larger pools the longest
+        texts are cut first."""
+        read: Literal["marker", "cls"] = "marker"
+        """`marker`: a candidate's features are the state of the marker before it, so any number of candidates can be
+        ranked. `cls`: the state of [CLS] in the candidate's slot of as many as pools have, which makes the linear head
+        one from [CLS] to the candidates; it knows places, so it needs the shuffling of training."""
+        num_candidates: int = Field(default=10, ge=1)
+        """C, slots of `cls`; every pool must have as many candidates, in training too."""
+
+        def check(self, sizes_of_pools: set[int]) -> None:
+            """Refuse pools that have not one candidate for each slot of `cls`.
+
+            Raises:
+                SettingError: `read` is cls, and there are pools of another number of candidates.
+            """
+            if self.read == "cls" and sizes_of_pools != {self.num_candidates}:
+                raise SettingError(
+                    f"encoder.read=cls has {self.num_candidates} slots, and pools here have "
+                    f"{' or '.join(map(str, sorted(sizes_of_pools)))} candidates. Set encoder.num_candidates to the "
+                    "pools' number and leave train_negatives out, or take encoder.read=marker, which ranks any number."
+                )
+
+    def __init__(self, config: Config, *, num_intents: int, pretrained: bool = True) -> None:
+        if num_intents:
+            raise SettingError(
+                "a joint encoder learns no intents: its input is a whole pool. Take a regime without intents."
+            )
+        super().__init__(config, num_intents=1, pretrained=pretrained)  # the marker has the first intent's place
+        self.config = config
+        self._marker = self.vocabulary
+        if config.read == "cls":
+            self.width *= config.num_candidates
+
+    def forward(self, batch: Batch) -> Encoded:
+        """Encode whole pools; features and similarities [N, …] are those of all their candidates, pool by pool.
+
+        Raises:
+            SettingError: `read` is cls, and a pool has another number of candidates.
+        """
+        states_BLD, mask_BL = self.token_states(batch)
+        markers_BL = batch.ids_BL == self._marker
+        sizes_B = markers_BL.sum(1)
+        features_ND = states_BLD[markers_BL] if self.config.read == "marker" else self._slots(states_BLD, sizes_B)
+        return Encoded(states_BLD, features_ND, _similarities(states_BLD, batch, mask_BL, markers_BL))
+
+    def _slots(self, states_BLD: Tensor, sizes_B: Tensor) -> Tensor:
+        """[N, C · D]: the state of [CLS] in the slot of the candidate's place, zeros in the others."""
+        self.config.check(set(sizes_B.tolist()))
+        slots_CC = torch.eye(self.config.num_candidates, dtype=states_BLD.dtype, device=states_BLD.device)
+        return torch.einsum("ck,bd->bckd", slots_CC, states_BLD[:, 0]).flatten(0, 1).flatten(1)
+
+
+def _similarities(states_BLD: Tensor, batch: Batch, mask_BL: Tensor, markers_BL: Tensor) -> Tensor:
+    """Cosine of the mean states of the context and of each candidate with marker and separator, [N], float32."""
+    sizes_B = markers_BL.sum(1)
+    second_BL = (batch.segments_BL == 1) & mask_BL
+    first_place_B = sizes_B.cumsum(0) - sizes_B
+    place_BL = first_place_B[:, None] + markers_BL.cumsum(1) - 1  # of the candidate that a token belongs to, in N
+    states_BLD = states_BLD.float()
+    candidate_ND = states_BLD.new_zeros(int(sizes_B.sum()), states_BLD.shape[-1])
+    candidate_ND = candidate_ND.index_add(0, place_BL[second_BL], states_BLD[second_BL])
+    context_BD = torch.einsum("bl,bld->bd", (mask_BL & ~second_BL).float(), states_BLD)
+    return cosine_similarity(context_BD.repeat_interleave(sizes_B, 0), candidate_ND, dim=-1)

@@ -1,0 +1,45 @@
+"""BERT_FP: BERT after fine-grained post-training on the corpus' own dialogues (Han et al. 2021)."""
+
+from icalib.data.encoding import Budget
+from icalib.encoders.transformer import TransformerEncoder
+from icalib.regimes.method import Method
+from icalib.regimes.post_training.utterance_relevance import UtteranceRelevance
+from icalib.regimes.supervised import Supervised
+from icalib.regimes.training import TrainingSettings
+
+presets = {
+    "light": {
+        "post_training.max_windows": 8000,
+        "post_training.max_length": 128,
+        "post_training.training.epochs": 2,
+        "post_training.training.learning_rate": 5e-5,
+        "post_training.training.head_learning_rate": 1e-3,
+        "regime.training.head_learning_rate": 1e-3,
+    }
+}
+
+
+def method() -> Method:
+    """The published settings: post-training as `UtteranceRelevance` has it, then 1:1 fine-tuning at a constant rate.
+
+    256 tokens are 153 of the context and 100 of the answer here; the authors cut whichever is longer. They clip
+    gradients after the step, which does nothing; 5 is what they meant. Their augmentation of the training pairs (every
+    utterance of a context as an answer) is left out.
+    """
+    training = TrainingSettings(
+        epochs=2,
+        learning_rate=1e-5,
+        warmup_fraction=0.0,
+        schedule="constant",
+        max_grad_norm=5.0,
+        batch_size=32,
+        train_negatives=1,
+    )
+    return Method(
+        encoder=TransformerEncoder.Config(
+            budget=Budget(max_context_tokens=153, max_candidate_tokens=100), turn_separators=True
+        ),
+        similarity_start=False,
+        post_training=UtteranceRelevance.Config(),
+        regime=Supervised.Config(training=training),
+    )

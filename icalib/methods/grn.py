@@ -1,0 +1,31 @@
+"""GRN: an utterance dependency graph beside the token sequence, softmax over the pool (Liu et al. 2021)."""
+
+from icalib.encoders.graph import GraphEncoder
+from icalib.losses.listwise import PoolCrossEntropy
+from icalib.regimes.method import Method
+from icalib.regimes.post_training.utterance_order import UtteranceOrder
+from icalib.regimes.supervised import Supervised
+from icalib.regimes.training import TrainingSettings
+
+presets = {
+    "light": {
+        "post_training.max_windows": 3000,
+        "post_training.training.epochs": 1,
+        "post_training.training.learning_rate": 5e-5,
+        "post_training.training.head_learning_rate": 1e-3,
+        "regime.training.learning_rate": 5e-5,
+        "regime.training.head_learning_rate": 1e-3,
+    }
+}
+
+
+def method() -> Method:
+    """Three epochs at 2e-5; pools of one right and three wrong candidates, four of them an update (our reading)."""
+    training = TrainingSettings(epochs=3, learning_rate=2e-5, batch_size=4, train_negatives=3)
+    return Method(
+        encoder=GraphEncoder.Config(),
+        loss=PoolCrossEntropy.Config(),
+        post_training=UtteranceOrder.Config(),
+        regime=Supervised.Config(training=training),
+        decision="argmax",
+    )

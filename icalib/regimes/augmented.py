@@ -1,0 +1,61 @@
+"""Supervised training on the labelled pools and on texts that were made up for them."""
+
+from __future__ import annotations
+
+from typing import ClassVar, final
+
+from pydantic import SerializeAsAny
+
+from icalib.regimes.augmented_answers import AbstractContrast, GreyHinge
+from icalib.regimes.generators.generator import AbstractGenerator
+from icalib.regimes.generators.retrieval import Retrieval
+from icalib.regimes.regime import AbstractRegime, Member, Parts, Trained
+from icalib.regimes.training import TrainingSettings
+from icalib.regimes.workbench import Augmentation, Workbench
+
+
+@final
+class Augmented(AbstractRegime):
+    """A generator makes up texts for the labelled pools, then one training run contrasts pairs with them."""
+
+    class Config(AbstractRegime.Config):
+        """Settings of augmented training."""
+
+        compares_logits: ClassVar[bool] = True
+
+        training: TrainingSettings = TrainingSettings()
+        """Optimiser and schedule of the ranker."""
+        generator: SerializeAsAny[AbstractGenerator.Config] = Retrieval.Config()
+        """Who makes up texts: retrieval, or a language model by its hub name (facebook/bart-base) or path."""
+        contrast: SerializeAsAny[AbstractContrast.Config] = GreyHinge.Config()
+        """What is made up, and what it adds to the loss: grey-hinge (GRAY) or pseudo-positives (BIG)."""
+
+        def train_negatives(self) -> int | None:
+            """As in `training`."""
+            return self.training.train_negatives
+
+        def check(self) -> None:
+            """A generator that can't be loaded is refused."""
+            if self.contrast.weight:
+                self.generator.check()
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def run(self, bench: Workbench, parts: Parts) -> Trained:
+        """Make texts up, then train; without weight nothing is made up, and it is supervised training."""
+        model = bench.train(
+            "teacher",
+            ranker=parts.ranker,
+            loss=parts.loss,
+            training=self.config.training,
+            with_intents=False,
+            start=parts.start,
+            augmentation=self._augmentation(bench) if self.config.contrast.weight else None,
+        )
+        return Trained((Member(model, parts.estimator),))
+
+    def _augmentation(self, bench: Workbench) -> Augmentation:
+        contrast = self.config.contrast
+        texts = bench.generate(contrast.wanted, contrast.num_answers, self.config.generator)
+        return Augmentation(texts, contrast)

@@ -1,0 +1,1 @@
+"""Generators: texts that are made up for labelled pools."""

@@ -1,0 +1,29 @@
+"""BM25 over texts, asked by texts that need not be among them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icalib.data.negatives import SCORE_DIGITS, bm25_matrices, tokenize
+
+
+class BM25Index:
+    """Finds the texts that share the most telling words with a query: `rank_bm25.BM25Okapi`'s scores."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        tokens = [tokenize(text) for text in texts]
+        _, weights_NV = bm25_matrices(tokens)
+        self._weights_VN = weights_NV.T.tocsr()
+        words = dict.fromkeys(chain.from_iterable(tokens))  # by first appearance, as the weights' columns are
+        self._columns = {word: column for column, word in enumerate(words)}
+
+    def ranked(self, query: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Places of the texts with a score above 0, best first (ties in order), and their scores."""
+        columns = [self._columns[word] for word in tokenize(query) if word in self._columns]
+        scores_N = np.round(self._weights_VN[columns].sum(axis=0), SCORE_DIGITS)
+        order = np.argsort(-scores_N, kind="stable")[: np.count_nonzero(scores_N > 0)]
+        return order, scores_N[order]

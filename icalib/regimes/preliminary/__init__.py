@@ -1,0 +1,1 @@
+"""Small models that an encoder without a backbone starts from."""

@@ -1,0 +1,156 @@
+"""What every kind of post-training must do; a new one in its package is picked up by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from helpers.observers import Silent
+from helpers.tiny_models import ranker_config, token_store
+
+from icalib.core.component import components, described, validated, with_setting
+from icalib.data.selection import Selection
+from icalib.methods.catalogue import load_method
+from icalib.regimes.jobs import Training, prepare_training
+from icalib.regimes.method import Method
+from icalib.regimes.post_training.kind import AbstractPostTraining
+from icalib.regimes.ranker import read_weights
+from icalib.regimes.training import LocalEngine, train
+from icalib.regimes.workbench import TrainJob
+
+CPU = torch.device("cpu")
+KINDS = sorted(components(AbstractPostTraining))
+
+
+@pytest.fixture(scope="module")
+def tokens(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tokens")
+    for split in ("train", "validation"):
+        token_store(tiny_pools, split, tiny_bert, folder)  # type: ignore[arg-type]
+    return folder
+
+
+@pytest.fixture
+def job(tokens: Path, tiny_bert: Path) -> Callable[..., TrainJob]:
+    """A post-training job of a kind, of a few updates."""
+
+    def made(kind: str, **training: Any) -> TrainJob:
+        settings = with_setting(bert(), "post_training", kind).post_training
+        assert settings is not None
+        quick = {"epochs": 2, "batch_size": 8, "learning_rate": 1e-3, "precision": "fp32", **training}
+        settings = settings.model_copy(
+            update={"max_windows": 12, "training": settings.training.model_copy(update=quick)}
+        )
+        return TrainJob(
+            kind="post_training",
+            ranker=ranker_config(tiny_bert, turn_separators=True),
+            loss=bert().loss,
+            training=settings.training,
+            post_training=settings,
+            selection=Selection(labelled_fraction=1.0),
+            train_tokens=tokens / "train.arrow",
+            validation_tokens=tokens / "validation.arrow",
+            seed=0,
+        )
+
+    return made
+
+
+def bert() -> Method:
+    method = load_method("bert")
+    assert isinstance(method, Method)
+    return method
+
+
+def run(training: Training, job: TrainJob, engine: LocalEngine | None = None) -> Any:
+    engine = engine or LocalEngine(training.model, job.training)
+    return train(
+        training.model, engine, training.curriculum, job.training, Silent(), seed=0, validation=training.validation
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_settings_survive_yaml_and_have_help(kind: str) -> None:
+    method = with_setting(bert(), "post_training", kind)
+    assert validated(Method, yaml.safe_load(yaml.safe_dump(method.model_dump(mode="json")))) == method
+    assert [path for path, _, text in described(method) if not text.strip()] == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_update_has_a_gradient_for_every_parameter(kind: str, job: Callable[..., TrainJob]) -> None:
+    made = prepare_training(job(kind), CPU)
+    for batch in made.curriculum.batches(0):
+        made.model.zero_grad()
+        _, loss = made.curriculum.losses(made.model, batch, CPU)
+        loss.backward()
+        assert [name for name, p in made.model.named_parameters() if p.grad is None] == []
+        assert torch.isfinite(loss)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_held_out_windows_show_in_the_curve_and_choose_nothing(kind: str, job: Callable[..., TrainJob]) -> None:
+    made = job(kind)
+    state = run(prepare_training(made, CPU), made)
+    shown = [point["tag"] for point in state.log if point["split"] == "validation"]
+    assert len(shown) == 2 * len(set(shown)) > 0
+    assert {tag.rpartition("/")[2] for tag in shown} == {"accuracy", "loss"}
+    assert state.best_epoch == state.epoch == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_its_own_heads_stay_out_of_the_checkpoint(kind: str, job: Callable[..., TrainJob], tmp_path: Path) -> None:
+    made = prepare_training(job(kind), CPU)
+    made.model.save(tmp_path, made.model.state_dict())
+    names = read_weights(tmp_path).keys()
+    assert {name.split(".")[0] for name in names} <= {"encoder", "answer_head", "similarity_start"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_an_update_methods_start_as_without_post_training(
+    kind: str, job: Callable[..., TrainJob], tmp_path: Path
+) -> None:
+    untouched = prepare_training(job(kind), CPU)
+    untouched.model.save(tmp_path, untouched.model.state_dict())
+    fields: dict[str, Any] = {**dict(job(kind)), "kind": "answers", "post_training": None}
+    plain = prepare_training(TrainJob(**fields), CPU).model.state_dict()
+    started = prepare_training(TrainJob(**{**fields, "start": tmp_path}), CPU).model.state_dict()
+    assert plain.keys() == started.keys()
+    assert [name for name, tensor in plain.items() if not torch.equal(tensor, started[name])] == []
+
+
+class Interrupted(Exception):
+    pass
+
+
+class DyingEngine(LocalEngine):
+    """Dies before an update."""
+
+    deadline = 3
+
+    def backward_and_step(self, loss: torch.Tensor) -> None:
+        self.deadline -= 1
+        if self.deadline < 0:
+            raise Interrupted
+        super().backward_and_step(loss)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_interrupted_one_ends_with_the_same_bits(kind: str, job: Callable[..., TrainJob]) -> None:
+    made = job(kind, checkpoint_every=2, schedule="plateau")
+    undisturbed = prepare_training(made, CPU)
+    whole = run(undisturbed, made)
+    dying = prepare_training(made, CPU)
+    engine = DyingEngine(dying.model, made.training)
+    with pytest.raises(Interrupted):
+        run(dying, made, engine)
+    resumed = prepare_training(made, CPU)
+    goes_on = LocalEngine(resumed.model, made.training)
+    goes_on.saved = engine.saved
+    state = run(resumed, made, goes_on)
+    assert state.log == whole.log
+    expected = undisturbed.model.state_dict()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in resumed.model.state_dict().items())

@@ -1,0 +1,45 @@
+"""Training jobs over tiny pools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from helpers.tiny_models import ranker_config, token_store
+
+from icalib.data.pools import read_pool_set
+from icalib.data.selection import Selection
+from icalib.losses.binary import AbstractLoss, BinaryCrossEntropy
+from icalib.regimes.training import TrainingSettings
+from icalib.regimes.workbench import TrainJob
+
+
+def train_job(
+    pools: Path,
+    backbone: Path,
+    folder: Path,
+    *,
+    loss: AbstractLoss.Config | None = None,
+    dropout: float = 0.0,
+    **training: Any,
+) -> TrainJob:
+    """One epoch over some labelled pools, whose tokens go to `folder`; training settings may be given other values."""
+    tokens = token_store(pools, "train", backbone, folder).path
+    settings = {
+        "epochs": 1,
+        "learning_rate": 1e-3,
+        "head_learning_rate": 1e-2,
+        "train_negatives": 1,
+        "precision": "fp32",
+    }
+    return TrainJob(
+        kind="answers",
+        ranker=ranker_config(backbone, intents=read_pool_set(pools).intents, dropout=dropout),
+        loss=loss or BinaryCrossEntropy.Config(),
+        training=TrainingSettings.model_validate(settings | training),
+        selection=Selection(labelled_fraction=0.5, limit={"train": 24}),
+        views_with_intents=True,
+        train_tokens=tokens,
+        validation_tokens=tokens,
+        seed=3,
+    )

@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from icalib.core.component import validated
+from icalib.core.errors import SettingError
+from icalib.data.encoding import Budget, Layout
+from icalib.encoders.backbone import Tokenizer
+from icalib.encoders.iart import IART, AttentionKind, Block, Convolutions, IntentAttention
+from icalib.encoders.transformer import Batch
+from icalib.regimes.ranker import make_batch
+
+CPU = torch.device("cpu")
+WORDS = 12
+Pair = tuple[list[list[int]], list[int]]
+PAIRS: list[Pair] = [
+    ([[10, 11, 12], [20, 21], [30, 31, 32, 33]], [40, 41, 42]),
+    ([[50, 51]], [60]),
+    ([[70, 71, 72, 73, 74, 75], [80]], [90, 91, 92, 93, 94]),
+]
+
+
+def encoder(backbone: Path, num_intents: int = 3, **changes: Any) -> IART:
+    torch.manual_seed(0)
+    settings = {
+        "backbone": str(backbone),
+        "budget": Budget(max_context_tokens=80, max_candidate_tokens=WORDS),
+        "max_words": WORDS,
+        "embedding_size": 16,
+        "num_blocks": 2,
+        "intent_filters": 4,
+    }
+    made = IART.Config.model_validate({**settings, **changes}).build(num_intents=num_intents)
+    with torch.no_grad():
+        if made.intent_attention.weight is not None:
+            made.intent_attention.weight.normal_()
+    return made.eval()
+
+
+def layout(made: IART) -> Layout:
+    config = made.config
+    return Tokenizer(config.backbone).layout(config.budget, made.max_length, made.vocabulary, turn_separators=True)
+
+
+def batch(made: IART, pairs: list[Pair]) -> Batch:
+    form = layout(made)
+    turns = [[np.array(turn, np.int32) for turn in context] for context, _ in pairs]
+    candidates = [np.array(candidate, np.int32) for _, candidate in pairs]
+    encoded = [form.pair(form.context_ids(t, None), c) for t, c in zip(turns, candidates, strict=True)]
+    return make_batch(encoded, form, CPU)
+
+
+def features(made: IART, pairs: list[Pair]) -> Tensor:
+    with torch.inference_mode():
+        return made(batch(made, pairs)).features_BD
+
+
+def test_a_block_is_attention_and_two_layers_each_with_residual_and_norm() -> None:
+    torch.manual_seed(0)
+    block = Block(8)
+    queries, keys = torch.randn(2, 3, 5, 8), torch.randn(2, 3, 4, 8)
+    mask = torch.tensor([True, True, False, True]).expand(2, 3, 4)
+    weights = (torch.einsum("btid,btjd->btij", queries, keys) / 8**0.5)[..., [0, 1, 3]].softmax(-1)
+    heard = torch.einsum("btij,btjd->btid", weights, keys[:, :, [0, 1, 3]])
+    states = nn.functional.layer_norm(queries + heard, (8,))
+    inner = torch.relu(states @ block.inner.weight.T + block.inner.bias)
+    expected = nn.functional.layer_norm(states + inner @ block.outer.weight.T + block.outer.bias, (8,))
+    torch.testing.assert_close(block(queries, keys, mask), expected)
+
+
+def test_the_papers_shape_has_8464_features() -> None:
+    assert Convolutions(10, 16).width(6, 200) == 8464
+
+
+@pytest.mark.parametrize("size", [12, 50, 61, 200])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 12), (5, 3), (9, 10), (12, 1)])
+def test_places_left_out_change_nothing(size: int, rows: int, columns: int) -> None:
+    torch.manual_seed(0)
+    network = Convolutions(2, 3)
+    similarity = torch.randn(2, 2, 4, rows, columns)
+    whole = nn.functional.pad(similarity, (0, size - columns, 0, size - rows))
+    for layer in (network.first, network.second):
+        whole = nn.functional.elu(layer(whole))
+        whole = nn.functional.max_pool3d(whole, 3, stride=3, ceil_mode=True)
+    seen: list[Tensor] = []
+    network.first.register_forward_hook(lambda *call: seen.append(call[1][0]))
+    short = network(similarity, size)
+    assert (seen[0].shape[3] < size) == (size > 9 * ((rows // 3 + 1) // 3 + 3))
+    assert short.shape[1] == network.width(4, size)
+    torch.testing.assert_close(short, whole.flatten(1))
+
+
+def test_convolutions_are_computed_in_float32_whatever_the_precision() -> None:
+    """In bfloat16 torch 2.13 reads memory that nobody has written for the gradient of these shapes on a CPU."""
+    torch.manual_seed(0)
+    network, similarity = Convolutions(10, 16), torch.randn(2, 10, 2, 9, 9)
+    gradients: list[Tensor] = []
+    for enabled in (False, True):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            made = network(similarity.bfloat16(), 13)
+        assert made.dtype == torch.float32
+        gradients += torch.autograd.grad(made.square().sum(), network.second.weight)
+    assert torch.equal(*gradients)
+
+
+@pytest.mark.parametrize("kind", ["bilinear", "dot", "outer"])
+def test_without_weights_the_attention_is_uniform_over_real_turns(kind: AttentionKind) -> None:
+    attention = IntentAttention(kind, 3)
+    turns, candidate = torch.rand(2, 4, 3), torch.rand(2, 3)
+    real = torch.tensor([[True, True, True, False], [True, False, False, False]])
+    expected = torch.tensor([[1 / 3, 1 / 3, 1 / 3, 0], [1, 0, 0, 0]])
+    torch.testing.assert_close(attention(turns, candidate, real), expected)
+    torch.testing.assert_close(IntentAttention(kind, 0)(turns[:, :, :0], candidate[:, :0], real), expected)
+    nn.init.normal_(attention.weight)  # type: ignore[arg-type]
+    weights = attention(turns, candidate, real)
+    torch.testing.assert_close(weights.sum(1), torch.ones(2))
+    assert torch.equal(weights == 0, ~real)
+    assert not torch.allclose(weights, expected)
+
+
+def test_attention_logits_are_the_papers_three_forms() -> None:
+    turns, candidate, real = torch.rand(1, 2, 3), torch.rand(1, 3), torch.ones(1, 2, dtype=torch.bool)
+    matrix, vector = torch.randn(3, 3), torch.randn(6)
+    by_kind: dict[AttentionKind, Tensor] = {"bilinear": matrix, "outer": matrix.flatten(), "dot": vector}
+    logits = [turns[0, t] @ matrix @ candidate[0] for t in range(2)]
+    joined = [torch.cat([turns[0, t], candidate[0]]) @ vector for t in range(2)]
+    for kind, weight in by_kind.items():
+        attention = IntentAttention(kind, 3)
+        attention.weight = nn.Parameter(weight)
+        expected = torch.stack(joined if kind == "dot" else logits).softmax(0)
+        torch.testing.assert_close(attention(turns, candidate, real)[0], expected)
+
+
+def test_uniform_attention_is_dam_up_to_one_over_the_turns(tiny_bert: Path) -> None:
+    """The limit M = 0: every similarity is divided by the number of turns, and no intent plays a part."""
+    made = encoder(tiny_bert)
+    assert made.intent_attention.weight is not None
+    with torch.no_grad():
+        made.intent_attention.weight.zero_()
+    without = encoder(tiny_bert, num_intents=0)
+    without.load_state_dict({name: tensor for name, tensor in made.state_dict().items() if "intent" not in name})
+    torch.testing.assert_close(features(made, PAIRS), features(without, PAIRS))
+    seen: list[Tensor] = []
+    without.matching.register_forward_hook(lambda *call: seen.append(call[2]))
+    made.convolutions.register_forward_hook(lambda *call: seen.append(call[1][0]))
+    with torch.inference_mode():
+        without(batch(without, PAIRS))
+        made(batch(made, PAIRS))
+    num_turns = torch.tensor([3.0, 1.0, 2.0])[:, None, None, None, None]
+    torch.testing.assert_close(seen[1] * num_turns, seen[0])
+
+
+def test_other_pairs_padding_and_what_pad_tokens_say_change_nothing(tiny_bert: Path) -> None:
+    made = encoder(tiny_bert)
+    together = features(made, PAIRS)
+    for place, pair in enumerate(PAIRS):
+        torch.testing.assert_close(features(made, [pair])[0], together[place], rtol=1e-4, atol=1e-5)
+    inputs = batch(made, PAIRS)
+    beyond = torch.arange(inputs.ids_BL.shape[1]) >= inputs.lengths_B[:, None]
+    with torch.inference_mode():
+        again = made(inputs._replace(ids_BL=inputs.ids_BL.masked_fill(beyond, 77))).features_BD
+    assert torch.equal(again, together)
+
+
+def test_turns_are_convolved_in_their_order(tiny_bert: Path) -> None:
+    """Attention treats turns alike, so permuted turns permute what the CNN reads; the 3-D convolution doesn't."""
+    made = encoder(tiny_bert)
+    context, candidate = PAIRS[0]
+    order = [2, 0, 1]
+    permuted = ([context[place] for place in order], candidate)
+    seen: list[Tensor] = []
+    made.convolutions.register_forward_hook(lambda *call: seen.append(call[1][0]))
+    assert not torch.allclose(features(made, [PAIRS[0]]), features(made, [permuted]))
+    torch.testing.assert_close(seen[1][:, :, :3], seen[0][:, :, order])
+
+
+def test_the_last_turns_the_end_of_a_turn_and_the_start_of_the_candidate_are_read(tiny_bert: Path) -> None:
+    made = encoder(tiny_bert, max_turns=2, max_words=3)
+    long: Pair = ([[9, 9, 9], [5, 6, 10, 11, 12], [20]], [30, 31, 32, 33, 34])
+    short: Pair = ([[10, 11, 12], [20]], [30, 31, 32])
+    torch.testing.assert_close(features(made, [long]), features(made, [short]))
+
+
+def test_texts_without_words_leave_finite_numbers(tiny_bert: Path) -> None:
+    made = encoder(tiny_bert)
+    pairs: list[Pair] = [([[], []], [40]), ([[10]], []), PAIRS[0]]
+    assert torch.isfinite(features(made, pairs)).all()
+    made.train()
+    made(batch(made, pairs)).features_BD.square().sum().backward()
+    assert all(torch.isfinite(p.grad).all() for p in made.parameters() if p.grad is not None)
+
+
+def test_every_weight_but_the_classifiers_learns(tiny_bert: Path) -> None:
+    made = encoder(tiny_bert).train()
+    made(batch(made, PAIRS)).features_BD.square().sum().backward()
+    without = {name for name, parameter in made.named_parameters() if parameter.grad is None}
+    assert without == {name for name, _ in made.named_parameters() if name.startswith("intent_classifier.")}
+
+
+def test_the_classifiers_dropout_stays_off_in_training(tiny_bert: Path) -> None:
+    made = encoder(tiny_bert).train()
+    torch.testing.assert_close(features(made, PAIRS), features(made, PAIRS))
+
+
+def test_turn_separators_cannot_be_switched_off() -> None:
+    with pytest.raises(SettingError, match="turn_separators"):
+        validated(IART.Config, {"turn_separators": False})

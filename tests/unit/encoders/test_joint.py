@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers.tiny_models import BUDGET
+from torch import Tensor
+
+from icalib.core.errors import SettingError
+from icalib.encoders.joint import JointEncoder
+from icalib.regimes.ranker import Ranker, RankerConfig, make_batch
+
+CPU = torch.device("cpu")
+CONTEXT = [np.arange(10, 22, dtype=np.int32), np.arange(30, 33, dtype=np.int32)]
+CANDIDATES = [np.arange(start, start + size, dtype=np.int32) for start, size in ((40, 5), (50, 1), (60, 9), (70, 3))]
+
+
+def joint(backbone: Path, *, similarity_start: bool = True, **encoder: object) -> Ranker:
+    config = JointEncoder.Config.model_validate({"backbone": str(backbone), "budget": BUDGET, **encoder})
+    torch.manual_seed(0)
+    return Ranker(RankerConfig(encoder=config, similarity_start=similarity_start, link="softmax")).eval()
+
+
+def logits(ranker: Ranker, *pools: list[np.ndarray]) -> Tensor:
+    inputs = [written for pool in pools for written in ranker.layout.inputs(CONTEXT, None, pool)]
+    with torch.inference_mode():
+        return ranker.answer_logits(make_batch(inputs, ranker.layout, CPU))
+
+
+@pytest.mark.parametrize("name", ["tiny_bert", "tiny_roberta"])
+def test_a_candidate_is_read_at_its_marker(name: str, request: pytest.FixtureRequest) -> None:
+    ranker = joint(request.getfixturevalue(name), similarity_start=False)
+    layout = ranker.layout
+    ((ids, start),) = layout.inputs(CONTEXT, None, CANDIDATES)
+    batch = make_batch([(ids, start)], layout, CPU)
+    segments = {"token_type_ids": batch.segments_BL} if ranker.encoder.has_segments else {}
+    with torch.inference_mode():
+        states = ranker.encoder.backbone(input_ids=batch.ids_BL, **segments).last_hidden_state[0]
+        expected = ranker.answer_head.linear(states[np.flatnonzero(ids == layout.first_intent)])[:, 0]
+    torch.testing.assert_close(logits(ranker, CANDIDATES), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["tiny_bert", "tiny_roberta"])
+def test_neither_padding_nor_other_pools_change_a_logit(name: str, request: pytest.FixtureRequest) -> None:
+    ranker = joint(request.getfixturevalue(name))
+    pools = [CANDIDATES[:1], CANDIDATES, CANDIDATES[1:3]]
+    alone = torch.cat([logits(ranker, pool) for pool in pools])
+    torch.testing.assert_close(logits(ranker, *pools), alone, rtol=1e-5, atol=1e-6)
+
+
+def test_similarity_is_that_of_the_context_and_each_candidate(tiny_bert: Path) -> None:
+    ranker = joint(tiny_bert)
+    ((ids, start),) = ranker.layout.inputs(CONTEXT, None, CANDIDATES)
+    padding = ranker.layout.inputs(CONTEXT, None, [*CANDIDATES, *CANDIDATES])
+    with torch.inference_mode():
+        encoded = ranker.encoder(make_batch([(ids, start), *padding], ranker.layout, CPU))
+    states = encoded.states_BLD[0, : len(ids)]
+    markers = [*np.flatnonzero(ids == ranker.layout.first_intent), len(ids)]
+    expected = [
+        torch.cosine_similarity(states[:start].mean(0), states[a:b].mean(0), dim=0) for a, b in pairwise(markers)
+    ]
+    torch.testing.assert_close(encoded.similarity_B[:4], torch.stack(expected), rtol=1e-5, atol=1e-6)
+
+
+def test_identical_candidates_differ_by_their_position_alone(tiny_bert: Path) -> None:
+    ranker = joint(tiny_bert)
+    same = [CANDIDATES[0]] * 3
+    assert logits(ranker, same).std() > 0
+    with torch.no_grad():
+        ranker.encoder.backbone.embeddings.position_embeddings.weight.zero_()
+    torch.testing.assert_close(logits(ranker, same), logits(ranker, same)[[1, 2, 0]], rtol=1e-5, atol=1e-6)
+    order = [2, 0, 3, 1]
+    permuted = logits(ranker, [CANDIDATES[place] for place in order])
+    torch.testing.assert_close(permuted, logits(ranker, CANDIDATES)[order], rtol=1e-5, atol=1e-6)
+
+
+def test_candidates_see_each_other(tiny_bert: Path) -> None:
+    ranker = joint(tiny_bert)
+    other = [CANDIDATES[0], np.arange(80, 90, dtype=np.int32)]
+    assert logits(ranker, CANDIDATES[:2])[0] != logits(ranker, other)[0]
+
+
+def test_read_from_cls_the_head_is_a_linear_layer_onto_the_places(tiny_bert: Path) -> None:
+    ranker = joint(tiny_bert, similarity_start=False, read="cls", num_candidates=4)
+    inputs = ranker.layout.inputs(CONTEXT, None, CANDIDATES)
+    with torch.inference_mode():
+        first = ranker.encoder(make_batch(inputs, ranker.layout, CPU)).states_BLD[0, 0]
+        expected = ranker.answer_head.linear.weight.view(4, 32) @ first + ranker.answer_head.linear.bias
+    torch.testing.assert_close(logits(ranker, CANDIDATES), expected)
+    with pytest.raises(SettingError, match=r"has 4 slots, and pools here have 2 or 4"):
+        logits(ranker, CANDIDATES, CANDIDATES[:2])
+
+
+def test_intents_have_no_place(tiny_bert: Path) -> None:
+    config = JointEncoder.Config.model_validate({"backbone": str(tiny_bert), "budget": BUDGET})
+    with pytest.raises(SettingError, match="learns no intents"):
+        Ranker(RankerConfig(encoder=config, intents=("a",)))

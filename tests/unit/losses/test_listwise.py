@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from icalib.losses.listwise import PoolCrossEntropy
+
+LOSS = PoolCrossEntropy.Config().build()
+pools = st.lists(st.integers(1, 6).flatmap(lambda size: st.tuples(st.just(size), st.integers(0, size - 1))), min_size=1)
+
+
+def made(pools: list[tuple[int, int]]) -> tuple[list[int], Tensor, Tensor]:
+    """Sizes, random logits and one-hot labels of pools given by (size, place of the right one)."""
+    sizes = [size for size, _ in pools]
+    logits = torch.randn(sum(sizes), generator=torch.Generator().manual_seed(len(pools)), dtype=torch.float64)
+    labels = torch.cat([torch.eye(size)[right] for size, right in pools])
+    return sizes, logits, labels
+
+
+@given(pools)
+def test_the_loss_is_cross_entropy_of_each_pool(pools: list[tuple[int, int]]) -> None:
+    sizes, logits, labels = made(pools)
+    losses = LOSS.of_pools(sizes)(logits, labels)
+    expected = [
+        cross_entropy(part[None], torch.tensor([right]))
+        for part, (_, right) in zip(logits.split(sizes), pools, strict=True)
+    ]
+    torch.testing.assert_close(losses, torch.stack(expected))
+
+
+@given(pools, st.floats(-30, 30))
+def test_what_all_candidates_of_a_pool_share_counts_nothing(pools: list[tuple[int, int]], shift: float) -> None:
+    sizes, logits, labels = made(pools)
+    shifts = torch.repeat_interleave(shift * torch.arange(len(sizes)), torch.tensor(sizes))
+    loss = LOSS.of_pools(sizes)
+    torch.testing.assert_close(loss(logits + shifts, labels), loss(logits, labels), rtol=1e-6, atol=1e-6)
+
+
+def test_equal_logits_cost_log_c_and_a_lone_candidate_nothing() -> None:
+    labels = torch.tensor([0.0, 1, 0, 0, 1, 1])
+    losses = LOSS.of_pools([4, 1, 1])(torch.full((6,), 0.3), labels)
+    assert losses.tolist() == pytest.approx([math.log(4), 0, 0])
+    assert LOSS(torch.zeros(3), torch.tensor([0.0, 1, 0])).tolist() == pytest.approx([math.log(3)])
+
+
+def test_pools_of_unlike_size_have_finite_gradients_that_sum_to_nothing_in_each() -> None:
+    sizes, logits, labels = made([(2, 1), (6, 0), (1, 0)])
+    logits.requires_grad_()
+    LOSS.of_pools(sizes)(logits, labels).sum().backward()
+    assert logits.grad is not None
+    assert torch.isfinite(logits.grad).all()
+    for part in logits.grad.split(sizes):
+        assert part.sum().item() == pytest.approx(0, abs=1e-12)
