@@ -2,8 +2,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from helpers.stores import Machines
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models lose more by waking threads than they gain
 
@@ -30,3 +34,12 @@ def tiny_roberta(tiny_pools: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     from helpers.tiny_models import pool_texts, write_tiny_roberta
 
     return write_tiny_roberta(tmp_path_factory.mktemp("roberta"), pool_texts(tiny_pools))
+
+
+@pytest.fixture
+def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machines:
+    """Machines that share an object store; none of them waits before it tries again."""
+    from helpers.stores import Machines
+
+    monkeypatch.setattr("icalib.core.storage.time.sleep", lambda seconds: None)
+    return Machines(tmp_path, monkeypatch)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from icalib.core.errors import IcalibError
+from icalib.core.storage import local_path
 
 app = typer.Typer(
     name="icalib",
@@ -21,7 +22,18 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Data = Annotated[Path, typer.Option(help="Pool folder that `icalib prepare` made.")]
+
+def place_option(help: str) -> Any:
+    """An option that takes a path or an object store's URI."""
+    return typer.Option(parser=local_path, metavar="<path or URI>", help=help)
+
+
+def place_argument(help: str) -> Any:
+    """An argument that takes a path or an object store's URI."""
+    return typer.Argument(parser=local_path, help=help)
+
+
+Data = Annotated[Path, place_option("Pool folder that `icalib prepare` made; a path or e.g. s3://bucket/pools.")]
 Labelled = Annotated[
     float | None,
     typer.Option(
@@ -38,20 +50,27 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", help="Change a setting, e.g. --set regime.num_rounds=2; `icalib show METHOD` lists them."),
 ]
-Backbone = Annotated[
-    str | None, typer.Option(help="Encoder: minilm (embedded), a folder, or a hub name such as bert-base-uncased.")
+Preset = Annotated[
+    str | None,
+    typer.Option(
+        help="Settings that go together, e.g. light for a laptop, before --set; `icalib show METHOD` has them."
+    ),
 ]
-Runs = Annotated[Path, typer.Option(help="Where run folders and the stage cache lie.")]
+Backbone = Annotated[
+    str | None,
+    typer.Option(
+        help="Encoder: minilm (embedded), a folder or its URI (s3://…), or a hub name such as bert-base-uncased."
+    ),
+]
+Runs = Annotated[Path, place_option("Where run folders and the stage cache lie: a folder or e.g. s3://bucket/runs.")]
 Experiment = Annotated[str, typer.Option(help="Folder under --runs that groups runs.")]
 Workers = Annotated[
     int | None, typer.Option(help="Training workers; default: one a GPU, or one on this machine's CPU cores.")
 ]
 Address = Annotated[str | None, typer.Option(help="Address of a Ray cluster; default: this machine.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Compute everything anew instead of resuming and reusing.")]
-Run = Annotated[Path, typer.Argument(help="Finished run folder: runs/EXPERIMENT/METHOD-DATA-LABELLED-sSEED.")]
-OtherData = Annotated[
-    Path | None, typer.Option(help="Another pool folder than the run's own; nothing is fitted on it.")
-]
+Run = Annotated[Path, place_argument("Finished run folder: runs/EXPERIMENT/METHOD-DATA-LABELLED-sSEED.")]
+OtherData = Annotated[Path | None, place_option("Another pool folder than the run's own; nothing is fitted on it.")]
 TestLimit = Annotated[int | None, typer.Option(min=1, help="Use at most N pools, the same for every run.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on standard output.")]
 

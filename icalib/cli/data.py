@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from icalib.cli.app import Address, Labelled, app
+from icalib.cli.app import Address, Labelled, app, place_argument, place_option
 from icalib.cli.session import session
 from icalib.cli.shown import say
+from icalib.core.storage import location
 
 if TYPE_CHECKING:
     from icalib.reports.terminal import Progress
@@ -31,8 +32,8 @@ def simulate(
 
 @app.command()
 def prepare(
-    source: Annotated[Path, typer.Argument(help="Dialogues: our JSONL, MSDialog, MANtIS, UDC or ICAST files, or .gz.")],
-    out: Annotated[Path, typer.Option(help="Pool folder to write.")],
+    source: Annotated[Path, place_argument("Dialogues: our JSONL, MSDialog, MANtIS, UDC or ICAST files, or .gz.")],
+    out: Annotated[Path, place_option("Pool folder to write: a path or e.g. s3://bucket/pools.")],
     labelled: Labelled = None,
     format: Annotated[
         str | None, typer.Option(help="jsonl, msdialog, mantis, mantis-tsv, udc or icast; default: told by content.")
@@ -92,4 +93,6 @@ def prepare_pools(progress: Progress, source: Path, out: Path, **settings: Any) 
     )
     begin("")
     counts = ", ".join(f"{number} {split}" for split, number in pool_set.num_pools.items())
-    progress.message(f"{out}: {counts} pools, {len(pool_set.intents)} intents, {time.monotonic() - started:.0f} s")
+    progress.message(
+        f"{location(out)}: {counts} pools, {len(pool_set.intents)} intents, {time.monotonic() - started:.0f} s"
+    )

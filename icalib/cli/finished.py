@@ -8,11 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from icalib.cli.app import Address, Json, OtherData, Run, Runs, TestLimit, Workers, app
+from icalib.cli.app import (
+    Address,
+    Json,
+    OtherData,
+    Run,
+    Runs,
+    TestLimit,
+    Workers,
+    app,
+    place_argument,
+    place_option,
+)
 from icalib.cli.session import evaluate_all, session, surroundings
 from icalib.cli.settings import has_pools, with_tests
 from icalib.cli.shown import print_runs, say, show_sweep, write_comparison
 from icalib.core.errors import SettingError
+from icalib.core.storage import location, pull, push
 
 if TYPE_CHECKING:
     from icalib.data.schema import Split
@@ -21,10 +33,10 @@ if TYPE_CHECKING:
 @app.command()
 def score(
     run: Run,
-    data: Annotated[Path, typer.Option(help="Pool folder that `icalib prepare` made; its labels may be unknown.")],
+    data: Annotated[Path, place_option("Pool folder that `icalib prepare` made; its labels may be unknown.")],
     split: Annotated[str, typer.Option(help="Which pools: train, validation or test.")] = "test",
     limit: TestLimit = None,
-    out: Annotated[Path, typer.Option(help="Parquet file to write.")] = Path("predictions.parquet"),
+    out: Annotated[Path, place_option("Parquet file to write.")] = Path("predictions.parquet"),
     runs: Runs = Path("runs"),
     workers: Workers = None,
     address: Address = None,
@@ -55,7 +67,8 @@ def score(
         for table in iter_predictions(finished, data, chosen, limit, surroundings(progress, runs, workers)):
             writer.write_table(table)
             num_rows += table.num_rows
-    say(f"{out}: {num_rows} pairs")
+    push(out)
+    say(f"{location(out)}: {num_rows} pairs")
 
 
 @app.command()
@@ -92,8 +105,8 @@ def evaluate(
 @app.command()
 def predict(
     run: Run,
-    file: Annotated[Path, typer.Argument(help="JSONL (or .gz): a context and its candidates a line, see above.")],
-    out: Annotated[Path | None, typer.Option(help="JSONL file to write; default: standard output.")] = None,
+    file: Annotated[Path, place_argument("JSONL (or .gz): a context and its candidates a line, see above.")],
+    out: Annotated[Path | None, place_option("JSONL file to write; default: standard output.")] = None,
     coverage: Annotated[
         float | None,
         typer.Option(help="Answer only where sure: the threshold that answers this share of the run's validation."),
@@ -120,6 +133,7 @@ def predict(
     from icalib.distributed.predict import predict as answer_questions
 
     finished = FinishedRun.open(run)
+    pull(file)
     predicted = answer_questions(finished, read_questions(file), coverage=coverage, sets=sets)
     lines = "".join(json.dumps(answer.record(), ensure_ascii=False) + "\n" for answer in predicted.answers)
     if out is None:
@@ -127,17 +141,18 @@ def predict(
     else:
         with whole_file(out) as temporary:
             temporary.write_text(lines, encoding="utf-8")
+        push(out)
     for note in predicted.notes:
         say(note)
 
 
 @app.command()
 def cost(
-    folders: Annotated[list[Path], typer.Argument(help="Finished run folders; the first is what is compared with.")],
+    folders: Annotated[list[Path], place_argument("Finished run folders; the first is what is compared with.")],
     pairs: Annotated[int, typer.Option(min=1, help="Pairs to score, rounded up to whole pools.")] = 500,
     repeats: Annotated[int, typer.Option(min=1, help="Rounds; in each, every run scores the same pools.")] = 5,
     data: Annotated[
-        Path | None, typer.Option(help="Pool folder whose test pools are scored; default: the first run's.")
+        Path | None, place_option("Pool folder whose test pools are scored; default: the first run's.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -160,13 +175,15 @@ def cost(
 
 @app.command()
 def report(
-    folders: Annotated[list[Path], typer.Argument(help="Finished run folders, or folders of sweeps.")],
-    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
+    folders: Annotated[list[Path], place_argument("Finished run folders, or folders of sweeps.")],
+    out: Annotated[Path, place_option("HTML file to write.")] = Path("report.html"),
 ) -> None:
     """Print the table of some finished runs and write one HTML report of them; a sweep's folder gets its own views."""
     from icalib.core.run_folder import RunFolder
     from icalib.sweeps.folder import SweepFolder
 
+    for folder in folders:
+        pull(folder, leave_out="checkpoints")
     sweeps = [folder for folder in folders if SweepFolder(folder).exists]
     for folder in sweeps:
         show_sweep(SweepFolder.open(folder))

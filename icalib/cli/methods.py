@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from icalib.cli.app import Set, app
-from icalib.cli.settings import changed
+from icalib.cli.app import Preset, Set, app
+from icalib.cli.settings import changed, preset_settings
 
 
 @app.command()
@@ -25,13 +25,19 @@ def methods() -> None:
 def show(
     method: Annotated[str, typer.Argument(help="A method's name or import path.")],
     settings: Set = None,
+    preset: Preset = None,
 ) -> None:
     """Print all settings of a method with their values and what they mean."""
-    from icalib.core.component import described
-    from icalib.methods.catalogue import describe, load_method
+    from icalib.core.component import described, with_settings
+    from icalib.methods.catalogue import describe, load_method, presets
 
     typer.echo(describe(method) + "\n")
-    for path, value, text in described(changed(load_method(method), settings)):
+    made = with_settings(load_method(method), preset_settings(method, preset))
+    for path, value, text in described(changed(made, settings)):
         typer.echo(f"{path} = {json.dumps(value)}")
         if text:
             typer.echo(f"    {text}")
+    for name, choices in presets(method).items():
+        typer.echo(f"\n--preset {name}")
+        for path, value in choices.items():
+            typer.echo(f"    {path} = {json.dumps(value)}")

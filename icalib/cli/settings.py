@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from icalib.core.errors import SettingError
+from icalib.core.storage import pull
 
 if TYPE_CHECKING:
     from icalib.data.schema import Split
@@ -25,18 +26,20 @@ def run_settings(
     backbone: str | None,
     experiment: str,
     *,
+    preset: str | None = None,
     lenient: bool = False,
 ) -> RunSettings:
     """A run's settings from the options of a verb.
 
     Args:
         name: a method, or a variant of one such as pg-drr@head.kernel=matern.
-        lenient: leave out --set of what the method doesn't have.
+        preset: one of the method's presets; it comes before the variant's settings, and those before --set.
+        lenient: leave out --set and --preset of what the method doesn't have.
 
     Raises:
         SettingError: an option is missing or can't be.
     """
-    from icalib.core.component import with_setting
+    from icalib.core.component import with_setting, with_settings
     from icalib.data.pools import read_pool_set
     from icalib.distributed.run import RunSettings
     from icalib.methods.catalogue import load_method
@@ -48,7 +51,8 @@ def run_settings(
     if not 0 < fraction <= 1:
         raise SettingError(f"--labelled {fraction} is no share; give a number above 0 and at most 1, e.g. 0.1.")
     base, _, variant = name.partition("@")
-    method = changed(load_method(base), variant.split(",") if variant else None)
+    method = with_settings(load_method(base), preset_settings(base, preset, lenient=lenient))
+    method = changed(method, variant.split(",") if variant else None)
     method = changed(method, settings, lenient=lenient)
     if backbone:
         method = with_setting(method, "encoder.backbone", backbone)
@@ -70,6 +74,7 @@ def from_config(path: Path) -> RunSettings:
     from icalib.core.run_folder import RUN_VERSION, read_config
     from icalib.distributed.run import RunSettings
 
+    pull(path)
     if not path.is_file():
         raise SettingError(f"no config at {path}; name a method or the config.yaml of a run.")
     fields = read_config(path)
@@ -78,11 +83,38 @@ def from_config(path: Path) -> RunSettings:
     return validated_file(path, RunSettings, fields)
 
 
-def changed(method: Any, settings: list[str] | None, *, lenient: bool = False) -> Any:
-    """A method with --set options applied."""
-    from icalib.core.component import has_setting, with_settings
+def preset_settings(name: str, preset: str | None, *, lenient: bool = False) -> dict[str, Any]:
+    """The settings of a method's preset, by dotted name; `lenient` takes none where the method doesn't have it.
 
-    wanted = changes(settings)
+    Raises:
+        SettingError: the method has no such preset.
+    """
+    from icalib.methods.catalogue import presets
+
+    known = presets(name.partition("@")[0])
+    if preset is None or (lenient and preset not in known):
+        return {}
+    if preset not in known:
+        there = f"it has: {', '.join(known)}" if known else "it has none, so leave --preset out"
+        raise SettingError(f"`{name}` has no preset `{preset}`; {there}.")
+    return known[preset]
+
+
+def check_preset(preset: str | None, names: Sequence[str]) -> None:
+    """Refuse a preset that none of some methods has."""
+    from icalib.methods.catalogue import presets
+
+    known = sorted({known for name in names for known in presets(name.partition("@")[0])})
+    if preset is not None and preset not in known:
+        there = f"they have: {', '.join(known)}" if known else "they have none, so leave --preset out"
+        raise SettingError(f"none of these methods has a preset `{preset}`; {there}.")
+
+
+def changed(method: Any, settings: list[str] | None, *, lenient: bool = False) -> Any:
+    """A method with --set options applied; a name's start may be left out where what is left is unique."""
+    from icalib.core.component import full_path, has_setting, with_settings
+
+    wanted = {full_path(method, path): value for path, value in changes(settings).items()}
     if lenient:
         wanted = {path: value for path, value in wanted.items() if has_setting(method, path)}
     return with_settings(method, wanted)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from icalib.core.storage import push
+
 if TYPE_CHECKING:
     from icalib.core.run_folder import RunFolder
     from icalib.sweeps.folder import SweepFolder
@@ -16,7 +18,9 @@ def write_comparison(runs: list[RunFolder], path: Path, title: str) -> Path:
     """Write one HTML report of finished runs."""
     from icalib.reports.html import write_report
 
-    return write_report(runs, path, title)
+    write_report(runs, path, title)
+    push(path)
+    return path
 
 
 def print_runs(runs: list[RunFolder]) -> None:
@@ -41,6 +45,7 @@ def show_sweep(folder: SweepFolder) -> None:
 
     table, report = write_sweep_csv(folder), write_sweep_report(folder)
     write_sweep_tensorboard(folder)
+    push(folder.path)
     print_sweep(folder)
     say(f"report: {report}   table: {table}   hparams: tensorboard --logdir {folder.path / 'tb'}")
 

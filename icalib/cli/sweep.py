@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from icalib.cli.app import Address, Backbone, Data, Experiment, Json, Labelled, Limit, Runs, Set, app
+from icalib.cli.app import Address, Backbone, Data, Experiment, Json, Labelled, Limit, Preset, Runs, Set, app
 from icalib.cli.session import session, surroundings
-from icalib.cli.settings import changes, check, choice, run_settings
+from icalib.cli.settings import changes, check, choice, preset_settings, run_settings
 from icalib.cli.shown import say, show_sweep
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def sweep(
     seeds: Annotated[int, typer.Option(min=1, help="Each trial runs with seeds 1 to N; means count.")] = 1,
     limit: Limit = None,
     settings: Set = None,
+    preset: Preset = None,
     backbone: Backbone = None,
     runs: Runs = Path("runs"),
     experiment: Experiment = "default",
@@ -67,7 +68,9 @@ def sweep(
     from icalib.sweeps.study import proposals
 
     chosen = load_space(space)
-    base = run_settings(method or chosen.method, data, labelled, 1, limit, settings, backbone, experiment)
+    base = run_settings(
+        method or chosen.method, data, labelled, 1, limit, settings, backbone, experiment, preset=preset
+    )
     wanted = SweepSettings(
         space=chosen.name,
         space_digest=chosen.digest,
@@ -76,7 +79,7 @@ def sweep(
         labelled=base.labelled,
         seeds=seeds,
         limit=base.limit,
-        settings=changes(settings),
+        settings={**preset_settings(method or chosen.method, preset), **changes(settings)},
         backbone=base.backbone,
         experiment=experiment,
         sampler=choice("--sampler", sampler or chosen.sampler, SAMPLERS),

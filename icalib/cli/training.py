@@ -17,24 +17,30 @@ from icalib.cli.app import (
     Json,
     Labelled,
     Limit,
+    Preset,
     Runs,
     Set,
     Workers,
     app,
+    place_option,
 )
 from icalib.cli.session import evaluate_all, run_all, session
-from icalib.cli.settings import check, from_config, limits, required, run_settings, with_tests
+from icalib.cli.settings import check, check_preset, from_config, limits, required, run_settings, with_tests
 from icalib.cli.shown import print_runs, say, write_comparison
+from icalib.core.storage import local_path
 
 
 @app.command()
 def run(
     method: Annotated[str, typer.Argument(help="A method's name, an import path, or a run's config.yaml.")],
-    data: Annotated[Path | None, typer.Option(help="Pool folder that `icalib prepare` made.")] = None,
+    data: Annotated[
+        Path | None, place_option("Pool folder that `icalib prepare` made; a path or e.g. s3://bucket/pools.")
+    ] = None,
     labelled: Labelled = None,
     seed: Annotated[int, typer.Option(help="Root seed.")] = 1,
     limit: Limit = None,
     settings: Set = None,
+    preset: Preset = None,
     backbone: Backbone = None,
     runs: Runs = Path("runs"),
     experiment: Experiment = "default",
@@ -44,17 +50,22 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Train and evaluate a method; the same command resumes an interrupted run."""
+    from icalib.reports.plan_terminal import planned_line
     from icalib.reports.terminal import print_result
 
     if method.endswith((".yaml", ".yml")):
-        chosen = from_config(Path(method))
+        chosen = from_config(local_path(method))
     else:
-        chosen = run_settings(method, required(data), labelled, seed, limit, settings, backbone, experiment)
+        chosen = run_settings(
+            method, required(data), labelled, seed, limit, settings, backbone, experiment, preset=preset
+        )
     check([chosen])
     with session(address) as progress:
         (finished,) = run_all(progress, [chosen], runs, workers, fresh=fresh)
     write_comparison([finished], finished.path / "report.html", finished.name)
     print_result(finished.result)
+    if finished.planned:
+        say(planned_line(finished))
     say(f"report: {finished.path / 'report.html'}   curves: tensorboard --logdir {finished.path}")
     if as_json:
         typer.echo(json.dumps(finished.result))
@@ -71,10 +82,11 @@ def compare(
     seeds: Annotated[int, typer.Option(help="Runs of each method, with seeds 1 to N.")] = 3,
     shift: Annotated[
         list[Path] | None,
-        typer.Option(help="Evaluate every run on the test split of this pool folder too; may be given again."),
+        place_option("Evaluate every run on the test split of this pool folder too; may be given again."),
     ] = None,
     limit: Limit = None,
     settings: Set = None,
+    preset: Preset = None,
     backbone: Backbone = None,
     runs: Runs = Path("runs"),
     experiment: Experiment = "default",
@@ -85,12 +97,14 @@ def compare(
 ) -> None:
     """Run several methods with several seeds; one table with mean ± sd and paired tests, and one report.
 
-    A setting given with --set changes every method that has it. With --shift a table for each of the other pool sets
-    shows whose probabilities can be trusted away from home: thresholds and calibration stay those of --data.
+    A setting given with --set, or a preset, changes every method that has it. With --shift a table for each of the
+    other pool sets shows whose probabilities can be trusted away from home: thresholds and calibration stay those of
+    --data.
     """
+    check_preset(preset, methods)
     names = list(dict.fromkeys(["bm25", "bi-encoder", *methods]))
     chosen = [
-        run_settings(name, data, labelled, seed, limit, settings, backbone, experiment, lenient=True)
+        run_settings(name, data, labelled, seed, limit, settings, backbone, experiment, preset=preset, lenient=True)
         for seed in range(1, seeds + 1)
         for name in names
         if seed == 1 or name not in ("bm25", "bi-encoder")  # nothing in them is random

@@ -9,6 +9,7 @@ instead: `mc-dropout` for `MCDropout`.
 from __future__ import annotations
 
 import importlib
+import pkgutil
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -51,6 +52,7 @@ class ComponentConfig(Settings):
             return handler(value)
         fields = dict(value)
         owner = component_class(fields.pop("target"), cls.owner)
+        fields = _over_defaults(owner.Config, fields)
         return handler(fields) if owner.Config is cls else owner.Config.model_validate(fields)
 
     def build(self, **runtime: Any) -> Any:
@@ -79,7 +81,7 @@ def component_class(target: Any, base: type[Component]) -> type[Component]:
     """
     if not isinstance(target, str):
         raise SettingError(f"no component {target!r}; expected a name. {_choices(base)}")
-    found = _imported_class(target) if "." in target else _concrete_classes(base).get(target)
+    found = _imported_class(target) if "." in target else components(base).get(target)
     if found is None:
         raise SettingError(f"no {base.__name__} `{target}`. {_choices(base)}")
     if not (isinstance(found, type) and issubclass(found, base)):
@@ -108,6 +110,15 @@ def _imported_class(path: str) -> Any:
         raise SettingError(f"no component `{path}`: {error}. Check the `target` line in the config.") from error
 
 
+def components(base: type[Component]) -> dict[str, type[Component]]:
+    """The concrete components of a base, by short name: those of its own package, and those that are imported."""
+    package = base.__module__.rpartition(".")[0]
+    if package.startswith("icalib."):
+        for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
+            importlib.import_module(f"{package}.{module.name}")
+    return _concrete_classes(base)
+
+
 def _concrete_classes(base: type[Component]) -> dict[str, type[Component]]:
     """The concrete ones among `base` and its subclasses that are imported, by short name."""
     found = {short_name(base): base} if _is_concrete(base) else {}
@@ -117,7 +128,7 @@ def _concrete_classes(base: type[Component]) -> dict[str, type[Component]]:
 
 
 def _choices(base: type[Component]) -> str:
-    return f"There are: {', '.join(sorted(_concrete_classes(base)))}; any other takes its import path."
+    return f"There are: {', '.join(sorted(components(base)))}; any other takes its import path."
 
 
 def _is_concrete(owner: type[Component]) -> bool:
@@ -151,6 +162,32 @@ def has_setting(settings: BaseModel, path: str) -> bool:
     except SettingError:
         return False
     return True
+
+
+def full_path(settings: BaseModel, path: str) -> str:
+    """`path` from the top, where its first name is that of a setting further down; as it is where there is none.
+
+    Example: `regime.generator` for `generator`, and `regime.generator.seed` for `generator.seed`.
+
+    Raises:
+        SettingError: several settings have that name.
+    """
+    first, dot, rest = path.partition(".")
+    if first in type(settings).model_fields:
+        return path
+    found = [whole for whole in _paths(settings) if whole.rpartition(".")[2] == first]
+    if len(found) > 1:
+        raise SettingError(f"`{path}` may stand for several settings: {', '.join(found)}. Write one of them in full.")
+    return f"{found[0]}{dot}{rest}" if found else path
+
+
+def _paths(settings: BaseModel, prefix: str = "") -> Iterator[str]:
+    """The dotted paths of all settings and of the parts that hold them."""
+    for name in type(settings).model_fields:
+        yield f"{prefix}{name}"
+        value = getattr(settings, name)
+        if isinstance(value, BaseModel):
+            yield from _paths(value, f"{prefix}{name}.")
 
 
 def described(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any, str]]:
@@ -203,6 +240,16 @@ def _merged(settings: BaseModel, changes: Mapping[str, Any]) -> dict[str, Any]:
         else:
             values[name] = change
     return values
+
+
+def _over_defaults(settings_class: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
+    """What a part of a component's settings leaves out is as in the component's own default of that part."""
+    whole = dict(values)
+    for name, value in values.items():
+        field = settings_class.model_fields.get(name)
+        if field is not None and isinstance(field.default, BaseModel) and isinstance(value, Mapping):
+            whole[name] = value if "target" in value else _merged(field.default, value)
+    return whole
 
 
 def validated(settings_class: type[S], values: Any) -> S:

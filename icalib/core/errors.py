@@ -45,5 +45,9 @@ class StorageError(IcalibError):
     """The disk (or another store) refused a write."""
 
 
+class ClusterError(IcalibError):
+    """A cluster can't be reached, or refuses what was asked of it."""
+
+
 class PosteriorError(IcalibError):
     """A head's posterior is missing, or older than its weights."""

@@ -20,7 +20,7 @@ class FileLock:
     What is locked stays, the lock goes with its holder, even a killed one.
 
     Raises:
-        StorageError: the file system has no locks.
+        StorageError: the file system has no locks, or can't be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -29,8 +29,13 @@ class FileLock:
 
     def acquire(self, *, shared: bool = False, wait: bool = True) -> bool:
         """Take the lock, alone or together with other `shared` holders; False if it can't be had without waiting."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        file = os.open(self._path, os.O_RDONLY if self._path.is_dir() else os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            file = os.open(self._path, os.O_RDONLY if self._path.is_dir() else os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise StorageError(
+                f"can't write {self._path}: {error.strerror}. Choose a folder that can be written, or free some space."
+            ) from error
         try:
             fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:

@@ -6,6 +6,7 @@ runs/<experiment>/<method>-<data>-<labelled>-s<seed>/
     stages.json        what was computed, what was reused, seconds; grows while the run goes on
     training.parquet   TRAINING_SCHEMA: learning curves of every stage
     rounds/<r>/        pseudo_labels.parquet (PSEUDO_LABEL_SCHEMA), summary.json (RoundSummary)
+    made_up/           what a generator made up for the labelled pools, for people to look at
     predictions/       <split>.parquet (PREDICTION_SCHEMA), <split>_intents.parquet (INTENT_SCHEMA)
     metrics.parquet    METRIC_SCHEMA
     fitted.json        what was fitted on validation: gain rule, calibration map, decision threshold
@@ -29,8 +30,11 @@ from pydantic import BaseModel, ConfigDict
 from icalib.core.component import validated_file
 from icalib.core.errors import RunFolderError
 from icalib.core.files import read_json, whole_file, write_json
+from icalib.core.storage import location, pull
 
 RUN_VERSION = 1
+PLAN = "plan.json"
+"""What was planned before the run, if anything was."""
 
 _CONFIG_CURE = "Correct it, or let `icalib run` write it anew with --fresh."
 
@@ -65,7 +69,7 @@ PSEUDO_LABEL_SCHEMA = pa.schema(
 )
 TRAINING_SCHEMA = pa.schema(
     [
-        ("stage", pa.string()),  # post_training, teacher, student
+        ("stage", pa.string()),  # post_training, answer_generator, teacher, student …
         ("round", pa.int32()),  # 0 for post_training and teacher
         ("split", pa.string()),  # train or validation
         ("step", pa.int64()),  # goes on over the stages
@@ -139,15 +143,19 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:
-        """Open a finished run."""
+        """Open a finished run; from an object store it comes without its models."""
         run = cls(path)
+        pull(run.path, leave_out="checkpoints")
         if not (run.path / "config.yaml").is_file():
             raise RunFolderError(
-                f"{path} is not a run folder: it has no config.yaml. Name a folder that `icalib run` made."
+                f"{location(run.path)} is not a run folder: it has no config.yaml. Name a folder that `icalib run` "
+                "made."
             )
         run.check_version()
         if not run.is_finished:
-            raise RunFolderError(f"{path} is not finished. Give the `icalib run` command again to finish it.")
+            raise RunFolderError(
+                f"{location(run.path)} is not finished. Give the `icalib run` command again to finish it."
+            )
         if "test" not in run.result:
             raise RunFolderError(
                 f"{path} is a trial of a sweep: it has no test figures and no model. "
@@ -189,6 +197,12 @@ class RunFolder:
         """Stages in order, as far as the run has come: name, digest, reused, seconds, path."""
         path = self.path / "stages.json"
         return read_json(path) if path.is_file() else []
+
+    @property
+    def planned(self) -> dict[str, dict[str, float]]:
+        """What `icalib plan` expected of each stage (seconds, low, high); empty where there was no plan."""
+        path = self.path / PLAN
+        return {stage["name"]: stage for stage in read_json(path)["stages"]} if path.is_file() else {}
 
     @property
     def checkpoint_path(self) -> Path:

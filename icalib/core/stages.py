@@ -1,4 +1,8 @@
-"""The stage cache: a stage whose inputs are the same is computed once."""
+"""The stage cache: a stage whose inputs are the same is computed once.
+
+In an object store (see `icalib.core.storage`) locks reach one machine only: two machines may compute the same stage.
+That is waste and no damage, since a finished stage is left alone and the same inputs give the same files.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from icalib.core.errors import StorageError
 from icalib.core.files import content_digest, read_json, write_json
 from icalib.core.locks import FileLock
+from icalib.core.storage import is_mirrored, location, names_in, pull, push, remove
 
+RESUME = "ray"
+"""Folder in an unfinished stage that its workers alone read and write: the checkpoints of a training."""
 _DONE = "stage.json"
 _LOCKS = ".locks"
 
@@ -34,7 +42,7 @@ class Stage:
             "digest": self.digest,
             "reused": self.reused,
             "seconds": round(self.seconds, 2),
-            "path": str(self.path),
+            "path": location(self.path),
         }
 
 
@@ -84,7 +92,9 @@ class StageCache:
         self, name: str, digest: str, folder: Path, inputs: dict[str, Any], build: Callable[[Path], None]
     ) -> Stage:
         if self._fresh and digest not in {stage.digest for stage in self.finished}:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove(folder)
+        if not (folder / _DONE).is_file():
+            _bring(folder)
         reused = (folder / _DONE).is_file()
         self._on_start(name, reused)
         if reused:
@@ -93,7 +103,8 @@ class StageCache:
         started = time.monotonic()
         build(folder)
         seconds = time.monotonic() - started
-        write_json(folder / _DONE, {"name": name, "inputs": inputs, "seconds": seconds})
+        share(folder)
+        _finish(folder, {"name": name, "inputs": inputs, "seconds": seconds})
         return Stage(name, digest, folder, False, seconds)
 
     @contextmanager
@@ -115,8 +126,46 @@ class StageCache:
         self._in_use.append(lock)
 
 
+def _bring(folder: Path) -> None:
+    """A stage as another machine finished it, instead of what is here; or else what the next try goes on from."""
+    if _is_finished_there(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+    pull(folder, leave_out=RESUME)
+
+
+def _is_finished_there(folder: Path) -> bool:
+    return is_mirrored(folder) and _DONE in names_in(folder)
+
+
+def _finish(folder: Path, facts: dict[str, Any]) -> None:
+    write_json(folder / _DONE, facts)
+    try:
+        push(folder / _DONE)
+    except StorageError:
+        (folder / _DONE).unlink()  # unfinished for the others, so for this machine too
+        raise
+
+
+def share(folder: Path, *names: str) -> None:
+    """Push some files of a stage that is being computed, or all.
+
+    Raises:
+        StorageError: another machine has finished the same stage meanwhile.
+    """
+    if _is_finished_there(folder):
+        raise StorageError(
+            f"another machine has finished {location(folder)} meanwhile. Give the same command again: it goes on with "
+            "what is there."
+        )
+    for path in (folder / name for name in names or ("",)):
+        push(path)
+
+
 def remove_stage(folder: Path) -> bool:
-    """Remove a stage from its cache, unless some process uses it; tells whether it is gone."""
+    """Remove a stage from its cache, unless some process uses it; tells whether it is gone.
+
+    In an object store it stays, since locks don't tell who uses it there; what goes is this machine's copy.
+    """
     lock = FileLock(_lock_path(folder, "use"))
     if not lock.acquire(wait=False):
         return False

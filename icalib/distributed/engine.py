@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from icalib.core.errors import SettingError
-from icalib.regimes.ranker import Ranker
-from icalib.regimes.training import TrainingSettings, autocast, parameter_groups, resolve_precision
+from icalib.regimes.model import Model
+from icalib.regimes.training import TrainingSettings, autocast, make_optimizer, resolve_precision
 
 _STATE = "loop.json"
 
@@ -39,7 +39,7 @@ class DeepSpeedEngine:
     bfloat16 is autocast around fp32 weights, so heads and optimiser keep their precision in every ZeRO stage.
     """
 
-    def __init__(self, ranker: Ranker, settings: TrainingSettings, device: torch.device) -> None:
+    def __init__(self, model: Model, settings: TrainingSettings, device: torch.device) -> None:
         import ray.train
 
         self._deepspeed = load_deepspeed()
@@ -48,19 +48,18 @@ class DeepSpeedEngine:
         self.device = device
         self._settings = settings
         self._precision: Literal["fp32", "bf16"] = resolve_precision(settings.precision, device)
-        optimizer = torch.optim.AdamW(parameter_groups(ranker, settings), fused=True)
+        optimizer = make_optimizer(model, settings)
         peaks = [group["peak_lr"] for group in optimizer.param_groups]
-        if settings.zero_stage == 3 and ranker.masked_word_head is not None:
-            # The tied decoder reads the word embeddings outside their own module.
-            embeddings = ranker.encoder.backbone.get_input_embeddings().weight
-            self._deepspeed.zero.register_external_parameter(ranker, embeddings)
+        if settings.zero_stage == 3:
+            for weight in model.weights_read_elsewhere:
+                self._deepspeed.zero.register_external_parameter(model, weight)
         self._engine, *_ = self._deepspeed.initialize(
-            model=ranker.to(device),
+            model=model.to(device),
             optimizer=optimizer,
             config={
                 "train_micro_batch_size_per_gpu": 1,  # only the product with the accumulation steps is checked
                 "gradient_accumulation_steps": settings.gradient_accumulation,
-                "gradient_clipping": settings.max_grad_norm,
+                "gradient_clipping": settings.max_grad_norm or 0.0,
                 "zero_optimization": {"stage": settings.zero_stage},
                 "zero_allow_untested_optimizer": True,
                 "steps_per_print": 10**9,

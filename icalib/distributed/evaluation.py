@@ -15,8 +15,9 @@ from icalib.core.component import Settings, validated_file
 from icalib.core.files import read_json, write_json
 from icalib.core.run_folder import INTENT_SCHEMA, PREDICTION_SCHEMA
 from icalib.data.schema import Split
-from icalib.metrics.classification import fit_threshold
+from icalib.metrics.classification import Decision, fit_threshold
 from icalib.metrics.pairs import PoolScores
+from icalib.metrics.summary import summarise
 from icalib.regimes.pseudo_labels import ChosenScores, GainRule, choose_views, resolve_gain_rule
 from icalib.regimes.regime import Member
 from icalib.regimes.scoring import average_members
@@ -31,7 +32,13 @@ class Fitted(Settings):
     calibration: AnyMap | None
     """The map from logits of mean probabilities to calibrated ones."""
     decision_threshold: float
-    """Pairs above this probability count as right."""
+    """Pairs above this probability count as right, unless each pool's best one does."""
+    decision: Decision = "threshold"
+    """By which of the two P, R and F1 are measured."""
+
+    def summarise(self, predictions: pa.Table, *, seed: int) -> pa.Table:
+        """All metrics of predictions; see `metrics.summary.summarise`."""
+        return summarise(predictions, threshold=self.decision_threshold, decision=self.decision, seed=seed)
 
     def save(self, path: Path) -> None:
         """Write it as JSON."""
@@ -77,11 +84,15 @@ def score_members(bench: Workbench, members: Sequence[Member], split: Split, *, 
 
 
 def fit(
-    validation: MemberScores, rule: GainRule | None, calibrator: AbstractCalibrator.Config | None, train_prior: float
+    validation: MemberScores,
+    rule: GainRule | None,
+    calibrator: AbstractCalibrator.Config | None,
+    train_prior: float,
+    decision: Decision,
 ) -> Fitted:
     """Fit λ (where it is a quantile), the calibrator and the decision threshold on validation scores."""
     absolute = resolve_gain_rule(rule or GainRule(), validation)
-    raw = Fitted(rule=absolute, calibration=None, decision_threshold=0.5)
+    raw = Fitted(rule=absolute, calibration=None, decision_threshold=0.5, decision=decision)
     scores = PoolScores.from_predictions(prediction_table(validation, raw))
     prob, fitted = scores.prob, None
     if calibrator is not None:

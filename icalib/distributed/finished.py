@@ -16,6 +16,7 @@ from icalib.core.component import validated_file
 from icalib.core.errors import RunFolderError, SettingError
 from icalib.core.files import content_digest, file_digest, read_json
 from icalib.core.run_folder import METRIC_SCHEMA, RunFolder
+from icalib.core.storage import location, pull, push, remove
 from icalib.data.pools import read_pool_set
 from icalib.data.schema import Split
 from icalib.data.selection import Selection
@@ -23,7 +24,6 @@ from icalib.distributed.evaluation import Fitted, MemberScores, prediction_table
 from icalib.distributed.run import RunSettings, Surroundings, stage_cache
 from icalib.distributed.untrained import score_untrained, selected_pools, untrained_table
 from icalib.distributed.workbench import RayWorkbench
-from icalib.metrics.summary import summarise
 from icalib.regimes.cost import Cost, measure_costs
 from icalib.regimes.loaded import LoadedMembers
 from icalib.regimes.method import Method, ScoringSettings, Untrained
@@ -49,6 +49,7 @@ class FinishedRun:
             RunFolderError: it is no finished run, lacks what it was fitted to, or has a file that can't be read.
         """
         folder = RunFolder.open(path)
+        pull(folder.checkpoint_path)
         fields = {name: value for name, value in folder.config.items() if name != "version"}
         settings = validated_file(path / "config.yaml", RunSettings, fields)
         members = tuple(
@@ -121,17 +122,17 @@ def evaluate(run: FinishedRun, data: Path, limit: int | None, surroundings: Surr
     if folder.is_finished and all(folder.result[name] == value for name, value in inputs.items()):
         return folder.result
     started = time.monotonic()
-    (folder.path / "result.json").unlink(missing_ok=True)
+    remove(folder.path / "result.json")
     predictions = pa.concat_tables(iter_predictions(run, data, "test", limit, surroundings))
-    metrics = summarise(predictions, threshold=run.fitted.decision_threshold, seed=run.settings.seed)
+    metrics = run.fitted.summarise(predictions, seed=run.settings.seed)
     folder.write_table("predictions.parquet", predictions)
     split = pa.array(["test"] * metrics.num_rows)
     folder.write_table("metrics.parquet", metrics.add_column(0, METRIC_SCHEMA.field("split"), split))
     result = {
-        "run": str(run.folder.path),
+        "run": location(run.folder.path),
         "method": run.settings.method,
-        "data": str(data),
-        "trained_on": str(run.settings.data),
+        "data": location(data),
+        "trained_on": location(run.settings.data),
         "labelled": run.settings.labelled,
         "seed": run.settings.seed,
         **inputs,
@@ -139,6 +140,7 @@ def evaluate(run: FinishedRun, data: Path, limit: int | None, surroundings: Surr
         "seconds": {"total": round(time.monotonic() - started, 2)},
     }
     folder.write_json("result.json", result)
+    push(folder.path)
     return result
 
 

@@ -20,9 +20,11 @@ import icalib
 from icalib.calibration.post_hoc import post_hoc_metrics
 from icalib.core.component import Settings
 from icalib.core.errors import RunFolderError, SettingError
-from icalib.core.files import read_json
-from icalib.core.run_folder import METRIC_SCHEMA, TRAINING_SCHEMA, RunFolder
+from icalib.core.files import content_digest, read_json
+from icalib.core.run_folder import METRIC_SCHEMA, PLAN, TRAINING_SCHEMA, RunFolder
 from icalib.core.stages import Stage, StageCache
+from icalib.core.storage import is_mirrored, location, pull, push, remove
+from icalib.core.stored import Stored
 from icalib.data.pools import read_pool_set
 from icalib.data.schema import PoolSet, Split
 from icalib.data.selection import Fraction, Limit, Selection
@@ -32,11 +34,11 @@ from icalib.distributed.untrained import fit_platt, score_untrained, untrained_t
 from icalib.distributed.workbench import RayWorkbench
 from icalib.metrics.classification import fit_threshold
 from icalib.metrics.pairs import PoolScores
-from icalib.metrics.summary import summarise
 from icalib.regimes.method import Method, Untrained
 from icalib.regimes.pseudo_labels import GainRule
 from icalib.regimes.ranker import RankerConfig
 from icalib.regimes.regime import Member, Parts
+from icalib.regimes.synthetic import SUMMARY, made_up_texts
 
 PACKAGES = ("torch", "ray", "deepspeed", "transformers", "numpy", "pyarrow", "scikit-learn", "scipy")
 EVALUATED: tuple[Split, ...] = ("validation", "test")
@@ -46,7 +48,7 @@ class RunSettings(Settings):
     """Everything that decides a run's numbers; config.yaml holds it."""
 
     method: str
-    data: Path
+    data: Stored
     labelled: Fraction
     seed: int
     limit: Limit = Field(default={})
@@ -121,22 +123,38 @@ def run(
     check_fits(settings, pool_set)
     folder = folder or run_folder_of(settings, surroundings.runs)
     if fresh:
-        shutil.rmtree(folder.path, ignore_errors=True)
+        remove(folder.path)
+    pull(folder.path, leave_out="checkpoints")
     if _claim(folder, settings):
-        surroundings.reporter.message(f"{folder.path} is finished already; --fresh starts it anew.")
+        surroundings.reporter.message(f"{location(folder.path)} is finished already; --fresh starts it anew.")
         return folder
     started = datetime.now(UTC).isoformat(timespec="milliseconds")
     _write_provenance(folder, pool_set, surroundings, started)
+    _keep_plan(folder, settings, surroundings.runs)
     begun = time.monotonic()
     cache = stage_cache(surroundings, fresh=fresh, log=_StageLog(folder))
     if isinstance(settings.settings, Untrained):
-        threshold = _evaluate_untrained(folder, settings, settings.settings, surroundings)
+        fitted = _evaluate_untrained(folder, settings, settings.settings, surroundings)
     else:
-        threshold = _train_and_evaluate(folder, settings, settings.settings, pool_set, surroundings, cache)
-    _write_metrics(folder, threshold, settings, pool_set, surroundings.evaluated)
-    surroundings.on_update(folder)
+        fitted = _train_and_evaluate(folder, settings, settings.settings, pool_set, surroundings, cache)
+    _write_metrics(folder, fitted, settings, pool_set, surroundings.evaluated)
+    _show(folder, surroundings)
     _write_result(folder, settings, cache, surroundings.evaluated, time.monotonic() - begun)
+    push(folder.path)
     return folder
+
+
+def plan_path(settings: RunSettings, runs: Path) -> Path:
+    """Where `icalib plan` keeps what it expects of a run."""
+    return runs / ".cache" / "plans" / f"plan-{content_digest(settings.model_dump(mode='json'))}.json"
+
+
+def _keep_plan(folder: RunFolder, settings: RunSettings, runs: Path) -> None:
+    """A plan that was made of the run goes with it, for its report."""
+    path = plan_path(settings, runs)
+    pull(path)
+    if path.is_file():
+        folder.write_json(PLAN, read_json(path))
 
 
 def check_fits(settings: RunSettings, pool_set: PoolSet) -> None:
@@ -148,6 +166,9 @@ def check_fits(settings: RunSettings, pool_set: PoolSet) -> None:
                 "test. Prepare data with all three splits."
             )
     method = settings.settings
+    if isinstance(method, Method):
+        method.regime.check()
+        method.encoder.check(method.sizes_of_pools(pool_set.num_candidates))
     if isinstance(method, Method) and method.regime.needs_intents() and not pool_set.intents:
         raise SettingError(
             f"`{settings.method}` learns from intents, and no utterance of {settings.data} has any. "
@@ -228,7 +249,7 @@ def _train_and_evaluate(
     pool_set: PoolSet,
     surroundings: Surroundings,
     cache: StageCache,
-) -> float:
+) -> Fitted:
     record = _Record(folder, surroundings)
     bench, parts = set_up(settings, method, pool_set, surroundings, cache, after_stage=record.add)
     trained = method.regime.build().run(bench, parts)
@@ -238,7 +259,9 @@ def _train_and_evaluate(
         split: score_members(bench, trained.members, split, with_intents=rule is not None)
         for split in surroundings.evaluated
     }
-    fitted = fit(scores["validation"], rule, method.calibration, method.train_prior(pool_set.num_candidates))
+    fitted = fit(
+        scores["validation"], rule, method.calibration, method.train_prior(pool_set.num_candidates), method.decision
+    )
     for split, members in scores.items():
         folder.write_table(f"predictions/{split}.parquet", prediction_table(members, fitted))
         intents = intent_table(members, pool_set.intents)
@@ -247,7 +270,7 @@ def _train_and_evaluate(
     if surroundings.keep_checkpoints:
         _keep_checkpoints(trained.members, folder)
     fitted.save(folder.fitted_path)
-    return fitted.decision_threshold
+    return fitted
 
 
 def set_up(
@@ -259,13 +282,8 @@ def set_up(
     *,
     after_stage: Callable[[str, int, Stage], None] = lambda _name, _number, _stage: None,
 ) -> tuple[RayWorkbench, Parts]:
-    """What a method's regime runs with; post-training is done by then."""
-    ranker = RankerConfig(
-        encoder=method.encoder,
-        head=method.head,
-        similarity_start=method.similarity_start,
-        intents=pool_set.intents if method.regime.needs_intents() else (),
-    )
+    """What a method's regime runs with; post-training, or the models that the encoder starts from, are done by then."""
+    ranker = ranker_of(method, pool_set)
     bench = RayWorkbench(
         data=settings.data,
         pool_set=pool_set,
@@ -280,7 +298,26 @@ def set_up(
     )
     bench.check_labels()
     start = bench.post_train(ranker, method.post_training) if method.post_training else None
+    if method.preliminary is not None:
+        ranker, start = bench.preliminary(ranker, method.preliminary)
     return bench, Parts(ranker=ranker, loss=method.loss, estimator=method.uncertainty, start=start)
+
+
+def ranker_of(method: Method, pool_set: PoolSet) -> RankerConfig:
+    """The ranker that a method trains on some pools."""
+    return RankerConfig(
+        encoder=method.encoder,
+        head=method.head,
+        similarity_start=method.similarity_start,
+        intents=pool_set.intents if method.regime.needs_intents() else (),
+        link=method.loss.link,
+    )
+
+
+def _show(folder: RunFolder, surroundings: Surroundings) -> None:
+    """Let others see how far a run has come."""
+    surroundings.on_update(folder)
+    push(folder.path)
 
 
 class _Record:
@@ -303,7 +340,21 @@ class _Record:
             self._folder.write_table("training.parquet", pa.Table.from_pylist(self._rows, schema=TRAINING_SCHEMA))
         if kind == "pseudo_labels":
             self._add_round(number, stage)
-        self._surroundings.on_update(self._folder)
+        if (stage.path / SUMMARY).is_file():
+            self._add_made_up(stage)
+        _show(self._folder, self._surroundings)
+
+    def _add_made_up(self, stage: Stage) -> None:
+        """The texts that a generator made up, for people to look at, and which generator it was."""
+        summary = read_json(stage.path / SUMMARY)
+        self._folder.write_table(f"made_up/{stage.name}.parquet", pa.concat_tables(made_up_texts(stage.path)))
+        provenance = read_json(self._folder.path / "provenance.json")
+        self._folder.write_json("provenance.json", {**provenance, "made_up": summary})
+        texts = {source: number for kind in ("answers", "contexts") for source, number in summary[kind].items()}
+        self._surroundings.reporter.message(
+            f"{stage.name.replace('-', ' ')}: {summary['generator']}; for {summary['num_pools']} pools "
+            + (", ".join(f"{number} × {source}" for source, number in texts.items()) or "none was found")
+        )
 
     def _add_round(self, number: int, stage: Stage) -> None:
         shards = [pq.read_table(path) for path in sorted(stage.path.glob("pseudo-*.parquet"))]
@@ -320,7 +371,7 @@ class _Record:
 
 def _evaluate_untrained(
     folder: RunFolder, settings: RunSettings, method: Untrained, surroundings: Surroundings
-) -> float:
+) -> Fitted:
     selection = Selection(labelled_fraction=settings.labelled, limit=settings.limit)
     surroundings.reporter.stage(settings.method, "")
     started = time.monotonic()
@@ -331,16 +382,17 @@ def _evaluate_untrained(
     surroundings.reporter.finished(settings.method, time.monotonic() - started, False)
     validation = PoolScores.from_predictions(folder.predictions("validation"))
     threshold = fit_threshold(validation.prob, validation.label)
-    Fitted(rule=GainRule(), calibration=platt, decision_threshold=threshold).save(folder.fitted_path)
-    return threshold
+    fitted = Fitted(rule=GainRule(), calibration=platt, decision_threshold=threshold)
+    fitted.save(folder.fitted_path)
+    return fitted
 
 
 def _write_metrics(
-    folder: RunFolder, threshold: float, settings: RunSettings, pool_set: PoolSet, evaluated: Sequence[Split]
+    folder: RunFolder, fitted: Fitted, settings: RunSettings, pool_set: PoolSet, evaluated: Sequence[Split]
 ) -> None:
     tables: list[pa.Table] = []
     for split in evaluated:
-        table = summarise(folder.predictions(split), threshold=threshold, seed=settings.seed)
+        table = fitted.summarise(folder.predictions(split), seed=settings.seed)
         tables.append(table.add_column(0, METRIC_SCHEMA.field("split"), pa.array([split] * table.num_rows)))
     method = settings.settings
     if "test" in evaluated and (isinstance(method, Untrained) or method.calibration is None):
@@ -352,7 +404,7 @@ def _write_metrics(
 
 def _keep_checkpoints(members: Sequence[Member], folder: RunFolder) -> None:
     """Copies that stay when the cache is cleared, each model once, and members.json that says who uses which."""
-    shutil.rmtree(folder.checkpoint_path, ignore_errors=True)
+    remove(folder.checkpoint_path)
     models = list(dict.fromkeys(member.model.path for member in members))
     targets = {
         model: folder.checkpoint_path if len(models) == 1 else folder.checkpoint_path / f"member-{place}"
@@ -373,9 +425,9 @@ def _keep_checkpoints(members: Sequence[Member], folder: RunFolder) -> None:
 
 
 def _copy_folder(source: Path, target: Path) -> None:
-    """Hard links where the file system has them."""
+    """Hard links where the file system has them, and no object store gives each copy a time of its own."""
     try:
-        shutil.copytree(source, target, copy_function=_link)
+        shutil.copytree(source, target, copy_function=shutil.copyfile if is_mirrored(target) else _link)
     except OSError:
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(source, target)
@@ -426,9 +478,9 @@ def _write_result(
     folder.write_json(
         "result.json",
         {
-            "run": str(folder.path),
+            "run": location(folder.path),
             "method": settings.method,
-            "data": str(settings.data),
+            "data": location(settings.data),
             "labelled": settings.labelled,
             "seed": settings.seed,
             **{

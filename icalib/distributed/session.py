@@ -36,6 +36,9 @@ EVERYWHERE = {
     "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin while another process has their core slow both down tenfold
 }
 
+DRIVER_CPUS = "ICALIB_DRIVER_CPUS"
+"""In a submitted job: the CPU cores that its own process holds, which no training can have."""
+
 
 @dataclass(frozen=True)
 class Resources:
@@ -78,6 +81,8 @@ def start(address: str | None = None, num_cpus: int | None = None) -> None:
         SettingError: no cluster answers at the address.
     """
     address = address or os.environ.get("RAY_ADDRESS")
+    # A job's own environment may set what is set here too, for all its workers; Ray takes that for a conflict.
+    os.environ.setdefault("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1")
     for name, value in {**EVERYWHERE, **({} if address else LOCAL_ENVIRONMENT)}.items():
         os.environ.setdefault(name, value)
     import ray
@@ -87,13 +92,20 @@ def start(address: str | None = None, num_cpus: int | None = None) -> None:
     shared: dict[str, Any] = {
         "logging_level": "ERROR",
         "log_to_driver": False,
-        "runtime_env": {"worker_process_setup_hook": quiet_worker, "env_vars": EVERYWHERE},
+        "runtime_env": {
+            "worker_process_setup_hook": quiet_worker,
+            "env_vars": {name: os.environ[name] for name in EVERYWHERE},
+        },
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # Ray announces a later default of its GPU variables
         if not address:
             ray.init(
-                num_cpus=num_cpus or os.cpu_count(), include_dashboard=False, object_store_memory=256 * 2**20, **shared
+                address="local",  # without it Ray joins whatever cluster was started last on this machine
+                num_cpus=num_cpus or os.cpu_count(),
+                include_dashboard=False,
+                object_store_memory=256 * 2**20,
+                **shared,
             )
             return
         try:
@@ -112,25 +124,63 @@ def stop() -> None:
     ray.shutdown()
 
 
+@dataclass(frozen=True)
+class _Node:
+    """What a node of the cluster has, busy or not."""
+
+    cpus: int
+    gpus: int
+
+
+def _nodes() -> list[_Node]:
+    """The nodes that are alive and that models run on: those with GPUs if there are any."""
+    import ray
+
+    alive = {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
+    cpus = {name: has.get("CPU", 0.0) for name, has in alive.items()}
+    held, here = float(os.environ.get(DRIVER_CPUS, "0")), ray.get_runtime_context().get_node_id()
+    # Of several nodes on one machine Ray may name another than the one that holds the driver.
+    cpus[here if cpus.get(here, 0.0) >= held else max(cpus, key=lambda name: cpus[name])] -= held
+    nodes = [_Node(int(cpus[name]), int(has.get("GPU", 0))) for name, has in alive.items()]
+    return [node for node in nodes if node.gpus] or nodes
+
+
+def _room(nodes: Sequence[_Node], cores: int) -> int:
+    """Training workers of so many cores, and a GPU where there are any, that fit; none spans nodes."""
+    return sum(min(node.cpus // cores, node.gpus or node.cpus) for node in nodes)
+
+
+def room_for_workers(resources: Resources) -> int:
+    """How many such training workers the nodes that are alive could hold, were they idle."""
+    return _room([node for node in _nodes() if node.gpus or not resources.use_gpu], resources.cpus_per_worker)
+
+
+def _most_cores(nodes: Sequence[_Node], workers: int) -> int:
+    """The most cores that each of so many training workers can have.
+
+    Beside a GPU at most 8, and a core of each node is for others where there are enough.
+    """
+    if nodes[0].gpus:
+        nodes = [replace(node, cpus=node.cpus - (node.cpus > node.gpus)) for node in nodes]
+    most = 8 if nodes[0].gpus else max(node.cpus for node in nodes)
+    return max((cores for cores in range(1, most + 1) if _room(nodes, cores) >= workers), default=1)
+
+
 def available(num_workers: int | None = None) -> Resources:
-    """Plan for the resources that the cluster has.
+    """Plan for the resources that the cluster has; models run on nodes with GPUs if there are any.
 
     Raises:
         SettingError: more workers are asked for than fit.
     """
-    import ray
-
-    total = ray.cluster_resources()
-    cpus, gpus = int(total.get("CPU", 0)), int(total.get("GPU", 0))
+    nodes = _nodes()
+    gpus, most = sum(node.gpus for node in nodes), _room(nodes, 1)
     workers = num_workers or max(1, gpus)
-    most = gpus or cpus
     if workers > most:
         raise SettingError(
-            f"--workers {workers} asks for more than there is: {most} {'GPUs' if gpus else 'CPU cores'}. "
-            f"Give --workers {most} or fewer, or add nodes."
+            f"{workers} training workers are more than fit: there are {most} {'GPUs' if gpus else 'CPU cores'}. "
+            f"Add nodes{f', or give --workers {most} or fewer' if most else ''}."
         )
-    per_worker = max(1, cpus // workers if not gpus else min(8, cpus // (workers + 1)))
-    return Resources(workers, gpus > 0, per_worker, num_scorers=gpus or max(1, cpus))
+    return Resources(workers, gpus > 0, _most_cores(nodes, workers), num_scorers=gpus or most)
 
 
 _CORES_OF_A_TRIAL = 4  # its training, and the half dozen processes that Ray Train starts for it
@@ -147,22 +197,18 @@ def available_to_trials(num_workers: int | None = None, concurrent: int | None =
     """
     import ray
 
-    total = ray.cluster_resources()
-    cpus, gpus = int(total.get("CPU", 0)), int(total.get("GPU", 0))
-    workers, most = num_workers or 1, gpus or cpus
-    room = (
-        gpus // workers
-        if gpus
-        else min(cpus // max(workers, _CORES_OF_A_TRIAL), int(total["memory"]) // _BYTES_OF_A_TRIAL)
-    )
+    nodes = _nodes()
+    gpus, workers, most = sum(node.gpus for node in nodes), num_workers or 1, _room(nodes, 1)
+    memory = int(ray.cluster_resources()["memory"])
+    room = most // workers if gpus else min(most // max(workers, _CORES_OF_A_TRIAL), memory // _BYTES_OF_A_TRIAL)
     at_once = concurrent or max(1, room)
     if workers * at_once > most:
         raise SettingError(
-            f"{at_once} trials side by side with {workers} training workers each are more than there is: {most} "
+            f"{at_once} trials side by side with {workers} training workers each are more than fit: there are {most} "
             f"{'GPUs' if gpus else 'CPU cores'}. Give a smaller --concurrent or --workers, or add nodes."
         )
-    per_worker = max(1, min(8, cpus // (workers * at_once + 1)) if gpus else cpus // (workers * at_once))
-    return Resources(workers, gpus > 0, per_worker, num_scorers=max(1, most // at_once)), at_once
+    cores = _most_cores(nodes, workers * at_once)
+    return Resources(workers, gpus > 0, cores, num_scorers=max(1, most // at_once)), at_once
 
 
 def parallel_map(function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
@@ -170,7 +216,8 @@ def parallel_map(function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
     import ray
 
     task = ray.remote(num_cpus=1, max_retries=3)(function)
-    yield from _windowed((task.remote(item) for item in items), window=2 * available().num_scorers)
+    cores = int(ray.cluster_resources().get("CPU", 1))
+    yield from _windowed((task.remote(item) for item in items), window=2 * cores)
 
 
 def _windowed(references: Iterable[Any], window: int) -> Iterator[Any]:

@@ -17,6 +17,8 @@ from icalib.core.errors import IcalibError, SettingError
 from icalib.core.locks import FileLock
 from icalib.core.run_folder import RunFolder
 from icalib.core.stages import remove_stage
+from icalib.core.storage import is_mirrored, local_path, pull, push, remove
+from icalib.core.stored import Stored
 from icalib.data.pools import read_pool_set
 from icalib.distributed.run import RunSettings, Surroundings, check_fits, differences, run
 from icalib.distributed.session import Resources
@@ -62,9 +64,9 @@ class Plan:
 class TrialJob(Settings):
     """What the process of a trial gets."""
 
-    folder: Path
+    folder: Stored
     number: int
-    runs: Path
+    runs: Stored
     settings: RunSettings
     """Those of the first seed."""
     steps_a_seed: int
@@ -129,9 +131,11 @@ def claimed(settings: SweepSettings, runs: Path, *, fresh: bool = False) -> Gene
         raise SettingError(f"another process runs the sweep in {folder.path}. Wait for it, or end it.")
     try:
         if fresh:
-            shutil.rmtree(folder.path, ignore_errors=True)
+            remove(folder.path)
+        pull(folder.path, leave_out="checkpoints")
         _claim(folder, settings)
         yield folder
+        push(folder.path)
     finally:
         lock.release()
 
@@ -179,16 +183,18 @@ def _run_trials(
 
     def on_begin(proposal: Proposal) -> None:
         table.write()
+        push_record(folder)  # what was asked for must not be forgotten: the trial's folder has its number
         plan.on_begin(proposal)
 
     def on_end(number: int) -> None:
         table.write()
+        push_record(folder)
         plan.on_end(number)
 
     searcher = StudySearcher(study, as_config, on_begin, on_end)
     tune.Tuner(
         # A trial waits for its training workers and must not hold what they need; Tune wants it to hold something.
-        tune.with_resources(_run_trial, {"cpu": 0, "memory": 64 * 2**20}),
+        tune.with_resources(_run_trial, {"cpu": 0, "memory": 64 * 2**20, **_place(folder)}),
         tune_config=tune.TuneConfig(
             search_alg=searcher,
             num_samples=study.num_missing,
@@ -200,6 +206,22 @@ def _run_trials(
     shutil.rmtree(folder.path / _TUNE, ignore_errors=True)
     if searcher.refusal is not None:
         raise searcher.refusal
+
+
+def _place(folder: SweepFolder) -> dict[str, float]:
+    """Where trials run: anywhere, or beside the driver where their journal lies on its disk alone.
+
+    What trains and scores for them runs anywhere in any case.
+    """
+    import ray
+
+    return {f"node:{ray.util.get_node_ip_address()}": 1e-3} if is_mirrored(folder.path) else {}
+
+
+def push_record(folder: SweepFolder) -> None:
+    """Let others see what was asked for and what the trials have told; their runs push themselves."""
+    for path in (folder.settings_path, folder.journal_path, folder.trials_path):
+        push(path)
 
 
 def trial_settings(folder: SweepFolder, base: RunSettings, number: int, method: Any) -> RunSettings:
@@ -350,6 +372,6 @@ def _remove_other_models(folder: SweepFolder, study: SweepStudy, winner: int) ->
     needed = {stage["digest"] for seed in seeds for stage in folder.run_folder(winner, seed).stages}
     for trial in study.trials():
         for stage in (stage for seed in seeds for stage in folder.run_folder(trial.number, seed).stages):
-            path = Path(stage["path"])
+            path = local_path(stage["path"])
             if not stage["reused"] and stage["digest"] not in needed and (path / "checkpoint").is_dir():
                 remove_stage(path)

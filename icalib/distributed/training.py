@@ -3,81 +3,139 @@
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from icalib.core.errors import IcalibError, SettingError
+from icalib.core.errors import IcalibError, StorageError
 from icalib.core.files import read_json, whole_file, write_json
+from icalib.core.stages import RESUME, share
+from icalib.core.storage import is_mirrored, local_path, location, names_in, opened, pull, push, remove
+from icalib.core.stored import pull_all
 from icalib.distributed.chains import complete_posterior
-from icalib.distributed.session import Resources
+from icalib.distributed.memory import explained_shortage
+from icalib.distributed.session import Resources, room_for_workers
 from icalib.heads.polya_gamma import PolyaGammaHead
-from icalib.regimes.workbench import TrainJob
+from icalib.regimes.model import Model
+from icalib.regimes.ranker import POSTERIOR
+from icalib.regimes.workbench import AnyTrainJob, TrainJob, read_train_job
 
 _PROGRESS = "progress.json"
-_ERROR = "error.json"
 SPECTRAL_NORMS = "spectral_norms.json"
 """Norms of the bounded layers before training, by layer; only where the encoder's weights are bounded."""
 OnProgress = Callable[[float, float, str], None]
+_MAX_FAILURES = 3  # without a checkpoint between them
 
 
-def train(job: TrainJob, folder: Path, resources: Resources, on_progress: OnProgress) -> None:
+def train(job: AnyTrainJob, folder: Path, resources: Resources, on_progress: OnProgress) -> None:
     """Run a training job in `folder`: checkpoint/ (the best weights), curve.json, result.json.
 
     The same folder resumes from its last checkpoint.
 
     Raises:
-        IcalibError: the workers failed for good; what the first of them said is in the message.
+        IcalibError: the workers failed for good, or said what only a user can mend.
     """
-    from ray.train import CheckpointConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig
-    from ray.train.torch import TorchTrainer
-
-    (folder / _ERROR).unlink(missing_ok=True)
-    trainer = TorchTrainer(
-        _worker,
-        train_loop_config={"job": job.model_dump_json(), "folder": str(folder), "threads": resources.cpus_per_worker},
-        scaling_config=ScalingConfig(
-            num_workers=resources.num_workers,
-            use_gpu=resources.use_gpu,
-            resources_per_worker={"CPU": resources.cpus_per_worker, **({"GPU": 1} if resources.use_gpu else {})},
-        ),
-        run_config=RunConfig(
-            name="ray",
-            storage_path=str(folder),
-            failure_config=FailureConfig(max_failures=3, controller_failure_limit=3),
-            checkpoint_config=CheckpointConfig(num_to_keep=1),
-            logging_config=LoggingConfig(log_level="ERROR"),
-        ),
-    )
     with _watching(folder / _PROGRESS, on_progress):
-        try:
-            trainer.fit()
-        except Exception as error:
-            raise _explained(folder, error) from error
-    if isinstance(job.ranker.head, PolyaGammaHead.Config):
+        _fit(job, folder, resources)
+    pull(folder, leave_out=RESUME)
+    if isinstance(job, TrainJob) and isinstance(job.ranker.head, PolyaGammaHead.Config):
         complete_posterior(job, folder / "checkpoint", resources)
     _remove_resume_state(folder)
 
 
-def _explained(folder: Path, error: Exception) -> IcalibError:
-    if (folder / _ERROR).is_file():
-        facts = read_json(folder / _ERROR)
-        kind = SettingError if facts["kind"] == "SettingError" else IcalibError
-        return kind(facts["message"])
-    return IcalibError(
-        f"training failed in {folder} after 3 retries: {error}. The same command goes on from the last checkpoint; "
+def _fit(job: AnyTrainJob, folder: Path, resources: Resources) -> None:
+    """Train; when workers or nodes die, go on from the last checkpoint with those that are left.
+
+    Ray Train could retry by itself, but it retries what only a user can mend too, and never with fewer workers.
+    """
+    from ray.exceptions import RayError
+    from ray.train import ControllerError, TrainingFailedError
+
+    failures, reached = 0, _last_checkpoint(folder)
+    while True:
+        try:
+            _trainer(job, folder, resources).fit()
+            return
+        except (TrainingFailedError, RayError) as error:
+            _raise_what_a_worker_said(error)
+            failures = failures + 1 if _last_checkpoint(folder) == reached else 1
+            reached = _last_checkpoint(folder)
+            room = room_for_workers(resources)
+            if failures > _MAX_FAILURES:
+                raise IcalibError(_why_no_more(folder, resources, room, error)) from error
+            if isinstance(error, ControllerError) and job.training.zero_stage == 0 and 0 < room < resources.num_workers:
+                resources = replace(resources, num_workers=room)  # nobody came in the lost workers' place
+        _tell(folder, f"failed; goes on from the last checkpoint (workers: {resources.num_workers})")
+
+
+def _trainer(job: AnyTrainJob, folder: Path, resources: Resources) -> Any:
+    from ray.train import CheckpointConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig
+    from ray.train.torch import TorchTrainer
+
+    filesystem, path = opened(folder)
+    return TorchTrainer(
+        _worker,
+        train_loop_config={
+            "job": job.model_dump_json(),
+            "folder": location(folder),
+            "threads": resources.cpus_per_worker,
+        },
+        scaling_config=ScalingConfig(
+            num_workers=resources.num_workers,
+            use_gpu=resources.use_gpu,
+            resources_per_worker={"CPU": resources.cpus_per_worker, **({"GPU": 1} if resources.use_gpu else {})},
+            # GPUs of one node are wired together; CPU workers want a node's memory bandwidth each for themselves.
+            placement_strategy="PACK" if resources.use_gpu else "SPREAD",
+        ),
+        run_config=RunConfig(
+            name=RESUME,
+            storage_path=path,
+            storage_filesystem=filesystem,
+            failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
+            checkpoint_config=CheckpointConfig(num_to_keep=1),
+            logging_config=LoggingConfig(log_level="ERROR"),
+        ),
+    )
+
+
+def _last_checkpoint(folder: Path) -> str:
+    return max((name for name in names_in(folder / RESUME) if name.startswith("checkpoint_")), default="")
+
+
+def _raise_what_a_worker_said(error: Exception) -> None:
+    """Retrying can't mend what a user must."""
+    for failure in getattr(error, "worker_failures", {}).values():
+        if isinstance(failure, IcalibError):
+            raise failure from error
+
+
+def _why_no_more(folder: Path, resources: Resources, room: int, error: Exception) -> str:
+    kept = "The same command goes on from the last checkpoint"
+    if room < resources.num_workers:
+        return (
+            f"training in {folder} needs {resources.num_workers} workers, and the nodes that are left have room for "
+            f"{room}. {kept} when there are nodes enough; training with ZeRO stage 0 goes on with fewer by itself."
+        )
+    return (
+        f"training failed in {folder} after {_MAX_FAILURES} retries: {error}. {kept}; "
         "if memory ran out, lower `max_tokens_per_batch` or raise `gradient_accumulation`."
     )
 
 
+def _tell(folder: Path, note: str) -> None:
+    """Whoever watches the progress sees the note until training moves on."""
+    path = folder / _PROGRESS
+    write_json(path, {**(read_json(path) if path.is_file() else {"done": 0, "total": 1}), "note": note})
+
+
 def _remove_resume_state(folder: Path) -> None:
     """Optimiser states are of no use once the best weights are written, and are three times their size."""
-    shutil.rmtree(folder / "ray", ignore_errors=True)
-    (folder / _PROGRESS).unlink(missing_ok=True)
+    remove(folder / RESUME)
+    remove(folder / _PROGRESS)
 
 
 @contextmanager
@@ -86,7 +144,9 @@ def _watching(path: Path, on_progress: OnProgress) -> Generator[None, None, None
     over = threading.Event()
 
     def watch() -> None:
-        while not over.wait(0.5):
+        while not over.wait(_period(path)):
+            with suppress(StorageError):  # whoever needs the store says so
+                pull(path)
             if path.is_file():
                 facts = read_json(path)
                 on_progress(facts["done"], facts["total"], facts["note"])
@@ -100,6 +160,11 @@ def _watching(path: Path, on_progress: OnProgress) -> Generator[None, None, None
         thread.join()
 
 
+def _period(path: Path) -> float:
+    """Seconds between two looks at the progress."""
+    return 5.0 if is_mirrored(path) else 0.5
+
+
 def _worker(config: dict[str, Any]) -> None:
     """One training worker."""
     import ray.train
@@ -111,17 +176,19 @@ def _worker(config: dict[str, Any]) -> None:
     from icalib.regimes.training import train as train_loop
 
     torch.set_num_threads(config["threads"])
-    job, folder = TrainJob.model_validate_json(config["job"]), Path(config["folder"])
+    job, folder = read_train_job(config["job"]), local_path(config["folder"])
+    pull_all(job)
     device = ray.train.torch.get_device()
-    try:
+    with explained_shortage("training", _less_memory(job)):
         training = prepare_training(job, device)
-        norms = training.ranker.encoder.spectral_norms
+        norms = training.model.spectral_norms
         if norms and ray.train.get_context().get_world_rank() == 0:
-            write_json(folder / SPECTRAL_NORMS, norms)
-        engine = DeepSpeedEngine(training.ranker, job.training, device)
-        observer = _Rank0(job, folder)
+            write_json(folder / SPECTRAL_NORMS, dict(norms))
+            share(folder, SPECTRAL_NORMS)
+        engine = DeepSpeedEngine(training.model, job.training, device)
+        observer = _Rank0(training.model, folder)
         state = train_loop(
-            training.ranker,
+            training.model,
             engine,
             training.curriculum,
             job.training,
@@ -129,22 +196,21 @@ def _worker(config: dict[str, Any]) -> None:
             seed=job.seed,
             validation=training.validation,
         )
-        if job.ranker.head.has_posterior:
+        if isinstance(job, TrainJob) and job.ranker.head.has_posterior:
             engine.gather(None)  # now the best weights lie there for all to read
+            pull(folder / "checkpoint")
             add_posterior(
                 folder / "checkpoint", training, job, device,
                 rank=engine.rank, world_size=engine.world_size, gather=engine.gather, with_chains=False,
             )  # fmt: skip
-    except IcalibError as error:
-        # Retrying can't mend what a user must.
-        write_json(folder / _ERROR, {"kind": type(error).__name__, "message": str(error)})
-        raise
+            if engine.rank == 0:
+                share(folder, f"checkpoint/{POSTERIOR}")
     if engine.rank == 0:
         write_json(folder / "curve.json", state.log)
         write_json(
             folder / "result.json",
             {
-                "figure": state.best if training.validation else None,
+                "figure": state.best if training.validation and job.kind != "post_training" else None,
                 "best_epoch": state.best_epoch,
                 "epochs": state.epoch,
                 "updates": state.step,
@@ -155,25 +221,37 @@ def _worker(config: dict[str, Any]) -> None:
                 "device": str(device),
             },
         )
+        share(folder, "curve.json", "result.json")
+
+
+def _less_memory(job: AnyTrainJob) -> str:
+    training = job.training
+    return (
+        f"Lower `max_tokens_per_batch` (it is {training.max_tokens_per_batch}) or raise `gradient_accumulation` (it is "
+        f"{training.gradient_accumulation}); with several workers `zero_stage` 1 to 3 (it is {training.zero_stage}) "
+        "shares the optimiser's memory out."
+    )
 
 
 class _Rank0:
     """Writes progress and the best weights beside the run."""
 
-    def __init__(self, job: TrainJob, folder: Path) -> None:
-        self._job, self._folder = job, folder
+    def __init__(self, model: Model, folder: Path) -> None:
+        self._model, self._folder = model, folder
         self._last = 0.0
 
     def progress(self, done: float, total: float, note: str) -> None:
-        """At most twice a second."""
-        now = time.monotonic()
-        if now - self._last > 0.5:
+        """At most twice a second; less often in an object store, where it may fail too."""
+        now, path = time.monotonic(), self._folder / _PROGRESS
+        if now - self._last > _period(path):
             self._last = now
-            with whole_file(self._folder / _PROGRESS) as temporary:
+            with whole_file(path) as temporary:
                 temporary.write_text(json.dumps({"done": done, "total": total, "note": note}))
+            with suppress(StorageError):
+                push(path)
 
     def best(self, weights: dict[str, Any]) -> None:
         """Keep these weights; the earlier ones are replaced whole."""
-        from icalib.regimes.ranker import save_ranker
-
-        save_ranker(self._folder / "checkpoint", self._job.ranker, weights)
+        remove(self._folder / "checkpoint" / POSTERIOR)  # it belongs to the earlier ones
+        self._model.save(self._folder / "checkpoint", weights)
+        share(self._folder, "checkpoint")

@@ -14,6 +14,7 @@ from icalib.calibration.calibrator import Platt
 from icalib.calibration.fitted import AffineMap, FittedMap, prob_logit
 from icalib.core.errors import DataError
 from icalib.core.run_folder import PREDICTION_SCHEMA
+from icalib.core.storage import local_path, location, pull
 from icalib.data.encoding import Budget, TokenPool
 from icalib.data.pools import as_pools, iter_pools, read_rows
 from icalib.data.schema import Pool, Split
@@ -23,7 +24,7 @@ from icalib.encoders.backbone import Tokenizer
 from icalib.regimes.method import Untrained
 from icalib.regimes.untrained import Floats, bi_encoder_scores, bm25_scores
 
-Task = tuple[Path, Split, Untrained, Selection]
+Task = tuple[str, Split, Untrained, Selection]
 Scored = tuple[list[str], list[int], list[Floats]]
 
 
@@ -31,7 +32,7 @@ def score_untrained(
     data: Path, splits: Sequence[Split], method: Untrained, selection: Selection
 ) -> dict[Split, Scored]:
     """Names, labels and scores of the pools of some splits."""
-    tasks: list[Task] = [(data, split, method, selection) for split in splits]
+    tasks: list[Task] = [(location(data), split, method, selection) for split in splits]
     return dict(zip(splits, parallel_map(_score, tasks), strict=True))
 
 
@@ -51,7 +52,9 @@ def fit_platt(validation: Scored) -> AffineMap:
 
 
 def _score(task: Task) -> Scored:
-    data, split, method, selection = task
+    place, split, method, selection = task
+    data = local_path(place)
+    pull(data)
     torch.set_num_threads(1)
     pools = selected_pools(data, split, selection)
     scores = bm25_scores(pools) if method.scorer == "bm25" else _bi_encoder(method, pools)

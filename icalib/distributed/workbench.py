@@ -16,19 +16,27 @@ from icalib.data.encoding import TokenStore
 from icalib.data.pools import as_pools, iter_pools
 from icalib.data.schema import SPLITS, PoolSet, Split
 from icalib.data.selection import Part, Selection
+from icalib.distributed.generating import generate
 from icalib.distributed.scoring import score
 from icalib.distributed.session import Resources
 from icalib.distributed.training import SPECTRAL_NORMS, train
 from icalib.encoders.backbone import Tokenizer, backbone_digest
+from icalib.encoders.iart import IART
 from icalib.encoders.transformer import AbstractEncoder
 from icalib.heads.linear import LinearHead
 from icalib.losses.binary import AbstractLoss, BinaryCrossEntropy
+from icalib.regimes.generators.generator import AbstractGenerator, GenerateJob, Task, Wanted
+from icalib.regimes.generators.language_model import GeneratorJob, LanguageModel
 from icalib.regimes.jobs import pseudo_label_digest
 from icalib.regimes.method import ScoringSettings
-from icalib.regimes.post_training import PostTraining
+from icalib.regimes.post_training.kind import AbstractPostTraining
+from icalib.regimes.preliminary.intent_classifier import IntentClassifierJob, IntentLearning, labelled_utterances
+from icalib.regimes.preliminary.settings import Preliminary
+from icalib.regimes.preliminary.word_vectors import WordVectorJob, WordVectors
 from icalib.regimes.ranker import CHECKPOINT_VERSION, RankerConfig
+from icalib.regimes.synthetic import MADE_UP, write_synthetic_tokens
 from icalib.regimes.training import TrainingSettings
-from icalib.regimes.workbench import ScoreJob, Shards, TrainJob
+from icalib.regimes.workbench import AnyTrainJob, Augmentation, ScoreJob, Shards, TrainJob
 from icalib.uncertainty.estimator import AbstractEstimator
 
 
@@ -121,15 +129,19 @@ class RayWorkbench:
             "checkpoint_version": CHECKPOINT_VERSION,
         }
 
-    def post_train(self, ranker: RankerConfig, settings: PostTraining) -> Stage:
-        """Masked words and next utterances; one for all labelled fractions, seeds and methods."""
-        # Intents, labels and the kind of head play no part, so one plain ranker serves all methods.
+    def post_train(self, ranker: RankerConfig, settings: AbstractPostTraining.Config) -> Stage:
+        """Learn from the corpus' own dialogues; one stage for all labelled fractions, seeds and methods."""
+        # Intents, labels, the kind of head and the loss play no part, so one plain ranker serves all methods.
         bare = ranker.model_copy(
-            update={"intents": (), "head": LinearHead.Config(), "encoder": ranker.encoder.for_post_training()}
+            update={
+                "encoder": ranker.encoder.for_post_training(),
+                "head": LinearHead.Config(),
+                "similarity_start": ranker.similarity_start and settings.learns_answers,
+                "intents": (),
+                "link": "sigmoid",
+            }
         )
-        selection = Selection(
-            labelled_fraction=1.0, limit={s: n for s, n in self._selection.limit.items() if s == "train"}
-        )
+        selection = self._all_for_training()
         job = TrainJob(
             kind="post_training",
             ranker=bare,
@@ -149,6 +161,63 @@ class RayWorkbench:
         }
         return self._train("post-training", 0, inputs, job, self._resources)
 
+    def _all_for_training(self) -> Selection:
+        """Every training pool that the run may see, labelled or not."""
+        return Selection(labelled_fraction=1.0, limit={s: n for s, n in self._selection.limit.items() if s == "train"})
+
+    def preliminary(self, ranker: RankerConfig, settings: Preliminary) -> tuple[RankerConfig, Stage | None]:
+        """Word vectors and an intent classifier for an encoder that starts from them.
+
+        Returns:
+            The ranker, with the intents that the classifier tells, and the checkpoint to start from.
+        """
+        encoder = ranker.encoder
+        assert isinstance(encoder, IART.Config)
+        words = self._word_vectors(encoder, settings.word_vectors) if settings.word_vectors is not None else None
+        if settings.intent_classifier is None:
+            return ranker, words
+        if not labelled_utterances(self.tokens("train"), "train", self._selection):
+            self._reporter.message(
+                "no labelled utterance has intents to learn a classifier from: all turns of a context weigh the same"
+            )
+            return ranker, words
+        classifier = self._intent_classifier(encoder, settings.intent_classifier, words)
+        return ranker.model_copy(update={"intents": self._pool_set.intents}), classifier
+
+    def _word_vectors(self, encoder: IART.Config, settings: WordVectors) -> Stage:
+        job = WordVectorJob(
+            settings=settings,
+            backbone=encoder.backbone,
+            width=encoder.embedding_size,
+            train_tokens=self.tokens("train"),
+            selection=self._all_for_training(),
+        )
+        inputs = {
+            **self._common_inputs(),
+            "selection": job.selection.model_dump(mode="json"),
+            "width": job.width,
+            "settings": settings.model_dump(mode="json"),
+        }
+        return self._train("word-vectors", 0, inputs, job, self._resources)
+
+    def _intent_classifier(self, encoder: IART.Config, settings: IntentLearning, words: Stage | None) -> Stage:
+        job = IntentClassifierJob(
+            settings=settings,
+            encoder=encoder,
+            num_intents=len(self._pool_set.intents),
+            train_tokens=self.tokens("train"),
+            validation_tokens=self.tokens("validation"),
+            selection=self._selection,
+            start=words.path / "checkpoint" if words else None,
+        )
+        inputs = {
+            **self._common_inputs(),
+            "start": words.digest if words else None,
+            "shape": [encoder.embedding_size, encoder.intent_filters],
+            "settings": settings.model_dump(mode="json"),
+        }
+        return self._train("intent-classifier", 0, inputs, job, self._resources)
+
     def train_members(
         self,
         names: Sequence[str],
@@ -163,7 +232,8 @@ class RayWorkbench:
         def member(place: int, resources: Resources) -> Stage:
             return self._train_answers(
                 names[place], resources, ranker=ranker, loss=loss, training=training, with_intents=False, start=start,
-                pseudo_labels=None, number=0, seed=child_seed(self._seed, "member", place) if place else None,
+                pseudo_labels=None, augmentation=None, number=0,
+                seed=child_seed(self._seed, "member", place) if place else None,
             )  # fmt: skip
 
         first = member(0, self._resources)
@@ -181,12 +251,13 @@ class RayWorkbench:
         with_intents: bool,
         start: Stage | None,
         pseudo_labels: Stage | None = None,
+        augmentation: Augmentation | None = None,
         number: int = 0,
     ) -> Stage:
-        """Train on the labelled pools (and pseudo labels)."""
+        """Train on the labelled pools (and pseudo labels, or made-up texts)."""
         return self._train_answers(
             name, self._resources, ranker=ranker, loss=loss, training=training, with_intents=with_intents, start=start,
-            pseudo_labels=pseudo_labels, number=number, seed=None,
+            pseudo_labels=pseudo_labels, augmentation=augmentation, number=number, seed=None,
         )  # fmt: skip
 
     def _train_answers(
@@ -200,10 +271,12 @@ class RayWorkbench:
         with_intents: bool,
         start: Stage | None,
         pseudo_labels: Stage | None,
+        augmentation: Augmentation | None,
         number: int,
         seed: int | None,
     ) -> Stage:
         seed = self._seed * 1000 + number if seed is None else seed
+        made_up = self._tokenize_texts(augmentation.texts) if augmentation else None
         job = TrainJob(
             kind="answers",
             ranker=ranker,
@@ -215,6 +288,8 @@ class RayWorkbench:
             validation_tokens=self.tokens("validation"),
             start=start.path / "checkpoint" if start else None,
             pseudo_labels=pseudo_labels.path if pseudo_labels else None,
+            contrast=augmentation.contrast if augmentation else None,
+            made_up=made_up.path / MADE_UP if made_up else None,
             seed=seed,
         )
         inputs = {
@@ -226,11 +301,73 @@ class RayWorkbench:
             "start": start.digest if start else None,
             # what is learnt, not the rule that chose it: trials of a sweep whose rules agree share the student
             "pseudo_labels": pseudo_label_digest(pseudo_labels.path) if pseudo_labels else None,
+            "contrast": augmentation.contrast.model_dump(mode="json") if augmentation else None,
+            "made_up": made_up.digest if made_up else None,
             "seed": seed,
         }
         return self._train(name, number, inputs, job, resources)
 
-    def _train(self, name: str, number: int, inputs: dict[str, Any], job: TrainJob, resources: Resources) -> Stage:
+    def generate(self, wanted: Wanted, num_answers: int, generator: AbstractGenerator.Config) -> Stage:
+        """Make up texts for the labelled pools, after fine-tuning the models that the generator needs."""
+        selection = Selection(
+            labelled_fraction=self._selection.labelled_fraction,
+            limit={s: n for s, n in self._selection.limit.items() if s == "train"},
+        )
+        known = {"data": self._pool_set.digest, "selection": selection.model_dump(mode="json")}
+        models: dict[Task, Stage] = (
+            {task: self._train_generator(task, generator, selection, known) for task in generator.learnt_tasks(wanted)}
+            if isinstance(generator, LanguageModel.Config)
+            else {}
+        )
+        checkpoints: dict[Task, Path] = {task: stage.path / "checkpoint" for task, stage in models.items()}
+        job = GenerateJob(
+            data=self._data,
+            selection=selection,
+            wanted=wanted,
+            num_answers=num_answers,
+            generator=generator,
+            models=checkpoints,
+        )
+        inputs = {
+            **known,
+            "wanted": wanted,
+            "num_answers": num_answers,
+            "generator": generator.model_dump(mode="json", exclude={"model"}),  # where it lies plays no part
+            "models": {task: stage.digest for task, stage in models.items()},
+        }
+        name = wanted.replace("_", "-")
+        stage = self._cache.run(
+            name, inputs, lambda folder: generate(job, folder, self._resources, partial(self._reporter.advance, name))
+        )
+        self._after_stage(name, 0, stage)
+        return stage
+
+    def _train_generator(
+        self, task: Task, generator: LanguageModel.Config, selection: Selection, known: dict[str, Any]
+    ) -> Stage:
+        job = GeneratorJob(task=task, generator=generator, data=self._data, selection=selection)
+        inputs = {
+            **known,
+            "task": task,
+            "model": backbone_digest(generator.model),
+            "training": generator.training.model_dump(mode="json"),
+            "lengths": [generator.max_source_tokens, generator.max_target_tokens],
+            "seed": job.seed,
+        }
+        return self._train(f"{task}-generator", 0, inputs, job, self._resources)
+
+    def _tokenize_texts(self, texts: Stage) -> Stage:
+        """Made-up texts as the encoder's ids."""
+        budget, backbone = self._encoder.budget, self._encoder.backbone
+        inputs = {"texts": texts.digest, "backbone": self._backbone_digest, **budget.model_dump()}
+        return self._cache.run(
+            f"{texts.name}/tokens",
+            inputs,
+            lambda folder: write_synthetic_tokens(texts.path, folder / MADE_UP, Tokenizer(backbone), budget),
+            kind="made-up-tokens",
+        )
+
+    def _train(self, name: str, number: int, inputs: dict[str, Any], job: AnyTrainJob, resources: Resources) -> Stage:
         stage = self._cache.run(
             name,
             inputs,
@@ -239,7 +376,16 @@ class RayWorkbench:
         )
         self._after_stage(name, number, stage)
         self._tell_spectral_norms(name, stage)
+        self._tell_fewer_workers(name, stage, resources)
         return stage
+
+    def _tell_fewer_workers(self, name: str, stage: Stage, resources: Resources) -> None:
+        workers = read_json(stage.path / "result.json")["world_size"]
+        if workers < resources.num_workers and not stage.reused:
+            self._reporter.message(
+                f"{name}: {workers} of {resources.num_workers} workers finished it after nodes were lost; its dropout "
+                "masks are not those of an undisturbed training"
+            )
 
     def _tell_spectral_norms(self, name: str, stage: Stage) -> None:
         path = stage.path / SPECTRAL_NORMS

@@ -96,6 +96,7 @@ class _RunFacts:
     started: str
     environment: str
     stages: tuple[Mapping[str, Any], ...]
+    planned: Mapping[str, Mapping[str, float]]
     summaries: tuple[RoundSummary, ...]
 
 
@@ -294,6 +295,7 @@ def _run_facts(run: RunFolder) -> _RunFacts:
         started=provenance["started"][:16].replace("T", " "),
         environment=_environment(provenance),
         stages=tuple(run.stages),
+        planned=run.planned,
         summaries=tuple(run.round_summaries()),
     )
 
@@ -302,7 +304,8 @@ def _environment(provenance: Mapping[str, Any]) -> str:
     versions = {"icalib": provenance["icalib"], "Python": provenance["python"], **provenance["packages"]}
     machine = ", ".join(f"{name} {value}" for name, value in provenance["machine"].items())
     listed = ", ".join(f"{name} {version}" for name, version in versions.items())
-    return f"With {listed}; machine: {machine}; data digest {provenance['data_digest'][:16]}."
+    made_up = f" Made-up texts: {provenance['made_up']['generator']}." if "made_up" in provenance else ""
+    return f"With {listed}; machine: {machine}; data digest {provenance['data_digest'][:16]}.{made_up}"
 
 
 def _pools_used(config: Mapping[str, Any]) -> tuple[str, ...]:

@@ -15,7 +15,6 @@ runs/<experiment>/sweep-<space>-<data>-<labelled>/
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +27,8 @@ from icalib.core.component import Settings, validated_file
 from icalib.core.errors import RunFolderError
 from icalib.core.files import read_json, whole_file, write_json
 from icalib.core.run_folder import RunFolder, read_config
+from icalib.core.storage import pull, remove
+from icalib.core.stored import Stored
 from icalib.data.selection import Fraction, Limit
 
 SWEEP_VERSION = 1
@@ -95,7 +96,7 @@ class SweepSettings(Settings):
     space_digest: str
     """Of the space's file: trials of an edited space don't belong to the same study."""
     method: str
-    data: Path
+    data: Stored
     labelled: Fraction
     seeds: int = Field(ge=1)
     """Each trial runs with seeds 1 to this."""
@@ -138,8 +139,9 @@ class SweepFolder:
 
     @classmethod
     def open(cls, path: str | Path) -> SweepFolder:
-        """Open a sweep, finished or not."""
+        """Open a sweep, finished or not; from an object store it comes without its models."""
         sweep = cls(path)
+        pull(sweep.path, leave_out="checkpoints")
         if not sweep.exists:
             raise RunFolderError(
                 f"{path} is not a sweep folder: it has no sweep.yaml. Name a folder that `icalib sweep` made."
@@ -149,7 +151,7 @@ class SweepFolder:
 
     def check_version(self) -> None:
         """Refuse a folder of another version."""
-        version = read_config(self._settings_path).get("version")
+        version = read_config(self.settings_path).get("version")
         if version != SWEEP_VERSION:
             raise RunFolderError(
                 f"{self.path} has sweep-folder version {version}, this icalib reads version {SWEEP_VERSION}. "
@@ -159,7 +161,7 @@ class SweepFolder:
     @property
     def exists(self) -> bool:
         """Whether a sweep was begun here."""
-        return self._settings_path.is_file()
+        return self.settings_path.is_file()
 
     @property
     def name(self) -> str:
@@ -167,14 +169,15 @@ class SweepFolder:
         return self.path.name
 
     @property
-    def _settings_path(self) -> Path:
+    def settings_path(self) -> Path:
+        """What was asked for, as YAML."""
         return self.path / "sweep.yaml"
 
     @property
     def settings(self) -> SweepSettings:
         """What was asked for."""
-        values = {name: value for name, value in read_config(self._settings_path).items() if name != "version"}
-        return validated_file(self._settings_path, SweepSettings, values)
+        values = {name: value for name, value in read_config(self.settings_path).items() if name != "version"}
+        return validated_file(self.settings_path, SweepSettings, values)
 
     @property
     def journal_path(self) -> Path:
@@ -215,12 +218,12 @@ class SweepFolder:
 
     def forget_best(self) -> None:
         """Remove the winner's files; best.json goes first, since the others are what it speaks of."""
-        (self.path / "best.json").unlink(missing_ok=True)
-        shutil.rmtree(self.best_config_path.parent, ignore_errors=True)
+        remove(self.path / "best.json")
+        remove(self.best_config_path.parent)
 
     def write_settings(self, settings: SweepSettings) -> None:
         """Write sweep.yaml with the folder's version."""
-        with whole_file(self._settings_path) as temporary:
+        with whole_file(self.settings_path) as temporary:
             values = {"version": SWEEP_VERSION, **settings.model_dump(mode="json")}
             temporary.write_text(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), encoding="utf-8")
 

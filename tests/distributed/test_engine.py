@@ -3,43 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from helpers.tiny_models import ranker_config, token_store
+from helpers.train_jobs import train_job
 
 from icalib.core.errors import SettingError
-from icalib.data.pools import read_pool_set
-from icalib.data.selection import Selection
 from icalib.distributed.engine import DeepSpeedEngine
 from icalib.distributed.session import Resources
 from icalib.distributed.training import train
-from icalib.losses.binary import BinaryCrossEntropy
 from icalib.regimes.jobs import prepare_training
 from icalib.regimes.ranker import read_weights
 from icalib.regimes.training import LocalEngine, TrainingSettings
 from icalib.regimes.training import train as train_loop
-from icalib.regimes.workbench import TrainJob
 
 pytestmark = pytest.mark.ray
-
-
-def train_job(pools: Path, backbone: Path, folder: Path, **training: Any) -> TrainJob:
-    tokens = token_store(pools, "train", backbone, folder).path
-    return TrainJob(
-        kind="answers",
-        ranker=ranker_config(backbone, intents=read_pool_set(pools).intents, dropout=0.0),
-        loss=BinaryCrossEntropy.Config(),
-        training=TrainingSettings(
-            epochs=1, learning_rate=1e-3, head_learning_rate=1e-2, train_negatives=1, precision="fp32", **training
-        ),
-        selection=Selection(labelled_fraction=0.5, limit={"train": 24}),
-        views_with_intents=True,
-        train_tokens=tokens,
-        validation_tokens=tokens,
-        seed=3,
-    )
 
 
 class Keep:

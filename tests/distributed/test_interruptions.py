@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
+from distributed.drivers import finish_run, kill_when
 from distributed.runs import ONE_WORKER, small_settings, table_digest
 from helpers.score_jobs import score_job
 from helpers.tiny_models import tiny_ranker, token_store
@@ -25,50 +21,6 @@ from icalib.regimes.ranker import save_ranker
 from icalib.uncertainty.estimator import MCDropout
 
 pytestmark = pytest.mark.ray
-
-_RUN = """
-import sys
-from pathlib import Path
-from distributed.runs import Silent, surroundings
-from icalib.distributed import session
-from icalib.distributed.run import RunSettings, run
-settings = RunSettings.model_validate_json(Path(sys.argv[1]).read_text())
-session.start(num_cpus=2)
-run(settings, surroundings(Path(sys.argv[2]), Silent()))
-session.stop()
-"""
-
-
-def start_run(settings: RunSettings, runs: Path) -> subprocess.Popen[bytes]:
-    runs.mkdir(parents=True, exist_ok=True)
-    file = runs / "settings.json"
-    file.write_text(settings.model_dump_json())
-    tests = Path(__file__).parents[1]
-    return subprocess.Popen(
-        [sys.executable, "-c", _RUN, str(file), str(runs)],
-        env={**os.environ, "PYTHONPATH": str(tests)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-
-
-def finish_run(settings: RunSettings, runs: Path) -> RunFolder:
-    assert start_run(settings, runs).wait(300) == 0
-    (config,) = runs.glob("test/*/config.yaml")
-    return RunFolder.open(config.parent)
-
-
-def kill_when(settings: RunSettings, runs: Path, moment: Callable[[], bool]) -> None:
-    """Start a run and kill -9 its driver at a moment; the local cluster goes with it."""
-    driver = start_run(settings, runs)
-    deadline = time.monotonic() + 200
-    while not moment():
-        assert driver.poll() is None, "the run ended before the moment came"
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    os.killpg(driver.pid, signal.SIGKILL)
-    driver.wait()
 
 
 @pytest.fixture(scope="module")

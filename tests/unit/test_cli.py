@@ -54,6 +54,16 @@ def test_methods_have_one_line_each(icalib) -> None:
     assert len(out.splitlines()) == len({line.split()[0] for line in out.splitlines()}) >= 8
 
 
+def test_a_preset_comes_before_other_settings_and_is_listed(icalib) -> None:
+    _, out, _ = icalib("show", "bert-fp")
+    _, light, _ = icalib("show", "bert-fp", "--preset", "light", "--set", "post_training.max_length=64")
+    assert "\npost_training.training.epochs = 25\n" in out
+    assert "\npost_training.training.epochs = 2\n" in light
+    assert "\npost_training.max_length = 64\n" in light
+    for text in (out, light):
+        assert "--preset light" in text.partition("\npost_training.training.epochs")[2]
+
+
 def test_show_explains_every_setting(icalib) -> None:
     _, out, _ = icalib("show", "icast", "--set", "regime.num_rounds=7")
     assert "regime.num_rounds = 7" in out
@@ -76,6 +86,9 @@ def test_show_explains_every_setting(icalib) -> None:
         (["show", "icast", "--set", "regime.rule.gain_threshold=3"], "less than or equal to 1"),
         (["show", "icast", "--set", "regime.rule.negative_threshold=0.6"], "λ⁻ < λ̃⁻ ≤ λ̃⁺ < λ⁺"),
         (["show", "icast", "--set", "uncertainty.num_passes=1"], "greater than or equal to 2"),
+        (["show", "bert-fp", "--preset", "ligth"], "it has: light"),
+        (["show", "bert", "--preset", "light"], "it has none"),
+        (["compare", "bert", "--data", "nowhere", "--preset", "light"], "none of these methods has a preset"),
         (["run", "bert"], "--data is missing"),
         (["run", "bert", "--data", "nowhere"], "no pool folder"),
         (["run", "nowhere/config.yaml"], "no config at"),

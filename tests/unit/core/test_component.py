@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any, final
 
 import pytest
@@ -11,6 +13,7 @@ from icalib.core.component import (
     Settings,
     component_class,
     described,
+    full_path,
     has_setting,
     short_name,
     validated,
@@ -68,6 +71,29 @@ class Car(Settings):
     limits: dict[str, int] = Field(default_factory=dict)
 
 
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("glow", "engine.glow"),
+        ("count", "wheels.count"),
+        ("engine.power", "engine.power"),
+        ("limits", "limits"),
+        ("nothing", "nothing"),
+    ],
+)
+def test_a_name_stands_for_the_one_setting_that_has_it(path: str, expected: str) -> None:
+    assert full_path(Car(), path) == expected
+
+
+def test_a_name_that_several_settings_have_must_be_written_in_full() -> None:
+    class Pair(Settings):
+        left: Car = Car()
+        right: Car = Car()
+
+    with pytest.raises(SettingError, match=r"several settings: left\.engine, right\.engine\."):
+        full_path(Pair(), "engine.glow")
+
+
 def test_build_makes_the_owner_with_runtime_objects() -> None:
     made = Diesel.Config(glow=0.7).build(color="red")
     assert isinstance(made, Diesel)
@@ -112,6 +138,15 @@ def test_settings_are_frozen_and_unknown_keys_are_refused() -> None:
         Wheels().count = 5  # type: ignore[misc]
     with pytest.raises(SettingError, match=r"cuont: Extra.*found 5"):
         validated(Wheels, {"cuont": 5})
+
+
+def test_short_names_are_known_before_their_modules_are_imported() -> None:
+    code = (
+        "from icalib.core.component import components; from icalib.heads.head import AbstractHead;"
+        "print(*sorted(components(AbstractHead)))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["linear-head", "polya-gamma-head", "random-feature-head"]
 
 
 def test_with_settings_changes_nested_settings_and_leaves_the_original() -> None:

@@ -3,9 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from helpers.stores import Machines
 
-from icalib.core.files import read_json
-from icalib.core.stages import Stage, StageCache
+from icalib.core.errors import StorageError
+from icalib.core.files import read_json, write_json
+from icalib.core.stages import RESUME, Stage, StageCache, remove_stage, share
 
 
 class Build:
@@ -76,3 +78,64 @@ def test_listeners_and_records_hear_of_every_stage(tmp_path: Path) -> None:
     assert cache.finished == finished
     assert finished[0].record()["name"] == "round-1/scores"
     assert read_json(finished[0].path / "stage.json")["inputs"] == {"x": 1}
+
+
+def test_another_machine_reuses_a_finished_stage(machines: Machines) -> None:
+    build = Build()
+    first = StageCache(machines.on("a", "runs/.cache")).run("teacher", {"seed": 1}, build)
+    assert first.record()["path"] == f"{machines.uri}/runs/.cache/{first.path.name}"
+    again = StageCache(machines.on("b", "runs/.cache")).run("teacher", {"seed": 1}, build)
+    assert (first.reused, again.reused, build.calls) == (False, True, 1)
+    assert first.path != again.path
+    assert (again.path / "out.txt").read_text() == "1"
+
+
+def test_another_machine_goes_on_with_an_unfinished_stage(machines: Machines) -> None:
+    def stop(folder: Path) -> None:
+        for name in ("shard-1", f"{RESUME}/state"):
+            write_json(folder / name, 1)
+            share(folder, name)
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        StageCache(machines.on("a", "cache")).run("scores", {}, stop)
+    found: list[Path] = []
+    cache = StageCache(machines.on("b", "cache"))
+    cache.run("scores", {}, lambda folder: found.extend(folder.rglob("*")))
+    assert [path.name for path in found] == ["shard-1"]  # what resumes a training is its workers' own business
+
+
+def test_fresh_forgets_a_stage_on_all_machines(machines: Machines) -> None:
+    build = Build()
+    StageCache(machines.on("a", "cache")).run("teacher", {}, build)
+    StageCache(machines.on("b", "cache"), fresh=True).run("teacher", {}, build)
+    stage = StageCache(machines.on("c", "cache")).run("teacher", {}, build)
+    assert (stage.path / "out.txt").read_text() == "2"
+
+
+def test_a_stage_that_another_machine_finishes_first_is_left_alone(machines: Machines) -> None:
+    def slow(folder: Path) -> None:
+        (folder / "out.txt").write_text("slow")
+        StageCache(machines.on("b", "cache")).run("teacher", {}, Build())
+        machines.on("a", "cache")
+
+    with pytest.raises(StorageError, match="another machine has finished"):
+        StageCache(machines.on("a", "cache")).run("teacher", {}, slow)
+    stage = StageCache(machines.on("a", "cache")).run("teacher", {}, slow)
+    assert stage.reused
+    assert (stage.path / "out.txt").read_text() == "1"
+
+
+def test_a_stage_that_the_store_does_not_know_as_finished_is_unfinished(machines: Machines) -> None:
+    folder = machines.on("a", "cache")
+    machines.fails(lambda kind, path: kind == "write" and "stage.json" in path)
+    with pytest.raises(StorageError):
+        StageCache(folder).run("teacher", {}, Build())
+    assert not list(folder.rglob("stage.json"))
+
+
+def test_a_removed_stage_stays_in_the_store(machines: Machines) -> None:
+    stage = StageCache(machines.on("a", "cache")).run("teacher", {}, Build())
+    assert remove_stage(stage.path)
+    assert not stage.path.exists()
+    assert StageCache(machines.on("a", "cache")).run("teacher", {}, Build()).reused

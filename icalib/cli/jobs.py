@@ -1,0 +1,243 @@
+"""Verbs about jobs on a cluster: submit, jobs, logs, stop."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from icalib.cli.app import Json, app
+from icalib.cli.settings import changes
+from icalib.cli.shown import say
+from icalib.core.errors import SettingError
+
+if TYPE_CHECKING:
+    from typer.core import TyperCommand, TyperGroup
+
+    from icalib.core.jobs import Job, JobFile
+    from icalib.distributed.jobs import JobServer
+    from icalib.distributed.upload import Upload
+
+Address = Annotated[
+    str | None,
+    typer.Option(
+        help="Dashboard of the cluster's head, http://HOST:8265; default: RAY_API_SERVER_ADDRESS, else the cluster "
+        "that runs on this machine."
+    ),
+]
+JobId = Annotated[str, typer.Argument(metavar="ID", help="A job's id, as `icalib submit` and `icalib jobs` show it.")]
+
+_ABOUT_JOBS = ("submit", "jobs", "logs", "stop")
+
+
+@app.command()
+def submit(
+    file: Annotated[Path, typer.Argument(help="Job file (YAML); see jobs/ for some to start from.")],
+    address: Address = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="Change the job: a dotted key of its file and a value, e.g. --set options.data=/shared/pools/mine "
+            "--set options.set.regime.num_rounds=2 --set resources.memory=8GiB. May be given again.",
+        ),
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Submit it anew although it has succeeded, or waits for room.")
+    ] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Don't follow the logs.")] = False,
+) -> None:
+    """Run a verb on a cluster, as a job that goes on when you leave.
+
+    The code travels: the project you are in (the nearest folder with a pyproject.toml) and, where that isn't icalib's
+    checkout, the icalib that is installed here. Data and weights don't: paths in the job are the cluster's, absolute or
+    URIs, on storage that all nodes share.
+
+    The same job again (verb, arguments and options alike) rejoins the one that runs, says so if it has succeeded, and
+    otherwise goes on where it stopped. Ctrl-C leaves it running. The exit code is the job's.
+
+    A cluster with token authentication wants the token here too: RAY_AUTH_TOKEN_PATH=FILE, a copy of the head's.
+    """
+    from icalib.core.jobs import read_job
+
+    wanted = read_job(file, changes(settings))
+    command = ["icalib", *command_words(wanted, file)]
+    server = _server(address)
+    job, outcome = server.submit(wanted, command, Path.cwd(), lambda upload: _say_upload(upload, server), again=again)
+    if outcome == "finished":
+        say(
+            f"{job.id} has succeeded already; `icalib logs {job.id}{_at(address)}` shows what it said. --again submits "
+            "it anew, and finished runs are found finished; `--set options.fresh=true` computes everything anew."
+        )
+        return
+    say(f"{job.id} is running already; rejoining it" if outcome == "running" else f"submitted {job.id}")
+    if detach:
+        say(_rejoin(job.id, address))
+    else:
+        _follow(server, job.id, address)
+
+
+@app.command()
+def jobs(address: Address = None, as_json: Json = False) -> None:
+    """List the jobs that were submitted to a cluster since it started."""
+    from icalib.reports.jobs_terminal import print_jobs
+
+    server = _server(address)
+    found = server.jobs()
+    print_jobs(found, server.address)
+    if as_json:
+        typer.echo(json.dumps([asdict(job) for job in found]))
+
+
+@app.command()
+def logs(
+    job: JobId,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on until the job is over; its exit code is this command's.")
+    ] = False,
+    address: Address = None,
+) -> None:
+    """Show what a job has printed."""
+    server = _server(address)
+    if follow:
+        _follow(server, job, address)
+    else:
+        typer.echo(server.logs(job), nl=False)
+
+
+@app.command()
+def stop(job: JobId, address: Address = None) -> None:
+    """End a job; the same `icalib submit` goes on from its last checkpoint."""
+    server = _server(address)
+    if not server.stop(job):
+        say(f"{job} was over already: {server.job(job).state}")
+    elif server.job(job).state == "pending":
+        say(f"{job} waits for room and will end once it gets some. `icalib submit FILE --again` doesn't wait for it.")
+    else:
+        say(f"{job} is being stopped")
+
+
+def command_words(job: JobFile, file: Path) -> list[str]:
+    """The words of a job's command after `icalib`, checked by the verb's own parser.
+
+    Raises:
+        SettingError: the verb doesn't exist or can't be a job, has no such option, refuses a value, or a path is
+            relative.
+    """
+    from typer.main import get_command
+
+    from icalib.core.jobs import near
+
+    root: TyperGroup = get_command(app)  # pyright: ignore[reportAssignmentType]
+    verbs: dict[str, Any] = {name: verb for name, verb in root.commands.items() if name not in _ABOUT_JOBS}
+    if job.verb not in verbs:
+        raise SettingError(f"{file}: `verb: {job.verb}` can't be a job. {near(job.verb, list(verbs))}")
+    verb = verbs[job.verb]
+    for argument in job.arguments:
+        if argument.startswith("-"):
+            raise SettingError(f"{file}: `arguments` has {argument}, which looks like an option: it goes to `options`.")
+    words = [*job.arguments, *_option_words(job, verb, file)]
+    try:
+        context = verb.make_context(job.verb, list(words))
+    except typer.TyperException as error:
+        raise SettingError(
+            f"{file}: `icalib {job.verb}` can't be run like this: {error.format_message()} "
+            f"`icalib {job.verb} --help` explains its arguments and options."
+        ) from error
+    except SettingError as error:
+        raise SettingError(f"{file}: {error}") from error
+    for parameter in verb.params:
+        _check_paths(_key(parameter), context.params[parameter.name], file)
+    return [job.verb, *words]
+
+
+def _option_words(job: JobFile, verb: TyperCommand, file: Path) -> list[str]:
+    from icalib.core.jobs import near
+
+    known = {name.removeprefix("--"): each for each in verb.params for name in each.opts if name.startswith("--")}
+    known = {name: parameter for name, parameter in known.items() if name != "address"}
+    words: list[str] = []
+    for key, value in job.options.items():
+        name = key.replace("_", "-")
+        if name == "address":
+            raise SettingError(f"{file}: `options.address` isn't needed: a job runs on the cluster it is submitted to.")
+        if name not in known:
+            raise SettingError(f"{file}: `options.{key}` is no option of `{job.verb}`. {near(name, list(known))}")
+        is_flag = bool(getattr(known[name], "is_flag", False))
+        if is_flag != isinstance(value, bool):
+            expected = "true or false" if is_flag else "a value, not true or false"
+            raise SettingError(f"{file}: `options.{key}` is {value!r}; expected {expected}.")
+        words += ([f"--{name}"] if value else []) if is_flag else _value_words(name, value)
+    return words
+
+
+def _value_words(name: str, value: Any) -> list[str]:
+    """An option's words: one value, several, or NAME=VALUE several times."""
+    if isinstance(value, dict):
+        value = [f"{key}={_text(inner)}" for key, inner in value.items()]
+    values = value if isinstance(value, list) else [value]
+    return [word for each in values for word in (f"--{name}", str(each))]
+
+
+def _text(value: Any) -> str:
+    """A setting's value as --set reads it."""
+    import yaml
+
+    return value if isinstance(value, str) and yaml.safe_load(value) == value else json.dumps(value)
+
+
+def _key(parameter: Any) -> str:
+    return f"options.{parameter.opts[0].removeprefix('--')}" if parameter.opts[0].startswith("--") else "arguments"
+
+
+def _check_paths(key: str, value: Any, file: Path) -> None:
+    for path in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(path, Path) and not path.is_absolute():
+            raise SettingError(
+                f"{file}: `{key}` is the relative path {path}. A job runs in an unpacked copy of the code, which "
+                f"vanishes with it: give `{key}` an absolute path on storage that all nodes share, or a URI."
+            )
+
+
+def _server(address: str | None) -> JobServer:
+    from icalib.distributed.jobs import JobServer
+
+    server = JobServer(address)
+    if server.is_exposed:
+        say(
+            f"warning: {server.address} is plain http, so token and logs travel unencrypted; "
+            "`ssh -L 8265:127.0.0.1:8265 HEAD` and http://127.0.0.1:8265, or https, don't show them."
+        )
+    return server
+
+
+def _say_upload(upload: Upload, server: JobServer) -> None:
+    folders = ", ".join(map(str, upload.source))
+    say(f"code: {upload.num_files} files of {folders}, {upload.num_bytes / 2**20:.1f} MiB packed, to {server.address}")
+
+
+def _follow(server: JobServer, job_id: str, address: str | None) -> None:
+    from icalib.reports.jobs_terminal import JobProgress
+
+    try:
+        with JobProgress("Ctrl-C leaves it running") as progress:
+            job = server.follow(job_id, progress.line, progress.state)
+    except KeyboardInterrupt as leave:
+        say(f"{job_id} goes on. {_rejoin(job_id, address)}")
+        raise typer.Exit(130) from leave
+    raise typer.Exit(_exit_code(job))
+
+
+def _rejoin(job_id: str, address: str | None) -> str:
+    return f"Rejoin it: icalib logs {job_id} --follow{_at(address)}   end it: icalib stop {job_id}{_at(address)}"
+
+
+def _at(address: str | None) -> str:
+    return f" --address {address}" if address else ""
+
+
+def _exit_code(job: Job) -> int:
+    return job.exit_code if job.exit_code is not None else int(job.state != "succeeded")

@@ -1,0 +1,1 @@
+"""What `icalib doctor` looks at before a run costs money."""

@@ -1,0 +1,123 @@
+"""All checks, one after the other."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from icalib.core.check import Check, by_node
+from icalib.core.errors import IcalibError
+from icalib.core.storage import location
+from icalib.distributed.doctor.inputs import check_data, check_model
+from icalib.distributed.doctor.machine import check_clocks, check_gpus, check_room, check_versions
+from icalib.distributed.doctor.nodes import Answers, Node, alive_nodes, ask
+from icalib.distributed.doctor.rehearsal import check_scoring, check_training, check_workers, fetch, tiny_jobs
+from icalib.distributed.doctor.security import check_security
+from icalib.distributed.doctor.storage import check_storage, clear
+from icalib.distributed.session import Resources, start
+
+DEFAULT_WORKERS = 2
+"""Training workers of the rehearsal: the fewest that must reach each other."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a run would need.
+
+    Args:
+        runs: folder that all nodes must share.
+        backbone: name or folder.
+        data: pool folder; None looks at no data.
+        num_workers: training workers.
+    """
+
+    runs: Path
+    backbone: str
+    data: Path | None = None
+    num_workers: int = DEFAULT_WORKERS
+
+
+def join(address: str | None) -> Check:
+    """Start or join Ray."""
+    try:
+        start(address)
+    except (IcalibError, RuntimeError, ValueError) as error:  # Ray's own errors are RuntimeErrors too
+        return Check(
+            "cluster",
+            "fail",
+            " ".join(str(error).split()),
+            "Give the address of the head's GCS, HOST:6379; Ray and Python here must be those of the cluster, and "
+            "RAY_AUTH_TOKEN_PATH must name its token.",
+        )
+    return Check("cluster", "ok", f"joined {address}" if address else "this machine")
+
+
+def examine(wanted: Wanted, on_begin: Callable[[str], None]) -> Iterator[Check]:
+    """Look at the cluster that was joined; nodes that don't answer at all are left out of what follows.
+
+    Args:
+        wanted: what a run would need.
+        on_begin: hears what is looked at next.
+    """
+    on_begin("versions on every node")
+    nodes = alive_nodes()
+    versions, answers = check_versions(nodes)
+    yield _nodes(nodes, answers)
+    yield versions
+    nodes = [node for node in nodes if node.name in answers.given]
+    if not nodes:
+        return
+    on_begin("GPUs, memory, disk, clocks")
+    yield check_gpus(nodes)
+    yield check_room(nodes)
+    yield check_clocks(nodes)
+    yield from check_security(nodes)
+    on_begin(f"the backbone {wanted.backbone} on every node")
+    yield check_model(nodes, wanted.backbone)
+    if wanted.data is not None:
+        on_begin("the pools on every node")
+        yield check_data(nodes, wanted.data)
+    on_begin("storage from every node")
+    folder = wanted.runs / f"doctor-{secrets.token_hex(4)}"
+    storage = check_storage(nodes, folder)
+    yield storage
+    resources = Resources(wanted.num_workers, any(node.gpus for node in nodes), 1, num_scorers=2)
+    workers = check_workers(resources)
+    yield workers
+    yield from _rehearsal(nodes, folder, resources, [storage, workers], on_begin)
+
+
+def _nodes(nodes: Sequence[Node], answers: Answers[dict[str, str]]) -> Check:
+    if answers.refused:
+        return Check(
+            "nodes",
+            "fail",
+            by_node(answers.refused),
+            "Install icalib there (the same as here), see whether the node is overloaded, or take it out of the "
+            "cluster.",
+        )
+    has = {node.name: f"{node.cpus:g} CPUs" + (f" and {node.gpus} GPUs" if node.gpus else "") for node in nodes}
+    return Check("nodes", "ok", by_node(has))
+
+
+def _rehearsal(
+    nodes: Sequence[Node], folder: Path, resources: Resources, before: Sequence[Check], on_begin: Callable[[str], None]
+) -> Iterator[Check]:
+    """A training step and a scored shard, if what they need is there."""
+    lacking = [check.name for check in before if check.status != "ok"]
+    if lacking:
+        yield Check("training step", "warn", f"not tried: see {' and '.join(lacking)}", "Mend that first.")
+        return
+    on_begin(f"a training step by {resources.num_workers} workers")
+    try:
+        training, scoring = tiny_jobs(folder, resources.num_workers)
+        ask(nodes, fetch, location(folder))
+        trained = check_training(training, folder / "training", resources)
+        yield trained
+        if trained.status == "ok":
+            on_begin("scoring two shards")
+            yield check_scoring(scoring, folder / "scores", resources)
+    finally:
+        ask(nodes, clear, location(folder))

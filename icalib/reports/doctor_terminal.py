@@ -1,0 +1,63 @@
+"""What people see of `icalib doctor`: a line a check, and under it what to do; on standard error."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self, final
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from icalib.core.check import Check, Status
+from icalib.reports.terminal import people_console
+
+_MARKS: Mapping[Status, tuple[str, str]] = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
+_NAME_WIDTH = 16
+
+
+@final
+class Examination:
+    """Shows checks as they are made; use it as a context manager."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or people_console()
+        self._status = self._console.status("starting Ray")
+        self._counts = Counter[Status]()
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._status.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._status.stop()
+
+    def begins(self, what: str) -> None:
+        """So much is looked at next."""
+        self._status.update(f"looking at {what}")
+
+    def show(self, check: Check) -> None:
+        """A check is made."""
+        self._counts[check.status] += 1
+        mark, style = _MARKS[check.status]
+        row = Table.grid(padding=(0, 2, 0, 0))
+        row.add_column(width=4)
+        row.add_column(width=_NAME_WIDTH)
+        row.add_column(overflow="fold")
+        row.add_row(Text(mark, style=style), Text(check.name), Text(check.found))
+        if check.cure:
+            row.add_row("", "", Text(f"→ {check.cure}", style="bold" if check.status == "fail" else ""))
+        self._console.print(row)
+
+    def summary(self) -> None:
+        """How many checks came out how."""
+        ok, warnings, failures = (self._counts[status] for status in ("ok", "warn", "fail"))
+        verdict = "Ready." if not failures else "Not ready: do what the arrows say, then look again."
+        text = Text(f"{ok} ok, {warnings} to look at, {failures} failed. {verdict}")
+        self._console.print(Padding(text, (1, 0, 0, 0)))

@@ -1,0 +1,72 @@
+"""What people see of `icalib plan`: a row a stage, and what all cost together; on standard error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from icalib.core.run_folder import RunFolder
+from icalib.reports.comparison import format_seconds
+from icalib.reports.terminal import people_console
+
+_MOST_ROWS = 30
+
+
+def print_plan(title: str, plan: Mapping[str, Any], console: Console | None = None) -> None:
+    """Print a plan, as `icalib plan --json` has it."""
+    console, stages, machines = console or people_console(), plan["stages"], plan["machines"]
+    table = Table(
+        title=f"Plan of {title}: {machines['num_workers']} training workers of {machines['threads']} threads, "
+        f"{machines['num_scorers']} scoring tasks at a time",
+        title_justify="left",
+        title_style="bold",
+        caption="range: 30 % either way, and from early stopping or no pseudo label to all epochs with all of them; "
+        "workers side by side are taken to work at 90 % of one alone",
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 2, 0, 0),
+    )
+    table.add_column("stage", no_wrap=True)
+    for name in ("inputs", "updates", "time", "range"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for stage in stages[:_MOST_ROWS]:
+        updates = f"{stage['updates']:,.0f}" if stage["updates"] else ""
+        table.add_row(stage["name"], f"{stage['num_inputs']:,.0f}", updates, *_times(stage))
+    if len(stages) > _MOST_ROWS:
+        table.add_row(f"… and {len(stages) - _MOST_ROWS} more", "", "", "", "")
+    seconds = plan["seconds"]
+    table.add_section()
+    table.add_row("all", "", "", *_times({**seconds, "seconds": seconds["expected"]}))
+    console.print(table)
+    parts = [f"memory of a training worker: about {plan['memory'] / 2**30:.1f} GiB"]
+    if plan["stages_reused"]:
+        parts.append(f"{plan['stages_reused']} more stages are shared and computed once")
+    if "cost" in plan:
+        cost = plan["cost"]
+        parts.append(f"cost: {cost['expected']:.2f} ({cost['low']:.2f} to {cost['high']:.2f})")
+    uncounted = [stage["name"] for stage in stages if not stage["num_inputs"]]
+    if uncounted:
+        parts.append(f"not counted: {', '.join(uncounted)}")
+    console.print(Text("; ".join(parts)), soft_wrap=True)
+
+
+def planned_line(folder: RunFolder) -> str:
+    """What a finished run's planned stages took, against what was planned; empty where nothing was."""
+    planned = folder.planned
+    taken = {stage["name"]: float(stage["seconds"]) for stage in folder.stages if stage["name"] in planned}
+    if not taken:
+        return ""
+    expected, low, high = (sum(planned[name][of] for name in taken) for of in ("seconds", "low", "high"))
+    return (
+        f"planned: {format_seconds(expected)} ({format_seconds(low)} to {format_seconds(high)}) for stages that took "
+        f"{format_seconds(sum(taken.values()))}"
+    )
+
+
+def _times(stage: Mapping[str, float]) -> tuple[str, str]:
+    return format_seconds(stage["seconds"]), f"{format_seconds(stage['low'])} – {format_seconds(stage['high'])}"

@@ -1,0 +1,96 @@
+"""Scoring on one node and on two, each of one core, one thread a task: how much of the second node arrives."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from common import (
+    Ratio,
+    alternate,
+    in_fresh_process,
+    num_cores,
+    print_table,
+    score_job,
+    write_token_files,
+)
+
+NUM_POOLS = 32
+NUM_PASSES = 3
+POOLS_PER_SHARD = 2
+ROUNDS = 3
+MEMORY = 100 * 2**20
+
+
+def main() -> None:
+    """Score in turn on clusters of one node and of two."""
+    from icalib.regimes.ranker import Ranker, RankerConfig, save_ranker
+
+    if num_cores() < 2:
+        print("\nNodes: two nodes need two cores; nothing was measured.")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        write_token_files(work, NUM_POOLS)
+        save_ranker(work / "checkpoint", RankerConfig(), Ranker(RankerConfig()).state_dict())
+        job = score_job(work, num_passes=NUM_PASSES, precision="fp32", pools_per_shard=POOLS_PER_SHARD)
+        fields = job.model_dump_json()
+        figures = alternate(
+            {
+                "1 node": lambda: in_fresh_process(_shards_a_second, fields, 1),
+                "2 nodes": lambda: in_fresh_process(_shards_a_second, fields, 2),
+            },
+            ROUNDS,
+        )
+    print_table(
+        f"Nodes of one core: {NUM_POOLS // POOLS_PER_SHARD} shards of {POOLS_PER_SHARD} pools, {NUM_PASSES} dropout "
+        "passes; warm.",
+        "shards/s",
+        figures,
+        [Ratio("2 nodes", "1 node", "≥ 1.8, a parallel efficiency of 0.9")],
+    )
+
+
+def _shards_a_second(fields: str, num_nodes: int) -> float:
+    """Shards a second by a cluster whose nodes have loaded the model."""
+    from icalib.data.selection import Selection
+    from icalib.distributed import session
+    from icalib.distributed.scoring import score
+    from icalib.regimes.workbench import ScoreJob
+
+    job = ScoreJob.model_validate_json(fields)
+    few = Selection(labelled_fraction=1.0, limit={"train": 8 * num_nodes})
+    with tempfile.TemporaryDirectory(prefix="nodes-") as temporary:
+        os.environ.update(session.LOCAL_ENVIRONMENT, RAY_TMPDIR=temporary)
+        cluster = _cluster(num_nodes)
+        session.start(cluster.address)
+        try:
+            resources = session.available()
+            with tempfile.TemporaryDirectory() as folder:
+                warm_up = job.model_copy(update={"selection": few, "pools_per_shard": 1})
+                score(warm_up, Path(folder), resources, lambda *_: None)
+            with tempfile.TemporaryDirectory() as folder:
+                started = time.perf_counter()
+                score(job, Path(folder), resources, lambda *_: None)
+                return NUM_POOLS / POOLS_PER_SHARD / (time.perf_counter() - started)
+        finally:
+            session.stop()
+            cluster.shutdown()
+
+
+def _cluster(num_nodes: int) -> Any:
+    from ray.cluster_utils import Cluster
+
+    head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": MEMORY}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    for _ in range(num_nodes):
+        cluster.add_node(num_cpus=1, object_store_memory=MEMORY)
+    cluster.wait_for_nodes()
+    return cluster
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,243 @@
+"""Several nodes: who works where, and what a node's or a driver's death costs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from distributed.drivers import kill_when, wait_for
+from distributed.nodes import Nodes, cluster_of_its_own, read_trace, score_traced_shard, trace_worker, where
+from distributed.runs import Silent, prediction_digest, small_settings, surroundings, table_digest
+from helpers.losses import TracedLoss
+from helpers.score_jobs import score_job
+from helpers.tiny_models import tiny_ranker, token_store
+from helpers.train_jobs import train_job
+
+from icalib.core.component import with_setting
+from icalib.core.files import file_digest, read_json
+from icalib.data.pools import read_pool_set
+from icalib.distributed import scoring, session, training
+from icalib.distributed.run import run
+from icalib.distributed.scoring import score
+from icalib.distributed.session import Resources
+from icalib.distributed.training import train
+from icalib.regimes.jobs import shard_path
+from icalib.regimes.ranker import save_ranker
+from icalib.regimes.workbench import ScoreJob, TrainJob
+from icalib.uncertainty.estimator import MCDropout
+
+pytestmark = pytest.mark.ray
+
+ONE_CORE, TWO_CORES = {"num_cpus": 1}, {"num_cpus": 2}
+TWO_WORKERS = Resources(num_workers=2, use_gpu=False, cpus_per_worker=1, num_scorers=3)
+CHECKPOINT_EVERY = 4
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Nodes]:
+    with cluster_of_its_own() as nodes:
+        yield nodes
+
+
+# Training
+
+
+@pytest.fixture(scope="module")
+def make_job(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> MakeJob:
+    return MakeJob(tiny_pools, tiny_bert, tmp_path_factory.mktemp("tokens"))
+
+
+class MakeJob:
+    """Training jobs that differ in what they write their trace to."""
+
+    def __init__(self, *sources: Path) -> None:
+        self._sources = sources
+
+    def __call__(self, trace: Path, zero_stage: int = 0) -> TrainJob:
+        loss = TracedLoss.Config(trace=trace, seconds=0.2)
+        return train_job(
+            *self._sources, loss=loss, dropout=0.1, batch_size=4, checkpoint_every=CHECKPOINT_EVERY,
+            zero_stage=zero_stage,
+        )  # fmt: skip
+
+
+class Trained:
+    """What a training left, and who did it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.weights = file_digest(folder / "checkpoint" / "model.safetensors")
+        self.curve = read_json(folder / "curve.json")
+        self.result = read_json(folder / "result.json")
+        self.trace = read_trace(folder / "trace")
+
+    @property
+    def nodes(self) -> dict[str, str]:
+        """The node where each rank was at last."""
+        return {rank: node for node, rank in self.trace}
+
+    @property
+    def updates(self) -> int:
+        """What rank 0 computed, repeated work included."""
+        return sum(rank == "0" for _, rank in self.trace)
+
+
+def trained(make_job: MakeJob, folder: Path, resources: Resources = TWO_WORKERS) -> Trained:
+    train(make_job(folder / "trace"), folder, resources, lambda done, total, note: None)
+    return Trained(folder)
+
+
+def worker_with_checkpoint(folder: Path) -> str | None:
+    """The node of rank 0 as soon as Ray Train knows of a checkpoint."""
+    known = folder / "ray" / "checkpoint_manager_snapshot.json"
+    if not known.is_file() or not json.loads(known.read_text())["checkpoint_results"]:
+        return None
+    return next(node for node, rank in read_trace(folder / "trace") if rank == "0")
+
+
+@pytest.fixture(scope="module")
+def calm(nodes: Nodes, make_job: MakeJob, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """Two workers on three nodes, undisturbed."""
+    nodes.are(TWO_CORES, ONE_CORE, ONE_CORE)
+    return trained(make_job, tmp_path_factory.mktemp("calm"))
+
+
+def test_each_training_worker_has_a_node_of_its_own(calm: Trained, nodes: Nodes) -> None:
+    assert len(set(calm.nodes.values())) == 2
+    assert calm.result["world_size"] == 2
+
+
+def test_a_node_that_dies_in_training_costs_what_came_after_the_last_checkpoint(
+    nodes: Nodes, calm: Trained, make_job: MakeJob, tmp_path: Path
+) -> None:
+    nodes.are(ONE_CORE, ONE_CORE, ONE_CORE)
+    with nodes.one_dies(lambda: worker_with_checkpoint(tmp_path)) as killed:
+        stormy = trained(make_job, tmp_path)
+    assert killed[0] not in stormy.nodes.values()
+    assert len(set(stormy.nodes.values())) == 2
+    assert calm.updates < stormy.updates <= calm.updates + 2 * CHECKPOINT_EVERY
+    assert (stormy.weights, stormy.curve) == (calm.weights, calm.curve)
+
+
+def test_without_a_spare_node_training_goes_on_with_the_workers_that_are_left(
+    nodes: Nodes, calm: Trained, make_job: MakeJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "3")  # how long others may take to come
+    nodes.are(ONE_CORE, ONE_CORE)
+    with nodes.one_dies(lambda: worker_with_checkpoint(tmp_path)) as killed:
+        stormy = trained(make_job, tmp_path)
+    assert stormy.result["world_size"] == 1
+    assert set(stormy.nodes.values()) - set(killed) == nodes.ids
+    assert stormy.result["updates"] == calm.result["updates"]
+    assert stormy.updates <= calm.updates + 2 * CHECKPOINT_EVERY
+
+
+# Scoring
+
+
+@pytest.fixture(scope="module")
+def scoring_job(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> ScoreJob:
+    folder = tmp_path_factory.mktemp("scoring")
+    ranker = tiny_ranker(tiny_bert, intents=read_pool_set(tiny_pools).intents)
+    save_ranker(folder / "checkpoint", ranker.config, ranker.state_dict())
+    token_store(tiny_pools, "train", tiny_bert, folder)
+    return score_job(folder, folder / "checkpoint", estimator=MCDropout.Config(num_passes=20), pools_per_shard=4)
+
+
+class Scored:
+    """What a scoring left, and where it was done."""
+
+    def __init__(self, folder: Path) -> None:
+        self.shards = sorted(folder.glob("*.parquet"))
+        self.digest = table_digest(*self.shards)
+        trace = read_trace(folder / "trace")
+        self.nodes = {node for node, _, _ in trace}
+        self.tries = Counter(int(number) for _, number, _ in trace)
+        self.processes = {process for _, _, process in trace}
+
+
+def scored(job: ScoreJob, folder: Path, resources: Resources) -> Scored:
+    folder.mkdir(exist_ok=True)
+    (folder / "meet").write_text(str(resources.num_scorers))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scoring, "_score_shard", score_traced_shard)
+        score(job, folder, resources, lambda done, total, note: None)
+    return Scored(folder)
+
+
+def test_scores_are_the_same_on_one_two_and_three_nodes(nodes: Nodes, scoring_job: ScoreJob, tmp_path: Path) -> None:
+    digests: set[str] = set()
+    for number in (1, 2, 3):
+        nodes.are(*[ONE_CORE] * number)
+        there = scored(scoring_job, tmp_path / str(number), session.available())
+        assert there.nodes == nodes.ids
+        assert set(there.tries.values()) == {1}
+        digests.add(there.digest)
+    assert len(digests) == 1
+
+
+def test_a_node_that_dies_in_scoring_costs_the_shard_that_it_had(
+    nodes: Nodes, scoring_job: ScoreJob, tmp_path: Path
+) -> None:
+    nodes.are(ONE_CORE, ONE_CORE, ONE_CORE)
+    calm = scored(scoring_job, tmp_path / "calm", session.available())
+    folder = tmp_path / "stormy"
+
+    def node_with_unfinished_shard() -> str | None:
+        trace = read_trace(folder / "trace")
+        unfinished = (node for node, number, _ in trace if not shard_path(folder, int(number)).is_file())
+        return next(unfinished, None) if len(trace) > 5 else None
+
+    with nodes.one_dies(node_with_unfinished_shard) as killed:
+        stormy = scored(scoring_job, folder, session.available())
+    assert killed
+    assert stormy.digest == calm.digest
+    assert [path.name for path in stormy.shards] == [path.name for path in calm.shards]
+    repeated = {number: tries for number, tries in stormy.tries.items() if tries > 1}
+    assert len(repeated) <= 1
+    assert set(repeated.values()) <= {2}
+
+
+# Drivers
+
+
+def test_a_driver_that_dies_leaves_a_free_cluster_and_a_run_to_resume(
+    nodes: Nodes, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
+) -> None:
+    import ray
+
+    nodes.are(ONE_CORE, ONE_CORE)
+    whole = small_settings("bert", tiny_pools, tiny_bert)
+    settings = whole.model_copy(update={"settings": with_setting(whole.settings, "post_training", None)})
+    undisturbed = run(settings, surroundings(tmp_path / "undisturbed", Silent()))
+    runs = tmp_path / "runs"
+    kill_when(settings, runs, lambda: any(runs.glob(".cache/*/ray/checkpoint_*/loop.json")), nodes.address)
+    wait_for(lambda: ray.available_resources().get("CPU") == len(nodes.ids), lambda: True, seconds=60)
+    resumed = run(settings, surroundings(runs, Silent()))
+    assert prediction_digest(resumed) == prediction_digest(undisturbed)
+    assert resumed.training().to_pylist() == undisturbed.training().to_pylist()
+
+
+# Nodes of several kinds
+
+
+def test_models_run_on_nodes_with_gpus_and_other_work_on_those_without(
+    nodes: Nodes, make_job: MakeJob, scoring_job: ScoreJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ray.train import torch as ray_torch
+
+    gloo = ray_torch.TorchConfig(backend="gloo")  # the GPUs are only said to be there
+    monkeypatch.setattr(ray_torch, "TorchTrainer", partial(ray_torch.TorchTrainer, torch_config=gloo))
+    monkeypatch.setattr(training, "_worker", trace_worker)
+    without, *with_gpu = nodes.are(TWO_CORES, *[{"num_cpus": 2, "num_gpus": 1}] * 2)
+    resources = session.available()
+    assert resources == Resources(num_workers=2, use_gpu=True, cpus_per_worker=1, num_scorers=2)
+    train(make_job(tmp_path / "unused"), tmp_path, resources, lambda done, total, note: None)
+    assert {node for node, _ in read_trace(tmp_path / "trace")} == set(with_gpu)
+    many = scored(scoring_job.model_copy(update={"pools_per_shard": 1}), tmp_path / "scores", resources)
+    assert many.nodes == set(with_gpu)
+    assert len(many.processes) < len(many.tries) / 3  # each process has a model to load, and Ray lets none live on
+    assert list(session.parallel_map(where, range(2))) == [without, without]

@@ -1,0 +1,174 @@
+"""Pools and runs in an object store, on machines that share nothing else."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from distributed.buckets import Bucket
+from distributed.drivers import finish_run, kill_when, wait_for
+from distributed.nodes import Nodes, cluster_of_its_own
+from distributed.runs import Silent, small_settings, surroundings, table_digest
+
+from icalib.core import storage
+from icalib.core.component import with_settings
+from icalib.core.run_folder import RunFolder
+from icalib.core.stages import RESUME
+from icalib.core.storage import local_path, location, names_in, pull, remove
+from icalib.data.pools import read_pool_set
+from icalib.data.prepare import prepare
+from icalib.data.questions import Question
+from icalib.data.schema import Utterance
+from icalib.distributed.finished import FinishedRun
+from icalib.distributed.predict import predict
+from icalib.distributed.run import RunSettings, run
+
+pytestmark = pytest.mark.ray
+
+
+class Machines:
+    """Says where this process, its children and the cluster's nodes have their mirrors."""
+
+    def __init__(self, folder: Path, environment: pytest.MonkeyPatch) -> None:
+        self.folder, self._environment = folder, environment
+
+    def enter(self, name: str) -> None:
+        """From now on this is another machine, with nothing on its disk but what it brought there before."""
+        self._environment.setenv(storage.CACHE, str(self.folder / name))
+
+
+@pytest.fixture(scope="module")
+def environment() -> Iterator[pytest.MonkeyPatch]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory, environment: pytest.MonkeyPatch) -> Machines:
+    return Machines(tmp_path_factory.mktemp("machines"), environment)
+
+
+@pytest.fixture(scope="module")
+def bucket(tmp_path_factory: pytest.TempPathFactory, environment: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    bucket = Bucket(tmp_path_factory.mktemp("server") / "log")
+    for name, value in bucket.environment.items():
+        environment.setenv(name, value)
+    bucket.create()
+    yield bucket
+    bucket.close()
+
+
+@pytest.fixture(scope="module")
+def nodes(bucket: Bucket, machines: Machines) -> Iterator[Nodes]:
+    """Two nodes of one core; every node has a disk of its own, so has this process."""
+    machines.enter("head")
+    with cluster_of_its_own() as nodes:
+        nodes.are(*({"num_cpus": 1, "env_vars": {storage.CACHE: str(machines.folder / name)}} for name in "ab"))
+        yield nodes
+
+
+@pytest.fixture(scope="module")
+def pools(bucket: Bucket, machines: Machines, tiny_pools: Path) -> str:
+    """The tiny pools, prepared into the bucket."""
+    machines.enter("prepares")
+    out = local_path(f"{bucket.uri}/pools")
+    prepare(tiny_pools.parent / "dialogues.jsonl", out, num_candidates=4, seed=7)
+    return location(out)
+
+
+def settings_for(data: Path, backbone: Path) -> RunSettings:
+    settings = small_settings("sngp", data, backbone)
+    return settings.model_copy(update={"settings": with_settings(settings.settings, {"post_training": None})})
+
+
+@pytest.fixture(scope="module")
+def on_disk(nodes: Nodes, tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run on a disk that all nodes share."""
+    return run(settings_for(tiny_pools, tiny_bert), surroundings(tmp_path_factory.mktemp("disk"), Silent()))
+
+
+@pytest.fixture(scope="module")
+def in_bucket(nodes: Nodes, bucket: Bucket, machines: Machines, pools: str, tiny_bert: Path) -> RunFolder:
+    """The same run in the bucket: its driver is killed in mid-training and resumed elsewhere, with the store away."""
+    machines.enter("first driver")
+    runs = local_path(f"{bucket.uri}/runs")
+    kill_when(settings_for(local_path(pools), tiny_bert), runs, lambda: has_checkpoint(runs / ".cache"), nodes.address)
+    machines.enter("second driver")
+    runs = local_path(f"{bucket.uri}/runs")
+    assert not any(name.startswith("scores-") for name in names_in(runs / ".cache"))
+    outage = threading.Thread(target=lambda: cut_off_in_training(bucket, machines.folder))
+    outage.start()
+    finished = finish_run(settings_for(local_path(pools), tiny_bert), runs, nodes.address)
+    outage.join()
+    return finished
+
+
+def has_checkpoint(cache: Path) -> bool:
+    time.sleep(0.2)
+    teachers = [cache / name for name in names_in(cache) if name.startswith("teacher-")]
+    return any(name.startswith("checkpoint_") for teacher in teachers for name in names_in(teacher / RESUME))
+
+
+def cut_off_in_training(bucket: Bucket, folder: Path) -> None:
+    """The store is away for a while as soon as a node has what the second driver's training starts from."""
+    begun = time.time()
+    wait_for(
+        lambda: any(path.stat().st_mtime > begun for path in folder.glob("[ab]/**/teacher-*/progress.json")),
+        lambda: True,
+    )
+    bucket.away_for(8)
+
+
+def outcome(folder: RunFolder) -> str:
+    names = ("predictions/test.parquet", "predictions/validation.parquet", "training.parquet", "metrics.parquet")
+    return table_digest(*(folder.path / name for name in names))
+
+
+def test_pools_in_a_bucket_are_those_of_a_disk(pools: str, machines: Machines, tiny_pools: Path) -> None:
+    machines.enter("reads")
+    assert read_pool_set(local_path(pools)).digest == read_pool_set(tiny_pools).digest
+    notes: list[str] = []
+    prepare(tiny_pools.parent / "dialogues.jsonl", local_path(pools), num_candidates=4, seed=7, note=notes.append)
+    assert "nothing to do" in notes[-1]
+
+
+def test_a_run_in_a_bucket_is_that_of_a_disk_whoever_dies(in_bucket: RunFolder, on_disk: RunFolder) -> None:
+    assert outcome(in_bucket) == outcome(on_disk)
+    assert in_bucket.result["data"] == in_bucket.config["data"] == "s3://bucket/pools"
+    assert in_bucket.result["run"] == f"s3://bucket/runs/test/{in_bucket.name}"
+
+
+def test_nothing_but_the_record_is_left_there(in_bucket: RunFolder, bucket: Bucket) -> None:
+    cache = local_path(f"{bucket.uri}/runs/.cache")
+    assert {name.partition("-")[0] for name in names_in(cache)} == {"tokens", "teacher", "scores"}
+    for name in names_in(cache):
+        assert "stage.json" in names_in(cache / name)
+        assert not names_in(cache / name) & {RESUME, "progress.json"}
+
+
+def test_another_machine_reuses_every_stage(
+    in_bucket: RunFolder, machines: Machines, bucket: Bucket, pools: str, tiny_bert: Path
+) -> None:
+    before = outcome(in_bucket)
+    machines.enter("third driver")
+    folder = local_path(in_bucket.result["run"])
+    pull(folder)
+    remove(folder)
+    listener = Silent()
+    again = run(settings_for(local_path(pools), tiny_bert), surroundings(local_path(f"{bucket.uri}/runs"), listener))
+    assert listener.stages == {"tokens": True, "teacher": True, "validation/scores": True, "test/scores": True}
+    assert outcome(again) == before
+
+
+def test_another_machine_answers_with_the_run(in_bucket: RunFolder, machines: Machines) -> None:
+    machines.enter("answers")
+    location = in_bucket.result["run"]
+    question = Question(
+        id="q", context=(Utterance(speaker="user", text="It hums."),), candidates=("Restart it.", "Hello!")
+    )
+    machines.enter("answers")
+    (answer,) = predict(FinishedRun.open(local_path(location)), [question]).answers
+    assert 0 <= answer.prob <= 1

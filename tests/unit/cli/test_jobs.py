@@ -1,0 +1,111 @@
+"""What a job's command is, and what is refused before a cluster hears of it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from icalib.cli import main
+from icalib.cli.jobs import command_words
+from icalib.cli.settings import changes
+from icalib.core.errors import SettingError
+from icalib.core.jobs import JobFile, read_job
+
+SHIPPED = sorted((Path(__file__).parents[3] / "jobs").glob("*.yaml"))
+FILE = Path("job.yaml")
+HERE = {"data": "/pools", "runs": "/runs"}
+
+
+def words(verb: str, arguments: list[str], **options: Any) -> list[str]:
+    return command_words(JobFile(verb=verb, arguments=arguments, options=options), FILE)
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
+def test_a_shipped_job_is_what_its_verb_takes(path: Path) -> None:
+    job = read_job(path, {})
+    assert command_words(job, path)[0] == job.verb
+    assert path.read_text().startswith("# ")
+    assert f"icalib submit jobs/{path.name}" in path.read_text()
+
+
+def test_the_main_cases_are_shipped() -> None:
+    commands = {(job.verb, *job.arguments[:1]) for job in (read_job(path, {}) for path in SHIPPED)}
+    assert {("run", "bert"), ("run", "icast"), ("run", "ensemble")} <= commands
+    assert {"prepare", "sweep", "score", "compare", "reproduce"} <= {verb for verb, *_ in commands}
+
+
+def test_options_are_those_of_the_command_line() -> None:
+    found = words(
+        "compare", ["bert", "icast"], **HERE, seeds=2, fresh=True, json=False, shift=["/pools/a", "/pools/b"],
+        set={"regime.num_rounds": 2, "encoder.budget": {"max_context_tokens": 60}, "calibration": "platt"},
+    )  # fmt: skip
+    assert found == [
+        "compare", "bert", "icast", "--data", "/pools", "--runs", "/runs", "--seeds", "2", "--fresh",
+        "--shift", "/pools/a", "--shift", "/pools/b", "--set", "regime.num_rounds=2",
+        "--set", 'encoder.budget={"max_context_tokens": 60}', "--set", "calibration=platt",
+    ]  # fmt: skip
+
+
+def test_object_stores_are_as_good_as_absolute_paths() -> None:
+    found = words("run", ["icast"], data="s3://bucket/pools", runs="s3://bucket/runs")
+    assert found == ["run", "icast", "--data", "s3://bucket/pools", "--runs", "s3://bucket/runs"]
+
+
+def test_underscores_stand_for_dashes() -> None:
+    found = words("prepare", ["/d.jsonl"], out="/pools", context_turns=3, **{"skip-bad": True})
+    assert found == ["prepare", "/d.jsonl", "--out", "/pools", "--context-turns", "3", "--skip-bad"]
+
+
+@pytest.mark.parametrize("value", [2, 0.01, 1e-5, True, None, "platt", "0.1", "true", "", [1, 2], {"scope": "ffn"}])
+def test_a_setting_arrives_as_it_was(value: Any) -> None:
+    *_, option, setting = words("run", ["icast"], **HERE, set={"regime.x": value})
+    assert option == "--set"
+    (arrived,) = changes([setting]).values()
+    # YAML reads 1e-5 as text, wherever it stands; the settings take it for the number it is
+    assert (float(arrived) if isinstance(value, float) else arrived) == value
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments", "options", "said"),
+    [
+        ("rn", ["icast"], HERE, "`verb: rn` can't be a job. There are: "),
+        ("submit", ["job.yaml"], {}, "`verb: submit` can't be a job"),
+        ("run", ["icast"], {**HERE, "sedes": 1}, "`options.sedes` is no option of `run`"),
+        ("run", ["icast"], {**HERE, "labeled": 0.1}, "Did you mean `labelled`?"),
+        ("run", ["icast"], {**HERE, "address": "auto"}, "a job runs on the cluster it is submitted to"),
+        ("run", ["icast"], {**HERE, "help": True}, "`options.help` is no option"),
+        ("run", ["icast"], {**HERE, "seed": "one"}, "Invalid value for '--seed'"),
+        ("run", ["icast"], {**HERE, "seed": True}, "`options.seed` is True; expected a value"),
+        ("run", ["icast"], {**HERE, "fresh": 1}, "`options.fresh` is 1; expected true or false"),
+        ("run", [], HERE, "Missing argument"),
+        ("run", ["icast", "tsst"], HERE, "unexpected extra argument"),
+        ("run", ["icast", "--fresh"], HERE, "looks like an option"),
+        ("compare", ["icast"], {"runs": "/runs"}, "Missing option '--data'"),
+        ("run", ["icast"], {"data": "pools/mine", "runs": "/runs"}, "`options.data` is the relative path pools/mine"),
+        ("run", ["icast"], {"data": "/pools"}, "`options.runs` is the relative path runs"),
+        ("compare", ["icast"], {**HERE, "shift": ["/a", "b"]}, "`options.shift` is the relative path b"),
+        ("run", ["icast"], {**HERE, "data": "s3://bucket/../other"}, "s3://bucket/../other"),
+        ("prepare", ["d.jsonl"], {"out": "/pools"}, "`arguments` is the relative path d.jsonl"),
+        ("score", ["/run"], HERE, "`options.out` is the relative path predictions.parquet"),
+    ],
+)
+def test_what_is_no_job(verb: str, arguments: list[str], options: dict[str, Any], said: str) -> None:
+    with pytest.raises(SettingError, match=f"^job.yaml: .*{re.escape(said)}"):
+        words(verb, arguments, **options)
+
+
+def test_faults_of_a_file_are_told_without_a_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump({"verb": "run", "arguments": ["icast"], "options": HERE}))
+    monkeypatch.setattr(sys, "argv", ["icalib", "submit", str(path), "--set", "options.sedes=2"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    assert f"{path}: `options.sedes` is no option of `run`" in capsys.readouterr().err

@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from helpers.stores import Machines
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icalib.core import storage
+from icalib.core.errors import SettingError, StorageError
+from icalib.core.storage import is_mirrored, local_path, location, names_in, pull, push, remove
+
+NAMES = st.text(st.characters(exclude_characters="/?\0", exclude_categories=["Cs"]), min_size=1).filter(
+    lambda name: name not in (".", "..")
+)
+
+
+def write(folder: Path, **files: str) -> Path:
+    for name, text in files.items():
+        path = folder / name.replace("__", "/").replace("_json", ".json")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def content(folder: Path) -> dict[str, str]:
+    return {p.relative_to(folder).as_posix(): p.read_text() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@given(
+    scheme=st.sampled_from(["s3", "gs", "abfs", "fsspec+memory"]),
+    authority=st.sampled_from(["", "bucket", "my-bucket.v2", "container@account"]),
+    names=st.lists(NAMES, min_size=1, max_size=4),
+)
+def test_a_uri_has_one_local_path_that_stands_for_it(scheme: str, authority: str, names: list[str]) -> None:
+    uri = "/".join([f"{scheme}://{authority}", *names])
+    path = local_path(uri)
+    assert is_mirrored(path)
+    assert location(path) == uri
+    assert local_path(f"{uri}/") == path
+    assert path.name == names[-1]
+
+
+@given(names=st.lists(NAMES, min_size=1, max_size=4), absolute=st.booleans())
+def test_a_path_stands_for_itself(names: list[str], absolute: bool) -> None:
+    path = Path("/" if absolute else "", *names)
+    assert local_path(path) == path
+    assert location(path) == str(path)
+    assert not is_mirrored(path)
+    assert pull(path) == []
+
+
+def test_a_bucket_is_a_location() -> None:
+    assert location(local_path("s3://bucket")) == "s3://bucket"
+    assert local_path("s3://bucket/runs").parent == local_path("s3://bucket/")
+
+
+def test_a_file_uri_is_a_path() -> None:
+    assert local_path("file:///shared/pools") == Path("/shared/pools")
+    assert local_path("runs") == Path("runs")
+
+
+@pytest.mark.parametrize("uri", ["s3://", "s3://bucket/../x", "s3://bucket//x", "s3://bucket/./x", "S 3://bucket/x"])
+def test_what_is_no_location_is_refused(uri: str) -> None:
+    with pytest.raises(SettingError, match=r"is no location.*s3://bucket/folder"):
+        local_path(uri)
+
+
+@pytest.mark.parametrize("uri", ["s3://key:secret@bucket/x", "s3://bucket/x?endpoint_override=secret"])
+def test_secrets_in_a_uri_are_refused_and_not_repeated(uri: str) -> None:
+    with pytest.raises(SettingError, match="environment of every node") as caught:
+        local_path(uri)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_store_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(SettingError, match=r"can't open foo://bucket.*Expected s3://"):
+        pull(local_path("foo://bucket/x"))
+
+
+def test_a_folder_travels_to_another_machine_and_back(machines: Machines) -> None:
+    here = write(machines.on("a", "run"), table="1", deep__table="2", result_json="{}")
+    push(here)
+    elsewhere = machines.on("b", "run")
+    assert len(pull(elsewhere)) == 3
+    assert content(elsewhere) == {"table": "1", "deep/table": "2", "result.json": "{}"}
+    assert pull(elsewhere) == []
+    write(elsewhere, deep__table="20")
+    push(elsewhere)
+    here = machines.on("a", "run")
+    wait_a_second(here / "deep" / "table")
+    assert pull(here) == [here / "deep" / "table"]
+    assert content(here)["deep/table"] == "20"
+
+
+def wait_a_second(path: Path) -> None:
+    """As if the file had been synchronised a second ago: stores count whole seconds."""
+    earlier = path.stat().st_mtime_ns - 10**9
+    os.utime(path, ns=(earlier, earlier))
+
+
+def test_a_single_file_travels_too(machines: Machines) -> None:
+    push(write(machines.on("a", ""), table="1") / "table")
+    assert pull(machines.on("b", "table"))[0].read_text() == "1"
+    assert pull(machines.on("b", "nothing")) == []
+    push(machines.on("b", "nothing"))
+    assert names_in(machines.on("b", "")) == {"table"}
+
+
+def test_what_was_written_here_since_is_kept(machines: Machines) -> None:
+    push(write(machines.on("a", "run"), table="1"))
+    elsewhere = machines.on("b", "run")
+    pull(elsewhere)
+    write(elsewhere, table="2")
+    assert pull(elsewhere) == []
+    assert content(elsewhere) == {"table": "2"}
+
+
+def test_locks_and_what_a_killed_process_left_stay_here(machines: Machines) -> None:
+    here = machines.on("a", "run")
+    for name in (".table.77.tmp", ".locks/use", "table"):
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).write_text("")
+    push(here)
+    assert content(machines.there("run")) == {"table": ""}
+
+
+def test_folders_that_are_left_out_stay_there(machines: Machines) -> None:
+    push(write(machines.on("a", "checkpoints/run"), checkpoints__final__weights="w", table="1"))
+    elsewhere = machines.on("b", "checkpoints/run")
+    pull(elsewhere, leave_out="checkpoints")
+    assert content(elsewhere) == {"table": "1"}
+
+
+def test_removed_is_removed_here_and_there(machines: Machines) -> None:
+    here = write(machines.on("a", "run"), deep__table="1", result_json="{}")
+    push(here)
+    remove(here / "result.json")
+    assert content(machines.there("run")) == content(here) == {"deep/table": "1"}
+    remove(here)
+    assert not here.exists()
+    assert content(machines.there("run")) == {}
+    remove(here)
+
+
+def test_a_folder_is_whole_there_only_when_all_of_it_is(machines: Machines) -> None:
+    push(write(machines.on("a", "pools"), train="old", pools_json="old"))
+    here = write(machines.on("a", "pools"), train="newer", pools_json="newer")
+    machines.fails(lambda kind, path: kind == "write" and "train" in path)
+    with pytest.raises(StorageError):
+        push(here)
+    assert content(machines.there("pools")) == {"train": "old"}
+
+
+def test_a_folder_is_whole_here_only_when_all_of_it_is(machines: Machines) -> None:
+    push(write(machines.on("a", "pools"), train="1", test="2", pools_json="3"))
+    elsewhere = machines.on("b", "pools")
+    machines.fails(lambda kind, path: kind == "read" and "train" in path)
+    with pytest.raises(StorageError, match=r"can't read .*/pools/train"):
+        pull(elsewhere)
+    assert "pools.json" not in content(elsewhere)
+    assert not list(elsewhere.glob(".*"))
+
+
+@pytest.mark.parametrize("kind", ["look", "write"])
+def test_a_store_that_fails_for_a_while_is_tried_again(machines: Machines, kind: str) -> None:
+    here = write(machines.on("a", "run"), table="1")
+    tried = machines.fails(lambda what, _: what == kind and [each for each, _ in tried].count(kind) <= 3)
+    push(here)
+    assert content(machines.there("run")) == {"table": "1"}
+    assert [each for each, _ in tried].count(kind) > 3
+
+
+def test_a_store_that_goes_on_failing_is_an_error_that_says_all(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    now = time.monotonic()
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    monkeypatch.setattr(time, "monotonic", lambda: now + sum(pauses))
+    here = write(machines.on("a", "run"), table="1")
+    tried = machines.fails(lambda kind, _: kind == "look")
+    with pytest.raises(StorageError) as caught:
+        push(here)
+    for part in (f"can't look into {machines.uri}/run from ", "NETWORK_CONNECTION", storage.PATIENCE, "same command"):
+        assert part in str(caught.value)
+    assert 5 <= len(tried) <= 10
+    assert 10 < sum(pauses) <= 30
+    assert all(later < 4 * pause for pause, later in itertools.pairwise(pauses))
+
+
+def test_patience_is_a_setting(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(storage.PATIENCE, "0")
+    path = machines.on("a", "run")
+    tried = machines.fails(lambda kind, _: True)
+    with pytest.raises(StorageError, match="tried 1 times"):
+        pull(path)
+    assert len(tried) == 1
+
+
+@pytest.mark.parametrize("error", [PermissionError("no"), OSError("AWS Error ACCESS_DENIED during HeadObject")])
+def test_what_time_does_not_heal_is_not_tried_again(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    calls: list[int] = []
+
+    def refuse(*_: object) -> None:
+        calls.append(1)
+        raise error
+
+    monkeypatch.setattr("helpers.stores._Failing.get_file_info", refuse)
+    machines.fails(lambda kind, _: False)
+    with pytest.raises(StorageError):
+        pull(machines.on("a", "run"))
+    assert len(calls) == 1
+
+
+def test_of_several_processes_that_want_the_same_one_brings_it(machines: Machines) -> None:
+    push(write(machines.on("a", "model"), **{f"part{number}": "x" * 1000 for number in range(5)}))
+    elsewhere = machines.on("b", "model")
+    tried = machines.fails(lambda kind, _: False)
+    threads = [threading.Thread(target=pull, args=[elsewhere]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(content(elsewhere)) == 5
+    assert [kind for kind, _ in tried].count("read") == 5
+
+
+@pytest.mark.parametrize("act", [pull, push, remove])
+def test_paths_on_a_disk_need_no_store(
+    act: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "_filesystem", lambda uri: pytest.fail("asked a store"))
+    act(write(tmp_path / "run", table="1"))
+    assert (tmp_path / "run").exists() == (act is not remove)

@@ -1,0 +1,168 @@
+"""What submitting does when the same work is there already; a job server in memory stands for the cluster's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from icalib.core.errors import ClusterError, SettingError
+from icalib.core.jobs import Job, JobFile
+from icalib.distributed.jobs import JobServer
+
+ADDRESS = "http://127.0.0.1:8265"
+RUN = JobFile(verb="run", arguments=["icast"], options={"data": "/pools", "runs": "/runs"})
+
+
+class MemoryServer:
+    """Ray's client, as far as it is used."""
+
+    def __init__(self) -> None:
+        self.submitted: list[dict[str, Any]] = []
+        self.states: dict[str, str] = {}
+        self.rival = False
+
+    def get_address(self) -> str:
+        return ADDRESS
+
+    def list_jobs(self) -> list[Any]:
+        return [self.get_job_info(one["submission_id"]) for one in self.submitted]
+
+    def get_job_info(self, job_id: str) -> Any:
+        for place, one in enumerate(self.submitted):
+            if one["submission_id"] == job_id:
+                return SimpleNamespace(
+                    submission_id=job_id, entrypoint=one["entrypoint"], metadata=one["metadata"], message=None,
+                    status=SimpleNamespace(value=self.states[job_id].upper()), start_time=1000 * place, end_time=None,
+                    driver_exit_code=None,
+                )  # fmt: skip
+        raise RuntimeError(f"Request failed with status code 404: Job {job_id} does not exist.")
+
+    def submit_job(self, **wanted: Any) -> None:
+        assert Path(wanted["runtime_env"]["working_dir"]).is_file()
+        self.submitted.append(wanted)
+        self.states[wanted["submission_id"]] = "pending"
+        if self.rival:
+            raise RuntimeError(f"Job with submission_id {wanted['submission_id']} already exists.")
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> MemoryServer:
+    import ray.job_submission
+
+    server = MemoryServer()
+    monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "")
+    monkeypatch.setattr(ray.job_submission, "JobSubmissionClient", lambda address: server)
+    return server
+
+
+def submit(job: JobFile, folder: Path, *, again: bool = False) -> tuple[Job, str]:
+    return JobServer(ADDRESS).submit(job, ["icalib", "run", "icast"], folder, lambda upload: None, again=again)
+
+
+def test_a_job_reserves_what_its_file_says(
+    memory: MemoryServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hidden")
+    wanted = JobFile(
+        verb="run", environment={"A": "1"}, pass_environment=["HF_TOKEN"],
+        resources={"num_cpus": 2, "memory": "4GiB", "custom": {"spot": 1}},
+    )  # fmt: skip
+    job, outcome = submit(wanted, tmp_path)
+    (sent,) = memory.submitted
+    assert outcome == "submitted"
+    assert job.id == sent["submission_id"] == f"run-{wanted.work}"
+    assert (sent["entrypoint"], job.command) == ("python -m icalib run icast", "icalib run icast")
+    assert (sent["entrypoint_num_cpus"], sent["entrypoint_memory"]) == (2, 4 * 2**30)
+    assert sent["entrypoint_resources"] == {"spot": 1}
+    assert sent["runtime_env"]["env_vars"] == {"A": "1", "HF_TOKEN": "hidden", "ICALIB_DRIVER_CPUS": "2.0"}
+    assert "hidden" not in str([sent["metadata"], sent["entrypoint"], sent["submission_id"]])
+
+
+def test_a_variable_to_pass_on_must_be_set(memory: MemoryServer, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="ICALIB_NO_SUCH"):
+        submit(JobFile(verb="run", pass_environment=["ICALIB_NO_SUCH"]), tmp_path)
+    assert memory.submitted == []
+
+
+@pytest.mark.parametrize(
+    ("state", "again", "outcome"),
+    [
+        ("pending", False, "running"),
+        ("pending", True, "submitted"),
+        ("running", False, "running"),
+        ("running", True, "running"),
+        ("succeeded", False, "finished"),
+        ("succeeded", True, "submitted"),
+        ("failed", False, "submitted"),
+        ("stopped", False, "submitted"),
+    ],
+)
+def test_the_same_again(memory: MemoryServer, tmp_path: Path, state: str, again: bool, outcome: str) -> None:
+    first, _ = submit(RUN, tmp_path)
+    memory.states[first.id] = state
+    job, found = submit(RUN.model_copy(update={"name": "renamed"}), tmp_path, again=again)
+    assert found == outcome
+    assert job.id == (f"renamed-{RUN.work}-2" if outcome == "submitted" else first.id)
+
+
+def test_the_latest_attempt_counts(memory: MemoryServer, tmp_path: Path) -> None:
+    for state in ("failed", "stopped", "succeeded"):
+        job, _ = submit(RUN, tmp_path)
+        memory.states[job.id] = state
+    assert [job.id.removeprefix(f"run-icast-{RUN.work}") for job in JobServer(ADDRESS).jobs()] == ["", "-2", "-3"]
+    assert submit(RUN, tmp_path)[1] == "finished"
+
+
+def test_other_work_doesnt_count(memory: MemoryServer, tmp_path: Path) -> None:
+    first, _ = submit(RUN, tmp_path)
+    memory.states[first.id] = "succeeded"
+    assert submit(RUN.model_copy(update={"arguments": ["tsst"]}), tmp_path)[1] == "submitted"
+
+
+def test_who_comes_second_rejoins(memory: MemoryServer, tmp_path: Path) -> None:
+    memory.rival = True  # takes the id between the look and the submission
+    job, outcome = submit(RUN, tmp_path)
+    assert (job.id, outcome) == (f"run-icast-{RUN.work}", "running")
+
+
+@pytest.mark.parametrize("address", ["head:8265", "ray://head:10001", "os://x", "http://", "http://me:pw@head:8265"])
+def test_what_is_no_address(address: str) -> None:
+    with pytest.raises(SettingError, match=r"http://127\.0\.0\.1:8265"):
+        JobServer(address)
+
+
+@pytest.mark.parametrize("job_id", ["", "../../api/version", "a b", "x" * 200])
+def test_what_is_no_id(memory: MemoryServer, job_id: str) -> None:
+    with pytest.raises(SettingError, match="is no job id"):
+        JobServer(ADDRESS).stop(job_id)
+
+
+def test_an_unknown_job_is_named(memory: MemoryServer) -> None:
+    with pytest.raises(SettingError, match="knows no job run-1"):
+        JobServer(ADDRESS).job("run-1")
+
+
+@pytest.mark.parametrize(
+    ("address", "exposed"),
+    [
+        ("http://127.0.0.1:8265", False),
+        ("http://[::1]:8265", False),
+        ("http://localhost:8265", False),
+        ("https://head.example.org", False),
+        ("http://10.0.0.7:8265", True),
+        ("http://localhost.example.org:8265", True),
+    ],
+)
+def test_plain_http_to_other_machines_is_exposed(memory: MemoryServer, address: str, exposed: bool) -> None:
+    server = JobServer(ADDRESS)
+    server.address = address
+    assert server.is_exposed == exposed
+
+
+def test_nobody_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "")
+    with pytest.raises(ClusterError, match=r"no job server answers at http://127\.0\.0\.1:9.*ssh -L"):
+        JobServer("http://127.0.0.1:9")

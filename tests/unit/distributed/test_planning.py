@@ -1,0 +1,92 @@
+"""What is planned for on clusters of several nodes, alike or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icalib.core.errors import SettingError
+from icalib.distributed.session import Resources, available, room_for_workers
+
+HEAD = (0, 0)
+Cluster = Callable[..., None]
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """Makes Ray tell of nodes with so many (cores, GPUs), and of one that died."""
+    return lambda *nodes: pretend(monkeypatch, nodes)
+
+
+def pretend(patch: pytest.MonkeyPatch, nodes: Sequence[tuple[int, int]]) -> None:
+    import ray
+
+    told = [
+        {"NodeID": str(place), "Alive": True, "Resources": {"CPU": float(cpus), "GPU": float(gpus)}}
+        for place, (cpus, gpus) in enumerate(nodes)
+    ]
+    dead = {"NodeID": "dead", "Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}}
+    patch.setattr(ray, "nodes", lambda: [*told, dead])
+    patch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "0"))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "workers", "planned"),
+    [
+        ([(2, 0)], None, (1, False, 2, 2)),
+        ([HEAD, (4, 0), (4, 0)], None, (1, False, 4, 8)),  # a worker never spans nodes
+        ([HEAD, (4, 0), (4, 0)], 2, (2, False, 4, 8)),
+        ([HEAD, (4, 0), (4, 0)], 3, (3, False, 2, 8)),
+        ([HEAD, (3, 0), (1, 0)], 2, (2, False, 1, 4)),
+        ([HEAD, (64, 0), (8, 1), (8, 1)], None, (2, True, 7, 2)),  # models leave the node without GPU alone
+        ([HEAD, (16, 8)], None, (8, True, 1, 8)),
+        ([HEAD, (96, 8)], None, (8, True, 8, 8)),
+        ([HEAD, (1, 1)], None, (1, True, 1, 1)),
+    ],
+)
+def test_workers_get_the_cores_that_their_node_has_for_them(
+    cluster: Cluster, nodes: list[tuple[int, int]], workers: int | None, planned: tuple[int, bool, int, int]
+) -> None:
+    cluster(*nodes)
+    assert available(workers) == Resources(*planned)
+
+
+@given(
+    nodes=st.lists(st.tuples(st.integers(0, 20), st.integers(0, 4)), min_size=1, max_size=5), workers=st.integers(1, 9)
+)
+def test_what_is_planned_fits(nodes: list[tuple[int, int]], workers: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        pretend(patch, nodes)
+        try:
+            resources = available(workers)
+        except SettingError as error:
+            assert "more than fit" in str(error)  # noqa: PT017
+        else:
+            assert room_for_workers(resources) >= resources.num_workers == workers
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        (
+            [HEAD, (2, 0), (1, 0)],
+            "9 training workers are more than fit: there are 3 CPU cores. .* --workers 3 or fewer",
+        ),
+        ([HEAD, (2, 1), (64, 0)], "there are 1 GPUs"),
+        ([HEAD], r"there are 0 CPU cores\. Add nodes\.$"),
+    ],
+)
+def test_more_workers_than_fit_are_refused(cluster: Cluster, nodes: list[tuple[int, int]], message: str) -> None:
+    cluster(*nodes)
+    with pytest.raises(SettingError, match=message):
+        available(9)
+
+
+def test_workers_with_gpus_find_no_room_where_no_gpu_is_left(cluster: Cluster) -> None:
+    cluster(HEAD, (8, 0))
+    assert room_for_workers(Resources(num_workers=1, use_gpu=True, cpus_per_worker=1, num_scorers=1)) == 0
+    assert room_for_workers(Resources(num_workers=1, use_gpu=False, cpus_per_worker=4, num_scorers=1)) == 2

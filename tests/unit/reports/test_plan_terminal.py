@@ -1,0 +1,43 @@
+"""What people see of a plan."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from icalib.core.run_folder import PLAN, RunFolder
+from icalib.reports.plan_terminal import planned_line, print_plan
+
+STAGES = [
+    {"name": "teacher", "num_inputs": 1200.0, "updates": 40.0, "seconds": 60.0, "low": 30.0, "high": 90.0},
+    {"name": "grey-answers", "num_inputs": 0, "updates": 0.0, "seconds": 0.0, "low": 0.0, "high": 0.0},
+]
+PLANNED = {
+    "stages": STAGES,
+    "stages_reused": 2,
+    "seconds": {"expected": 60.0, "low": 30.0, "high": 90.0},
+    "memory": 2**31,
+    "machines": {"num_workers": 2, "threads": 1, "num_scorers": 2},
+    "cost": {"expected": 3.0, "low": 1.5, "high": 4.5},
+}
+
+
+def test_a_plan_shows_stages_memory_cost_and_what_is_not_counted() -> None:
+    out = io.StringIO()
+    print_plan("bert", PLANNED, Console(file=out, width=120))
+    text = " ".join(out.getvalue().split())
+    assert "teacher 1,200 40 1 min 0 s 30.0 s – 1 min 30 s" in text
+    assert "about 2.0 GiB" in text
+    assert "2 more stages are shared" in text
+    assert "cost: 3.00 (1.50 to 4.50)" in text
+    assert "not counted: grey-answers" in text
+
+
+def test_a_run_is_held_against_its_plan_where_there_was_one(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    run.write_json("stages.json", [{"name": "tokens", "seconds": 5.0}, {"name": "teacher", "seconds": 45.0}])
+    assert planned_line(run) == ""
+    run.write_json(PLAN, PLANNED)
+    assert planned_line(run) == "planned: 1 min 0 s (30.0 s to 1 min 30 s) for stages that took 45.0 s"
