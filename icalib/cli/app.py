@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +11,8 @@ import typer
 
 from icalib.core.errors import IcalibError
 from icalib.core.storage import local_path
+
+_STORAGE_FAILED = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO, errno.ENOTCONN, errno.EHOSTDOWN)
 
 app = typer.Typer(
     name="icalib",
@@ -81,6 +84,12 @@ def main() -> None:
         app()
     except IcalibError as error:
         typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
+        sys.exit(2)
+    except OSError as error:  # what a network file system says when its server is away
+        if error.errno not in _STORAGE_FAILED:
+            raise
+        cure = "Check the storage; what was written is whole, and the same command goes on from there."
+        typer.secho(f"error: storage failed: {error}. {cure}", fg=typer.colors.RED, err=True)
         sys.exit(2)
     except KeyboardInterrupt:
         typer.secho("interrupted; the same command goes on from the last checkpoint.", err=True)

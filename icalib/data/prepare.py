@@ -436,6 +436,7 @@ def _folder_in_place(out: Path) -> Generator[Path]:
             if out.exists():
                 shutil.rmtree(out)
             os.replace(folder, out)
+            remove(folder)  # in a store, where workers found the index
     except OSError as error:
         if error.errno in DISK_ERRORS:
             raise StorageError(

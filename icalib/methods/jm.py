@@ -3,11 +3,19 @@
 from icalib.encoders.joint import JointEncoder
 from icalib.losses.listwise import PoolCrossEntropy
 from icalib.regimes.method import Method
+from icalib.regimes.supervised import Supervised
+from icalib.regimes.training import TrainingSettings
 
 
 def method() -> Method:
     """`bert` in all but what it reads and the loss; the candidates change places every epoch.
 
-    The paper's training settings aren't known to us: these are the ones that ICAST gives for its re-implementations.
+    The paper's training settings aren't known to us: learning rate and epochs are those that ICAST gives for its
+    re-implementations, four pools an update (of as many candidates as pools have) are our choice.
     """
-    return Method(encoder=JointEncoder.Config(), loss=PoolCrossEntropy.Config(), decision="argmax")
+    return Method(
+        encoder=JointEncoder.Config(),
+        loss=PoolCrossEntropy.Config(),
+        regime=Supervised.Config(training=TrainingSettings(batch_size=4)),
+        decision="argmax",
+    )

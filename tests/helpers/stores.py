@@ -18,16 +18,16 @@ class Machines:
     """Goes from machine to machine; each has its own mirror of one store."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._folder, self._monkeypatch = folder, monkeypatch
+        self.folder, self._monkeypatch = folder, monkeypatch
         self.uri = f"fsspec+file://{folder}/store"
 
     def there(self, name: str) -> Path:
         """Where the store keeps it."""
-        return self._folder / "store" / name
+        return self.folder / "store" / name
 
     def on(self, machine: str, name: str) -> Path:
         """From now on this is the machine; its local path of a name."""
-        self._monkeypatch.setenv(storage.CACHE, str(self._folder / machine))
+        self._monkeypatch.setenv(storage.CACHE, str(self.folder / machine))
         return local_path(f"{self.uri}/{name}")
 
     def fails(self, which: Callable[[str, str], bool]) -> list[tuple[str, str]]:

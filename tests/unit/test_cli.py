@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from pathlib import Path
@@ -150,3 +151,21 @@ def test_icast_without_intents_offers_tsst(icalib, without_intents: Path, tmp_pa
     assert code == 2
     assert "Take `tsst`" in err
     assert not (tmp_path / "runs").exists()
+
+
+def test_storage_that_fails_is_no_traceback(icalib, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise OSError(errno.ESTALE, "Stale file handle", "/shared/runs/x")
+
+    monkeypatch.setattr("icalib.cli.app.app", fail)
+    code, _, err = icalib("run", "bert")
+    assert code == 2
+    assert "Stale file handle: '/shared/runs/x'. Check the storage" in err
+
+
+@pytest.mark.parametrize("option", ["--data", "--runs"])
+def test_a_location_that_cannot_be_is_refused(icalib, option: str) -> None:
+    code, _, err = icalib("run", "bert", option, "s3://me:secret@bucket/x")
+    assert code == 2
+    assert "environment of every node" in err
+    assert "secret" not in err

@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.stores import Machines
 from helpers.tiny_models import BUDGET, tiny_ranker
 
 from icalib.core.component import validated
 from icalib.core.errors import SettingError
+from icalib.core.storage import location, push
 from icalib.data.encoding import Budget
 from icalib.encoders.backbone import EMBEDDED, Tokenizer, backbone_digest, backbone_path, load_config
 from icalib.encoders.transformer import Batch, TransformerEncoder
@@ -102,6 +104,16 @@ def test_the_digest_of_a_backbone_follows_its_files(tiny_bert: Path, tmp_path: P
     assert backbone_digest(str(copy)) == backbone_digest(str(tiny_bert))
     (copy / "tokenizer_config.json").write_text("{}")
     assert backbone_digest(str(copy)) != backbone_digest(str(tiny_bert))
+
+
+def test_a_backbone_may_lie_in_an_object_store(tiny_bert: Path, machines: Machines) -> None:
+    shutil.copytree(tiny_bert, machines.on("a", "bert"))
+    push(machines.on("a", "bert"))
+    uri = location(machines.on("b", "bert"))
+    assert backbone_digest(uri) == backbone_digest(str(tiny_bert))
+    assert Tokenizer(uri)(["it hums"]) == Tokenizer(str(tiny_bert))(["it hums"])
+    with pytest.raises(SettingError, match=r"can't load the backbone `fsspec\+file://.*/none`"):
+        load_config(f"{machines.uri}/none")
 
 
 def test_the_embedded_backbone_is_a_folder_on_this_machine() -> None:

@@ -1,0 +1,71 @@
+"""Pools that several machines share through an object store."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from helpers.stores import Machines
+
+from icalib.core.errors import DataError, StorageError
+from icalib.core.storage import local_path, location, names_in, push
+from icalib.data.pools import read_pool_set
+from icalib.data.prepare import prepare
+from icalib.data.simulate import simulate
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    simulate(tmp_path / "dialogues.jsonl", num_dialogues=40, seed=1)
+    return tmp_path / "dialogues.jsonl"
+
+
+def test_mining_tasks_may_run_on_other_machines(machines: Machines, source: Path, tmp_path: Path) -> None:
+    def on_another(function: Callable[[Any], Any], blocks: Sequence[Any]) -> list[Any]:
+        machines.on("b", "")
+        found = [function(block) for block in blocks]
+        machines.on("a", "")
+        return found
+
+    out = machines.on("a", "pools")
+    there = prepare(source, out, num_candidates=3, parallel_map=on_another)
+    assert there.digest == prepare(source, tmp_path / "here", num_candidates=3).digest
+    assert names_in(machines.on("a", "")) == {"pools"}  # no index is left
+    assert read_pool_set(machines.on("c", "pools")) == there
+    assert names_in(out) == {"pools.json", "train.parquet", "validation.parquet", "test.parquet"}
+
+
+def test_dialogues_may_lie_there_too(machines: Machines, source: Path) -> None:
+    place = machines.on("a", "dialogues.jsonl")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, place)
+    push(place)
+    here = machines.on("b", "dialogues.jsonl")
+    assert prepare(here, here.with_name("pools"), num_candidates=3).source == location(here)
+
+
+def test_pools_that_did_not_arrive_are_sent_by_the_same_command(machines: Machines, source: Path) -> None:
+    out = machines.on("a", "pools")
+    with pytest.MonkeyPatch.context() as patch:
+        broken = Machines(machines.folder, patch)
+        broken.fails(lambda kind, path: kind == "write" and "pools.json" in path)
+        with pytest.raises(StorageError):
+            prepare(source, out, num_candidates=3)
+    with pytest.raises(DataError, match=r"fsspec\+file://.*no pool folder"):
+        read_pool_set(machines.on("b", "pools"))
+    prepare(source, machines.on("a", "pools"), num_candidates=3)
+    assert read_pool_set(machines.on("b", "pools")).num_pools["train"] > 0
+
+
+def test_what_was_brought_is_compared_with_its_digest(machines: Machines, source: Path) -> None:
+    prepare(source, machines.on("a", "pools"), num_candidates=3)
+    file = machines.there("pools/test.parquet")
+    table = pq.read_table(file)
+    pq.write_table(table.take(list(reversed(range(table.num_rows)))), file)
+    with pytest.raises(DataError, match="differ from those that were prepared"):
+        read_pool_set(machines.on("b", "pools"))
+    assert read_pool_set(local_path(f"{machines.uri}/pools")).name == "pools"
