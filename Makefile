@@ -6,10 +6,10 @@ TORCH := $(shell grep '^torch==' constraints.txt)
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check bench clean
+.PHONY: help venv demo test test-long check bench clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 venv: $(INSTALLED) ## install icalib and its tools into .venv, once
 
@@ -26,8 +26,11 @@ $(INSTALLED): pyproject.toml constraints.txt | $(BIN)/python
 demo: venv ## BERT, TSST and ICAST on a simulated support desk, in minutes
 	$(BIN)/icalib demo
 
-test: venv ## all tests
+test: venv ## all tests but those that take minutes
 	$(BIN)/pytest
+
+test-long: venv ## what takes minutes: nodes that die, doctor and plan on real clusters
+	$(BIN)/pytest -m long
 
 check: venv ## format, lint, types and import layers
 	$(BIN)/ruff format --check

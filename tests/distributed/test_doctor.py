@@ -20,7 +20,7 @@ from icalib.distributed.doctor.rehearsal import check_workers
 from icalib.distributed.doctor.storage import check_storage
 from icalib.distributed.session import Resources
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.long]
 
 HUB_NAME = "lab/bert"
 

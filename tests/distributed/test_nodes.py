@@ -30,7 +30,7 @@ from icalib.regimes.ranker import save_ranker
 from icalib.regimes.workbench import ScoreJob, TrainJob
 from icalib.uncertainty.estimator import MCDropout
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.long]
 
 ONE_CORE, TWO_CORES = {"num_cpus": 1}, {"num_cpus": 2}
 TWO_WORKERS = Resources(num_workers=2, use_gpu=False, cpus_per_worker=1, num_scorers=3)

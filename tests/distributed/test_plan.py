@@ -11,7 +11,7 @@ from icalib.core.files import read_json
 from icalib.distributed.plan import plan
 from icalib.distributed.run import run
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.long]
 
 
 def test_the_plan_counts_what_the_run_does(local_ray: None, tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_make_without_a_target_lists_them_all() -> None:
     shown = subprocess.run(
         ["make", "--no-print-directory"], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout
-    listed = set(re.findall(r"^make ([a-z]+) ", shown, flags=re.MULTILINE))
+    listed = set(re.findall(r"^make ([a-z-]+) ", shown, flags=re.MULTILINE))
     phony = re.search(r"^\.PHONY: (.+)$", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
     assert phony is not None
     assert listed == set(phony[1].split())
