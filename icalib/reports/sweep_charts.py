@@ -155,7 +155,7 @@ def line_figure(lines: Sequence[Line], metric: str, names: Mapping[str, str]) ->
     second axis show how many pairs were learnt with predicted intents in the last round, on average.
     """
     figure = make_subplots(specs=[[{"secondary_y": True}]])
-    has_bars = len(lines) == 1 and any(trial.mean_of("num_selected_intents") is not None for trial in lines[0].trials)
+    has_bars = len(lines) == 1 and any(trial.mean_of("num_selected_intents") for trial in lines[0].trials)
     if has_bars:
         _add_intents(figure, lines[0])
     for place, line in enumerate(lines):
