@@ -88,8 +88,8 @@ def _bare_loop(fields: str) -> float:
     training = prepare_training(job, device)
     with tempfile.TemporaryDirectory() as folder:
         state = train(
-            training.ranker,
-            LocalEngine(training.ranker, job.training),
+            training.model,
+            LocalEngine(training.model, job.training),
             training.curriculum,
             job.training,
             _Saver(Path(folder), job.ranker),

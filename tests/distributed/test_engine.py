@@ -39,10 +39,10 @@ def test_every_zero_stage_trains_as_plain_torch_does(
     plain = prepare_training(job, torch.device("cpu"))
     kept = Keep()
     settings = job.training.model_copy(update={"gradient_accumulation": 1})
-    engine = LocalEngine(plain.ranker, settings)
-    train_loop(plain.ranker, engine, plain.curriculum, settings, kept, seed=job.seed, validation=plain.validation)
+    engine = LocalEngine(plain.model, settings)
+    train_loop(plain.model, engine, plain.curriculum, settings, kept, seed=job.seed, validation=plain.validation)
     trained = read_weights(folder / "checkpoint")
-    start = prepare_training(job, torch.device("cpu")).ranker.state_dict()
+    start = prepare_training(job, torch.device("cpu")).model.state_dict()
     moved = max(float((kept.weights[name] - start[name]).abs().max()) for name in trained)
     assert moved > 1e-3
     for name, tensor in trained.items():
