@@ -75,6 +75,7 @@ def test_without_weight_gray_is_bert_and_shares_its_stages(
     assert prediction_digest(gray) == prediction_digest(bert)
 
 
+@pytest.mark.long
 def test_big_learns_from_two_models_that_write(
     local_ray: None, runs: Path, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
 ) -> None:

@@ -68,6 +68,7 @@ def test_the_default_is_shared_whatever_head_and_regime(
         assert (other.digest, other.reused) == (first.digest, True)
 
 
+@pytest.mark.long
 def test_the_shards_of_zero_learn_the_questions_too(
     local_ray: None, runs: Path, tiny_pools: Path, tiny_bert: Path
 ) -> None:
