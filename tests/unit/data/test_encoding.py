@@ -182,7 +182,8 @@ def test_a_pool_fits_whatever_its_number_of_candidates_or_is_refused(
     words = [written[a + 1 : b - 1].tolist() for a, b in zip(places, [*places[1:], len(written)], strict=True)]
     assert all(word == candidate[: len(word)] for word, candidate in zip(words, candidates, strict=True))
     kept = [start - 1 - separators, *map(len, words)]
-    whole = [min(sum(map(len, context)), 20), *map(len, candidates)]
+    room = max_length - layout.budget.max_candidate_tokens - separators - 2  # beside one whole candidate
+    whole = [min(sum(map(len, context)), 20, room), *map(len, candidates)]
     if sum(whole) + 1 + separators + 2 * len(candidates) <= max_length:
         assert kept == whole
     assert all(now == before or now == max(kept) for now, before in zip(kept, whole, strict=True))
