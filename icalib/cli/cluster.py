@@ -26,6 +26,7 @@ from icalib.cli.app import (
 )
 from icalib.cli.session import session, surroundings
 from icalib.cli.settings import check, run_settings
+from icalib.core.errors import SettingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -145,11 +146,18 @@ def _planned_runs(
 ) -> list[RunSettings]:
     """The run of a method, or one for each trial of a space."""
     from icalib.methods.catalogue import method_names
-    from icalib.sweeps.space import load_space
+    from icalib.sweeps.space import load_space, space_names
     from icalib.sweeps.study import proposals
 
     base = name.partition("@")[0]
-    if base.replace("_", "-") in method_names() or "." in base:
+    named_like_a_space = name.endswith(".py") or name.replace("-", "_") in space_names()
+    is_space = named_like_a_space and base not in method_names()  # gpf-bert is a method, gpf_bert a space
+    if not is_space and "." not in base and base.replace("_", "-") not in method_names():
+        raise SettingError(
+            f"no method or space `{name}`. `icalib methods` lists the methods; the spaces are "
+            f"{', '.join(space_names())}."
+        )
+    if not is_space:
         return [run_settings(name, data, labelled, 1, limit, settings, backbone, experiment, preset=preset)]
     space = load_space(name)
     run = run_settings(space.method, data, labelled, 1, limit, settings, backbone, experiment, preset=preset)

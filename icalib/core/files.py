@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import uuid
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +23,7 @@ def whole_file(path: str | Path) -> Generator[Path, None, None]:
         StorageError: the disk is full or can't be written.
     """
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.tmp")  # process ids of two nodes may be equal
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:

@@ -42,6 +42,7 @@ class IART(AbstractEncoder):
         """Settings of IART; the defaults are the paper's but for its number of words a turn (180 for Ubuntu)."""
 
         has_backbone: ClassVar[bool] = False
+        has_dropout: ClassVar[bool] = False
 
         budget: Budget = Budget(max_context_tokens=1205, max_candidate_tokens=200)
         """Tokens of context, separators counted, and candidate that are read at all."""

@@ -49,6 +49,8 @@ class AbstractEncoder(Component, nn.Module):
 
         has_backbone: ClassVar[bool] = True
         """Whether it stands on a pre-trained transformer: post-training goes on with it, intents are read from it."""
+        has_dropout: ClassVar[bool] = True
+        """Whether MC dropout has anything to switch on in it."""
         whole_pools: ClassVar[bool] = False
         """Whether one input holds all candidates of a pool."""
 
@@ -67,6 +69,8 @@ class AbstractEncoder(Component, nn.Module):
             return self
 
     width: int
+    state_width: int
+    """Width of `states_BLD`, from which intents and masked words are read."""
     vocabulary: int
     max_length: int
 
@@ -132,7 +136,8 @@ class BackboneEncoder(AbstractEncoder):
             backbone = AutoModel.from_config(backbone_config, dtype=torch.float32, add_pooling_layer=False, **options)
         if config.cheap_dropout:
             replace_dropout(backbone)
-        self.width: int = backbone_config.hidden_size
+        self.state_width: int = backbone_config.hidden_size
+        self.width: int = self.state_width
         self.vocabulary: int = backbone_config.vocab_size
         # RoBERTa counts positions from padding_idx + 1, so two of its positions are never used.
         self.max_length: int = backbone_config.max_position_embeddings - (

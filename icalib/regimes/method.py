@@ -111,6 +111,11 @@ class Method(Settings):
                 "out of a context. Set `post_training` to null and take a regime without intents, or take another "
                 "encoder"
             )
+        if self.uncertainty.needs == "dropout" and not self.encoder.has_dropout:
+            raise ValueError(
+                f"{encoder} has no dropout, so all passes of mc-dropout would be the same. Take "
+                "`uncertainty` deterministic, or posterior on random-feature-head or polya-gamma-head"
+            )
 
     def _check_whole_pools(self) -> None:
         loss = self.loss.owner.__name__

@@ -106,8 +106,10 @@ class Ranker(Model):
         self.answer_head: Any = config.head.build(width=self.encoder.width)
         self.similarity_start = SimilarityStart() if config.similarity_start else None
         reads_intents = config.intents and config.encoder.has_backbone
-        self.intent_head = _small_linear(self.encoder.width, len(config.intents)) if reads_intents else None
-        self.masked_word_head = MaskedWordHead(self.encoder.width, self.encoder.vocabulary) if masked_words else None
+        self.intent_head = _small_linear(self.encoder.state_width, len(config.intents)) if reads_intents else None
+        self.masked_word_head = (
+            MaskedWordHead(self.encoder.state_width, self.encoder.vocabulary) if masked_words else None
+        )
         self.question_heads = nn.ModuleDict(
             {name: _small_linear(self.encoder.width, classes) for name, classes in (questions or {}).items()}
         )

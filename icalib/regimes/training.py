@@ -246,7 +246,15 @@ def _update(
         # The engine averages over workers and parts, so the mean over the batch is the sum times their number.
         engine.backward_and_step(loss * (parts / settings.batch_size))
         summed += float(loss.detach())
+    if not math.isfinite(summed):
+        raise _diverged(f"the loss is {summed} in update {step + 1}")
     return task, summed * engine.world_size / len(batch)
+
+
+def _diverged(what: str) -> IcalibError:
+    return IcalibError(
+        f"training diverged: {what}. Lower `learning_rate` or `head_learning_rate`, or set precision=fp32."
+    )
 
 
 def _curve(
@@ -298,10 +306,7 @@ def _end_epoch(
         if tag in figures:
             figure = -figures[tag] if settings.selection_metric == "NLL" else figures[tag]
     if math.isnan(figure):
-        raise IcalibError(
-            f"training diverged: validation is not a number after epoch {state.epoch}. Lower `learning_rate` or "
-            "`head_learning_rate`, or set precision=fp32."
-        )
+        raise _diverged(f"validation is not a number after epoch {state.epoch}")
     if figure > state.best:
         state.best, state.best_epoch = figure, state.epoch
         weights = engine.state_dict()

@@ -43,14 +43,14 @@ def training_job(tokens: Path, precision: Precision) -> TrainJob:
     )
 
 
-def ray_and_deepspeed(job: TrainJob) -> float:
-    """The loop as a worker of Ray Train runs it; Ray is started for it and stopped after."""
-    return in_fresh_process(_ray_and_deepspeed, job.model_dump_json())
+def ray_and_deepspeed(job: TrainJob, threads: int | None = None) -> float:
+    """The loop as a worker of Ray Train runs it, by default on all cores; Ray is started for it and stopped after."""
+    return in_fresh_process(_ray_and_deepspeed, job.model_dump_json(), threads)
 
 
-def bare_loop(job: TrainJob) -> float:
+def bare_loop(job: TrainJob, threads: int | None = None) -> float:
     """The same loop, model, data, validation and saving of the best weights, with plain torch."""
-    return in_fresh_process(_bare_loop, job.model_dump_json())
+    return in_fresh_process(_bare_loop, job.model_dump_json(), threads)
 
 
 def sentence_transformers(pairs: Sequence[tuple[str, str]], labels: Sequence[float], *, bf16: bool) -> float:
@@ -65,11 +65,11 @@ def mean_length(store: TokenStore) -> float:
     return sum(lengths) / len(lengths)
 
 
-def _ray_and_deepspeed(job: str) -> float:
+def _ray_and_deepspeed(job: str, threads: int | None) -> float:
     from icalib.distributed import session
     from icalib.distributed.training import train
 
-    session.start()
+    session.start(num_cpus=threads)
     try:
         with tempfile.TemporaryDirectory() as folder:
             train(TrainJob.model_validate_json(job), Path(folder), session.available(), lambda *_: None)
@@ -79,11 +79,11 @@ def _ray_and_deepspeed(job: str) -> float:
     return result["examples"] / result["seconds"]
 
 
-def _bare_loop(fields: str) -> float:
+def _bare_loop(fields: str, threads: int | None) -> float:
     from icalib.regimes.jobs import prepare_training
     from icalib.regimes.training import train
 
-    torch.set_num_threads(num_cores())
+    torch.set_num_threads(threads or num_cores())
     job, device = TrainJob.model_validate_json(fields), torch.device("cpu")
     training = prepare_training(job, device)
     with tempfile.TemporaryDirectory() as folder:

@@ -127,3 +127,10 @@ def test_each_branch_can_stand_alone(tiny_bert: Path, branches: str, width: int)
 def test_turns_are_always_separated() -> None:
     with pytest.raises(SettingError, match="turn_separators"):
         validated(GraphEncoder.Config, {"turn_separators": False})
+
+
+def test_intents_are_read_from_token_states_whatever_the_features_width(tiny_bert: Path) -> None:
+    config = GraphEncoder.Config.model_validate({"backbone": str(tiny_bert), "budget": BUDGET})
+    ranker = Ranker(RankerConfig(encoder=config, intents=("asks", "thanks"))).eval()
+    pair = ranker.layout.pair(ranker.layout.context_ids(TURNS, [(0,), (), ()]), CANDIDATE)
+    assert ranker.intent_logits(make_batch([pair], ranker.layout, CPU)).shape == (1, 2)

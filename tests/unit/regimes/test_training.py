@@ -367,3 +367,11 @@ def test_a_diverged_training_says_so(tiny_bert: Path) -> None:
         _end_epoch(
             tiny_ranker(tiny_bert), LocalEngine(tiny_ranker(tiny_bert), settings), settings, state, None, NotANumber()
         )
+
+
+def test_a_loss_that_is_no_number_ends_the_training_there(store: TokenStore, tiny_bert: Path) -> None:
+    ranker = tiny_ranker(tiny_bert)
+    with torch.no_grad():
+        ranker.answer_head.linear.weight.fill_(math.nan)
+    with pytest.raises(IcalibError, match=r"diverged: the loss is nan in update 1.*Lower `learning_rate`"):
+        fit(store, ranker, settings(epochs=1))

@@ -16,6 +16,7 @@ from icalib.methods.catalogue import load_method, presets
         ("icast", {"encoder": "iart", "post_training": None}, r"IART has no pre-trained backbone"),
         ("bert", {"preliminary": {}}, r"TransformerEncoder has a pre-trained backbone"),
         ("iart", {"encoder": "transformer-encoder"}, r"`preliminary` makes word vectors"),
+        ("iart", {"uncertainty": "mc-dropout"}, r"IART has no dropout.*deterministic"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused(name: str, changes: dict[str, Any], message: str) -> None:
