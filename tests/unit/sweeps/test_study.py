@@ -162,6 +162,35 @@ def test_a_trial_below_the_median_is_stopped_between_rounds(tmp_path: Path) -> N
     assert study.trials()[poor.number].state == TrialState.PRUNED
 
 
+@pytest.mark.parametrize("pruner", ["asha", "hyperband"])
+def test_halving_stops_poor_trials_and_lets_the_best_through(tmp_path: Path, pruner: str) -> None:
+    space = write_space(tmp_path / "spaces", TPE)
+    folder = made_folder(tmp_path, space, pruner=pruner)
+    study = SweepStudy(folder, space, ICAST, 20)
+    figures = [0.5, 0.9, 0.1, 0.2, 0.3, 0.15, 0.25, 0.05, 0.12, 0.22, 0.11, 0.21]
+    stopped = [not _finishes(study, folder, figure) for figure in figures]
+    assert not stopped[1]
+    assert sum(stopped) >= len(figures) // 3
+    winner = study.winner()
+    assert winner is not None
+    assert winner.number == 1
+
+
+def _finishes(study: SweepStudy, folder: SweepFolder, figure: float) -> bool:
+    """Whether a trial that has one figure after each of nine steps gets to its end."""
+    proposal = study.next()
+    assert proposal is not None
+    rungs = Rungs(folder, proposal.number)
+    try:
+        for step in range(1, 10):
+            rungs.report(step, figure)
+    except TrialStopped:
+        study.tell_pruned(proposal.number)
+        return False
+    study.tell_complete(proposal.number, [figure])
+    return True
+
+
 def test_a_step_that_was_reported_before_an_interruption_stays(folder: SweepFolder, space: Space) -> None:
     study = SweepStudy(folder, space, ICAST, None)
     study.next()
