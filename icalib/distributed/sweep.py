@@ -240,7 +240,7 @@ def _run_trial(config: dict[str, Any]) -> None:
     from ray import tune
 
     # Other trials may use all there is for a while: wait for it rather than fail.
-    os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(24 * 3600)
+    os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(24 * 3600))
     tune.report(run_seeds(TrialJob.model_validate_json(config["job"])))
 
 
