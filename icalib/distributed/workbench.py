@@ -136,7 +136,9 @@ class RayWorkbench:
             update={
                 "encoder": ranker.encoder.for_post_training(),
                 "head": LinearHead.Config(),
-                "similarity_start": ranker.similarity_start and settings.learns_answers,
+                "similarity_start": "none"
+                if ranker.similarity_start == "none" or not settings.learns_answers
+                else "together",
                 "intents": (),
                 "link": "sigmoid",
             }

@@ -31,7 +31,7 @@ def method() -> Method:
     return Method(
         encoder=IART.Config(),
         loss=BinaryCrossEntropy.Config(max_loss=10.0),
-        similarity_start=False,
+        similarity_start="none",
         regime=Supervised.Config(training=training),
         post_training=None,
         preliminary=Preliminary(),

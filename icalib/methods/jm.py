@@ -15,6 +15,7 @@ def method() -> Method:
     """
     return Method(
         encoder=JointEncoder.Config(),
+        similarity_start="together",  # one input holds the whole pool: there are no pairs to read apart
         loss=PoolCrossEntropy.Config(),
         regime=Supervised.Config(training=TrainingSettings(batch_size=4)),
         decision="argmax",

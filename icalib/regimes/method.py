@@ -17,6 +17,7 @@ from icalib.metrics.classification import Decision
 from icalib.regimes.post_training.kind import AbstractPostTraining
 from icalib.regimes.post_training.next_utterance import NextUtterance
 from icalib.regimes.preliminary.settings import Preliminary
+from icalib.regimes.ranker import SimilarityOf
 from icalib.regimes.regime import AbstractRegime
 from icalib.regimes.supervised import Supervised
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic
@@ -40,8 +41,9 @@ class Method(Settings):
     """Turns a pair into features."""
     head: SerializeAsAny[AbstractHead.Config] = LinearHead.Config()
     """Turns features into a logit."""
-    similarity_start: bool = True
-    """Start from the similarity of context and candidate (see RankerConfig); False is the papers' plain head."""
+    similarity_start: SimilarityOf = "both"
+    """Start from the similarity of context and candidate, read `together` by the model or also apart by the untrained
+    backbone (`both`; see RankerConfig); `none` is the papers' plain head."""
     loss: SerializeAsAny[AbstractLoss.Config] = BinaryCrossEntropy.Config()
     """What training minimises."""
     uncertainty: SerializeAsAny[AbstractEstimator.Config] = Deterministic.Config()
@@ -110,6 +112,11 @@ class Method(Settings):
                 f"{encoder} has no pre-trained backbone that post-training could go on with or that could read intents "
                 "out of a context. Set `post_training` to null and take a regime without intents, or take another "
                 "encoder"
+            )
+        if self.similarity_start == "both" and (self.encoder.whole_pools or not self.encoder.has_backbone):
+            raise ValueError(
+                f"`similarity_start` both reads pairs with the untrained backbone, and {encoder} reads whole pools or "
+                "has none. Set it to together or none"
             )
         if self.uncertainty.needs == "dropout" and not self.encoder.has_dropout:
             raise ValueError(

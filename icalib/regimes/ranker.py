@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import SerializeAsAny
+from pydantic import BeforeValidator, SerializeAsAny
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from icalib.core.files import file_digest, read_json, whole_file, write_json
 from icalib.data.encoding import Encoded as EncodedIds
 from icalib.data.encoding import Layout, pad
 from icalib.encoders.backbone import Tokenizer
+from icalib.encoders.bi_encoder import BiEncoder
 from icalib.encoders.spectral_norm import warm_up
 from icalib.encoders.transformer import AbstractEncoder, Batch, Encoded, TransformerEncoder
 from icalib.heads.head import AbstractHead, LogitPosterior, PosteriorHead
@@ -33,14 +34,22 @@ ANSWER = "answer"
 _REPEAT = "Delete that folder and give the command again: what it held is computed anew."
 
 
+SimilarityOf = Annotated[
+    Literal["none", "together", "both"],
+    BeforeValidator(lambda value: {True: "together", False: "none"}.get(value, value)),  # it was a switch once
+]
+
+
 class RankerConfig(Settings):
     """What a ranker is made of."""
 
     encoder: SerializeAsAny[AbstractEncoder.Config] = TransformerEncoder.Config()
     head: SerializeAsAny[AbstractHead.Config] = LinearHead.Config()
-    similarity_start: bool = True
-    """Add a·cos(mean context state, mean candidate state) + b to the head's logit, with a and b learnt. It lets few
-    labels start from what a sentence encoder already knows; False is the papers' plain head on [CLS]."""
+    similarity_start: SimilarityOf = "together"
+    """Add a·s + b to the head's logit, with a and b learnt: s is the cosine of the mean states of context and
+    candidate. It lets few labels start from what a sentence encoder already knows. `together`: states of the pair as
+    the model reads it. `both`: plus the cosine that the untrained backbone has when it reads the two apart, as a
+    bi-encoder; a copy of it, which never learns, lies in the checkpoint. `none` is the papers' plain head on [CLS]."""
     intents: tuple[str, ...] = ()
     """The intent labels, in the order of the outputs of the intent head, or of the classifier that an encoder without
     a backbone holds; empty for a ranker without intents."""
@@ -104,7 +113,10 @@ class Ranker(Model):
         self.config = config
         self.encoder: Any = config.encoder.build(num_intents=len(config.intents), pretrained=pretrained)
         self.answer_head: Any = config.head.build(width=self.encoder.width)
-        self.similarity_start = SimilarityStart() if config.similarity_start else None
+        self.similarity_start = SimilarityStart() if config.similarity_start != "none" else None
+        self.bi_encoder = (
+            BiEncoder(config.encoder, pretrained=pretrained) if config.similarity_start == "both" else None
+        )
         reads_intents = config.intents and config.encoder.has_backbone
         self.intent_head = _small_linear(self.encoder.state_width, len(config.intents)) if reads_intents else None
         self.masked_word_head = (
@@ -126,7 +138,7 @@ class Ranker(Model):
         The heads that the task doesn't need take part with weight 0. So every parameter has a gradient in every
         update, and optimisers that skip missing gradients and those that don't (ZeRO's) do the same.
         """
-        encoded = self.encoder(batch)
+        encoded = self._encode(batch)
         if task == "intent":
             return self._intents(encoded, batch) + 0.0 * self._answer(self.answer_head.touch, encoded)
         if task == "question":
@@ -138,15 +150,15 @@ class Ranker(Model):
 
     def answer_logits(self, batch: Batch) -> Tensor:
         """Logits [B] of the candidates being right."""
-        return self._answer(self.answer_head, self.encoder(batch))
+        return self._answer(self.answer_head, self._encode(batch))
 
     def answer_posterior(self, batch: Batch) -> LogitPosterior:
         """The posterior of the logits [S, B]; only for heads that have one."""
-        return self._answer(self.answer_head.posterior, self.encoder(batch))
+        return self._answer(self.answer_head.posterior, self._encode(batch))
 
     def observe(self, batch: Batch, labels_B: Tensor) -> None:
         """Show the head some pairs that its posterior is to be computed from."""
-        self._answer(self.answer_head.observe, self.encoder(batch), labels_B)
+        self._answer(self.answer_head.observe, self._encode(batch), labels_B)
 
     def start_epoch(self) -> None:
         """The answer head may count from here."""
@@ -180,6 +192,12 @@ class Ranker(Model):
     def posterior_head(self) -> PosteriorHead | None:
         """The answer head, if it has a posterior."""
         return self.answer_head if isinstance(self.answer_head, PosteriorHead) else None
+
+    def _encode(self, batch: Batch) -> Encoded:
+        encoded: Encoded = self.encoder(batch)
+        if self.bi_encoder is None:
+            return encoded
+        return encoded._replace(similarity_B=encoded.similarity_B + self.bi_encoder(batch))
 
     def _answer(self, ask: Callable[..., Any], encoded: Encoded, *rest: Any) -> Any:
         """Ask the answer head something of encoded pairs, in float32."""

@@ -35,7 +35,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         write_token_files(work, NUM_POOLS)
-        save_ranker(work / "checkpoint", RankerConfig(), Ranker(RankerConfig()).state_dict())
+        config = RankerConfig(similarity_start="both")
+        save_ranker(work / "checkpoint", config, Ranker(config).state_dict())
         job = score_job(work, num_passes=NUM_PASSES, precision="fp32", pools_per_shard=POOLS_PER_SHARD)
         fields = job.model_dump_json()
         figures = alternate(

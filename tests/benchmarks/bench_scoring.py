@@ -45,7 +45,8 @@ def main() -> None:
 
 def _compare(work: Path, num_pools: int, threads: int) -> None:
     write_token_files(work, num_pools)
-    save_ranker(work / "checkpoint", RankerConfig(), Ranker(RankerConfig()).state_dict())
+    config = RankerConfig(similarity_start="both")
+    save_ranker(work / "checkpoint", config, Ranker(config).state_dict())
     pairs, _ = text_pairs(first_pools(num_pools))
     ours = _one_thread if threads == 1 else _through_ray
     theirs = partial(in_fresh_process, silently, _sentence_transformers, pairs, threads)

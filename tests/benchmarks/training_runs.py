@@ -33,7 +33,7 @@ def training_job(tokens: Path, precision: Precision) -> TrainJob:
     """All training pools of the token files; validation with one pool, so that the loop is all that counts."""
     return TrainJob(
         kind="answers",
-        ranker=RankerConfig(),
+        ranker=RankerConfig(similarity_start="both"),
         loss=BinaryCrossEntropy.Config(),
         training=SETTINGS.model_copy(update={"precision": precision}),
         selection=Selection(labelled_fraction=1.0, limit={"validation": 1}),

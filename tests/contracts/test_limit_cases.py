@@ -103,7 +103,7 @@ def test_limit_a_listwise_ranker_that_knows_nothing_shares_its_pools_evenly(
     name: str, tiny_bert: Path, store: TokenStore
 ) -> None:
     method = with_settings(load_method(name), {"encoder.backbone": str(tiny_bert), "encoder.budget": BUDGET})
-    ranker = Ranker(RankerConfig(encoder=method.encoder, similarity_start=False, link="softmax")).eval()
+    ranker = Ranker(RankerConfig(encoder=method.encoder, similarity_start="none", link="softmax")).eval()
     torch.nn.init.zeros_(ranker.answer_head.linear.weight)
     pools = [gold_labels(pool, with_intents=False) for pool in store.pools(range(3))]
     curriculum = answer_curriculum(

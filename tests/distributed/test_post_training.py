@@ -55,7 +55,7 @@ def test_seeds_fractions_and_methods_share_a_post_training(
     local_ray: None, runs: Path, tiny_pools: Path, tiny_bert: Path
 ) -> None:
     first = start_of("bert-fp", tiny_pools, tiny_bert, runs, seed=1, labelled=0.3)
-    again = start_of("bert-fp", tiny_pools, tiny_bert, runs, seed=2, labelled=0.5, similarity_start=True)
+    again = start_of("bert-fp", tiny_pools, tiny_bert, runs, seed=2, labelled=0.5, similarity_start="together")
     assert (again.digest, again.reused) == (first.digest, True)
 
 

@@ -18,7 +18,7 @@ CONTEXT = [np.arange(10, 22, dtype=np.int32), np.arange(30, 33, dtype=np.int32)]
 CANDIDATES = [np.arange(start, start + size, dtype=np.int32) for start, size in ((40, 5), (50, 1), (60, 9), (70, 3))]
 
 
-def joint(backbone: Path, *, similarity_start: bool = True, **encoder: object) -> Ranker:
+def joint(backbone: Path, *, similarity_start: str = "together", **encoder: object) -> Ranker:
     config = JointEncoder.Config.model_validate({"backbone": str(backbone), "budget": BUDGET, **encoder})
     torch.manual_seed(0)
     return Ranker(RankerConfig(encoder=config, similarity_start=similarity_start, link="softmax")).eval()
@@ -32,7 +32,7 @@ def logits(ranker: Ranker, *pools: list[np.ndarray]) -> Tensor:
 
 @pytest.mark.parametrize("name", ["tiny_bert", "tiny_roberta"])
 def test_a_candidate_is_read_at_its_marker(name: str, request: pytest.FixtureRequest) -> None:
-    ranker = joint(request.getfixturevalue(name), similarity_start=False)
+    ranker = joint(request.getfixturevalue(name), similarity_start="none")
     layout = ranker.layout
     ((ids, start),) = layout.inputs(CONTEXT, None, CANDIDATES)
     batch = make_batch([(ids, start)], layout, CPU)
@@ -84,7 +84,7 @@ def test_candidates_see_each_other(tiny_bert: Path) -> None:
 
 
 def test_read_from_cls_the_head_is_a_linear_layer_onto_the_places(tiny_bert: Path) -> None:
-    ranker = joint(tiny_bert, similarity_start=False, read="cls", num_candidates=4)
+    ranker = joint(tiny_bert, similarity_start="none", read="cls", num_candidates=4)
     inputs = ranker.layout.inputs(CONTEXT, None, CANDIDATES)
     with torch.inference_mode():
         first = ranker.encoder(make_batch(inputs, ranker.layout, CPU)).states_BLD[0, 0]

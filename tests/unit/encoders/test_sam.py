@@ -26,7 +26,7 @@ PAIRS: list[Pair] = [
 def ranker(backbone: Path, **changes: Any) -> Ranker:
     settings = {"backbone": str(backbone), "budget": BUDGET, "matching_size": 8, **changes}
     torch.manual_seed(0)
-    return Ranker(RankerConfig(encoder=SAM.Config.model_validate(settings), similarity_start=False)).eval()
+    return Ranker(RankerConfig(encoder=SAM.Config.model_validate(settings), similarity_start="none")).eval()
 
 
 def batch(made: Ranker, pairs: list[Pair]) -> Batch:

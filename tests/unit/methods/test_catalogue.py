@@ -104,7 +104,7 @@ def test_bert_fp_has_the_published_settings_and_is_bert_without_its_post_trainin
     training = UtteranceRelevance.Config().training
     assert published.post_training == UtteranceRelevance.Config()
     assert (training.epochs, training.batch_size, training.learning_rate) == (25, 50, 1.5e-5)
-    bert = with_settings(trained("bert"), {"similarity_start": False, "post_training": None})
+    bert = with_settings(trained("bert"), {"similarity_start": "none", "post_training": None})
     own = {name: getattr(bert, name) for name in ("encoder", "regime", "post_training")}
     assert published.model_copy(update=own) == bert
 

@@ -154,7 +154,7 @@ def test_a_ranker_starts_from_the_similarity_unless_told_not_to(tiny_bert: Path)
     config = ranker_config(tiny_bert)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        plain = Ranker(config.model_copy(update={"similarity_start": False})).eval()
+        plain = Ranker(config.model_copy(update={"similarity_start": "none"})).eval()
     started = tiny_ranker(tiny_bert)
     start_state = started.state_dict()
     plain.load_state_dict({name: start_state[name] for name in plain.state_dict()})

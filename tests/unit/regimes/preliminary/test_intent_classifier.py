@@ -84,7 +84,7 @@ def test_iart_starts_from_both_and_keeps_the_rest_of_its_own(
 ) -> None:
     model, _, _ = job(encoder, tokens, len(intents), start=words).build(CPU)
     model.save(tmp_path / "checkpoint", model.state_dict())
-    ranker = Ranker(RankerConfig(encoder=encoder, similarity_start=False, intents=intents))
+    ranker = Ranker(RankerConfig(encoder=encoder, similarity_start="none", intents=intents))
     assert ranker.intent_head is None
     before = {name: tensor.clone() for name, tensor in ranker.state_dict().items()}
     start_weights(ranker, tmp_path / "checkpoint")

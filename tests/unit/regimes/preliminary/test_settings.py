@@ -16,6 +16,8 @@ from icalib.methods.catalogue import load_method, presets
         ("icast", {"encoder": "iart", "post_training": None}, r"IART has no pre-trained backbone"),
         ("bert", {"preliminary": {}}, r"TransformerEncoder has a pre-trained backbone"),
         ("iart", {"encoder": "transformer-encoder"}, r"`preliminary` makes word vectors"),
+        ("iart", {"similarity_start": "both"}, r"IART reads whole pools or has none.*together or none"),
+        ("jm", {"similarity_start": "both"}, r"reads whole pools or has none.*together or none"),
         ("iart", {"uncertainty": "mc-dropout"}, r"IART has no dropout.*deterministic"),
     ],
 )
