@@ -5,11 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from helpers.stores import Machines
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models lose more by waking threads than they gain
+settings.register_profile("shared machine", deadline=None)  # an example may take long where others compute, too
+settings.load_profile("shared machine")
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit
 
@@ -56,7 +56,6 @@ def test_fitting_never_costs_likelihood_on_the_pairs_it_saw(name: str, slope: fl
     assert nll(prob, label) < nll(expit(logit), label)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(-20, 20), st.booleans()), min_size=2, max_size=40))
 def test_a_temperature_is_as_likely_as_none_on_any_pairs(drawn: list[tuple[float, bool]]) -> None:
     logit, label = np.array([f for f, _ in drawn]), np.array([int(y) for _, y in drawn])

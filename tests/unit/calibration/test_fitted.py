@@ -25,7 +25,6 @@ MAPS = st.one_of(
 )
 
 
-@settings(deadline=None)
 @given(MAPS, st.lists(FINITE, min_size=2, max_size=30))
 def test_every_map_is_non_decreasing_and_gives_probabilities(fitted: FittedMap, logits: list[float]) -> None:
     prob = fitted.apply(np.sort(np.array(logits)))

@@ -59,7 +59,7 @@ def test_moments_match_tabled_values(c: float, mean: float, variance: float) -> 
 
 
 @given(st.floats(min_value=0.01, max_value=60))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_variance_is_the_slope_of_the_mean(c: float) -> None:
     tilt = torch.tensor(c, dtype=torch.float64, requires_grad=True)
     (slope,) = torch.autograd.grad(polya_gamma.mean(tilt), tilt)

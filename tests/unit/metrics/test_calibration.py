@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icalib.core.errors import SettingError
@@ -46,7 +46,6 @@ def test_skill_has_no_meaning_without_both_classes() -> None:
     assert np.isnan(calibration.brier_skill(np.array([0.1, 0.1]), np.array([0.0, 1.0]))).all()
 
 
-@settings(deadline=None)
 @given(PAIRS, st.integers(1, 15))
 def test_errors_are_at_least_the_gap_and_at_most_the_worst_bin(pairs: list[tuple[float, int]], num_bins: int) -> None:
     prob, label = arrays(pairs)
@@ -68,7 +67,6 @@ def test_calibrated_simulations_have_small_errors() -> None:
     assert calibration.ece(prob**3, label) > 5 * bound
 
 
-@settings(deadline=None)
 @given(PAIRS, st.integers(1, 12))
 def test_adaptive_bins_are_the_parts_of_array_split(pairs: list[tuple[float, int]], num_bins: int) -> None:
     prob, label = arrays(pairs)
@@ -77,7 +75,6 @@ def test_adaptive_bins_are_the_parts_of_array_split(pairs: list[tuple[float, int
     assert calibration.adaptive_ece(prob, label, num_bins=num_bins) == pytest.approx(expected, abs=1e-12)
 
 
-@settings(deadline=None)
 @given(PAIRS, st.data())
 def test_counts_stand_for_repeated_pairs(pairs: list[tuple[float, int]], data: st.DataObject) -> None:
     prob, label = arrays(pairs)
@@ -121,7 +118,6 @@ def test_the_reliability_table_holds_each_bin() -> None:
     assert (rows[2]["acc_low"], rows[2]["acc_high"]) == pytest.approx((0, 1), abs=1e-12)
 
 
-@settings(deadline=None)
 @given(PAIRS)
 def test_the_reliability_table_adds_up_to_the_ece(pairs: list[tuple[float, int]]) -> None:
     prob, label = arrays(pairs)

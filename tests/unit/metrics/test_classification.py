@@ -34,7 +34,7 @@ def test_by_argmax_with_several_right_candidates() -> None:
     assert classification_by_argmax(scores) == pytest.approx((1 / 2, 1 / 3, 2 / 5))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(PAIRS)
 @example([(0.0, 1), (0.0, 0)])
 @example([(1.0, 1), (np.nextafter(1.0, 0.0), 0)])

@@ -20,7 +20,7 @@ def covered(scores: PoolScores, threshold: ConformalThreshold) -> float:
     return float((scores.pool_sum(answer_sets(scores, threshold) & (scores.label == 1)) > 0).mean())
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(ragged_pools())
 def test_nonconformity_is_what_softmax_leaves(pools: tuple[list[list[float]], list[list[int]]]) -> None:
     expected = np.concatenate([1 - softmax(logits) for logits in pools[0]])
@@ -55,7 +55,7 @@ def test_of_several_right_candidates_the_likeliest_counts() -> None:
     assert fit_conformal(scores, 0.5).nonconformity == pytest.approx(1 - softmax([2.0, 0.0, -1.0])[0])
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(ragged_pools(), st.floats(0, 1))
 def test_no_set_is_empty_and_sets_grow_with_the_threshold(
     pools: tuple[list[list[float]], list[list[int]]], level: float

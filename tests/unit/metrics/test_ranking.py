@@ -21,7 +21,7 @@ def plain_average_precision(ranking: list[int]) -> float:
     return sum(precisions) / len(precisions)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(ragged_pools())
 def test_metrics_are_means_over_all_ways_to_break_ties(pools: tuple[list[list[float]], list[list[int]]]) -> None:
     scores = pool_scores(*pools)
@@ -34,7 +34,7 @@ def test_metrics_are_means_over_all_ways_to_break_ties(pools: tuple[list[list[fl
     assert top_candidate(scores).hit == pytest.approx([np.mean([way[0] for way in of_pool]) for of_pool in ways])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(ragged_pools(max_candidates=12))
 def test_recall_grows_with_k_and_bounds_hold(pools: tuple[list[list[float]], list[list[int]]]) -> None:
     scores = pool_scores(*pools)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -71,7 +71,6 @@ def test_the_threshold_answers_just_enough_pools(coverage: float, threshold: flo
     assert coverage_threshold(np.array([0.5, 0.9, 0.7, 0.7]), coverage) == threshold
 
 
-@settings(deadline=None)
 @given(POOLS, st.floats(0.001, 1))
 def test_a_threshold_answers_the_share_asked_for_and_a_higher_one_does_not(
     pools: list[tuple[float, float]], coverage: float
@@ -110,7 +109,6 @@ def test_without_both_hits_and_errors_there_is_no_auroc() -> None:
     assert values[2] == 1
 
 
-@settings(deadline=None)
 @given(POOLS)
 def test_excess_is_never_negative_and_order_of_pools_does_not_count(pools: list[tuple[float, float]]) -> None:
     confidence, error = arrays(pools)
@@ -119,7 +117,6 @@ def test_excess_is_never_negative_and_order_of_pools_does_not_count(pools: list[
     assert aurc(confidence[::-1], error[::-1]) == pytest.approx(aurc(confidence, error))
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(POOL, min_size=4, max_size=4), min_size=1, max_size=5))
 def test_rows_are_measured_each_on_its_own(rows: list[list[tuple[float, float]]]) -> None:
     confidence, error = (np.stack(part) for part in zip(*map(arrays, rows), strict=True))

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rank_bm25 import BM25Okapi
 
@@ -40,7 +40,6 @@ def labelled(tiny_pools: Path) -> list[Pool]:
 words = st.lists(st.sampled_from(["disk", "fan", "Fan", "the", "reboot", "cable", "9"]), min_size=0, max_size=8)
 
 
-@settings(deadline=None)
 @given(st.lists(words, min_size=1, max_size=8), words)
 def test_scores_are_those_of_rank_bm25(texts: list[list[str]], query: list[str]) -> None:
     joined = [" ".join(text) for text in texts]
