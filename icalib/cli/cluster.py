@@ -145,21 +145,33 @@ def _planned_runs(
     experiment: str,
 ) -> list[RunSettings]:
     """The run of a method, or one for each trial of a space."""
-    from icalib.methods.catalogue import method_names
-    from icalib.sweeps.space import load_space, space_names
+    from icalib.sweeps.space import load_space
     from icalib.sweeps.study import proposals
 
-    base = name.partition("@")[0]
-    named_like_a_space = name.endswith(".py") or name.replace("-", "_") in space_names()
-    is_space = named_like_a_space and base not in method_names()  # gpf-bert is a method, gpf_bert a space
-    if not is_space and "." not in base and base.replace("_", "-") not in method_names():
-        raise SettingError(
-            f"no method or space `{name}`. `icalib methods` lists the methods; the spaces are "
-            f"{', '.join(space_names())}."
-        )
-    if not is_space:
+    if not is_space(name):
         return [run_settings(name, data, labelled, 1, limit, settings, backbone, experiment, preset=preset)]
     space = load_space(name)
     run = run_settings(space.method, data, labelled, 1, limit, settings, backbone, experiment, preset=preset)
     tried = proposals(space, run.settings, space.sampler, trials)
     return [run.model_copy(update={"settings": proposal.method}) for proposal in tried]
+
+
+def is_space(name: str) -> bool:
+    """Whether a space is meant, not a method; `gpf-bert` is a method, `gpf_bert` a space.
+
+    Raises:
+        SettingError: it is neither.
+    """
+    from icalib.methods.catalogue import method_names
+    from icalib.sweeps.space import space_names
+
+    method = name.partition("@")[0]
+    if method in method_names():
+        return False
+    if name.endswith(".py") or name.replace("-", "_") in space_names():
+        return True
+    if "." in method or method.replace("_", "-") in method_names():
+        return False
+    raise SettingError(
+        f"no method or space `{name}`. `icalib methods` lists the methods; the spaces are {', '.join(space_names())}."
+    )
