@@ -51,7 +51,7 @@ class BiEncoder(nn.Module):
         return (contexts_BD * candidates_BD).sum(1)
 
     def _means(self, ids_BL: Tensor, kept_BL: Tensor) -> Tensor:
-        """Mean states [B, D], of length 1, of the tokens that are kept; equal texts (contexts) are read once."""
+        """`unit_means` of the tokens that are kept; equal texts (contexts) are read once."""
         lengths_B = kept_BL.sum(1)
         order_BL = torch.argsort((~kept_BL).to(torch.uint8), dim=1, stable=True)[:, : int(lengths_B.max())]
         mask_BL = torch.arange(order_BL.shape[1], device=ids_BL.device) < lengths_B[:, None]
@@ -59,6 +59,10 @@ class BiEncoder(nn.Module):
         texts_NL, place_B = torch.unique(texts_BL, dim=0, return_inverse=True)
         lengths_N = (texts_NL > 0).sum(1)
         ids_NL = (texts_NL - 1).clamp(min=0)
-        states_NLD, mask_NL = self.encoder.token_states(Batch(ids_NL, torch.zeros_like(ids_NL), lengths_N))
-        sums_ND = (states_NLD.float() * mask_NL[..., None]).sum(1)
-        return nn.functional.normalize(sums_ND, dim=1)[place_B]
+        return unit_means(self.encoder, Batch(ids_NL, torch.zeros_like(ids_NL), lengths_N))[place_B]
+
+
+def unit_means(encoder: TransformerEncoder, batch: Batch) -> Tensor:
+    """Mean token state of each text, scaled to length 1; [B, D], float32."""
+    states_BLD, mask_BL = encoder.token_states(batch)
+    return nn.functional.normalize((states_BLD.float() * mask_BL[..., None]).sum(1), dim=1)

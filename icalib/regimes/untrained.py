@@ -14,6 +14,7 @@ from icalib.data.batching import ordered_batches
 from icalib.data.encoding import Encoded, Ids, TokenPool
 from icalib.data.negatives import tokenize
 from icalib.data.schema import Pool
+from icalib.encoders.bi_encoder import unit_means
 from icalib.encoders.transformer import TransformerEncoder
 from icalib.regimes.ranker import make_batch
 
@@ -41,14 +42,14 @@ def bi_encoder_scores(encoder: TransformerEncoder, layout: Any, pools: Sequence[
         texts[context.tobytes()] = context
         texts.update({ids.tobytes(): ids for ids in pool.candidates})
         keys.append((context.tobytes(), [ids.tobytes() for ids in pool.candidates]))
-    vectors = dict(zip(texts, _mean_vectors(encoder, layout, list(texts.values())), strict=True))
+    vectors = dict(zip(texts, _unit_means(encoder, layout, list(texts.values())), strict=True))
     return [
         np.array([float(vectors[context] @ vectors[candidate]) for candidate in candidates])
         for context, candidates in keys
     ]
 
 
-def _mean_vectors(encoder: TransformerEncoder, layout: Any, texts: Sequence[Ids]) -> Floats:
+def _unit_means(encoder: TransformerEncoder, layout: Any, texts: Sequence[Ids]) -> Floats:
     encoded: list[Encoded] = [
         (np.concatenate([[layout.cls], ids, [layout.separator]], dtype=np.int32), len(ids) + 2) for ids in texts
     ]
@@ -57,7 +58,5 @@ def _mean_vectors(encoder: TransformerEncoder, layout: Any, texts: Sequence[Ids]
     with torch.inference_mode():
         for places in ordered_batches([length for _, length in encoded], 256, 8192):
             batch = make_batch([encoded[int(place)] for place in places], layout, torch.device("cpu"))
-            mask = (torch.arange(batch.ids_BL.shape[1]) < batch.lengths_B[:, None]).float()
-            means = torch.einsum("bl,bld->bd", mask, encoder(batch).states_BLD) / batch.lengths_B[:, None]
-            vectors[places] = torch.nn.functional.normalize(means, dim=1).double().numpy()
+            vectors[places] = unit_means(encoder, batch).double().numpy()
     return vectors
