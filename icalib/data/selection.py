@@ -27,6 +27,13 @@ class Selection(Settings):
     limit: Limit = Field(default={})
     """At most so many pools of a split; the labelled fraction is then one of the limited training pools."""
 
+    def for_training(self, labelled_fraction: float | None = None) -> Selection:
+        """The same training pools (None: the same labelled ones), for stages on which other splits have no bearing."""
+        return Selection(
+            labelled_fraction=labelled_fraction or self.labelled_fraction,
+            limit={split: size for split, size in self.limit.items() if split == "train"},
+        )
+
     def rows(self, split: Split, part: Part, label_order: npt.NDArray[np.int64]) -> Rows:
         """Rows of a split's pools, ascending.
 

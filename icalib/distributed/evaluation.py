@@ -14,14 +14,12 @@ from icalib.calibration.post_hoc import fit_on
 from icalib.core.component import Settings, validated_file
 from icalib.core.files import read_json, write_json
 from icalib.core.run_folder import INTENT_SCHEMA, PREDICTION_SCHEMA
-from icalib.data.schema import Split
 from icalib.metrics.classification import Decision, fit_threshold
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.summary import summarise
 from icalib.regimes.pseudo_labels import ChosenScores, GainRule, choose_views, resolve_gain_rule
-from icalib.regimes.regime import Member
 from icalib.regimes.scoring import average_members
-from icalib.regimes.workbench import Shards, Workbench
+from icalib.regimes.workbench import Shards
 
 
 class Fitted(Settings):
@@ -64,23 +62,6 @@ class MemberScores:
         """SCORE_SCHEMA and SHARD_INTENT_SCHEMA of each shard."""
         for shards in zip(*self._members, strict=True):
             yield average_members([scores for scores, _ in shards]), shards[0][1]
-
-
-def score_members(bench: Workbench, members: Sequence[Member], split: Split, *, with_intents: bool) -> MemberScores:
-    """Score a split with every member."""
-    return MemberScores(
-        [
-            bench.score(
-                f"{split}/scores" if place == 0 else f"{split}/scores-{place}",
-                member.model,
-                split=split,
-                part="all",
-                estimator=member.estimator,
-                with_intents=with_intents,
-            )
-            for place, member in enumerate(members)
-        ]
-    )
 
 
 def fit(

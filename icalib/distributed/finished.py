@@ -28,6 +28,7 @@ from icalib.regimes.cost import Cost, measure_costs
 from icalib.regimes.loaded import LoadedMembers
 from icalib.regimes.method import Method, ScoringSettings, Untrained
 from icalib.regimes.ranker import POSTERIOR, WEIGHTS, load_ranker_config
+from icalib.regimes.regime import scores_name
 from icalib.uncertainty.estimator import AbstractEstimator
 
 
@@ -179,7 +180,7 @@ def _member_scores(
     return MemberScores(
         [
             bench.score_checkpoint(
-                f"{data.name}/{split}/scores" if place == 0 else f"{data.name}/{split}/scores-{place}",
+                f"{data.name}/{scores_name(split, place)}",
                 checkpoint.resolve(),
                 checkpoint_digest(checkpoint),
                 split=split,

@@ -28,7 +28,7 @@ from icalib.core.stored import Stored
 from icalib.data.pools import read_pool_set
 from icalib.data.schema import PoolSet, Split
 from icalib.data.selection import Fraction, Limit, Selection
-from icalib.distributed.evaluation import Fitted, fit, intent_table, prediction_table, score_members
+from icalib.distributed.evaluation import Fitted, MemberScores, fit, intent_table, prediction_table
 from icalib.distributed.session import Resources
 from icalib.distributed.untrained import fit_platt, score_untrained, untrained_table
 from icalib.distributed.workbench import RayWorkbench
@@ -37,7 +37,7 @@ from icalib.metrics.pairs import PoolScores
 from icalib.regimes.method import Method, Untrained
 from icalib.regimes.pseudo_labels import GainRule
 from icalib.regimes.ranker import RankerConfig
-from icalib.regimes.regime import Member, Parts
+from icalib.regimes.regime import Member, Parts, score_members
 from icalib.regimes.synthetic import SUMMARY, made_up_texts
 
 PACKAGES = ("torch", "ray", "deepspeed", "transformers", "numpy", "pyarrow", "scikit-learn", "scipy")
@@ -256,7 +256,7 @@ def _train_and_evaluate(
     folder.write_json("chosen.json", {"round": trained.chosen_round, "num_rounds": trained.num_rounds})
     rule = method.regime.view_rule()
     scores = {
-        split: score_members(bench, trained.members, split, with_intents=rule is not None)
+        split: MemberScores(score_members(bench, trained.members, split, with_intents=rule is not None))
         for split in surroundings.evaluated
     }
     fitted = fit(

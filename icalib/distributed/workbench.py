@@ -143,7 +143,7 @@ class RayWorkbench:
                 "link": "sigmoid",
             }
         )
-        selection = self._all_for_training()
+        selection = self._selection.for_training(labelled_fraction=1.0)
         job = TrainJob(
             kind="post_training",
             ranker=bare,
@@ -162,10 +162,6 @@ class RayWorkbench:
             "settings": settings.model_dump(mode="json"),
         }
         return self._train("post-training", 0, inputs, job, self._resources)
-
-    def _all_for_training(self) -> Selection:
-        """Every training pool that the run may see, labelled or not."""
-        return Selection(labelled_fraction=1.0, limit={s: n for s, n in self._selection.limit.items() if s == "train"})
 
     def preliminary(self, ranker: RankerConfig, settings: Preliminary) -> tuple[RankerConfig, Stage | None]:
         """Word vectors and an intent classifier for an encoder that starts from them.
@@ -192,7 +188,7 @@ class RayWorkbench:
             backbone=encoder.backbone,
             width=encoder.embedding_size,
             train_tokens=self.tokens("train"),
-            selection=self._all_for_training(),
+            selection=self._selection.for_training(labelled_fraction=1.0),
         )
         inputs = {
             **self._common_inputs(),
@@ -311,10 +307,7 @@ class RayWorkbench:
 
     def generate(self, wanted: Wanted, num_answers: int, generator: AbstractGenerator.Config) -> Stage:
         """Make up texts for the labelled pools, after fine-tuning the models that the generator needs."""
-        selection = Selection(
-            labelled_fraction=self._selection.labelled_fraction,
-            limit={s: n for s, n in self._selection.limit.items() if s == "train"},
-        )
+        selection = self._selection.for_training()
         known = {"data": self._pool_set.digest, "selection": selection.model_dump(mode="json")}
         models: dict[Task, Stage] = (
             {task: self._train_generator(task, generator, selection, known) for task in generator.learnt_tasks(wanted)}

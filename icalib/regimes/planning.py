@@ -30,7 +30,7 @@ from icalib.regimes.method import Method
 from icalib.regimes.post_training.curriculum import post_training_curriculum
 from icalib.regimes.post_training.kind import AbstractPostTraining
 from icalib.regimes.ranker import Ranker, RankerConfig
-from icalib.regimes.regime import Member, Parts
+from icalib.regimes.regime import Parts, score_members
 from icalib.regimes.training import Curriculum, TrainingSettings
 from icalib.regimes.workbench import Augmentation, Shards
 from icalib.uncertainty.estimator import AbstractEstimator, MCDropout
@@ -109,9 +109,7 @@ class CountingWorkbench:
 
     def post_train(self, ranker: RankerConfig, settings: AbstractPostTraining.Config) -> Stage:
         """Windows of dialogues, each epoch as many."""
-        selection = Selection(
-            labelled_fraction=1.0, limit={s: n for s, n in self._selection.limit.items() if s == "train"}
-        )
+        selection = self._selection.for_training(labelled_fraction=1.0)
         store = self._stores["train"]
         curriculum = post_training_curriculum(settings, self._ranker, store, selection, "train")
         name = "post-training"
@@ -289,20 +287,8 @@ def planned(method: Method, parts: Parts, bench: CountingWorkbench, evaluated: S
         bench.post_train(parts.ranker, method.post_training)
     trained = method.regime.build().run(bench, parts)
     for split in evaluated:
-        _evaluate(bench, trained.members, split, with_intents=method.regime.view_rule() is not None)
+        score_members(bench, trained.members, split, with_intents=method.regime.view_rule() is not None)
     return tuple(bench.works)
-
-
-def _evaluate(bench: CountingWorkbench, members: Sequence[Member], split: Split, *, with_intents: bool) -> None:
-    for place, member in enumerate(members):
-        bench.score(
-            f"{split}/scores" if place == 0 else f"{split}/scores-{place}",
-            member.model,
-            split=split,
-            part="all",
-            estimator=member.estimator,
-            with_intents=with_intents,
-        )
 
 
 def _epochs(curriculum: Curriculum, training: TrainingSettings) -> tuple[dict[int, float], float]:

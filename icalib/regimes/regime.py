@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from icalib.core.component import Component, ComponentConfig
 from icalib.core.stages import Stage
+from icalib.data.schema import Split
 from icalib.losses.binary import AbstractLoss
 from icalib.regimes.pseudo_labels import GainRule
 from icalib.regimes.ranker import RankerConfig
-from icalib.regimes.workbench import Workbench
+from icalib.regimes.workbench import Shards, Workbench
 from icalib.uncertainty.estimator import AbstractEstimator
 
 
@@ -75,3 +77,23 @@ class AbstractRegime(Component):
     def run(self, bench: Workbench, parts: Parts) -> Trained:
         """Train, and say which model to evaluate."""
         raise NotImplementedError
+
+
+def score_members(bench: Workbench, members: Sequence[Member], split: Split, *, with_intents: bool) -> list[Shards]:
+    """Scores of a split's pools by each member."""
+    return [
+        bench.score(
+            scores_name(split, place),
+            member.model,
+            split=split,
+            part="all",
+            estimator=member.estimator,
+            with_intents=with_intents,
+        )
+        for place, member in enumerate(members)
+    ]
+
+
+def scores_name(split: Split, place: int) -> str:
+    """The stage of a member's scores."""
+    return f"{split}/scores-{place}" if place else f"{split}/scores"
