@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from icalib.core.errors import SettingError
 
@@ -35,6 +37,8 @@ EVERYWHERE = {
     "LRU_CACHE_CAPACITY": "32",
     "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin while another process has their core slow both down tenfold
 }
+
+_CONNECT_S = 10.0
 
 DRIVER_CPUS = "ICALIB_DRIVER_CPUS"
 """In a submitted job: the CPU cores that its own process holds, which no training can have."""
@@ -109,12 +113,20 @@ def start(address: str | None = None, num_cpus: int | None = None) -> None:
             )
             return
         try:
+            _check_listening(address)
             ray.init(address=address, **shared)
-        except ConnectionError as error:
+        except (OSError, ValueError) as error:
             raise SettingError(
                 f"no Ray cluster answers at {address} ({error}). Check the address and the token "
                 "(RAY_AUTH_TOKEN_PATH), or leave --address out to work on this machine."
             ) from error
+
+
+def _check_listening(address: str) -> None:
+    """Ray itself tries for minutes to reach a head that isn't there, and prints all the while."""
+    place = urlsplit(address if "//" in address else f"//{address}")
+    if place.hostname and place.port:
+        socket.create_connection((place.hostname, place.port), timeout=_CONNECT_S).close()
 
 
 def stop() -> None:

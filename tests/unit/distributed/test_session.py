@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from icalib.core.errors import SettingError
+from icalib.distributed import session
+
+
+def closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:{port}", "ray://127.0.0.1:{port}", "no-such-host.invalid:{port}"])
+@pytest.mark.timeout(30)
+def test_a_cluster_that_does_not_listen_is_told_at_once_without_ray_trying(
+    address: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", address.format(port=closed_port()))
+    with pytest.raises(SettingError, match="no Ray cluster answers at .*leave --address out"):
+        session.start()
+    assert capfd.readouterr().err == ""
+
+
+def test_a_port_that_is_none_is_told() -> None:
+    with pytest.raises(SettingError, match="no Ray cluster answers at head:gcs"):
+        session.start("head:gcs")
