@@ -19,7 +19,7 @@ def test_a_cluster_that_does_not_listen_is_told_at_once_without_ray_trying(
     address: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", address.format(port=closed_port()))
-    with pytest.raises(SettingError, match="no Ray cluster answers at .*leave --address out"):
+    with pytest.raises(SettingError, match=r"no Ray cluster answers at .*leave --address out"):
         session.start()
     assert capfd.readouterr().err == ""
 
