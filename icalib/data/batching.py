@@ -23,25 +23,48 @@ def ordered_batches(lengths: Sequence[int] | npt.NDArray[np.int64], batch_size: 
 
 
 def shuffled_batches(
-    lengths: Sequence[int] | npt.NDArray[np.int64], batch_size: int, max_tokens: int, rng: np.random.Generator
+    lengths: Sequence[int] | npt.NDArray[np.int64],
+    batch_size: int,
+    max_tokens: int,
+    rng: np.random.Generator,
+    *,
+    classes: Sequence[int] | npt.NDArray[np.int64] | None = None,
 ) -> list[Batch]:
-    """Batches of one epoch: shuffled examples, bucketed by length, in shuffled order."""
+    """Batches of one epoch: shuffled examples, bucketed by length, in shuffled order.
+
+    Args:
+        classes: each example's class; every batch then has the classes in about the same shares, the highest first,
+            so that every n-th example of a batch has them so, too.
+    """
     lengths = np.asarray(lengths)
+    classes = np.zeros(len(lengths), np.int64) if classes is None else np.asarray(classes)
     order = rng.permutation(len(lengths))
+    order = order[_merged(np.arange(len(order)), classes[order])]
     batches: list[Batch] = []
     for start in range(0, len(order), batch_size * _POOL_OF_BATCHES):
         bucket = order[start : start + batch_size * _POOL_OF_BATCHES]
-        batches += [bucket[batch] for batch in ordered_batches(lengths[bucket], batch_size, max_tokens)]
+        bucket = bucket[_merged(lengths[bucket], classes[bucket])]
+        for first, end in _cuts(lengths[bucket], batch_size, max_tokens):
+            batch = bucket[first:end]
+            batches.append(batch[np.argsort(-classes[batch], kind="stable")])
     return [batches[place] for place in rng.permutation(len(batches))]
 
 
-def _cuts(sorted_lengths: npt.NDArray[np.int64], batch_size: int, max_tokens: int) -> list[tuple[int, int]]:
+def _merged(keys: npt.NDArray[np.int64], classes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Places, each class by rising key, and the classes merged so that each runs evenly from start to end."""
+    progress = np.zeros(len(keys))
+    for member in np.unique(classes):
+        places = np.flatnonzero(classes == member)
+        progress[places[np.argsort(keys[places], kind="stable")]] = (np.arange(len(places)) + 0.5) / len(places)
+    return np.argsort(progress, kind="stable")
+
+
+def _cuts(lengths: npt.NDArray[np.int64], batch_size: int, max_tokens: int) -> list[tuple[int, int]]:
     cuts: list[tuple[int, int]] = []
-    start = 0
-    for end in range(1, len(sorted_lengths) + 1):
-        full = end - start == batch_size
-        last = end == len(sorted_lengths)
-        if last or full or (end - start + 1) * sorted_lengths[end] > max_tokens:
-            cuts.append((start, end))
-            start = end
-    return cuts
+    start, longest = 0, 0
+    for place, length in enumerate(lengths.tolist()):
+        longest = max(longest, length)
+        if place > start and (place - start == batch_size or (place - start + 1) * longest > max_tokens):
+            cuts.append((start, place))
+            start, longest = place, length
+    return [*cuts, (start, len(lengths))] if len(lengths) else []

@@ -23,6 +23,9 @@ class AbstractLoss(Component):
         link: ClassVar[Link] = "sigmoid"
         """What a model trained with it means by its logits."""
 
+    balanced: bool = False
+    """Whether every batch must have right and wrong pairs in the shares that training has."""
+
     def __call__(self, logits_B: Tensor, labels_B: Tensor) -> Tensor:
         """Loss of each pair."""
         raise NotImplementedError

@@ -15,10 +15,14 @@ class HeadObjective(AbstractLoss):
     """What the head says: e.g. the Pólya-Gamma head's evidence of a whole batch."""
 
     class Config(AbstractLoss.Config):
-        """The head's own objective has no settings."""
+        """Settings of a head's own objective."""
+
+        balanced: bool = True
+        """Every batch has right and wrong pairs in the shares that training has, as a Gaussian process wants whose data
+        set the batch is: one without a right pair teaches it little. False takes them as they come."""
 
     def __init__(self, config: Config) -> None:
-        self.config = config
+        self.balanced = config.balanced
 
     def __call__(self, logits_B: Tensor, labels_B: Tensor) -> Tensor:
         """There is no loss of single pairs.

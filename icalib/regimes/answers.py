@@ -59,6 +59,7 @@ class AnswerCurriculum:
             batch_size=self._settings.batch_size,
             max_tokens=self._settings.max_tokens_per_batch,
             rng=np.random.default_rng(child_seed(self._seed, "epoch", epoch)),
+            balanced=self._loss.balanced,
         )
 
     def losses(

@@ -108,19 +108,24 @@ def epoch_batches(
     batch_size: int,
     max_tokens: int,
     rng: np.random.Generator,
+    balanced: bool = False,
 ) -> list[list[Example]]:
     """All batches of an epoch, one task a batch, tasks mixed: a function of the arguments alone.
 
     Negatives are drawn anew for every epoch; both views of a pair use the same draw.
+
+    Args:
+        balanced: right and wrong pairs have the same shares in all batches, right ones first.
     """
     by_task: dict[Task, list[Example]] = {task: [] for task in TASKS}
     for labels in labelled:
         drawn = sampled_negatives(labels, num_negatives, rng)
         for example in pool_examples(drawn, store.pool(drawn.row), layout):
             by_task[example.task].append(example)
-    batches = [
-        [examples[int(place)] for place in batch]
-        for examples in by_task.values()
-        for batch in shuffled_batches([example.length for example in examples], batch_size, max_tokens, rng)
-    ]
+    batches: list[list[Example]] = []
+    for task, examples in by_task.items():
+        lengths = [example.length for example in examples]
+        classes = [e.labels.labels[e.place] for e in examples] if balanced and task != "intent" else None
+        for batch in shuffled_batches(lengths, batch_size, max_tokens, rng, classes=classes):
+            batches.append([examples[int(place)] for place in batch])
     return [batches[int(place)] for place in rng.permutation(len(batches))]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,3 +57,36 @@ def test_epochs_differ_and_batches_hold_like_lengths() -> None:
 def test_a_batch_is_cut_where_the_budget_or_the_size_is_reached() -> None:
     assert [batch.tolist() for batch in ordered_batches([5, 1, 3, 9, 4], 2, 10)] == [[1, 2], [4, 0], [3]]
     assert [batch.tolist() for batch in ordered_batches([4, 4, 4, 4, 4], 9, 12)] == [[0, 1, 2], [3, 4]]
+
+
+@given(lengths_of_examples, sizes, budgets, st.integers(0, 5), st.data())
+def test_batches_of_classes_hold_each_index_once_under_the_budget(
+    lengths: list[int], size: int, budget: int, seed: int, data: st.DataObject
+) -> None:
+    classes = data.draw(st.lists(st.integers(0, 1), min_size=len(lengths), max_size=len(lengths)))
+    batches = shuffled_batches(lengths, size, budget, np.random.default_rng(seed), classes=classes)
+    assert sorted(int(place) for batch in batches for place in batch) == list(range(len(lengths)))
+    check_budget(batches, lengths, size, budget)
+
+
+@pytest.mark.parametrize(("negatives", "rights"), [(1, {8}), (3, {4}), (9, {1, 2})])
+def test_each_batch_and_each_workers_part_of_it_has_the_classes_in_their_shares(
+    negatives: int, rights: set[int]
+) -> None:
+    rng = np.random.default_rng(0)
+    classes = np.repeat([1, 0], [320, 320 * negatives])
+    lengths = np.repeat(rng.integers(20, 200, 320), 1 + negatives)  # a context's pairs are about as long
+    batches = shuffled_batches(lengths, 16, 16 * 250, rng, classes=classes)
+    assert {int(classes[batch].sum()) for batch in batches} == rights
+    if negatives == 1:
+        assert {int(classes[batch[part::4]].sum()) for batch in batches for part in range(4)} == {2}
+    padded = sum(len(batch) * int(lengths[batch].max()) for batch in batches)
+    assert padded < 1.2 * lengths.sum()
+
+
+def test_classes_that_are_all_alike_change_nothing() -> None:
+    lengths = np.random.default_rng(0).integers(5, 400, 300)
+    plain, alike = (
+        shuffled_batches(lengths, 8, 2000, np.random.default_rng(1), classes=classes) for classes in (None, [1] * 300)
+    )
+    assert [batch.tolist() for batch in plain] == [batch.tolist() for batch in alike]

@@ -11,6 +11,7 @@ from helpers.tiny_models import tiny_ranker
 
 from icalib.data.encoding import Budget, Layout, TokenPool, TokenStore
 from icalib.losses.binary import BinaryCrossEntropy
+from icalib.losses.own import HeadObjective
 from icalib.regimes.answers import AnswerCurriculum, PlainValidation
 from icalib.regimes.examples import (
     Example,
@@ -161,6 +162,18 @@ def test_no_batch_exceeds_the_token_budget(store: TokenStore, layout: Layout) ->
     for batch in batches:
         longest = max(len(encode(example, store.pool(example.labels.row), layout)[0]) for example in batch)
         assert len(batch) * longest <= 600
+
+
+def test_a_head_whose_data_set_is_the_batch_gets_right_and_wrong_pairs_in_each(
+    store: TokenStore, layout: Layout
+) -> None:
+    pools = [gold_labels(pool, with_intents=True) for pool in store.pools(range(24))]
+    settings = TrainingSettings(train_negatives=1, batch_size=8)
+    loss = HeadObjective.Config().build()
+    batches = AnswerCurriculum(pools, store, layout, loss, settings, num_intents=7, seed=1).batches(0)
+    for task in ("answer_plain", "answer_intent"):
+        of_task = [batch for batch in batches if batch[0].task == task]
+        assert [[int(target(e, 7)[0]) for e in batch] for batch in of_task] == [[1] * 4 + [0] * 4] * 6
 
 
 def test_the_loss_of_a_batch_is_the_sum_over_its_examples(
