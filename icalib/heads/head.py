@@ -18,7 +18,7 @@ class Support(Settings):
     """Training pairs that a posterior is computed from."""
 
     size: int = Field(default=256, ge=2)
-    """S: how many pairs, or fewer where training has fewer."""
+    """S: how many pairs, or fewer where training has too few of one class for `positive_share`."""
     choice: Literal["balanced_random", "per_class_kmeans", "last_batch"] = "balanced_random"
     """`balanced_random`: drawn at random, each from another context where there are enough. `per_class_kmeans`: the
     real pair nearest to each k-means centroid, class by class. `last_batch`: the last pairs of an epoch."""

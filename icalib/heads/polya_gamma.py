@@ -128,8 +128,8 @@ class PolyaGammaHead(PosteriorHead):
 
     def observations(self) -> dict[str, Tensor]:
         """What this process has taken in: features [N, D], mean [N] and labels [N], N = 0 if nothing."""
-        weight_DD = self.projection.weight
-        nothing = {"features": weight_DD.new_empty(0, weight_DD.shape[1]), "mean": weight_DD.new_empty(0)}
+        like = self.projection.weight  # of which ZeRO 3 may hold another worker's part here, so its shape is none
+        nothing = {"features": like.new_empty(0, self.projection.in_features), "mean": like.new_empty(0)}
         return _joined([_on_cpu(**nothing, labels=nothing["mean"]), *self._observed])
 
     def condition(self, shares: Sequence[dict[str, Tensor]], *, seed: int) -> None:

@@ -120,14 +120,16 @@ def choose_support(
     shuffled = [examples[int(place)] for place in rng.permutation(len(examples))]
     right = [example for example in shuffled if example.labels.labels[example.place] == 1]
     wrong = [example for example in shuffled if example.labels.labels[example.place] == 0]
-    num_right = round(support.size * support.positive_share)
+    share = support.positive_share
+    size = int(min(support.size, len(right) / share, len(wrong) / (1 - share)))
+    num_right = round(size * share)
     if support.choice == "per_class_kmeans":
         return [
             *_nearest_to_centroids(right, num_right, features, seed),
-            *_nearest_to_centroids(wrong, support.size - num_right, features, seed),
+            *_nearest_to_centroids(wrong, size - num_right, features, seed),
         ]
-    chosen = right[:num_right]
-    return [*chosen, *_from_other_contexts(wrong, {e.labels.row for e in chosen})[: support.size - num_right]]
+    chosen = _from_other_contexts(right, set())[:num_right]
+    return [*chosen, *_from_other_contexts(wrong, {e.labels.row for e in chosen})[: size - num_right]]
 
 
 def _from_other_contexts(examples: Sequence[Example], taken: set[int]) -> list[Example]:

@@ -152,7 +152,7 @@ class Method(Settings):
         if self.loss.link == "softmax":
             return 1 / num_candidates
         support = self.head.pairs_for_posterior
-        if support is not None:
+        if support is not None and support.choice != "last_batch":
             return support.positive_share
         negatives = self.regime.train_negatives()
         return 1 / (1 + min(negatives or num_candidates, num_candidates - 1))

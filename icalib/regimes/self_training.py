@@ -58,8 +58,8 @@ class SelfTraining(AbstractRegime):
             return self.rule if self.with_intents else None
 
         def train_negatives(self) -> int | None:
-            """As in `teacher`."""
-            return self.teacher.train_negatives
+            """As in `student`, whose models are kept."""
+            return self.student.train_negatives
 
     def __init__(self, config: Config) -> None:
         self.config = config

@@ -29,8 +29,8 @@ SHAPE = {
 BUDGET = Budget(max_context_tokens=48, max_candidate_tokens=16)
 
 
-def write_tiny_bert(folder: Path, texts: Iterable[str]) -> Path:
-    """A random BERT with a WordPiece vocabulary of the texts and 128 positions."""
+def write_tiny_bert(folder: Path, texts: Iterable[str], **shape: int) -> Path:
+    """A random BERT with a WordPiece vocabulary of the texts and 128 positions; `shape` goes before SHAPE."""
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -41,7 +41,9 @@ def write_tiny_bert(folder: Path, texts: Iterable[str]) -> Path:
         ("[SEP]", tokenizer.token_to_id("[SEP]")), ("[CLS]", tokenizer.token_to_id("[CLS]"))
     )
     names = dict(zip(("pad", "unk", "cls", "sep", "mask"), special, strict=True))
-    config = BertConfig(vocab_size=tokenizer.get_vocab_size(), max_position_embeddings=128, pad_token_id=0, **SHAPE)
+    config = BertConfig(
+        vocab_size=tokenizer.get_vocab_size(), max_position_embeddings=128, pad_token_id=0, **{**SHAPE, **shape}
+    )
     return _save(folder, BertModel, config, tokenizer, names)
 
 

@@ -184,6 +184,19 @@ def test_a_support_of_the_test_ratio_and_more_pairs_than_contexts(store: TokenSt
     assert len({(example.labels.row, example.place) for example in chosen}) == 20
 
 
+def test_a_support_that_lacks_pairs_of_one_class_is_smaller_and_keeps_its_share(store: TokenStore) -> None:
+    chosen = choose_support(some_examples(store, 10), Support(size=64), no_features, seed=1)
+    assert [label(example) for example in chosen] == [1] * 10 + [0] * 10
+    few_wrong = choose_support(some_examples(store, 10), Support(size=64, positive_share=0.1), no_features, seed=1)
+    assert [label(example) for example in few_wrong] == [1] * 3 + [0] * 30
+
+
+def test_right_pairs_learnt_in_two_views_are_of_other_contexts_too(store: TokenStore) -> None:
+    examples = [e._replace(task=task) for task in ("answer_plain", "answer_intent") for e in some_examples(store, 20)]
+    chosen = choose_support(examples, Support(size=16), no_features, seed=1)
+    assert len({example.labels.row for example in chosen}) == 16
+
+
 def test_the_last_batch_as_support(store: TokenStore) -> None:
     examples = some_examples(store, 5)
     assert choose_support(examples, Support(size=6, choice="last_batch"), no_features, seed=1) == examples[-6:]
