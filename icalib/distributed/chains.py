@@ -17,10 +17,13 @@ if TYPE_CHECKING:
     from icalib.inference.gibbs import Chains
 
 
-def complete_posterior(job: TrainJob, checkpoint: Path, resources: Resources) -> None:
+def complete_posterior(job: TrainJob, checkpoint: Path, resources: Resources) -> int:
     """Run the chains over the support set that training left in a checkpoint, block by block, and keep them there.
 
     A block's chains depend on (checkpoint, seed, block) alone: not on which worker ran it, nor on how many there are.
+
+    Returns:
+        How many times a matrix needed more jitter than planned.
 
     Raises:
         IcalibError: a block failed three times.
@@ -55,6 +58,7 @@ def complete_posterior(job: TrainJob, checkpoint: Path, resources: Resources) ->
         ) from error
     head.take_chains(join_blocks(blocks))
     save_posterior(checkpoint, head.posterior_state())
+    return head.num_jitters
 
 
 def _run_block(state: dict[str, Tensor], block: int, num_chains: int, num_steps: int, seed: int) -> Chains:

@@ -43,7 +43,9 @@ def train(job: AnyTrainJob, folder: Path, resources: Resources, on_progress: OnP
         _fit(job, folder, resources)
     pull(folder, leave_out=RESUME)
     if isinstance(job, TrainJob) and isinstance(job.ranker.head, PolyaGammaHead.Config):
-        complete_posterior(job, folder / "checkpoint", resources)
+        num_jitters = complete_posterior(job, folder / "checkpoint", resources)
+        result = read_json(folder / "result.json")
+        write_json(folder / "result.json", {**result, "num_jitters": result["num_jitters"] + num_jitters})
     _remove_resume_state(folder)
 
 
@@ -173,6 +175,7 @@ def _worker(config: dict[str, Any]) -> None:
 
     from icalib.distributed.engine import DeepSpeedEngine
     from icalib.regimes.jobs import add_posterior, prepare_training
+    from icalib.regimes.ranker import Ranker
     from icalib.regimes.training import train as train_loop
 
     torch.set_num_threads(config["threads"])
@@ -196,10 +199,14 @@ def _worker(config: dict[str, Any]) -> None:
             seed=job.seed,
             validation=training.validation,
         )
+        num_jitters = 0
         if isinstance(job, TrainJob) and job.ranker.head.has_posterior:
-            engine.gather(None)  # now the best weights lie there for all to read
+            assert isinstance(training.model, Ranker)
+            assert training.model.posterior_head is not None
+            # gathering waits until the best weights lie there for all to read
+            num_jitters = sum(engine.gather(training.model.posterior_head.num_jitters))
             pull(folder / "checkpoint")
-            add_posterior(
+            num_jitters += add_posterior(
                 folder / "checkpoint", training, job, device,
                 rank=engine.rank, world_size=engine.world_size, gather=engine.gather, with_chains=False,
             )  # fmt: skip
@@ -218,6 +225,7 @@ def _worker(config: dict[str, Any]) -> None:
                 "seconds": state.seconds,
                 "threads": torch.get_num_threads(),
                 "world_size": engine.world_size,
+                "num_jitters": num_jitters,
                 "device": str(device),
             },
         )

@@ -363,32 +363,43 @@ class RayWorkbench:
         )
 
     def _train(self, name: str, number: int, inputs: dict[str, Any], job: AnyTrainJob, resources: Resources) -> Stage:
-        stage = self._cache.run(
-            name,
-            inputs,
-            lambda folder: train(job, folder, resources, partial(self._reporter.advance, name)),
-            kind=name.rpartition("/")[2],
-        )
+        untold = {SPECTRAL_NORMS}  # who bounds a backbone too tightly wants to know before the training is over
+
+        def tell_spectral_norms(folder: Path) -> None:
+            if untold and (folder / SPECTRAL_NORMS).is_file():
+                self._tell_spectral_norms(name, read_json(folder / untold.pop()))
+
+        def build(folder: Path) -> None:
+            def advance(done: float, total: float, note: str) -> None:
+                tell_spectral_norms(folder)
+                self._reporter.advance(name, done, total, note)
+
+            train(job, folder, resources, advance)
+            tell_spectral_norms(folder)
+
+        stage = self._cache.run(name, inputs, build, kind=name.rpartition("/")[2])
         self._after_stage(name, number, stage)
-        self._tell_spectral_norms(name, stage)
-        self._tell_fewer_workers(name, stage, resources)
+        if not stage.reused:
+            self._tell_result(name, read_json(stage.path / "result.json"), resources)
         return stage
 
-    def _tell_fewer_workers(self, name: str, stage: Stage, resources: Resources) -> None:
-        workers = read_json(stage.path / "result.json")["world_size"]
-        if workers < resources.num_workers and not stage.reused:
-            self._reporter.message(
-                f"{name}: {workers} of {resources.num_workers} workers finished it after nodes were lost; its dropout "
-                "masks are not those of an undisturbed training"
-            )
+    def _tell_spectral_norms(self, name: str, norms: dict[str, float]) -> None:
+        self._reporter.message(
+            f"{name}: {len(norms)} layers had spectral norms from {min(norms.values()):.2f} to "
+            f"{max(norms.values()):.2f} before their bound; {SPECTRAL_NORMS} beside the checkpoint has them all"
+        )
 
-    def _tell_spectral_norms(self, name: str, stage: Stage) -> None:
-        path = stage.path / SPECTRAL_NORMS
-        if path.is_file() and not stage.reused:
-            norms = read_json(path)
+    def _tell_result(self, name: str, result: dict[str, Any], resources: Resources) -> None:
+        if result["world_size"] < resources.num_workers:
             self._reporter.message(
-                f"{name}: {len(norms)} layers had spectral norms from {min(norms.values()):.2f} to "
-                f"{max(norms.values()):.2f} before their bound; {path} has them all"
+                f"{name}: {result['world_size']} of {resources.num_workers} workers finished it after nodes were lost; "
+                "its dropout masks are not those of an undisturbed training"
+            )
+        if result.get("num_jitters"):
+            self._reporter.message(
+                f"{name}: {result['num_jitters']} times a matrix of the Gaussian process could be factored only after "
+                "more was added to its diagonal than planned; if that is often, lower head_learning_rate or "
+                "head.output_scale"
             )
 
     def score(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -86,6 +86,19 @@ class PosteriorHead(AbstractHead):
     The weights and the posterior must be of one time: `forget` drops a posterior whose weights have moved, and a head
     without one refuses to predict.
     """
+
+    num_jitters: int
+    """How many times since construction a matrix needed more jitter than planned."""
+
+    def touch(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
+        """A number in which every parameter of the head takes part; in training it makes the posterior stale."""
+        if self.training:
+            self.forget()
+        return super().touch(features_BD, mean_B)
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self.forget()
+        super()._load_from_state_dict(*args, **kwargs)
 
     def observe(self, features_BD: Tensor, mean_B: Tensor, labels_B: Tensor) -> None:
         """Take in some training pairs (in evaluation mode, no gradients)."""

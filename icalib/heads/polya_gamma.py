@@ -26,9 +26,6 @@ class PolyaGammaHead(PosteriorHead):
 
     The projection starts as the identity, so that the kernel first sees the encoder's own similarities: from a random
     projection few labels don't find back to them.
-
-    Attributes:
-        num_jitters: how many times since construction a matrix needed more jitter than planned.
     """
 
     class Config(PosteriorHead.Config):
@@ -113,7 +110,9 @@ class PolyaGammaHead(PosteriorHead):
         return (-evidence / len(labels_B)).expand(len(labels_B))
 
     def touch(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
-        """A number in which every parameter of the head takes part."""
+        """A number in which every parameter of the head takes part; in training it makes the posterior stale."""
+        if self.training:
+            self.forget()
         with torch.autocast(features_BD.device.type, enabled=False):
             projected_BD = self._project(features_BD)
             return self.kernel(projected_BD, projected_BD).sum() + mean_B.sum()
@@ -220,7 +219,7 @@ class PolyaGammaHead(PosteriorHead):
         if not self._state:
             raise PosteriorError(
                 "the Pólya–Gamma head has no posterior for its weights as they are: they were trained on, or never "
-                "conditioned. Let the head observe its support set and condition it first."
+                "conditioned. Give the command that trained it again with --fresh."
             )
         return self._state
 
@@ -229,8 +228,8 @@ class PolyaGammaHead(PosteriorHead):
         state = self._collected()
         if "omega" not in state:
             raise PosteriorError(
-                "the Pólya–Gamma head's support set is collected, but its chains haven't been run. "
-                "Sample their blocks and give them to `take_chains`."
+                "the Pólya–Gamma head's support set is collected, but its chains haven't been run: training was "
+                "stopped before its end. Give the same command again; it goes on from the trained weights."
             )
         if self._conditional is None or self._conditional.omega_SN.device != device:
             there = {name: tensor.to(device) for name, tensor in state.items()}

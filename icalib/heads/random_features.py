@@ -68,7 +68,6 @@ class RandomFeatureHead(PosteriorHead):
         super().__init__()
         self.config = config
         self.num_jitters = 0
-        """How often the posterior's precision needed jitter to be factored."""
         self.dense = _dense(width, config.spectral_bound)
         self.dropout = nn.Dropout(config.dropout)
         self.norm = nn.LayerNorm(width, elementwise_affine=False)

@@ -131,11 +131,14 @@ def add_posterior(
     world_size: int = 1,
     gather: Gather = only_one,
     with_chains: bool = True,
-) -> None:
+) -> int:
     """Compute the posterior of a checkpoint's weights from the pairs that they were trained on, and keep it there.
 
     Args:
         with_chains: False leaves a Pólya-Gamma head's support set without chains, for others to run them.
+
+    Returns:
+        How many times a matrix needed more jitter than planned.
     """
     assert isinstance(training.curriculum, AnswerCurriculum)
     ranker = load_ranker(checkpoint).to(device)
@@ -143,8 +146,11 @@ def add_posterior(
         ranker, training.curriculum, job.training, device,
         seed=job.seed, rank=rank, world_size=world_size, gather=gather, with_chains=with_chains,
     )  # fmt: skip
-    if rank == 0 and ranker.posterior_head is not None:
-        save_posterior(checkpoint, ranker.posterior_head.posterior_state())
+    head = ranker.posterior_head
+    assert head is not None
+    if rank == 0:
+        save_posterior(checkpoint, head.posterior_state())
+    return head.num_jitters
 
 
 def _validation(job: TrainJob, ranker: Ranker, device: torch.device, curriculum: Curriculum) -> PlainValidation:
