@@ -14,10 +14,11 @@ from torch.nn.functional import linear, normalize
 from icalib.core.component import Settings
 from icalib.core.errors import SettingError
 
-Scope = Literal["ffn", "ffn+attention_output", "all_linear"]
+Scope = Literal["head", "ffn", "ffn+attention_output", "all_linear"]
 
 _FFN = r"(?<!attention\.)output\.dense|intermediate\.dense"
 _LAYERS: dict[Scope, str] = {
+    "head": "(?!)",  # nothing of the encoder
     "ffn": _FFN,
     "ffn+attention_output": rf"{_FFN}|attention\.output\.dense",
     "all_linear": rf"{_FFN}|attention\.output\.dense|attention\.self\.(query|key|value)",
@@ -29,7 +30,8 @@ class SpectralNorm(Settings):
     """Which linear layers of the encoder have their spectral norm bounded, and by what."""
 
     scope: Scope = "ffn"
-    """ffn: both feed-forward matrices of every layer; ffn+attention_output: the attention's output projection, too
+    """head: none of the encoder; a Gaussian-process head bounds its own (`head.spectral_bound`), in every scope. ffn:
+    both feed-forward matrices of every layer; ffn+attention_output: the attention's output projection, too
     (SNGP's code at its widest); all_linear: query, key and value as well."""
     bound: float = Field(default=0.95, gt=0)
     """c: the largest spectral norm; a matrix below it stays as it is."""
@@ -124,7 +126,7 @@ def bound_layers(backbone: nn.Module, scope: Scope, bound: float, relative: bool
     """
     ending = re.compile(rf"(^|\.)({_LAYERS[scope]})$")
     chosen = [(n, m) for n, m in backbone.named_modules() if isinstance(m, nn.Linear) and ending.search(n)]
-    if not chosen:
+    if not chosen and scope != "head":
         raise SettingError(
             f"spectral_norm.scope is {scope}, but {type(backbone).__name__} has no layer named as in BERT or RoBERTa. "
             "Leave spectral_norm out, or take a backbone of one of these families."

@@ -29,6 +29,9 @@ class RandomFeatureHead(PosteriorHead):
     class Config(AbstractHead.Config):
         """Settings of the random-feature head."""
 
+        features: Literal["cosine", "linear"] = "cosine"
+        """φ. cosine: random features of an RBF kernel. linear: x itself: a linear last layer with Laplace's
+        posterior (`num_features` is then D)."""
         num_features: int = Field(default=2048, ge=1)
         """L: the kernel is met to about 1/√L."""
         length_scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] | Literal["median"] | None = None
@@ -71,15 +74,16 @@ class RandomFeatureHead(PosteriorHead):
         self.dense = _dense(width, config.spectral_bound)
         self.dropout = nn.Dropout(config.dropout)
         self.norm = nn.LayerNorm(width, elementwise_affine=False)
-        self.coefficients = Coefficients(config.num_features)
-        self.register_buffer("frequencies_LD", torch.randn(config.num_features, width))
-        self.register_buffer("phases_L", 2 * math.pi * torch.rand(config.num_features))
+        self.num_features = config.num_features if config.features == "cosine" else width
+        self.coefficients = Coefficients(self.num_features)
+        self.register_buffer("frequencies_LD", torch.randn(self.num_features, width))
+        self.register_buffer("phases_L", 2 * math.pi * torch.rand(self.num_features))
         given = config.length_scale if isinstance(config.length_scale, float) else math.sqrt(width / 2)
         median = config.length_scale == "median"
         self.register_buffer("length_scale", torch.tensor([given]), persistent=median)
         self.register_buffer("length_scale_known", torch.tensor([not median]), persistent=median)
         self.register_buffer("factor_LL", None, persistent=False)
-        self.steps = None if config.laplace == "exact" else StepInformation(config.num_features, _momentum(config))
+        self.steps = None if config.laplace == "exact" else StepInformation(self.num_features, _momentum(config))
         self._observed_LL: Tensor | None = None
         self._num_observed = 0
         self._counted = True
@@ -168,9 +172,9 @@ class RandomFeatureHead(PosteriorHead):
             PosteriorError: it is missing or of another size.
         """
         shape = list(state["factor"].shape) if "factor" in state else None
-        if shape != [self.config.num_features] * 2:
+        if shape != [self.num_features] * 2:
             raise PosteriorError(
-                f"the posterior of a head with {self.config.num_features} random features is a factor of that many "
+                f"the posterior of a head with {self.num_features} random features is a factor of that many "
                 f"rows and columns; the checkpoint holds {shape or sorted(state)}. Delete the checkpoint and give the "
                 "command again: what it held is computed anew."
             )
@@ -184,9 +188,14 @@ class RandomFeatureHead(PosteriorHead):
 
     def _phi_and_logits(self, features_BD: Tensor, mean_B: Tensor) -> tuple[Tensor, Tensor]:
         with _float32(features_BD):
-            scaled_BD = self._hidden(features_BD) / self.length_scale
-            phi_BL = random_features(scaled_BD, self.frequencies_LD, self.phases_L)
+            phi_BL = self._phi(self._hidden(features_BD))
             return phi_BL, mean_B.float() + self.coefficients(phi_BL)
+
+    def _phi(self, hidden_BD: Tensor) -> Tensor:
+        """Features of about unit norm [B, L]."""
+        if self.config.features == "linear":
+            return hidden_BD / math.sqrt(self.num_features)
+        return random_features(hidden_BD / self.length_scale, self.frequencies_LD, self.phases_L)
 
     def _hidden(self, features_BD: Tensor) -> Tensor:
         hidden_BD = self.dense(features_BD.float())
@@ -212,7 +221,7 @@ class RandomFeatureHead(PosteriorHead):
     def _observed(self) -> Tensor:
         if self._observed_LL is not None:
             return self._observed_LL
-        size = self.config.num_features
+        size = self.num_features
         return torch.zeros(size, size, dtype=torch.float64, device=self.phases_L.device)
 
     def _factor(self) -> Tensor:

@@ -30,6 +30,11 @@ class Ensemble(AbstractRegime):
         num_members: int = Field(default=5, ge=1)
         """M, for independent members."""
 
+        @property
+        def reads_twice(self) -> bool:
+            """As GPF-BERT's two members."""
+            return self.members == "plain_and_estimated"
+
         def train_negatives(self) -> int | None:
             """As in `training`."""
             return self.training.train_negatives

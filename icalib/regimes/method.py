@@ -6,12 +6,13 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
-from icalib.calibration.calibrator import AbstractCalibrator
+from icalib.calibration.calibrator import AbstractCalibrator, FocalInverse
 from icalib.core.component import Settings
 from icalib.encoders.transformer import AbstractEncoder, TransformerEncoder
 from icalib.heads.head import AbstractHead
 from icalib.heads.linear import LinearHead
 from icalib.losses.binary import AbstractLoss, BinaryCrossEntropy
+from icalib.losses.focal import FocalLoss
 from icalib.losses.own import HeadObjective
 from icalib.metrics.classification import Decision
 from icalib.regimes.post_training.kind import AbstractPostTraining
@@ -72,16 +73,7 @@ class Method(Settings):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if self.regime.view_rule() is not None and self.uncertainty.needs == "nothing":
-            raise ValueError(
-                "the intent confidence gain needs an uncertainty estimate: with `uncertainty` deterministic every gain "
-                "is 0. Take mc-dropout or posterior, or a regime without intents (bert, tsst)"
-            )
-        if self.uncertainty.needs == "posterior" and not self.head.has_posterior:
-            raise ValueError(
-                f"`uncertainty` asks for a posterior of the logits, and {self.head.owner.__name__} has none. Take "
-                "random-feature-head or polya-gamma-head, or mc-dropout for the uncertainty"
-            )
+        self._check_uncertainty()
         if self.head.own_objective != isinstance(self.loss, HeadObjective.Config):
             wanted = "head-objective" if self.head.own_objective else "a loss of pairs, e.g. binary-cross-entropy"
             raise ValueError(f"{self.head.owner.__name__} goes with {wanted}; found {self.loss.owner.__name__}")
@@ -91,6 +83,7 @@ class Method(Settings):
                 "has an objective of its own that shows none. Take linear-head or random-feature-head"
             )
         self._check_start()
+        self._check_calibration()
         if self.loss.link == "softmax":
             self._check_whole_pools()
         elif self.encoder.whole_pools:
@@ -99,6 +92,39 @@ class Method(Settings):
                 "pairs. Take pool-cross-entropy, or another encoder"
             )
         return self
+
+    def _check_uncertainty(self) -> None:
+        if self.uncertainty.needs == "nothing" and self.regime.view_rule() is not None:
+            raise ValueError(
+                "the intent confidence gain needs an uncertainty estimate: with `uncertainty` deterministic every gain "
+                "is 0. Take mc-dropout or posterior, or a regime without intents (bert, tsst)"
+            )
+        if self.uncertainty.needs == "nothing" and self.regime.reads_twice:
+            raise ValueError(
+                f"{self.regime.owner.__name__} as it is set reads one model twice, deterministic and by `uncertainty`, "
+                "and that is deterministic too. Take mc-dropout or posterior, or members=independent"
+            )
+        if self.uncertainty.needs == "posterior" and not self.head.has_posterior:
+            raise ValueError(
+                f"`uncertainty` asks for a posterior of the logits, and {self.head.owner.__name__} has none. Take "
+                "random-feature-head or polya-gamma-head, or mc-dropout for the uncertainty"
+            )
+        if self.uncertainty.needs == "dropout" and not self.encoder.has_dropout:
+            raise ValueError(
+                f"{self.encoder.owner.__name__} has no dropout, so all passes of mc-dropout would be the same. Take "
+                "`uncertainty` deterministic, or posterior on random-feature-head or polya-gamma-head"
+            )
+
+    def _check_calibration(self) -> None:
+        if not isinstance(self.calibration, FocalInverse.Config):
+            return
+        gamma = self.loss.gamma if isinstance(self.loss, FocalLoss.Config) else 0.0
+        if gamma != self.calibration.gamma:
+            raise ValueError(
+                f"focal-inverse undoes a focal loss of γ = {self.calibration.gamma:g}, and this model is trained with "
+                + (f"γ = {gamma}" if isinstance(self.loss, FocalLoss.Config) else self.loss.owner.__name__)
+                + ". Set `calibration.gamma` to the loss's γ (flsd-53 has no inverse), or take platt or temperature"
+            )
 
     def _check_start(self) -> None:
         encoder = self.encoder.owner.__name__
@@ -117,11 +143,6 @@ class Method(Settings):
             raise ValueError(
                 f"`similarity_start` both reads pairs with the untrained backbone, and {encoder} reads whole pools or "
                 "has none. Set it to together or none"
-            )
-        if self.uncertainty.needs == "dropout" and not self.encoder.has_dropout:
-            raise ValueError(
-                f"{encoder} has no dropout, so all passes of mc-dropout would be the same. Take "
-                "`uncertainty` deterministic, or posterior on random-feature-head or polya-gamma-head"
             )
 
     def _check_whole_pools(self) -> None:

@@ -29,7 +29,7 @@ class GainRule(Settings):
     """How thresholds are meant. `absolute`: as printed in the paper, for MC dropout. `quantile`: as shares between 0
     and 1 of what was scored in the round, since other estimators' figures have another scale: λ of the gains, λʰ of
     the mutual information, λ⁺ and λ̃⁺ of each pool's best p̄, λ⁻ and λ̃⁻ of all p̄. (At test λ is the quantile of
-    validation.)"""
+    validation.) The defaults below are absolute: set them all with it."""
     gain_threshold: float = Field(default=0.02, ge=-1, le=1)
     """λ: use the predicted intents iff Δ > λ. −1 uses them always, 1 never (gains lie between −0.69 and 0.69)."""
     confidence: Literal["information", "certainty"] = "information"
@@ -38,6 +38,15 @@ class GainRule(Settings):
     intent_probability: Literal["none", "mean"] = "none"
     """p^e of Eq. 11 and 13. `none`: 1, as in the code. `mean`: p̄ and g of the intent view are multiplied by the mean
     probability of the chosen intents, as the paper prints it."""
+
+    @model_validator(mode="after")
+    def _are_shares(self) -> Self:
+        if self.scale == "quantile" and self.gain_threshold < 0:
+            raise ValueError(
+                f"with scale=quantile `gain_threshold` is a share between 0 and 1; found {self.gain_threshold}. "
+                "Give a share, or set `scale` to absolute (where -1 uses the intents always)"
+            )
+        return self
 
 
 class PseudoLabelRule(GainRule):
@@ -60,10 +69,13 @@ class PseudoLabelRule(GainRule):
     out."""
 
     @model_validator(mode="after")
-    def _are_shares(self) -> Self:
-        if self.scale == "quantile" and self.gain_threshold < 0:
+    def _ordered(self) -> Self:
+        low, high = self.calibrated_negative_threshold, self.calibrated_positive_threshold
+        if not self.negative_threshold < low <= high < self.positive_threshold:
             raise ValueError(
-                f"with scale=quantile `gain_threshold` is a share between 0 and 1; found {self.gain_threshold}"
+                "the thresholds must obey negative_threshold < calibrated_negative_threshold <= "
+                "calibrated_positive_threshold < positive_threshold (λ⁻ < λ̃⁻ ≤ λ̃⁺ < λ⁺, ICAST §4.4); found "
+                f"{self.negative_threshold} < {low} <= {high} < {self.positive_threshold}"
             )
         return self
 
@@ -79,17 +91,6 @@ class PseudoLabelRule(GainRule):
             calibrated_negative_threshold=0.7,
             confidence_threshold=0.95,
         )
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        low, high = self.calibrated_negative_threshold, self.calibrated_positive_threshold
-        if not self.negative_threshold < low <= high < self.positive_threshold:
-            raise ValueError(
-                "the thresholds must obey negative_threshold < calibrated_negative_threshold <= "
-                "calibrated_positive_threshold < positive_threshold (λ⁻ < λ̃⁻ ≤ λ̃⁺ < λ⁺, ICAST §4.4); found "
-                f"{self.negative_threshold} < {low} <= {high} < {self.positive_threshold}"
-            )
-        return self
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,11 @@ class AbstractRegime(Component):
         compares_logits: ClassVar[bool] = False
         """Whether it compares logits of pairs, which a head with an objective of its own never shows."""
 
+        @property
+        def reads_twice(self) -> bool:
+            """Whether a model's deterministic reading and the estimator's are both members."""
+            return False
+
         def needs_intents(self) -> bool:
             """Whether the data must have intent labels."""
             return False

@@ -90,6 +90,16 @@ def test_limit_a_posterior_without_variance_is_its_point_estimate(tiny_bert: Pat
     assert max(posterior["mutual_information"]) < 1e-9
 
 
+def test_limit_sngp_whose_mean_field_ignores_the_variance_is_its_point_estimate(
+    tiny_bert: Path, store: TokenStore
+) -> None:
+    ignored = {"uncertainty.integration": "mean_field", "uncertainty.mean_field_factor": 0.0}
+    posterior = scores(changed("sngp", **{"head.num_features": 32, **ignored}), tiny_bert, store)
+    point = scores(changed("sngp", uncertainty="deterministic", **{"head.num_features": 32}), tiny_bert, store)
+    assert posterior["prob_mean"] == pytest.approx(point["prob_mean"], abs=1e-6)
+    assert min(posterior["logit_var"]) > 1e-6
+
+
 def test_limit_grn_without_its_graph_is_listwise_bert(tiny_bert: Path, store: TokenStore) -> None:
     alone = {"encoder.branches": "sequence", "encoder.sequence_attention": False, "encoder.dropout": 0.0}
     grn = scores(changed("grn", **alone), tiny_bert, store)

@@ -55,7 +55,7 @@ def test_kernels_are_scikit_learns(name: KernelName, kernel: Kernel) -> None:
     np.testing.assert_allclose(ours.diagonal(x_t).detach().numpy(), 8 * inner_product * kernel.diag(x), rtol=1e-6)
 
 
-def test_equal_precisions_are_regression_on_plus_minus_two() -> None:
+def test_limit_equal_precisions_are_gaussian_process_regression_on_plus_minus_two() -> None:
     """ω = ¼ everywhere: pseudo-targets κ/ω = ±2 with noise 1/ω = 4."""
     rng = np.random.default_rng(2)
     x, new = rng.normal(size=(15, 2)), rng.normal(size=(6, 2))

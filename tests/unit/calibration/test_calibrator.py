@@ -84,7 +84,9 @@ def test_platt_recovers_the_prior_shift_from_1_to_9_wrong_ones(shifted: tuple[np
     assert fitted.offset == pytest.approx(-math.log(9), abs=0.05)
 
 
-def test_a_prior_shift_is_platt_with_slope_1_and_offset_minus_log_9(shifted: tuple[np.ndarray, np.ndarray]) -> None:
+def test_limit_a_prior_shift_is_platt_with_slope_1_and_offset_minus_log_9(
+    shifted: tuple[np.ndarray, np.ndarray],
+) -> None:
     fitted = CALIBRATORS["prior-shift"].fit(*shifted, train_prior=0.5)
     assert isinstance(fitted, AffineMap)
     assert (fitted.slope, fitted.offset) == (1, pytest.approx(-math.log(9), abs=1e-3))
@@ -92,7 +94,7 @@ def test_a_prior_shift_is_platt_with_slope_1_and_offset_minus_log_9(shifted: tup
     assert ece(fitted.apply(logit), label) < 0.01 < 0.2 < ece(expit(logit), label)
 
 
-def test_a_temperature_is_platt_with_offset_0() -> None:
+def test_limit_a_temperature_is_platt_with_offset_0() -> None:
     fitted = CALIBRATORS["temperature"].fit(*pairs(2000, seed=5, slope=0.3))
     assert isinstance(fitted, AffineMap)
     assert fitted.offset == 0

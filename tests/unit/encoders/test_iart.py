@@ -137,7 +137,7 @@ def test_attention_logits_are_the_papers_three_forms() -> None:
         torch.testing.assert_close(attention(turns, candidate, real)[0], expected)
 
 
-def test_uniform_attention_is_dam_up_to_one_over_the_turns(tiny_bert: Path) -> None:
+def test_limit_uniform_attention_is_dam_up_to_one_over_the_turns(tiny_bert: Path) -> None:
     """The limit M = 0: every similarity is divided by the number of turns, and no intent plays a part."""
     made = encoder(tiny_bert)
     assert made.intent_attention.weight is not None

@@ -158,6 +158,7 @@ def test_scopes_bound_the_layers_that_they_name(scope: Scope, name: str, request
 
 def test_without_the_setting_nothing_is_bounded(tiny_bert: Path) -> None:
     assert tiny_ranker(tiny_bert).encoder.spectral_norms == {}
+    assert tiny_ranker(tiny_bert, spectral_norm={"scope": "head"}).encoder.spectral_norms == {}
 
 
 def test_a_relative_bound_of_1_leaves_a_pretrained_encoder_as_it_is(tiny_bert: Path) -> None:
@@ -200,7 +201,7 @@ def test_a_backbone_with_other_names_is_refused() -> None:
         bound_layers(nn.Sequential(nn.Linear(2, 2)), "ffn", 0.95, False)
 
 
-@pytest.mark.parametrize("wrong", [{"bound": 0}, {"scope": "head"}])
+@pytest.mark.parametrize("wrong", [{"bound": 0}, {"scope": "heads"}])
 def test_values_out_of_range_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(SettingError, match=next(iter(wrong))):
         validated(SpectralNorm, wrong)

@@ -94,7 +94,7 @@ def test_both_samplers_estimate_the_same_loss() -> None:
     assert torch.allclose(series, exact, rtol=0.08)
 
 
-def test_without_prior_variance_every_pair_costs_a_coin_toss() -> None:
+def test_limit_without_prior_variance_every_pair_costs_a_coin_toss() -> None:
     shares = losses(make_head(output_scale=1e-6), made_pairs())
     assert torch.allclose(shares, torch.tensor(2.0).log().expand(16), atol=1e-4)
 

@@ -359,3 +359,20 @@ def test_the_coefficients_are_free_of_weight_decay() -> None:
 def test_values_out_of_range_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(SettingError, match=next(iter(wrong))):
         validated(RandomFeatureHead.Config, wrong)
+
+
+def test_limit_linear_features_without_bound_are_a_linear_layer_on_normed_features_with_laplaces_posterior() -> None:
+    model = head(features="linear", spectral_bound=None, activation="none", dropout=0.0).eval()
+    features, mean, _ = pairs = made_pairs()
+    normed = torch.nn.functional.layer_norm(features, (WIDTH,))
+    linear = torch.nn.Linear(WIDTH, 1, bias=False)
+    linear.weight.data = model.coefficients.scaled_L.data[None] / math.sqrt(2)
+    logits = mean + linear(normed)[:, 0]
+    torch.testing.assert_close(model(features, mean), logits)
+    model.observe(*pairs)
+    model.condition([model.observations()], seed=0)
+    prob = torch.sigmoid(logits)
+    phi = normed / math.sqrt(WIDTH)
+    precision = torch.eye(WIDTH) + phi.T @ ((prob * (1 - prob))[:, None] * phi)
+    expected = torch.einsum("bd,de,be->b", phi, torch.linalg.inv(precision), phi)
+    torch.testing.assert_close(model.posterior(features, mean).var_SB[0], expected, rtol=1e-4, atol=1e-6)

@@ -72,7 +72,7 @@ def test_evidence_is_finite_without_any_noise_precision() -> None:
     assert torch.allclose(evidence, expected)
 
 
-def test_evidence_without_prior_variance_is_a_coin_toss_a_point() -> None:
+def test_limit_evidence_without_prior_variance_is_a_coin_toss_a_point() -> None:
     _, problem = made_problem()
     tiny = ChainProblem(1e-12 * problem.kernel_NN, torch.zeros(6, dtype=torch.float64), problem.labels_N)
     evidence = gibbs.condition(tiny, made_omega(3, 6)).log_evidence()

@@ -83,7 +83,7 @@ def test_sums_are_in_double_and_order_does_not_count(dtype: torch.dtype) -> None
     torch.testing.assert_close(torch.stack(parts).sum(0), whole, rtol=1e-12, atol=1e-12)
 
 
-def test_two_logits_with_unit_prior_are_one_logit_with_half_the_prior_precision() -> None:
+def test_limit_two_logits_with_unit_prior_are_one_logit_with_half_the_prior_precision() -> None:
     """The difference of two softmax logits, under the full Hessian of both classes' weights."""
     phi, logits, labels = made(30)
 

@@ -126,3 +126,43 @@ def test_configs_from_before_there_were_kinds_of_post_training_are_read() -> Non
 def test_the_gain_without_an_uncertainty_estimate_is_refused() -> None:
     with pytest.raises(ValueError, match="needs an uncertainty estimate"):
         Method(regime=SelfTraining.Config())
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "share"),
+    [
+        ("bert", {"regime.training.train_negatives": 1}, 0.5),
+        ("bert", {}, 0.1),
+        ("pg-drr", {"regime.training.train_negatives": 9}, 0.5),  # that of its support set
+        ("pg-drr", {"regime.training.train_negatives": 9, "head.support.choice": "last_batch"}, 0.1),
+        ("icast", {"regime.student.train_negatives": 3}, 0.25),  # the students are kept, not the teacher
+    ],
+)
+def test_a_prior_shift_starts_from_the_pairs_that_shape_probabilities(
+    name: str, settings: dict[str, object], share: float
+) -> None:
+    method = with_settings(load_method(name), settings)
+    assert isinstance(method, Method)
+    assert method.train_prior(10) == share
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("ensemble", {"regime.members": "plain_and_estimated"}, "reads one model twice.*mc-dropout"),
+        ("bert", {"calibration": "focal-inverse"}, "γ = 2.*trained with BinaryCrossEntropy"),
+        ("focal", {"calibration": "focal-inverse", "loss.gamma": 3.0}, "γ = 2.*trained with γ = 3"),
+        ("focal", {"calibration": "focal-inverse", "loss.gamma": "flsd-53"}, "no inverse"),
+        ("icast-teacher", {"regime.rule.scale": "quantile", "regime.rule.gain_threshold": -1}, "absolute"),
+    ],
+)
+def test_settings_that_cannot_go_together_are_refused_with_the_cure(
+    name: str, settings: dict[str, object], message: str
+) -> None:
+    with pytest.raises((SettingError, ValueError), match=message):
+        with_settings(load_method(name), settings)
+
+
+def test_an_inverse_of_the_focal_loss_that_was_trained_with_is_taken() -> None:
+    with_settings(load_method("focal"), {"calibration": "focal-inverse"})
+    with_settings(load_method("ensemble"), {"regime.members": "plain_and_estimated", "uncertainty": "mc-dropout"})
