@@ -28,8 +28,9 @@ class Cost:
 
     label: str
     num_parameters: int
-    num_buffers: int
-    """Numbers kept beside the parameters: random features, the posterior and the support set behind it."""
+    """Parameters that are learnt."""
+    num_fixed: int
+    """Numbers kept beside them: the frozen backbone, random features, the posterior and the support set behind it."""
     num_pairs: int
     seconds: float
     """To score all pairs, median over the rounds."""
@@ -77,8 +78,8 @@ def _cost(
     ratios = [own / other for own, other in zip(seconds, reference, strict=True)]
     return Cost(
         label=label,
-        num_parameters=sum(parameter.numel() for ranker in members.rankers for parameter in ranker.parameters()),
-        num_buffers=sum(_num_buffers(ranker) for ranker in members.rankers),
+        num_parameters=sum(p.numel() for ranker in members.rankers for p in ranker.parameters() if p.requires_grad),
+        num_fixed=sum(_num_fixed(ranker) for ranker in members.rankers),
         num_pairs=num_pairs,
         seconds=statistics.median(seconds),
         ratio=statistics.median(ratios),
@@ -87,9 +88,10 @@ def _cost(
     )
 
 
-def _num_buffers(ranker: Ranker) -> int:
+def _num_fixed(ranker: Ranker) -> int:
     posterior = ranker.posterior_head.posterior_state().values() if ranker.posterior_head is not None else ()
-    distinct = {tensor.data_ptr(): tensor.numel() for tensor in (*ranker.buffers(), *posterior)}
+    frozen = [parameter for parameter in ranker.parameters() if not parameter.requires_grad]
+    distinct = {tensor.data_ptr(): tensor.numel() for tensor in (*ranker.buffers(), *posterior, *frozen)}
     return sum(distinct.values())
 
 

@@ -117,19 +117,19 @@ def print_costs(costs: Sequence[Cost], console: Console | None = None) -> None:
         title_justify="left",
         title_style="bold",
         caption="ratio: time over that of the first, median (least to most) over the rounds; "
-        "buffers: random features, posterior and support set",
+        "fixed: frozen backbone, random features, posterior and support set",
         caption_justify="left",
         box=SIMPLE_HEAD,
         padding=(0, 2, 0, 0),
     )
     table.add_column("method", no_wrap=True)
-    for name in ("parameters", "buffers", "time", "a pair", "ratio"):
+    for name in ("learnt", "fixed", "time", "a pair", "ratio"):
         table.add_column(name, justify="right", no_wrap=True)
     for cost in costs:
         table.add_row(
             escape(cost.label),
             f"{cost.num_parameters / 1e6:.2f} M",
-            f"{cost.num_buffers / 1e6:.2f} M",
+            f"{cost.num_fixed / 1e6:.2f} M",
             f"{cost.seconds:.2f} s",
             f"{cost.milliseconds_per_pair:.2f} ms",
             f"{cost.ratio:.2f} ({cost.ratio_low:.2f}–{cost.ratio_high:.2f})",

@@ -47,12 +47,16 @@ def test_ten_passes_cost_several_times_one_and_share_the_model(
     assert single.num_parameters == sum(p.numel() for p in one.contexts[0].ranker.parameters())
 
 
-def test_a_posterior_counts_among_the_buffers(tiny_bert: Path, tiny_pools: Path, tmp_path: Path) -> None:
-    config = ranker_config(tiny_bert).model_copy(update={"head": RandomFeatureHead.Config(num_features=8)})
+def test_a_posterior_and_frozen_weights_count_among_what_is_fixed(tiny_bert: Path, tiny_pools: Path, tmp_path: Path) -> None:
+    head = RandomFeatureHead.Config(num_features=8)
+    config = ranker_config(tiny_bert).model_copy(update={"head": head, "similarity_start": "both"})
     ranker = Ranker(config)
     save_ranker(tmp_path, config, ranker.state_dict())
     save_posterior(tmp_path, {"factor": torch.eye(8)})
     pools = list(as_pools(read_rows(tiny_pools, "test", range(2))))
     (cost,) = measure_costs([("gp", load((tmp_path, Posterior.Config())))], pools, repeats=1)
+    assert ranker.bi_encoder is not None
+    frozen = sum(parameter.numel() for parameter in ranker.bi_encoder.parameters())
     without = sum(buffer.numel() for buffer in ranker.buffers())
-    assert cost.num_buffers == without + 8 * 8
+    assert cost.num_fixed == without + 8 * 8 + frozen
+    assert cost.num_parameters == sum(p.numel() for p in ranker.parameters()) - frozen
