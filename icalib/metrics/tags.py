@@ -5,7 +5,7 @@ from __future__ import annotations
 _GROUPS = {
     "rank": ("R@1", "R@2", "R@5", "MAP"),
     "class": ("F1", "P", "R", "F1@0.5", "P@0.5", "R@0.5", "F1_argmax", "threshold"),
-    "cal": ("ECE", "ECE_adaptive", "ECE_top1", "MCE", "NLL", "Brier", "Brier_skill", "gap", "mean_prob"),
+    "cal": ("ECE", "ECE_adaptive", "ECE_top1", "MCE", "MCE@30", "NLL", "Brier", "Brier_skill", "gap", "mean_prob"),
     "sel": ("AURC", "E_AURC", "risk@80", "coverage@5", "AUROC"),
 }
 _TAGS = {metric: f"{group}/{metric}" for group, metrics in _GROUPS.items() for metric in metrics}

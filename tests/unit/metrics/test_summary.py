@@ -41,6 +41,7 @@ def measured_directly(predictions: pa.Table, threshold: float) -> dict[str, floa
         "ECE_adaptive": calibration.adaptive_ece(prob, label),
         "ECE_top1": calibration.ece(top.prob, top.hit),
         "MCE": calibration.mce(prob, label),
+        "MCE@30": calibration.mce(prob, label, min_count=30),
         "NLL": calibration.nll(prob, label),
         "Brier": brier,
         "Brier_skill": calibration.brier_skill(np.array(brier), np.array(label.mean())),
