@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import errno
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from icalib.core.errors import IcalibError
+from icalib.core.errors import IcalibError, SettingError
+from icalib.core.files import FOLDER_NAME
 from icalib.core.storage import local_path
 
 _STORAGE_FAILED = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO, errno.ENOTCONN, errno.EHOSTDOWN)
@@ -34,6 +36,15 @@ def place_option(help: str) -> Any:
 def place_argument(help: str) -> Any:
     """An argument that takes a path or an object store's URI."""
     return typer.Argument(parser=local_path, help=help)
+
+
+def _folder_name(name: str) -> str:
+    if not re.search(FOLDER_NAME, name):
+        raise SettingError(
+            f"--experiment {name} is no folder's name. Give letters, digits, `_`, `-` and `.`, e.g. first-try; --runs "
+            "says where the folder lies."
+        )
+    return name
 
 
 Data = Annotated[Path, place_option("Pool folder that `icalib prepare` made; a path or e.g. s3://bucket/pools.")]
@@ -66,7 +77,9 @@ Backbone = Annotated[
     ),
 ]
 Runs = Annotated[Path, place_option("Where run folders and the stage cache lie: a folder or e.g. s3://bucket/runs.")]
-Experiment = Annotated[str, typer.Option(help="Folder under --runs that groups runs.")]
+Experiment = Annotated[
+    str, typer.Option(help="Folder under --runs that groups runs: a name, not a path.", callback=_folder_name)
+]
 Workers = Annotated[
     int | None, typer.Option(help="Training workers; default: one a GPU, or one on this machine's CPU cores.")
 ]

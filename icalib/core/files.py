@@ -14,6 +14,9 @@ from typing import Any
 
 from icalib.core.errors import StorageError
 
+FOLDER_NAME = r"^\w[\w.-]*$"
+"""What a folder may be called that a user names: no path, and nothing hidden."""
+
 
 @contextmanager
 def whole_file(path: str | Path) -> Generator[Path, None, None]:

@@ -17,7 +17,11 @@ from icalib.core.errors import SettingError
 from icalib.core.files import content_digest
 
 JOB_NAME = r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?"
-_SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|KEY|APIKEY|CREDENTIALS?)(_|$)(?!(.*_)?(PATH|FILE|DIR)$)")
+_SECRET = re.compile(
+    r"(((^|_)(TOKEN|SECRET|KEY|CREDENTIALS?)|PASSWORD|PASSWD|[A-Z]{3}(TOKEN|SECRET|KEY))(_|$)|(^|_)(PASS|PWD|AUTH)$)"
+    r"(?!(.*_)?(PATH|FILE|DIR)$)"
+)
+_PASSWORD_IN_URL = re.compile(r"://[^/@\s]*:[^/@\s]+@")
 
 Name: TypeAlias = Annotated[str, StringConstraints(pattern=f"^{JOB_NAME}$")]
 Variable: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -134,7 +138,11 @@ def read_job(path: Path, changes: Mapping[str, Any]) -> JobFile:
         job = validated(JobFile, values)
     except SettingError as error:
         raise SettingError(f"{path}: {error}") from error
-    secrets = ", ".join(name for name in job.environment if _SECRET.search(name.upper()))
+    secrets = ", ".join(
+        name
+        for name, value in job.environment.items()
+        if _SECRET.search(name.upper()) or _PASSWORD_IN_URL.search(str(value))
+    )
     if secrets:
         raise SettingError(
             f"{path}: `environment` has {secrets}, and secrets don't belong in files. Write `pass_environment: "
@@ -153,7 +161,13 @@ def near(name: str, names: list[str]) -> str:
 def _place(values: dict[str, Any], key: str, value: Any) -> None:
     *parents, name = key.split(".", 2)
     for parent in parents:
-        values[parent] = dict(values[parent]) if isinstance(values.get(parent), dict) else {}
+        inner = values.get(parent)
+        if inner is not None and not isinstance(inner, dict):
+            raise SettingError(
+                f"--set {key} goes into `{parent}`, which the file gives as {type(inner).__name__}. Write it there as a "
+                f"mapping, e.g. `{parent}: {{{name}: …}}`."
+            )
+        values[parent] = dict(inner) if inner else {}
         values = values[parent]
     values[name] = value
 

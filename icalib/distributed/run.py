@@ -20,7 +20,7 @@ import icalib
 from icalib.calibration.post_hoc import post_hoc_metrics
 from icalib.core.component import Settings
 from icalib.core.errors import RunFolderError, SettingError
-from icalib.core.files import content_digest, read_json
+from icalib.core.files import FOLDER_NAME, content_digest, read_json
 from icalib.core.run_folder import METRIC_SCHEMA, PLAN, TRAINING_SCHEMA, RunFolder
 from icalib.core.stages import Stage, StageCache
 from icalib.core.storage import is_mirrored, location, pull, push, remove
@@ -53,7 +53,7 @@ class RunSettings(Settings):
     seed: int
     limit: Limit = Field(default={})
     backbone: str
-    experiment: str
+    experiment: str = Field(pattern=FOLDER_NAME)
     settings: Method | Untrained
 
 

@@ -138,8 +138,32 @@ def test_shared_nodes_start_a_ray_of_their_own(workplace: Path) -> None:
     )
     assert options["node-ip-address"] == "192.0.2.1"
     for node in (options, values(worker)):
-        assert (node["num-cpus"], node["num-gpus"], node["temp-dir"]) == ("8", "4", "/tmp/icalib-7")
+        assert (node["num-cpus"], node["num-gpus"]) == ("8", "4")
         assert int(node["memory"]) + int(node["object-store-memory"]) <= 1000 * 2**20
+
+
+def test_on_shared_nodes_rays_folder_lies_where_nobody_else_can_look(workplace: Path, tmp_path: Path) -> None:
+    """What srun was to run is run here, with a stand-in for Ray that notes where its folder is to be."""
+    _, calls = run(SHARED, workplace)
+    ray = workplace / "bin" / "ray"
+    ray.write_text('#!/usr/bin/env bash\nprintf "%s\\n" "$@"\n')
+    ray.chmod(0o755)
+    folders = []
+    for call in (call for call in calls if "bash" in call):
+        done = subprocess.run(
+            call[call.index("bash") : next(place for place, word in enumerate(call) if word.startswith("auth="))],
+            env={**os.environ, "PATH": f"{workplace / 'bin'}:{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        options = values(done.stdout.splitlines())
+        assert options["node-ip-address"] == "192.0.2.1"
+        folders.append(Path(options["temp-dir"]))
+        assert folders[-1].parent.stat().st_mode & 0o777 == 0o700
+        folders[-1].parent.rmdir()
+    assert len(set(folders)) == 2
+    assert max(len(str(folder)) for folder in folders) < 40  # sockets below it may have 107 letters
 
 
 def test_nothing_on_shared_nodes_stops_every_ray() -> None:

@@ -117,6 +117,8 @@ def test_wrong_settings_are_named_with_the_cure(icalib, arguments: list[str], sa
         (["--limit", "many"], "--limit many can't be read"),
         (["--limit", "train=0"], "--limit train=0 can't be read"),
         (["--limit", "training=5"], "--limit training=5 can't be read"),
+        (["--experiment", "../elsewhere"], "--experiment ../elsewhere is no folder's name"),
+        (["--experiment", "/tmp/elsewhere"], "--experiment /tmp/elsewhere is no folder's name"),
     ],
 )
 def test_wrong_options_of_run(icalib, tiny_pools: Path, options: list[str], said: str) -> None:

@@ -90,6 +90,8 @@ def _fault_of(act: Callable[[], None]) -> str:
             faults.clear()
         except (IcalibError, OSError) as error:
             faults[:] = [" ".join(str(error).split())]
+        except Exception as error:  # whatever is broken on a machine, this is where it is to be told
+            faults[:] = [" ".join(f"{type(error).__name__}: {error}".split())]
 
     thread = threading.Thread(target=attempt, daemon=True)  # workers that wait for each other wait for half an hour
     thread.start()

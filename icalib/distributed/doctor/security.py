@@ -49,6 +49,6 @@ def judge_telemetry(found: Mapping[str, Mapping[str, str]]) -> Check:
     """Ray reports usage unless told not to."""
     sending = {node: "usage reports are on" for node, has in found.items() if has["RAY_USAGE_STATS_ENABLED"] != "0"}
     if sending:
-        cure = "Start Ray with RAY_USAGE_STATS_ENABLED=0, or run `ray disable-usage-stats` before."
+        cure = "Start Ray with RAY_USAGE_STATS_ENABLED=0 on every node."
         return Check("telemetry", "warn", by_node(sending), cure)
     return Check("telemetry", "ok", "off")

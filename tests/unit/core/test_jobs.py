@@ -84,14 +84,34 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         read_job(tmp_path / "nowhere.yaml", {})
 
 
-@pytest.mark.parametrize("name", ["HF_TOKEN", "aws_secret_access_key", "WANDB_API_KEY", "DB_PASSWORD"])
+@pytest.mark.parametrize(
+    "name",
+    ["HF_TOKEN", "aws_secret_access_key", "WANDB_API_KEY", "DB_PASSWORD", "PGPASSWORD", "MYSQL_PWD", "DB_PASS",
+     "REDIS_AUTH", "WANDBKEY"],
+)  # fmt: skip
 def test_secrets_are_refused_and_not_repeated(tmp_path: Path, name: str) -> None:
     with pytest.raises(SettingError, match=f"pass_environment: .*{name}") as error:
         read_job(job_file(tmp_path, environment={name: "hf_hidden"}), {})
     assert "hf_hidden" not in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["TOKENIZERS_PARALLELISM", "RAY_AUTH_TOKEN_PATH", "KEYBOARD", "HF_HOME"])
+def test_a_change_within_what_is_no_mapping_is_refused_instead_of_replacing_it(tmp_path: Path) -> None:
+    path = job_file(tmp_path, options={"set": ["regime.num_rounds=3", "seed=1"]})
+    with pytest.raises(SettingError, match=r"--set options\.set\.regime\.x .*`set`.* as list.*mapping"):
+        read_job(path, {"options.set.regime.x": 1})
+
+
+def test_a_password_within_an_address_is_a_secret_too(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"pass_environment: .*DATABASE_URL") as error:
+        read_job(job_file(tmp_path, environment={"DATABASE_URL": "postgres://me:hidden@host/db"}), {})
+    assert "hidden" not in str(error.value)
+    plain = {"DATABASE_URL": "postgres://host:5432/db"}
+    assert read_job(job_file(tmp_path, environment=plain), {}).environment == plain
+
+
+@pytest.mark.parametrize(
+    "name", ["TOKENIZERS_PARALLELISM", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE", "KEYBOARD", "HF_HOME"]
+)
 def test_what_only_sounds_like_a_secret_is_taken(tmp_path: Path, name: str) -> None:
     assert read_job(job_file(tmp_path, environment={name: "1"}), {}).environment == {name: "1"}
 

@@ -47,7 +47,9 @@ def test_ten_passes_cost_several_times_one_and_share_the_model(
     assert single.num_parameters == sum(p.numel() for p in one.contexts[0].ranker.parameters())
 
 
-def test_a_posterior_and_frozen_weights_count_among_what_is_fixed(tiny_bert: Path, tiny_pools: Path, tmp_path: Path) -> None:
+def test_a_posterior_and_frozen_weights_count_among_what_is_fixed(
+    tiny_bert: Path, tiny_pools: Path, tmp_path: Path
+) -> None:
     head = RandomFeatureHead.Config(num_features=8)
     config = ranker_config(tiny_bert).model_copy(update={"head": head, "similarity_start": "both"})
     ranker = Ranker(config)

@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from icalib.distributed.doctor import rehearsal
+
+
+def test_whatever_breaks_a_rehearsal_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_down(*_: Any) -> None:
+        raise ZeroDivisionError("a driver that\nno one expected")
+
+    monkeypatch.setattr(rehearsal, "score", break_down)
+    job: Any = SimpleNamespace()
+    check = rehearsal.check_scoring(job, tmp_path, job)
+    assert (check.status, check.found) == ("fail", "ZeroDivisionError: a driver that no one expected")
