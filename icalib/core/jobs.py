@@ -164,8 +164,8 @@ def _place(values: dict[str, Any], key: str, value: Any) -> None:
         inner = values.get(parent)
         if inner is not None and not isinstance(inner, dict):
             raise SettingError(
-                f"--set {key} goes into `{parent}`, which the file gives as {type(inner).__name__}. Write it there as a "
-                f"mapping, e.g. `{parent}: {{{name}: …}}`."
+                f"--set {key} goes into `{parent}`, which the file gives as {type(inner).__name__}. Write it there as "
+                f"a mapping, e.g. `{parent}: {{{name}: …}}`."
             )
         values[parent] = dict(inner) if inner else {}
         values = values[parent]
