@@ -20,6 +20,7 @@ R = TypeVar("R", bound="GainRule")
 
 ALWAYS_INTENTS = -1.0  # a gain lies in [−ln 2, ln 2]
 NEVER_INTENTS = 1.0
+_NO_CALIBRATION = 1.0  # λʰ; mutual information is at most ln 2
 
 
 class GainRule(Settings):
@@ -149,8 +150,8 @@ def resolve_rule(rule: PseudoLabelRule, shards: Iterable[Shard]) -> PseudoLabelR
         "negative_threshold": np.quantile(probs, rule.negative_threshold),
         "calibrated_negative_threshold": np.quantile(probs, rule.calibrated_negative_threshold),
         "confidence_threshold": np.quantile(information, rule.confidence_threshold)
-        if rule.confidence_threshold < 1
-        else NEVER_INTENTS,
+        if rule.confidence_threshold < _NO_CALIBRATION
+        else _NO_CALIBRATION,
     }
     return views.model_copy(update={name: float(value) for name, value in quantiles.items()})
 
@@ -252,7 +253,7 @@ def assign(chosen: ChosenScores, rule: PseudoLabelRule) -> PseudoLabels:
         calibrated &= count(likely_pair & high_pair) == 1
     if rule.confidence == "information":
         calibrated &= count(high_pair) == 1
-    if rule.confidence_threshold >= NEVER_INTENTS:
+    if rule.confidence_threshold >= _NO_CALIBRATION:
         calibrated &= False
 
     negative = chosen.prob < rule.negative_threshold
