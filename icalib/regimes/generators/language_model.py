@@ -30,6 +30,7 @@ from icalib.regimes.training import TrainingSettings, autocast, resolve_precisio
 Ids = NDArray[np.int64]
 
 _NO_TARGET = -100  # what cross-entropy leaves out
+_SPECIAL_TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id")
 _GENERATION_TOKENS = 16_384  # padded tokens that are written at a time, all samples together
 
 
@@ -179,6 +180,7 @@ class Writer(Model):
         self.has_encoder: bool = _load("AutoConfig", name).is_encoder_decoder
         kind = "AutoModelForSeq2SeqLM" if self.has_encoder else "AutoModelForCausalLM"
         self.network: Any = _load(kind, name, dtype=torch.float32)
+        self.network.generation_config = _special_tokens(self.network.generation_config)
         self._max_source, self._max_target = self._lengths(name)
 
     def _lengths(self, name: str) -> tuple[int, int]:
@@ -325,6 +327,13 @@ def _load(kind: str, name: str, **options: Any) -> Any:
             f"can't load the generator `{name}`: {str(error).splitlines()[0]} Expected a hub name or a folder of a "
             "sequence-to-sequence or causal language model (config.json, model.safetensors and a tokenizer)."
         ) from error
+
+
+def _special_tokens(found: Any) -> Any:
+    """A checkpoint's special tokens without its way of decoding: BART's is four beams, no trigram twice."""
+    from transformers import GenerationConfig
+
+    return GenerationConfig(**{name: getattr(found, name) for name in _SPECIAL_TOKENS})
 
 
 def _end_of_sequence(name: str, tokenizer: Any) -> int:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -125,6 +127,23 @@ def test_samples_are_drawn_by_seed_and_differ(language_model: Path, pools: list[
     )
     assert [len(texts) for texts in one] == [2] * 5
     assert all(texts[0] != texts[1] for texts in one)
+
+
+@pytest.mark.parametrize("file", ["config.json", "generation_config.json"])
+@pytest.mark.parametrize("decoding", ["nucleus", "beam"])
+def test_a_checkpoints_own_way_of_decoding_plays_no_part(
+    language_model: Path, pools: list[Pool], tmp_path: Path, decoding: str, file: str
+) -> None:
+    other = Path(shutil.copytree(language_model, tmp_path / "other"))
+    if file == "config.json":  # as facebook/bart-base has it
+        (other / "generation_config.json").unlink()
+    ways = {"num_beams": 4, "no_repeat_ngram_size": 3, "early_stopping": True, "temperature": 0.2, "min_length": 12}
+    (other / file).write_text(json.dumps(json.loads((other / file).read_text()) | ways))
+    one, two = (
+        Writer(str(folder), config(folder, decoding=decoding, num_beams=2)).eval() for folder in (language_model, other)
+    )
+    sources = [context_texts(pool) for pool in pools[:5]]
+    assert one.write("answer", sources, 2, seed=1, device=CPU) == two.write("answer", sources, 2, seed=1, device=CPU)
 
 
 def test_questions_are_learnt_from_answers(language_model: Path, tiny_pools: Path, pools: list[Pool]) -> None:
