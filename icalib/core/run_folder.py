@@ -253,6 +253,14 @@ class RunFolder:
         """Where the evaluation on another pool set lies."""
         return self.path / "shift" / data
 
+    def has_shift(self, data: str) -> bool:
+        """Whether it was evaluated on another pool set."""
+        return (self.shift_path(data) / "result.json").is_file()
+
+    def shift_predictions(self, data: str) -> pa.Table:
+        """PREDICTION_SCHEMA of another pool set's test split."""
+        return pq.read_table(self.shift_path(data) / "predictions.parquet")
+
     def shifts(self) -> list[dict[str, Any]]:
         """Evaluations on other pool sets, by name: the objects that `icalib evaluate --json` prints."""
         return [read_json(path) for path in sorted((self.path / "shift").glob("*/result.json"))]

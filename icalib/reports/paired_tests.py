@@ -37,7 +37,7 @@ _PER_POOL: dict[str, Callable[[PoolScores], FloatArray]] = {
 
 
 def paired_tests(
-    runs: Mapping[str, Sequence[RunFolder]], *, against: str | None = None, seed: int = 0
+    runs: Mapping[str, Sequence[RunFolder]], *, against: str | None = None, shift: str | None = None, seed: int = 0
 ) -> list[MethodTest]:
     """Permutation tests of every pair of methods in R@1, MAP and Brier score over test pools.
 
@@ -45,12 +45,16 @@ def paired_tests(
 
     Args:
         against: test only the pairs that this method is in.
+        shift: the other pool set on which the runs were evaluated; None takes their own.
 
     Raises:
         DataError: the runs were not evaluated on the same pools.
     """
     scores = {
-        label: [PoolScores.from_predictions(run.predictions("test")) for run in members]
+        label: [
+            PoolScores.from_predictions(run.predictions("test") if shift is None else run.shift_predictions(shift))
+            for run in members
+        ]
         for label, members in runs.items()
     }
     check_same_pools([one for members in scores.values() for one in members])

@@ -52,7 +52,7 @@ class Reproduction:
     def notice(self) -> str:
         """Whose corpus this is: the first thing that a reader must know."""
         corpora = self.table.corpora
-        if any(_plain(corpus) in _plain(self.data) for corpus in corpora):
+        if any(_plain(corpus) == _plain(self.data) for corpus in corpora):
             return f"Run on {self.data}; the paper's corpora are {', '.join(corpora)}."
         theirs = f"the paper's corpora ({', '.join(corpora)})" if corpora else "the paper's corpora"
         return (
@@ -97,11 +97,12 @@ class Block:
 
 
 def blocks(reproduction: Reproduction) -> list[Block]:
-    """A block for each labelled part, and for each other pool set that the runs were evaluated on."""
+    """A block for each labelled part, and in it for each other pool set that the runs were evaluated on."""
+    others = _others(reproduction) if reproduction.table.kind == "shift" else []
     made = [_block(reproduction, fraction) for fraction in reproduction.fractions]
-    if reproduction.table.kind == "shift":
-        made += [_shift_block(reproduction, other) for other in _others(reproduction)]
-    return made
+    return made + [
+        _shift_block(reproduction, fraction, other) for fraction in reproduction.fractions for other in others
+    ]
 
 
 def _block(reproduction: Reproduction, fraction: float) -> Block:
@@ -122,15 +123,22 @@ def _block(reproduction: Reproduction, fraction: float) -> Block:
     )
 
 
-def _shift_block(reproduction: Reproduction, other: str) -> Block:
+def _shift_block(reproduction: Reproduction, fraction: float, other: str) -> Block:
     table = reproduction.table
     groups: list[tuple[Line, ...]] = []
-    for one in reproduction.rows:
+    for one in _with_fraction(reproduction, fraction):
         shifted = [result for run in one.runs for result in run.shifts() if data_name(result) == other]
         ours = _ours(one, _cells(table, [result["test"] for result in shifted]), None)
-        theirs = [_theirs(table, published) for published in one.row.published if published.test is not None]
+        theirs = [
+            _theirs(table, published) for published in _published(one.row, fraction) if published.test is not None
+        ]
         groups.append((ours, *theirs))
-    return Block(f"trained on {reproduction.data}, tested on {other}", _columns(table), tuple(groups))
+    return Block(
+        title=f"trained on {reproduction.data}, {fraction:.3g} labelled, tested on {other}",
+        columns=_columns(table),
+        groups=tuple(groups),
+        tests=_tests(reproduction, fraction, other),
+    )
 
 
 def _ours(one: RowRuns, cells: tuple[str, ...], seconds: float | None) -> Line:
@@ -195,14 +203,16 @@ def _published(row: Row, fraction: float) -> list[Published]:
     return [one for one in row.published if one.labelled is None or abs(one.labelled - fraction) < 1e-9]
 
 
-def _tests(reproduction: Reproduction, fraction: float) -> tuple[MethodTest, ...]:
-    """Each method against the last row, which is the paper's own."""
-    runs = {one.row.label: one.runs for one in _with_fraction(reproduction, fraction) if one.runs}
+def _tests(reproduction: Reproduction, fraction: float, other: str | None = None) -> tuple[MethodTest, ...]:
+    """Each method against the last row, which is the paper's own; on another pool set where one is named."""
+    rows = _with_fraction(reproduction, fraction)
+    runs = {one.row.label: [run for run in one.runs if other is None or run.has_shift(other)] for one in rows}
+    runs = {label: members for label, members in runs.items() if members}
     last = reproduction.table.rows[-1].label
     if last not in runs or len(runs) < 2:
         return ()
     try:
-        return tuple(paired_tests(runs, against=last))
+        return tuple(paired_tests(runs, against=last, shift=other))
     except DataError:  # the runs were limited to other test pools
         return ()
 
@@ -230,6 +240,7 @@ def write_markdown(reproduction: Reproduction, out: Path) -> Path:
         "",
         reproduction.notice,
         "",
+        *([table.note, ""] if table.note else []),
         f"{table.source}. Ours:",
         "",
         f"    {reproduction.command}",

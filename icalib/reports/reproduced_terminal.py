@@ -17,6 +17,8 @@ def print_reproduced(reproduction: Reproduction, console: Console | None = None)
     """Print our figures, and under each row the paper's."""
     console = console or people_console()
     console.print(Text(reproduction.notice), soft_wrap=True)
+    if reproduction.table.note:
+        console.print(Text(reproduction.table.note), soft_wrap=True)
     for block in blocks(reproduction):
         console.print(_grid(f"{reproduction.table.title}: {block.title}", block))
         for line in block.lines:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from icalib.core.component import Settings, validated
 from icalib.core.errors import SettingError
+from icalib.metrics.summary import METRICS
 
 _FOLDER = Path(__file__).parent
 
 Kind = Literal["metrics", "shift", "cost", "curve", "reliability", "cases"]
+COSTS = ("parameters", "milliseconds", "ratio")
+"""What a table about cost can show."""
 
 
 class Figure(Settings):
@@ -61,9 +65,14 @@ class Row(Settings):
 
     @property
     def variant(self) -> str:
-        """As `icalib compare` writes it: METHOD@KEY=VALUE,…"""
-        changes = ",".join(f"{name}={value}" for name, value in self.settings.items())
+        """The name of its runs, as `icalib compare` writes it: METHOD@KEY=VALUE,…"""
+        changes = ",".join(f"{name}={_written(value)}" for name, value in self.settings.items())
         return f"{self.method}@{changes}" if changes else self.method
+
+
+def _written(value: Any) -> str:
+    """A setting in a name: as YAML has it, without quotes."""
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":")).replace('"', "")
 
 
 class Table(Settings):
@@ -72,13 +81,17 @@ class Table(Settings):
     title: str
     source: str
     """Paper and number."""
+    corpora: tuple[str, ...] = ()
+    """The paper's corpora; pools that are called like one of them are taken to be it."""
+    note: str = ""
+    """What a reader must know of the published figures."""
     kind: Kind
     """metrics: methods × metrics, by labelled part. shift: the same, and on other corpora. cost: size and time. curve:
     over `x`. reliability: diagrams. cases: pools on which the first two rows differ."""
     metrics: tuple[str, ...] = Field(min_length=1)
     percent: bool = False
     """Whether the published figures are per cent; ours are shown likewise."""
-    labelled: tuple[float, ...] = ()
+    labelled: tuple[Annotated[float, Field(gt=0, le=1)], ...] = ()
     """Labelled shares to run; none takes that of the pools."""
     backbone: str | None = None
     """Where the table is about another backbone than the default."""
@@ -87,10 +100,28 @@ class Table(Settings):
     """What a curve's bars count: pairs pseudo-labelled with predicted intents, mean over the rounds."""
     rows: tuple[Row, ...] = Field(min_length=1)
 
-    @property
-    def corpora(self) -> tuple[str, ...]:
-        """The paper's corpora, in order of first appearance."""
-        return tuple(dict.fromkeys(one.corpus for row in self.rows for one in row.published))
+    @model_validator(mode="after")
+    def _holds_together(self) -> Self:
+        known = COSTS if self.kind == "cost" else tuple(METRICS)
+        if odd := [metric for metric in self.metrics if metric not in known]:
+            raise ValueError(
+                f"metrics: `{odd[0]}` is none of a table of kind {self.kind}; there are: {', '.join(known)}"
+            )
+        labels = [row.label.lower() for row in self.rows]
+        if twice := [row.label for row in self.rows if labels.count(row.label.lower()) > 1]:
+            raise ValueError(f"rows: two are called `{twice[0]}`; a row is told from others by its label")
+        if self.kind == "curve" and (without := [row.label for row in self.rows if row.x is None]):
+            raise ValueError(f"rows: `{without[0]}` has no x, its place on the curve's axis")
+        for row in self.rows:
+            self._check_published(row)
+        return self
+
+    def _check_published(self, row: Row) -> None:
+        for one in row.published:
+            if odd := [corpus for corpus in (one.corpus, one.test) if corpus and corpus not in self.corpora]:
+                raise ValueError(f"corpora: lacks `{odd[0]}`, for which `{row.label}` has published figures")
+            if odd := [metric for metric in one.figures if metric not in self.metrics]:
+                raise ValueError(f"rows: `{row.label}` has published figures of `{odd[0]}`, which isn't in metrics")
 
     def chosen(self, labels: list[str]) -> Table:
         """The table with some of its rows, named by label or method.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from io import StringIO
 from pathlib import Path
 from statistics import fmean, stdev
@@ -26,7 +27,8 @@ ROWS = [
 
 
 def table(**changes: object) -> Table:
-    values = {"title": "T <1>", "source": "Paper, Table 9", "kind": "metrics", "metrics": ["F1", "ECE"], "rows": ROWS}
+    values = {"title": "T <1>", "source": "Paper, Table 9", "kind": "metrics", "corpora": ["MSDialog"],
+              "metrics": ["F1", "ECE"], "rows": ROWS}  # fmt: skip
     return Table.model_validate({**values, **changes})
 
 
@@ -70,7 +72,7 @@ def test_figures_for_other_labelled_parts_are_left_out(runs: list[RunFolder]) ->
         {"label": "TSST", "method": "tsst",
          "published": [{"corpus": "A", "labelled": part, "figures": {"F1": part}} for part in (0.01, 0.05)]},
     ]  # fmt: skip
-    (block,) = blocks(reproduction(runs, table(rows=rows)))
+    (block,) = blocks(reproduction(runs, table(rows=rows, corpora=["A"])))
     assert [line.cells[0] for line in block.lines if line.source] == ["0.050"]
 
 
@@ -81,7 +83,12 @@ def test_tests_are_against_the_papers_own_method(runs: list[RunFolder]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"), [("desk", "not on the paper's corpora (MSDialog)"), ("ms_dialog", "Run on ms_dialog; the")]
+    ("data", "said"),
+    [
+        ("desk", "not on the paper's corpora (MSDialog)"),
+        ("simulated-msdialog", "not on the paper's corpora (MSDialog)"),
+        ("ms_dialog", "Run on ms_dialog; the"),
+    ],
 )
 def test_the_first_line_says_whose_corpus_it_is(runs: list[RunFolder], tmp_path: Path, data: str, said: str) -> None:
     made = reproduction(runs, table(), data)
@@ -92,6 +99,62 @@ def test_the_first_line_says_whose_corpus_it_is(runs: list[RunFolder], tmp_path:
     text = visible(read_page(write_reproduced(made, tmp_path / "t.html")))
     assert said in text
     assert text.index(said) < text.index("Paper, Table 9")
+
+
+def test_the_papers_corpora_are_named_without_published_figures() -> None:
+    rows = [{"label": "TSST", "method": "tsst"}]
+    assert "not on the paper's corpora (MSDialog)" in Reproduction(table(rows=rows), "desk", "", ()).notice
+    assert "paper's corpora are MSDialog" in Reproduction(table(rows=rows), "MSDialog", "", ()).notice
+
+
+def test_a_tables_note_is_shown_everywhere(runs: list[RunFolder], tmp_path: Path) -> None:
+    made = reproduction(runs, table(note="413 are MiB"))
+    stream = StringIO()
+    print_reproduced(made, Console(file=stream, width=200))
+    assert "413 are MiB" in stream.getvalue()
+    assert "413 are MiB" in write_markdown(made, tmp_path / "t.md").read_text()
+    assert "413 are MiB" in visible(read_page(write_reproduced(made, tmp_path / "t.html")))
+
+
+def evaluate_on(run: RunFolder, other: Path, number: int, f1: float) -> RunFolder:
+    """A copy of the run, evaluated on another pool set."""
+    copy = RunFolder(shutil.copytree(run.path, other.parent / f"{number}-{run.name}"))
+    shift = RunFolder(copy.shift_path(other.name))
+    shift.write_table("predictions.parquet", run.predictions("test"))
+    shift.write_json("result.json", {"data": str(other), "test": {"F1": f1, "ECE": 0.1}})
+    return copy
+
+
+def test_each_labelled_part_has_a_block_of_its_own_for_each_other_pool_set(
+    runs: list[RunFolder], tmp_path: Path
+) -> None:
+    parts = (0.01, 0.05)
+    rows = [
+        {"label": label, "method": label.lower(),
+         "published": [{"corpus": "A", "test": "B", "labelled": part, "figures": {"F1": part}} for part in parts]}
+        for label in ("TSST", "ICAST")
+    ]  # fmt: skip
+    made = table(kind="shift", corpora=["A", "B"], rows=rows)
+    done = tuple(
+        RowRuns(
+            row,
+            fraction,
+            tuple(evaluate_on(run, tmp_path / "garage", int(1000 * fraction), fraction)
+                  for run in runs if run.result["method"] == row.method),
+        )
+        for fraction in (0.01, 0.05)
+        for row in made.rows
+    )  # fmt: skip
+    shifted = blocks(Reproduction(made, "desk", "icalib", done))[2:]
+    assert [block.title for block in shifted] == [
+        f"trained on desk, {fraction} labelled, tested on garage" for fraction in (0.01, 0.05)
+    ]
+    for block, fraction in zip(shifted, ("0.010", "0.050"), strict=True):
+        assert [(line.label, line.source, line.cells[0]) for line in block.lines] == [
+            ("TSST", "", f"{fraction} ± 0.000"), ("", "A → B", fraction),
+            ("ICAST", "", f"{fraction} ± 0.000"), ("", "A → B", fraction),
+        ]  # fmt: skip
+        assert {(test.first, test.second) for test in block.tests} == {("TSST", "ICAST")}
 
 
 def test_markdown_is_one_table_a_block(runs: list[RunFolder], tmp_path: Path) -> None:
