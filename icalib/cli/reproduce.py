@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,10 +14,10 @@ import typer
 
 from icalib.cli.app import Address, Backbone, Experiment, Limit, Preset, Runs, Set, Workers, app, place_option
 from icalib.cli.session import session, surroundings
-from icalib.cli.settings import limits, required, run_settings, with_tests
+from icalib.cli.settings import check_preset, check_set, limits, required, run_settings, variant_of, with_tests
 from icalib.cli.shown import say
 from icalib.core.errors import IcalibError, SettingError
-from icalib.core.storage import push
+from icalib.core.storage import pull, push
 
 if TYPE_CHECKING:
     from icalib.core.run_folder import RunFolder
@@ -57,7 +58,6 @@ def reproduce(
     shown with its error and the others go on; the same command tries it again. The page, its Markdown and the table
     in the terminal say the same; the page's first line says whether the corpus is the paper's.
     """
-    from icalib.distributed.run import run_folder_of
     from icalib.reports.reproduced import Reproduction
     from icalib.tables.table import load_table, table_names
 
@@ -73,20 +73,21 @@ def reproduce(
     if others and wanted.kind != "shift":
         raise SettingError(f"--shift is for tables about shift; {table} is about {wanted.kind}. Leave it out.")
     pools = required(data)
+    _check_options(wanted.rows, settings, preset)
 
-    def settings_of(row: Row, fraction: float | None, seed: int) -> RunSettings:
+    def settings_of(row: Row, fraction: float, seed: int) -> RunSettings:
         return run_settings(
             row.variant, pools, fraction, seed, limit, settings, backbone or wanted.backbone, experiment,
-            preset=preset, lenient=True,
+            preset=preset, own=row.settings, lenient=True,
         )  # fmt: skip
 
     planned = [
         _plan(row, fraction, seeds, settings_of)
-        for fraction in _fractions(labelled, wanted.labelled)
+        for fraction in _fractions(labelled, wanted.labelled, pools)
         for row in wanted.rows
     ]
     if dry:
-        _print_plan(planned, lambda one: run_folder_of(one, runs.resolve()))
+        _print_plan(planned, runs.resolve())
         return
     with session(address) as progress:
         where = surroundings(progress, runs, workers)
@@ -109,18 +110,38 @@ class _Planned:
     error: str = ""
 
 
-def _fractions(text: str | None, own: Sequence[float]) -> list[float | None]:
+def _fractions(text: str | None, own: Sequence[float], pools: Path) -> list[float]:
+    """The labelled shares that were asked for, else the table's, else the pools' own."""
+    from icalib.data.pools import read_pool_set
+
+    default = read_pool_set(pools).default_labelled_fraction
     if text is None:
-        return [*own] or [None]
+        if not own and default is None:
+            raise SettingError("--labelled is missing: neither table nor pools say which share is labelled, e.g. 0.1.")
+        return [*own] or [default or 0.0]
     try:
-        return [float(part) for part in text.split(",")]
+        found = [float(part) for part in text.split(",")]
     except ValueError as error:
         raise SettingError(f"--labelled {text} can't be read; write shares, e.g. 0.01,0.05,0.1.") from error
+    if odd := [fraction for fraction in found if not 0 < fraction <= 1]:
+        raise SettingError(f"--labelled {odd[0]} is no share; give numbers above 0 and at most 1, e.g. 0.01,0.1.")
+    return found
 
 
-def _plan(
-    row: Row, fraction: float | None, seeds: int, settings_of: Callable[[Row, float | None, int], RunSettings]
-) -> _Planned:
+def _check_options(rows: Sequence[Row], settings: list[str] | None, preset: str | None) -> None:
+    """Refuse a --set or --preset that fits no row; rows that can't be are shown with their error later."""
+    names: list[str] = []
+    methods: list[object] = []
+    for row in rows:
+        with suppress(SettingError):
+            methods.append(variant_of(row.method, preset, row.settings, lenient=True))
+            names.append(row.method)
+    if methods:
+        check_preset(preset, names)
+        check_set(settings, methods)
+
+
+def _plan(row: Row, fraction: float, seeds: int, settings_of: Callable[[Row, float, int], RunSettings]) -> _Planned:
     """What can't be (a method that isn't there, data without intents) is found before anything runs."""
     from icalib.data.pools import read_pool_set
     from icalib.distributed.run import check_fits
@@ -129,24 +150,61 @@ def _plan(
         made = tuple(settings_of(row, fraction, seed) for seed in range(1, seeds + 1))
         check_fits(made[0], read_pool_set(made[0].data))
     except SettingError as error:
-        return _Planned(row, fraction or 0.0, (), str(error))
-    return _Planned(row, made[0].labelled, made)
+        return _Planned(row, fraction, (), str(error))
+    return _Planned(row, fraction, made)
 
 
-def _print_plan(planned: Sequence[_Planned], folder_of: Callable[[RunSettings], RunFolder]) -> None:
+def _print_plan(planned: Sequence[_Planned], runs: Path) -> None:
+    from icalib.distributed.run import run_folder_of
     from icalib.reports.reproduced_terminal import print_planned
 
     lines: list[tuple[str, str]] = []
+    times: list[tuple[float, float, float]] = []
+    unknown: list[str] = []
     for one in planned:
         if one.error:
             lines.append((f"{one.row.label} ({one.row.method})", f"can't run: {one.error}"))
-        for settings in one.settings:
-            folder = folder_of(settings)
-            begun = folder.path.is_dir()
-            lines.append((folder.name, "is there" if folder.is_finished else "goes on" if begun else "would run"))
+        folders = [run_folder_of(settings, runs) for settings in one.settings]
+        states = [_state(folder) for folder in folders]
+        lines += [(folder.name, state) for folder, state in zip(folders, states, strict=True)]
+        to_do = len(states) - states.count("is there")
+        planned_time = _planned_time(one, runs)
+        if to_do and planned_time is None:
+            unknown.append(one.row.label)
+        elif planned_time is not None:
+            times += to_do * [planned_time]
     print_planned(lines)
     counts = {state: sum(line[1] == state for line in lines) for state in ("is there", "goes on", "would run")}
     say(f"{counts['would run']} to run, {counts['goes on']} to go on with, {counts['is there']} there already")
+    _say_times(times, list(dict.fromkeys(unknown)))
+
+
+def _state(folder: RunFolder) -> str:
+    return "is there" if folder.is_finished else "goes on" if folder.path.is_dir() else "would run"
+
+
+def _planned_time(one: _Planned, runs: Path) -> tuple[float, float, float] | None:
+    """Expected, least and most seconds of a run of the row; the plan of one seed stands for the others."""
+    from icalib.core.files import read_json
+    from icalib.distributed.run import plan_path
+
+    for settings in one.settings:
+        path = plan_path(settings, runs)
+        pull(path)
+        if path.is_file():
+            seconds = read_json(path)["seconds"]
+            return seconds["expected"], seconds["low"], seconds["high"]
+    return None
+
+
+def _say_times(times: Sequence[tuple[float, float, float]], unknown: Sequence[str]) -> None:
+    from icalib.reports.comparison import format_seconds
+
+    if times:
+        expected, low, high = (format_seconds(sum(parts)) for parts in zip(*times, strict=True))
+        say(f"about {expected} ({low} to {high}) for {len(times)} of them by `icalib plan`, less with shared stages")
+    if unknown:
+        say(f"no plan is known of: {', '.join(unknown)}; `icalib plan METHOD` with the same options makes one")
 
 
 def _run(one: _Planned, where: Surroundings, progress: Progress) -> RowRuns:
@@ -168,27 +226,46 @@ def _run(one: _Planned, where: Surroundings, progress: Progress) -> RowRuns:
 def _evaluate(
     one: RowRuns, others: Sequence[Path], limit: int | None, where: Surroundings, progress: Progress
 ) -> RowRuns:
-    """Its runs on other pools; the results stay in their folders."""
+    """Its runs on other pools; the results stay in their folders. The first that fails ends the row, not the table."""
     from icalib.distributed.finished import FinishedRun, evaluate
 
     for data in others:
         for folder in one.runs:
             progress.message(f"{folder.name} on {data.resolve().name}")
-            evaluate(FinishedRun.open(folder.path), data, limit, where)
+            try:
+                evaluate(FinishedRun.open(folder.path), data, limit, where)
+            except IcalibError as error:
+                progress.message(f"{one.row.label} failed on {data.resolve().name}: {error}")
+                return _with_error(one, f"{folder.name} on {data.resolve().name}: {error}")
     return one
 
 
+def _with_error(one: RowRuns, error: str) -> RowRuns:
+    return replace(one, error="; ".join(part for part in (one.error, error) if part))
+
+
 def _costs(rows: Sequence[RowRuns], pools: Path, progress: Progress) -> list[RowRuns]:
-    """What the first seed of each row costs, all timed in turn."""
+    """What the first seed of each row costs, all timed in turn; a row that can't be opened is left out."""
     from icalib.distributed.finished import FinishedRun, cost_of
 
-    timed = [one for one in rows if one.runs]
-    if not timed:
-        return list(rows)
+    done = list(rows)
+    opened: dict[int, FinishedRun] = {}
+    for place, one in enumerate(rows):
+        try:
+            if one.runs:
+                opened[place] = FinishedRun.open(one.runs[0].path)
+        except IcalibError as error:
+            done[place] = _with_error(one, f"timing: {error}")
+    if not opened:
+        return done
     progress.message("timing the rows in turn, one process and one thread each")
-    costs = cost_of([FinishedRun.open(one.runs[0].path) for one in timed], pools, num_pairs=500, repeats=5)
-    by_row = {id(one): cost for one, cost in zip(timed, costs, strict=True)}
-    return [replace(one, cost=by_row.get(id(one))) for one in rows]
+    try:
+        costs = cost_of(list(opened.values()), pools, num_pairs=500, repeats=5)
+    except IcalibError as error:
+        return [_with_error(one, f"timing: {error}") if place in opened else one for place, one in enumerate(done)]
+    for place, cost in zip(opened, costs, strict=True):
+        done[place] = replace(done[place], cost=cost)
+    return done
 
 
 def _show(reproduction: Reproduction, page: Path) -> None:

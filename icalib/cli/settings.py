@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,6 +27,7 @@ def run_settings(
     experiment: str,
     *,
     preset: str | None = None,
+    own: Mapping[str, Any] | None = None,
     lenient: bool = False,
 ) -> RunSettings:
     """A run's settings from the options of a verb.
@@ -34,15 +35,15 @@ def run_settings(
     Args:
         name: a method, or a variant of one such as pg-drr@head.kernel=matern.
         preset: one of the method's presets; it comes before the variant's settings, and those before --set.
+        own: the variant's settings by dotted name; None reads them from its name.
         lenient: leave out --set and --preset of what the method doesn't have.
 
     Raises:
         SettingError: an option is missing or can't be.
     """
-    from icalib.core.component import with_setting, with_settings
+    from icalib.core.component import with_setting
     from icalib.data.pools import read_pool_set
     from icalib.distributed.run import RunSettings
-    from icalib.methods.catalogue import load_method
 
     pool_set = read_pool_set(data)
     fraction = labelled if labelled is not None else pool_set.default_labelled_fraction
@@ -51,9 +52,7 @@ def run_settings(
     if not 0 < fraction <= 1:
         raise SettingError(f"--labelled {fraction} is no share; give a number above 0 and at most 1, e.g. 0.1.")
     base, _, variant = name.partition("@")
-    method = with_settings(load_method(base), preset_settings(base, preset, lenient=lenient))
-    method = changed(method, variant.split(",") if variant else None)
-    method = changed(method, settings, lenient=lenient)
+    method = changed(variant_of(name, preset, own, lenient=lenient), settings, lenient=lenient)
     if backbone:
         method = with_setting(method, "encoder.backbone", backbone)
     return RunSettings(
@@ -66,6 +65,17 @@ def run_settings(
         experiment=experiment,
         settings=method,
     )
+
+
+def variant_of(name: str, preset: str | None, own: Mapping[str, Any] | None = None, *, lenient: bool = False) -> Any:
+    """A method, or a variant of one, before --set; the arguments are those of `run_settings`."""
+    from icalib.core.component import with_settings
+    from icalib.methods.catalogue import load_method
+
+    base, _, variant = name.partition("@")
+    method = with_settings(load_method(base), preset_settings(base, preset, lenient=lenient))
+    own = changes(variant.split(",") if variant else None) if own is None else own
+    return with_settings(method, _in_full(method, own))
 
 
 def from_config(path: Path) -> RunSettings:
@@ -112,12 +122,44 @@ def check_preset(preset: str | None, names: Sequence[str]) -> None:
 
 def changed(method: Any, settings: list[str] | None, *, lenient: bool = False) -> Any:
     """A method with --set options applied; a name's start may be left out where what is left is unique."""
-    from icalib.core.component import full_path, has_setting, with_settings
+    from icalib.core.component import with_settings
 
-    wanted = {full_path(method, path): value for path, value in changes(settings).items()}
-    if lenient:
-        wanted = {path: value for path, value in wanted.items() if has_setting(method, path)}
-    return with_settings(method, wanted)
+    wanted = _in_full(method, changes(settings))
+    return with_settings(method, {path: wanted[path] for path in _fitting(method, wanted)} if lenient else wanted)
+
+
+def _in_full(method: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
+    from icalib.core.component import full_path
+
+    return {full_path(method, path): value for path, value in settings.items()}
+
+
+def _fitting(method: Any, paths: Collection[str]) -> list[str]:
+    """The paths that a method has, or gets by another of them: a component that is replaced brings its own."""
+    from icalib.core.component import has_setting
+
+    there = [path for path in paths if has_setting(method, path)]
+    return [path for path in paths if path in there or any(path.startswith(f"{whole}.") for whole in there)]
+
+
+def check_set(settings: list[str] | None, methods: Sequence[Any]) -> None:
+    """Refuse a --set that fits none of some methods.
+
+    Raises:
+        SettingError: names it, and the setting that is most like it.
+    """
+    from difflib import get_close_matches
+
+    from icalib.core.component import described, full_path
+
+    paths = changes(settings)
+    for path in paths:
+        if not any(full_path(method, path) in _fitting(method, _in_full(method, paths)) for method in methods):
+            near = get_close_matches(path, {name for method in methods for name, _, _ in described(method)}, n=1)
+            hint = f" Did you mean `{near[0]}`?" if near else ""
+            raise SettingError(
+                f"--set {path}: none of these methods has such a setting.{hint} `icalib show METHOD` lists a method's."
+            )
 
 
 def changes(settings: list[str] | None) -> dict[str, Any]:

@@ -25,7 +25,17 @@ from icalib.cli.app import (
     place_option,
 )
 from icalib.cli.session import evaluate_all, run_all, session
-from icalib.cli.settings import check, check_preset, from_config, limits, required, run_settings, with_tests
+from icalib.cli.settings import (
+    check,
+    check_preset,
+    check_set,
+    from_config,
+    limits,
+    required,
+    run_settings,
+    variant_of,
+    with_tests,
+)
 from icalib.cli.shown import print_runs, say, write_comparison
 from icalib.core.storage import local_path
 
@@ -103,6 +113,7 @@ def compare(
     """
     check_preset(preset, methods)
     names = list(dict.fromkeys(["bm25", "bi-encoder", *methods]))
+    check_set(settings, [variant_of(name, preset, lenient=True) for name in names])
     chosen = [
         run_settings(name, data, labelled, seed, limit, settings, backbone, experiment, preset=preset, lenient=True)
         for seed in range(1, seeds + 1)

@@ -90,6 +90,10 @@ def test_show_explains_every_setting(icalib) -> None:
         (["show", "bert-fp", "--preset", "ligth"], "it has: light"),
         (["show", "bert", "--preset", "light"], "it has none"),
         (["compare", "bert", "--data", "nowhere", "--preset", "light"], "none of these methods has a preset"),
+        (
+            ["compare", "bert", "--data", "nowhere", "--set", "regime.training.epohcs=2"],
+            "none of these methods has such a setting. did you mean `regime.training.epochs`",
+        ),
         (["run", "bert"], "--data is missing"),
         (["run", "bert", "--data", "nowhere"], "no pool folder"),
         (["run", "nowhere/config.yaml"], "no config at"),

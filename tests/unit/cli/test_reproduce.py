@@ -1,0 +1,215 @@
+"""`icalib reproduce`: what is run, reused, refused and shown; runs, evaluations and timings are fakes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from unit.reports.fake_runs import write_run
+
+from icalib.cli import main
+from icalib.core.component import with_settings
+from icalib.core.errors import RunFolderError, SettingError
+from icalib.core.files import write_json
+from icalib.core.run_folder import RunFolder
+from icalib.distributed.run import RunSettings, plan_path
+from icalib.methods.catalogue import load_method
+from icalib.reports.comparison import format_seconds
+
+ROWS = [
+    {"label": "TSST", "method": "tsst"},
+    {"label": "GONE", "method": "gone"},
+    {"label": "ICAST", "method": "icast", "settings": {"regime.rule.gain_threshold": 0.0}},
+]
+Call = Callable[..., tuple[int, str, Path]]
+
+
+class Fakes:
+    """Stands for run and evaluate; what was asked of them is kept."""
+
+    def __init__(self, root: Path) -> None:
+        self.runs, self.root = root / "runs", root / "fakes"
+        self.failing, self.without_model = "", ""
+        self.asked: list[tuple[str, float, int]] = []
+        self.settings: list[RunSettings] = []
+
+    def run(self, settings: RunSettings, where: object) -> RunFolder:
+        """A folder of made-up results."""
+        method = settings.method.partition("@")[0]
+        self.settings.append(settings)
+        self.asked.append((settings.method, settings.labelled, settings.seed))
+        if method == self.failing:
+            raise SettingError("the machine is on fire.")
+        root = self.root / f"{len(self.asked)}"
+        return write_run(root, settings.data, method, settings.seed)
+
+    def evaluate(self, run: Any, data: Path, limit: int | None, where: object) -> dict[str, Any]:
+        """Figures like those of the run's own pools."""
+        if run.folder.result["method"] == self.without_model:
+            raise RunFolderError("the model is gone.")
+        shift = RunFolder(run.folder.shift_path(data.name))
+        shift.write_table("predictions.parquet", run.folder.predictions("test"))
+        shift.write_json("result.json", {"data": str(data), "test": run.folder.result["test"]})
+        return shift.result
+
+
+@pytest.fixture
+def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fakes:
+    made = Fakes(tmp_path)
+
+    @contextmanager
+    def session(address: str | None) -> Generator[SimpleNamespace]:
+        yield SimpleNamespace(message=lambda text: None)
+
+    monkeypatch.setattr("icalib.cli.reproduce.session", session)
+    monkeypatch.setattr("icalib.cli.reproduce.surroundings", lambda *_: None)
+    monkeypatch.setattr("icalib.distributed.run.run", made.run)
+    monkeypatch.setattr("icalib.distributed.finished.evaluate", made.evaluate)
+    monkeypatch.setattr(
+        "icalib.distributed.finished.FinishedRun.open", lambda path: SimpleNamespace(folder=RunFolder.open(path))
+    )
+    return made
+
+
+@pytest.fixture
+def reproduce(
+    fakes: Fakes, tiny_pools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Call:
+    """Make a table of `rows` from the tiny pools; gives the exit code, what was said, and the Markdown's path."""
+
+    def call(*options: object, rows: list[dict[str, Any]] | None = None, **table: object) -> tuple[int, str, Path]:
+        values = {"title": "T", "source": "S", "kind": "metrics", "metrics": ["F1"], "rows": rows or ROWS, **table}
+        path = tmp_path / "mine.yaml"
+        path.write_text(yaml.safe_dump(values))
+        words = ["icalib", "reproduce", path, "--data", tiny_pools, "--runs", fakes.runs, *options]
+        monkeypatch.setattr(sys, "argv", list(map(str, words)))
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capsys.readouterr()
+        return int(stop.value.code or 0), out + err, fakes.runs / "default" / f"mine-{tiny_pools.resolve().name}.md"
+
+    return call
+
+
+def test_every_row_is_run_with_every_share_and_seed(reproduce: Call, fakes: Fakes) -> None:
+    code, _, markdown = reproduce("--labelled", "0.05,0.1", "--seeds", 2)
+    assert code == 0
+    icast = "icast@regime.rule.gain_threshold=0.0"
+    assert fakes.asked == [
+        (method, share, seed) for share in (0.05, 0.1) for method in ("tsst", icast) for seed in (1, 2)
+    ]
+    assert markdown.with_suffix(".html").is_file()
+    assert "no method `gone`" in markdown.read_text()
+
+
+def test_only_the_rows_that_are_named_are_run(reproduce: Call, fakes: Fakes) -> None:
+    reproduce("--labelled", 0.05, "--seeds", 1, "--rows", "tsst")
+    assert [method for method, _, _ in fakes.asked] == ["tsst"]
+
+
+def test_a_row_that_fails_is_shown_and_the_others_go_on(reproduce: Call, fakes: Fakes) -> None:
+    fakes.failing = "tsst"
+    code, said, markdown = reproduce("--labelled", 0.05, "--seeds", 2)
+    assert code == 0
+    assert [method.partition("@")[0] for method, _, _ in fakes.asked] == ["tsst", "icast", "icast"]
+    for text in (said, markdown.read_text()):
+        assert "seed 1: the machine is on fire." in text
+    assert "2 seeds" in markdown.read_text()
+
+
+def test_a_row_that_fails_on_other_pools_is_shown_and_the_others_go_on(
+    reproduce: Call, fakes: Fakes, tiny_pools: Path
+) -> None:
+    fakes.without_model = "tsst"
+    code, _, markdown = reproduce("--labelled", 0.05, "--seeds", 1, "--shift", tiny_pools, kind="shift")
+    assert code == 0
+    own, shifted = markdown.read_text().split("tested on")
+    for text in (own, shifted):
+        assert "the model is gone." in text
+    figures = [line.split("|")[3].strip() for line in shifted.splitlines() if line.startswith("| **")]
+    assert [figure == "–" for figure in figures] == [True, True, False]
+
+
+def test_timing_that_fails_keeps_the_page(reproduce: Call, fakes: Fakes, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cost_of(*_: object, **__: object) -> None:
+        raise SettingError("there is no model to load.")
+
+    monkeypatch.setattr("icalib.distributed.finished.cost_of", cost_of)
+    code, _, markdown = reproduce("--labelled", 0.05, "--seeds", 1, kind="cost", metrics=["ratio"])
+    assert code == 0
+    assert markdown.read_text().count("timing: there is no model to load.") == 2
+
+
+def test_dry_says_what_would_run_and_for_how_long(reproduce: Call, fakes: Fakes, tiny_pools: Path) -> None:
+    reproduce("--labelled", 0.05, "--seeds", 1, "--rows", "tsst")
+    (settings,) = fakes.settings
+    plan = {"seconds": {"expected": 120.0, "low": 60.0, "high": 240.0}}
+    write_json(plan_path(settings, fakes.runs), plan)
+    name = f"tsst-{tiny_pools.resolve().name}-0.05-s2"
+    (fakes.runs / "default" / name).mkdir(parents=True)
+    write_json(fakes.runs / "default" / name / "result.json", {})
+    code, said, _ = reproduce("--labelled", 0.05, "--seeds", 3, "--dry")
+    assert code == 0
+    assert len(fakes.asked) == 1
+    assert "5 to run, 0 to go on with, 1 there already" in said
+    assert f"about {format_seconds(240)} ({format_seconds(120)} to {format_seconds(480)}) for 2 of them" in said
+    assert "no plan is known of: ICAST;" in said
+
+
+def test_a_row_that_can_not_be_stands_with_the_pools_own_share(reproduce: Call, fakes: Fakes) -> None:
+    _, _, markdown = reproduce("--seeds", 1)
+    share = fakes.asked[0][1]
+    titles = [line for line in markdown.read_text().splitlines() if line.startswith("## ")]
+    assert len(titles) == 1
+    assert f"{share:.3g} labelled" in titles[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--set", "regime.num_ronds=2"], "Did you mean `regime.num_rounds`"),
+        (["--preset", "lihgt"], "none of these methods has a preset `lihgt`"),
+        (["--labelled", "0"], "--labelled 0.0 is no share"),
+    ],
+)
+def test_options_that_fit_no_row_are_refused(reproduce: Call, fakes: Fakes, options: list[str], said: str) -> None:
+    code, text, _ = reproduce(*options)
+    assert code == 2
+    assert said in text
+    assert fakes.asked == []
+
+
+def test_a_setting_of_one_row_alone_is_no_error(reproduce: Call, fakes: Fakes) -> None:
+    fakes.failing, bert = "bert", {"label": "BERT", "method": "bert"}
+    code, _, _ = reproduce("--labelled", 0.05, "--seeds", 1, "--set", "regime.num_rounds=2", rows=[ROWS[0], bert])
+    assert code == 0
+    assert fakes.settings[0].settings == with_settings(load_method("tsst"), {"regime.num_rounds": 2})
+
+
+def test_a_component_and_its_own_setting_may_be_set_together(reproduce: Call, fakes: Fakes) -> None:
+    fakes.failing = "bert"
+    options = ["--set", "uncertainty=mc-dropout", "--set", "uncertainty.num_passes=3"]
+    reproduce("--labelled", 0.05, "--seeds", 1, *options, rows=[{"label": "B", "method": "bert"}])
+    (settings,) = fakes.settings
+    wanted = {"uncertainty": "mc-dropout", "uncertainty.num_passes": 3}
+    assert settings.settings == with_settings(load_method("bert"), wanted)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("icast", {"post_training": None, "similarity_start": "none"}),
+        ("bert", {"calibration": None}),
+        ("bert", {"encoder.budget": {"max_context_tokens": 50, "max_candidate_tokens": 30}}),
+    ],
+)
+def test_a_rows_settings_keep_their_types(reproduce: Call, fakes: Fakes, method: str, settings: dict[str, Any]) -> None:
+    fakes.failing = method  # what was asked is all that matters
+    reproduce("--labelled", 0.05, "--seeds", 1, rows=[{"label": "A", "method": method, "settings": settings}])
+    assert [one.settings for one in fakes.settings] == [with_settings(load_method(method), settings)]
