@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, Self, final
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from icalib.core.component import Component, ComponentConfig
@@ -106,6 +106,15 @@ class GreyHinge(AbstractContrast):
         """μ₂ ≥ μ₁: of right above random."""
         probabilities: bool = True
         """Compare σ(logit); False compares logits, which wants margins of its own."""
+
+        @model_validator(mode="after")
+        def _wide_is_wider(self) -> Self:
+            if self.margin > self.wide_margin:
+                raise ValueError(
+                    f"margin is {self.margin} and wide_margin {self.wide_margin}, but right is further above random "
+                    "than above grey. Take margin ≤ wide_margin"
+                )
+            return self
 
         @property
         def wanted(self) -> Wanted:

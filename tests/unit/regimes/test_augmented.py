@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import relu, softplus
 from unit.regimes.test_regimes import PARTS, RecordingBench
 
-from icalib.core.component import with_settings
+from icalib.core.component import validated, with_settings
 from icalib.core.errors import SettingError
 from icalib.core.stages import Stage
 from icalib.data.encoding import TokenStore
@@ -268,3 +268,9 @@ def test_a_batchs_loss_is_the_sum_of_its_pairs_and_their_contrasts(
             expected = sum(expected_loss(contrast, ranker, given, example) for example in batch)
         assert task == "answer_contrast"
         assert loss.item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_margin_wider_than_the_wide_one_is_refused() -> None:
+    with pytest.raises(SettingError, match="margin ≤ wide_margin"):
+        validated(GreyHinge.Config, {"margin": 0.5})
+    assert validated(GreyHinge.Config, {"margin": 0.4}).wide_margin == 0.4
