@@ -211,6 +211,9 @@ class IntentAttention(nn.Module):
 class Convolutions(nn.Module):
     """Two layers of 3 × 3 × 3 convolution, ELU and max-pooling of stride 3 over turns × words × words, flattened.
 
+    An axis that isn't a multiple of three is pooled as the released code's SAME does: places that are missing count
+    half before the first and half behind the last, an odd one behind.
+
     Texts are often far shorter than W. Where there is no word a convolution's output is the same from place to place,
     but for the last, which the border touches; so as many of the W places as show nothing new are left out, and the
     columns that they would have given are copied. The features are those of the whole tensor. They are computed in
@@ -238,8 +241,14 @@ class Convolutions(nn.Module):
 
     def _layers(self, tensor_BSTWV: Tensor) -> Tensor:
         for layer in (self.first, self.second):
-            tensor_BSTWV = max_pool3d(elu(layer(tensor_BSTWV)), _POOL, ceil_mode=True)
+            sides = [_before(size) for size in tensor_BSTWV.shape[2:]]
+            tensor_BSTWV = max_pool3d(elu(layer(tensor_BSTWV)), _POOL, padding=sides, ceil_mode=True)
         return tensor_BSTWV
+
+
+def _before(size: int) -> int:
+    """Missing places that pooling counts before an axis; of two one, and one alone stands behind it."""
+    return -size % _POOL // 2
 
 
 def _pooled(size: int) -> int:
@@ -255,7 +264,8 @@ def _places_needed(num_words: int, size: int) -> int:
     Those before the last word, one that saw none and no border, and the last.
     """
     # A word reaches one place on in each convolution, and a third of its place in each pooling.
-    last_touched = (num_words // _POOL + 1) // _POOL
+    first_shift, second_shift = _before(size), _before(-(-size // _POOL))
+    last_touched = ((num_words + first_shift) // _POOL + 1 + second_shift) // _POOL
     return size - _POOL**2 * max(_pooled(size) - (last_touched + 3), 0)
 
 
