@@ -14,6 +14,7 @@ from icalib.cli.app import Address, Backbone, Data, Experiment, Json, Labelled, 
 from icalib.cli.session import session, surroundings
 from icalib.cli.settings import changes, check, choice, preset_settings, run_settings
 from icalib.cli.shown import say, show_sweep
+from icalib.core.errors import SettingError
 
 if TYPE_CHECKING:
     from icalib.distributed.run import RunSettings
@@ -87,10 +88,14 @@ def sweep(
         pruner=choice("--pruner", pruner or chosen.pruner, PRUNERS),
         command=shlex.join(["icalib", *sys.argv[1:]]),
     )
+    if dry and fresh:
+        raise SettingError(
+            "--dry and --fresh don't go together: --fresh would delete the sweep. Leave one of them out."
+        )
     check([base])
     proposals(chosen, base.settings, wanted.sampler, 1)  # what is misspelt shows before Ray starts
     if dry:
-        _dry(chosen, wanted, base, trials, runs, workers, address, fresh=fresh)
+        _dry(chosen, wanted, base, trials, runs, workers, address)
         return
     folder = _sweep(chosen, wanted, base, trials, runs, workers, concurrent, keep, address, fresh=fresh)
     show_sweep(folder)
@@ -153,8 +158,6 @@ def _dry(
     runs: Path,
     workers: int | None,
     address: str | None,
-    *,
-    fresh: bool,
 ) -> None:
     from icalib.distributed.dry import dry
     from icalib.distributed.sweep import claimed
@@ -162,7 +165,7 @@ def _dry(
     from icalib.sweeps.study import proposals
 
     tried = proposals(space, base.settings, wanted.sampler, trials)
-    with session(address) as progress, claimed(wanted, runs.resolve(), fresh=fresh) as folder:
+    with session(address) as progress, claimed(wanted, runs.resolve()) as folder:
         folder.write_dry(list(dry(tried, base, wanted.seeds, surroundings(progress, runs, workers))))
     print_dry(folder)
     say(f"table: {folder.dry_path}")
