@@ -225,11 +225,14 @@ class SweepProgress:
         return ", ".join(told) + (f", {self._num_trials} in all" if self._num_trials else "")
 
     def _best(self) -> _Ended | None:
-        """The complete trial with the best first metric, the earliest of several."""
-        metric, direction = next(iter(self._metrics.items()))
-        sign = 1 if direction == "maximize" else -1
-        candidates = [one for one in self._ended if one.state == "complete" and metric in one.values]
-        return max(candidates, key=lambda one: (sign * one.values[metric], -one.number), default=None)
+        """The complete trial that would win now: by all metrics in their order, the earliest of several."""
+        signs = {metric: 1 if direction == "maximize" else -1 for metric, direction in self._metrics.items()}
+        candidates = [one for one in self._ended if one.state == "complete" and signs.keys() <= one.values.keys()]
+        return max(
+            candidates,
+            key=lambda one: (*(sign * one.values[metric] for metric, sign in signs.items()), -one.number),
+            default=None,
+        )
 
 
 def _table(title: str, caption: str, keys: Sequence[str], texts: Sequence[str], numbers: Sequence[str]) -> Table:
