@@ -16,7 +16,7 @@ class StudySearcher(Searcher):
 
     Ray's OptunaSearch knows its trials only in memory and in a pickle of every ten seconds, so a killed sweep would
     repeat some and lose others. Here nothing but Optuna's journal is asked: what is told is told, and what runs when
-    the driver dies is the first to be handed out again, under the same number.
+    the driver dies, or failed in an earlier call, is the first to be handed out again, under the same number.
 
     Args:
         study: proposes.

@@ -95,7 +95,7 @@ def sweep(
     """Run the trials that are missing, then the winner with its test figures.
 
     Trials see validation alone. They share the stage cache with each other and with all runs. The same again goes on
-    where it was: finished trials stay, those under way when it ended are the first to go on.
+    where it was: finished trials stay, those that were under way when it ended or failed are the first to go on.
 
     Args:
         settings: what is asked.

@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial, TrialState
 from icalib.core.files import read_json
 from icalib.core.run_folder import RunFolder
 from icalib.sweeps.folder import State, SweepFolder, encoded_params
-from icalib.sweeps.study import SweepStudy, error_of, settings_of
+from icalib.sweeps.study import SweepStudy, error_of, failed_at, settings_of
 
 _STAGE = ("name", "digest", "reused", "seconds")
 _STATES: dict[TrialState, State] = {
@@ -65,9 +65,12 @@ class TrialTable:
 
 
 def _end(trial: FrozenTrial, started: str | None) -> dict[str, Any]:
-    facts: dict[str, Any] = {"state": _STATES[trial.state], "error": error_of(trial)}
+    error, finished = error_of(trial), failed_at(trial)
+    facts: dict[str, Any] = {"state": _STATES[trial.state] if error is None else "failed", "error": error}
     if trial.datetime_complete is not None:
-        facts["finished"] = trial.datetime_complete.astimezone(UTC).isoformat(timespec="milliseconds")
+        finished = trial.datetime_complete.astimezone(UTC).isoformat(timespec="milliseconds")
+    if finished is not None:
+        facts["finished"] = finished
         facts["seconds"] = _seconds(started or facts["finished"], facts["finished"])
     return facts
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import statistics
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ from icalib.sweeps.space import SAMPLERS, Space
 
 _SETTINGS = "settings"
 _ERROR = "error"
+_FAILED_AT = "failed_at"
 _LEFT_OUT = "left_out"
 _NUM_TRIALS = 20
 _SEED = 1
@@ -75,7 +78,6 @@ class SweepStudy:
         self.num_trials = num_trials or _NUM_TRIALS
         if self._points is not None:
             self.num_trials = min(num_trials or len(self._points), len(self._points))
-        _mend(folder.journal_path)
         self._study = optuna.create_study(
             study_name=folder.name,
             storage=_storage(folder.journal_path),
@@ -100,11 +102,13 @@ class SweepStudy:
         return max(0, self.num_trials - len(self.trials())) + len(self._interrupted)
 
     def next(self) -> Proposal | None:
-        """A trial that was interrupted, or else a new one; None when there are enough."""
+        """A trial that was interrupted or had failed before, or else a new one; None when there are enough."""
         while self._interrupted:
             trial = self._study.get_trials(deepcopy=False)[self._interrupted.pop(0)]
             if _SETTINGS in trial.user_attrs:
                 settings = trial.user_attrs[_SETTINGS]
+                if error_of(trial) is not None:
+                    self._set_attribute(trial.number, _ERROR, None)
                 return Proposal(trial.number, settings, with_settings(self._base, settings))
             self._leave_out(trial.number, "interrupted before it was proposed")
         return self._new() if len(self.trials()) < self.num_trials else None
@@ -136,7 +140,7 @@ class SweepStudy:
         self._set_attribute(number, _LEFT_OUT, reason)
         self._study.tell(number, state=TrialState.FAIL)
 
-    def _set_attribute(self, number: int, name: str, value: str) -> None:
+    def _set_attribute(self, number: int, name: str, value: str | None) -> None:
         _live_trial(self._study, number).set_user_attr(name, value)
 
     def tell_complete(self, number: int, values: Sequence[float]) -> None:
@@ -148,15 +152,25 @@ class SweepStudy:
         self._study.tell(number, state=TrialState.PRUNED)
 
     def tell_failed(self, number: int, error: str) -> None:
-        """A trial failed; the error is kept."""
+        """A trial failed; the error is kept.
+
+        For Optuna it goes on running, since what it knows as failed can't be run again: the next call's study does.
+        """
+        self._set_attribute(number, _FAILED_AT, datetime.now(UTC).isoformat(timespec="milliseconds"))
         self._set_attribute(number, _ERROR, error)
-        self._study.tell(number, state=TrialState.FAIL)
 
     def winner(self) -> FrozenTrial | None:
-        """The best complete trial by the first metric, the earliest of several."""
+        """The best complete trial by the first metric, equal ones by the next, the earliest of several.
+
+        So none betters it in every metric, and it is the first that reports show.
+        """
         complete = [trial for trial in self.trials() if trial.state == TrialState.COMPLETE]
-        sign = 1 if next(iter(self._settings.metrics.values())) == "maximize" else -1
-        return max(complete, key=lambda trial: (sign * trial.values[0], -trial.number), default=None)
+        signs = [1 if direction == "maximize" else -1 for direction in self._settings.metrics.values()]
+        return max(
+            complete,
+            key=lambda t: (*(sign * value for sign, value in zip(signs, t.values, strict=True)), -t.number),
+            default=None,
+        )
 
 
 def settings_of(trial: FrozenTrial) -> dict[str, Any]:
@@ -165,8 +179,13 @@ def settings_of(trial: FrozenTrial) -> dict[str, Any]:
 
 
 def error_of(trial: FrozenTrial) -> str | None:
-    """Why a trial failed."""
+    """Why a trial failed; None for one that didn't, or that runs again."""
     return trial.user_attrs.get(_ERROR)
+
+
+def failed_at(trial: FrozenTrial) -> str | None:
+    """When a trial failed, in ISO 8601; None for one that didn't, or that runs again."""
+    return None if error_of(trial) is None else trial.user_attrs.get(_FAILED_AT)
 
 
 def proposals(space: Space, base: Method | Untrained, sampler: str, num_trials: int | None) -> list[Proposal]:
@@ -298,18 +317,39 @@ def _pruner(name: str) -> BasePruner:
 
 def _storage(journal: Path) -> JournalStorage:
     journal.parent.mkdir(parents=True, exist_ok=True)
-    # Unlike Optuna's own locks it goes with its holder: a killed process keeps nobody waiting.
-    lock: Any = FileLock(journal.with_name(f"{journal.name}.lock"))
+    lock: Any = _JournalLock(journal)
+    with lock:
+        pass  # mends what the last writer left
     return JournalStorage(JournalFileBackend(str(journal), lock_obj=lock))
 
 
-def _mend(journal: Path) -> None:
-    """Cut off half a line, which a full disk or a kill can leave; Optuna would refuse the whole journal."""
-    if not journal.is_file():
-        return
+class _JournalLock(FileLock):
+    """Whoever appends to the journal holds it, and finds the journal without half a line at its end.
+
+    Unlike Optuna's own locks it goes with its holder: a killed process keeps nobody waiting. Half a line, which a full
+    disk or a kill can leave, is cut off: Optuna would refuse the whole journal as soon as a line came after it.
+    """
+
+    def __init__(self, journal: Path) -> None:
+        super().__init__(journal.with_name(f"{journal.name}.lock"))
+        self._journal = journal
+
+    def acquire(self, *, shared: bool = False, wait: bool = True) -> bool:
+        """Take the lock, then mend the journal."""
+        taken = super().acquire(shared=shared, wait=wait)
+        if taken and self._journal.is_file():
+            _cut_off_half_line(self._journal)
+        return taken
+
+
+def _cut_off_half_line(journal: Path) -> None:
     with journal.open("r+b") as file:
-        content = file.read()
-        file.truncate(content.rfind(b"\n") + 1)
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 1))
+        if file.read() in (b"", b"\n"):
+            return
+        file.seek(0)
+        file.truncate(file.read().rfind(b"\n") + 1)
 
 
 def _live_trial(study: optuna.Study, number: int) -> optuna.Trial:

@@ -143,6 +143,50 @@ def test_half_a_line_in_the_journal_is_cut_off(folder: SweepFolder, space: Space
     assert asked(SweepStudy(folder, space, ICAST, None)) == [0.2, 0.3]
 
 
+def test_half_a_line_of_another_writer_is_cut_off_by_the_next(folder: SweepFolder, space: Space) -> None:
+    study = SweepStudy(folder, space, ICAST, None)
+    study.next()
+    with folder.journal_path.open("ab") as journal:
+        journal.write(b'{"op_code": 4, "worker')  # a trial's process was killed; the study goes on
+    study.tell_complete(0, [0.5])
+    assert asked(SweepStudy(folder, space, ICAST, None)) == [0.2, 0.3]
+
+
+def test_a_failed_trial_is_run_again_by_the_next_call_and_may_fail_again(folder: SweepFolder, space: Space) -> None:
+    def states(study: SweepStudy) -> list[str]:
+        TrialTable(folder, study).write()
+        return [row["state"] for row in folder.trials().to_pylist()]
+
+    study = SweepStudy(folder, space, ICAST, 1)
+    first = study.next()
+    study.tell_failed(0, "out of memory")
+    assert study.next() is None  # once a call
+    again = SweepStudy(folder, space, ICAST, 1)
+    assert again.num_missing == 1
+    assert again.next() == first
+    assert states(again) == ["running"]
+    again.tell_failed(0, "still out of memory")
+    assert again.next() is None
+    assert states(again) == ["failed"]
+    assert folder.trials().to_pylist()[0]["error"] == "still out of memory"
+    last = SweepStudy(folder, space, ICAST, 1)
+    assert asked(last) == [0.1]
+    assert states(last) == ["complete"]
+    assert SweepStudy(folder, space, ICAST, 1).num_missing == 0
+
+
+def test_of_trials_that_are_equal_in_the_first_metric_the_next_decides(tmp_path: Path) -> None:
+    space = load_space("ranking_and_calibration")
+    study = SweepStudy(made_folder(tmp_path, space), space, load_method(space.method), 3)
+    for values in ([0.5, 0.3], [0.5, 0.1], [0.4, 0.0]):
+        proposal = study.next()
+        assert proposal is not None
+        study.tell_complete(proposal.number, values)
+    winner = study.winner()
+    assert winner is not None
+    assert winner.number == 1
+
+
 def test_a_trial_below_the_median_is_stopped_between_rounds(tmp_path: Path) -> None:
     space = write_space(tmp_path / "spaces", TPE)
     folder = made_folder(tmp_path, space, pruner="median")
