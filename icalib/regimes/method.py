@@ -73,6 +73,7 @@ class Method(Settings):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        self._check_start()
         self._check_uncertainty()
         if self.head.own_objective != isinstance(self.loss, HeadObjective.Config):
             wanted = "head-objective" if self.head.own_objective else "a loss of pairs, e.g. binary-cross-entropy"
@@ -82,7 +83,6 @@ class Method(Settings):
                 f"{self.regime.owner.__name__} compares logits of pairs in training, and {self.head.owner.__name__} "
                 "has an objective of its own that shows none. Take linear-head or random-feature-head"
             )
-        self._check_start()
         self._check_calibration()
         if self.loss.link == "softmax":
             self._check_whole_pools()

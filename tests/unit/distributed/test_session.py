@@ -18,12 +18,14 @@ def closed_port() -> int:
 def test_a_cluster_that_does_not_listen_is_told_at_once_without_ray_trying(
     address: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr("ray.is_initialized", lambda: False)  # an earlier test may have left it so
     monkeypatch.setenv("RAY_ADDRESS", address.format(port=closed_port()))
     with pytest.raises(SettingError, match=r"no Ray cluster answers at .*leave --address out"):
         session.start()
     assert capfd.readouterr().err == ""
 
 
-def test_a_port_that_is_none_is_told() -> None:
+def test_a_port_that_is_none_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
     with pytest.raises(SettingError, match="no Ray cluster answers at head:gcs"):
         session.start("head:gcs")
