@@ -114,11 +114,13 @@ def _fractions(text: str | None, own: Sequence[float], pools: Path) -> list[floa
     """The labelled shares that were asked for, else the table's, else the pools' own."""
     from icalib.data.pools import read_pool_set
 
-    default = read_pool_set(pools).default_labelled_fraction
+    if text is None and own:
+        return [*own]
     if text is None:
-        if not own and default is None:
+        default = read_pool_set(pools).default_labelled_fraction
+        if default is None:
             raise SettingError("--labelled is missing: neither table nor pools say which share is labelled, e.g. 0.1.")
-        return [*own] or [default or 0.0]
+        return [default]
     try:
         found = [float(part) for part in text.split(",")]
     except ValueError as error:

@@ -308,7 +308,11 @@ class RayWorkbench:
     def generate(self, wanted: Wanted, num_answers: int, generator: AbstractGenerator.Config) -> Stage:
         """Make up texts for the labelled pools, after fine-tuning the models that the generator needs."""
         selection = self._selection.for_training()
-        known = {"data": self._pool_set.digest, "selection": selection.model_dump(mode="json")}
+        known = {
+            "data": self._pool_set.digest,
+            "selection": selection.model_dump(mode="json"),
+            "checkpoint_version": CHECKPOINT_VERSION,
+        }
         models: dict[Task, Stage] = (
             {task: self._train_generator(task, generator, selection, known) for task in generator.learnt_tasks(wanted)}
             if isinstance(generator, LanguageModel.Config)

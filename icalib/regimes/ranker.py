@@ -26,7 +26,7 @@ from icalib.heads.linear import LinearHead
 from icalib.losses.binary import Link
 from icalib.regimes.model import Model
 
-CHECKPOINT_VERSION = 2
+CHECKPOINT_VERSION = 3
 WEIGHTS = "model.safetensors"
 POSTERIOR = "posterior.safetensors"
 ANSWER = "answer"

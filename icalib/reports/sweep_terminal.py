@@ -30,7 +30,7 @@ from icalib.reports.sweep_trials import (
     sweep_trials,
 )
 from icalib.reports.terminal import people_console
-from icalib.sweeps.folder import Best, Direction, State, SweepFolder, SweepSettings, decoded_params
+from icalib.sweeps.folder import Best, Direction, State, SweepFolder, SweepSettings, decoded_params, order_of
 
 _NUM_RECENT = 8
 _STYLES: Mapping[State, str] = {"complete": "green", "pruned": "dim", "failed": "red", "running": "cyan"}
@@ -226,11 +226,11 @@ class SweepProgress:
 
     def _best(self) -> _Ended | None:
         """The complete trial that would win now: by all metrics in their order, the earliest of several."""
-        signs = {metric: 1 if direction == "maximize" else -1 for metric, direction in self._metrics.items()}
-        candidates = [one for one in self._ended if one.state == "complete" and signs.keys() <= one.values.keys()]
-        return max(
+        metrics = self._metrics
+        candidates = [one for one in self._ended if one.state == "complete" and metrics.keys() <= one.values.keys()]
+        return min(
             candidates,
-            key=lambda one: (*(sign * one.values[metric] for metric, sign in signs.items()), -one.number),
+            key=lambda one: (order_of([one.values[metric] for metric in metrics], metrics), one.number),
             default=None,
         )
 

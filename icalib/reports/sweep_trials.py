@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from icalib.sweeps.folder import Direction, State, SweepFolder, decoded_params
+from icalib.sweeps.folder import Direction, State, SweepFolder, decoded_params, order_of
 
 NUM_BEST = 10
 """How many trials a table of the best shows."""
@@ -195,9 +195,8 @@ def _state(rows: Sequence[Mapping[str, Any]], num_seeds: int) -> State:
 
 
 def _losses(trial: Trial, metrics: Mapping[str, Direction]) -> tuple[float, ...]:
-    """The trial's means, the better the lower."""
-    means = ((trial.mean(metric), direction) for metric, direction in metrics.items())
-    return tuple(mean if direction == "minimize" else -mean for mean, direction in means if mean is not None)
+    """A complete trial's means, the better the lower."""
+    return order_of([mean for metric in metrics if (mean := trial.mean(metric)) is not None], metrics)
 
 
 def _lines(trials: Sequence[Trial], name: str) -> list[Line]:

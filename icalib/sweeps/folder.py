@@ -15,6 +15,7 @@ runs/<experiment>/sweep-<space>-<data>-<labelled>/
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -86,6 +87,13 @@ DRY_SCHEMA = pa.schema(
         ("base_accuracy", pa.float64()),  # R@1 over all scored pools: what taking every pool would give
     ]
 )
+
+
+def order_of(values: Sequence[float], metrics: Mapping[str, Direction]) -> tuple[float, ...]:
+    """What trials are sorted by, the best first: the first metric, among equal ones the next."""
+    return tuple(
+        value if direction == "minimize" else -value for value, direction in zip(values, metrics.values(), strict=True)
+    )
 
 
 class SweepSettings(Settings):

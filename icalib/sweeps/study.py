@@ -26,7 +26,7 @@ from icalib.core.errors import SettingError
 from icalib.core.locks import FileLock
 from icalib.core.seeding import child_seed
 from icalib.regimes.method import Method, Untrained
-from icalib.sweeps.folder import SweepFolder
+from icalib.sweeps.folder import SweepFolder, order_of
 from icalib.sweeps.space import SAMPLERS, Space
 
 _SETTINGS = "settings"
@@ -165,12 +165,8 @@ class SweepStudy:
         So none betters it in every metric, and it is the first that reports show.
         """
         complete = [trial for trial in self.trials() if trial.state == TrialState.COMPLETE]
-        signs = [1 if direction == "maximize" else -1 for direction in self._settings.metrics.values()]
-        return max(
-            complete,
-            key=lambda t: (*(sign * value for sign, value in zip(signs, t.values, strict=True)), -t.number),
-            default=None,
-        )
+        metrics = self._settings.metrics
+        return min(complete, key=lambda t: (order_of(t.values, metrics), t.number), default=None)
 
 
 def settings_of(trial: FrozenTrial) -> dict[str, Any]:

@@ -11,7 +11,15 @@ from helpers.tiny_models import ranker_config, tiny_ranker
 from icalib.core.errors import RunFolderError
 from icalib.core.files import read_json, write_json
 from icalib.encoders.transformer import Batch
-from icalib.regimes.ranker import Ranker, load_ranker, load_ranker_config, make_batch, save_ranker, start_weights
+from icalib.regimes.ranker import (
+    CHECKPOINT_VERSION,
+    Ranker,
+    load_ranker,
+    load_ranker_config,
+    make_batch,
+    save_ranker,
+    start_weights,
+)
 
 CPU = torch.device("cpu")
 
@@ -85,7 +93,7 @@ def saved(tiny_bert: Path, folder: Path) -> Path:
 def test_another_version_is_refused(tiny_bert: Path, tmp_path: Path) -> None:
     folder = saved(tiny_bert, tmp_path)
     write_json(folder / "ranker.json", {**read_json(folder / "ranker.json"), "version": 99})
-    with pytest.raises(RunFolderError, match=r"version 99; this icalib reads 2"):
+    with pytest.raises(RunFolderError, match=f"version 99; this icalib reads {CHECKPOINT_VERSION}"):
         load_ranker(folder)
 
 
