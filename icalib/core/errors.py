@@ -41,6 +41,10 @@ class RunFolderError(IcalibError):
     """A run folder or cache entry that this version can't use."""
 
 
+class Abandoned(IcalibError):
+    """Whoever watched a training gave it up, as a sweep's pruner does with a poor trial's."""
+
+
 class StorageError(IcalibError):
     """The disk (or another store) refused a write."""
 

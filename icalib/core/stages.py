@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from icalib.core.errors import StorageError
+from icalib.core.errors import Abandoned, StorageError
 from icalib.core.files import content_digest, read_json, write_json
 from icalib.core.locks import FileLock
 from icalib.core.storage import is_mirrored, location, names_in, pull, push, remove
@@ -101,7 +101,11 @@ class StageCache:
             return Stage(name, digest, folder, True, float(read_json(folder / _DONE)["seconds"]))
         folder.mkdir(parents=True, exist_ok=True)
         started = time.monotonic()
-        build(folder)
+        try:
+            build(folder)
+        except Abandoned:
+            remove(folder)  # nobody will go on with it
+            raise
         seconds = time.monotonic() - started
         share(folder)
         _finish(folder, {"name": name, "inputs": inputs, "seconds": seconds})

@@ -215,15 +215,11 @@ def _starts(surroundings: Surroundings) -> dict[str, float]:
     try:
         training, scoring = tiny_jobs(folder, resources.num_workers)
         # The first training starts processes and reads libraries that those after it find.
-        train(training, folder / "first", resources, _unheard)
+        train(training, folder / "first", resources)
         begun = time.monotonic()
-        train(training, folder / "training", resources, _unheard)
+        train(training, folder / "training", resources)
         trained = time.monotonic()
-        score(scoring, folder / "scores", resources, _unheard)
+        score(scoring, folder / "scores", resources, lambda _done, _total, _note: None)
         return {"training_start": trained - begun, "scoring_start": time.monotonic() - trained}
     finally:
         remove(folder)
-
-
-def _unheard(done: float, total: float, note: str) -> None:
-    """Progress of what takes no time."""

@@ -31,7 +31,7 @@ from icalib.data.selection import Fraction, Limit, Selection
 from icalib.distributed.evaluation import Fitted, MemberScores, fit, intent_table, prediction_table
 from icalib.distributed.session import Resources
 from icalib.distributed.untrained import fit_platt, score_untrained, untrained_table
-from icalib.distributed.workbench import RayWorkbench
+from icalib.distributed.workbench import OnEpochs, RayWorkbench
 from icalib.metrics.classification import fit_threshold
 from icalib.metrics.pairs import PoolScores
 from icalib.regimes.method import Method, Untrained
@@ -64,6 +64,7 @@ class Surroundings:
     Args:
         runs: folder of experiments and of the stage cache.
         on_update: called with the run's folder after each stage but scoring.
+        on_epochs: hears validation's figures while models are trained, and may end the run.
         evaluated: splits to predict and measure; a sweep's trials leave test out.
         keep_checkpoints: whether the run's folder gets the model.
     """
@@ -73,6 +74,7 @@ class Surroundings:
     reporter: Listener
     on_update: Callable[[RunFolder], None]
     command: str
+    on_epochs: OnEpochs = lambda _name, _epochs, _points: None
     evaluated: tuple[Split, ...] = EVALUATED
     keep_checkpoints: bool = True
 
@@ -295,6 +297,7 @@ def set_up(
         reporter=surroundings.reporter,
         seed=settings.seed,
         after_stage=after_stage,
+        on_epochs=surroundings.on_epochs,
     )
     bench.check_labels()
     start = bench.post_train(ranker, method.post_training) if method.post_training else None

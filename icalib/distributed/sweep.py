@@ -6,6 +6,7 @@ import itertools
 import math
 import os
 import shutil
+import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from icalib.core.component import Settings, with_settings
-from icalib.core.errors import IcalibError, SettingError
+from icalib.core.errors import Abandoned, IcalibError, SettingError
 from icalib.core.locks import FileLock
 from icalib.core.run_folder import RunFolder
 from icalib.core.stages import remove_stage
@@ -25,11 +26,10 @@ from icalib.distributed.session import Resources
 from icalib.metrics.summary import METRICS
 from icalib.metrics.tags import metric_tag
 from icalib.regimes.method import Method
-from icalib.regimes.self_training import SelfTraining
 from icalib.sweeps.folder import Best, Direction, SweepFolder, SweepSettings
 from icalib.sweeps.record import TrialTable
 from icalib.sweeps.space import Space
-from icalib.sweeps.study import Proposal, Rungs, SweepStudy, TrialStopped, mean_and_deviation, settings_of
+from icalib.sweeps.study import Proposal, Rungs, SweepStudy, mean_and_deviation, settings_of
 
 Keep = Literal["best", "all"]
 KEPT: tuple[Keep, ...] = ("best", "all")
@@ -70,7 +70,7 @@ class TrialJob(Settings):
     settings: RunSettings
     """Those of the first seed."""
     steps_a_seed: int
-    """Reports of a run, so that a step means the same in all trials."""
+    """Steps between the reports of one seed and the next, so that a step means the same in all trials."""
     resources: Resources
     keep_checkpoints: bool
     command: str
@@ -256,7 +256,7 @@ def run_seeds(job: TrialJob) -> dict[str, Any]:
             finished.append(_run_seed(job, folder, seed, watcher))
             if seed < settings.seeds:  # after the last there is nothing to stop
                 rungs.report(seed * job.steps_a_seed, _mean(finished, "validation", metric)[0])
-    except TrialStopped:
+    except Abandoned:
         return {"state": "pruned"}
     except IcalibError as error:
         return {"state": "failed", "error": str(error)}
@@ -269,9 +269,8 @@ def run_seeds(job: TrialJob) -> dict[str, Any]:
 
 
 def _steps_a_seed(base: RunSettings) -> int:
-    """One report for the teacher, one a round, and the mean over the seeds so far when the seed is over."""
-    regime = base.settings.regime if isinstance(base.settings, Method) else None
-    return 2 + (regime.num_rounds if isinstance(regime, SelfTraining.Config) else 0)
+    """One report an epoch, and the mean over the seeds so far when the seed is over."""
+    return 1 + (base.settings.regime.num_epochs() if isinstance(base.settings, Method) else 0)
 
 
 def _run_seed(job: TrialJob, folder: SweepFolder, seed: int, watcher: _Watcher) -> RunFolder:
@@ -279,7 +278,8 @@ def _run_seed(job: TrialJob, folder: SweepFolder, seed: int, watcher: _Watcher) 
         runs=job.runs,
         resources=job.resources,
         reporter=_Quiet(),
-        on_update=watcher.stage_finished,
+        on_update=lambda _folder: None,
+        on_epochs=watcher.validated,
         command=job.command,
         evaluated=("validation",),
         keep_checkpoints=job.keep_checkpoints,
@@ -289,27 +289,39 @@ def _run_seed(job: TrialJob, folder: SweepFolder, seed: int, watcher: _Watcher) 
 
 
 class _Watcher:
-    """Reports the figures of one seed's run: after each round, the best on validation while its model was trained."""
+    """Reports the figures of one seed's run: after each epoch, the best on validation since its training began.
+
+    Trainings follow one another in steps of their most epochs, so that early stopping in one shifts none. Members of an
+    ensemble that train side by side take turns.
+    """
 
     def __init__(self, rungs: Rungs, metric: str, direction: Direction, first_step: int) -> None:
-        self._rungs, self._metric, self._direction, self._first_step = rungs, metric, direction, first_step
-        self._last_round = -1
+        self._rungs, self._tag = rungs, metric_tag(metric)
+        self._better = max if direction == "maximize" else min
+        self._next_step = first_step
+        self._steps: dict[str, range] = {}
+        self._stopped: Abandoned | None = None
+        self._alone = threading.Lock()
 
-    def stage_finished(self, folder: RunFolder) -> None:
-        """Report the newest round's figure, if training measures the metric."""
-        rows = folder.training().to_pylist()
-        figures = {
-            number: [row["value"] for row in points]
-            for number, points in itertools.groupby(filter(self._counts, rows), key=lambda row: row["round"])
-        }
-        newest = max(figures, default=-1)
-        if newest > self._last_round:
-            self._last_round = newest
-            best = max if self._direction == "maximize" else min
-            self._rungs.report(self._first_step + newest, best(figures[newest]))
+    def validated(self, name: str, epochs: int, points: Sequence[dict[str, Any]]) -> None:
+        """Report the epochs that are new.
 
-    def _counts(self, row: dict[str, Any]) -> bool:
-        return row["split"] == "validation" and row["tag"] == metric_tag(self._metric)
+        Raises:
+            Abandoned: the trial is stopped; whoever asks again hears it again.
+        """
+        figures = [point["value"] for point in points if point["tag"] == self._tag]
+        with self._alone:
+            if name not in self._steps:
+                self._steps[name] = range(self._next_step, self._next_step + epochs)
+                self._next_step += epochs
+            if self._stopped is not None:
+                raise self._stopped
+            try:
+                for step, best in zip(self._steps[name], itertools.accumulate(figures, self._better), strict=False):
+                    self._rungs.report(step, best)
+            except Abandoned as error:
+                self._stopped = error
+                raise
 
 
 class _Quiet:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
-from icalib.core.errors import IcalibError, StorageError
+from icalib.core.errors import Abandoned, IcalibError, StorageError
 from icalib.core.files import read_json, whole_file, write_json
 from icalib.core.stages import RESUME, share
 from icalib.core.storage import is_mirrored, local_path, location, names_in, opened, pull, push, remove
@@ -25,21 +26,39 @@ from icalib.regimes.ranker import POSTERIOR
 from icalib.regimes.workbench import AnyTrainJob, TrainJob, read_train_job
 
 _PROGRESS = "progress.json"
+_EPOCHS = "epochs.json"  # validation's points of the learning curve so far
+_STOP = "stop.json"  # its presence asks the workers to give up
 SPECTRAL_NORMS = "spectral_norms.json"
 """Norms of the bounded layers before training, by layer; only where the encoder's weights are bounded."""
-OnProgress = Callable[[float, float, str], None]
 _MAX_FAILURES = 3  # without a checkpoint between them
 
 
-def train(job: AnyTrainJob, folder: Path, resources: Resources, on_progress: OnProgress) -> None:
+class Watcher:
+    """Hears of a training while it is under way, in a thread of its own; this one lets it pass."""
+
+    def progress(self, done: float, total: float, note: str) -> None:
+        """So many updates are done."""
+
+    def spectral_norms(self, norms: dict[str, float]) -> None:
+        """Norms of the bounded layers, told once, before the first update."""
+
+    def validated(self, points: Sequence[dict[str, Any]]) -> None:
+        """All that validation has given so far, told after each epoch; may raise `Abandoned` to end the training."""
+
+
+_NOBODY = Watcher()
+
+
+def train(job: AnyTrainJob, folder: Path, resources: Resources, watcher: Watcher = _NOBODY) -> None:
     """Run a training job in `folder`: checkpoint/ (the best weights), curve.json, result.json.
 
     The same folder resumes from its last checkpoint.
 
     Raises:
+        Abandoned: the watcher gave it up.
         IcalibError: the workers failed for good, or said what only a user can mend.
     """
-    with _watching(folder / _PROGRESS, on_progress):
+    with _Watch(folder, watcher):
         _fit(job, folder, resources)
     pull(folder, leave_out=RESUME)
     if isinstance(job, TrainJob) and isinstance(job.ranker.head, PolyaGammaHead.Config):
@@ -136,30 +155,56 @@ def _tell(folder: Path, note: str) -> None:
 
 def _remove_resume_state(folder: Path) -> None:
     """Optimiser states are of no use once the best weights are written, and are three times their size."""
-    remove(folder / RESUME)
-    remove(folder / _PROGRESS)
+    for name in (RESUME, _PROGRESS, _EPOCHS, _STOP):
+        remove(folder / name)
 
 
-@contextmanager
-def _watching(path: Path, on_progress: OnProgress) -> Generator[None, None, None]:
-    """Tell `on_progress` what rank 0 writes, until the block ends."""
-    over = threading.Event()
+class _Watch:
+    """Tells a watcher what rank 0 writes, until the block ends; and rank 0 when the watcher has given up."""
 
-    def watch() -> None:
-        while not over.wait(_period(path)):
-            with suppress(StorageError):  # whoever needs the store says so
-                pull(path)
-            if path.is_file():
-                facts = read_json(path)
-                on_progress(facts["done"], facts["total"], facts["note"])
+    def __init__(self, folder: Path, watcher: Watcher) -> None:
+        self._folder, self._watcher = folder, watcher
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._knows_norms = False
+        self._num_points = 0
 
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(_period(self._folder)):
+            self._look()
+        self._look()  # a short training may be over before the first look
+
+    def _look(self) -> None:
+        progress = self._news(_PROGRESS)
+        if progress is not None:
+            self._watcher.progress(progress["done"], progress["total"], progress["note"])
+        norms = None if self._knows_norms else self._news(SPECTRAL_NORMS)
+        if norms is not None:
+            self._knows_norms = True
+            self._watcher.spectral_norms(norms)
+        points = self._news(_EPOCHS) or ()
+        if len(points) > self._num_points:
+            self._num_points = len(points)
+            try:
+                self._watcher.validated(points)
+            except Abandoned as error:
+                write_json(self._folder / _STOP, {"reason": str(error)})
+                share(self._folder, _STOP)
+
+    def _news(self, name: str) -> Any:
+        path = self._folder / name
+        with suppress(StorageError):  # whoever needs the store says so
+            pull(path)
+        return read_json(path) if path.is_file() else None
 
 
 def _period(path: Path) -> float:
@@ -257,9 +302,18 @@ class _Rank0:
                 temporary.write_text(json.dumps({"done": done, "total": total, "note": note}))
             with suppress(StorageError):
                 push(path)
+                pull(self._folder / _STOP)
+            if (self._folder / _STOP).is_file():
+                raise Abandoned(f"the training in {self._folder} was given up: whoever watched it had seen enough.")
 
     def best(self, weights: dict[str, Any]) -> None:
         """Keep these weights; the earlier ones are replaced whole."""
         remove(self._folder / "checkpoint" / POSTERIOR)  # it belongs to the earlier ones
         self._model.save(self._folder / "checkpoint", weights)
         share(self._folder, "checkpoint")
+
+    def validated(self, points: Sequence[dict[str, Any]]) -> None:
+        """Let those who watch see how good the model is by now."""
+        write_json(self._folder / _EPOCHS, list(points))
+        with suppress(StorageError):
+            push(self._folder / _EPOCHS)

@@ -19,7 +19,7 @@ from icalib.data.selection import Part, Selection
 from icalib.distributed.generating import generate
 from icalib.distributed.scoring import score
 from icalib.distributed.session import Resources
-from icalib.distributed.training import SPECTRAL_NORMS, train
+from icalib.distributed.training import SPECTRAL_NORMS, Watcher, train
 from icalib.encoders.backbone import Tokenizer, backbone_digest
 from icalib.encoders.iart import IART
 from icalib.encoders.transformer import AbstractEncoder
@@ -35,7 +35,7 @@ from icalib.regimes.preliminary.settings import Preliminary
 from icalib.regimes.preliminary.word_vectors import WordVectorJob, WordVectors
 from icalib.regimes.ranker import CHECKPOINT_VERSION, RankerConfig
 from icalib.regimes.synthetic import MADE_UP, write_synthetic_tokens
-from icalib.regimes.training import TrainingSettings
+from icalib.regimes.training import TrainingSettings, validation_points
 from icalib.regimes.workbench import AnyTrainJob, Augmentation, ScoreJob, Shards, TrainJob
 from icalib.uncertainty.estimator import AbstractEstimator
 
@@ -52,11 +52,17 @@ class Reporter(Protocol):
         ...
 
 
+OnEpochs = Callable[[str, int, Sequence[dict[str, Any]]], None]
+"""Hears, after each epoch of a training on answers and once more at its end (or when it is reused), the stage's name,
+its epochs at most, and validation's points of the learning curve so far; may raise `Abandoned` to end the training."""
+
+
 class RayWorkbench:
     """Stages of one run.
 
     Args:
         after_stage: called after each stage but scoring with (name, round, stage).
+        on_epochs: see `OnEpochs`.
         splits: what is tokenised; training needs all.
     """
 
@@ -73,12 +79,13 @@ class RayWorkbench:
         reporter: Reporter,
         seed: int,
         after_stage: Callable[[str, int, Stage], None] = lambda _name, _number, _stage: None,
+        on_epochs: OnEpochs = lambda _name, _epochs, _points: None,
         splits: Sequence[Split] = SPLITS,
     ) -> None:
         self._data, self._pool_set, self._selection = data, pool_set, selection
         self._encoder, self._scoring, self._cache = encoder, scoring, cache
         self._resources, self._reporter, self._seed = resources, reporter, seed
-        self._after_stage, self._splits = after_stage, splits
+        self._after_stage, self._on_epochs, self._splits = after_stage, on_epochs, splits
         self._backbone_digest = backbone_digest(encoder.backbone)
         self._tokens = self._tokenize()
 
@@ -367,31 +374,16 @@ class RayWorkbench:
         )
 
     def _train(self, name: str, number: int, inputs: dict[str, Any], job: AnyTrainJob, resources: Resources) -> Stage:
-        untold = {SPECTRAL_NORMS}  # who bounds a backbone too tightly wants to know before the training is over
-
-        def tell_spectral_norms(folder: Path) -> None:
-            if untold and (folder / SPECTRAL_NORMS).is_file():
-                self._tell_spectral_norms(name, read_json(folder / untold.pop()))
-
-        def build(folder: Path) -> None:
-            def advance(done: float, total: float, note: str) -> None:
-                tell_spectral_norms(folder)
-                self._reporter.advance(name, done, total, note)
-
-            train(job, folder, resources, advance)
-            tell_spectral_norms(folder)
-
-        stage = self._cache.run(name, inputs, build, kind=name.rpartition("/")[2])
+        on_epochs = self._on_epochs if job.kind == "answers" else _nobody
+        watcher = _TrainingWatcher(name, self._reporter, partial(on_epochs, name, job.training.epochs))
+        stage = self._cache.run(
+            name, inputs, lambda folder: train(job, folder, resources, watcher), kind=name.rpartition("/")[2]
+        )
         self._after_stage(name, number, stage)
+        watcher.validated(validation_points(read_json(stage.path / "curve.json")))
         if not stage.reused:
             self._tell_result(name, read_json(stage.path / "result.json"), resources)
         return stage
-
-    def _tell_spectral_norms(self, name: str, norms: dict[str, float]) -> None:
-        self._reporter.message(
-            f"{name}: {len(norms)} layers had spectral norms from {min(norms.values()):.2f} to "
-            f"{max(norms.values()):.2f} before their bound; {SPECTRAL_NORMS} beside the checkpoint has them all"
-        )
 
     def _tell_result(self, name: str, result: dict[str, Any], resources: Resources) -> None:
         if result["world_size"] < resources.num_workers:
@@ -475,6 +467,32 @@ class RayWorkbench:
     def figure(self, model: Stage) -> float:
         """The model's best validation figure while it was trained."""
         return float(read_json(model.path / "result.json")["figure"])
+
+
+class _TrainingWatcher(Watcher):
+    """Passes on what a training tells."""
+
+    def __init__(self, name: str, reporter: Reporter, on_epochs: Callable[[Sequence[dict[str, Any]]], None]) -> None:
+        self._name, self._reporter, self._on_epochs = name, reporter, on_epochs
+
+    def progress(self, done: float, total: float, note: str) -> None:
+        """To the reporter."""
+        self._reporter.advance(self._name, done, total, note)
+
+    def spectral_norms(self, norms: dict[str, float]) -> None:
+        """To the reporter: who bounds a backbone too tightly wants to know before the training is over."""
+        self._reporter.message(
+            f"{self._name}: {len(norms)} layers had spectral norms from {min(norms.values()):.2f} to "
+            f"{max(norms.values()):.2f} before their bound; {SPECTRAL_NORMS} beside the checkpoint has them all"
+        )
+
+    def validated(self, points: Sequence[dict[str, Any]]) -> None:
+        """To whoever may end the training."""
+        self._on_epochs(points)
+
+
+def _nobody(name: str, epochs: int, points: Sequence[dict[str, Any]]) -> None:
+    """Nobody hears of the epochs."""
 
 
 def _portable(ranker: RankerConfig, digest: str) -> dict[str, Any]:

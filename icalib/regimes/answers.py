@@ -25,6 +25,9 @@ from icalib.regimes.pool_inputs import PoolInputs
 from icalib.regimes.ranker import Ranker, make_batch
 from icalib.regimes.training import TrainingSettings, autocast, forward_batches, resolve_precision
 
+MEASURED = ("F1", "R@1", "MAP", "ECE", "NLL")
+"""Metrics of the validation pools after each epoch."""
+
 
 class AnswerCurriculum:
     """Pairs in both views and intents of utterances, each batch of one kind (ICAST Eq. 15).
@@ -138,7 +141,7 @@ class PlainValidation:
             "ECE": ece(prob, label),
             "NLL": nll(prob, label) if softmax else nll_from_logits(logit, label),
         }
-        return {metric_tag(name): value for name, value in figures.items()}
+        return {metric_tag(name): figures[name] for name in MEASURED}
 
 
 def plain_logits(

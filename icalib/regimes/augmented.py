@@ -34,6 +34,10 @@ class Augmented(AbstractRegime):
             """As in `training`."""
             return self.training.train_negatives
 
+        def num_epochs(self) -> int:
+            """Those of one training."""
+            return self.training.epochs
+
         def check(self) -> None:
             """A generator that can't be loaded is refused."""
             if self.contrast.weight:

@@ -39,14 +39,22 @@ class Ensemble(AbstractRegime):
             """As in `training`."""
             return self.training.train_negatives
 
+        def num_epochs(self) -> int:
+            """Those of all members that are trained."""
+            return self.num_trained * self.training.epochs
+
+        @property
+        def num_trained(self) -> int:
+            """Models that are trained."""
+            return self.num_members if self.members == "independent" else 1
+
     def __init__(self, config: Config) -> None:
         self.config = config
 
     def run(self, bench: Workbench, parts: Parts) -> Trained:
         """Train the members."""
-        number = self.config.num_members if self.config.members == "independent" else 1
         models = bench.train_members(
-            [f"member-{place}/teacher" if place else "teacher" for place in range(number)],
+            [f"member-{place}/teacher" if place else "teacher" for place in range(self.config.num_trained)],
             ranker=parts.ranker,
             loss=parts.loss,
             training=self.config.training,

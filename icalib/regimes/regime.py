@@ -76,6 +76,10 @@ class AbstractRegime(Component):
             """Wrong candidates for each right one in training; None where all of a pool are taken."""
             raise NotImplementedError
 
+        def num_epochs(self) -> int:
+            """Epochs of a whole run, at most: all its trainings together."""
+            raise NotImplementedError
+
         def check(self) -> None:
             """Refuse what can't work before anything is computed."""
 

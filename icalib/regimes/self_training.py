@@ -61,6 +61,10 @@ class SelfTraining(AbstractRegime):
             """As in `student`, whose models are kept."""
             return self.student.train_negatives
 
+        def num_epochs(self) -> int:
+            """Those of the teacher and of each round's student."""
+            return self.teacher.epochs + self.num_rounds * self.student.epochs
+
     def __init__(self, config: Config) -> None:
         self.config = config
 

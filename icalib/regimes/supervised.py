@@ -38,6 +38,10 @@ class Supervised(AbstractRegime):
             """As in `training`."""
             return self.training.train_negatives
 
+        def num_epochs(self) -> int:
+            """Those of one training."""
+            return self.training.epochs
+
     def __init__(self, config: Config) -> None:
         self.config = config
 

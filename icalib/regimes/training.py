@@ -168,6 +168,10 @@ class Observer(Protocol):
         """These weights are the best so far."""
         ...
 
+    def validated(self, points: Sequence[dict[str, Any]]) -> None:
+        """An epoch is over; these points of the learning curve are all that validation has given so far."""
+        ...
+
 
 def train(
     model: Model,
@@ -279,6 +283,11 @@ def stalled_epochs(log: Sequence[dict[str, Any]], epoch: int) -> int:
     return sum(after > before - _LEAST_GAIN for before, after in pairwise(means))
 
 
+def validation_points(log: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What a learning curve has of validation."""
+    return [point for point in log if point["split"] == "validation"]
+
+
 def _point(state: LoopState, split: str, tag: str, value: float) -> dict[str, Any]:
     return {"split": split, "step": state.step, "epoch": state.epoch, "tag": tag, "value": value}
 
@@ -312,6 +321,8 @@ def _end_epoch(
         weights = engine.state_dict()
         if engine.rank == 0:
             observer.best(weights)
+    if engine.rank == 0 and validation is not None:
+        observer.validated(validation_points(state.log))
     state.stopped = state.epoch - state.best_epoch >= settings.patience
 
 

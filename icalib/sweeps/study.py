@@ -22,7 +22,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FixedTrial, FrozenTrial, TrialState
 
 from icalib.core.component import has_setting, with_settings
-from icalib.core.errors import SettingError
+from icalib.core.errors import Abandoned, SettingError
 from icalib.core.locks import FileLock
 from icalib.core.seeding import child_seed
 from icalib.regimes.method import Method, Untrained
@@ -40,7 +40,7 @@ _MOST_REFUSALS = 50
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
-class TrialStopped(Exception):
+class TrialStopped(Abandoned):
     """The pruner sees no hope for a trial."""
 
 
@@ -236,8 +236,8 @@ def _nothing_feasible(space: Space, refusal: RefusedSettings | None) -> SettingE
 class Rungs:
     """Where a trial's process reports how far it has come, and hears whether it should stop.
 
-    Optuna's pruners decide, between rounds and seeds: then no Ray Train run is under way that would have to be
-    stopped. With several metrics nothing is reported, since pruners look at one.
+    Optuna's pruners decide, after each epoch and each seed. With several metrics nothing is reported, since pruners
+    look at one.
     """
 
     def __init__(self, folder: SweepFolder, number: int) -> None:

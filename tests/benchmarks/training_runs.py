@@ -72,7 +72,7 @@ def _ray_and_deepspeed(job: str, threads: int | None) -> float:
     session.start(num_cpus=threads)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            train(TrainJob.model_validate_json(job), Path(folder), session.available(), lambda *_: None)
+            train(TrainJob.model_validate_json(job), Path(folder), session.available())
             result = read_json(Path(folder) / "result.json")
     finally:
         session.stop()
@@ -111,6 +111,9 @@ class _Saver:
     def best(self, weights: dict[str, Any]) -> None:
         """Save these weights."""
         save_ranker(self._folder / "checkpoint", self._ranker, weights)
+
+    def validated(self, points: Sequence[dict[str, Any]]) -> None:
+        """Nobody watches."""
 
 
 def _sentence_transformers(pairs: Sequence[tuple[str, str]], labels: Sequence[float], bf16: bool) -> float:

@@ -49,17 +49,20 @@ def sweep_settings(space: Space, base: RunSettings) -> SweepSettings:
         experiment=base.experiment,
         sampler=space.sampler,
         metrics=dict(space.metrics),
-        pruner="none",
+        pruner=space.pruner,
         command="test",
     )
 
 
-def run_sweep(runs: Path, pools: Path, backbone: Path, num_trials: int | None = None) -> SweepFolder:
+def run_sweep(runs: Path, pools: Path, backbone: Path) -> SweepFolder:
     space = load_space(str(runs / "rules.py"))
-    base = small_settings("icast", pools, backbone)
+    return run_space(space, small_settings("icast", pools, backbone), runs, concurrent=2)
+
+
+def run_space(space: Space, base: RunSettings, runs: Path, concurrent: int) -> SweepFolder:
     plan = Plan(
-        num_trials=num_trials,
-        concurrent=2,
+        num_trials=None,
+        concurrent=concurrent,
         each=ONE_WORKER,
         keep="best",
         on_begin=lambda proposal: None,

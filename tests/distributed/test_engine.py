@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -29,6 +31,8 @@ class Keep:
     def best(self, weights: dict[str, torch.Tensor]) -> None:
         self.weights = {name: tensor.clone() for name, tensor in weights.items()}
 
+    def validated(self, points: Sequence[dict[str, Any]]) -> None: ...
+
 
 @pytest.mark.parametrize(("workers", "stage", "accumulation"), [(1, 0, 2), (2, 0, 1), (2, 2, 1), (2, 3, 1)])
 def test_every_zero_stage_trains_as_plain_torch_does(
@@ -40,7 +44,7 @@ def test_every_zero_stage_trains_as_plain_torch_does(
     folder = tmp_path / "stage"
     folder.mkdir()
     resources = Resources(num_workers=workers, use_gpu=False, cpus_per_worker=1, num_scorers=1)
-    train(job, folder, resources, lambda done, total, note: None)
+    train(job, folder, resources)
     plain = prepare_training(job, torch.device("cpu"))
     kept = Keep()
     settings = job.training.model_copy(update={"gradient_accumulation": 1})
@@ -67,7 +71,7 @@ def test_a_gaussian_process_of_sharded_weights_is_that_of_whole_ones(
         folder = tmp_path / f"stage-{stage}"
         folder.mkdir()
         resources = Resources(num_workers=2, use_gpu=False, cpus_per_worker=1, num_scorers=1)
-        train(job.model_copy(update={"ranker": ranker}), folder, resources, lambda done, total, note: None)
+        train(job.model_copy(update={"ranker": ranker}), folder, resources)
         checkpoints.append(load_ranker(folder / "checkpoint"))
     whole, sharded = (ranker.posterior_head.posterior_state() for ranker in checkpoints)
     assert whole.keys() == sharded.keys() >= {"features", "omega"}

@@ -86,7 +86,7 @@ class Trained:
 
 
 def trained(make_job: MakeJob, folder: Path, resources: Resources = TWO_WORKERS) -> Trained:
-    train(make_job(folder / "trace"), folder, resources, lambda done, total, note: None)
+    train(make_job(folder / "trace"), folder, resources)
     return Trained(folder)
 
 
@@ -164,7 +164,7 @@ def scored(job: ScoreJob, folder: Path, resources: Resources) -> Scored:
     (folder / "meet").write_text(str(resources.num_scorers))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scoring, "_score_shard", score_traced_shard)
-        score(job, folder, resources, lambda done, total, note: None)
+        score(job, folder, resources)
     return Scored(folder)
 
 
@@ -235,7 +235,7 @@ def test_models_run_on_nodes_with_gpus_and_other_work_on_those_without(
     without, *with_gpu = nodes.are(TWO_CORES, *[{"num_cpus": 2, "num_gpus": 1}] * 2)
     resources = session.available()
     assert resources == Resources(num_workers=2, use_gpu=True, cpus_per_worker=1, num_scorers=2)
-    train(make_job(tmp_path / "unused"), tmp_path, resources, lambda done, total, note: None)
+    train(make_job(tmp_path / "unused"), tmp_path, resources)
     assert {node for node, _ in read_trace(tmp_path / "trace")} == set(with_gpu)
     many = scored(scoring_job.model_copy(update={"pools_per_shard": 1}), tmp_path / "scores", resources)
     assert many.nodes == set(with_gpu)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,10 @@ from distributed.runs import ONE_WORKER
 from helpers.losses import HopelessLoss
 from helpers.train_jobs import train_job
 
-from icalib.core.errors import IcalibError, SettingError
+from icalib.core.errors import Abandoned, IcalibError, SettingError
 from icalib.distributed import training
 from icalib.distributed.session import Resources
-from icalib.distributed.training import train
+from icalib.distributed.training import Watcher, train
 from icalib.regimes.workbench import TrainJob
 
 pytestmark = pytest.mark.ray
@@ -41,8 +41,30 @@ def test_what_only_a_user_can_mend_is_tried_once(
     trace = tmp_path / "trace"
     job = train_job(tiny_pools, tiny_bert, tmp_path, loss=HopelessLoss.Config(trace=trace, error=error))
     with pytest.raises(kind, match=message):
-        train(job, tmp_path, ONE_WORKER, lambda done, total, note: None)
+        train(job, tmp_path, ONE_WORKER)
     assert trace.read_text().split() == [error]
+
+
+class Impatient(Watcher):
+    """Gives a training up after its first epoch."""
+
+    def __init__(self) -> None:
+        self.epochs = 0
+
+    def validated(self, points: Sequence[dict[str, Any]]) -> None:
+        self.epochs = max(point["epoch"] for point in points)
+        raise Abandoned("seen enough")
+
+
+def test_a_training_that_its_watcher_gives_up_ends_at_once_and_is_not_retried(
+    local_ray: None, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
+) -> None:
+    watcher = Impatient()
+    job = train_job(tiny_pools, tiny_bert, tmp_path, epochs=400, patience=400)
+    with pytest.raises(Abandoned, match="given up"):
+        train(job, tmp_path, TWO_WORKERS, watcher)
+    assert 1 <= watcher.epochs < 200
+    assert not (tmp_path / "result.json").exists()
 
 
 class Trainers:
@@ -94,7 +116,7 @@ def fit(
         monkeypatch.setattr(training, "_trainer", trainers)
         monkeypatch.setattr(training, "room_for_workers", lambda resources: room)
         job = train_job(tiny_pools, tiny_bert, tmp_path, zero_stage=zero_stage)
-        train(job, tmp_path, TWO_WORKERS, lambda done, total, note: None)
+        train(job, tmp_path, TWO_WORKERS)
         return trainers.workers
 
     return fit

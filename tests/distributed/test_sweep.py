@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from distributed.runs import ONE_WORKER, Silent, small_settings, surroundings
-from distributed.sweeps import run_sweep, start_sweep, sweep_settings
+from distributed.sweeps import run_space, run_sweep, start_sweep, sweep_settings
 
 from icalib.core.errors import RunFolderError, SettingError
 from icalib.core.run_folder import RunFolder
@@ -160,6 +160,37 @@ def test_dry_tells_what_the_trials_selected(
         trial = rows(finished)[row["trial"]]
         for name in ("num_pseudo_pools", "num_pseudo_pairs", "num_selected_intents", "pseudo_accuracy"):
             assert row[name] == trial[name]
+
+
+RATES = '''"""A rate at which models learn, and two at which they don't."""
+
+METHOD = "bert"
+METRICS = {"NLL": "minimize"}
+PRUNER = "asha"
+RATES = [3e-3, 1e-9, 2e-9]
+
+
+def suggest(trial):
+    rate = RATES[trial.suggest_int("rate", 0, 2)]
+    return {"regime.training.learning_rate": rate, "regime.training.head_learning_rate": rate}
+
+
+def grid():
+    return [{"rate": place} for place in range(3)]
+'''
+
+
+def test_trials_that_learn_nothing_are_stopped_by_their_first_epochs(
+    local_ray: None, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "rates.py").write_text(RATES)
+    changes = {"regime.training.selection_metric": "NLL", "regime.training.epochs": 6}
+    base = small_settings("bert", tiny_pools, tiny_bert, **changes)
+    folder = run_space(load_space(str(tmp_path / "rates.py")), base, tmp_path / "runs", concurrent=1)
+    assert [row["state"] for row in rows(folder)] == ["complete", "pruned", "pruned"]
+    best = folder.best()
+    assert best is not None
+    assert best.trial == 0
 
 
 def test_dry_answers_questions_about_rules_alone(runs: Path, tiny_pools: Path, tiny_bert: Path) -> None:

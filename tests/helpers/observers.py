@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 
 
@@ -11,3 +14,5 @@ class Silent:
     def progress(self, done: float, total: float, note: str) -> None: ...
 
     def best(self, weights: dict[str, torch.Tensor]) -> None: ...
+
+    def validated(self, points: Sequence[dict[str, Any]]) -> None: ...

@@ -57,7 +57,7 @@ def check_workers(resources: Resources) -> Check:
 
 def check_training(job: TrainJob, folder: Path, resources: Resources) -> Check:
     """Some updates by Ray Train and DeepSpeed, checkpoints through the storage."""
-    fault = _fault_of(lambda: train(job, folder, resources, lambda _done, _total, _note: None))
+    fault = _fault_of(lambda: train(job, folder, resources))
     if fault:
         return Check(
             _STEP,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from helpers.stores import Machines
 
-from icalib.core.errors import StorageError
+from icalib.core.errors import Abandoned, StorageError
 from icalib.core.files import read_json, write_json
 from icalib.core.stages import RESUME, Stage, StageCache, remove_stage, share
 
@@ -56,6 +56,16 @@ def test_an_unfinished_stage_keeps_its_folder_and_is_built_again(tmp_path: Path)
     stage = StageCache(tmp_path).run("scores", {}, lambda folder: found.extend(path.name for path in folder.iterdir()))
     assert found == ["shard-1"]
     assert not stage.reused
+
+
+def test_an_abandoned_stage_leaves_nothing(tmp_path: Path) -> None:
+    def give_up(folder: Path) -> None:
+        (folder / "optimizer.bin").write_text("large")
+        raise Abandoned("seen enough")
+
+    with pytest.raises(Abandoned):
+        StageCache(tmp_path).run("teacher", {}, give_up)
+    assert not list(tmp_path.glob("teacher*"))
 
 
 def test_fresh_computes_each_stage_anew_once(tmp_path: Path) -> None:

@@ -39,12 +39,16 @@ class Listener:
     def __init__(self) -> None:
         self.weights: list[dict[str, Tensor]] = []
         self.done: list[float] = []
+        self.epochs: list[list[float]] = []
 
     def progress(self, done: float, total: float, note: str) -> None:
         self.done.append(done / total)
 
     def best(self, weights: dict[str, Tensor]) -> None:
         self.weights.append(weights)
+
+    def validated(self, points: Sequence[dict[str, Any]]) -> None:
+        self.epochs.append([point["value"] for point in points])
 
 
 class Scripted:
@@ -218,6 +222,7 @@ def test_training_stops_after_patience_and_the_best_weights_are_kept(store: Toke
     assert len(listener.weights) == 2
     assert not torch.equal(listener.weights[-1]["answer_head.linear.weight"], ranker.answer_head.linear.weight)
     assert logged(state, "class/F1") == [0.1, 0.3, 0.2, 0.3]
+    assert listener.epochs == [[0.1], [0.1, 0.3], [0.1, 0.3, 0.2], [0.1, 0.3, 0.2, 0.3]]
 
 
 def test_a_loss_on_validation_is_better_when_smaller(store: TokenStore, tiny_bert: Path) -> None:
