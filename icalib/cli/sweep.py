@@ -34,7 +34,7 @@ def sweep(
     sampler: Annotated[str | None, typer.Option(help="grid, random, tpe, nsga2 or qmc; default: the space's.")] = None,
     pruner: Annotated[
         str | None,
-        typer.Option(help="Stop poor trials between rounds and seeds: none, median, asha or hyperband."),
+        typer.Option(help="Stop poor trials after an epoch or a seed: none, median, asha or hyperband."),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Each trial runs with seeds 1 to N; means count.")] = 1,
     limit: Limit = None,
@@ -48,7 +48,9 @@ def sweep(
         int | None,
         typer.Option(min=1, help="Trials side by side; default: one a GPU, or one every four CPU cores."),
     ] = None,
-    keep: Annotated[str, typer.Option(help="Whose models stay: those of the best trial, or of all.")] = "best",
+    keep: Annotated[
+        str, typer.Option(help="Whose models stay when the sweep is over: those of the best trial, or all.")
+    ] = "best",
     address: Address = None,
     dry: Annotated[
         bool, typer.Option("--dry", help="Only tell what each trial's rule would pseudo-label; trains one teacher.")
@@ -64,6 +66,8 @@ def sweep(
     is computed once. The winner alone is measured on test, at the end. While it runs,
     `optuna-dashboard RUNS/EXPERIMENT/sweep-.../study.journal` shows the study too.
     """
+    from icalib.data.pools import read_pool_set
+    from icalib.distributed.sweep import why_nothing_is_pruned
     from icalib.sweeps.folder import SweepSettings
     from icalib.sweeps.space import PRUNERS, SAMPLERS, load_space
     from icalib.sweeps.study import proposals
@@ -77,6 +81,7 @@ def sweep(
         space_digest=chosen.digest,
         method=base.method,
         data=base.data,
+        data_digest=read_pool_set(base.data).digest,
         labelled=base.labelled,
         seeds=seeds,
         limit=base.limit,
@@ -93,6 +98,11 @@ def sweep(
             "--dry and --fresh don't go together: --fresh would delete the sweep. Leave one of them out."
         )
     check([base])
+    idle = why_nothing_is_pruned(wanted, base)
+    if idle and pruner:
+        raise SettingError(f"--pruner {pruner} would stop no trial: {idle}. Leave it out.")
+    if idle:
+        say(f"the pruner {wanted.pruner} will stop no trial: {idle}")
     proposals(chosen, base.settings, wanted.sampler, 1)  # what is misspelt shows before Ray starts
     if dry:
         _dry(chosen, wanted, base, trials, runs, workers, address)
@@ -126,14 +136,12 @@ def _sweep(
 
     kept = choice("--keep", keep, KEPT)
     console = people_console()  # one for both displays, else they write over each other
-    with SweepProgress(wanted.metrics, trials, console) as progress, Progress(console) as bars:
+    with SweepProgress(wanted.metrics, console) as progress, Progress(console) as bars:
         start(address)
 
         def ended(number: int) -> None:
-            found = {trial.number: trial for trial in sweep_trials(sweep_folder_of(wanted, runs.resolve()))}
-            trial = found[number]
-            values = {metric: mean for metric in wanted.metrics if (mean := trial.mean(metric)) is not None}
-            progress.trial_finished(number, trial.state, values, trial.seconds, trial.error)
+            trials = sweep_trials(sweep_folder_of(wanted, runs.resolve()))
+            progress.trial_finished(next(trial for trial in trials if trial.number == number))
 
         try:
             each, at_once = available_to_trials(workers, concurrent)
@@ -142,6 +150,7 @@ def _sweep(
                 concurrent=at_once,
                 each=each,
                 keep=kept,
+                on_start=lambda folder, num_trials: progress.sweep_started(sweep_trials(folder), num_trials),
                 on_begin=lambda proposal: progress.trial_started(proposal.number, proposal.settings),
                 on_end=ended,
             )

@@ -261,13 +261,15 @@ def validated(settings_class: type[S], values: Any) -> S:
     try:
         return settings_class.model_validate(values)
     except ValidationError as error:
-        lines = [
-            f"{'.'.join(map(str, problem['loc'])) or 'settings'}: {problem['msg']}, found {problem['input']!r}"
-            if problem["loc"]
-            else problem["msg"].removeprefix("Value error, ")
-            for problem in error.errors()
-        ]
-        raise SettingError("; ".join(lines)) from error
+        raise SettingError("; ".join(_told(problem) for problem in error.errors())) from error
+
+
+def _told(problem: Any) -> str:
+    """What is wrong with one setting, or with several together: then they have said what they found."""
+    together = problem["type"] == "value_error" and isinstance(problem["input"], Mapping)
+    found = "" if together else f", found {problem['input']!r}"
+    where = f"{'.'.join(map(str, problem['loc']))}: " if problem["loc"] else ""
+    return f"{where}{problem['msg'].removeprefix('Value error, ')}{found}"
 
 
 def validated_file(path: Path, settings_class: type[S], values: Any) -> S:

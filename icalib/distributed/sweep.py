@@ -25,6 +25,7 @@ from icalib.distributed.run import RunSettings, Surroundings, check_fits, differ
 from icalib.distributed.session import Resources
 from icalib.metrics.summary import METRICS
 from icalib.metrics.tags import metric_tag
+from icalib.regimes.answers import MEASURED
 from icalib.regimes.method import Method
 from icalib.sweeps.folder import Best, Direction, SweepFolder, SweepSettings
 from icalib.sweeps.record import TrialTable
@@ -49,6 +50,7 @@ class Plan:
         num_trials: trials that there should be in the end; None takes all points of a grid, else 20.
         concurrent: trials side by side; `each` is what one of them may use.
         keep: whether the models of all trials stay, or only the winner's.
+        on_start: called with the sweep's folder, and how many trials there will be.
         on_begin: called with each trial that begins.
         on_end: called with the number of each trial that is over, when trials.parquet has it.
     """
@@ -57,8 +59,23 @@ class Plan:
     concurrent: int
     each: Resources
     keep: Keep
+    on_start: Callable[[SweepFolder, int], None]
     on_begin: Callable[[Proposal], None]
     on_end: Callable[[int], None]
+
+
+def why_nothing_is_pruned(settings: SweepSettings, base: RunSettings) -> str | None:
+    """Why a sweep's pruner never has anything to decide; None where it has, or where there is none."""
+    if settings.pruner == "none":
+        return None
+    if len(settings.metrics) > 1:
+        return f"pruners look at one metric, and {', '.join(settings.metrics)} are tuned"
+    (metric,) = settings.metrics
+    if metric not in MEASURED and settings.seeds == 1:
+        return f"after an epoch {', '.join(MEASURED)} are known, {metric} only at the end, and there is one seed"
+    if settings.seeds * (_steps_a_seed(base) - 1) <= 1:
+        return "there is one epoch and one seed"
+    return None
 
 
 class TrialJob(Settings):
@@ -112,6 +129,7 @@ def sweep(
     with claimed(settings, surroundings.runs, fresh=fresh) as folder:
         study = SweepStudy(folder, space, base.settings, plan.num_trials)
         table = TrialTable(folder, study)
+        plan.on_start(folder, study.num_trials)
         if study.num_missing:
             _run_trials(folder, study, table, base, surroundings, plan)
         _finish(folder, study, table, base, surroundings, plan)
@@ -142,12 +160,20 @@ def claimed(settings: SweepSettings, runs: Path, *, fresh: bool = False) -> Gene
 
 def _claim(folder: SweepFolder, settings: SweepSettings) -> None:
     """Write the settings of a new sweep, or check that those of the folder's trials are the same."""
-    if not (folder.exists and folder.journal_path.is_file()):
-        folder.write_settings(settings)
-        return
-    folder.check_version()
+    if folder.exists and folder.journal_path.is_file():
+        folder.check_version()
+        _check_same(folder, settings)
+    folder.write_settings(settings)
+
+
+def _check_same(folder: SweepFolder, settings: SweepSettings) -> None:
     found, wanted = (s.model_dump(mode="json", exclude={"command"}) for s in (folder.settings, settings))
     different = sorted(differences(found, wanted))
+    if different == ["data_digest"]:
+        raise SettingError(
+            f"the pools in {settings.data} are not those on which the sweep in {folder.path} began. "
+            "Give --fresh to replace that sweep, or another --experiment to keep both."
+        )
     if different == ["space_digest"]:
         raise SettingError(
             f"the space `{settings.space}` was edited since the sweep in {folder.path} began. "
@@ -356,14 +382,17 @@ def _finish(
 
 
 def _run_winner(folder: SweepFolder, settings: RunSettings, surroundings: Surroundings) -> list[RunFolder]:
-    first = folder.best_run(1)
-    if (first.path / "config.yaml").is_file() and first.config["method"] != settings.method:
-        folder.forget_best()  # more trials, another winner
+    if not all(_is_run_of(path, settings) for path in folder.best_config_path.parent.glob("s*")):
+        folder.forget_best()  # more trials, another winner; or it was being forgotten when the sweep was killed
     quiet = replace(surroundings, reporter=_Quiet())
     seeds = range(1, folder.settings.seeds + 1)
     runs = [run(settings.model_copy(update={"seed": n}), quiet, folder=folder.best_run(n)) for n in seeds]
-    shutil.copyfile(first.path / "config.yaml", folder.best_config_path)
+    shutil.copyfile(runs[0].path / "config.yaml", folder.best_config_path)
     return runs
+
+
+def _is_run_of(path: Path, settings: RunSettings) -> bool:
+    return (path / "config.yaml").is_file() and RunFolder(path).config["method"] == settings.method
 
 
 def _best(folder: SweepFolder, number: int, params: dict[str, Any], runs: Sequence[RunFolder]) -> Best:

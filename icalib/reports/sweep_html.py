@@ -26,6 +26,7 @@ from icalib.reports.sweep_trials import (
     param_text,
     pareto_front,
     ranked,
+    run_command,
     settings_text,
     short_names,
     sweep_trials,
@@ -214,7 +215,7 @@ def _winner(folder: SweepFolder, names: Mapping[str, str]) -> _Winner | None:
         ),
         num_seeds=best.seeds,
         path=best.config,
-        command=f"icalib run {folder.path / best.config}",
+        command=run_command(folder, best),
         config=(folder.path / best.config).read_text(encoding="utf-8"),
     )
 

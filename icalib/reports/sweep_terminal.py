@@ -25,6 +25,7 @@ from icalib.reports.sweep_trials import (
     Trial,
     param_names,
     ranked,
+    run_command,
     settings_text,
     short_names,
     sweep_trials,
@@ -65,7 +66,7 @@ def print_sweep(folder: SweepFolder, console: Console | None = None) -> None:
     winner = folder.best()
     if winner is not None:
         console.print(_winner_table(winner, settings.metrics))
-        command = f"icalib run {folder.path / winner.config}"
+        command = run_command(folder, winner)
         console.print(Text(command, style="dim"), soft_wrap=True)
 
 
@@ -134,14 +135,11 @@ class SweepProgress:
 
     Args:
         metrics: what is tuned, and where it should go.
-        num_trials: how many trials there will be, if that is known.
         console: where to print.
     """
 
-    def __init__(
-        self, metrics: Mapping[str, Direction], num_trials: int | None = None, console: Console | None = None
-    ) -> None:
-        self._metrics, self._num_trials = metrics, num_trials
+    def __init__(self, metrics: Mapping[str, Direction], console: Console | None = None) -> None:
+        self._metrics, self._num_trials = metrics, 0
         self._console = console or people_console()
         self._running: dict[int, tuple[str, float]] = {}
         self._ended: list[_Ended] = []
@@ -157,27 +155,28 @@ class SweepProgress:
     ) -> None:
         self._live.stop()
 
+    def sweep_started(self, earlier: Sequence[Trial], num_trials: int) -> None:
+        """Which trials were over before, and how many there will be in the end."""
+        self._num_trials = num_trials
+        for trial in earlier:
+            if trial.state in ("complete", "pruned"):
+                self._ended.append(_ended(trial, self._metrics))
+
     def trial_started(self, number: int, params: Mapping[str, Any]) -> None:
         """A trial begins, or goes on after an interruption."""
         self._running[number] = settings_text(params, short_names(list(params))), time.monotonic()
         self._live.refresh()
 
-    def trial_finished(
-        self, number: int, state: State, values: Mapping[str, float], seconds: float, error: str | None = None
-    ) -> None:
-        """A trial ended; `values` are the means of its validation metrics, as far as it came."""
-        settings, _ = self._running.pop(number, ("", 0.0))
-        ended = _Ended(number, settings, state, values, seconds)
+    def trial_finished(self, trial: Trial) -> None:
+        """A trial ended."""
+        self._running.pop(trial.number, None)
+        ended = _ended(trial, self._metrics)
         self._ended.append(ended)
-        if state == "failed":
-            self._console.print(_failure(number, settings, error), soft_wrap=True)
+        if trial.state == "failed":
+            self._console.print(_failure(trial.number, ended.settings, trial.error), soft_wrap=True)
         elif not self._console.is_terminal:
             self._console.print(Text(self._line(ended)), soft_wrap=True)
         self._live.refresh()
-
-    def message(self, text: str) -> None:
-        """One line that is no trial's."""
-        self._console.print(Text(text), soft_wrap=True)
 
     def _line(self, ended: _Ended) -> str:
         figures = ", ".join(f"{METRICS[name].title} {format_value(ended.values.get(name))}" for name in self._metrics)
@@ -233,6 +232,12 @@ class SweepProgress:
             key=lambda one: (order_of([one.values[metric] for metric in metrics], metrics), one.number),
             default=None,
         )
+
+
+def _ended(trial: Trial, metrics: Mapping[str, Direction]) -> _Ended:
+    values = {metric: mean for metric in metrics if (mean := trial.mean(metric)) is not None}
+    settings = settings_text(trial.params, short_names(list(trial.params)))
+    return _Ended(trial.number, settings, trial.state, values, trial.seconds)
 
 
 def _table(title: str, caption: str, keys: Sequence[str], texts: Sequence[str], numbers: Sequence[str]) -> Table:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from icalib.sweeps.folder import Direction, State, SweepFolder, decoded_params, order_of
+from icalib.core.storage import location
+from icalib.sweeps.folder import Best, Direction, State, SweepFolder, decoded_params, order_of
 
 NUM_BEST = 10
 """How many trials a table of the best shows."""
@@ -163,6 +165,12 @@ def param_text(value: Any) -> str:
 def settings_text(params: Mapping[str, Any], names: Mapping[str, str]) -> str:
     """Settings in one line; `names` say what to call them."""
     return ", ".join(f"{names[name]}={param_text(value)}" for name, value in params.items())
+
+
+def run_command(folder: SweepFolder, winner: Best) -> str:
+    """What runs the winner's settings; it finds the stages that the sweep computed."""
+    runs = folder.path.parents[1]
+    return shlex.join(["icalib", "run", location(folder.path / winner.config), "--runs", location(runs)])
 
 
 def lines_by_param(trials: Sequence[Trial]) -> dict[str, list[Line]]:

@@ -32,7 +32,7 @@ from icalib.core.storage import pull, remove
 from icalib.core.stored import Stored
 from icalib.data.selection import Fraction, Limit
 
-SWEEP_VERSION = 1
+SWEEP_VERSION = 2
 
 Direction = Literal["maximize", "minimize"]
 State = Literal["complete", "pruned", "failed", "running"]
@@ -105,6 +105,8 @@ class SweepSettings(Settings):
     """Of the space's file: trials of an edited space don't belong to the same study."""
     method: str
     data: Stored
+    data_digest: str
+    """Of the pools: trials on others don't belong to the same study."""
     labelled: Fraction
     seeds: int = Field(ge=1)
     """Each trial runs with seeds 1 to this."""
@@ -118,7 +120,7 @@ class SweepSettings(Settings):
     """Validation metrics and where they should go; the first is shown first."""
     pruner: str
     command: str
-    """As it was typed first."""
+    """As it was typed last."""
 
 
 class Best(Settings):

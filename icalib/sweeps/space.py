@@ -15,6 +15,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import itertools
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -47,8 +48,44 @@ class Space:
     metrics: Mapping[str, Direction]
     sampler: str
     pruner: str
-    suggest: Callable[[Any], dict[str, Any]]
-    grid: Callable[[], list[dict[str, Any]]] | None
+    file: str
+    suggest: Callable[[Any], Any]
+    """The module's own; `proposed` checks what it gives."""
+    grid: Callable[[], Any] | None
+    """The module's own; `points` checks what it gives."""
+
+    def proposed(self, trial: Any) -> dict[str, Any]:
+        """What the space suggests for a trial, by dotted key.
+
+        Raises:
+            SettingError: it raises an error, or returns anything but settings by dotted key.
+        """
+        return self._settings(self._called("suggest(trial)", lambda: self.suggest(trial)), "suggest(trial)")
+
+    def points(self) -> list[dict[str, Any]]:
+        """The grid's points, each once; none where the space has no grid.
+
+        Raises:
+            SettingError: see `proposed`.
+        """
+        found = self._called("grid()", self.grid) if self.grid is not None else []
+        if not isinstance(found, list):
+            raise SettingError(f"{self.file}: grid() returns {found!r}; expected a list of points, each a dict.")
+        points = [self._settings(point, "grid()") for point in cast("list[Any]", found)]
+        return list({repr(point): point for point in points}.values())
+
+    def _called(self, name: str, function: Callable[[], Any]) -> Any:
+        try:
+            return function()
+        except Exception as error:
+            lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == self.file]
+            where = f"{self.file}, line {lines[-1]}" if lines else self.file
+            raise SettingError(f"{where}: {name} failed: {type(error).__name__}: {error}. Correct it.") from error
+
+    def _settings(self, found: Any, name: str) -> dict[str, Any]:
+        if isinstance(found, dict) and all(isinstance(key, str) for key in cast("dict[Any, Any]", found)):
+            return dict(cast("dict[str, Any]", found))
+        raise SettingError(f"{self.file}: {name} gives {found!r}; expected a dict of settings by dotted key.")
 
 
 def space_names() -> list[str]:
@@ -80,7 +117,8 @@ def load_space(name: str) -> Space:
         metrics=_metrics(module),
         sampler=sampler,
         pruner=_one_of(module, "PRUNER", PRUNERS, "none"),
-        suggest=cast("Callable[[Any], dict[str, Any]]", suggest),
+        file=str(module.__file__),
+        suggest=cast("Callable[[Any], Any]", suggest),
         grid=grid,
     )
 

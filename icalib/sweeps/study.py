@@ -115,7 +115,11 @@ class SweepStudy:
 
     def _new(self, refusals: int = 0) -> Proposal:
         trial = self._ask()
-        settings = dict(self._space.suggest(trial))
+        try:
+            settings = self._space.proposed(trial)
+        except SettingError as error:
+            self._leave_out(trial.number, str(error))
+            raise
         try:
             method = _changed(self._base, settings)
         except RefusedSettings as error:
@@ -196,7 +200,7 @@ def proposals(space: Space, base: Method | Untrained, sampler: str, num_trials: 
             trials.append(study.ask())
     found: list[Proposal] = []
     for trial in trials:
-        settings = dict(space.suggest(trial))
+        settings = space.proposed(trial)
         with contextlib.suppress(RefusedSettings):
             found.append(Proposal(len(found), settings, _changed(base, settings)))
     return found
@@ -215,9 +219,12 @@ def feasible_points(space: Space, base: Method | Untrained) -> list[dict[str, An
         )
     kept: list[dict[str, Any]] = []
     refusal: RefusedSettings | None = None
-    for point in space.grid():
+    points = space.points()
+    if not points:
+        raise SettingError(f"{space.file}: grid() has no points. Add some, or take another --sampler.")
+    for point in points:
         try:
-            _changed(base, dict(space.suggest(FixedTrial(point))))
+            _changed(base, space.proposed(FixedTrial(point)))
             kept.append(point)
         except RefusedSettings as error:
             refusal = error
@@ -228,8 +235,8 @@ def feasible_points(space: Space, base: Method | Untrained) -> list[dict[str, An
 
 def _nothing_feasible(space: Space, refusal: RefusedSettings | None) -> SettingError:
     return SettingError(
-        f"the space `{space.name}` proposes nothing that the method `{space.method}` takes; the last refusal: "
-        f"{refusal}. Change the space, or what is fixed, with --set."
+        f"the space `{space.name}` proposes nothing that the method takes; the last refusal: {refusal}. "
+        "Change the space, or what is fixed, with --set."
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from distributed.runs import ONE_WORKER, Silent, small_settings, surroundings
 
+from icalib.data.pools import read_pool_set
 from icalib.distributed import session
 from icalib.distributed.run import RunSettings
 from icalib.distributed.sweep import Plan, sweep
@@ -42,6 +43,7 @@ def sweep_settings(space: Space, base: RunSettings) -> SweepSettings:
         space_digest=space.digest,
         method=base.method,
         data=base.data,
+        data_digest=read_pool_set(base.data).digest,
         labelled=base.labelled,
         seeds=1,
         limit=base.limit,
@@ -65,6 +67,7 @@ def run_space(space: Space, base: RunSettings, runs: Path, concurrent: int) -> S
         concurrent=concurrent,
         each=ONE_WORKER,
         keep="best",
+        on_start=lambda folder, number: None,
         on_begin=lambda proposal: None,
         on_end=lambda number: None,
     )

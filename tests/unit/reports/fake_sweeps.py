@@ -103,6 +103,7 @@ def _begin(
             space_digest="5f0c2a9d11e7b3c4",
             method=method,
             data=Path("pools/desk"),
+            data_digest="9a3f",
             labelled=0.05,
             seeds=seeds,
             limit={"train": 400},

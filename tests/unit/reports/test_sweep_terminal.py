@@ -8,7 +8,7 @@ from rich.console import Console
 from unit.reports.fake_sweeps import HOSTILE, write_published, write_sampled, write_trials, write_two_objectives
 
 from icalib.reports.sweep_terminal import SweepProgress, print_dry, print_sweep
-from icalib.reports.sweep_trials import ranked, sweep_trials
+from icalib.reports.sweep_trials import Trial, ranked, sweep_trials
 from icalib.sweeps.folder import encoded_params
 
 GAIN = "regime.rule.gain_threshold"
@@ -17,6 +17,12 @@ GAIN = "regime.rule.gain_threshold"
 def _console(width: int = 160, terminal: bool = False) -> tuple[Console, io.StringIO]:
     stream = io.StringIO()
     return Console(file=stream, width=width, force_terminal=terminal, color_system=None), stream
+
+
+def _trial(number: int, value: float | None, seconds: float, error: str | None = None, metric: str = "F1") -> Trial:
+    metrics = [] if value is None else [{"split": "validation", "name": metric, "value": value}]
+    row = {"metrics": metrics, "seconds": seconds, "error": error, "stages": []}
+    return Trial(number, "failed" if error else "complete", {GAIN: number / 100}, (row,))
 
 
 def test_ten_best_stand_in_order_and_the_winner_is_marked(tmp_path: Path) -> None:
@@ -28,7 +34,7 @@ def test_ten_best_stand_in_order_and_the_winner_is_marked(tmp_path: Path) -> Non
     assert numbers == [trial.number for trial in ranked(sweep_trials(folder), {"F1": "maximize"})][:10]
     assert int(winner.split()[0]) == numbers[0]
     assert "test was computed once" in " ".join(winner.split())
-    assert f"icalib run {folder.path}/best/config.yaml" in winner
+    assert f"icalib run {folder.path}/best/config.yaml --runs {folder.path.parents[1]}\n" in winner
 
 
 @pytest.mark.parametrize("width", [80, 110, 200])
@@ -87,19 +93,26 @@ def test_a_long_dry_sweep_shows_the_trials_that_select_most_right_pools(tmp_path
 
 def test_elsewhere_every_trial_that_ended_is_one_line() -> None:
     console, stream = _console()
-    with SweepProgress({"F1": "maximize"}, 3, console) as progress:
-        progress.message("see [runs]/x")
+    with SweepProgress({"F1": "maximize"}, console) as progress:
+        progress.sweep_started([], 3)
         for number in range(3):
             progress.trial_started(number, {GAIN: number / 100})
-        progress.trial_finished(1, "complete", {"F1": 0.5}, 61.0)
-        progress.trial_finished(0, "failed", {}, 2.0, "out of [memory]")
-        progress.trial_finished(2, "complete", {"F1": 0.4}, 3.0)
+        progress.trial_finished(_trial(1, 0.5, 61.0))
+        progress.trial_finished(_trial(0, None, 2.0, "out of [memory]"))
+        progress.trial_finished(_trial(2, 0.4, 3.0))
     assert stream.getvalue().splitlines() == [
-        "see [runs]/x",
         "trial 1 complete in 1 min 1 s: F1 0.500; gain_threshold=0.01 (1/3; best so far: trial 1)",
         "trial 0 failed (gain_threshold=0): out of [memory]",
         "trial 2 complete in 3.0 s: F1 0.400; gain_threshold=0.02 (3/3; best so far: trial 1)",
     ]
+
+
+def test_trials_of_an_earlier_call_count_and_may_be_the_best() -> None:
+    console, stream = _console()
+    with SweepProgress({"F1": "maximize"}, console) as progress:
+        progress.sweep_started([_trial(0, 0.9, 1.0), _trial(1, None, 1.0, "out of memory")], 3)
+        progress.trial_finished(_trial(1, 0.5, 1.0))
+    assert stream.getvalue().endswith("(2/3; best so far: trial 0)\n")
 
 
 def test_the_best_follows_the_direction() -> None:
@@ -107,19 +120,20 @@ def test_the_best_follows_the_direction() -> None:
     with SweepProgress({"ECE": "minimize"}, console=console) as progress:
         for number, value in enumerate((0.2, 0.1, 0.3)):
             progress.trial_started(number, {})
-            progress.trial_finished(number, "complete", {"ECE": value}, 1.0)
+            progress.trial_finished(_trial(number, value, 1.0, metric="ECE"))
     assert [line.rpartition("trial ")[2] for line in stream.getvalue().splitlines()] == ["0)", "1)", "1)"]
 
 
 def test_table_holds_running_and_ended_trials_and_goes_at_the_end() -> None:
     console, stream = _console(terminal=True)
-    with SweepProgress({"F1": "maximize"}, 20, console) as progress:
+    with SweepProgress({"F1": "maximize"}, console) as progress:
+        progress.sweep_started([], 20)
         for number in range(12):
             progress.trial_started(number, {GAIN: number / 100})
             if number < 11:
-                progress.trial_finished(number, "complete", {"F1": 0.9 - number / 100}, 1.0)
+                progress.trial_finished(_trial(number, 0.9 - number / 100, 1.0))
         before = len(stream.getvalue())
-        progress.message("still there")
+        console.print("still there")
         text = stream.getvalue()[before:]
     assert "11 complete, 1 running, 20 in all" in text
     rows = [line.split()[:2] for line in text.splitlines() if "gain_threshold" in line]

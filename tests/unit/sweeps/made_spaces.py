@@ -38,6 +38,7 @@ def made_folder(path: Path, space: Space, **changes: Any) -> SweepFolder:
         "space_digest": space.digest,
         "method": space.method,
         "data": Path("/pools"),
+        "data_digest": "9a3f",
         "labelled": 0.1,
         "seeds": 1,
         "backbone": "minilm",
