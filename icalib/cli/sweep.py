@@ -70,7 +70,7 @@ def sweep(
     from icalib.distributed.sweep import why_nothing_is_pruned
     from icalib.sweeps.folder import SweepSettings
     from icalib.sweeps.space import PRUNERS, SAMPLERS, load_space
-    from icalib.sweeps.study import proposals
+    from icalib.sweeps.study import MOST_REFUSALS, proposals
 
     chosen = load_space(space)
     base = run_settings(
@@ -103,7 +103,7 @@ def sweep(
         raise SettingError(f"--pruner {pruner} would stop no trial: {idle}. Leave it out.")
     if idle:
         say(f"the pruner {wanted.pruner} will stop no trial: {idle}")
-    proposals(chosen, base.settings, wanted.sampler, 1)  # what is misspelt shows before Ray starts
+    proposals(chosen, base.settings, wanted.sampler, MOST_REFUSALS)  # what is wrong in it shows before Ray starts
     if dry:
         _dry(chosen, wanted, base, trials, runs, workers, address)
         return

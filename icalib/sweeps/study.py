@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import statistics
@@ -35,7 +34,8 @@ _FAILED_AT = "failed_at"
 _LEFT_OUT = "left_out"
 _NUM_TRIALS = 20
 _SEED = 1
-_MOST_REFUSALS = 50
+MOST_REFUSALS = 50
+"""So many draws of a sampler that the method refuses are enough to say that it takes none."""
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -124,7 +124,7 @@ class SweepStudy:
             method = _changed(self._base, settings)
         except RefusedSettings as error:
             self._leave_out(trial.number, str(error))
-            if refusals == _MOST_REFUSALS:
+            if refusals == MOST_REFUSALS:
                 raise _nothing_feasible(self._space, error) from error
             return self._new(refusals + 1)
         trial.set_user_attr(_SETTINGS, settings)
@@ -189,7 +189,11 @@ def failed_at(trial: FrozenTrial) -> str | None:
 
 
 def proposals(space: Space, base: Method | Untrained, sampler: str, num_trials: int | None) -> list[Proposal]:
-    """What a sweep would try if it learnt nothing from its trials; nothing is kept."""
+    """What a sweep would try if it learnt nothing from its trials; nothing is kept.
+
+    Raises:
+        SettingError: the space is faulty, or proposes nothing that the method takes.
+    """
     if sampler == "grid":
         trials: list[Any] = [FixedTrial(point) for point in feasible_points(space, base)[:num_trials]]
     else:
@@ -199,10 +203,15 @@ def proposals(space: Space, base: Method | Untrained, sampler: str, num_trials: 
             study.sampler = _sampler(sampler, number)
             trials.append(study.ask())
     found: list[Proposal] = []
+    refusal: RefusedSettings | None = None
     for trial in trials:
         settings = space.proposed(trial)
-        with contextlib.suppress(RefusedSettings):
+        try:
             found.append(Proposal(len(found), settings, _changed(base, settings)))
+        except RefusedSettings as error:
+            refusal = error
+    if not found:
+        raise _nothing_feasible(space, refusal)
     return found
 
 
