@@ -30,6 +30,10 @@ _EPOCHS = "epochs.json"  # validation's points of the learning curve so far
 _STOP = "stop.json"  # its presence asks the workers to give up
 SPECTRAL_NORMS = "spectral_norms.json"
 """Norms of the bounded layers before training, by layer; only where the encoder's weights are bounded."""
+_SMALLER_POSTERIOR = (
+    "Its matrix grows with the square of `head.num_features` (random features) or `head.support.size` (Pólya-Gamma): "
+    "lower that, or take a machine with more memory."
+)
 _MAX_FAILURES = 3  # without a checkpoint between them
 
 
@@ -251,10 +255,11 @@ def _worker(config: dict[str, Any]) -> None:
             # gathering waits until the best weights lie there for all to read
             num_jitters = sum(engine.gather(training.model.posterior_head.num_jitters))
             pull(folder / "checkpoint")
-            num_jitters += add_posterior(
-                folder / "checkpoint", training, job, device,
-                rank=engine.rank, world_size=engine.world_size, gather=engine.gather, with_chains=False,
-            )  # fmt: skip
+            with explained_shortage("computing the posterior", _SMALLER_POSTERIOR):
+                num_jitters += add_posterior(
+                    folder / "checkpoint", training, job, device,
+                    rank=engine.rank, world_size=engine.world_size, gather=engine.gather, with_chains=False,
+                )  # fmt: skip
             if engine.rank == 0:
                 share(folder, f"checkpoint/{POSTERIOR}")
     if engine.rank == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -284,7 +285,15 @@ def _metric_titles(metrics: Mapping[str, Direction]) -> list[str]:
 
 
 def _failure(number: int, settings: str, error: str | None) -> Text:
-    return Text.assemble((f"trial {number} failed", "red"), f" ({settings}): {error or 'no error was recorded'}")
+    why = _short(error or "no error was recorded")
+    return Text.assemble((f"trial {number} failed", "red"), f" ({settings}): {why}")
+
+
+def _short(error: str) -> str:
+    """A message of many lines, a worker's traceback, by its beginning and what was raised; the report has it all."""
+    first, *others = error.splitlines()
+    raised = [line for line in others if re.match(r"[\w.]+(Error|Exception|Exit|Interrupt)\b", line)]
+    return f"{first} … {raised[-1]} (the report has all of it)" if raised else error
 
 
 def _states_text(trials: Sequence[Trial]) -> str:

@@ -40,7 +40,7 @@ class HopelessLoss(AbstractLoss):
 
     class Config(AbstractLoss.Config):
         trace: Path
-        error: Literal["setting", "memory", "bug"]
+        error: Literal["setting", "memory", "machine-memory", "bug"]
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -49,6 +49,8 @@ class HopelessLoss(AbstractLoss):
         _append(self.config.trace, self.config.error)
         if self.config.error == "setting":
             raise SettingError("a setting that can't be")
+        if self.config.error == "machine-memory":
+            torch.empty(2**60)
         if self.config.error == "memory":
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 1 MiB free.")
         raise ZeroDivisionError("a bug")

@@ -107,6 +107,15 @@ def test_elsewhere_every_trial_that_ended_is_one_line() -> None:
     ]
 
 
+def test_a_workers_traceback_is_told_by_what_was_raised() -> None:
+    console, stream = _console()
+    error = "training failed in t: [Rank 0]\nTraceback:\n  File x\nValueError: 3 is no 4\n. The same command goes on."
+    with SweepProgress({"F1": "maximize"}, console) as progress:
+        progress.trial_finished(_trial(7, None, 2.0, error))
+    told = "training failed in t: [Rank 0] … ValueError: 3 is no 4 (the report has all of it)"
+    assert stream.getvalue() == f"trial 7 failed (gain_threshold=0.07): {told}\n"
+
+
 def test_trials_of_an_earlier_call_count_and_may_be_the_best() -> None:
     console, stream = _console()
     with SweepProgress({"F1": "maximize"}, console) as progress:
