@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 from plotly.utils import PlotlyJSONEncoder
 
@@ -35,11 +36,17 @@ def write_page(template: str, out: Path, **content: Any) -> Path:
         "share": format_share,
         "p": format_p,
         "difference": format_difference,
+        "breakable": _breakable,
     }
     page = environment.get_template(template).render(plotly_js=Markup(get_plotlyjs()), **content)
     with whole_file(out) as temporary:
         temporary.write_text(page, encoding="utf-8")
     return out
+
+
+def _breakable(name: str) -> Markup:
+    """A setting's name that may go on in the next line after its dots and underscores."""
+    return Markup(re.sub(r"([._])", r"\1<wbr>", str(escape(name))))
 
 
 def figure_json(figure: go.Figure) -> Markup:

@@ -20,6 +20,7 @@ from icalib.sweeps.importances import spans_decades
 _BLUE, _VERMILION, _LIGHT_BLUE = OKABE_ITO[0], OKABE_ITO[1], OKABE_ITO[5]
 # From worse to better; both ends stand out from light and dark pages.
 _SCALE = ((0.0, NEUTRAL), (1.0, _VERMILION))
+_LEVEL_LABEL = 18  # characters that find room beside each other above the axes
 _BETTER = {True: " ↑", False: " ↓", None: ""}
 
 
@@ -54,6 +55,7 @@ def parallel_figure(trials: Sequence[Trial], metric: str, direction: Direction, 
     """One line a trial through its settings to the metric; `names` are the settings that every trial has."""
     means = [trial.mean(metric) for trial in trials]
     settings = [_dimension(label, [trial.params[name] for trial in trials]) for name, label in names.items()]
+    slanted = max(map(len, names.values())) > _LEVEL_LABEL
     figure = go.Figure(
         go.Parcoords(
             line={
@@ -63,10 +65,11 @@ def parallel_figure(trials: Sequence[Trial], metric: str, direction: Direction, 
                 "showscale": False,
             },
             dimensions=[*settings, {"label": metric_title(metric), "values": means}],
+            labelangle=-14 if slanted else 0,
         )
     )
     # Its titles stand above the axes, its values on both sides of them.
-    figure.update_layout(height=420, margin={"l": 80, "r": 60, "t": 60, "b": 30})
+    figure.update_layout(height=420, margin={"l": 80, "r": 60, "t": 100 if slanted else 60, "b": 30})
     return figure
 
 
