@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from icalib.distributed.run import RunSettings
     from icalib.sweeps.folder import SweepFolder, SweepSettings
     from icalib.sweeps.space import Space
+    from icalib.sweeps.study import Proposal
 
 
 @app.command()
@@ -34,7 +36,7 @@ def sweep(
     sampler: Annotated[str | None, typer.Option(help="grid, random, tpe, nsga2 or qmc; default: the space's.")] = None,
     pruner: Annotated[
         str | None,
-        typer.Option(help="Stop poor trials after an epoch or a seed: none, median, asha or hyperband."),
+        typer.Option(help="Stop poor trials by their first epochs or seeds: none, median, asha or hyperband."),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Each trial runs with seeds 1 to N; means count.")] = 1,
     limit: Limit = None,
@@ -70,7 +72,7 @@ def sweep(
     from icalib.distributed.sweep import why_nothing_is_pruned
     from icalib.sweeps.folder import SweepSettings
     from icalib.sweeps.space import PRUNERS, SAMPLERS, load_space
-    from icalib.sweeps.study import MOST_REFUSALS, proposals
+    from icalib.sweeps.study import proposals
 
     chosen = load_space(space)
     base = run_settings(
@@ -98,14 +100,14 @@ def sweep(
             "--dry and --fresh don't go together: --fresh would delete the sweep. Leave one of them out."
         )
     check([base])
-    idle = why_nothing_is_pruned(wanted, base)
+    tried = proposals(chosen, base.settings, wanted.sampler, trials)  # what is wrong shows before Ray starts
+    idle = why_nothing_is_pruned(wanted, tried)
     if idle and pruner:
         raise SettingError(f"--pruner {pruner} would stop no trial: {idle}. Leave it out.")
     if idle:
         say(f"the pruner {wanted.pruner} will stop no trial: {idle}")
-    proposals(chosen, base.settings, wanted.sampler, MOST_REFUSALS)  # what is wrong in it shows before Ray starts
     if dry:
-        _dry(chosen, wanted, base, trials, runs, workers, address)
+        _dry(tried, wanted, base, runs, workers, address)
         return
     folder = _sweep(chosen, wanted, base, trials, runs, workers, concurrent, keep, address, fresh=fresh)
     show_sweep(folder)
@@ -160,10 +162,9 @@ def _sweep(
 
 
 def _dry(
-    space: Space,
+    tried: Sequence[Proposal],
     wanted: SweepSettings,
     base: RunSettings,
-    trials: int | None,
     runs: Path,
     workers: int | None,
     address: str | None,
@@ -171,9 +172,7 @@ def _dry(
     from icalib.distributed.dry import dry
     from icalib.distributed.sweep import claimed
     from icalib.reports.sweep_terminal import print_dry
-    from icalib.sweeps.study import proposals
 
-    tried = proposals(space, base.settings, wanted.sampler, trials)
     with session(address) as progress, claimed(wanted, runs.resolve()) as folder:
         folder.write_dry(list(dry(tried, base, wanted.seeds, surroundings(progress, runs, workers))))
     print_dry(folder)

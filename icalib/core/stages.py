@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -104,7 +104,8 @@ class StageCache:
         try:
             build(folder)
         except Abandoned:
-            remove(folder)  # nobody will go on with it
+            with suppress(StorageError):
+                remove(folder)  # whoever waits for the same begins anew
             raise
         seconds = time.monotonic() - started
         share(folder)

@@ -26,7 +26,7 @@ from icalib.distributed.session import Resources
 from icalib.metrics.summary import METRICS
 from icalib.metrics.tags import metric_tag
 from icalib.regimes.answers import MEASURED
-from icalib.regimes.method import Method
+from icalib.regimes.method import Method, Untrained
 from icalib.sweeps.folder import Best, Direction, SweepFolder, SweepSettings
 from icalib.sweeps.record import TrialTable
 from icalib.sweeps.space import Space
@@ -64,7 +64,7 @@ class Plan:
     on_end: Callable[[int], None]
 
 
-def why_nothing_is_pruned(settings: SweepSettings, base: RunSettings) -> str | None:
+def why_nothing_is_pruned(settings: SweepSettings, proposals: Sequence[Proposal]) -> str | None:
     """Why a sweep's pruner never has anything to decide; None where it has, or where there is none."""
     if settings.pruner == "none":
         return None
@@ -73,8 +73,8 @@ def why_nothing_is_pruned(settings: SweepSettings, base: RunSettings) -> str | N
     (metric,) = settings.metrics
     if metric not in MEASURED and settings.seeds == 1:
         return f"after an epoch {', '.join(MEASURED)} are known, {metric} only at the end, and there is one seed"
-    if settings.seeds * (_steps_a_seed(base) - 1) <= 1:
-        return "there is one epoch and one seed"
+    if settings.seeds == 1 and max(_num_epochs(proposal.method) for proposal in proposals) <= 1:
+        return "there is one seed, and no second epoch that could be saved"
     return None
 
 
@@ -129,6 +129,7 @@ def sweep(
     with claimed(settings, surroundings.runs, fresh=fresh) as folder:
         study = SweepStudy(folder, space, base.settings, plan.num_trials)
         table = TrialTable(folder, study)
+        table.write()
         plan.on_start(folder, study.num_trials)
         if study.num_missing:
             _run_trials(folder, study, table, base, surroundings, plan)
@@ -278,10 +279,12 @@ def run_seeds(job: TrialJob) -> dict[str, Any]:
     finished: list[RunFolder] = []
     try:
         for seed in range(1, settings.seeds + 1):
-            watcher = _Watcher(rungs, metric, settings.metrics[metric], first_step=1 + (seed - 1) * job.steps_a_seed)
+            last_step = seed * job.steps_a_seed
+            steps = range(last_step - job.steps_a_seed + 1, last_step)
+            watcher = EpochReports(rungs, metric, settings.metrics[metric], steps)
             finished.append(_run_seed(job, folder, seed, watcher))
             if seed < settings.seeds:  # after the last there is nothing to stop
-                rungs.report(seed * job.steps_a_seed, _mean(finished, "validation", metric)[0])
+                rungs.report(last_step, _mean(finished, "validation", metric)[0])
     except Abandoned:
         return {"state": "pruned"}
     except IcalibError as error:
@@ -296,10 +299,14 @@ def run_seeds(job: TrialJob) -> dict[str, Any]:
 
 def _steps_a_seed(base: RunSettings) -> int:
     """One report an epoch, and the mean over the seeds so far when the seed is over."""
-    return 1 + (base.settings.regime.num_epochs() if isinstance(base.settings, Method) else 0)
+    return 1 + _num_epochs(base.settings)
 
 
-def _run_seed(job: TrialJob, folder: SweepFolder, seed: int, watcher: _Watcher) -> RunFolder:
+def _num_epochs(method: Method | Untrained) -> int:
+    return method.regime.num_epochs() if isinstance(method, Method) else 0
+
+
+def _run_seed(job: TrialJob, folder: SweepFolder, seed: int, watcher: EpochReports) -> RunFolder:
     surroundings = Surroundings(
         runs=job.runs,
         resources=job.resources,
@@ -314,17 +321,17 @@ def _run_seed(job: TrialJob, folder: SweepFolder, seed: int, watcher: _Watcher) 
     return run(settings, surroundings, folder=folder.run_folder(job.number, seed))
 
 
-class _Watcher:
+class EpochReports:
     """Reports the figures of one seed's run: after each epoch, the best on validation since its training began.
 
-    Trainings follow one another in steps of their most epochs, so that early stopping in one shifts none. Members of an
-    ensemble that train side by side take turns.
+    Trainings take steps for their most epochs in the order in which they begin, so that early stopping in one shifts
+    none. Epochs for which no steps are left, in trials that tune their number, are not reported.
     """
 
-    def __init__(self, rungs: Rungs, metric: str, direction: Direction, first_step: int) -> None:
+    def __init__(self, rungs: Rungs, metric: str, direction: Direction, steps: range) -> None:
         self._rungs, self._tag = rungs, metric_tag(metric)
         self._better = max if direction == "maximize" else min
-        self._next_step = first_step
+        self._left = steps
         self._steps: dict[str, range] = {}
         self._stopped: Abandoned | None = None
         self._alone = threading.Lock()
@@ -338,8 +345,7 @@ class _Watcher:
         figures = [point["value"] for point in points if point["tag"] == self._tag]
         with self._alone:
             if name not in self._steps:
-                self._steps[name] = range(self._next_step, self._next_step + epochs)
-                self._next_step += epochs
+                self._steps[name], self._left = self._left[:epochs], self._left[epochs:]
             if self._stopped is not None:
                 raise self._stopped
             try:

@@ -62,6 +62,7 @@ def train(job: AnyTrainJob, folder: Path, resources: Resources, watcher: Watcher
         Abandoned: the watcher gave it up.
         IcalibError: the workers failed for good, or said what only a user can mend.
     """
+    remove(folder / _STOP)  # an earlier try's; whoever watches now may think otherwise
     with _Watch(folder, watcher):
         _fit(job, folder, resources)
     pull(folder, leave_out=RESUME)
@@ -172,6 +173,7 @@ class _Watch:
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._knows_norms = False
         self._num_points = 0
+        self._fault: Exception | None = None
 
     def __enter__(self) -> None:
         self._thread.start()
@@ -181,11 +183,16 @@ class _Watch:
     ) -> None:
         self._over.set()
         self._thread.join()
+        if error is None and self._fault is not None:
+            raise self._fault
 
     def _watch(self) -> None:
-        while not self._over.wait(_period(self._folder)):
-            self._look()
-        self._look()  # a short training may be over before the first look
+        try:
+            while not self._over.wait(_period(self._folder)):
+                self._look()
+            self._look()  # a short training may be over before the first look
+        except Exception as error:
+            self._fault = error
 
     def _look(self) -> None:
         progress = self._news(_PROGRESS)
@@ -197,12 +204,13 @@ class _Watch:
             self._watcher.spectral_norms(norms)
         points = self._news(_EPOCHS) or ()
         if len(points) > self._num_points:
-            self._num_points = len(points)
             try:
                 self._watcher.validated(points)
             except Abandoned as error:
-                write_json(self._folder / _STOP, {"reason": str(error)})
-                share(self._folder, _STOP)
+                with suppress(StorageError):  # the next epoch gives another chance
+                    write_json(self._folder / _STOP, {"reason": str(error)})
+                    share(self._folder, _STOP)
+            self._num_points = len(points)
 
     def _news(self, name: str) -> Any:
         path = self._folder / name
@@ -299,7 +307,11 @@ class _Rank0:
         self._last = 0.0
 
     def progress(self, done: float, total: float, note: str) -> None:
-        """At most twice a second; less often in an object store, where it may fail too."""
+        """At most twice a second; less often in an object store, where it may fail too.
+
+        Raises:
+            Abandoned: the watcher has given up.
+        """
         now, path = time.monotonic(), self._folder / _PROGRESS
         if now - self._last > _period(path):
             self._last = now
@@ -309,7 +321,8 @@ class _Rank0:
                 push(path)
                 pull(self._folder / _STOP)
             if (self._folder / _STOP).is_file():
-                raise Abandoned(f"the training in {self._folder} was given up: whoever watched it had seen enough.")
+                reason = read_json(self._folder / _STOP)["reason"]
+                raise Abandoned(f"the training in {self._folder} was given up: {reason}")
 
     def best(self, weights: dict[str, Any]) -> None:
         """Keep these weights; the earlier ones are replaced whole."""

@@ -53,8 +53,8 @@ class Reporter(Protocol):
 
 
 OnEpochs = Callable[[str, int, Sequence[dict[str, Any]]], None]
-"""Hears, after each epoch of a training on answers and once more at its end (or when it is reused), the stage's name,
-its epochs at most, and validation's points of the learning curve so far; may raise `Abandoned` to end the training."""
+"""Hears, when a training on answers begins, after each of its epochs and once more at its end, the stage's name, its
+epochs at most, and validation's points of the learning curve so far; may raise `Abandoned` to end the training."""
 
 
 class RayWorkbench:
@@ -376,6 +376,7 @@ class RayWorkbench:
     def _train(self, name: str, number: int, inputs: dict[str, Any], job: AnyTrainJob, resources: Resources) -> Stage:
         on_epochs = self._on_epochs if job.kind == "answers" else _nobody
         watcher = _TrainingWatcher(name, self._reporter, partial(on_epochs, name, job.training.epochs))
+        watcher.validated(())  # ends it before it begins where the run was given up
         stage = self._cache.run(
             name, inputs, lambda folder: train(job, folder, resources, watcher), kind=name.rpartition("/")[2]
         )

@@ -20,6 +20,7 @@ from icalib.sweeps.importances import spans_decades
 _BLUE, _VERMILION, _LIGHT_BLUE = OKABE_ITO[0], OKABE_ITO[1], OKABE_ITO[5]
 # From worse to better; both ends stand out from light and dark pages.
 _SCALE = ((0.0, NEUTRAL), (1.0, _VERMILION))
+_TINY = 1e-3  # smaller values are written with exponents
 _LEVEL_LABEL = 18  # characters that find room beside each other above the axes
 _BETTER = {True: " ↑", False: " ↓", None: ""}
 
@@ -84,6 +85,8 @@ def slice_figure(trials: Sequence[Trial], name: str, metric: str, names: Mapping
         figure.update_xaxes(type="log", dtick=1, exponentformat="power")
     elif not numeric:
         figure.update_xaxes(type="category", categoryorder="category ascending")
+    else:
+        figure.update_xaxes(exponentformat="e")
     figure.update_xaxes(title_text=names[name])
     figure.update_yaxes(title_text=_axis_title(metric))
     figure.update_layout(height=300, showlegend=False)
@@ -188,7 +191,7 @@ def line_figure(lines: Sequence[Line], metric: str, names: Mapping[str, str]) ->
             tickformat="~s",
             secondary_y=False,
         )
-    figure.update_layout(height=380, bargap=0.45, showlegend=has_bars or len(lines) > 1)
+    figure.update_layout(height=380, bargap=0.45, showlegend=has_bars or len(lines) > 1 or bool(lines[0].others))
     return figure
 
 
@@ -272,7 +275,8 @@ def _dimension(label: str, values: Sequence[Any]) -> dict[str, Any]:
         places = [choices.index(param_text(value)) for value in values]
         return {"label": label, "values": places, "tickvals": list(range(len(choices))), "ticktext": choices}
     if not spans_decades(values):
-        return {"label": label, "values": values}
+        are_tiny = max(abs(value) for value in values) < _TINY
+        return {"label": label, "values": values, "tickformat": ".2~e" if are_tiny else None}
     exponents = range(math.floor(math.log10(min(values))), math.ceil(math.log10(max(values))) + 1)
     return {
         "label": label,
@@ -284,11 +288,11 @@ def _dimension(label: str, values: Sequence[Any]) -> dict[str, Any]:
 
 
 def _varied_text(line: Line, lines: Sequence[Line], names: Mapping[str, str]) -> str:
-    """A line's settings in which the lines differ from each other."""
+    """A line's settings in which the lines differ from each other; all of its others where it is the only one."""
     varied = {
         name: value
         for name, value in line.others.items()
-        if any(name not in other.others or other.others[name] != value for other in lines)
+        if len(lines) == 1 or any(name not in other.others or other.others[name] != value for other in lines)
     }
     return settings_text(varied, names)
 

@@ -143,7 +143,7 @@ class SweepProgress:
         self._metrics, self._num_trials = metrics, 0
         self._console = console or people_console()
         self._running: dict[int, tuple[str, float]] = {}
-        self._ended: list[_Ended] = []
+        self._ended: dict[int, _Ended] = {}
         self._live = Live(get_renderable=self._render, console=self._console, refresh_per_second=2, transient=True)
 
     def __enter__(self) -> Self:
@@ -161,10 +161,11 @@ class SweepProgress:
         self._num_trials = num_trials
         for trial in earlier:
             if trial.state in ("complete", "pruned"):
-                self._ended.append(_ended(trial, self._metrics))
+                self._ended[trial.number] = _ended(trial, self._metrics)
 
     def trial_started(self, number: int, params: Mapping[str, Any]) -> None:
         """A trial begins, or goes on after an interruption."""
+        self._ended.pop(number, None)  # its run was over, and nobody had told
         self._running[number] = settings_text(params, short_names(list(params))), time.monotonic()
         self._live.refresh()
 
@@ -172,7 +173,7 @@ class SweepProgress:
         """A trial ended."""
         self._running.pop(trial.number, None)
         ended = _ended(trial, self._metrics)
-        self._ended.append(ended)
+        self._ended[trial.number] = ended
         if trial.state == "failed":
             self._console.print(_failure(trial.number, ended.settings, trial.error), soft_wrap=True)
         elif not self._console.is_terminal:
@@ -189,7 +190,7 @@ class SweepProgress:
 
     def _render(self) -> Table:
         best = self._best()
-        recent = self._ended[-_NUM_RECENT:]
+        recent = list(self._ended.values())[-_NUM_RECENT:]
         shown = recent if best is None or best in recent else [best, *recent]
         table = _table(
             self._counts(),
@@ -220,14 +221,15 @@ class SweepProgress:
         return table
 
     def _counts(self) -> str:
-        states = Counter(one.state for one in self._ended)
+        states = Counter(one.state for one in self._ended.values())
         told = [f"{count} {state}" for state, count in states.items()] + [f"{len(self._running)} running"]
         return ", ".join(told) + (f", {self._num_trials} in all" if self._num_trials else "")
 
     def _best(self) -> _Ended | None:
         """The complete trial that would win now: by all metrics in their order, the earliest of several."""
         metrics = self._metrics
-        candidates = [one for one in self._ended if one.state == "complete" and metrics.keys() <= one.values.keys()]
+        complete = [one for one in self._ended.values() if one.state == "complete"]
+        candidates = [one for one in complete if metrics.keys() <= one.values.keys()]
         return min(
             candidates,
             key=lambda one: (order_of([one.values[metric] for metric in metrics], metrics), one.number),

@@ -169,8 +169,8 @@ def settings_text(params: Mapping[str, Any], names: Mapping[str, str]) -> str:
 
 def run_command(folder: SweepFolder, winner: Best) -> str:
     """What runs the winner's settings; it finds the stages that the sweep computed."""
-    runs = folder.path.parents[1]
-    return shlex.join(["icalib", "run", location(folder.path / winner.config), "--runs", location(runs)])
+    path = folder.path.resolve()
+    return shlex.join(["icalib", "run", location(path / winner.config), "--runs", location(path.parents[1])])
 
 
 def lines_by_param(trials: Sequence[Trial]) -> dict[str, list[Line]]:

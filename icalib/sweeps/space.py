@@ -16,7 +16,7 @@ import importlib
 import importlib.util
 import itertools
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -69,10 +69,10 @@ class Space:
             SettingError: see `proposed`.
         """
         found = self._called("grid()", self.grid) if self.grid is not None else []
-        if not isinstance(found, list):
+        if isinstance(found, str | Mapping) or not isinstance(found, Iterable):
             raise SettingError(f"{self.file}: grid() returns {found!r}; expected a list of points, each a dict.")
-        points = [self._settings(point, "grid()") for point in cast("list[Any]", found)]
-        return list({repr(point): point for point in points}.values())
+        points = [self._settings(point, "grid()") for point in cast("Iterable[Any]", found)]
+        return [point for place, point in enumerate(points) if point not in points[:place]]
 
     def _called(self, name: str, function: Callable[[], Any]) -> Any:
         try:

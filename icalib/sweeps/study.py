@@ -32,10 +32,10 @@ _SETTINGS = "settings"
 _ERROR = "error"
 _FAILED_AT = "failed_at"
 _LEFT_OUT = "left_out"
+_STOPPED = "stopped"
 _NUM_TRIALS = 20
 _SEED = 1
-MOST_REFUSALS = 50
-"""So many draws of a sampler that the method refuses are enough to say that it takes none."""
+_MOST_REFUSALS = 50
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -124,7 +124,7 @@ class SweepStudy:
             method = _changed(self._base, settings)
         except RefusedSettings as error:
             self._leave_out(trial.number, str(error))
-            if refusals == MOST_REFUSALS:
+            if refusals == _MOST_REFUSALS:
                 raise _nothing_feasible(self._space, error) from error
             return self._new(refusals + 1)
         trial.set_user_attr(_SETTINGS, settings)
@@ -195,23 +195,22 @@ def proposals(space: Space, base: Method | Untrained, sampler: str, num_trials: 
         SettingError: the space is faulty, or proposes nothing that the method takes.
     """
     if sampler == "grid":
-        trials: list[Any] = [FixedTrial(point) for point in feasible_points(space, base)[:num_trials]]
-    else:
-        study = optuna.create_study(directions=list(space.metrics.values()))
-        trials = []
-        for number in range(num_trials or _NUM_TRIALS):
-            study.sampler = _sampler(sampler, number)
-            trials.append(study.ask())
+        points = feasible_points(space, base)[:num_trials]
+        settings = [space.proposed(FixedTrial(point)) for point in points]
+        return [Proposal(number, one, _changed(base, one)) for number, one in enumerate(settings)]
+    study = optuna.create_study(directions=list(space.metrics.values()))
     found: list[Proposal] = []
-    refusal: RefusedSettings | None = None
-    for trial in trials:
-        settings = space.proposed(trial)
+    refusals = 0
+    while len(found) < (num_trials or _NUM_TRIALS):
+        study.sampler = _sampler(sampler, len(study.trials))
+        proposed = space.proposed(study.ask())
         try:
-            found.append(Proposal(len(found), settings, _changed(base, settings)))
+            found.append(Proposal(len(found), proposed, _changed(base, proposed)))
+            refusals = 0
         except RefusedSettings as error:
-            refusal = error
-    if not found:
-        raise _nothing_feasible(space, refusal)
+            refusals += 1
+            if refusals > _MOST_REFUSALS:
+                raise _nothing_feasible(space, error) from error
     return found
 
 
@@ -252,8 +251,9 @@ def _nothing_feasible(space: Space, refusal: RefusedSettings | None) -> SettingE
 class Rungs:
     """Where a trial's process reports how far it has come, and hears whether it should stop.
 
-    Optuna's pruners decide, after each epoch and each seed. With several metrics nothing is reported, since pruners
-    look at one.
+    Optuna's pruners decide: halving after steps 1, 3, 9 …, the median after any, once five trials are complete (it
+    compares a trial's best step so far, so that it rarely stops one after its first seed). A step is an epoch, or the
+    mean over the seeds so far. With several metrics nothing is reported, since pruners look at one.
     """
 
     def __init__(self, folder: SweepFolder, number: int) -> None:
@@ -276,11 +276,15 @@ class Rungs:
         """
         if self._trial is None or math.isnan(value):
             return
+        if _STOPPED in self._trial.user_attrs:
+            raise TrialStopped(self._trial.user_attrs[_STOPPED])
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", r"The reported value is ignored", UserWarning)
             self._trial.report(value, step)
         if self._trial.should_prune():
-            raise TrialStopped(f"stopped after step {step}")
+            # Written down: asked again after a kill, halving would let the trial go on to its next rung.
+            self._trial.set_user_attr(_STOPPED, f"the pruner stopped trial {self._trial.number} after step {step}")
+            raise TrialStopped(self._trial.user_attrs[_STOPPED])
 
 
 def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:

@@ -164,7 +164,7 @@ def scored(job: ScoreJob, folder: Path, resources: Resources) -> Scored:
     (folder / "meet").write_text(str(resources.num_scorers))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scoring, "_score_shard", score_traced_shard)
-        score(job, folder, resources)
+        score(job, folder, resources, lambda done, total, note: None)
     return Scored(folder)
 
 

@@ -62,10 +62,12 @@ def test_a_training_that_its_watcher_gives_up_ends_at_once_and_is_not_retried(
 ) -> None:
     watcher = Impatient()
     job = train_job(tiny_pools, tiny_bert, tmp_path, epochs=400, patience=400)
-    with pytest.raises(Abandoned, match="given up"):
+    with pytest.raises(Abandoned, match="given up: seen enough"):
         train(job, tmp_path, TWO_WORKERS, watcher)
     assert 1 <= watcher.epochs < 200
     assert not (tmp_path / "result.json").exists()
+    train(job.model_copy(update={"training": job.training.model_copy(update={"epochs": 1})}), tmp_path, TWO_WORKERS)
+    assert (tmp_path / "result.json").exists()  # nobody is stopped by what another watcher thought
 
 
 class Trainers:

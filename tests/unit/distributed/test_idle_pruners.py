@@ -10,6 +10,7 @@ from distributed.runs import small_settings
 from unit.sweeps.made_spaces import made_folder, write_space
 
 from icalib.distributed.sweep import why_nothing_is_pruned
+from icalib.sweeps.study import Proposal
 
 F1, R1_AND_ECE, AURC = {"F1": "maximize"}, {"R@1": "maximize", "ECE": "minimize"}, {"AURC": "minimize"}
 
@@ -19,12 +20,13 @@ F1, R1_AND_ECE, AURC = {"F1": "maximize"}, {"R@1": "maximize", "ECE": "minimize"
     [
         ("bert", 2, {"metrics": F1, "pruner": "asha"}, None),
         ("bert", 1, {"metrics": F1, "pruner": "asha", "seeds": 2}, None),
+        ("bm25", 1, {"metrics": F1, "pruner": "asha", "seeds": 2}, None),
         ("icast", 1, {"metrics": F1, "pruner": "asha"}, None),
         ("ensemble", 1, {"metrics": F1, "pruner": "median"}, None),
         ("bert", 2, {"metrics": R1_AND_ECE, "pruner": "none"}, None),
         ("bert", 2, {"metrics": AURC, "pruner": "asha", "seeds": 3}, None),
-        ("bert", 1, {"metrics": F1, "pruner": "asha"}, "one epoch and one seed"),
-        ("bm25", 1, {"metrics": F1, "pruner": "asha"}, "one epoch and one seed"),
+        ("bert", 1, {"metrics": F1, "pruner": "asha"}, "no second epoch"),
+        ("bm25", 1, {"metrics": F1, "pruner": "asha"}, "no second epoch"),
         ("bert", 2, {"metrics": R1_AND_ECE, "pruner": "asha"}, "one metric, and R@1, ECE are tuned"),
         ("bert", 2, {"metrics": AURC, "pruner": "asha"}, "AURC only at the end"),
     ],
@@ -35,5 +37,6 @@ def test_why_nothing_is_pruned(
     names = {"bert": "training", "ensemble": "training", "icast": "teacher"}
     epochs_of = {f"regime.{names[method]}.epochs": epochs} if method in names else {}
     settings = made_folder(tmp_path, write_space(tmp_path / "spaces"), **changes).settings
-    found = why_nothing_is_pruned(settings, small_settings(method, tmp_path, tiny_bert, **epochs_of))
+    method_of = small_settings(method, tmp_path, tiny_bert, **epochs_of).settings
+    found = why_nothing_is_pruned(settings, [Proposal(0, {}, method_of)])
     assert found is None if reason is None else found is not None and reason in found

@@ -124,6 +124,15 @@ def test_trials_of_an_earlier_call_count_and_may_be_the_best() -> None:
     assert stream.getvalue().endswith("(2/3; best so far: trial 0)\n")
 
 
+def test_a_trial_whose_runs_were_over_untold_counts_once() -> None:
+    console, stream = _console()
+    with SweepProgress({"F1": "maximize"}, console) as progress:
+        progress.sweep_started([_trial(0, 0.9, 1.0)], 1)
+        progress.trial_started(0, {GAIN: 0.0})
+        progress.trial_finished(_trial(0, 0.9, 1.0))
+    assert stream.getvalue().endswith("(1/1; best so far: trial 0)\n")
+
+
 def test_the_best_follows_the_direction() -> None:
     console, stream = _console()
     with SweepProgress({"ECE": "minimize"}, console=console) as progress:

@@ -14,7 +14,7 @@ from icalib.methods.catalogue import load_method
 from icalib.sweeps.folder import SweepFolder
 from icalib.sweeps.record import TrialTable
 from icalib.sweeps.space import Space, load_space
-from icalib.sweeps.study import Rungs, SweepStudy, TrialStopped, settings_of
+from icalib.sweeps.study import Rungs, SweepStudy, TrialStopped, proposals, settings_of
 
 NAME = "regime.rule.confidence_threshold"
 ICAST = load_method("icast")
@@ -218,6 +218,32 @@ def test_halving_stops_poor_trials_and_lets_the_best_through(tmp_path: Path, pru
     winner = study.winner()
     assert winner is not None
     assert winner.number == 1
+
+
+def test_a_stopped_trial_stays_stopped_when_the_same_step_is_asked_again(tmp_path: Path) -> None:
+    """After a kill between the verdict and its record; halving itself would let the trial go on."""
+    space = write_space(tmp_path / "spaces", TPE)
+    folder = made_folder(tmp_path, space, pruner="asha")
+    study = SweepStudy(folder, space, ICAST, 4)
+    for figure in (0.9, 0.1):
+        proposal = study.next()
+        assert proposal is not None
+        if figure == 0.9:
+            Rungs(folder, proposal.number).report(1, figure)
+            study.tell_complete(proposal.number, [figure])
+            continue
+        for _ in range(2):
+            with pytest.raises(TrialStopped):
+                Rungs(folder, proposal.number).report(1, figure)
+
+
+def test_what_would_be_tried_is_what_is_tried(tmp_path: Path) -> None:
+    space = write_space(tmp_path / "spaces", TPE.replace("confidence_threshold", "positive_threshold"))
+    study = SweepStudy(made_folder(tmp_path, space, sampler="random"), space, ICAST, 4)
+    tried = []
+    while (proposal := study.next()) is not None:
+        tried.append(proposal.settings)
+    assert [proposal.settings for proposal in proposals(space, ICAST, "random", 4)] == tried
 
 
 def _finishes(study: SweepStudy, folder: SweepFolder, figure: float) -> bool:
