@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import shlex
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, final
 
+from icalib.core.storage import location
 from icalib.metrics.summary import METRICS
 
 Result = Mapping[str, Any]
@@ -146,3 +148,8 @@ def format_seconds(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes_left = divmod(minutes, 60)
     return f"{hours} h {minutes_left} min" if hours else f"{minutes} min {rest} s"
+
+
+def run_command(config: Path, runs: Path) -> str:
+    """What runs a config.yaml again; in the same folder of runs it finds the stages that are cached there."""
+    return shlex.join(["icalib", "run", location(config), "--runs", location(runs)])

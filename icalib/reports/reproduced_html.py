@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
@@ -17,6 +16,7 @@ from icalib.core.run_folder import RunFolder
 from icalib.metrics.pairs import PoolScores
 from icalib.reports.case_table import CaseTable, build_case_table
 from icalib.reports.charts import NEUTRAL, colour, reliability_figure
+from icalib.reports.comparison import run_command
 from icalib.reports.page import figure_json, write_page
 from icalib.reports.reproduced import Reproduction, RowRuns, blocks
 
@@ -56,7 +56,8 @@ def write_reproduced(reproduction: Reproduction, out: Path) -> Path:
 
 def _command(run: RunFolder) -> str:
     """What makes this one run again."""
-    return shlex.join(["icalib", "run", str(run.path / "config.yaml")])
+    path = run.path.resolve()
+    return run_command(path / "config.yaml", path.parents[1])
 
 
 def _reliability(rows: list[RowRuns]) -> list[_Picture]:

@@ -26,11 +26,11 @@ from icalib.reports.sweep_trials import (
     param_text,
     pareto_front,
     ranked,
-    run_command,
     settings_text,
     short_names,
     sweep_trials,
     varies_one_at_a_time,
+    winners_command,
 )
 from icalib.sweeps.folder import Best, Direction, SweepFolder, SweepSettings
 from icalib.sweeps.importances import importances
@@ -215,7 +215,7 @@ def _winner(folder: SweepFolder, names: Mapping[str, str]) -> _Winner | None:
         ),
         num_seeds=best.seeds,
         path=best.config,
-        command=run_command(folder, best),
+        command=winners_command(folder, best),
         config=(folder.path / best.config).read_text(encoding="utf-8"),
     )
 

@@ -26,10 +26,10 @@ from icalib.reports.sweep_trials import (
     Trial,
     param_names,
     ranked,
-    run_command,
     settings_text,
     short_names,
     sweep_trials,
+    winners_command,
 )
 from icalib.reports.terminal import people_console
 from icalib.sweeps.folder import Best, Direction, State, SweepFolder, SweepSettings, decoded_params, order_of
@@ -67,7 +67,7 @@ def print_sweep(folder: SweepFolder, console: Console | None = None) -> None:
     winner = folder.best()
     if winner is not None:
         console.print(_winner_table(winner, settings.metrics))
-        command = run_command(folder, winner)
+        command = winners_command(folder, winner)
         console.print(Text(command, style="dim"), soft_wrap=True)
 
 

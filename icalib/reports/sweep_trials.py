@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from icalib.core.storage import location
+from icalib.reports.comparison import run_command
 from icalib.sweeps.folder import Best, Direction, State, SweepFolder, decoded_params, order_of
 
 NUM_BEST = 10
@@ -167,10 +166,10 @@ def settings_text(params: Mapping[str, Any], names: Mapping[str, str]) -> str:
     return ", ".join(f"{names[name]}={param_text(value)}" for name, value in params.items())
 
 
-def run_command(folder: SweepFolder, winner: Best) -> str:
-    """What runs the winner's settings; it finds the stages that the sweep computed."""
+def winners_command(folder: SweepFolder, winner: Best) -> str:
+    """What runs the winner's settings."""
     path = folder.path.resolve()
-    return shlex.join(["icalib", "run", location(path / winner.config), "--runs", location(path.parents[1])])
+    return run_command(path / winner.config, path.parents[1])
 
 
 def lines_by_param(trials: Sequence[Trial]) -> dict[str, list[Line]]:
