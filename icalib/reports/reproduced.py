@@ -116,11 +116,20 @@ def _block(reproduction: Reproduction, fraction: float) -> Block:
         theirs = [_theirs(table, published) for published in _published(one.row, fraction) if published.test is None]
         groups.append((ours, *theirs))
     return Block(
-        title=f"{reproduction.data}, {fraction:.3g} labelled",
+        title=f"{reproduction.data}, {fraction:.3g} labelled{_other_fractions(reproduction, fraction)}",
         columns=_columns(table),
         groups=tuple(groups),
         tests=() if table.kind == "cost" else _tests(reproduction, fraction),
     )
+
+
+def _other_fractions(reproduction: Reproduction, fraction: float) -> str:
+    """Which labelled parts the paper has figures of, where this is none of them."""
+    rows = [one.row for one in _with_fraction(reproduction, fraction)]
+    published = {one.labelled for row in rows for one in row.published if one.labelled is not None}
+    if not published or any(_published(row, fraction) for row in rows):
+        return ""
+    return f" (the paper has {', '.join(f'{one:.3g}' for one in sorted(published))})"
 
 
 def _shift_block(reproduction: Reproduction, fraction: float, other: str) -> Block:

@@ -76,6 +76,13 @@ def test_figures_for_other_labelled_parts_are_left_out(runs: list[RunFolder]) ->
     assert [line.cells[0] for line in block.lines if line.source] == ["0.050"]
 
 
+def test_a_labelled_part_that_the_paper_has_not_says_which_it_has(runs: list[RunFolder]) -> None:
+    parts = [{"corpus": "A", "labelled": part, "figures": {"F1": part}} for part in (0.1, 0.01)]
+    made = table(rows=[{"label": "ICAST", "method": "icast", "published": parts}], corpora=["A"])
+    (block,) = blocks(reproduction(runs, made))
+    assert block.title == "desk, 0.05 labelled (the paper has 0.01, 0.1)"
+
+
 def test_tests_are_against_the_papers_own_method(runs: list[RunFolder]) -> None:
     (block,) = blocks(reproduction(runs, table()))
     assert {(test.first, test.second) for test in block.tests} == {("TSST", "ICAST")}
