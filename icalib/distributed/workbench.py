@@ -242,9 +242,12 @@ class RayWorkbench:
             )  # fmt: skip
 
         first = member(0, self._resources)
-        share, room = self._resources.shared_by(len(names) - 1)
+        others = range(1, len(names))
+        if not others:
+            return [first]
+        share, room = self._resources.shared_by(len(others))
         with ThreadPoolExecutor(room) as pool:
-            return [first, *pool.map(lambda place: member(place, share), range(1, len(names)))]
+            return [first, *pool.map(lambda place: member(place, share), others)]
 
     def train(
         self,
