@@ -21,8 +21,8 @@ def print_plan(title: str, plan: Mapping[str, Any], console: Console | None = No
     """Print a plan, as `icalib plan --json` has it."""
     console, stages, machines = console or people_console(), plan["stages"], plan["machines"]
     table = Table(
-        title=f"Plan of {title}: {machines['num_workers']} training workers of {machines['threads']} threads, "
-        f"{machines['num_scorers']} scoring tasks at a time",
+        title=f"Plan of {title}: training workers {machines['num_workers']}, threads of each {machines['threads']}, "
+        f"scoring tasks at a time {machines['num_scorers']}",
         title_justify="left",
         title_style="bold",
         caption="range: 30 % either way, and from early stopping or no pseudo label to all epochs with all of them; "
