@@ -31,7 +31,7 @@ from icalib.data.selection import Fraction, Limit, Selection
 from icalib.distributed.evaluation import Fitted, MemberScores, fit, intent_table, prediction_table
 from icalib.distributed.session import Resources
 from icalib.distributed.untrained import fit_platt, score_untrained, untrained_table
-from icalib.distributed.workbench import OnEpochs, RayWorkbench
+from icalib.distributed.workbench import OnEpochs, RayWorkbench, unheard
 from icalib.metrics.classification import fit_threshold
 from icalib.metrics.pairs import PoolScores
 from icalib.regimes.method import Method, Untrained
@@ -74,7 +74,7 @@ class Surroundings:
     reporter: Listener
     on_update: Callable[[RunFolder], None]
     command: str
-    on_epochs: OnEpochs = lambda _name, _epochs, _points: None
+    on_epochs: OnEpochs = unheard
     evaluated: tuple[Split, ...] = EVALUATED
     keep_checkpoints: bool = True
 

@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -333,6 +334,7 @@ class EpochReports:
         self._better = max if direction == "maximize" else min
         self._left = steps
         self._steps: dict[str, range] = {}
+        self._num_told: Counter[str] = Counter()
         self._stopped: Abandoned | None = None
         self._alone = threading.Lock()
 
@@ -343,14 +345,17 @@ class EpochReports:
             Abandoned: the trial is stopped; whoever asks again hears it again.
         """
         figures = [point["value"] for point in points if point["tag"] == self._tag]
+        best = list(itertools.accumulate(figures, self._better))
         with self._alone:
             if name not in self._steps:
                 self._steps[name], self._left = self._left[:epochs], self._left[epochs:]
             if self._stopped is not None:
                 raise self._stopped
+            new = slice(self._num_told[name], len(best))
+            self._num_told[name] = len(best)
             try:
-                for step, best in zip(self._steps[name], itertools.accumulate(figures, self._better), strict=False):
-                    self._rungs.report(step, best)
+                for step, figure in zip(self._steps[name][new], best[new], strict=False):
+                    self._rungs.report(step, figure)
             except Abandoned as error:
                 self._stopped = error
                 raise

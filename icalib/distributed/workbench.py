@@ -57,6 +57,10 @@ OnEpochs = Callable[[str, int, Sequence[dict[str, Any]]], None]
 epochs at most, and validation's points of the learning curve so far; may raise `Abandoned` to end the training."""
 
 
+def unheard(name: str, epochs: int, points: Sequence[dict[str, Any]]) -> None:
+    """An `OnEpochs` that lets all epochs pass."""
+
+
 class RayWorkbench:
     """Stages of one run.
 
@@ -79,7 +83,7 @@ class RayWorkbench:
         reporter: Reporter,
         seed: int,
         after_stage: Callable[[str, int, Stage], None] = lambda _name, _number, _stage: None,
-        on_epochs: OnEpochs = lambda _name, _epochs, _points: None,
+        on_epochs: OnEpochs = unheard,
         splits: Sequence[Split] = SPLITS,
     ) -> None:
         self._data, self._pool_set, self._selection = data, pool_set, selection
@@ -377,7 +381,7 @@ class RayWorkbench:
         )
 
     def _train(self, name: str, number: int, inputs: dict[str, Any], job: AnyTrainJob, resources: Resources) -> Stage:
-        on_epochs = self._on_epochs if job.kind == "answers" else _nobody
+        on_epochs = self._on_epochs if job.kind == "answers" else unheard
         watcher = _TrainingWatcher(name, self._reporter, partial(on_epochs, name, job.training.epochs))
         watcher.validated(())  # ends it before it begins where the run was given up
         stage = self._cache.run(
@@ -493,10 +497,6 @@ class _TrainingWatcher(Watcher):
     def validated(self, points: Sequence[dict[str, Any]]) -> None:
         """To whoever may end the training."""
         self._on_epochs(points)
-
-
-def _nobody(name: str, epochs: int, points: Sequence[dict[str, Any]]) -> None:
-    """Nobody hears of the epochs."""
 
 
 def _portable(ranker: RankerConfig, digest: str) -> dict[str, Any]:

@@ -161,7 +161,7 @@ class SweepProgress:
         self._num_trials = num_trials
         for trial in earlier:
             if trial.state in ("complete", "pruned"):
-                self._ended[trial.number] = _ended(trial, self._metrics)
+                self._ended[trial.number] = _outcome(trial, self._metrics)
 
     def trial_started(self, number: int, params: Mapping[str, Any]) -> None:
         """A trial begins, or goes on after an interruption."""
@@ -172,7 +172,7 @@ class SweepProgress:
     def trial_finished(self, trial: Trial) -> None:
         """A trial ended."""
         self._running.pop(trial.number, None)
-        ended = _ended(trial, self._metrics)
+        ended = _outcome(trial, self._metrics)
         self._ended[trial.number] = ended
         if trial.state == "failed":
             self._console.print(_failure(trial.number, ended.settings, trial.error), soft_wrap=True)
@@ -237,7 +237,7 @@ class SweepProgress:
         )
 
 
-def _ended(trial: Trial, metrics: Mapping[str, Direction]) -> _Ended:
+def _outcome(trial: Trial, metrics: Mapping[str, Direction]) -> _Ended:
     values = {metric: mean for metric in metrics if (mean := trial.mean(metric)) is not None}
     settings = settings_text(trial.params, short_names(list(trial.params)))
     return _Ended(trial.number, settings, trial.state, values, trial.seconds)

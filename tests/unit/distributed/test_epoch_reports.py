@@ -18,7 +18,8 @@ class Told:
         self._stop_at = stop_at
 
     def report(self, step: int, value: float) -> None:
-        self.figures.setdefault(step, value)
+        assert step not in self.figures  # an epoch is told once
+        self.figures[step] = value
         if step == self._stop_at:
             raise TrialStopped("the others are better")
 

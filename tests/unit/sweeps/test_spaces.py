@@ -45,12 +45,14 @@ def test_every_draw_is_a_valid_method(name: str) -> None:
 @pytest.mark.parametrize("name", WITH_GRID)
 def test_every_point_of_a_grid_is_what_suggest_takes(name: str) -> None:
     space = load_space(name)
-    points = space.points()
+    assert space.grid is not None
+    points = space.grid()
+    assert space.points() == points  # no point twice
     for point in points:
         trial = FixedTrial(point)
         assert space.proposed(trial)
         assert trial.params == point
-    assert points
+    assert len({str(point) for point in points}) == len(points)
 
 
 def test_the_published_protocol_is_the_papers() -> None:
