@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from icalib.core.component import has_setting, with_settings
-from icalib.distributed.run import RunSettings
 from icalib.methods.catalogue import load_method
+from icalib.pipeline.run import RunSettings
 
 DEMO_METHODS = ("bm25", "bi-encoder", "bert", "tsst", "icast")
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from icalib.core.check import Check
     from icalib.distributed.doctor.examination import Wanted
-    from icalib.distributed.run import RunSettings
+    from icalib.pipeline.run import RunSettings
     from icalib.reports.doctor_terminal import Examination
 
 
@@ -114,7 +114,7 @@ def plan(
     with the actual backbone on the actual machines, in about a minute, and kept for the next plan. Stages that runs
     share count once. The report of the run shows the plan beside what it took.
     """
-    from icalib.distributed.plan import plan as make_plan
+    from icalib.pipeline.plan import plan as make_plan
     from icalib.reports.plan_terminal import print_plan
 
     chosen = [

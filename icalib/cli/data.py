@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from icalib.cli.app import Address, Labelled, app, place_argument, place_option
+from icalib.cli.output import say
 from icalib.cli.session import session
-from icalib.cli.shown import say
 from icalib.core.storage import location
 
 if TYPE_CHECKING:

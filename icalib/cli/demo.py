@@ -9,8 +9,8 @@ import typer
 
 from icalib.cli.app import Fresh, Runs, Workers, app
 from icalib.cli.data import prepare_pools
+from icalib.cli.output import print_runs, say, write_comparison
 from icalib.cli.session import run_all, session
-from icalib.cli.shown import print_runs, say, write_comparison
 
 
 @app.command()

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from icalib.cli.app import Json, app
+from icalib.cli.output import say
 from icalib.cli.settings import changes
-from icalib.cli.shown import say
 from icalib.core.errors import SettingError
 
 if TYPE_CHECKING:
     from typer.core import TyperCommand, TyperGroup
 
-    from icalib.core.jobs import Job, JobFile
-    from icalib.distributed.jobs import JobServer
+    from icalib.core.cluster_jobs import Job, JobFile
+    from icalib.distributed.cluster_jobs import JobServer
     from icalib.distributed.upload import Upload
 
 Address = Annotated[
@@ -61,7 +61,7 @@ def submit(
 
     A cluster with token authentication wants the token here too: RAY_AUTH_TOKEN_PATH=FILE, a copy of the head's.
     """
-    from icalib.core.jobs import read_job
+    from icalib.core.cluster_jobs import read_job
 
     wanted = read_job(file, changes(settings))
     command = ["icalib", *command_words(wanted, file)]
@@ -129,7 +129,7 @@ def command_words(job: JobFile, file: Path) -> list[str]:
     """
     from typer.main import get_command
 
-    from icalib.core.jobs import near
+    from icalib.core.cluster_jobs import near
 
     root: TyperGroup = get_command(app)  # pyright: ignore[reportAssignmentType]
     verbs: dict[str, Any] = {name: verb for name, verb in root.commands.items() if name not in _ABOUT_JOBS}
@@ -155,7 +155,7 @@ def command_words(job: JobFile, file: Path) -> list[str]:
 
 
 def _option_words(job: JobFile, verb: TyperCommand, file: Path) -> list[str]:
-    from icalib.core.jobs import near
+    from icalib.core.cluster_jobs import near
 
     known = {name.removeprefix("--"): each for each in verb.params for name in each.opts if name.startswith("--")}
     known = {name: parameter for name, parameter in known.items() if name != "address"}
@@ -203,7 +203,7 @@ def _check_paths(key: str, value: Any, file: Path) -> None:
 
 
 def _server(address: str | None) -> JobServer:
-    from icalib.distributed.jobs import JobServer
+    from icalib.distributed.cluster_jobs import JobServer
 
     server = JobServer(address)
     if server.is_exposed:

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from icalib.cli.app import Address, Backbone, Experiment, Limit, Preset, Runs, Set, Workers, app, place_option
+from icalib.cli.output import say
 from icalib.cli.session import session, surroundings
 from icalib.cli.settings import check_preset, check_set, limits, required, run_settings, variant_of, with_tests
-from icalib.cli.shown import say
 from icalib.core.errors import IcalibError, SettingError
 from icalib.core.storage import pull, push
 
 if TYPE_CHECKING:
     from icalib.core.run_folder import RunFolder
-    from icalib.distributed.run import RunSettings, Surroundings
+    from icalib.pipeline.run import RunSettings, Surroundings
     from icalib.reports.reproduced import Reproduction, RowRuns
     from icalib.reports.terminal import Progress
     from icalib.tables.table import Row
@@ -146,7 +146,7 @@ def _check_options(rows: Sequence[Row], settings: list[str] | None, preset: str 
 def _plan(row: Row, fraction: float, seeds: int, settings_of: Callable[[Row, float, int], RunSettings]) -> _Planned:
     """What can't be (a method that isn't there, data without intents) is found before anything runs."""
     from icalib.data.pools import read_pool_set
-    from icalib.distributed.run import check_fits
+    from icalib.pipeline.run import check_fits
 
     try:
         made = tuple(settings_of(row, fraction, seed) for seed in range(1, seeds + 1))
@@ -157,7 +157,7 @@ def _plan(row: Row, fraction: float, seeds: int, settings_of: Callable[[Row, flo
 
 
 def _print_plan(planned: Sequence[_Planned], runs: Path) -> None:
-    from icalib.distributed.run import run_folder_of
+    from icalib.pipeline.run import run_folder_of
     from icalib.reports.reproduced_terminal import print_planned
 
     lines: list[tuple[str, str]] = []
@@ -188,7 +188,7 @@ def _state(folder: RunFolder) -> str:
 def _planned_time(one: _Planned, runs: Path) -> tuple[float, float, float] | None:
     """Expected, least and most seconds of a run of the row; the plan of one seed stands for the others."""
     from icalib.core.files import read_json
-    from icalib.distributed.run import plan_path
+    from icalib.pipeline.run import plan_path
 
     for settings in one.settings:
         path = plan_path(settings, runs)
@@ -211,7 +211,7 @@ def _say_times(times: Sequence[tuple[float, float, float]], unknown: Sequence[st
 
 def _run(one: _Planned, where: Surroundings, progress: Progress) -> RowRuns:
     """The runs of a row; the first that fails ends the row, not the table."""
-    from icalib.distributed.run import run
+    from icalib.pipeline.run import run
     from icalib.reports.reproduced import RowRuns
 
     finished: list[RunFolder] = []
@@ -229,7 +229,7 @@ def _evaluate(
     one: RowRuns, others: Sequence[Path], limit: int | None, where: Surroundings, progress: Progress
 ) -> RowRuns:
     """Its runs on other pools; the results stay in their folders. The first that fails ends the row, not the table."""
-    from icalib.distributed.finished import FinishedRun, evaluate
+    from icalib.pipeline.inference import FinishedRun, evaluate
 
     for data in others:
         for folder in one.runs:
@@ -248,7 +248,7 @@ def _with_error(one: RowRuns, error: str) -> RowRuns:
 
 def _costs(rows: Sequence[RowRuns], pools: Path, progress: Progress) -> list[RowRuns]:
     """What the first seed of each row costs, all timed in turn; a row that can't be opened is left out."""
-    from icalib.distributed.finished import FinishedRun, cost_of
+    from icalib.pipeline.inference import FinishedRun, cost_of
 
     done = list(rows)
     opened: dict[int, FinishedRun] = {}

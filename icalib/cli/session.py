@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from icalib.core.run_folder import RunFolder
-    from icalib.distributed.run import RunSettings, Surroundings
+    from icalib.pipeline.run import RunSettings, Surroundings
     from icalib.reports.terminal import Progress
 
 
@@ -31,8 +31,8 @@ def session(address: str | None) -> Generator[Progress, None, None]:
 
 def surroundings(progress: Progress, runs: Path, workers: int | None) -> Surroundings:
     """Where the runs of this command happen."""
-    from icalib.distributed.run import Surroundings
     from icalib.distributed.session import available
+    from icalib.pipeline.run import Surroundings
     from icalib.reports.tensorboard import write_tensorboard
 
     return Surroundings(
@@ -48,7 +48,7 @@ def run_all(
     progress: Progress, chosen: list[RunSettings], runs: Path, workers: int | None, *, fresh: bool
 ) -> list[RunFolder]:
     """Run one after the other; what is finished already is returned as it is."""
-    from icalib.distributed.run import run
+    from icalib.pipeline.run import run
 
     where = surroundings(progress, runs, workers)
     finished: list[RunFolder] = []
@@ -67,7 +67,7 @@ def evaluate_all(
     workers: int | None,
 ) -> list[dict[str, Any]]:
     """The metrics of all runs on other pool sets."""
-    from icalib.distributed.finished import FinishedRun, evaluate
+    from icalib.pipeline.inference import FinishedRun, evaluate
 
     results: list[dict[str, Any]] = []
     for data in others:

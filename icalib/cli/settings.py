@@ -11,7 +11,7 @@ from icalib.core.storage import pull
 
 if TYPE_CHECKING:
     from icalib.data.schema import Split
-    from icalib.distributed.run import RunSettings
+    from icalib.pipeline.run import RunSettings
 
 C = TypeVar("C", bound=str)
 
@@ -43,7 +43,7 @@ def run_settings(
     """
     from icalib.core.component import with_setting
     from icalib.data.pools import read_pool_set
-    from icalib.distributed.run import RunSettings
+    from icalib.pipeline.run import RunSettings
 
     pool_set = read_pool_set(data)
     fraction = labelled if labelled is not None else pool_set.default_labelled_fraction
@@ -82,7 +82,7 @@ def from_config(path: Path) -> RunSettings:
     """The settings in a run's config.yaml."""
     from icalib.core.component import validated_file
     from icalib.core.run_folder import RUN_VERSION, read_config
-    from icalib.distributed.run import RunSettings
+    from icalib.pipeline.run import RunSettings
 
     pull(path)
     if not path.is_file():
@@ -208,7 +208,7 @@ def required(data: Path | None) -> Path:
 def check(chosen: list[RunSettings]) -> None:
     """All faults show before the first run costs anything."""
     from icalib.data.pools import read_pool_set
-    from icalib.distributed.run import check_fits
+    from icalib.pipeline.run import check_fits
 
     for settings in chosen:
         check_fits(settings, read_pool_set(settings.data))

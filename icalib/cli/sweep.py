@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from icalib.cli.app import Address, Backbone, Data, Experiment, Json, Labelled, Limit, Preset, Runs, Set, app
+from icalib.cli.output import say, show_sweep
 from icalib.cli.session import session, surroundings
 from icalib.cli.settings import changes, check, choice, preset_settings, run_settings
-from icalib.cli.shown import say, show_sweep
 from icalib.core.errors import SettingError
 
 if TYPE_CHECKING:
-    from icalib.distributed.run import RunSettings
+    from icalib.pipeline.run import RunSettings
     from icalib.sweeps.folder import SweepFolder, SweepSettings
     from icalib.sweeps.space import Space
     from icalib.sweeps.study import Proposal
@@ -169,9 +169,9 @@ def _dry(
     workers: int | None,
     address: str | None,
 ) -> None:
-    from icalib.distributed.dry import dry
     from icalib.distributed.sweep import claimed
     from icalib.reports.sweep_terminal import print_dry
+    from icalib.sweeps.dry import dry
 
     with session(address) as progress, claimed(wanted, runs.resolve()) as folder:
         folder.write_dry(list(dry(tried, base, wanted.seeds, surroundings(progress, runs, workers))))

@@ -24,6 +24,7 @@ from icalib.cli.app import (
     app,
     place_option,
 )
+from icalib.cli.output import print_runs, say, write_comparison
 from icalib.cli.session import evaluate_all, run_all, session
 from icalib.cli.settings import (
     check,
@@ -36,7 +37,6 @@ from icalib.cli.settings import (
     variant_of,
     with_tests,
 )
-from icalib.cli.shown import print_runs, say, write_comparison
 from icalib.core.storage import local_path
 
 

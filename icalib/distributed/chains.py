@@ -9,7 +9,7 @@ from icalib.core.errors import IcalibError
 from icalib.core.seeding import child_seed
 from icalib.distributed.session import Resources
 from icalib.heads.polya_gamma import PolyaGammaHead
-from icalib.regimes.workbench import TrainJob
+from icalib.training.job import TrainJob
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,7 +32,8 @@ def complete_posterior(job: TrainJob, checkpoint: Path, resources: Resources) ->
     from ray.exceptions import RayError
 
     from icalib.inference.gibbs import join_blocks, num_blocks
-    from icalib.regimes.ranker import load_ranker, save_posterior
+    from icalib.models.checkpoint import save_posterior
+    from icalib.models.ranker import load_ranker
 
     head = load_ranker(checkpoint).answer_head
     assert isinstance(head, PolyaGammaHead)

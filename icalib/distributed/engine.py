@@ -15,8 +15,10 @@ import torch
 from torch import Tensor
 
 from icalib.core.errors import SettingError
-from icalib.regimes.model import Model
-from icalib.regimes.training import TrainingSettings, autocast, make_optimizer, resolve_precision
+from icalib.models.model import Model
+from icalib.models.precision import autocast, resolve_precision
+from icalib.training.optimizer import make_optimizer
+from icalib.training.settings import TrainingSettings
 
 _STATE = "loop.json"
 

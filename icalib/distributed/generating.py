@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from icalib.core.files import write_json
-from icalib.core.stages import share
+from icalib.core.paths import pull_all
+from icalib.core.stage_cache import share
 from icalib.core.storage import local_path, location
-from icalib.core.stored import pull_all
 from icalib.distributed.memory import explained_shortage
 from icalib.distributed.session import Resources
 from icalib.distributed.shards import OnProgress, run_shards
-from icalib.regimes.generators.generator import GenerateJob
-from icalib.regimes.synthetic import SUMMARY, generate_shard, generation_shards, summarise_texts, texts_path
+from icalib.generation.generator import GenerateJob
+from icalib.generation.shards import SUMMARY, generate_shard, generation_shards, summarise_texts, texts_path
 
 
 def generate(job: GenerateJob, folder: Path, resources: Resources, on_progress: OnProgress) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from icalib.core.stages import share
+from icalib.core.paths import pull_all
+from icalib.core.stage_cache import share
 from icalib.core.storage import local_path, location
-from icalib.core.stored import pull_all
 from icalib.distributed.memory import explained_shortage
 from icalib.distributed.session import Resources
 from icalib.distributed.shards import OnProgress, run_shards
-from icalib.regimes.jobs import shard_intents_path, shard_path, shard_rows
-from icalib.regimes.workbench import ScoreJob
+from icalib.scoring.job import ScoreJob, shard_intents_path, shard_path, shard_rows
 
 
 def score(job: ScoreJob, folder: Path, resources: Resources, on_progress: OnProgress) -> None:
@@ -39,7 +38,7 @@ def score(job: ScoreJob, folder: Path, resources: Resources, on_progress: OnProg
 def _score_shard(fields: str, number: int, rows: Sequence[int], place: str) -> None:
     import torch
 
-    from icalib.regimes.jobs import score_shard
+    from icalib.scoring.job import score_shard
 
     torch.set_num_threads(1)  # as many processes as cores; and results don't depend on the number of threads
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -17,21 +17,21 @@ from typing import Any, Literal
 from icalib.core.component import Settings, with_settings
 from icalib.core.errors import Abandoned, IcalibError, SettingError
 from icalib.core.locks import FileLock
+from icalib.core.paths import Stored
 from icalib.core.run_folder import RunFolder
-from icalib.core.stages import remove_stage
+from icalib.core.stage_cache import remove_stage
 from icalib.core.storage import is_mirrored, local_path, pull, push, remove
-from icalib.core.stored import Stored
 from icalib.data.pools import read_pool_set
-from icalib.distributed.run import RunSettings, Surroundings, check_fits, differences, run
 from icalib.distributed.session import Resources
+from icalib.methods.composition import Method, Untrained
 from icalib.metrics.summary import METRICS
 from icalib.metrics.tags import metric_tag
-from icalib.regimes.answers import MEASURED
-from icalib.regimes.method import Method, Untrained
+from icalib.pipeline.run import RunSettings, Surroundings, check_fits, differences, run
 from icalib.sweeps.folder import Best, Direction, SweepFolder, SweepSettings
 from icalib.sweeps.record import TrialTable
 from icalib.sweeps.space import Space
 from icalib.sweeps.study import Proposal, Rungs, SweepStudy, mean_and_deviation, settings_of
+from icalib.training.pairs import MEASURED
 
 Keep = Literal["best", "all"]
 KEPT: tuple[Keep, ...] = ("best", "all")

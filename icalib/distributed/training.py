@@ -14,16 +14,16 @@ from typing import Any
 
 from icalib.core.errors import Abandoned, IcalibError, StorageError
 from icalib.core.files import read_json, whole_file, write_json
-from icalib.core.stages import RESUME, share
+from icalib.core.paths import pull_all
+from icalib.core.stage_cache import RESUME, share
 from icalib.core.storage import is_mirrored, local_path, location, names_in, opened, pull, push, remove
-from icalib.core.stored import pull_all
 from icalib.distributed.chains import complete_posterior
 from icalib.distributed.memory import explained_shortage
 from icalib.distributed.session import Resources, room_for_workers
 from icalib.heads.polya_gamma import PolyaGammaHead
-from icalib.regimes.model import Model
-from icalib.regimes.ranker import POSTERIOR
-from icalib.regimes.workbench import AnyTrainJob, TrainJob, read_train_job
+from icalib.models.checkpoint import POSTERIOR
+from icalib.models.model import Model
+from icalib.training.job import AnyTrainJob, TrainJob, read_train_job
 
 _PROGRESS = "progress.json"
 _EPOCHS = "epochs.json"  # validation's points of the learning curve so far
@@ -231,9 +231,9 @@ def _worker(config: dict[str, Any]) -> None:
     import torch
 
     from icalib.distributed.engine import DeepSpeedEngine
-    from icalib.regimes.jobs import add_posterior, prepare_training
-    from icalib.regimes.ranker import Ranker
-    from icalib.regimes.training import train as train_loop
+    from icalib.models.ranker import Ranker
+    from icalib.training.job import add_posterior, prepare_training
+    from icalib.training.loop import train as train_loop
 
     torch.set_num_threads(config["threads"])
     job, folder = read_train_job(config["job"]), local_path(config["folder"])

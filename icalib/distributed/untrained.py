@@ -21,7 +21,7 @@ from icalib.data.schema import Pool, Split
 from icalib.data.selection import Selection
 from icalib.distributed.session import parallel_map
 from icalib.encoders.backbone import Tokenizer
-from icalib.regimes.method import Untrained
+from icalib.methods.composition import Untrained
 from icalib.regimes.untrained import Floats, bi_encoder_scores, bm25_scores
 
 Task = tuple[str, Split, Untrained, Selection]

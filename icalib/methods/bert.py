@@ -1,6 +1,6 @@
 """BERT cross-encoder on the labelled pools: one pass, binary cross-entropy."""
 
-from icalib.regimes.method import Method
+from icalib.methods.composition import Method
 
 
 def method() -> Method:

@@ -2,10 +2,10 @@
 
 from icalib.data.encoding import Budget
 from icalib.encoders.transformer import TransformerEncoder
-from icalib.regimes.method import Method
-from icalib.regimes.post_training.utterance_relevance import UtteranceRelevance
+from icalib.methods.composition import Method
 from icalib.regimes.supervised import Supervised
-from icalib.regimes.training import TrainingSettings
+from icalib.training.post_training.utterance_relevance import UtteranceRelevance
+from icalib.training.settings import TrainingSettings
 
 presets = {
     "light": {

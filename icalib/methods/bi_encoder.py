@@ -1,6 +1,6 @@
 """The backbone as an untrained bi-encoder: cosine of mean vectors. A row of every comparison."""
 
-from icalib.regimes.method import Untrained
+from icalib.methods.composition import Untrained
 
 
 def method() -> Untrained:

@@ -1,8 +1,8 @@
 """BIG (Deng Y. et al. 2021): wrong pairs below pseudo-positives, retrieved or written by two language models."""
 
+from icalib.methods.composition import Method
 from icalib.regimes.augmented import Augmented
-from icalib.regimes.augmented_answers import PseudoPositives
-from icalib.regimes.method import Method
+from icalib.training.contrast import PseudoPositives
 
 
 def method() -> Method:

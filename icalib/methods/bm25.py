@@ -1,6 +1,6 @@
 """BM25 of the candidate given the context; no training. A row of every comparison."""
 
-from icalib.regimes.method import Untrained
+from icalib.methods.composition import Untrained
 
 
 def method() -> Untrained:

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from icalib.core.errors import SettingError
-from icalib.regimes.method import Method, Untrained
+from icalib.methods.composition import Method, Untrained
 
 
 def method_names() -> list[str]:

@@ -4,8 +4,8 @@ GPF-BERT's two members, one BERT and its MC-dropout reading, are `regime.members
 `uncertainty=mc-dropout`.
 """
 
+from icalib.methods.composition import Method
 from icalib.regimes.ensemble import Ensemble
-from icalib.regimes.method import Method
 
 
 def method() -> Method:

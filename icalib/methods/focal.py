@@ -1,7 +1,7 @@
 """BERT with focal loss (Mukhoti et al. 2020)."""
 
 from icalib.losses.focal import FocalLoss
-from icalib.regimes.method import Method
+from icalib.methods.composition import Method
 
 
 def method() -> Method:

@@ -2,9 +2,9 @@
 
 from icalib.heads.random_features import RandomFeatureHead
 from icalib.losses.focal import FocalLoss
-from icalib.regimes.method import Method
+from icalib.methods.composition import Method
 from icalib.regimes.supervised import Supervised
-from icalib.regimes.training import TrainingSettings
+from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import Posterior
 
 

@@ -1,10 +1,10 @@
 """GRAY (Lin et al. 2020): right above grey above random answers, grey ones retrieved or written by a language model."""
 
 from icalib.calibration.calibrator import Platt
+from icalib.methods.composition import Method
 from icalib.regimes.augmented import Augmented
-from icalib.regimes.augmented_answers import GreyHinge
-from icalib.regimes.method import Method
-from icalib.regimes.training import TrainingSettings
+from icalib.training.contrast import GreyHinge
+from icalib.training.settings import TrainingSettings
 
 
 def method() -> Method:

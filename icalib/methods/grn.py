@@ -2,10 +2,10 @@
 
 from icalib.encoders.graph import GraphEncoder
 from icalib.losses.listwise import PoolCrossEntropy
-from icalib.regimes.method import Method
-from icalib.regimes.post_training.utterance_order import UtteranceOrder
+from icalib.methods.composition import Method
 from icalib.regimes.supervised import Supervised
-from icalib.regimes.training import TrainingSettings
+from icalib.training.post_training.utterance_order import UtteranceOrder
+from icalib.training.settings import TrainingSettings
 
 presets = {
     "light": {

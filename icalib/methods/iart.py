@@ -2,10 +2,10 @@
 
 from icalib.encoders.iart import IART
 from icalib.losses.binary import BinaryCrossEntropy
-from icalib.regimes.method import Method
-from icalib.regimes.preliminary.settings import Preliminary
+from icalib.methods.composition import Method
 from icalib.regimes.supervised import Supervised
-from icalib.regimes.training import TrainingSettings
+from icalib.training.pretraining.settings import Preliminary
+from icalib.training.settings import TrainingSettings
 
 presets = {
     "light": {

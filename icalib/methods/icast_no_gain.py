@@ -2,8 +2,8 @@
 
 from icalib.core.component import with_setting
 from icalib.methods import icast
-from icalib.regimes.method import Method
-from icalib.regimes.pseudo_labels import ALWAYS_INTENTS
+from icalib.methods.composition import Method
+from icalib.regimes.gain import ALWAYS_INTENTS
 
 
 def method() -> Method:

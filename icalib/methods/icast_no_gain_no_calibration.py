@@ -2,7 +2,7 @@
 
 from icalib.core.component import with_setting
 from icalib.methods import icast_no_gain
-from icalib.regimes.method import Method
+from icalib.methods.composition import Method
 
 
 def method() -> Method:

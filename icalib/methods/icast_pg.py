@@ -1,11 +1,11 @@
 """ICAST with PG-DRR's head: gain, pseudo labels and probabilities from the Gibbs posterior instead of T passes."""
 
 from icalib.heads.polya_gamma import PolyaGammaHead
-from icalib.losses.own import HeadObjective
-from icalib.regimes.method import Method
+from icalib.losses.head_objective import HeadObjective
+from icalib.methods.composition import Method
 from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.regimes.self_training import SelfTraining
-from icalib.regimes.training import TrainingSettings
+from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import Posterior
 
 

@@ -2,9 +2,9 @@
 
 from icalib.encoders.joint import JointEncoder
 from icalib.losses.listwise import PoolCrossEntropy
-from icalib.regimes.method import Method
+from icalib.methods.composition import Method
 from icalib.regimes.supervised import Supervised
-from icalib.regimes.training import TrainingSettings
+from icalib.training.settings import TrainingSettings
 
 
 def method() -> Method:

@@ -1,6 +1,6 @@
 """BERT with MC dropout: T = 10 passes at prediction (GPF-BERT, PG-DRR)."""
 
-from icalib.regimes.method import Method
+from icalib.methods.composition import Method
 from icalib.uncertainty.estimator import MCDropout
 
 

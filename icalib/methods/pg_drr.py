@@ -1,10 +1,10 @@
 """PG-DRR: a Gaussian-process head with Pólya-Gamma variables, trained and queried by Gibbs chains (Ye et al. 2023)."""
 
 from icalib.heads.polya_gamma import PolyaGammaHead
-from icalib.losses.own import HeadObjective
-from icalib.regimes.method import Method
+from icalib.losses.head_objective import HeadObjective
+from icalib.methods.composition import Method
 from icalib.regimes.supervised import Supervised
-from icalib.regimes.training import TrainingSettings
+from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import Posterior
 
 

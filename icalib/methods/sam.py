@@ -1,9 +1,9 @@
 """SAM, re-implemented by description: similarity and semantic features over BERT's states (Zhang et al. 2022)."""
 
 from icalib.encoders.sam import SAM
-from icalib.regimes.method import Method
+from icalib.methods.composition import Method
 from icalib.regimes.supervised import Supervised
-from icalib.regimes.training import TrainingSettings
+from icalib.training.settings import TrainingSettings
 
 
 def method() -> Method:

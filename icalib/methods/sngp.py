@@ -1,9 +1,9 @@
 """SNGP: spectral-normalised features, random-feature Gaussian process, Laplace posterior (Liu et al. 2020)."""
 
 from icalib.heads.random_features import RandomFeatureHead
-from icalib.regimes.method import Method
+from icalib.methods.composition import Method
 from icalib.regimes.supervised import Supervised
-from icalib.regimes.training import TrainingSettings
+from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import Posterior
 
 

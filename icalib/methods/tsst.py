@@ -1,6 +1,6 @@
 """TSST: teacher-student self-training without intents, ICAST's −IG."""
 
-from icalib.regimes.method import Method
+from icalib.methods.composition import Method
 from icalib.regimes.self_training import SelfTraining
 
 

@@ -6,12 +6,13 @@ from typing import ClassVar, final
 
 from pydantic import SerializeAsAny
 
-from icalib.regimes.augmented_answers import AbstractContrast, GreyHinge
-from icalib.regimes.generators.generator import AbstractGenerator
-from icalib.regimes.generators.retrieval import Retrieval
+from icalib.generation.generator import AbstractGenerator
+from icalib.generation.retrieval import Retrieval
 from icalib.regimes.regime import AbstractRegime, Member, Parts, Trained
-from icalib.regimes.training import TrainingSettings
-from icalib.regimes.workbench import Augmentation, Workbench
+from icalib.regimes.workbench import Workbench
+from icalib.training.contrast import AbstractContrast, GreyHinge
+from icalib.training.job import Augmentation
+from icalib.training.settings import TrainingSettings
 
 
 @final

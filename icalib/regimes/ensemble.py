@@ -7,8 +7,8 @@ from typing import ClassVar, Literal, final
 from pydantic import Field
 
 from icalib.regimes.regime import AbstractRegime, Member, Parts, Trained
-from icalib.regimes.training import TrainingSettings
 from icalib.regimes.workbench import Workbench
+from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import Deterministic
 
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from icalib.core.component import Component, ComponentConfig
-from icalib.core.stages import Stage
+from icalib.core.stage_cache import Stage
 from icalib.data.schema import Split
 from icalib.losses.binary import AbstractLoss
-from icalib.regimes.pseudo_labels import GainRule
-from icalib.regimes.ranker import RankerConfig
-from icalib.regimes.workbench import Shards, Workbench
+from icalib.models.config import RankerConfig
+from icalib.regimes.gain import GainRule
+from icalib.regimes.workbench import Workbench
+from icalib.scoring.job import Shards
 from icalib.uncertainty.estimator import AbstractEstimator
 
 

@@ -11,20 +11,13 @@ from pydantic import Field
 
 from icalib.core.files import whole_file, write_json
 from icalib.core.run_folder import RoundSummary
-from icalib.core.stages import Stage
-from icalib.regimes.pseudo_labels import (
-    GainRule,
-    PseudoLabelRule,
-    RoundTally,
-    Shard,
-    assign,
-    choose_views,
-    pseudo_label_table,
-    resolve_rule,
-)
+from icalib.core.stage_cache import Stage
+from icalib.regimes.gain import GainRule, Shard, choose_views
+from icalib.regimes.pseudo_labels import PseudoLabelRule, RoundTally, assign, pseudo_label_table, resolve_rule
 from icalib.regimes.regime import AbstractRegime, Member, Parts, Trained
-from icalib.regimes.training import TrainingSettings
-from icalib.regimes.workbench import Shards, Workbench
+from icalib.regimes.workbench import Workbench
+from icalib.scoring.job import Shards
+from icalib.training.settings import TrainingSettings
 
 
 @final

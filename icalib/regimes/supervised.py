@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar, final
 
-from icalib.regimes.pseudo_labels import GainRule
+from icalib.regimes.gain import GainRule
 from icalib.regimes.regime import AbstractRegime, Member, Parts, Trained
-from icalib.regimes.training import TrainingSettings
 from icalib.regimes.workbench import Workbench
+from icalib.training.settings import TrainingSettings
 
 
 @final

@@ -16,7 +16,7 @@ from icalib.data.negatives import tokenize
 from icalib.data.schema import Pool
 from icalib.encoders.bi_encoder import unit_means
 from icalib.encoders.transformer import TransformerEncoder
-from icalib.regimes.ranker import make_batch
+from icalib.models.ranker import make_batch
 
 Floats = npt.NDArray[np.float64]
 

@@ -2,105 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import Any, Protocol
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-from pydantic import Field, SerializeAsAny, TypeAdapter
-
-from icalib.core.component import Settings
-from icalib.core.stages import Stage
-from icalib.core.stored import Stored
+from icalib.core.stage_cache import Stage
+from icalib.data.generated import Wanted
 from icalib.data.schema import Split
-from icalib.data.selection import Part, Selection
+from icalib.data.selection import Part
+from icalib.generation.generator import AbstractGenerator
 from icalib.losses.binary import AbstractLoss
-from icalib.regimes.augmented_answers import AbstractContrast
-from icalib.regimes.generators.generator import AbstractGenerator, Wanted
-from icalib.regimes.generators.language_model import GeneratorJob
-from icalib.regimes.post_training.kind import AbstractPostTraining
-from icalib.regimes.preliminary.intent_classifier import IntentClassifierJob
-from icalib.regimes.preliminary.word_vectors import WordVectorJob
-from icalib.regimes.ranker import RankerConfig
-from icalib.regimes.training import Precision, TrainingSettings
+from icalib.models.config import RankerConfig
+from icalib.scoring.job import Shards
+from icalib.training.job import Augmentation
+from icalib.training.post_training.task import AbstractPostTraining
+from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import AbstractEstimator
-
-
-class TrainJob(Settings):
-    """One training run: everything a worker needs, with paths to what lies on disk.
-
-    `kind` tells which curriculum: answers (labelled and pseudo-labelled pools) or post_training.
-    """
-
-    kind: Literal["answers", "post_training"]
-    ranker: RankerConfig
-    loss: SerializeAsAny[AbstractLoss.Config]
-    training: TrainingSettings
-    post_training: SerializeAsAny[AbstractPostTraining.Config] | None = None
-    selection: Selection
-    views_with_intents: bool = False
-    """Learn the intent view and the intents of labelled pools too."""
-    train_tokens: Stored
-    validation_tokens: Stored
-    start: Stored | None = None
-    """Checkpoint whose weights to start from; None starts from the backbone."""
-    pseudo_labels: Stored | None = None
-    """Folder of pseudo-label shards to learn from beside the labelled pools."""
-    contrast: SerializeAsAny[AbstractContrast.Config] | None = None
-    """What made-up texts add to the loss; None learns from the pools alone."""
-    made_up: Stored | None = None
-    """Token file of the made-up texts."""
-    seed: int
-
-
-AnyTrainJob = Annotated[TrainJob | GeneratorJob | WordVectorJob | IntentClassifierJob, Field(discriminator="kind")]
-"""A training run of a ranker, of a language model that makes up texts, or of what a ranker starts from."""
-
-
-def read_train_job(text: str) -> AnyTrainJob:
-    """A training job that travelled as JSON."""
-    return TypeAdapter[AnyTrainJob](AnyTrainJob).validate_json(text)
-
-
-class ScoreJob(Settings):
-    """One scoring run over a part of a split, cut into shards."""
-
-    checkpoint: Stored
-    tokens: Stored
-    selection: Selection
-    split: Split
-    part: Part
-    sample: int | None = None
-    """Score so many pools of the part, drawn by seed; None scores all."""
-    estimator: SerializeAsAny[AbstractEstimator.Config]
-    with_intents: bool
-    precision: Precision
-    max_tokens_per_batch: int
-    pools_per_shard: int
-    seed: int
-
-
-@dataclass(frozen=True)
-class Augmentation:
-    """Texts that were made up for the labelled pools, and what they add to the loss."""
-
-    texts: Stage
-    contrast: AbstractContrast.Config
-
-
-@dataclass(frozen=True)
-class Shards:
-    """A folder of scored shards: `scores-<n>.parquet` and, with intents, `intents-<n>.parquet`."""
-
-    stage: Stage
-
-    def __iter__(self) -> Iterator[tuple[pa.Table, pa.Table | None]]:
-        """SCORE_SCHEMA and SHARD_INTENT_SCHEMA, one shard after the other: memory doesn't grow with the pool."""
-        for path in sorted(self.stage.path.glob("scores-*.parquet")):
-            intents = path.with_name(path.name.replace("scores-", "intents-"))
-            yield pq.read_table(path), pq.read_table(intents) if intents.is_file() else None
 
 
 class Workbench(Protocol):

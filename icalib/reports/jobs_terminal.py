@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from icalib.core.jobs import Job, State
+from icalib.core.cluster_jobs import Job, State
 from icalib.reports.comparison import format_seconds
 from icalib.reports.terminal import people_console
 

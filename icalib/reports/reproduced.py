@@ -16,7 +16,7 @@ from icalib.reports.paired_tests import MethodTest, paired_tests
 from icalib.tables.table import Figure, Published, Row, Table
 
 if TYPE_CHECKING:
-    from icalib.regimes.cost import Cost
+    from icalib.scoring.cost import Cost
 
 _COSTS = {"parameters": "parameters (M)", "milliseconds": "ms a pair", "ratio": "ratio to the first"}
 

@@ -34,7 +34,7 @@ from icalib.reports.comparison import (
 from icalib.reports.paired_tests import MethodTest
 
 if TYPE_CHECKING:
-    from icalib.regimes.cost import Cost
+    from icalib.scoring.cost import Cost
 
 _QUALITY, _TRUST = COLUMNS[:7], COLUMNS[7:]
 _BETTER = {True: "higher", False: "lower", None: ""}

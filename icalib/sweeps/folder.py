@@ -27,9 +27,9 @@ from pydantic import Field
 from icalib.core.component import Settings, validated_file
 from icalib.core.errors import RunFolderError
 from icalib.core.files import read_json, whole_file, write_json
+from icalib.core.paths import Stored
 from icalib.core.run_folder import RunFolder, read_config
 from icalib.core.storage import pull, remove
-from icalib.core.stored import Stored
 from icalib.data.selection import Fraction, Limit
 
 SWEEP_VERSION = 2

@@ -24,7 +24,7 @@ from icalib.core.component import has_setting, with_settings
 from icalib.core.errors import Abandoned, SettingError
 from icalib.core.locks import FileLock
 from icalib.core.seeding import child_seed
-from icalib.regimes.method import Method, Untrained
+from icalib.methods.composition import Method, Untrained
 from icalib.sweeps.folder import SweepFolder, order_of
 from icalib.sweeps.space import SAMPLERS, Space
 

@@ -45,7 +45,9 @@ def _prepare(source: Path, folder: str, limit: int) -> float:
 
 def _save_small_ranker(checkpoint: Path) -> None:
     from icalib.encoders.transformer import TransformerEncoder
-    from icalib.regimes.ranker import Ranker, RankerConfig, save_ranker
+    from icalib.models.checkpoint import save_ranker
+    from icalib.models.config import RankerConfig
+    from icalib.models.ranker import Ranker
 
     config = RankerConfig(encoder=TransformerEncoder.Config(num_layers=1))
     save_ranker(checkpoint, config, Ranker(config).state_dict())
@@ -55,7 +57,7 @@ def _score(work: Path) -> float:
     import torch
 
     from icalib.distributed.session import EVERYWHERE
-    from icalib.regimes.jobs import score_shard, shard_rows
+    from icalib.scoring.job import score_shard, shard_rows
 
     os.environ.update(EVERYWHERE)
     job = score_job(work, num_passes=2, precision="auto", pools_per_shard=32)

@@ -27,7 +27,9 @@ MEMORY = 100 * 2**20
 
 def main() -> None:
     """Score in turn on clusters of one node and of two."""
-    from icalib.regimes.ranker import Ranker, RankerConfig, save_ranker
+    from icalib.models.checkpoint import save_ranker
+    from icalib.models.config import RankerConfig
+    from icalib.models.ranker import Ranker
 
     if num_cores() < 2:
         print("\nNodes: two nodes need two cores; nothing was measured.")
@@ -60,7 +62,7 @@ def _shards_a_second(fields: str, num_nodes: int) -> float:
     from icalib.data.selection import Selection
     from icalib.distributed import session
     from icalib.distributed.scoring import score
-    from icalib.regimes.workbench import ScoreJob
+    from icalib.scoring.job import ScoreJob
 
     job = ScoreJob.model_validate_json(fields)
     few = Selection(labelled_fraction=1.0, limit={"train": 8 * num_nodes})

@@ -25,9 +25,11 @@ from common import (
 
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import backbone_path
-from icalib.regimes.ranker import Ranker, RankerConfig, save_ranker
-from icalib.regimes.training import Precision, resolve_precision
-from icalib.regimes.workbench import ScoreJob
+from icalib.models.checkpoint import save_ranker
+from icalib.models.config import RankerConfig
+from icalib.models.precision import Precision, resolve_precision
+from icalib.models.ranker import Ranker
+from icalib.scoring.job import ScoreJob
 from icalib.uncertainty.estimator import MCDropout
 
 NUM_PASSES = 5
@@ -81,7 +83,7 @@ def _job(work: Path, precision: Precision) -> str:
 
 def _one_thread(fields: str) -> float:
     """Passes over all pairs a second, in this process."""
-    from icalib.regimes.jobs import score_shard, shard_rows
+    from icalib.scoring.job import score_shard, shard_rows
 
     torch.set_num_threads(1)
     job, device = ScoreJob.model_validate_json(fields), torch.device("cpu")

@@ -12,7 +12,7 @@ from common import Ratio, alternate, first_pools, num_cores, print_table, text_p
 from training_runs import mean_length, ray_and_deepspeed, sentence_transformers, training_job
 
 from icalib.data.encoding import TokenStore
-from icalib.regimes.training import Precision, resolve_precision
+from icalib.models.precision import Precision, resolve_precision
 
 NUM_POOLS = 20
 ROUNDS = 2

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from icalib.data.schema import Pool, Split
-    from icalib.regimes.training import Precision
-    from icalib.regimes.workbench import ScoreJob
+    from icalib.models.precision import Precision
+    from icalib.scoring.job import ScoreJob
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "runs" / "benchmarks"
@@ -84,7 +84,7 @@ def write_token_files(folder: Path, num_pools: int) -> None:
 def score_job(folder: Path, *, num_passes: int, precision: Precision, pools_per_shard: int) -> ScoreJob:
     """Dropout passes over all pools of a folder's train.arrow by the model in its folder checkpoint."""
     from icalib.data.selection import Selection
-    from icalib.regimes.workbench import ScoreJob
+    from icalib.scoring.job import ScoreJob
     from icalib.uncertainty.estimator import MCDropout
 
     return ScoreJob(

@@ -19,9 +19,12 @@ from icalib.core.files import read_json
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import backbone_path
 from icalib.losses.binary import BinaryCrossEntropy
-from icalib.regimes.ranker import RankerConfig, save_ranker
-from icalib.regimes.training import LocalEngine, Precision, TrainingSettings
-from icalib.regimes.workbench import TrainJob
+from icalib.models.checkpoint import save_ranker
+from icalib.models.config import RankerConfig
+from icalib.models.precision import Precision
+from icalib.training.job import TrainJob
+from icalib.training.local_engine import LocalEngine
+from icalib.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from icalib.data.encoding import TokenStore
@@ -80,8 +83,8 @@ def _ray_and_deepspeed(job: str, threads: int | None) -> float:
 
 
 def _bare_loop(fields: str, threads: int | None) -> float:
-    from icalib.regimes.jobs import prepare_training
-    from icalib.regimes.training import train
+    from icalib.training.job import prepare_training
+    from icalib.training.loop import train
 
     torch.set_num_threads(threads or num_cores())
     job, device = TrainJob.model_validate_json(fields), torch.device("cpu")

@@ -8,12 +8,13 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from icalib.core.component import Settings
-from icalib.core.stored import Stored
-from icalib.distributed.run import RunSettings
+from icalib.core.paths import Stored
 from icalib.distributed.sweep import TrialJob
-from icalib.regimes.generators.generator import GenerateJob
-from icalib.regimes.workbench import AnyTrainJob, ScoreJob
+from icalib.generation.generator import GenerateJob
+from icalib.pipeline.run import RunSettings
+from icalib.scoring.job import ScoreJob
 from icalib.sweeps.folder import SweepSettings
+from icalib.training.job import AnyTrainJob
 
 TRAIN_JOBS = get_args(get_args(AnyTrainJob)[0])
 

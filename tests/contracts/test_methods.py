@@ -17,14 +17,17 @@ from icalib.data.encoding import TokenStore
 from icalib.data.pools import read_pool_set
 from icalib.losses.binary import AbstractLoss
 from icalib.methods.catalogue import describe, load_method, method_names
-from icalib.regimes.answers import AnswerCurriculum
-from icalib.regimes.conditioning import condition
-from icalib.regimes.examples import gold_labels
-from icalib.regimes.jobs import answer_curriculum
-from icalib.regimes.method import Method
-from icalib.regimes.ranker import Ranker, RankerConfig
-from icalib.regimes.scoring import ScoringContext, score_pools
-from icalib.regimes.training import LocalEngine, TrainingSettings, train
+from icalib.methods.composition import Method
+from icalib.models.config import RankerConfig
+from icalib.models.ranker import Ranker
+from icalib.scoring.scorer import ScoringContext, score_pools
+from icalib.training.conditioning import condition
+from icalib.training.examples import gold_labels
+from icalib.training.job import answer_curriculum
+from icalib.training.local_engine import LocalEngine
+from icalib.training.loop import train
+from icalib.training.pairs import AnswerCurriculum
+from icalib.training.settings import TrainingSettings
 
 NAMES = method_names()
 TRAINED = [name for name in NAMES if isinstance(load_method(name), Method)]

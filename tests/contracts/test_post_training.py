@@ -15,12 +15,12 @@ from helpers.tiny_models import ranker_config, token_store
 from icalib.core.component import components, described, validated, with_setting
 from icalib.data.selection import Selection
 from icalib.methods.catalogue import load_method
-from icalib.regimes.jobs import Training, prepare_training
-from icalib.regimes.method import Method
-from icalib.regimes.post_training.kind import AbstractPostTraining
-from icalib.regimes.ranker import read_weights
-from icalib.regimes.training import LocalEngine, train
-from icalib.regimes.workbench import TrainJob
+from icalib.methods.composition import Method
+from icalib.models.checkpoint import read_weights
+from icalib.training.job import Training, TrainJob, prepare_training
+from icalib.training.local_engine import LocalEngine
+from icalib.training.loop import train
+from icalib.training.post_training.task import AbstractPostTraining
 
 CPU = torch.device("cpu")
 KINDS = sorted(components(AbstractPostTraining))

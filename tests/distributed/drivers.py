@@ -11,14 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from icalib.core.run_folder import RunFolder
-from icalib.distributed.run import RunSettings
+from icalib.pipeline.run import RunSettings
 
 _RUN = """
 import sys
 from pathlib import Path
 from distributed.runs import Silent, surroundings
 from icalib.distributed import session
-from icalib.distributed.run import RunSettings, run
+from icalib.pipeline.run import RunSettings, run
 settings = RunSettings.model_validate_json(Path(sys.argv[1]).read_text())
 session.start(num_cpus=2)
 run(settings, surroundings(Path(sys.argv[2]), Silent()))

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 
 from icalib.core.component import has_setting, with_settings
 from icalib.core.run_folder import RunFolder
-from icalib.distributed.run import RunSettings, Surroundings
 from icalib.distributed.session import Resources
 from icalib.methods.catalogue import load_method
+from icalib.pipeline.run import RunSettings, Surroundings
 
 TRAINING = {
     "epochs": 2,

@@ -11,8 +11,8 @@ from distributed.runs import ONE_WORKER, Silent, small_settings, surroundings
 
 from icalib.data.pools import read_pool_set
 from icalib.distributed import session
-from icalib.distributed.run import RunSettings
 from icalib.distributed.sweep import Plan, sweep
+from icalib.pipeline.run import RunSettings
 from icalib.sweeps.folder import SweepFolder, SweepSettings
 from icalib.sweeps.space import Space, load_space
 

@@ -17,9 +17,9 @@ from icalib.core.files import read_json
 from icalib.core.run_folder import RunFolder
 from icalib.data.selection import Selection
 from icalib.distributed.generating import generate
-from icalib.distributed.run import check_fits, run
-from icalib.regimes.generators.generator import GenerateJob
-from icalib.regimes.generators.language_model import LanguageModel
+from icalib.generation.generator import GenerateJob
+from icalib.generation.language_model import LanguageModel
+from icalib.pipeline.run import check_fits, run
 
 pytestmark = pytest.mark.ray
 

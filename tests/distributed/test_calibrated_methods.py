@@ -14,11 +14,12 @@ from scipy.special import expit
 
 from icalib.core.run_folder import RunFolder
 from icalib.core.seeding import child_seed
-from icalib.distributed.evaluation import Fitted
-from icalib.distributed.run import run
 from icalib.heads.polya_gamma import PolyaGammaHead, chain_problem
 from icalib.inference.gibbs import sample_chains
-from icalib.regimes.ranker import load_ranker, read_posterior
+from icalib.models.checkpoint import read_posterior
+from icalib.models.ranker import load_ranker
+from icalib.pipeline.evaluation import Fitted
+from icalib.pipeline.run import run
 
 pytestmark = pytest.mark.ray
 

@@ -16,11 +16,13 @@ from icalib.distributed.engine import DeepSpeedEngine
 from icalib.distributed.session import Resources
 from icalib.distributed.training import train
 from icalib.heads.polya_gamma import PolyaGammaHead
-from icalib.losses.own import HeadObjective
-from icalib.regimes.jobs import prepare_training
-from icalib.regimes.ranker import load_ranker, read_weights
-from icalib.regimes.training import LocalEngine, TrainingSettings
-from icalib.regimes.training import train as train_loop
+from icalib.losses.head_objective import HeadObjective
+from icalib.models.checkpoint import read_weights
+from icalib.models.ranker import load_ranker
+from icalib.training.job import prepare_training
+from icalib.training.local_engine import LocalEngine
+from icalib.training.loop import train as train_loop
+from icalib.training.settings import TrainingSettings
 
 pytestmark = pytest.mark.ray
 

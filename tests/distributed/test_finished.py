@@ -23,8 +23,8 @@ from icalib.core.run_folder import PREDICTION_SCHEMA
 from icalib.data.pools import as_pools, iter_pools, pools_digest, read_pool_set
 from icalib.data.prepare import prepare
 from icalib.data.simulate import simulate
-from icalib.distributed.finished import FinishedRun, evaluate, iter_predictions
-from icalib.distributed.run import Surroundings, run
+from icalib.pipeline.inference import FinishedRun, evaluate, iter_predictions
+from icalib.pipeline.run import Surroundings, run
 
 pytestmark = pytest.mark.ray
 

@@ -15,9 +15,9 @@ from helpers.tiny_models import tiny_ranker, token_store
 
 from icalib.core.run_folder import RunFolder
 from icalib.data.pools import read_pool_set
-from icalib.distributed.run import RunSettings
 from icalib.distributed.scoring import score
-from icalib.regimes.ranker import save_ranker
+from icalib.models.checkpoint import save_ranker
+from icalib.pipeline.run import RunSettings
 from icalib.uncertainty.estimator import MCDropout
 
 pytestmark = pytest.mark.ray

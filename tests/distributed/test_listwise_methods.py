@@ -13,10 +13,10 @@ from distributed.runs import Silent, small_settings, surroundings
 from icalib.core.run_folder import RunFolder
 from icalib.data.pools import as_pools, iter_pools
 from icalib.data.questions import Question
-from icalib.distributed.evaluation import Fitted
-from icalib.distributed.finished import FinishedRun, cost_of, evaluate
-from icalib.distributed.predict import predict
-from icalib.distributed.run import run
+from icalib.pipeline.evaluation import Fitted
+from icalib.pipeline.inference import FinishedRun, cost_of, evaluate
+from icalib.pipeline.predict import predict
+from icalib.pipeline.run import run
 
 pytestmark = pytest.mark.ray
 

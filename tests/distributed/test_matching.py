@@ -12,13 +12,14 @@ from distributed.runs import Silent, small_settings, surroundings
 
 from icalib.core.run_folder import RunFolder
 from icalib.distributed import workbench
-from icalib.distributed.run import run
 from icalib.encoders.iart import IART
 from icalib.encoders.sam import SAM
 from icalib.metrics.tags import metric_tag
-from icalib.regimes.ranker import load_ranker, read_weights
-from icalib.regimes.workbench import AnyTrainJob
+from icalib.models.checkpoint import read_weights
+from icalib.models.ranker import load_ranker
+from icalib.pipeline.run import run
 from icalib.reports.tensorboard import write_tensorboard
+from icalib.training.job import AnyTrainJob
 
 pytestmark = pytest.mark.ray
 

@@ -21,13 +21,13 @@ from icalib.core.component import with_setting
 from icalib.core.files import file_digest, read_json
 from icalib.data.pools import read_pool_set
 from icalib.distributed import scoring, session, training
-from icalib.distributed.run import run
 from icalib.distributed.scoring import score
 from icalib.distributed.session import Resources
 from icalib.distributed.training import train
-from icalib.regimes.jobs import shard_path
-from icalib.regimes.ranker import save_ranker
-from icalib.regimes.workbench import ScoreJob, TrainJob
+from icalib.models.checkpoint import save_ranker
+from icalib.pipeline.run import run
+from icalib.scoring.job import ScoreJob, shard_path
+from icalib.training.job import TrainJob
 from icalib.uncertainty.estimator import MCDropout
 
 pytestmark = [pytest.mark.ray, pytest.mark.long]

@@ -16,15 +16,15 @@ from distributed.runs import Silent, small_settings, surroundings, table_digest
 from icalib.core import storage
 from icalib.core.component import with_settings
 from icalib.core.run_folder import RunFolder
-from icalib.core.stages import RESUME
+from icalib.core.stage_cache import RESUME
 from icalib.core.storage import local_path, location, names_in, pull, remove
 from icalib.data.pools import read_pool_set
 from icalib.data.prepare import prepare
 from icalib.data.questions import Question
 from icalib.data.schema import Utterance
-from icalib.distributed.finished import FinishedRun
-from icalib.distributed.predict import predict
-from icalib.distributed.run import RunSettings, run
+from icalib.pipeline.inference import FinishedRun
+from icalib.pipeline.predict import predict
+from icalib.pipeline.run import RunSettings, run
 
 pytestmark = pytest.mark.ray
 

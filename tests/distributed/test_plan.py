@@ -8,8 +8,8 @@ import pytest
 from distributed.runs import Silent, small_settings, surroundings
 
 from icalib.core.files import read_json
-from icalib.distributed.plan import plan
-from icalib.distributed.run import run
+from icalib.pipeline.plan import plan
+from icalib.pipeline.run import run
 
 pytestmark = [pytest.mark.ray, pytest.mark.long]
 

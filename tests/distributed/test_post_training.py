@@ -9,11 +9,11 @@ import pytest
 from distributed.runs import Silent, small_settings, surroundings
 from torch import Tensor
 
-from icalib.core.stages import Stage
+from icalib.core.stage_cache import Stage
 from icalib.data.pools import read_pool_set
-from icalib.distributed.run import run, set_up, stage_cache
-from icalib.regimes.method import Method
-from icalib.regimes.ranker import read_weights
+from icalib.methods.composition import Method
+from icalib.models.checkpoint import read_weights
+from icalib.pipeline.run import run, set_up, stage_cache
 from icalib.reports.tensorboard import write_tensorboard
 
 pytestmark = pytest.mark.ray

@@ -15,7 +15,7 @@ from icalib.core.errors import Abandoned, IcalibError, SettingError
 from icalib.distributed import training
 from icalib.distributed.session import Resources
 from icalib.distributed.training import Watcher, train
-from icalib.regimes.workbench import TrainJob
+from icalib.training.job import TrainJob
 
 pytestmark = pytest.mark.ray
 

@@ -10,8 +10,8 @@ from distributed.runs import ONE_WORKER, Silent, prediction_digest, small_settin
 
 from icalib.core.errors import RunFolderError, SettingError
 from icalib.core.run_folder import RunFolder
-from icalib.distributed.run import RunSettings, run
-from icalib.regimes.ranker import load_ranker
+from icalib.models.ranker import load_ranker
+from icalib.pipeline.run import RunSettings, run
 from icalib.reports.tensorboard import write_tensorboard
 
 pytestmark = pytest.mark.ray

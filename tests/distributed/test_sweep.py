@@ -14,9 +14,9 @@ from distributed.sweeps import run_space, run_sweep, start_sweep, sweep_settings
 
 from icalib.core.errors import RunFolderError, SettingError
 from icalib.core.run_folder import RunFolder
-from icalib.distributed.dry import dry
-from icalib.distributed.run import run
 from icalib.distributed.sweep import sweep_folder_of
+from icalib.pipeline.run import run
+from icalib.sweeps.dry import dry
 from icalib.sweeps.folder import SweepFolder
 from icalib.sweeps.space import load_space
 from icalib.sweeps.study import proposals

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from icalib.data.selection import Selection
-from icalib.regimes.workbench import ScoreJob
+from icalib.scoring.job import ScoreJob
 from icalib.uncertainty.estimator import MCDropout
 
 

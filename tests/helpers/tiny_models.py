@@ -16,7 +16,8 @@ from icalib.data.schema import Split
 from icalib.data.simulate import simulate
 from icalib.encoders import backbone
 from icalib.encoders.transformer import TransformerEncoder
-from icalib.regimes.ranker import Ranker, RankerConfig
+from icalib.models.config import RankerConfig
+from icalib.models.ranker import Ranker
 
 SHAPE = {
     "hidden_size": 32,

@@ -10,8 +10,8 @@ from helpers.tiny_models import ranker_config, token_store
 from icalib.data.pools import read_pool_set
 from icalib.data.selection import Selection
 from icalib.losses.binary import AbstractLoss, BinaryCrossEntropy
-from icalib.regimes.training import TrainingSettings
-from icalib.regimes.workbench import TrainJob
+from icalib.training.job import TrainJob
+from icalib.training.settings import TrainingSettings
 
 
 def train_job(

@@ -22,8 +22,8 @@ from icalib.data.simulate import simulate
 from icalib.distributed.scoring import score
 from icalib.distributed.session import Resources, room_for_workers
 from icalib.distributed.training import train
-from icalib.regimes.jobs import shard_path, shard_rows
-from icalib.regimes.workbench import ScoreJob, TrainJob
+from icalib.scoring.job import ScoreJob, shard_path, shard_rows
+from icalib.training.job import TrainJob
 
 _STEP, _SHARD = "training step", "scored shard"
 _PATIENCE_S = 300.0
@@ -107,8 +107,8 @@ def tiny_jobs(folder: Path, num_workers: int) -> tuple[TrainJob, ScoreJob]:
     from icalib.encoders.backbone import Tokenizer
     from icalib.encoders.transformer import TransformerEncoder
     from icalib.losses.binary import BinaryCrossEntropy
-    from icalib.regimes.ranker import RankerConfig
-    from icalib.regimes.training import TrainingSettings
+    from icalib.models.config import RankerConfig
+    from icalib.training.settings import TrainingSettings
     from icalib.uncertainty.estimator import MCDropout
 
     pools, intents = _tiny_pools()

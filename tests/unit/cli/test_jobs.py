@@ -13,8 +13,8 @@ import yaml
 from icalib.cli import main
 from icalib.cli.jobs import command_words
 from icalib.cli.settings import changes
+from icalib.core.cluster_jobs import JobFile, read_job
 from icalib.core.errors import SettingError
-from icalib.core.jobs import JobFile, read_job
 
 SHIPPED = sorted((Path(__file__).parents[3] / "jobs").glob("*.yaml"))
 FILE = Path("job.yaml")

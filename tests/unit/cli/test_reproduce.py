@@ -18,8 +18,8 @@ from icalib.core.component import with_settings
 from icalib.core.errors import RunFolderError, SettingError
 from icalib.core.files import write_json
 from icalib.core.run_folder import RunFolder
-from icalib.distributed.run import RunSettings, plan_path
 from icalib.methods.catalogue import load_method
+from icalib.pipeline.run import RunSettings, plan_path
 from icalib.reports.comparison import format_seconds
 
 ROWS = [
@@ -69,10 +69,10 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fakes:
 
     monkeypatch.setattr("icalib.cli.reproduce.session", session)
     monkeypatch.setattr("icalib.cli.reproduce.surroundings", lambda *_: None)
-    monkeypatch.setattr("icalib.distributed.run.run", made.run)
-    monkeypatch.setattr("icalib.distributed.finished.evaluate", made.evaluate)
+    monkeypatch.setattr("icalib.pipeline.run.run", made.run)
+    monkeypatch.setattr("icalib.pipeline.inference.evaluate", made.evaluate)
     monkeypatch.setattr(
-        "icalib.distributed.finished.FinishedRun.open", lambda path: SimpleNamespace(folder=RunFolder.open(path))
+        "icalib.pipeline.inference.FinishedRun.open", lambda path: SimpleNamespace(folder=RunFolder.open(path))
     )
     return made
 
@@ -140,7 +140,7 @@ def test_timing_that_fails_keeps_the_page(reproduce: Call, fakes: Fakes, monkeyp
     def cost_of(*_: object, **__: object) -> None:
         raise SettingError("there is no model to load.")
 
-    monkeypatch.setattr("icalib.distributed.finished.cost_of", cost_of)
+    monkeypatch.setattr("icalib.pipeline.inference.cost_of", cost_of)
     code, _, markdown = reproduce("--labelled", 0.05, "--seeds", 1, kind="cost", metrics=["ratio"])
     assert code == 0
     assert markdown.read_text().count("timing: there is no model to load.") == 2

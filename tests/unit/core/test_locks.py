@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from icalib.core.locks import FileLock
-from icalib.core.stages import StageCache, remove_stage
+from icalib.core.stage_cache import StageCache, remove_stage
 
 
 def compute(root: Path, calls: Path, seconds: float) -> None:

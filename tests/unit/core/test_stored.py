@@ -5,8 +5,8 @@ from pathlib import Path
 from helpers.stores import Machines
 
 from icalib.core.component import Settings
+from icalib.core.paths import Stored, pull_all
 from icalib.core.storage import push
-from icalib.core.stored import Stored, pull_all
 
 
 class Job(Settings):

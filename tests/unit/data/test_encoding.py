@@ -17,7 +17,7 @@ from icalib.data.encoding import Budget, Layout, PoolLayout, TokenStore, pad, wr
 from icalib.data.pools import as_pools, iter_pools, read_pool_set
 from icalib.data.schema import Pool
 from icalib.encoders.backbone import Tokenizer
-from icalib.regimes.ranker import make_batch
+from icalib.models.ranker import make_batch
 
 CLS, SEP, PAD, FIRST_INTENT = 101, 102, 0, 1000
 

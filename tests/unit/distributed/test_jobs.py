@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from icalib.core.cluster_jobs import Job, JobFile
 from icalib.core.errors import ClusterError, SettingError
-from icalib.core.jobs import Job, JobFile
-from icalib.distributed.jobs import JobServer
+from icalib.distributed.cluster_jobs import JobServer
 
 ADDRESS = "http://127.0.0.1:8265"
 RUN = JobFile(verb="run", arguments=["icast"], options={"data": "/pools", "runs": "/runs"})

@@ -10,7 +10,9 @@ from helpers.tiny_models import BUDGET
 from icalib.data.encoding import Encoded, TokenPool
 from icalib.encoders.bi_encoder import BiEncoder
 from icalib.encoders.transformer import TransformerEncoder
-from icalib.regimes.ranker import Ranker, RankerConfig, load_ranker, make_batch, save_ranker
+from icalib.models.checkpoint import save_ranker
+from icalib.models.config import RankerConfig
+from icalib.models.ranker import Ranker, load_ranker, make_batch
 from icalib.regimes.untrained import bi_encoder_scores
 
 CPU = torch.device("cpu")

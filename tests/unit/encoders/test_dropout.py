@@ -10,7 +10,7 @@ from scipy.stats import ks_2samp
 from torch import nn
 
 from icalib.encoders.dropout import Dropout, attention, cheap_dropout, replace_dropout
-from icalib.regimes.ranker import Ranker, make_batch
+from icalib.models.ranker import Ranker, make_batch
 
 NUM = 400_003  # no multiple of four: draws are shared by four elements
 

@@ -13,7 +13,8 @@ from icalib.core.errors import SettingError
 from icalib.encoders.graph import GraphEncoder, adjacency, utterance_nodes
 from icalib.encoders.transformer import Encoded
 from icalib.encoders.turns import turn_numbers
-from icalib.regimes.ranker import Ranker, RankerConfig, make_batch
+from icalib.models.config import RankerConfig
+from icalib.models.ranker import Ranker, make_batch
 
 CPU = torch.device("cpu")
 TURNS = [np.arange(10, 16, dtype=np.int32), np.arange(30, 32, dtype=np.int32), np.arange(34, 39, dtype=np.int32)]

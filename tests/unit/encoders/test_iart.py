@@ -14,7 +14,7 @@ from icalib.data.encoding import Budget, Layout
 from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.iart import IART, AttentionKind, Block, Convolutions, IntentAttention
 from icalib.encoders.transformer import Batch
-from icalib.regimes.ranker import make_batch
+from icalib.models.ranker import make_batch
 
 CPU = torch.device("cpu")
 WORDS = 12

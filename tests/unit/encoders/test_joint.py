@@ -11,7 +11,8 @@ from torch import Tensor
 
 from icalib.core.errors import SettingError
 from icalib.encoders.joint import JointEncoder
-from icalib.regimes.ranker import Ranker, RankerConfig, make_batch
+from icalib.models.config import RankerConfig
+from icalib.models.ranker import Ranker, make_batch
 
 CPU = torch.device("cpu")
 CONTEXT = [np.arange(10, 22, dtype=np.int32), np.arange(30, 33, dtype=np.int32)]

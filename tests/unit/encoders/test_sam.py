@@ -11,8 +11,10 @@ from torch import Tensor
 
 from icalib.encoders.sam import SAM, SemanticFeatures, SimilarityFeatures
 from icalib.encoders.transformer import Batch
-from icalib.regimes.ranker import Ranker, RankerConfig, make_batch
-from icalib.regimes.training import TrainingSettings, parameter_groups
+from icalib.models.config import RankerConfig
+from icalib.models.ranker import Ranker, make_batch
+from icalib.training.optimizer import parameter_groups
+from icalib.training.settings import TrainingSettings
 
 CPU = torch.device("cpu")
 Pair = tuple[list[list[int]], list[int]]

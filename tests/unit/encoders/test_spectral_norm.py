@@ -19,7 +19,8 @@ from icalib.encoders.spectral_norm import (
     warm_up,
 )
 from icalib.encoders.transformer import Batch
-from icalib.regimes.ranker import Ranker, load_ranker, save_ranker
+from icalib.models.checkpoint import save_ranker
+from icalib.models.ranker import Ranker, load_ranker
 
 LAYERS: dict[Scope, set[str]] = {
     "ffn": {"intermediate.dense", "output.dense"},

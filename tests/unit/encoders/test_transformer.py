@@ -18,7 +18,7 @@ from icalib.encoders.backbone import EMBEDDED, Tokenizer, backbone_digest, backb
 from icalib.encoders.transformer import Batch, TransformerEncoder
 from icalib.heads.linear import LinearHead
 from icalib.losses.binary import BinaryCrossEntropy
-from icalib.regimes.ranker import make_batch
+from icalib.models.ranker import make_batch
 
 CPU = torch.device("cpu")
 

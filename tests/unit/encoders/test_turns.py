@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from icalib.data.encoding import Budget, Layout
 from icalib.encoders.turns import turn_numbers
-from icalib.regimes.ranker import make_batch
+from icalib.models.ranker import make_batch
 
 CLS, SEP, PAD = 101, 102, 0
 utterances = st.lists(

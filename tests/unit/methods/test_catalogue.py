@@ -8,11 +8,11 @@ import pytest
 from icalib.core.component import validated, with_settings
 from icalib.core.errors import SettingError
 from icalib.methods.catalogue import describe, load_method, method_names, presets
-from icalib.regimes.method import Method
-from icalib.regimes.post_training.utterance_relevance import UtteranceRelevance
-from icalib.regimes.pseudo_labels import ALWAYS_INTENTS
+from icalib.methods.composition import Method
+from icalib.regimes.gain import ALWAYS_INTENTS
 from icalib.regimes.self_training import SelfTraining
 from icalib.regimes.supervised import Supervised
+from icalib.training.post_training.utterance_relevance import UtteranceRelevance
 
 
 def test_methods_are_named_by_their_files() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from icalib.regimes.scoring import SCORE_SCHEMA, SHARD_INTENT_SCHEMA
+from icalib.scoring.scorer import SCORE_SCHEMA, SHARD_INTENT_SCHEMA
 
 Pools = Sequence[Sequence[tuple[float, float]]]
 """(p̄, g) of each candidate of each pool."""

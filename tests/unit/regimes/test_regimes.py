@@ -9,15 +9,15 @@ import pyarrow as pa
 import pytest
 from unit.regimes.made_scores import Pools, intent_table, score_table
 
-from icalib.core.stages import Stage
+from icalib.core.stage_cache import Stage
 from icalib.losses.binary import BinaryCrossEntropy
+from icalib.models.config import RankerConfig
 from icalib.regimes.ensemble import Ensemble
 from icalib.regimes.pseudo_labels import PseudoLabelRule
-from icalib.regimes.ranker import RankerConfig
 from icalib.regimes.regime import Parts, Trained
 from icalib.regimes.self_training import SelfTraining
 from icalib.regimes.supervised import Supervised
-from icalib.regimes.training import TrainingSettings
+from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import Deterministic, MCDropout
 
 CONFIDENT: Pools = [[(0.9, 0.1), (0.05, 0.0)]]

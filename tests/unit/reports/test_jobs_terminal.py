@@ -8,7 +8,7 @@ import time
 import pytest
 from rich.console import Console
 
-from icalib.core.jobs import Job, State
+from icalib.core.cluster_jobs import Job, State
 from icalib.reports.jobs_terminal import JobProgress, print_jobs
 
 

@@ -7,7 +7,6 @@ import pytest
 from rich.console import Console
 
 from icalib.core.run_folder import RunFolder
-from icalib.regimes.cost import Cost
 from icalib.reports.comparison import best_labels, format_seconds, method_rows
 from icalib.reports.paired_tests import MethodTest
 from icalib.reports.terminal import (
@@ -19,6 +18,7 @@ from icalib.reports.terminal import (
     print_shifts,
     print_tests,
 )
+from icalib.scoring.cost import Cost
 
 
 def _result(method: str, seed: int, labelled: float = 0.05, **test: float | None) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from icalib.core.errors import SettingError
 from icalib.data.encoding import TokenStore
 from icalib.heads.head import LogitPosterior
 from icalib.inference.mutual_information import binary_entropy
-from icalib.regimes.ranker import Ranker
-from icalib.regimes.scoring import ScoringContext, score_pools
+from icalib.models.ranker import Ranker
+from icalib.scoring.scorer import ScoringContext, score_pools
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout, Posterior
 
 FOUR = MCDropout.Config(num_passes=4)

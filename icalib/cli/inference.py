@@ -1,0 +1,196 @@
+"""Verbs on finished runs: score, evaluate, predict, cost, report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from icalib.cli.app import (
+    Address,
+    Json,
+    OtherData,
+    Run,
+    Runs,
+    TestLimit,
+    Workers,
+    app,
+    place_argument,
+    place_option,
+)
+from icalib.cli.output import print_runs, say, show_sweep, write_comparison
+from icalib.cli.session import evaluate_all, session, surroundings
+from icalib.cli.settings import has_pools, with_tests
+from icalib.core.errors import SettingError
+from icalib.core.storage import location, pull, push
+
+if TYPE_CHECKING:
+    from icalib.data.schema import Split
+
+
+@app.command()
+def score(
+    run: Run,
+    data: Annotated[Path, place_option("Pool folder that `icalib prepare` made; its labels may be unknown.")],
+    split: Annotated[str, typer.Option(help="Which pools: train, validation or test.")] = "test",
+    limit: TestLimit = None,
+    out: Annotated[Path, place_option("Parquet file to write.")] = Path("predictions.parquet"),
+    runs: Runs = Path("runs"),
+    workers: Workers = None,
+    address: Address = None,
+) -> None:
+    """Write a finished run's predictions for any pools: one row a pair, with probability and uncertainty.
+
+    View rule and calibration are those that the run fitted on its own validation pools. An interrupted scoring goes on
+    where it was.
+    """
+    import pyarrow.parquet as pq
+
+    from icalib.core.files import whole_file
+    from icalib.core.run_folder import PREDICTION_SCHEMA
+    from icalib.data.schema import SPLITS
+    from icalib.pipeline.inference import FinishedRun, iter_predictions
+
+    by_name: dict[str, Split] = {name: name for name in SPLITS}
+    chosen = by_name.get(split)
+    if chosen is None:
+        raise SettingError(f"--split {split} is unknown. Choose one of: {', '.join(SPLITS)}.")
+    finished, num_rows = FinishedRun.open(run), 0
+    has_pools(data, chosen)
+    with (
+        session(address) as progress,
+        whole_file(out) as temporary,
+        pq.ParquetWriter(temporary, PREDICTION_SCHEMA) as writer,
+    ):
+        for table in iter_predictions(finished, data, chosen, limit, surroundings(progress, runs, workers)):
+            writer.write_table(table)
+            num_rows += table.num_rows
+    push(out)
+    say(f"{location(out)}: {num_rows} pairs")
+
+
+@app.command()
+def evaluate(
+    run: Run,
+    data: OtherData = None,
+    limit: TestLimit = None,
+    runs: Runs = Path("runs"),
+    workers: Workers = None,
+    address: Address = None,
+    as_json: Json = False,
+) -> None:
+    """Measure a finished run on the test split of other pools; without --data show its own metrics again.
+
+    Decision threshold, view rule and calibration are those of the run's own validation, so the figures say how far its
+    probabilities can be trusted on data that it hasn't seen. They are kept in RUN/shift/DATA and read from there when
+    the same is asked again; `icalib report RUN` shows them too.
+    """
+    from icalib.core.run_folder import RunFolder
+    from icalib.reports.terminal import print_result, print_shift
+
+    result = own = RunFolder.open(run).result
+    if data is None:
+        print_result(own)
+    else:
+        (other,) = with_tests([data])
+        with session(address) as progress:
+            (result,) = evaluate_all(progress, [RunFolder(run)], [other], limit, runs, workers)
+        print_shift(result, own)
+    if as_json:
+        typer.echo(json.dumps(result))
+
+
+@app.command()
+def predict(
+    run: Run,
+    file: Annotated[Path, place_argument("JSONL (or .gz): a context and its candidates a line, see above.")],
+    out: Annotated[Path | None, place_option("JSONL file to write; default: standard output.")] = None,
+    coverage: Annotated[
+        float | None,
+        typer.Option(help="Answer only where sure: the threshold that answers this share of the run's validation."),
+    ] = None,
+    sets: Annotated[
+        float | None,
+        typer.Option(help="Also give sets of candidates that hold a right one with this chance, e.g. 0.9."),
+    ] = None,
+) -> None:
+    """Answer questions with a finished run: the best candidate, and the probability that it is right.
+
+    FILE has one JSON object a line, the last utterances of a dialogue and what could be said next:
+
+    {"context": [{"speaker": "user", "text": "My printer hums."}], "candidates": ["Restart it.", "Hello!"], "id": "q1"}
+
+    For each comes one line in the same order: {"id", "answer": index or null, "text", "prob", "abstained", "probs",
+    "set"}. With --coverage the unsure ones stay unanswered, and standard error says which share of wrong answers to
+    expect; with --sets each line lists enough candidates to hold a right one with the chance asked for. Both are
+    measured on the run's validation pools and hold for questions that are like them.
+    """
+    from icalib.core.files import whole_file
+    from icalib.data.questions import read_questions
+    from icalib.pipeline.inference import FinishedRun
+    from icalib.pipeline.predict import predict as answer_questions
+
+    finished = FinishedRun.open(run)
+    pull(file)
+    predicted = answer_questions(finished, read_questions(file), coverage=coverage, sets=sets)
+    lines = "".join(json.dumps(answer.record(), ensure_ascii=False) + "\n" for answer in predicted.answers)
+    if out is None:
+        typer.echo(lines, nl=False)
+    else:
+        with whole_file(out) as temporary:
+            temporary.write_text(lines, encoding="utf-8")
+        push(out)
+    for note in predicted.notes:
+        say(note)
+
+
+@app.command()
+def cost(
+    folders: Annotated[list[Path], place_argument("Finished run folders; the first is what is compared with.")],
+    pairs: Annotated[int, typer.Option(min=1, help="Pairs to score, rounded up to whole pools.")] = 500,
+    repeats: Annotated[int, typer.Option(min=1, help="Rounds; in each, every run scores the same pools.")] = 5,
+    data: Annotated[
+        Path | None, place_option("Pool folder whose test pools are scored; default: the first run's.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Compare what answering costs: parameters, and the time to score the same pairs in one process on one thread.
+
+    The time is that of all a method does for its probabilities: every dropout pass, view, ensemble member and
+    predicted intent. The runs take turns, so that a busy machine slows all of them alike; still, keep it idle.
+    """
+    from dataclasses import asdict
+
+    from icalib.pipeline.inference import FinishedRun, cost_of
+    from icalib.reports.terminal import print_costs
+
+    finished = [FinishedRun.open(folder) for folder in folders]
+    costs = cost_of(finished, data or finished[0].settings.data, num_pairs=pairs, repeats=repeats)
+    print_costs(costs)
+    if as_json:
+        typer.echo(json.dumps([asdict(cost) for cost in costs]))
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], place_argument("Finished run folders, or folders of sweeps.")],
+    out: Annotated[Path, place_option("HTML file to write.")] = Path("report.html"),
+) -> None:
+    """Print the table of some finished runs and write one HTML report of them; a sweep's folder gets its own views."""
+    from icalib.core.run_folder import RunFolder
+    from icalib.sweeps.folder import SweepFolder
+
+    for folder in folders:
+        pull(folder, leave_out="checkpoints")
+    sweeps = [folder for folder in folders if SweepFolder(folder).exists]
+    for folder in sweeps:
+        show_sweep(SweepFolder.open(folder))
+    if sweeps and len(sweeps) == len(folders):
+        return
+    folders = [folder for folder in folders if folder not in sweeps]
+    finished = [RunFolder.open(folder) for folder in folders]
+    path = write_comparison(finished, out, " · ".join(folder.name for folder in folders[:3]))
+    print_runs(finished)
+    say(f"report: {path}")

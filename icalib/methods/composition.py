@@ -1,0 +1,191 @@
+"""A method: encoder × head × loss × uncertainty × regime, as settings; and methods that need no training."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import Field, SerializeAsAny, field_validator, model_validator
+
+from icalib.calibration.calibrator import AbstractCalibrator, FocalInverse
+from icalib.core.component import Settings
+from icalib.encoders.transformer import AbstractEncoder, TransformerEncoder
+from icalib.heads.head import AbstractHead
+from icalib.heads.linear import LinearHead
+from icalib.losses.binary import AbstractLoss, BinaryCrossEntropy
+from icalib.losses.focal import FocalLoss
+from icalib.losses.head_objective import HeadObjective
+from icalib.metrics.classification import Decision
+from icalib.models.config import SimilarityOf
+from icalib.regimes.regime import AbstractRegime
+from icalib.regimes.supervised import Supervised
+from icalib.training.post_training.next_utterance import NextUtterance
+from icalib.training.post_training.task import AbstractPostTraining
+from icalib.training.pretraining.settings import Preliminary
+from icalib.uncertainty.estimator import AbstractEstimator, Deterministic
+
+
+class ScoringSettings(Settings):
+    """How pools are scored."""
+
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """As in training."""
+    max_tokens_per_batch: int = Field(default=8192, ge=512)
+    """Padded tokens a forward pass; on a CPU at most 2048, which is faster there."""
+    pools_per_shard: int = Field(default=32, ge=1)
+    """Pools that one task scores and one file holds; results depend on it, since it shapes the batches."""
+
+
+class Method(Settings):
+    """A trained method."""
+
+    encoder: SerializeAsAny[AbstractEncoder.Config] = TransformerEncoder.Config()
+    """Turns a pair into features."""
+    head: SerializeAsAny[AbstractHead.Config] = LinearHead.Config()
+    """Turns features into a logit."""
+    similarity_start: SimilarityOf = "both"
+    """Start from the similarity of context and candidate, read `together` by the model or also apart by the untrained
+    backbone (`both`; see RankerConfig); `none` is the papers' plain head."""
+    loss: SerializeAsAny[AbstractLoss.Config] = BinaryCrossEntropy.Config()
+    """What training minimises."""
+    uncertainty: SerializeAsAny[AbstractEstimator.Config] = Deterministic.Config()
+    """Where probabilities and their uncertainty come from."""
+    regime: SerializeAsAny[AbstractRegime.Config] = Supervised.Config()
+    """Supervised training, an ensemble, or self-training."""
+    calibration: SerializeAsAny[AbstractCalibrator.Config] | None = None
+    """Post-hoc calibration fitted on validation: temperature, platt, isotonic, prior-shift, focal-inverse, or null.
+    It changes probabilities, never the ranking; pseudo labels see the probabilities before it."""
+    decision: Decision = "threshold"
+    """Which candidates count as right for P, R and F1: those above the threshold fitted on validation, or each pool's
+    best one (argmax; ICAST's table has it for JM and GRN)."""
+    post_training: SerializeAsAny[AbstractPostTraining.Config] | None = NextUtterance.Config()
+    """Post-training on the corpus' own dialogues: next-utterance, which most methods share, utterance-relevance
+    (BERT_FP) or utterance-order (GRN); null leaves it out."""
+    preliminary: Preliminary | None = None
+    """Models that the encoder starts from where it has no backbone (IART); null for all others."""
+    scoring: ScoringSettings = ScoringSettings()
+    """How pools are scored."""
+
+    @field_validator("post_training", mode="before")
+    @classmethod
+    def _next_utterance_unless_named(cls, value: Any) -> Any:
+        """Configs from before there were several kinds name none."""
+        return NextUtterance.Config(**value) if isinstance(value, dict) and "target" not in value else value
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        self._check_start()
+        self._check_uncertainty()
+        if self.head.own_objective != isinstance(self.loss, HeadObjective.Config):
+            wanted = "head-objective" if self.head.own_objective else "a loss of pairs, e.g. binary-cross-entropy"
+            raise ValueError(f"{self.head.owner.__name__} goes with {wanted}; found {self.loss.owner.__name__}")
+        if self.head.own_objective and self.regime.compares_logits:
+            raise ValueError(
+                f"{self.regime.owner.__name__} compares logits of pairs in training, and {self.head.owner.__name__} "
+                "has an objective of its own that shows none. Take linear-head or random-feature-head"
+            )
+        self._check_calibration()
+        if self.loss.link == "softmax":
+            self._check_whole_pools()
+        elif self.encoder.whole_pools:
+            raise ValueError(
+                f"{self.encoder.owner.__name__} reads whole pools, and {self.loss.owner.__name__} is a loss of single "
+                "pairs. Take pool-cross-entropy, or another encoder"
+            )
+        return self
+
+    def _check_uncertainty(self) -> None:
+        if self.uncertainty.needs == "nothing" and self.regime.view_rule() is not None:
+            raise ValueError(
+                "the intent confidence gain needs an uncertainty estimate: with `uncertainty` deterministic every gain "
+                "is 0. Take mc-dropout or posterior, or a regime without intents (bert, tsst)"
+            )
+        if self.uncertainty.needs == "nothing" and self.regime.reads_twice:
+            raise ValueError(
+                f"{self.regime.owner.__name__} as it is set reads one model twice, deterministic and by `uncertainty`, "
+                "and that is deterministic too. Take mc-dropout or posterior, or members=independent"
+            )
+        if self.uncertainty.needs == "posterior" and not self.head.has_posterior:
+            raise ValueError(
+                f"`uncertainty` asks for a posterior of the logits, and {self.head.owner.__name__} has none. Take "
+                "random-feature-head or polya-gamma-head, or mc-dropout for the uncertainty"
+            )
+        if self.uncertainty.needs == "dropout" and not self.encoder.has_dropout:
+            raise ValueError(
+                f"{self.encoder.owner.__name__} has no dropout, so all passes of mc-dropout would be the same. Take "
+                "`uncertainty` deterministic, or posterior on random-feature-head or polya-gamma-head"
+            )
+
+    def _check_calibration(self) -> None:
+        if not isinstance(self.calibration, FocalInverse.Config):
+            return
+        gamma = self.loss.gamma if isinstance(self.loss, FocalLoss.Config) else 0.0
+        if gamma != self.calibration.gamma:
+            raise ValueError(
+                f"focal-inverse undoes a focal loss of γ = {self.calibration.gamma:g}, and this model is trained with "
+                + (f"γ = {gamma}" if isinstance(self.loss, FocalLoss.Config) else self.loss.owner.__name__)
+                + ". Set `calibration.gamma` to the loss's γ (flsd-53 has no inverse), or take platt or temperature"
+            )
+
+    def _check_start(self) -> None:
+        encoder = self.encoder.owner.__name__
+        if self.encoder.has_backbone and self.preliminary is not None:
+            raise ValueError(
+                f"`preliminary` makes word vectors and an intent classifier for iart, and {encoder} has a pre-trained "
+                "backbone instead. Set it to null, or `encoder` to iart"
+            )
+        if not self.encoder.has_backbone and (self.post_training is not None or self.regime.needs_intents()):
+            raise ValueError(
+                f"{encoder} has no pre-trained backbone that post-training could go on with or that could read intents "
+                "out of a context. Set `post_training` to null and take a regime without intents, or take another "
+                "encoder"
+            )
+        if self.similarity_start == "both" and (self.encoder.whole_pools or not self.encoder.has_backbone):
+            raise ValueError(
+                f"`similarity_start` both reads pairs with the untrained backbone, and {encoder} reads whole pools or "
+                "has none. Set it to together or none"
+            )
+
+    def _check_whole_pools(self) -> None:
+        loss = self.loss.owner.__name__
+        if not self.regime.learns_whole_pools or self.regime.needs_intents():
+            raise ValueError(
+                f"{loss} learns from whole pools with one right candidate, and {self.regime.owner.__name__} as it is "
+                "set teaches other things, too (intents, or labels of single pairs). Take supervised or ensemble "
+                "without intents, or a loss of pairs, e.g. binary-cross-entropy"
+            )
+        if self.uncertainty.needs != "nothing" or self.head.has_posterior:
+            raise ValueError(
+                f"{loss} makes probabilities by a softmax over a pool, and for those there is no uncertainty estimate "
+                f"here; found {self.uncertainty.owner.__name__} on {self.head.owner.__name__}. Take `uncertainty` "
+                "deterministic on linear-head, or a loss of pairs, e.g. binary-cross-entropy"
+            )
+
+    def sizes_of_pools(self, num_candidates: int) -> set[int]:
+        """How many candidates of a pool are read together, in training and at test."""
+        negatives = self.regime.train_negatives()
+        return {num_candidates, min(1 + negatives, num_candidates) if negatives else num_candidates}
+
+    def train_prior(self, num_candidates: int) -> float:
+        """Share of right pairs among those that shape the probabilities: the training pairs, or the support set.
+
+        A softmax is over the pool that is scored, however many candidates training pools had: nothing has shifted.
+        """
+        if self.loss.link == "softmax":
+            return 1 / num_candidates
+        support = self.head.pairs_for_posterior
+        if support is not None and support.choice != "last_batch":
+            return support.positive_share
+        negatives = self.regime.train_negatives()
+        return 1 / (1 + min(negatives or num_candidates, num_candidates - 1))
+
+
+class Untrained(Settings):
+    """A method without training; its probabilities are Platt-scaled on validation."""
+
+    scorer: Literal["bm25", "bi-encoder"]
+    """bm25: Okapi BM25 of the candidate given the context, statistics from the candidates of the scored pools.
+    bi-encoder: cosine of the mean token states of context and candidate, encoded apart."""
+    encoder: SerializeAsAny[AbstractEncoder.Config] = TransformerEncoder.Config()
+    """The bi-encoder's backbone."""
+    scoring: ScoringSettings = ScoringSettings()
+    """How pools are scored."""

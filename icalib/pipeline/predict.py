@@ -1,0 +1,179 @@
+"""Answering questions with a finished run in this process: the best candidate, or none where it isn't sure enough."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from icalib.core.files import read_json
+from icalib.core.seeding import child_seed
+from icalib.data.questions import Question
+from icalib.metrics.conformal import ConformalThreshold, answer_sets, fit_conformal
+from icalib.metrics.pairs import PoolScores
+from icalib.metrics.ranking import top_candidate
+from icalib.metrics.selective import SelectiveRisk, selective_risk
+from icalib.pipeline.evaluation import prediction_table
+from icalib.pipeline.inference import FinishedRun
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a run says to one question; indices count candidates from 0."""
+
+    id: str
+    answer: int | None
+    """The best candidate; None where the run abstains."""
+    text: str | None
+    prob: float
+    """Probability that the best candidate is right, answered or not."""
+    abstained: bool
+    probs: list[float]
+    set: list[int] | None
+    """Candidates that hold a right one with the chance asked for; None where nobody asked."""
+
+    def record(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {name: value for name, value in asdict(self).items() if name != "set" or value is not None}
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Answers in the order of the questions, and what to know about them."""
+
+    answers: list[Answer]
+    notes: list[str]
+
+
+def predict(
+    run: FinishedRun, questions: Sequence[Question], *, coverage: float | None = None, sets: float | None = None
+) -> Predicted:
+    """Answer questions.
+
+    Args:
+        run: of a trained method.
+        questions: one at least.
+        coverage: answer about this share of them, those with the most probable answers; the threshold is the one that
+            answers this share of the run's validation pools.
+        sets: give sets of candidates that hold a right one with this chance, fitted on the same pools.
+
+    Raises:
+        SettingError: the method was not trained, or a share is out of its range.
+        DataError: there are too few validation pools for such sets.
+    """
+    validation = PoolScores.from_predictions(run.folder.predictions("validation"))
+    top = top_candidate(validation)
+    selective = None if coverage is None else selective_risk(top.prob, 1 - top.hit, coverage)
+    conformal = None if sets is None else fit_conformal(validation, sets)
+    scores = _score(run, questions)
+    answers = _answers(questions, scores, selective, conformal)
+    notes = _odd_sizes(scores, validation)
+    if selective is not None:
+        notes.append(_coverage_note(answers, selective, validation.num_pools))
+    if conformal is not None:
+        notes.append(_sets_note(answers, conformal))
+    return Predicted(answers, notes)
+
+
+def _score(run: FinishedRun, questions: Sequence[Question]) -> PoolScores:
+    """Scores of the questions' candidates; nobody knows their labels."""
+    members = run.load_members()
+    context_turns = read_json(run.folder.path / "provenance.json")["context_turns"]
+    pools = [question.pool(f"{place:09d}", context_turns) for place, question in enumerate(questions)]
+    shard = run.settings.settings.scoring.pools_per_shard
+    with tempfile.TemporaryDirectory() as folder:
+        store = members.tokenize(pools, Path(folder) / "questions.arrow")
+        tables = [
+            prediction_table(
+                [
+                    members.score(
+                        store,
+                        range(start, min(start + shard, len(pools))),
+                        child_seed(run.settings.seed, "questions", start),
+                    )
+                ],
+                run.fitted,
+            )
+            for start in range(0, len(pools), shard)
+        ]
+    table = pa.concat_tables(tables)
+    return PoolScores(
+        pool_ids=tuple(pool.pool_id for pool in pools),
+        logit=table["logit"].to_numpy(),
+        prob=table["prob"].to_numpy(),
+        label=np.full(table.num_rows, -1, np.int64),
+        offsets=np.cumsum([0, *(len(pool.candidates) for pool in pools)]),
+    )
+
+
+def _answers(
+    questions: Sequence[Question],
+    scores: PoolScores,
+    selective: SelectiveRisk | None,
+    conformal: ConformalThreshold | None,
+) -> list[Answer]:
+    cuts = scores.offsets[1:-1]
+    in_set = [None] * len(questions) if conformal is None else np.split(answer_sets(scores, conformal), cuts)
+    threshold = 0.0 if selective is None else selective.threshold
+    return [
+        _answer(question, logit, prob, chosen, threshold)
+        for question, logit, prob, chosen in zip(
+            questions, np.split(scores.logit, cuts), np.split(scores.prob, cuts), in_set, strict=True
+        )
+    ]
+
+
+def _answer(
+    question: Question,
+    logit: npt.NDArray[np.float64],
+    prob: npt.NDArray[np.float64],
+    in_set: npt.NDArray[np.bool_] | None,
+    threshold: float,
+) -> Answer:
+    best = int(np.argmax(logit))
+    abstained = bool(prob[best] < threshold)
+    return Answer(
+        id=question.id,
+        answer=None if abstained else best,
+        text=None if abstained else question.candidates[best],
+        prob=float(prob[best]),
+        abstained=abstained,
+        probs=prob.tolist(),
+        set=None if in_set is None else np.flatnonzero(in_set).tolist(),
+    )
+
+
+def _odd_sizes(scores: PoolScores, validation: PoolScores) -> list[str]:
+    """Probabilities of being right depend on how many others there are."""
+    usual = np.unique(np.diff(validation.offsets))
+    odd = int((~np.isin(np.diff(scores.offsets), usual)).sum())
+    if not odd:
+        return []
+    numbers = f"{usual.min()} to {usual.max()}" if len(usual) > 1 else str(usual[0])
+    return [
+        f"{odd} of {scores.num_pools} questions have another number of candidates than the run's pools ({numbers}): "
+        "the probabilities are calibrated for that number, so don't rely on theirs"
+    ]
+
+
+def _coverage_note(answers: Sequence[Answer], selective: SelectiveRisk, num_pools: int) -> str:
+    answered = sum(not answer.abstained for answer in answers)
+    return (
+        f"{answered} of {len(answers)} answered, those with probability {selective.threshold:.3f} or more; expected "
+        f"share of wrong answers {selective.risk:.1%} (95 % interval {selective.low:.1%} to {selective.high:.1%}), "
+        f"measured on {num_pools} validation pools, {selective.coverage:.0%} of which were answered"
+    )
+
+
+def _sets_note(answers: Sequence[Answer], conformal: ConformalThreshold) -> str:
+    size = np.mean([len(answer.set or ()) for answer in answers])
+    return (
+        f"sets hold {size:.1f} candidates on average, a right one among them with a chance of {conformal.coverage:.0%} "
+        f"or more if the questions are like the {conformal.num_pools} validation pools that they were fitted on"
+    )

@@ -1,0 +1,201 @@
+"""How long inputs take on this machine, and how long counted work takes at such rates."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from icalib.core.component import Settings
+from icalib.data.encoding import TokenStore
+from icalib.models.pool_inputs import PoolInputs
+from icalib.models.precision import Precision, autocast, forward_batches, resolve_precision
+from icalib.models.ranker import Ranker, make_batch
+from icalib.pipeline.counting import Lengths, Work
+from icalib.training.job import TrainJob, prepare_training
+from icalib.training.local_engine import LocalEngine
+
+_QUANTILES = (0.1, 0.5, 0.95)  # of the inputs' lengths
+_REPEATS = 2  # after one that warms up
+_EFFICIENCY = 0.9  # of workers that share work, against one alone
+_ERROR = 0.3  # of a predicted time, relative: other jobs, clock rates, padding
+
+
+class Rates(Settings):
+    """Seconds an input at some lengths, measured; inputs of other lengths lie between.
+
+    `trained` is forward, backward and the optimiser's share with the worker's threads; `passed` and `dropped` are
+    forward passes on one GPU or one CPU core, without and with dropout.
+    """
+
+    training_lengths: tuple[float, ...]
+    trained: tuple[float, ...]
+    scoring_lengths: tuple[float, ...]
+    passed: tuple[float, ...]
+    dropped: tuple[float, ...]
+    memory: int
+    """Peak bytes of a training worker: of its GPU, or of the process."""
+
+
+@dataclass(frozen=True)
+class Machines:
+    """What shares the work.
+
+    Args:
+        num_workers: training workers.
+        threads: of a training worker.
+        num_scorers: scoring tasks at a time.
+        training_start, scoring_start: seconds before a stage does anything, processes and imports and models.
+    """
+
+    num_workers: int
+    threads: int
+    num_scorers: int
+    training_start: float
+    scoring_start: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds that a stage takes, and between which bounds."""
+
+    name: str
+    num_inputs: float
+    updates: float
+    seconds: float
+    low: float
+    high: float
+
+
+def estimated(work: Work, rates: Rates, machines: Machines) -> Estimate:
+    """The time of a stage; one that isn't counted takes none."""
+    if work.kind == "training":
+        start = machines.training_start
+        trained = _total(work.trained, rates.training_lengths, rates.trained)
+        checked = _total(work.passed, rates.scoring_lengths, rates.passed) / machines.threads
+        busy = (trained + checked) / _effective(machines.num_workers)
+    else:
+        start = machines.scoring_start if work.kind == "scoring" else 0.0
+        passed = _total(work.passed, rates.scoring_lengths, rates.passed)
+        dropped = _total(work.dropped, rates.scoring_lengths, rates.dropped)
+        busy = (passed + dropped) / _effective(machines.num_scorers)
+    return Estimate(
+        name=work.name,
+        num_inputs=work.num_inputs,
+        updates=work.updates,
+        seconds=start + busy,
+        low=(1 - _ERROR) * (start + work.low * busy),
+        high=(1 + _ERROR) * (start + work.high * busy),
+    )
+
+
+def _effective(number: int) -> float:
+    return 1.0 if number == 1 else _EFFICIENCY * number
+
+
+def _total(lengths: Lengths, measured: Sequence[float], seconds: Sequence[float]) -> float:
+    if not lengths:
+        return 0.0
+    found = np.array(list(lengths))
+    each = np.interp(found, measured, seconds) * np.maximum(found / measured[-1], 1.0)
+    return float(each @ np.array(list(lengths.values())))
+
+
+def measure_rates(
+    job: TrainJob,
+    *,
+    precision: Precision,
+    max_tokens: int,
+    device: torch.device,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Rates:
+    """Train and score some of a job's pools, short and long ones.
+
+    Args:
+        job: the training to be; its model and its pools.
+        precision: of scoring.
+        max_tokens: padded tokens of a scoring batch.
+        clock: seconds from some moment on.
+    """
+    training = prepare_training(job, device)
+    ranker = training.model
+    assert isinstance(ranker, Ranker)
+    engine = LocalEngine(ranker, job.training, str(device))
+    ranker.train()
+
+    def update(batch: Sequence[object]) -> None:
+        _, loss = training.curriculum.losses(engine.forward, batch, device)
+        engine.backward_and_step(loss / len(batch))
+
+    batches = training.curriculum.batches(0)
+    most = max(map(len, batches))
+    full = [batch for batch in batches if 2 * len(batch) > most]  # what is left over at the end tells little
+    sizes = [float(np.mean([example.length for example in batch])) for batch in full]
+    chosen = {sizes[place]: full[place] for place in _places(sizes)}
+    trained = {
+        size: _seconds(lambda batch=batch: update(batch), device, clock) / len(batch) for size, batch in chosen.items()
+    }
+    memory = _peak_memory(device)
+    passed, dropped = _passes(ranker, job, resolve_precision(precision, device), max_tokens, device, clock)
+    return Rates(
+        training_lengths=tuple(trained),
+        trained=tuple(trained.values()),
+        scoring_lengths=tuple(passed),
+        passed=tuple(passed.values()),
+        dropped=tuple(dropped.values()),
+        memory=memory,
+    )
+
+
+def _passes(
+    ranker: Ranker, job: TrainJob, precision: str, max_tokens: int, device: torch.device, clock: Callable[[], float]
+) -> tuple[dict[float, float], dict[float, float]]:
+    """Seconds an input without and with dropout, by length."""
+    store = TokenStore(job.train_tokens)
+    rows = job.selection.rows("train", "all", store.column("label_order"))
+    inputs = PoolInputs.of(list(store.pools(rows.tolist())), ranker.layout, None).inputs
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as scoring tasks have
+    by_mode: dict[bool, dict[float, float]] = {False: {}, True: {}}
+    batches = forward_batches([len(ids) for ids, _ in inputs], max_tokens, device)
+    sizes = [float(np.mean([len(inputs[place][0]) for place in batch])) for batch in batches]
+    try:
+        for number in _places(sizes):
+            batch = make_batch([inputs[int(place)] for place in batches[number]], ranker.layout, device)
+            for stochastic, seconds in by_mode.items():
+                ranker.train(stochastic)
+                with torch.inference_mode(), autocast(device, "bf16" if precision == "bf16" else "fp32"):
+                    taken = _seconds(lambda batch=batch: ranker.answer_logits(batch), device, clock)
+                seconds[sizes[number]] = taken / len(batches[number])
+    finally:
+        torch.set_num_threads(threads)
+    return by_mode[False], by_mode[True]
+
+
+def _places(sizes: Sequence[float]) -> list[int]:
+    """Places of a short, a middling and a long one, by rising size."""
+    order = np.argsort(sizes, kind="stable")
+    return list(dict.fromkeys(int(order[round(quantile * (len(order) - 1))]) for quantile in _QUANTILES))
+
+
+def _seconds(act: Callable[[], object], device: torch.device, clock: Callable[[], float]) -> float:
+    """The shortest of some tries: what else the machine did lengthens the others."""
+    taken: list[float] = []
+    for _ in range(1 + _REPEATS):
+        begun = clock()
+        act()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        taken.append(clock() - begun)
+    return min(taken[1:])
+
+
+def _peak_memory(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

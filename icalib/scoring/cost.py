@@ -1,0 +1,105 @@
+"""What answering costs: size and scoring time of several models, measured side by side.
+
+One process and one thread; in every round each model scores the same pools in turn, so that whatever else the machine
+does meets all of them, and ratios are taken within a round.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from icalib.data.encoding import TokenStore
+from icalib.data.schema import Pool
+from icalib.models.ranker import Ranker
+from icalib.scoring.loaded import LoadedMembers
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Size and time of one method, all its models together."""
+
+    label: str
+    num_parameters: int
+    """Parameters that are learnt."""
+    num_fixed: int
+    """Numbers kept beside them: the frozen backbone, random features, the posterior and the support set behind it."""
+    num_pairs: int
+    seconds: float
+    """To score all pairs, median over the rounds."""
+    ratio: float
+    """Seconds over those of the first method, median over the rounds."""
+    ratio_low: float
+    ratio_high: float
+
+    @property
+    def milliseconds_per_pair(self) -> float:
+        """Milliseconds a pair."""
+        return 1000 * self.seconds / self.num_pairs
+
+
+def measure_costs(methods: Sequence[tuple[str, LoadedMembers]], pools: Sequence[Pool], *, repeats: int) -> list[Cost]:
+    """Time the whole scoring of pools: every pass, view and member, and the prediction of intents.
+
+    Args:
+        methods: labels and models; the first is what the others are compared with.
+        pools: all methods score them all.
+        repeats: rounds, after one that warms up.
+    """
+    with tempfile.TemporaryDirectory() as folder, _one_thread():
+        tokenized = [
+            (members, members.tokenize(pools, Path(folder) / f"{place}.arrow"))
+            for place, (_, members) in enumerate(methods)
+        ]
+        rounds = [[_seconds(members, store) for members, store in tokenized] for _ in range(repeats + 1)][1:]
+    num_pairs = sum(len(pool.candidates) for pool in pools)
+    return [
+        _cost(label, members, num_pairs, [times[place] for times in rounds], [times[0] for times in rounds])
+        for place, (label, members) in enumerate(methods)
+    ]
+
+
+def _seconds(members: LoadedMembers, store: TokenStore) -> float:
+    started = time.perf_counter()
+    members.score(store, range(len(store)), seed=0)  # the scores come back as numbers, so a GPU is waited for
+    return time.perf_counter() - started
+
+
+def _cost(
+    label: str, members: LoadedMembers, num_pairs: int, seconds: Sequence[float], reference: Sequence[float]
+) -> Cost:
+    ratios = [own / other for own, other in zip(seconds, reference, strict=True)]
+    return Cost(
+        label=label,
+        num_parameters=sum(p.numel() for ranker in members.rankers for p in ranker.parameters() if p.requires_grad),
+        num_fixed=sum(_num_fixed(ranker) for ranker in members.rankers),
+        num_pairs=num_pairs,
+        seconds=statistics.median(seconds),
+        ratio=statistics.median(ratios),
+        ratio_low=min(ratios),
+        ratio_high=max(ratios),
+    )
+
+
+def _num_fixed(ranker: Ranker) -> int:
+    posterior = ranker.posterior_head.posterior_state().values() if ranker.posterior_head is not None else ()
+    frozen = [parameter for parameter in ranker.parameters() if not parameter.requires_grad]
+    distinct = {tensor.data_ptr(): tensor.numel() for tensor in (*ranker.buffers(), *posterior, *frozen)}
+    return sum(distinct.values())
+
+
+@contextmanager
+def _one_thread() -> Generator[None, None, None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,225 @@
+"""Scoring a shard of pools: predict its intents, then score both views with an estimator.
+
+A shard's result is a function of (checkpoint, rows, seed) alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import torch
+
+from icalib.core.seeding import child_seed
+from icalib.data.encoding import Encoded, Intents, Layout, TokenPool, TokenStore
+from icalib.encoders.transformer import Batch
+from icalib.heads.head import LogitPosterior
+from icalib.inference.mutual_information import Moments, binary_entropy
+from icalib.inference.pool_softmax import pool_softmax
+from icalib.models.pool_inputs import PoolInputs
+from icalib.models.precision import Precision, autocast, forward_batches, resolve_precision
+from icalib.models.ranker import Ranker, make_batch
+from icalib.uncertainty.estimator import AbstractEstimator
+
+SCORE_SCHEMA = pa.schema(
+    [
+        ("pool_id", pa.string()),
+        ("row", pa.int64()),  # the pool's row in its split
+        ("candidate", pa.int32()),
+        ("label", pa.int32()),  # gold: 1, 0, −1 unknown; for reports, never for a method
+        ("view", pa.string()),
+        ("prob_mean", pa.float64()),
+        ("prob_var", pa.float64()),
+        ("logit_mean", pa.float64()),
+        ("logit_var", pa.float64()),
+        ("mutual_information", pa.float64()),  # nats
+        ("num_passes", pa.int32()),
+    ]
+)
+"""One row a pair and view."""
+
+SHARD_INTENT_SCHEMA = pa.schema(
+    [
+        ("pool_id", pa.string()),
+        ("row", pa.int64()),
+        ("intents", pa.list_(pa.list_(pa.int32()))),
+        ("prob", pa.float64()),  # p^e: mean over utterances of the mean probability of the chosen intents
+    ]
+)
+"""One row a pool: the predicted intents of each utterance of its context."""
+
+INTENT_THRESHOLD = 0.5  # in the authors' code an intent is chosen if its probability is above this; none may be
+
+
+@dataclass(frozen=True)
+class ScoringContext:
+    """What scoring needs besides the pools."""
+
+    ranker: Ranker
+    layout: Layout
+    estimator: AbstractEstimator
+    device: torch.device
+    precision: Precision
+    max_tokens: int
+
+    def batches(self, inputs: Sequence[Encoded]) -> list[npt.NDArray[np.int64]]:
+        """Places of the inputs of each batch."""
+        return forward_batches([len(ids) for ids, _ in inputs], self.max_tokens, self.device)
+
+    def autocast(self) -> torch.autocast:
+        """The precision to compute in."""
+        return autocast(self.device, resolve_precision(self.precision, self.device))
+
+
+def score_pools(
+    context: ScoringContext, store: TokenStore, rows: Sequence[int], *, with_intents: bool, seed: int
+) -> tuple[pa.Table, pa.Table | None]:
+    """SCORE_SCHEMA of some pools, and SHARD_INTENT_SCHEMA where `with_intents` asks for both views.
+
+    Args:
+        seed: decides every dropout mask; give each shard its own.
+    """
+    pools = list(store.pools(rows))
+    context.ranker.eval()
+    tables = [_view_table(context, pools, None, "plain", seed)]
+    if not with_intents:
+        return tables[0], None
+    intents, probs = predict_intents(context, pools)
+    tables.append(_view_table(context, pools, intents, "intent", seed))
+    chosen = pa.table(
+        [[pool.pool_id for pool in pools], [pool.row for pool in pools], intents, probs], schema=SHARD_INTENT_SCHEMA
+    )
+    return pa.concat_tables(tables), chosen
+
+
+def average_members(tables: Sequence[pa.Table]) -> pa.Table:
+    """SCORE_SCHEMA of an ensemble from its members' scores of the same pairs: the moments of their even mixture.
+
+    Each member's mean entropy is H(p̄) − g, so the mixture's mutual information needs nothing else.
+    """
+    if len(tables) == 1:
+        return tables[0]
+    prob, prob_var, logit, logit_var, information, passes = (
+        np.stack([table[name].to_numpy() for table in tables])
+        for name in ("prob_mean", "prob_var", "logit_mean", "logit_var", "mutual_information", "num_passes")
+    )
+    mean_entropy = (_entropy(prob) - information).mean(0)
+    columns = {
+        "prob_mean": prob.mean(0),
+        "prob_var": prob_var.mean(0) + prob.var(0),  # law of total variance
+        "logit_mean": logit.mean(0),
+        "logit_var": logit_var.mean(0) + logit.var(0),
+        "mutual_information": np.maximum(_entropy(prob.mean(0)) - mean_entropy, 0.0),
+        "num_passes": passes.sum(0),
+    }
+    merged = tables[0]
+    for name, values in columns.items():
+        place = merged.schema.get_field_index(name)
+        merged = merged.set_column(place, merged.schema.field(name), pa.array(values, merged.schema.field(name).type))
+    return merged
+
+
+def _entropy(prob: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    return binary_entropy(torch.from_numpy(prob)).numpy()
+
+
+def predict_intents(context: ScoringContext, pools: Sequence[TokenPool]) -> tuple[list[list[list[int]]], list[float]]:
+    """Intents of every utterance, each given those predicted before it, with dropout off.
+
+    Returns:
+        For each pool its utterances' intents, and p^e: the mean over its utterances of the mean probability of
+        the chosen intents (1 where none is chosen).
+    """
+    chosen: list[list[list[int]]] = [[] for _ in pools]
+    confidence: list[list[float]] = [[] for _ in pools]
+    for utterance in range(max((len(pool.context) for pool in pools), default=0)):
+        asked = [place for place, pool in enumerate(pools) if len(pool.context) > utterance]
+        questions = [context.layout.intent_question(pools[p].context, chosen[p], utterance) for p in asked]
+        probs_NK = _intent_probs(context, questions)
+        for place, probs_K in zip(asked, probs_NK, strict=True):
+            names = np.flatnonzero(probs_K > INTENT_THRESHOLD)
+            chosen[place].append(names.tolist())
+            confidence[place].append(float(probs_K[names].mean()) if len(names) else 1.0)
+    return chosen, [float(np.mean(probs)) for probs in confidence]
+
+
+def _intent_probs(context: ScoringContext, questions: Sequence[Encoded]) -> npt.NDArray[np.float64]:
+    probs = np.zeros((len(questions), len(context.ranker.config.intents)))
+    with torch.inference_mode(), context.autocast():
+        for batch in context.batches(questions):
+            inputs = make_batch([questions[int(place)] for place in batch], context.layout, context.device)
+            probs[batch] = torch.sigmoid(context.ranker.intent_logits(inputs).double()).cpu().numpy()
+    return probs
+
+
+def _view_table(
+    context: ScoringContext, pools: Sequence[TokenPool], intents: Sequence[Intents] | None, view: str, seed: int
+) -> pa.Table:
+    moments = _pair_moments(context, PoolInputs.of(pools, context.layout, intents), view, seed)
+    sizes = np.array([len(pool.candidates) for pool in pools])
+    if context.ranker.config.link == "softmax":
+        moments["prob_mean"] = pool_softmax(moments["logit_mean"], sizes)
+    candidates = np.concatenate([np.arange(size) for size in sizes])
+    labels = np.concatenate([_labels(pool) for pool in pools])
+    columns = {
+        "pool_id": np.repeat(np.array([pool.pool_id for pool in pools], dtype=object), sizes),
+        "row": np.repeat([pool.row for pool in pools], sizes),
+        "candidate": candidates,
+        "label": labels,
+        "view": np.full(len(candidates), view, dtype=object),
+        **moments,
+    }
+    return pa.table([pa.array(columns[field.name], field.type) for field in SCORE_SCHEMA], schema=SCORE_SCHEMA)
+
+
+def _labels(pool: TokenPool) -> npt.NDArray[np.int64]:
+    if pool.label < 0:
+        return np.full(len(pool.candidates), -1)
+    return (np.arange(len(pool.candidates)) == pool.label).astype(np.int64)
+
+
+def _pair_moments(
+    context: ScoringContext, pools: PoolInputs, view: str, seed: int
+) -> dict[str, npt.NDArray[np.float64]]:
+    fields = ("prob_mean", "prob_var", "logit_mean", "logit_var", "mutual_information")
+    columns = {name: np.zeros(pools.num_pairs) for name in (*fields, "num_passes")}
+    for number, batch in enumerate(context.batches(pools.inputs)):
+        moments = _batch_moments(context, [pools.inputs[int(place)] for place in batch], child_seed(seed, view, number))
+        pairs = pools.pairs(batch)
+        for name in fields:
+            columns[name][pairs] = getattr(moments, name).cpu().numpy()
+        columns["num_passes"][pairs] = moments.num_passes
+    return columns
+
+
+def _batch_moments(context: ScoringContext, inputs: Sequence[Encoded], seed: int) -> Moments:
+    model = _BatchModel(context.ranker, make_batch(inputs, context.layout, context.device), seed)
+    try:
+        with torch.inference_mode(), context.autocast():
+            return context.estimator.estimate(model)
+    finally:
+        context.ranker.eval()
+
+
+@dataclass(frozen=True)
+class _BatchModel:
+    """A ranker with a batch before it: what an estimator asks."""
+
+    ranker: Ranker
+    inputs: Batch
+    seed: int
+
+    def logits(self, *, stochastic: bool, number: int) -> torch.Tensor:
+        """Logits [B] of one pass."""
+        self.ranker.train(stochastic)
+        if stochastic:
+            torch.manual_seed(child_seed(self.seed, number))
+        return self.ranker.answer_logits(self.inputs)
+
+    def posterior(self) -> LogitPosterior:
+        """The logits' posterior, with dropout off."""
+        self.ranker.eval()
+        return self.ranker.answer_posterior(self.inputs)

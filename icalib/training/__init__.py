@@ -1,0 +1,1 @@
+"""Training: the loop, its settings and what is learnt."""

@@ -1,0 +1,267 @@
+"""The training loop. It talks to an `Engine` and a `Curriculum` and knows neither Ray nor DeepSpeed."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from icalib.core.errors import IcalibError
+from icalib.core.seeding import child_seed
+from icalib.metrics.tags import metric_tag
+from icalib.models.model import Model
+from icalib.training.settings import TrainingSettings
+
+_LEAST_GAIN = 0.01  # of the training loss; BERT_FP's, as its authors coded it
+_POINT_EVERY = 10  # updates between points of the learning curve
+
+
+class EarlyStoppingData(Protocol):
+    """Validation figures of the model as it stands."""
+
+    def __call__(self, model: Any, rank: int, world_size: int, /) -> Any:
+        """This worker's share of the validation scores; `figures` joins all shares."""
+        ...
+
+    def figures(self, shares: Sequence[Any]) -> dict[str, float]:
+        """Metrics from all workers' shares; without the selection metric among them the last epoch is the best."""
+        ...
+
+
+class Curriculum(Protocol):
+    """What is learnt: batches of each epoch and the loss of some examples."""
+
+    def batches(self, epoch: int) -> Sequence[Sequence[Any]]:
+        """All batches of an epoch, the same on every worker and every try."""
+        ...
+
+    def losses(self, forward: Callable[..., Any], examples: Sequence[Any], device: torch.device) -> tuple[str, Tensor]:
+        """The task's name and the summed loss of some examples of one batch."""
+        ...
+
+
+class Engine(Protocol):
+    """What moves the weights: one process of possibly many."""
+
+    rank: int
+    world_size: int
+    device: torch.device
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The model's forward pass."""
+        ...
+
+    def backward_and_step(self, loss: Tensor) -> None:
+        """Backward; the optimiser steps at every `gradient_accumulation`-th call."""
+        ...
+
+    def set_learning_rate(self, factor: float) -> None:
+        """Scale every parameter group's peak learning rate."""
+        ...
+
+    def gather(self, value: Any) -> list[Any]:
+        """The workers' values, in rank order, on every worker."""
+        ...
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The whole model's weights on rank 0 (other ranks may get an empty dict)."""
+        ...
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Save a checkpoint to resume from, with the loop's state."""
+        ...
+
+    def load(self) -> dict[str, Any] | None:
+        """Resume from the last checkpoint, if there is one; gives the loop's state."""
+        ...
+
+
+@dataclass
+class LoopState:
+    """Where the loop stands; kept in every checkpoint."""
+
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    best: float = -math.inf
+    best_epoch: int = -1
+    stopped: bool = False
+    log: list[dict[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0
+    examples: int = 0
+
+
+class Observer(Protocol):
+    """Hears of the loop's progress on rank 0."""
+
+    def progress(self, done: float, total: float, note: str) -> None:
+        """So many updates are done."""
+        ...
+
+    def best(self, weights: dict[str, Tensor]) -> None:
+        """These weights are the best so far."""
+        ...
+
+    def validated(self, points: Sequence[dict[str, Any]]) -> None:
+        """An epoch is over; these points of the learning curve are all that validation has given so far."""
+        ...
+
+
+def train(
+    model: Model,
+    engine: Engine,
+    curriculum: Curriculum,
+    settings: TrainingSettings,
+    observer: Observer,
+    *,
+    seed: int,
+    validation: EarlyStoppingData | None,
+) -> LoopState:
+    """Train until the epochs are over or validation stops improving; `observer.best` has had the weights to keep.
+
+    Every random draw is a function of (seed, update, rank), so that a resumed run goes on as if undisturbed.
+    """
+    state = LoopState(**(engine.load() or {}))
+    started = time.monotonic() - state.seconds
+    model.train()
+    while state.epoch < settings.epochs and not state.stopped:
+        batches = curriculum.batches(state.epoch)
+        stalled = stalled_epochs(state.log, state.epoch)
+        if state.batch == 0:
+            model.start_epoch()
+        losses: dict[str, list[float]] = {}
+        while state.batch < len(batches):
+            progress = (state.epoch + state.batch / len(batches)) / settings.epochs
+            engine.set_learning_rate(settings.progress_factor(progress + 1e-3, stalled, state.step))
+            task, loss = _update(model, engine, curriculum, settings, batches[state.batch], seed, state.step)
+            losses.setdefault(task, []).append(loss)
+            state.examples += len(batches[state.batch])
+            state.batch += 1
+            state.step += 1
+            if engine.rank == 0:
+                observer.progress(
+                    state.epoch * len(batches) + state.batch,
+                    settings.epochs * len(batches),
+                    f"epoch {state.epoch + 1}/{settings.epochs}, loss {np.mean(losses[task][-20:]):.3f}",
+                )
+            save = state.step % settings.checkpoint_every == 0 and state.batch < len(batches)
+            if save or state.step % _POINT_EVERY == 0:
+                factor = settings.progress_factor(progress, stalled, state.step)
+                state.log += _curve(engine, losses, settings, state, factor)
+                losses = {}
+            if save:
+                state.seconds = time.monotonic() - started
+                engine.save(vars(state))
+        if losses:
+            factor = settings.progress_factor((state.epoch + 1) / settings.epochs, stalled, state.step)
+            state.log += _curve(engine, losses, settings, state, factor)
+        _end_epoch(model, engine, settings, state, observer, validation)
+        state.seconds = time.monotonic() - started
+        if state.step % settings.checkpoint_every == 0:
+            engine.save(vars(state))
+    return state
+
+
+def _update(
+    model: Model,
+    engine: Engine,
+    curriculum: Curriculum,
+    settings: TrainingSettings,
+    batch: Sequence[Any],
+    seed: int,
+    step: int,
+) -> tuple[str, float]:
+    """One update. Each worker computes every world-size-th example; the loss is the batch's sum over `batch_size`."""
+    parts = engine.world_size * settings.gradient_accumulation
+    task, summed = "", 0.0
+    for number in range(settings.gradient_accumulation):
+        torch.manual_seed(child_seed(seed, "update", step, number, engine.rank))
+        part = batch[number * engine.world_size + engine.rank :: parts]
+        # A worker without an example still takes part in the collective operations, with weight 0.
+        model.start_part(counted=bool(part))
+        task, loss = curriculum.losses(engine.forward, part or batch[:1], engine.device)
+        loss = loss if part else loss * 0.0
+        # The engine averages over workers and parts, so the mean over the batch is the sum times their number.
+        engine.backward_and_step(loss * (parts / settings.batch_size))
+        summed += float(loss.detach())
+    if not math.isfinite(summed):
+        raise _diverged(f"the loss is {summed} in update {step + 1}")
+    return task, summed * engine.world_size / len(batch)
+
+
+def _diverged(what: str) -> IcalibError:
+    return IcalibError(
+        f"training diverged: {what}. Lower `learning_rate` or `head_learning_rate`, or set precision=fp32."
+    )
+
+
+def _curve(
+    engine: Engine, losses: dict[str, list[float]], settings: TrainingSettings, state: LoopState, factor: float
+) -> list[dict[str, Any]]:
+    shares = engine.gather({task: (sum(values), len(values)) for task, values in losses.items()})
+    points = {
+        f"loss/{task}": sum(share[task][0] for share in shares) / sum(share[task][1] for share in shares)
+        for task in losses
+    }
+    points["opt/lr"] = settings.learning_rate * factor
+    return [_point(state, "train", tag, value) for tag, value in points.items()]
+
+
+def stalled_epochs(log: Sequence[dict[str, Any]], epoch: int) -> int:
+    """How many of the epochs before `epoch` had a training loss not at least 0.01 below that of the one before."""
+    losses: dict[int, list[float]] = {}
+    for point in log:
+        if point["tag"].startswith("loss/") and point["split"] == "train" and point["epoch"] < epoch:
+            losses.setdefault(point["epoch"], []).append(point["value"])
+    means = [float(np.mean(values)) for values in losses.values()]
+    return sum(after > before - _LEAST_GAIN for before, after in pairwise(means))
+
+
+def validation_points(log: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What a learning curve has of validation."""
+    return [point for point in log if point["split"] == "validation"]
+
+
+def _point(state: LoopState, split: str, tag: str, value: float) -> dict[str, Any]:
+    return {"split": split, "step": state.step, "epoch": state.epoch, "tag": tag, "value": value}
+
+
+def _end_epoch(
+    model: Model,
+    engine: Engine,
+    settings: TrainingSettings,
+    state: LoopState,
+    observer: Observer,
+    validation: EarlyStoppingData | None,
+) -> None:
+    state.epoch += 1
+    state.batch = 0
+    figure = float(state.epoch)  # where validation doesn't choose, the last epoch is the best
+    if validation is not None:
+        model.eval()
+        if settings.zero_stage == 3:  # a forward pass gathers weights, so all workers must make the same ones
+            figures = validation.figures([validation(model, 0, 1)])
+        else:
+            figures = validation.figures(engine.gather(validation(model, engine.rank, engine.world_size)))
+        model.train()
+        state.log += [_point(state, "validation", tag, value) for tag, value in figures.items()]
+        tag = metric_tag(settings.selection_metric)
+        if tag in figures:
+            figure = -figures[tag] if settings.selection_metric == "NLL" else figures[tag]
+    if math.isnan(figure):
+        raise _diverged(f"validation is not a number after epoch {state.epoch}")
+    if figure > state.best:
+        state.best, state.best_epoch = figure, state.epoch
+        weights = engine.state_dict()
+        if engine.rank == 0:
+            observer.best(weights)
+    if engine.rank == 0 and validation is not None:
+        observer.validated(validation_points(state.log))
+    state.stopped = state.epoch - state.best_epoch >= settings.patience

@@ -1,0 +1,157 @@
+"""Learning answers and intents from labelled and pseudo-labelled pools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.special import expit
+from torch import Tensor, nn
+
+from icalib.core.seeding import child_seed
+from icalib.data.encoding import Layout, TokenStore
+from icalib.encoders.transformer import Batch
+from icalib.inference.pool_softmax import pool_softmax
+from icalib.losses.binary import AbstractLoss, Link
+from icalib.metrics.calibration import ece, nll, nll_from_logits
+from icalib.metrics.classification import classification_at, classification_by_argmax, fit_threshold
+from icalib.metrics.pairs import PoolScores
+from icalib.metrics.ranking import average_precision, recall_at_k
+from icalib.metrics.tags import metric_tag
+from icalib.models.pool_inputs import PoolInputs
+from icalib.models.precision import autocast, forward_batches, resolve_precision
+from icalib.models.ranker import Ranker, make_batch
+from icalib.training.examples import Example, PairLabels, encode, epoch_batches, target
+from icalib.training.settings import TrainingSettings
+
+MEASURED = ("F1", "R@1", "MAP", "ECE", "NLL")
+"""Metrics of the validation pools after each epoch."""
+
+
+class AnswerCurriculum:
+    """Pairs in both views and intents of utterances, each batch of one kind (ICAST Eq. 15).
+
+    Args:
+        pools: labels of pools; what is learnt of each pool stands there.
+        store: the pools' tokens.
+        seed: decides the order and the negatives.
+    """
+
+    def __init__(
+        self,
+        pools: Sequence[PairLabels],
+        store: TokenStore,
+        layout: Layout,
+        loss: AbstractLoss,
+        settings: TrainingSettings,
+        *,
+        num_intents: int,
+        seed: int,
+    ) -> None:
+        self._pools, self._store, self._layout, self._loss = pools, store, layout, loss
+        self._settings, self._num_intents, self._seed = settings, num_intents, seed
+
+    def batches(self, epoch: int) -> list[list[Example]]:
+        """All batches of an epoch."""
+        return epoch_batches(
+            self._pools,
+            self._store,
+            self._layout,
+            num_negatives=self._settings.train_negatives,
+            batch_size=self._settings.batch_size,
+            max_tokens=self._settings.max_tokens_per_batch,
+            rng=np.random.default_rng(child_seed(self._seed, "epoch", epoch)),
+            balanced=self._loss.balanced,
+        )
+
+    def losses(
+        self, forward: Callable[..., Any], examples: Sequence[Example], device: torch.device
+    ) -> tuple[str, Tensor]:
+        """Summed loss: of pairs, or of utterances (mean over the K intents)."""
+        task = examples[0].task
+        batch, targets = self.inputs(examples, device)
+        if task == "intent":
+            logits = forward("intent", batch)
+            return task, nn.functional.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(1).sum()
+        return task, forward("answer", batch, labels_B=targets[:, 0], loss=self._loss).sum()
+
+    def inputs(self, examples: Sequence[Example], device: torch.device) -> tuple[Batch, Tensor]:
+        """Encoder inputs and targets ([B, 1] or, of intents, [B, K]) of examples of one task."""
+        encoded = [encode(example, self._store.pool(example.labels.row), self._layout) for example in examples]
+        targets = np.stack([target(example, self._num_intents) for example in examples])
+        return make_batch(encoded, self._layout, device), torch.from_numpy(targets).to(device)
+
+    def pairs(self) -> list[Example]:
+        """Every pair of the first epoch, in each view that it is learnt in."""
+        return [example for batch in self.batches(0) for example in batch if example.task != "intent"]
+
+
+class PlainValidation:
+    """Validation figures from one deterministic pass over the plain view: cheap enough for every epoch.
+
+    Args:
+        link: how logits become probabilities; with a softmax each pool's best candidate alone is called right for F1.
+        prepare: called with the ranker first; heads that predict from support pairs look at them anew.
+    """
+
+    def __init__(
+        self,
+        store: TokenStore,
+        rows: Sequence[int],
+        layout: Layout,
+        settings: TrainingSettings,
+        device: torch.device,
+        *,
+        link: Link = "sigmoid",
+        prepare: Callable[[Ranker], None] = lambda _: None,
+    ) -> None:
+        self._store, self._rows, self._layout, self._device, self._prepare = store, rows, layout, device, prepare
+        self._link: Link = link
+        self._precision = resolve_precision(settings.precision, device)
+        self._max_tokens = settings.max_tokens_per_batch
+
+    def __call__(self, ranker: Ranker, rank: int, world_size: int) -> list[tuple[int, list[float], int]]:
+        """(row, logits of the candidates, label) of every world-size-th pool."""
+        self._prepare(ranker)
+        pools = list(self._store.pools(self._rows[rank::world_size]))
+        inputs = PoolInputs.of(pools, self._layout, None)
+        logits = plain_logits(ranker, inputs, self._layout, self._device, self._precision, self._max_tokens)
+        ends = np.cumsum([len(pool.candidates) for pool in pools])
+        parts = np.split(logits, ends[:-1]) if pools else []
+        return [(pool.row, part.tolist(), pool.label) for pool, part in zip(pools, parts, strict=True)]
+
+    def figures(self, shares: Sequence[list[tuple[int, list[float], int]]]) -> dict[str, float]:
+        """F1 (threshold fitted, or by argmax), R@1, MAP, ECE and NLL, by tag."""
+        pools = sorted(pool for share in shares for pool in share)
+        logit = np.concatenate([logits for _, logits, _ in pools])
+        offsets = np.cumsum([0] + [len(logits) for _, logits, _ in pools])
+        label = np.zeros(len(logit), np.int64)
+        label[offsets[:-1] + np.array([right for _, _, right in pools])] = 1
+        softmax = self._link == "softmax"
+        prob = pool_softmax(logit, np.diff(offsets)) if softmax else expit(logit)
+        scores = PoolScores(tuple(str(row) for row, _, _ in pools), logit, prob, label, offsets)
+        decided = (
+            classification_by_argmax(scores) if softmax else classification_at(prob, label, fit_threshold(prob, label))
+        )
+        figures = {
+            "F1": float(decided.f1),
+            "R@1": float(recall_at_k(scores, 1).mean()),
+            "MAP": float(average_precision(scores).mean()),
+            "ECE": ece(prob, label),
+            "NLL": nll(prob, label) if softmax else nll_from_logits(logit, label),
+        }
+        return {metric_tag(name): figures[name] for name in MEASURED}
+
+
+def plain_logits(
+    ranker: Ranker, pools: PoolInputs, layout: Layout, device: torch.device, precision: Any, max_tokens: int
+) -> Any:
+    """Logits [N] of all pairs in one pass, longest inputs last."""
+    logits = np.zeros(pools.num_pairs)
+    with torch.inference_mode(), autocast(device, precision):
+        for batch in forward_batches([len(ids) for ids, _ in pools.inputs], max_tokens, device):
+            inputs = make_batch([pools.inputs[int(place)] for place in batch], layout, device)
+            logits[pools.pairs(batch)] = ranker.answer_logits(inputs).float().cpu().numpy()
+    return logits

@@ -1,0 +1,96 @@
+"""Learning which candidate of a pool is right from labelled pools as wholes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from icalib.core.seeding import child_seed
+from icalib.data.batching import shuffled_batches
+from icalib.data.encoding import Encoded, Layout, TokenStore
+from icalib.losses.listwise import AbstractPoolLoss
+from icalib.models.ranker import make_batch
+from icalib.training.examples import PairLabels, sampled_negatives
+from icalib.training.settings import TrainingSettings
+
+
+class PoolExample(NamedTuple):
+    """A pool with the candidates to learn from, in the order in which the encoder gets them."""
+
+    labels: PairLabels
+    length: int
+    """Padded tokens that the pool takes in a batch, at most."""
+
+
+class PoolCurriculum:
+    """Pools, each with its right candidate and some wrong ones, drawn and put in another order every epoch.
+
+    The order is JM's cheap augmentation (Zhang et al. 2021): the right candidate's place says nothing.
+
+    Args:
+        pools: labels of pools, one candidate of each right.
+        store: the pools' tokens.
+        loss: sees a batch's pools apart.
+        settings: `batch_size` counts pools.
+        seed: decides the order and the negatives.
+    """
+
+    def __init__(
+        self,
+        pools: Sequence[PairLabels],
+        store: TokenStore,
+        layout: Layout,
+        loss: AbstractPoolLoss,
+        settings: TrainingSettings,
+        *,
+        seed: int,
+    ) -> None:
+        self._pools, self._store, self._layout, self._loss = pools, store, layout, loss
+        self._settings, self._seed = settings, seed
+
+    def batches(self, epoch: int) -> list[list[PoolExample]]:
+        """All batches of an epoch."""
+        settings = self._settings
+        rng = np.random.default_rng(child_seed(self._seed, "epoch", epoch))
+        drawn = [_shuffled(sampled_negatives(pool, settings.train_negatives, rng), rng) for pool in self._pools]
+        lengths = [self._input_lengths(pool) for pool in drawn]
+        most = max(map(len, lengths), default=0)  # so that no mix of pools exceeds the tokens of a batch
+        examples = [PoolExample(pool, most * max(ids)) for pool, ids in zip(drawn, lengths, strict=True)]
+        batches = shuffled_batches(
+            [example.length for example in examples], settings.batch_size, settings.max_tokens_per_batch, rng
+        )
+        return [[examples[int(place)] for place in batch] for batch in batches]
+
+    def losses(
+        self, forward: Callable[..., Any], examples: Sequence[PoolExample], device: torch.device
+    ) -> tuple[str, Tensor]:
+        """Summed loss of pools."""
+        inputs = [written for example in examples for written in self._inputs(example.labels)]
+        labels = np.concatenate([example.labels.labels for example in examples]).astype(np.float32)
+        loss = self._loss.of_pools([len(example.labels.labels) for example in examples])
+        batch = make_batch(inputs, self._layout, device)
+        losses_P = forward("answer", batch, labels_B=torch.from_numpy(labels).to(device), loss=loss)
+        return "answer_plain", losses_P.sum()
+
+    def _inputs(self, labels: PairLabels) -> list[Encoded]:
+        tokens = self._store.pool(labels.row)
+        return self._layout.inputs(tokens.context, None, [tokens.candidates[int(n)] for n in labels.candidates])
+
+    def _input_lengths(self, labels: PairLabels) -> list[int]:
+        tokens = self._store.pool(labels.row)
+        return self._layout.input_lengths(tokens.context, None, [tokens.candidates[int(n)] for n in labels.candidates])
+
+
+def _shuffled(labels: PairLabels, rng: np.random.Generator) -> PairLabels:
+    order = rng.permutation(len(labels.candidates))
+    return replace(
+        labels,
+        candidates=labels.candidates[order],
+        labels=labels.labels[order],
+        intent_view=labels.intent_view[order],
+    )

@@ -1,0 +1,180 @@
+"""Word vectors of the corpus' own texts: word2vec's skip-gram with negative sampling (Mikolov et al. 2013)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import logsigmoid
+
+from icalib.core.component import Settings
+from icalib.core.errors import SettingError
+from icalib.core.paths import Stored
+from icalib.core.seeding import child_seed
+from icalib.data.encoding import Ids, TokenStore
+from icalib.data.selection import Selection
+from icalib.encoders.backbone import load_config
+from icalib.models.checkpoint import save_weights
+from icalib.models.model import Model
+from icalib.training.settings import TrainingSettings
+
+_NOISE_POWER = 0.75  # noise words are drawn from the unigram distribution to this power, as in word2vec
+
+
+class WordVectors(Settings):
+    """How word vectors are learnt."""
+
+    training: TrainingSettings = TrainingSettings(
+        learning_rate=2e-3, weight_decay=0.0, warmup_fraction=0.0, batch_size=64, max_grad_norm=None
+    )
+    """Optimiser and schedule; examples are texts, there is no validation, the last weights are kept."""
+    window: int = Field(default=5, ge=1)
+    """Words on either side that a word may be asked to predict; how many is drawn anew for each."""
+    num_negatives: int = Field(default=5, ge=1)
+    """Weight of the noise words against a true one: as if each pair had so many of its own."""
+    noise_words: int = Field(default=128, ge=1)
+    """Noise words an update, which all its pairs share: the expected loss is the same, at a fraction of the cost."""
+    subsampling: float = Field(default=1e-3, gt=0)
+    """t: an occurrence of a word with relative frequency f stays with probability √(t/f), if that is below 1."""
+    seed: int = 0
+    """Its own seed: the vectors serve the runs of all seeds."""
+
+
+class WordVectorJob(Settings):
+    """One training of word vectors: everything a worker needs."""
+
+    kind: Literal["word_vectors"] = "word_vectors"
+    settings: WordVectors
+    backbone: str
+    """Whose tokenizer made the tokens."""
+    width: int
+    train_tokens: Stored
+    selection: Selection
+
+    @property
+    def training(self) -> TrainingSettings:
+        """Optimiser and schedule."""
+        return self.settings.training
+
+    @property
+    def seed(self) -> int:
+        """The seed of all draws."""
+        return self.settings.seed
+
+    def build(self) -> tuple[SkipGram, SkipGramCurriculum]:
+        """The model and what it learns from: texts of training pools, labelled or not.
+
+        Raises:
+            SettingError: no text has two words.
+        """
+        store = TokenStore(self.train_tokens)
+        rows = self.selection.rows("train", "all", store.column("label_order"))
+        vocabulary = int(load_config(self.backbone).vocab_size)
+        curriculum = SkipGramCurriculum(training_texts(store, rows), self.settings, vocabulary)
+        return SkipGram(vocabulary, self.width), curriculum
+
+
+class Pairs(NamedTuple):
+    """P words, a neighbour of each, and the M noise words that all of them share."""
+
+    words_P: Tensor
+    neighbours_P: Tensor
+    noise_M: Tensor
+
+
+class SkipGram(Model):
+    """Vectors v of words and u of neighbours; the checkpoint keeps v under the name that encoders have for it."""
+
+    def __init__(self, vocabulary: int, width: int) -> None:
+        super().__init__()
+        words = nn.Embedding(vocabulary, width)
+        self.encoder = nn.ModuleDict({"embedding": words})
+        self.neighbours = nn.Embedding(vocabulary, width)
+        nn.init.uniform_(words.weight, -0.5 / width, 0.5 / width)  # as word2vec starts
+        nn.init.zeros_(self.neighbours.weight)
+
+    def forward(self, pairs: Pairs, num_negatives: int) -> Tensor:
+        """Losses [P]: −log σ(v·u) − k E_noise[log σ(−v·u)], the paper's eq. 4 with the expectation over `noise_M`."""
+        with torch.autocast(pairs.words_P.device.type, enabled=False):
+            words_PD, neighbours_PD = self.encoder["embedding"](pairs.words_P), self.neighbours(pairs.neighbours_P)
+            noise_PM = words_PD @ self.neighbours(pairs.noise_M).T
+            return -logsigmoid((words_PD * neighbours_PD).sum(1)) - num_negatives * logsigmoid(-noise_PM).mean(1)
+
+    def save(self, folder: Path, state: dict[str, Tensor]) -> None:
+        """Keep the words' vectors; the neighbours' were needed for learning alone."""
+        save_weights(folder, {name: tensor for name, tensor in state.items() if name.startswith("encoder.")})
+
+
+class SkipGramCurriculum:
+    """Texts; each update makes the pairs of some of them.
+
+    Raises:
+        SettingError: no text has two words.
+    """
+
+    def __init__(self, texts: Sequence[Ids], settings: WordVectors, vocabulary: int) -> None:
+        self._texts, self._settings = [text for text in texts if len(text) > 1], settings
+        if not self._texts:
+            raise SettingError(
+                "word vectors can't be learnt: no text of the training pools has two words. Leave them out with "
+                "--set preliminary.word_vectors=null."
+            )
+        counts = np.bincount(np.concatenate(self._texts), minlength=vocabulary)
+        noise = counts**_NOISE_POWER
+        self._noise_cdf = np.cumsum(noise) / noise.sum()
+        frequency = counts / counts.sum()
+        self._kept = np.sqrt(settings.subsampling / np.maximum(frequency, settings.subsampling))
+
+    def batches(self, epoch: int) -> list[list[int]]:
+        """Numbers of the texts of each batch."""
+        rng = np.random.default_rng(child_seed(self._settings.seed, "texts", epoch))
+        order, size = rng.permutation(len(self._texts)).tolist(), self._settings.training.batch_size
+        return [order[start : start + size] for start in range(0, len(order), size)]
+
+    def losses(
+        self, forward: Callable[..., Tensor], examples: Sequence[int], device: torch.device
+    ) -> tuple[str, Tensor]:
+        """Mean loss of the pairs, times the texts. Draws come from torch's generator, which the loop seeds."""
+        rng = np.random.default_rng(int(torch.randint(2**62, ())))
+        words, neighbours = self._pairs([self._texts[number] for number in examples], rng)
+        noise = np.searchsorted(self._noise_cdf, rng.random(self._settings.noise_words))
+        pairs = Pairs(*(torch.from_numpy(ids).to(device) for ids in (words, neighbours, noise)))
+        losses_P = forward(pairs, self._settings.num_negatives)
+        return "skip_gram", losses_P.sum() * (len(examples) / max(len(words), 1))
+
+    def _pairs(
+        self, texts: Sequence[Ids], rng: np.random.Generator
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Words and neighbours: those that subsampling leaves, and so near as each word's drawn reach."""
+        words = np.concatenate(texts).astype(np.int64)
+        text = np.repeat(np.arange(len(texts)), [len(ids) for ids in texts])
+        kept = rng.random(len(words)) < self._kept[words]
+        words, text = words[kept], text[kept]
+        reach = rng.integers(1, self._settings.window, len(words), endpoint=True)
+        found: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
+        for distance in range(1, min(self._settings.window, len(words) - 1) + 1):
+            left, right = slice(-distance), slice(distance, None)
+            together = text[left] == text[right]
+            for centre, neighbour in ((left, right), (right, left)):
+                near = together & (reach[centre] >= distance)
+                found.append((words[centre][near], words[neighbour][near]))
+        nothing = np.zeros(0, np.int64)
+        return (
+            np.concatenate([nothing, *(words for words, _ in found)]),
+            np.concatenate([nothing, *(neighbours for _, neighbours in found)]),
+        )
+
+
+def training_texts(store: TokenStore, rows: Sequence[int] | npt.NDArray[np.int64]) -> list[Ids]:
+    """Utterances and candidates of some pools, each text once."""
+    texts: dict[bytes, Ids] = {}
+    for pool in store.pools(rows):
+        texts.update((ids.tobytes(), ids) for ids in chain(pool.context, pool.candidates))
+    return list(texts.values())

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from rank_bm25 import BM25Okapi
+
+from icalib.data.negatives import tokenize
+from icalib.data.pools import as_pools, iter_pools, read_rows
+from icalib.data.schema import SPLITS, Pool, Split
+from icalib.data.selection import Selection
+from icalib.data.splits import text_key
+from icalib.generation.bm25 import BM25Index
+from icalib.generation.language_model import context_texts
+from icalib.generation.retrieval import Retrieval, gold, training_rows
+from icalib.generation.texts import is_near_duplicate, question_place, sentences, token_f1
+
+SELECTION = Selection(labelled_fraction=0.3)
+
+
+def retrieval(data: Path, selection: Selection = SELECTION, **values: Any) -> Retrieval:
+    made = Retrieval.Config.model_validate(values)
+    return made.build(data=data, selection=selection, models={}, device=torch.device("cpu"))
+
+
+def all_pools(data: Path, split: Split) -> list[Pool]:
+    return [pool for batch in iter_pools(data, split) for pool in as_pools(batch)]
+
+
+@pytest.fixture(scope="module")
+def labelled(tiny_pools: Path) -> list[Pool]:
+    return list(as_pools(read_rows(tiny_pools, "train", training_rows(tiny_pools, SELECTION, "labelled"))))
+
+
+words = st.lists(st.sampled_from(["disk", "fan", "Fan", "the", "reboot", "cable", "9"]), min_size=0, max_size=8)
+
+
+@given(st.lists(words, min_size=1, max_size=8), words)
+def test_scores_are_those_of_rank_bm25(texts: list[list[str]], query: list[str]) -> None:
+    joined = [" ".join(text) for text in texts]
+    places, scores = BM25Index(joined).ranked(" ".join(query))
+    if not any(map(tokenize, joined)):
+        assert not len(places)
+        return
+    expected = np.round(BM25Okapi([tokenize(text) for text in joined]).get_scores(tokenize(" ".join(query))), 9)
+    np.testing.assert_allclose(scores, expected[places], atol=1e-9)
+    assert sorted(places) == np.flatnonzero(expected > 0).tolist()
+    assert list(zip(-scores, places, strict=True)) == sorted(zip(-scores, places, strict=True))
+
+
+def test_f1_is_that_of_squad() -> None:
+    assert token_f1("reboot the server", "Reboot the SERVER!") == 1
+    assert token_f1("reboot the server now", "the server is down") == pytest.approx(0.5)
+    assert token_f1("the the the", "the") == pytest.approx(0.5)
+    assert token_f1("yes", "no") == 0
+    assert (token_f1("!", "?"), token_f1("!", "yes")) == (1, 0)
+    assert is_near_duplicate("a b c d e f g h i j", "a b c d e f g h i j k")  # F1 20/21
+
+
+def test_sentences_end_at_marks_and_lines() -> None:
+    text = " Reboot it. Then wait!\nDone? v1.2 is out "
+    assert sentences(text) == ["Reboot it.", "Then wait!", "Done?", "v1.2 is out"]
+
+
+@pytest.mark.parametrize("grey", ["question", "answer", "corrupted"])
+def test_no_grey_answer_repeats_the_right_one_or_stands_in_the_pool(
+    tiny_pools: Path, labelled: list[Pool], grey: str
+) -> None:
+    found = retrieval(tiny_pools, grey=grey).grey_answers(labelled, 2, seed=1)
+    assert sum(map(len, found)) > len(labelled)
+    for pool, answers in zip(labelled, found, strict=True):
+        keys = [text_key(answer.text) for answer in answers]
+        assert len(set(keys)) == len(keys) <= 2
+        assert not set(keys) & {text_key(candidate) for candidate in pool.candidates}
+        assert not any(is_near_duplicate(answer.text, gold(pool)) for answer in answers)
+
+
+def test_grey_answers_are_the_best_for_the_users_last_utterance(tiny_pools: Path, labelled: list[Pool]) -> None:
+    repository = {text_key(c): c for pool in all_pools(tiny_pools, "train") for c in pool.candidates}
+    okapi = BM25Okapi([tokenize(text) for text in repository.values()])
+    for pool, (best, *_) in zip(labelled, retrieval(tiny_pools).grey_answers(labelled, 2, seed=1), strict=True):
+        query = pool.context[question_place(pool.context)].text
+        scores = dict(zip(repository, okapi.get_scores(tokenize(query)), strict=True))
+        others = [
+            key
+            for key, text in repository.items()
+            if key not in map(text_key, pool.candidates) and not is_near_duplicate(text, gold(pool))
+        ]
+        assert scores[text_key(best.text)] == pytest.approx(max(scores[key] for key in others))
+        assert best.source == "bm25 of the question"
+
+
+@pytest.mark.parametrize("grey", ["question", "corrupted"])
+def test_what_is_made_up_depends_on_the_pool_alone(tiny_pools: Path, labelled: list[Pool], grey: str) -> None:
+    one, other = (retrieval(tiny_pools, grey=grey) for _ in range(2))
+    together = one.grey_answers(labelled, 2, seed=1)
+    assert other.grey_answers(labelled[3:4], 2, seed=1) == together[3:4]
+    assert other.contexts(labelled[3:4], 1) == one.contexts(labelled, 1)[3:4]
+    assert other.right_answers(labelled[3:4], 1) == one.right_answers(labelled, 1)[3:4]
+
+
+def test_no_text_of_validation_or_test_dialogues_is_made_up(tiny_pools: Path, labelled: list[Pool]) -> None:
+    own = {text for pool in all_pools(tiny_pools, "train") for text in (*context_texts(pool), *pool.candidates)}
+    foreign = {
+        text
+        for split in SPLITS[1:]
+        for pool in all_pools(tiny_pools, split)
+        for text in (*context_texts(pool), *pool.candidates)
+    } - own
+    assert len(foreign) > 20
+    generator = retrieval(tiny_pools, contexts_from="all")
+    answers = [a.text for answers in generator.grey_answers(labelled, 5, 1) for a in answers]
+    contexts = [u for pool in generator.contexts(labelled, 1) for c in pool if c for u in c.utterances]
+    assert answers
+    assert contexts
+    assert {*answers, *contexts} <= own
+
+
+def test_a_wrong_answer_gets_the_context_that_it_came_from(tiny_pools: Path, labelled: list[Pool]) -> None:
+    true: dict[int, list[Pool]] = {}
+    for pool in all_pools(tiny_pools, "train"):
+        true.setdefault(text_key(gold(pool)), []).append(pool)
+    sources: list[str] = []
+    for pool, contexts in zip(labelled, retrieval(tiny_pools, contexts_from="all").contexts(labelled, 1), strict=True):
+        assert contexts[pool.label] is None
+        for candidate, context in zip(pool.candidates, contexts, strict=True):
+            if context is not None and context.source == "true context":
+                origins = [tuple(context_texts(o)) for o in true[text_key(candidate)] if o.dialog_id != pool.dialog_id]
+                assert context.utterances in origins
+            sources += [context.source] if context else []
+    assert sources.count("true context") / len(sources) > 0.9
+
+
+def test_only_contexts_of_labelled_pools_are_known_by_default(tiny_pools: Path, labelled: list[Pool]) -> None:
+    known = {tuple(context_texts(pool)) for pool in labelled}
+    found = [c for contexts in retrieval(tiny_pools).contexts(labelled, 1) for c in contexts if c]
+    assert {c.utterances for c in found} <= known
+    assert {c.source for c in found} == {"true context", "bm25 context"}
+
+
+def test_no_context_of_the_same_dialogue_makes_a_wrong_answer_right(tiny_pools: Path, labelled: list[Pool]) -> None:
+    dialogues = {tuple(context_texts(pool)): pool.dialog_id for pool in labelled}
+    for pool, contexts in zip(labelled, retrieval(tiny_pools).contexts(labelled, 1), strict=True):
+        assert all(dialogues[c.utterances] != pool.dialog_id for c in contexts if c)
+
+
+def test_another_right_answer_has_the_same_sentences_in_another_order(tiny_pools: Path, labelled: list[Pool]) -> None:
+    long = "Reboot it. Wait a minute. Then log in."
+    pool = labelled[0]
+    several = pool.model_copy(
+        update={"candidates": tuple(long if n == pool.label else c for n, c in enumerate(pool.candidates))}
+    )
+    (made,), (only,) = retrieval(tiny_pools).right_answers([several, pool], seed=1)
+    assert made.text != long
+    assert sorted(sentences(made.text)) == sorted(sentences(long))
+    assert made.source == "right answer, reordered"
+    assert len(sentences(gold(pool))) == 1
+    assert (only.text, only.source) == (gold(pool), "right answer")
+
+
+def test_corruption_drops_a_sentence_or_replaces_half(tiny_pools: Path, labelled: list[Pool]) -> None:
+    parts = ["Open the case first.", "Clean the fan with air.", "Close it again.", "Start the machine."]
+    pool = labelled[0]
+    long = pool.model_copy(
+        update={"candidates": tuple(" ".join(parts) if n == pool.label else c for n, c in enumerate(pool.candidates))}
+    )
+    (found,) = retrieval(tiny_pools, grey="corrupted").grey_answers([long], 2, seed=1)
+    dropped, replaced = found
+    assert (dropped.source, replaced.source) == ("sentence dropped", "half replaced")
+    assert len(sentences(dropped.text)) == 3
+    assert set(sentences(dropped.text)) < set(parts)
+    assert replaced.text.startswith("Open the case first. Clean the fan with air. ")
+    assert sentences(replaced.text)[2:] != parts[2:]

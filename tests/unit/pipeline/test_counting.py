@@ -1,0 +1,126 @@
+"""What a run will do is counted before it does it, and timed by measured rates."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+
+import pytest
+import torch
+from helpers.tiny_models import tiny_ranker
+from helpers.train_jobs import train_job
+
+from icalib.core.component import with_settings
+from icalib.data.encoding import TokenStore
+from icalib.data.selection import Selection
+from icalib.methods.catalogue import load_method
+from icalib.methods.composition import Method
+from icalib.pipeline.counting import CountingWorkbench, Work, pairs_scored, planned
+from icalib.pipeline.rates import Machines, Rates, estimated, measure_rates
+from icalib.regimes.regime import Parts
+
+RATES = Rates(
+    training_lengths=(10.0, 20.0),
+    trained=(1.0, 3.0),
+    scoring_lengths=(10.0, 20.0),
+    passed=(0.1, 0.2),
+    dropped=(0.2, 0.4),
+    memory=1,
+)
+ALONE = Machines(num_workers=1, threads=1, num_scorers=1, training_start=5.0, scoring_start=1.0)
+
+
+@pytest.fixture
+def count_method(tokens: Path, tiny_bert: Path, intents: tuple[str, ...], tmp_path: Path):
+    """Count a method on the tiny corpus; validation stands for test too."""
+    stores = {split: TokenStore(tokens / f"{split}.arrow") for split in ("train", "validation")}
+    stores["test"] = stores["validation"]
+    folders = count()
+
+    def counted(name: str, seed: int = 1, **settings: object) -> dict[str, Work]:
+        method = load_method(name)
+        assert isinstance(method, Method)
+        method = with_settings(method, settings)
+        ranker = tiny_ranker(tiny_bert, intents=intents if method.regime.needs_intents() else ())
+        folder = tmp_path / str(next(folders))
+        folder.mkdir()
+        bench = CountingWorkbench(stores, Selection(labelled_fraction=0.25), ranker, seed, folder)  # type: ignore[arg-type]
+        parts = Parts(ranker=ranker.config, loss=method.loss, estimator=method.uncertainty, start=None)
+        return {work.name: work for work in planned(method, parts, bench, ("validation", "test"))}
+
+    return counted
+
+
+def sizes(store: TokenStore, fraction: float = 0.25) -> tuple[int, int]:
+    selection, order = Selection(labelled_fraction=fraction), store.column("label_order")
+    return len(selection.rows("train", "labelled", order)), len(selection.rows("train", "unlabelled", order))
+
+
+def test_supervised_training_is_counted_pair_by_pair(count_method, store: TokenStore, tokens: Path) -> None:
+    works = count_method("bert", **{"regime.training.epochs": 2, "post_training": None})
+    labelled, _ = sizes(store)
+    num_validation = len(TokenStore(tokens / "validation.arrow"))
+    assert list(works) == ["teacher", "validation/scores", "test/scores"]
+    assert sum(works["teacher"].trained.values()) == 2 * 4 * labelled  # pools of 4 candidates
+    assert sum(works["teacher"].passed.values()) == 2 * 4 * num_validation
+    assert works["test/scores"].pairs == 4 * num_validation
+
+
+def test_dropout_passes_views_and_questions_are_counted(count_method, store: TokenStore) -> None:
+    works = count_method("icast", **{"regime.num_rounds": 2, "uncertainty.num_passes": 3, "post_training": None})
+    _, unlabelled = sizes(store)
+    assert [name for name in works if name.startswith("round-")] == [
+        f"round-{number}/{what}" for number in (1, 2) for what in ("scores", "student")
+    ]
+    scores = works["round-1/scores"]
+    assert sum(scores.dropped.values()) == 3 * 2 * 4 * unlabelled  # passes, views, candidates
+    utterances = sum(len(pool.context) for pool in store.pools(range(len(store))))
+    assert 0 < sum(scores.passed.values()) < utterances  # one question each, of the unlabelled pools
+    student = works["round-1/student"]
+    assert 0 < student.low < 1 < student.high
+
+
+def test_runs_share_what_has_the_same_digest(count_method) -> None:
+    settings = {"regime.num_rounds": 1}
+    one = count_method("tsst", **settings)
+    other = count_method("tsst", **settings, **{"regime.rule.positive_threshold": 0.7})
+    seed = count_method("tsst", seed=2, **settings)
+    assert {name for name in one if one[name].digest == other[name].digest} == {
+        "post-training",
+        "teacher",
+        "round-1/scores",
+    }
+    assert {name for name in one if one[name].digest == seed[name].digest} == {"post-training"}
+
+
+def test_an_ensemble_trains_and_scores_every_member(count_method) -> None:
+    works = count_method("ensemble", **{"regime.num_members": 3, "post_training": None})
+    assert [name for name in works if name.endswith("teacher")] == ["teacher", "member-1/teacher", "member-2/teacher"]
+    assert len({work.digest for work in works.values()}) == 9
+
+
+def test_rates_are_interpolated_and_grow_beyond_what_was_measured() -> None:
+    work = Work("teacher", "training", "d", trained={15: 2.0, 40: 1.0}, updates=3)
+    assert estimated(work, RATES, ALONE).seconds == pytest.approx(5 + 2 * 2.0 + 3.0 * 2)
+    two = Machines(num_workers=2, threads=1, num_scorers=1, training_start=5.0, scoring_start=1.0)
+    assert estimated(work, RATES, two).seconds == pytest.approx(5 + 10 / 1.8)
+
+
+def test_scoring_is_divided_among_tasks_and_scaled_to_any_number_of_pairs() -> None:
+    work = Work("test/scores", "scoring", "d", passed={10: 10.0}, dropped={20: 10.0}, pairs=10)
+    assert estimated(work, RATES, ALONE).seconds == pytest.approx(1 + 1 + 4)
+    many = estimated(pairs_scored([work], 1e8), RATES, ALONE)
+    assert many.seconds == pytest.approx(1 + 0.5 * 1e8)
+    assert many.low < many.seconds < many.high
+
+
+def test_rates_are_differences_of_the_clock(tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    job = train_job(tiny_pools, tiny_bert, tmp_path, batch_size=8)
+    ticks = count()
+    rates = measure_rates(
+        job, precision="fp32", max_tokens=1024, device=torch.device("cpu"), clock=lambda: float(next(ticks))
+    )
+    assert all(1 / 8 <= seconds <= 1 / 4 for seconds in rates.trained)  # one tick a batch, which may be half full
+    assert rates.passed == rates.dropped
+    assert list(rates.scoring_lengths) == sorted(rates.scoring_lengths)
+    assert rates.memory > 2**20

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers.tiny_models import ranker_config, tiny_ranker
+from torch import Tensor
+
+from icalib.core.errors import PosteriorError
+from icalib.data.encoding import TokenStore
+from icalib.encoders.transformer import Batch
+from icalib.heads.random_features import RandomFeatureHead
+from icalib.models.ranker import Ranker
+from icalib.scoring.scorer import SCORE_SCHEMA, SHARD_INTENT_SCHEMA, ScoringContext, predict_intents, score_pools
+from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout, Posterior
+
+ROWS = [7, 2, 30]
+
+
+@pytest.fixture(scope="module")
+def ranker(tiny_bert: Path, intents: tuple[str, ...]) -> Ranker:
+    return tiny_ranker(tiny_bert, intents=intents)
+
+
+def context(ranker: Ranker, estimator: AbstractEstimator.Config, max_tokens: int = 2048) -> ScoringContext:
+    return ScoringContext(ranker, ranker.layout, estimator.build(), torch.device("cpu"), "fp32", max_tokens)
+
+
+def test_both_views_of_every_pair_are_scored_in_the_order_of_the_pools(ranker: Ranker, store: TokenStore) -> None:
+    scores, intents = score_pools(
+        context(ranker, MCDropout.Config(num_passes=2)), store, ROWS, with_intents=True, seed=1
+    )
+    assert intents is not None
+    assert (scores.schema, intents.schema) == (SCORE_SCHEMA, SHARD_INTENT_SCHEMA)
+    assert scores["view"].to_pylist() == ["plain"] * 12 + ["intent"] * 12
+    assert scores["row"].to_pylist() == [row for row in ROWS for _ in range(4)] * 2
+    assert scores["candidate"].to_pylist() == [0, 1, 2, 3] * 6
+    gold = [int(candidate == store.pool(row).label) for row in ROWS for candidate in range(4)]
+    assert scores["label"].to_pylist() == gold * 2
+    assert intents["row"].to_pylist() == ROWS
+
+
+@pytest.mark.parametrize(("device", "asked", "most"), [("cpu", 8192, 2048), ("cpu", 512, 512), ("cuda", 8192, 8192)])
+def test_batches_hold_the_tokens_asked_for_but_no_more_than_a_cpu_can_cache(
+    ranker: Ranker, device: str, asked: int, most: int
+) -> None:
+    made = replace(context(ranker, Deterministic.Config(), asked), device=torch.device(device))
+    batches = made.batches([(np.zeros(100, np.int32), 50)] * 200)
+    assert sorted(place for batch in batches for place in batch) == list(range(200))
+    assert {len(batch) for batch in batches[:-1]} == {most // 100}
+
+
+def test_a_deterministic_score_is_the_logit_of_the_pair(ranker: Ranker, store: TokenStore) -> None:
+    scores, intents = score_pools(context(ranker, Deterministic.Config()), store, ROWS, with_intents=True, seed=1)
+    assert intents is not None
+    layout = ranker.layout
+    expected = []
+    chosen = dict(zip(ROWS, intents["intents"].to_pylist(), strict=True))
+    for with_intents in (False, True):
+        for pool in store.pools(ROWS):
+            ids = layout.context_ids(pool.context, chosen[pool.row] if with_intents else None)
+            for candidate in pool.candidates:
+                pair, start = layout.pair(ids, candidate)
+                segments = (torch.arange(len(pair)) >= start).long()
+                batch = Batch(torch.from_numpy(pair.astype(np.int64))[None], segments[None], torch.tensor([len(pair)]))
+                with torch.inference_mode():
+                    expected.append(ranker.answer_logits(batch).item())
+    np.testing.assert_allclose(scores["logit_mean"].to_numpy(), expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(scores["prob_mean"].to_numpy(), 1 / (1 + np.exp(-np.array(expected))), rtol=1e-4)
+
+
+def test_a_posteriors_score_is_the_integral_over_it_and_its_mean_the_logit(tiny_bert: Path, store: TokenStore) -> None:
+    config = ranker_config(tiny_bert).model_copy(update={"head": RandomFeatureHead.Config(num_features=64)})
+    torch.manual_seed(0)
+    ranker = Ranker(config).eval()
+    with pytest.raises(PosteriorError, match="no posterior"):
+        score_pools(context(ranker, Posterior.Config()), store, ROWS, with_intents=False, seed=1)
+    nothing = {"precision": torch.zeros(64, 64, dtype=torch.float64), "count": torch.tensor([0])}
+    ranker.answer_head.condition([nothing], seed=0)
+    sure, unsure = (
+        score_pools(context(ranker, estimator.Config()), store, ROWS, with_intents=False, seed=1)[0]
+        for estimator in (Deterministic, Posterior)
+    )
+    logit, var = (unsure[name].to_numpy() for name in ("logit_mean", "logit_var"))
+    np.testing.assert_allclose(logit, sure["logit_mean"].to_numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(var, 1, atol=0.5)  # the prior's
+    shrunk = 1 / (1 + np.exp(-logit / np.sqrt(1 + np.pi * var / 8)))
+    np.testing.assert_allclose(unsure["prob_mean"].to_numpy(), shrunk, atol=0.006)
+    assert set(unsure["num_passes"].to_pylist()) == {1}
+
+
+def test_scores_of_a_deterministic_pass_do_not_depend_on_the_batches(ranker: Ranker, store: TokenStore) -> None:
+    one, two = (
+        score_pools(context(ranker, Deterministic.Config(), budget), store, range(10), with_intents=False, seed=1)[0]
+        for budget in (512, 8192)
+    )
+    np.testing.assert_allclose(one["logit_mean"].to_numpy(), two["logit_mean"].to_numpy(), rtol=1e-4, atol=1e-6)
+
+
+def test_intents_are_asked_one_after_the_other_given_those_before(
+    ranker: Ranker, store: TokenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pools = store.pools(range(len(store)))
+    pool = next(pool for pool in pools if len(pool.context) == 3 and sum(map(len, pool.context)) < 40)
+    number = len(ranker.config.intents)
+    answers = iter([{0: 0.9, 3: 0.7}, {}, {1: 0.6}])
+    asked: list[list[int]] = []
+
+    def scripted(batch: Batch) -> Tensor:
+        asked.append(batch.ids_BL[0].tolist())
+        probs = torch.full((1, number), 0.5)  # not above the threshold
+        for intent, prob in next(answers).items():
+            probs[0, intent] = prob
+        return torch.logit(probs.double())
+
+    monkeypatch.setattr(ranker, "intent_logits", scripted)
+    chosen, probs = predict_intents(context(ranker, Deterministic.Config()), [pool])
+    assert chosen == [[[0, 3], [], [1]]]
+    assert probs == pytest.approx([np.mean([0.8, 1.0, 0.6])])
+    first = ranker.layout.first_intent
+    one, two, three = (u.tolist() for u in pool.context)
+    cls, sep = ranker.layout.cls, ranker.layout.separator
+    assert asked == [
+        [cls, *one, sep],
+        [cls, *one, first, first + 3, *two, sep],
+        [cls, *one, first, first + 3, *two, *three, sep],
+    ]
+
+
+def test_gold_intents_play_no_part_in_scores(ranker: Ranker, store: TokenStore) -> None:
+    pools = list(store.pools(ROWS))
+    blind = [type(pool)(**{**vars(pool), "intents": [[] for _ in pool.context]}) for pool in pools]
+    one, two = (predict_intents(context(ranker, Deterministic.Config()), some) for some in (pools, blind))
+    assert one == two

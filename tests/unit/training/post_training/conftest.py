@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from helpers.tiny_models import ranker_config
+
+from icalib.models.ranker import Ranker
+
+
+@pytest.fixture(scope="session")
+def ranker(tiny_bert: Path) -> Ranker:
+    """A tiny ranker that separates turns and can be asked for masked words and a question."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        config = ranker_config(tiny_bert, turn_separators=True)
+        return Ranker(config, masked_words=True, questions={"utterance_relevance": 3}).eval()

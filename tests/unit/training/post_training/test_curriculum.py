@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers.dialogues import number_store
+from helpers.observers import Silent
+from helpers.tiny_models import ranker_config
+
+from icalib.data.encoding import TokenStore
+from icalib.data.selection import Selection
+from icalib.models.ranker import Ranker
+from icalib.training.local_engine import LocalEngine
+from icalib.training.loop import train
+from icalib.training.post_training.curriculum import HeldOutWindows, PostTrainingCurriculum, post_training_curriculum
+from icalib.training.post_training.next_utterance import NextUtterance
+from icalib.training.post_training.task import AbstractPostTraining
+from icalib.training.post_training.utterance_relevance import UtteranceRelevance
+from icalib.training.settings import TrainingSettings
+
+CPU = torch.device("cpu")
+ALL = Selection(labelled_fraction=1.0)
+
+
+def curriculum(config: AbstractPostTraining.Config, ranker: Ranker, store: TokenStore) -> PostTrainingCurriculum:
+    return post_training_curriculum(config, ranker, store, ALL, "train")
+
+
+@pytest.mark.parametrize("kind", [NextUtterance.Config, UtteranceRelevance.Config])
+def test_the_loss_adds_masked_words_by_weight(
+    store: TokenStore, ranker: Ranker, kind: type[AbstractPostTraining.Config]
+) -> None:
+    batch = curriculum(kind(), ranker, store).batches(0)[0]
+    with torch.inference_mode():
+        task, bare = curriculum(kind(masked_word_weight=0), ranker, store).losses(ranker, batch, CPU)
+        assert task in ("next_utterance", "utterance_relevance")
+        summed = []
+        for weight in (0.1, 0.2):
+            torch.manual_seed(1)
+            task, loss = curriculum(kind(masked_word_weight=weight), ranker, store).losses(ranker, batch, CPU)
+            summed.append(loss)
+    assert task == "post_training"
+    word_part = summed[1] - summed[0]
+    assert word_part.item() / (0.1 * len(batch)) == pytest.approx(np.log(ranker.encoder.vocabulary), rel=0.2)
+    assert bare.item() / len(batch) < 5
+
+
+def test_the_question_has_the_cross_entropy_of_its_head(store: TokenStore, ranker: Ranker) -> None:
+    made = curriculum(UtteranceRelevance.Config(masked_word_weight=0), ranker, store)
+    batch = made.batches(0)[0]
+    with torch.inference_mode():
+        _, loss = made.losses(ranker, batch, CPU)
+        _, outcome, _ = made.outcomes(ranker, batch, CPU)
+    # at the start every class has about the same probability
+    assert loss.item() / len(batch) == pytest.approx(np.log(3), rel=0.2)
+    assert loss.item() == pytest.approx(outcome.losses.sum().item())
+    # a class with the highest probability has at least a third of it
+    assert all(value <= np.log(3) + 1e-6 for value in outcome.losses[outcome.right].tolist())
+    assert 0 < int(outcome.right.sum()) < len(batch)
+
+
+def test_words_are_hidden_anew_when_a_window_comes_up_again(store: TokenStore, ranker: Ranker) -> None:
+    made = curriculum(UtteranceRelevance.Config(), ranker, store)
+    batch, hidden = made.batches(0)[0], []
+
+    def forward(task: str, inputs: torch.Tensor, *, head: str, places_N2: torch.Tensor) -> object:
+        hidden.append(places_N2.tolist())
+        return ranker(task, inputs, head=head, places_N2=places_N2)
+
+    with torch.inference_mode():
+        for seed in (1, 2, 1):
+            torch.manual_seed(seed)
+            made.losses(forward, batch, CPU)
+    assert hidden[0] == hidden[2] != hidden[1]
+
+
+def topics(folder: Path, number: int, seed: int) -> TokenStore:
+    """Dialogues of four utterances of two words: one for the dialogue's topic, of two, and one for the place.
+
+    Utterances of the other topic are certainly from another dialogue (¼), the others can be told apart by their place
+    but for chance: the best reachable accuracy is ¾.
+    """
+    rng = np.random.default_rng(seed)
+    folder.mkdir()
+    return number_store(
+        folder,
+        {
+            str(dialogue): [f"{topic} {20 + place}" for place in range(4)]
+            for dialogue, topic in enumerate(rng.integers(10, 12, number))
+        },
+    )
+
+
+def test_relevance_is_learnt_beyond_chance_and_shown_on_held_out_windows(tmp_path: Path, tiny_bert: Path) -> None:
+    training = TrainingSettings(
+        epochs=10, learning_rate=5e-3, head_learning_rate=1e-3, batch_size=8, precision="fp32", warmup_fraction=0.0,
+        selection_metric="NLL",
+    )  # fmt: skip
+    config = UtteranceRelevance.Config(training=training, masked_word_weight=0.1)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        plain = ranker_config(tiny_bert, turn_separators=True, dropout=0.0)
+        ranker = Ranker(plain, masked_words=True, questions=config.questions)
+    learnt = curriculum(config, ranker, topics(tmp_path / "train", 200, 1))
+    held_out = curriculum(config, ranker, topics(tmp_path / "validation", 100, 2))
+    validation = HeldOutWindows(held_out, training, CPU, seed=0)
+    state = train(ranker, LocalEngine(ranker, training), learnt, training, Silent(), seed=0, validation=validation)
+    figures: dict[str, list[float]] = {}
+    for point in state.log:
+        if point["split"] == "validation":
+            figures.setdefault(point["tag"], []).append(point["value"])
+    assert set(figures) == {
+        f"held_out/{task}/{figure}"
+        for task in ("utterance_relevance", "masked_words")
+        for figure in ("accuracy", "loss")
+    }
+    accuracy, loss = figures["held_out/utterance_relevance/accuracy"], figures["held_out/utterance_relevance/loss"]
+    assert state.epoch == state.best_epoch == len(accuracy) == 10  # held-out windows choose nothing
+    assert loss[-1] < loss[0]
+    assert accuracy[-1] > 0.6  # ½ is chance, ¾ the most that can be had
+
+
+def test_shares_of_held_out_windows_make_the_figures_of_one_worker(store: TokenStore, ranker: Ranker) -> None:
+    training = TrainingSettings(batch_size=4, precision="fp32")
+    config = UtteranceRelevance.Config(training=training)
+    held_out = HeldOutWindows(curriculum(config, ranker, store), training, CPU, seed=0)
+    alone = held_out.figures([held_out(ranker, 0, 1)])
+    shared = held_out.figures([held_out(ranker, rank, 3) for rank in range(3)])
+    assert shared == pytest.approx(alone)
+    assert 0 <= alone["held_out/utterance_relevance/accuracy"] <= 1

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from collections import Counter
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+from helpers.dialogues import number_store
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icalib.data.encoding import TokenStore
+from icalib.models.ranker import Ranker
+from icalib.training.post_training.utterance_order import UtteranceOrder, permutation
+
+
+def asked(store: TokenStore, ranker: Ranker, epoch: int = 0) -> list[tuple[str, list[int], int]]:
+    """Task, ids without [CLS] and separators, and class of each example of an epoch."""
+    kind = UtteranceOrder.Config().build(store=store, rows=range(len(store)), layout=ranker.layout)
+    special = (ranker.layout.cls, ranker.layout.separator)
+    return [
+        (question.task, [int(i) for i in ids if i not in special], label)
+        for question in map(kind.asked, kind.batches(epoch))
+        for (ids, _), label in zip(question.encoded, question.classes, strict=True)
+    ]
+
+
+def test_each_question_has_as_many_of_either_class(store: TokenStore, ranker: Ranker) -> None:
+    for epoch in range(3):
+        counts = Counter((task, label) for task, _, label in asked(store, ranker, epoch))
+        assert counts["next_utterance", 0] == counts["next_utterance", 1] > 10
+        assert counts["utterance_order", 0] == counts["utterance_order", 1] > 10
+
+
+def test_a_batch_asks_one_question_and_batches_are_mixed(store: TokenStore, ranker: Ranker) -> None:
+    kind = UtteranceOrder.Config(training={"batch_size": 4}).build(  # type: ignore[arg-type]
+        store=store, rows=range(len(store)), layout=ranker.layout
+    )
+    tasks = [[example.task for example in batch] for batch in kind.batches(0)]
+    assert all(len(set(batch)) == 1 for batch in tasks)
+    order = [batch[0] for batch in tasks]
+    assert order not in (sorted(order), sorted(order, reverse=True))
+
+
+def test_permuted_windows_say_the_same_in_another_order_and_wrong_ones_end_otherwise(
+    tmp_path: Path, ranker: Ranker
+) -> None:
+    store = number_store(tmp_path, {"a": ["10", "11", "12", "13"], "b": ["20", "21", "22", "23"]})
+    for epoch in range(5):
+        for task, words, label in asked(store, ranker, epoch):
+            in_order = words == list(range(words[0], words[0] + len(words)))
+            assert in_order == bool(label)
+            if task == "utterance_order" and not label:
+                assert len({word // 10 for word in words}) == 1
+                assert sorted(words) == list(range(min(words), min(words) + len(words)))
+            if task == "next_utterance" and not label:
+                assert words[:-1] == list(range(words[0], words[0] + len(words) - 1))
+                assert words[-1] // 10 != words[0] // 10
+
+
+def test_windows_that_read_alike_in_every_order_have_no_order_to_learn(tmp_path: Path, ranker: Ranker) -> None:
+    store = number_store(tmp_path, {"a": ["10", "10"], "b": ["20", "21"]})
+    counts = Counter((task, label) for task, _, label in asked(store, ranker))
+    next_ones = {("next_utterance", 0): 2, ("next_utterance", 1): 2}
+    assert counts == {**next_ones, ("utterance_order", 0): 1, ("utterance_order", 1): 1}
+
+
+def test_permutations_are_drawn_uniformly_from_those_that_differ() -> None:
+    utterances = [np.array([word], np.int32) for word in (1, 2, 3)]
+    rng = np.random.default_rng(0)
+    counts = Counter(permutation(utterances, rng) for _ in range(5000))
+    assert set(counts) == set(permutations(range(3))) - {(0, 1, 2)}
+    # A chi-squared of four degrees of freedom is above 18.5 once in a thousand.
+    assert sum((count - 1000) ** 2 / 1000 for count in counts.values()) < 18.5
+
+
+@given(words=st.lists(st.integers(1, 3), min_size=1, max_size=5), seed=st.integers(0, 2**32))
+def test_a_permutation_reads_otherwise_or_there_is_none(words: list[int], seed: int) -> None:
+    order = permutation([np.array([word], np.int32) for word in words], np.random.default_rng(seed))
+    if len(set(words)) == 1:
+        assert order is None
+    else:
+        assert order is not None
+        assert sorted(order) == list(range(len(words)))
+        assert [words[place] for place in order] != words

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.dialogues import number_store
+
+from icalib.data.encoding import TokenStore
+from icalib.models.ranker import Ranker
+from icalib.training.post_training.utterance_relevance import NEXT, OTHER_DIALOGUE, SAME_DIALOGUE, UtteranceRelevance
+
+
+@pytest.fixture(scope="module")
+def dialogues(tmp_path_factory: pytest.TempPathFactory) -> TokenStore:
+    """300 dialogues of four utterances of their own."""
+    pools = {str(number): [str(10 * number + place) for place in range(1000, 1004)] for number in range(300)}
+    return number_store(tmp_path_factory.mktemp("dialogues"), pools)
+
+
+def kind(store: TokenStore, ranker: Ranker, **settings: object) -> UtteranceRelevance:
+    config = UtteranceRelevance.Config.model_validate(settings)
+    return config.build(store=store, rows=range(len(store)), layout=ranker.layout)
+
+
+def drawn(made: UtteranceRelevance, epoch: int = 0) -> list[tuple[list[int], int, int]]:
+    """Context ids, id of the last utterance and class of each example of an epoch."""
+    examples = []
+    for batch in made.batches(epoch):
+        asked = made.asked(batch)
+        for (ids, start), relevance in zip(asked.encoded, asked.classes, strict=True):
+            examples.append(([int(i) for i in ids[1 : start - 1]], int(ids[start]), relevance))
+    return examples
+
+
+def test_a_quarter_is_next_a_quarter_from_the_same_dialogue_and_half_from_others(
+    dialogues: TokenStore, ranker: Ranker
+) -> None:
+    made = kind(dialogues, ranker)
+    classes = [relevance for epoch in range(10) for _, _, relevance in drawn(made, epoch)]
+    assert len(classes) == 3000
+    shares = np.bincount(classes) / len(classes)
+    # Three standard errors of a share of 3000 draws are at most 0.027.
+    assert shares.tolist() == pytest.approx([0.5, 0.25, 0.25], abs=0.03)
+
+
+def test_the_class_says_where_the_last_utterance_comes_from(dialogues: TokenStore, ranker: Ranker) -> None:
+    separator = ranker.layout.separator
+    for context, last, relevance in drawn(kind(dialogues, ranker)):
+        assert context[1::2] == [separator] * 2
+        own = (context[0] - 1000) // 10 * 10 + 1000
+        assert context[::2] == [own, own + 1, own + 2]
+        if relevance == NEXT:
+            assert last == own + 3
+        elif relevance == SAME_DIALOGUE:
+            assert own <= last < own + 3
+        else:
+            assert relevance == OTHER_DIALOGUE
+            assert last // 10 != own // 10
+
+
+def test_no_last_utterance_is_a_candidate_of_a_pool_of_the_same_dialogue(store: TokenStore, ranker: Ranker) -> None:
+    answers: dict[str, set[bytes]] = {}
+    for pool in store.pools(range(len(store))):
+        answers.setdefault(pool.dialog_id, set()).update(ids.tobytes() for ids in pool.candidates)
+    made = kind(store, ranker)
+    shown = [
+        (store.pool(example.window.row).dialog_id, store.pool(example.target.row).context[example.target.place])
+        for epoch in range(5)
+        for batch in made.batches(epoch)
+        for example in batch
+    ]
+    assert len(shown) > 50
+    assert all(ids.tobytes() not in answers[dialogue] for dialogue, ids in shown)
+
+
+def test_last_utterances_are_drawn_anew_each_epoch(dialogues: TokenStore, ranker: Ranker) -> None:
+    made = kind(dialogues, ranker)
+    assert made.batches(3) == made.batches(3)
+    assert sorted(drawn(made, 0)) != sorted(drawn(made, 1))
+
+
+def test_windows_are_cut_to_their_length_at_the_start(tmp_path: Path, ranker: Ranker) -> None:
+    long = " ".join(["7"] * 30)
+    store = number_store(tmp_path, {"a": [long, "10", "11"], "b": [long, "12", "13"]})
+    made = kind(store, ranker, max_length=30)
+    asked = made.asked([example for batch in made.batches(0) for example in batch])
+    budget = ranker.layout.budget.max_candidate_tokens
+    for ids, start in asked.encoded:
+        assert len(ids) <= 30
+        assert start - 2 == 30 - budget - 3
+        assert ids[start - 2] in (10, 12)
+
+
+def test_a_dialogue_without_other_utterances_takes_them_from_others(tmp_path: Path, ranker: Ranker) -> None:
+    store = number_store(tmp_path, {"a": ["98", "10"], "b": ["99", "11"]})
+    made = kind(store, ranker)
+    assert {relevance for epoch in range(20) for _, _, relevance in drawn(made, epoch)} == {NEXT, OTHER_DIALOGUE}

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers.dialogues import number_store
+
+from icalib.core.errors import SettingError
+from icalib.data.encoding import TokenStore
+from icalib.training.post_training.windows import Windows
+
+
+def found(store: TokenStore, width: int | None) -> list[list[list[int]]]:
+    """Context and target of each window."""
+    windows = Windows(store, range(len(store)), width)
+    return [[ids.tolist() for ids in (*windows.context(window), windows.target(window))] for window in windows.windows]
+
+
+def test_windows_slide_over_long_dialogues_and_short_ones_are_one_window(tmp_path: Path) -> None:
+    store = number_store(
+        tmp_path,
+        {
+            "long/1": ["10", "11", "12"],
+            "long/2": ["10", "11", "12", "13"],
+            "long/3": ["12", "13", "14", "15"],
+            "short": ["20", "21", "22"],
+            "two": ["30", "31"],
+        },
+    )
+    assert found(store, 3) == [
+        [[10], [11], [12], [13]],
+        [[12], [13], [14], [15]],
+        [[20], [21], [22]],
+        [[30], [31]],
+    ]
+    assert found(store, 2)[:3] == [[[10], [11], [12]], [[11], [12], [13]], [[12], [13], [14]]]
+
+
+def test_without_a_width_every_utterance_after_another_is_a_target_once(tmp_path: Path) -> None:
+    store = number_store(tmp_path, {"a/1": ["10", "11"], "a/2": ["10", "11", "12"], "b": ["10", "11"]})
+    assert found(store, None) == [[[10], [11]], [[10], [11], [12]], [[10], [11]]]
+
+
+def test_candidates_are_neither_targets_nor_spoken_in_their_own_dialogue(tmp_path: Path) -> None:
+    store = number_store(tmp_path, {"a/1": ["10", "98", "12"], "a/2": ["12", "99", "14"], "b": ["10", "11"]})
+    windows = Windows(store, range(len(store)), 3)
+    assert [windows.target(window).tolist() for window in windows.windows] == [[12], [14], [11]]
+    spoken = windows.spoken(range(len(store)))
+    assert [windows.target(place).tolist() for place in spoken["a"]] == [[10], [12], [14]]
+
+
+def test_contexts_without_windows_are_an_error_with_a_cure(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="post_training=null"):
+        Windows(number_store(tmp_path, {"a": ["10"], "b": ["11"]}), range(2), 3)

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.observers import Silent
+from helpers.tiny_models import BUDGET
+
+from icalib.data.encoding import TokenStore
+from icalib.data.selection import Selection
+from icalib.encoders.iart import IART
+from icalib.metrics.tags import metric_tag
+from icalib.models.config import RankerConfig
+from icalib.models.ranker import Ranker, start_weights
+from icalib.training.job import read_train_job
+from icalib.training.local_engine import LocalEngine
+from icalib.training.loop import LoopState, train
+from icalib.training.pretraining.intent_classifier import (
+    IntentClassifierJob,
+    IntentLearner,
+    IntentLearning,
+    labelled_utterances,
+)
+from icalib.training.pretraining.word_vectors import SkipGram
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def encoder(tiny_bert: Path) -> IART.Config:
+    return IART.Config(backbone=str(tiny_bert), budget=BUDGET, embedding_size=50, intent_filters=50, max_words=20)
+
+
+@pytest.fixture
+def words(encoder: IART.Config, tiny_bert: Path, tmp_path: Path) -> Path:
+    """A checkpoint of word vectors."""
+    model = SkipGram(encoder.build(num_intents=0).vocabulary, encoder.embedding_size)
+    torch.nn.init.normal_(model.encoder["embedding"].weight)  # type: ignore[arg-type]
+    model.save(tmp_path / "words", model.state_dict())
+    return tmp_path / "words"
+
+
+def job(encoder: IART.Config, tokens: Path, num_intents: int, **changes: Any) -> IntentClassifierJob:
+    fields: dict[str, Any] = {
+        "settings": IntentLearning(),
+        "encoder": encoder,
+        "num_intents": num_intents,
+        "train_tokens": tokens / "train.arrow",
+        "validation_tokens": tokens / "validation.arrow",
+        "selection": Selection(labelled_fraction=1.0),
+        "start": None,
+    }
+    return IntentClassifierJob.model_validate(fields | changes)
+
+
+def learnt(wanted: IntentClassifierJob) -> tuple[IntentLearner, LoopState]:
+    torch.manual_seed(0)
+    model, curriculum, validation = wanted.build(CPU)
+    settings = wanted.training.model_copy(update={"precision": "fp32"})
+    state = train(model, LocalEngine(model, settings), curriculum, settings, Silent(), seed=0, validation=validation)
+    return model, state
+
+
+def test_intents_are_learnt_and_the_word_vectors_pass_through(
+    encoder: IART.Config, tokens: Path, intents: tuple[str, ...], words: Path
+) -> None:
+    wanted = job(encoder, tokens, len(intents), start=words)
+    assert read_train_job(wanted.model_dump_json()) == wanted
+    before = wanted.build(CPU)[0].state_dict()
+    torch.testing.assert_close(before["encoder.intent_classifier.embedding.weight"], before["encoder.embedding.weight"])
+    model, state = learnt(wanted)
+    figures = [point["value"] for point in state.log if point["tag"] == metric_tag("F1")]
+    assert figures[-1] > 0.6  # no intent is above the threshold at the start
+    after = model.state_dict()
+    assert torch.equal(after["encoder.embedding.weight"], before["encoder.embedding.weight"])
+    assert not torch.equal(
+        after["encoder.intent_classifier.embedding.weight"], before["encoder.intent_classifier.embedding.weight"]
+    )
+
+
+def test_iart_starts_from_both_and_keeps_the_rest_of_its_own(
+    encoder: IART.Config, tokens: Path, intents: tuple[str, ...], words: Path, tmp_path: Path
+) -> None:
+    model, _, _ = job(encoder, tokens, len(intents), start=words).build(CPU)
+    model.save(tmp_path / "checkpoint", model.state_dict())
+    ranker = Ranker(RankerConfig(encoder=encoder, similarity_start="none", intents=intents))
+    assert ranker.intent_head is None
+    before = {name: tensor.clone() for name, tensor in ranker.state_dict().items()}
+    start_weights(ranker, tmp_path / "checkpoint")
+    given = model.state_dict()
+    for name, tensor in ranker.state_dict().items():
+        assert torch.equal(tensor, given.get(name, before[name])), name
+    assert {name for name in given if not torch.equal(given[name], before[name])} == set(given)
+
+
+def test_only_labelled_pools_teach(tokens: Path) -> None:
+    few = labelled_utterances(tokens / "train.arrow", "train", Selection(labelled_fraction=0.1))
+    store = TokenStore(tokens / "train.arrow")
+    rows = Selection(labelled_fraction=0.1).rows("train", "labelled", store.column("label_order"))
+    seen = {ids.tobytes() for pool in store.pools(rows) for ids in pool.context}
+    assert {text.ids.tobytes() for text in few} <= seen
+    assert all(text.intents for text in few)
+    assert len({(text.ids.tobytes(), text.intents) for text in few}) == len(few)
+    assert len(few) < len(labelled_utterances(tokens / "train.arrow", "train", Selection(labelled_fraction=1.0)))
+
+
+def test_figures_are_the_same_for_any_number_of_workers(
+    encoder: IART.Config, tokens: Path, intents: tuple[str, ...]
+) -> None:
+    model, _, validation = job(encoder, tokens, len(intents)).build(CPU)
+    assert validation is not None
+    model.eval()
+    alone = validation.figures([validation(model, 0, 1)])
+    shared = validation.figures([validation(model, rank, 3) for rank in range(3)])
+    assert alone == pytest.approx(shared)
+    assert alone[metric_tag("NLL")] == pytest.approx(np.log(2), abs=0.2)  # an untrained model knows nothing

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.observers import Silent
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from icalib.core.errors import SettingError
+from icalib.data.encoding import Ids, TokenStore
+from icalib.data.selection import Selection
+from icalib.models.checkpoint import read_weights
+from icalib.training.job import read_train_job
+from icalib.training.local_engine import LocalEngine
+from icalib.training.loop import train
+from icalib.training.pretraining.word_vectors import (
+    Pairs,
+    SkipGram,
+    SkipGramCurriculum,
+    WordVectorJob,
+    WordVectors,
+    training_texts,
+)
+
+CPU = torch.device("cpu")
+KEEP_ALL = 1.0  # no word is more frequent than all
+texts = st.lists(
+    st.lists(st.integers(1, 9), min_size=2, max_size=7).map(lambda ids: np.array(ids, np.int32)), min_size=1, max_size=4
+)
+
+
+class Recorder:
+    """Stands for the model and keeps the pairs."""
+
+    def __init__(self) -> None:
+        self.pairs: list[Pairs] = []
+
+    def __call__(self, pairs: Pairs, num_negatives: int) -> Tensor:
+        self.pairs.append(pairs)
+        return torch.ones(len(pairs.words_P))
+
+
+def made_pairs(given_texts: list[Ids], **settings: Any) -> Pairs:
+    wanted = WordVectors.model_validate({"subsampling": KEEP_ALL, **settings})
+    model = Recorder()
+    torch.manual_seed(0)
+    curriculum = SkipGramCurriculum(given_texts, wanted, vocabulary=10)
+    task, loss = curriculum.losses(model, list(range(len(given_texts))), CPU)
+    assert task == "skip_gram"
+    assert loss.item() == pytest.approx(len(given_texts))  # the mean over the pairs is 1
+    return model.pairs[0]
+
+
+def test_the_loss_is_that_of_the_paper() -> None:
+    torch.manual_seed(0)
+    model = SkipGram(7, 4)
+    torch.nn.init.normal_(model.neighbours.weight)
+    pairs = Pairs(torch.tensor([1, 2]), torch.tensor([3, 1]), torch.tensor([5, 6, 5]))
+    v, u = (
+        tensor.detach().numpy().astype(float) for tensor in (model.encoder["embedding"].weight, model.neighbours.weight)
+    )
+    expected = [
+        np.log1p(np.exp(-v[w] @ u[c])) + 4 * np.mean([np.log1p(np.exp(v[w] @ u[n])) for n in (5, 6, 5)])
+        for w, c in ((1, 3), (2, 1))
+    ]
+    np.testing.assert_allclose(model(pairs, 4).detach().numpy(), expected, rtol=1e-5)
+
+
+@given(given_texts=texts)
+def test_with_a_window_of_one_neighbours_are_the_words_beside_within_a_text(given_texts: list[Ids]) -> None:
+    pairs = made_pairs(given_texts, window=1)
+    beside = [pair for text in given_texts for pair in pairwise(text.tolist())]
+    expected = sorted([*beside, *((right, left) for left, right in beside)])
+    assert sorted(zip(pairs.words_P.tolist(), pairs.neighbours_P.tolist(), strict=True)) == expected
+
+
+@given(given_texts=texts, window=st.integers(1, 8))
+def test_no_neighbour_is_farther_than_the_window(given_texts: list[Ids], window: int) -> None:
+    numbered = [np.arange(1 + 100 * place, 1 + 100 * place + len(text)) for place, text in enumerate(given_texts)]
+    wanted = WordVectors(subsampling=KEEP_ALL, window=window)
+    curriculum = SkipGramCurriculum([ids.astype(np.int32) for ids in numbered], wanted, vocabulary=500)
+    model = Recorder()
+    curriculum.losses(model, list(range(len(numbered))), CPU)
+    words, neighbours = model.pairs[0].words_P, model.pairs[0].neighbours_P
+    distance = (words - neighbours).abs()
+    assert ((distance >= 1) & (distance <= window)).all()
+    # A word reaches at least one place, so each has its nearest neighbours as pairs.
+    assert {(int(ids[0]), int(ids[1])) for ids in numbered} <= set(
+        zip(words.tolist(), neighbours.tolist(), strict=True)
+    )
+
+
+def test_noise_follows_the_flattened_frequencies() -> None:
+    text = np.repeat(np.arange(1, 4), [1, 4, 16]).astype(np.int32)
+    noise = made_pairs([text], noise_words=40_000).noise_M.numpy()
+    expected = np.array([1, 4, 16]) ** 0.75
+    np.testing.assert_allclose(np.bincount(noise)[1:] / len(noise), expected / expected.sum(), atol=0.01)
+
+
+def test_frequent_words_are_thinned_out() -> None:
+    text = np.array([1, 2] * 2000, np.int32)
+    pairs = made_pairs([text], window=1, subsampling=0.125)  # each word has frequency ½, so half of them stay
+    assert len(pairs.words_P) == pytest.approx(2 * 2000, rel=0.1)
+
+
+def topics(seed: int) -> Tensor:
+    """Vectors of words 0–4 and 5–9, learnt from texts that hold words of one of the two topics."""
+    rng = np.random.default_rng(0)
+    given_texts = [(rng.integers(5, size=8) + 5 * (place % 2)).astype(np.int32) for place in range(200)]
+    wanted = WordVectors(seed=seed, subsampling=KEEP_ALL)
+    quick = wanted.training.model_copy(update={"learning_rate": 0.02, "batch_size": 4, "precision": "fp32"})
+    wanted = wanted.model_copy(update={"training": quick})
+    torch.manual_seed(seed)
+    model = SkipGram(10, 8)
+    curriculum = SkipGramCurriculum(given_texts, wanted, vocabulary=10)
+    train(model, LocalEngine(model, wanted.training), curriculum, wanted.training, Silent(), seed=0, validation=None)
+    return model.encoder["embedding"].weight.detach()
+
+
+def test_words_of_a_topic_come_together_the_same_way_every_time() -> None:
+    vectors = topics(seed=3)
+    cosines = normalize(vectors) @ normalize(vectors).T
+    within = torch.cat([cosines[:5, :5].flatten(), cosines[5:, 5:].flatten()])
+    assert within.mean() > cosines[:5, 5:].mean() + 0.5
+    assert torch.equal(topics(seed=3), vectors)
+
+
+def test_texts_are_those_of_the_training_pools_each_once(store: TokenStore, tokens: Path) -> None:
+    found = {text.tobytes() for text in training_texts(store, range(len(store)))}
+    assert len(found) == len(training_texts(store, range(len(store))))
+    other = TokenStore(tokens / "validation.arrow")
+    unseen = {text.tobytes() for text in training_texts(other, range(len(other)))} - found
+    assert unseen  # what only validation says is not among them
+    pool = store.pool(0)
+    assert {ids.tobytes() for ids in (*pool.context, *pool.candidates)} <= found
+
+
+def test_a_job_travels_trains_and_leaves_the_words_vectors(tokens: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    job = WordVectorJob(
+        settings=WordVectors(), backbone=str(tiny_bert), width=6, train_tokens=tokens / "train.arrow",
+        selection=Selection(labelled_fraction=1.0),
+    )  # fmt: skip
+    assert read_train_job(job.model_dump_json()) == job
+    model, curriculum = job.build()
+    assert sorted(n for batch in curriculum.batches(1) for n in batch) == sorted(
+        n for b in curriculum.batches(0) for n in b
+    )
+    model.save(tmp_path, model.state_dict())
+    assert {name: tuple(tensor.shape) for name, tensor in read_weights(tmp_path).items()} == {
+        "encoder.embedding.weight": (model.neighbours.num_embeddings, 6)
+    }
+
+
+def test_texts_of_one_word_are_refused() -> None:
+    with pytest.raises(SettingError, match=r"no text .* two words.*preliminary\.word_vectors=null"):
+        SkipGramCurriculum([np.array([1], np.int32)], WordVectors(), vocabulary=5)

@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from helpers.observers import Silent
+from helpers.tiny_models import ranker_config
+
+from icalib.core.errors import PosteriorError
+from icalib.data.encoding import TokenStore
+from icalib.data.selection import Selection
+from icalib.heads.head import AbstractHead, Support
+from icalib.heads.polya_gamma import PolyaGammaHead
+from icalib.heads.random_features import RandomFeatureHead
+from icalib.losses.binary import BinaryCrossEntropy
+from icalib.losses.head_objective import HeadObjective
+from icalib.models.checkpoint import save_ranker
+from icalib.models.ranker import load_ranker, make_batch
+from icalib.training.conditioning import choose_support, condition
+from icalib.training.examples import Example, gold_labels
+from icalib.training.job import Training, TrainJob, add_posterior, prepare_training
+from icalib.training.local_engine import LocalEngine
+from icalib.training.loop import train
+from icalib.training.pairs import AnswerCurriculum
+from icalib.training.settings import TrainingSettings
+
+CPU = torch.device("cpu")
+SETTINGS = TrainingSettings(batch_size=8, epochs=1, precision="fp32")
+RANDOM_FEATURES = RandomFeatureHead.Config(num_features=32)
+POLYA_GAMMA = PolyaGammaHead.Config(
+    num_chains=6, num_steps=2, prediction_steps=3, support=Support(size=8), train_sampler="series"
+)
+
+
+def job_of(tokens: Path, backbone: Path, head: AbstractHead.Config) -> TrainJob:
+    return TrainJob(
+        kind="answers",
+        ranker=ranker_config(backbone).model_copy(update={"head": head}),
+        loss=HeadObjective.Config() if head.own_objective else BinaryCrossEntropy.Config(),
+        training=SETTINGS,
+        selection=Selection(labelled_fraction=0.2),
+        train_tokens=tokens / "train.arrow",
+        validation_tokens=tokens / "validation.arrow",
+        seed=3,
+    )
+
+
+def saved(folder: Path, training: Training, job: TrainJob) -> Path:
+    save_ranker(folder, job.ranker, training.model.state_dict())
+    return folder
+
+
+def posterior(checkpoint: Path, curriculum: AnswerCurriculum) -> tuple[torch.Tensor, torch.Tensor]:
+    ranker = load_ranker(checkpoint).eval()
+    batch, _ = curriculum.inputs(curriculum.pairs()[:5], CPU)
+    with torch.no_grad():
+        return ranker.answer_posterior(batch)
+
+
+@pytest.mark.parametrize("head", [RANDOM_FEATURES, POLYA_GAMMA], ids=["random-features", "polya-gamma"])
+def test_a_checkpoint_keeps_its_posterior(
+    tokens: Path, tiny_bert: Path, tmp_path: Path, head: AbstractHead.Config
+) -> None:
+    job = job_of(tokens, tiny_bert, head)
+    made = prepare_training(job, CPU)
+    assert isinstance(made.curriculum, AnswerCurriculum)
+    condition(made.model.eval(), made.curriculum, SETTINGS, CPU, seed=job.seed)
+    batch, _ = made.curriculum.inputs(made.curriculum.pairs()[:5], CPU)
+    with torch.no_grad():
+        expected = made.model.answer_posterior(batch)
+    checkpoint = saved(tmp_path / "ranker", made, job)
+    add_posterior(checkpoint, made, job, CPU, with_chains=True)
+    for part, again in zip(expected, posterior(checkpoint, made.curriculum), strict=True):
+        torch.testing.assert_close(part, again, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("laplace", ["last_epoch_sum", "ema"])
+def test_a_posterior_summed_in_training_needs_no_more_pairs(tokens: Path, tiny_bert: Path, laplace: str) -> None:
+    head = RandomFeatureHead.Config.model_validate({"num_features": 32, "laplace": laplace})
+    made = prepare_training(job_of(tokens, tiny_bert, head), CPU)
+    engine = LocalEngine(made.model, SETTINGS)
+    train(made.model, engine, made.curriculum, SETTINGS, Silent(), seed=0, validation=None)
+    made.model.observe = None  # type: ignore[assignment]
+    condition(made.model, made.curriculum, SETTINGS, CPU, seed=0)
+    batch, _ = made.curriculum.inputs(made.curriculum.pairs()[:4], CPU)
+    with torch.no_grad():
+        assert (made.model.eval().answer_posterior(batch).var_SB > 0).all()
+
+
+@pytest.mark.parametrize("laplace", ["last_epoch_sum", "ema"])
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_pairs_that_stand_in_for_a_worker_without_any_count_nowhere(
+    tokens: Path, tiny_bert: Path, laplace: str, accumulation: int
+) -> None:
+    """Two workers, batches of one pair: the second worker never has a pair of its own."""
+    head = RandomFeatureHead.Config.model_validate({"num_features": 32, "laplace": laplace})
+    made = prepare_training(job_of(tokens, tiny_bert, head), CPU)
+    settings = SETTINGS.model_copy(update={"batch_size": 1, "gradient_accumulation": accumulation})
+    made.curriculum._settings = settings  # type: ignore[attr-defined]
+    engine = LocalEngine(made.model, settings)
+    engine.rank, engine.world_size = 1, 2
+    train(made.model, engine, made.curriculum, settings, Silent(), seed=0, validation=None)
+    steps = made.model.answer_head.steps
+    assert int(steps.num_pairs) == 0
+    assert not steps.moving_LL.any()
+
+
+def test_a_posterior_of_other_weights_is_refused(tokens: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    job = job_of(tokens, tiny_bert, RANDOM_FEATURES)
+    made = prepare_training(job, CPU)
+    checkpoint = saved(tmp_path / "ranker", made, job)
+    add_posterior(checkpoint, made, job, CPU)
+    stale = (checkpoint / "posterior.safetensors").read_bytes()
+    with torch.no_grad():
+        made.model.similarity_start.slope.add_(1.0)
+    saved(checkpoint, made, job)
+    with pytest.raises(PosteriorError):  # new weights have none yet
+        posterior(checkpoint, made.curriculum)
+    (checkpoint / "posterior.safetensors").write_bytes(stale)
+    with pytest.raises(PosteriorError, match=r"other weights than those in model\.safetensors.*Delete that folder"):
+        load_ranker(checkpoint)
+
+
+def test_training_on_makes_a_posterior_stale(tokens: Path, tiny_bert: Path) -> None:
+    made = prepare_training(job_of(tokens, tiny_bert, RANDOM_FEATURES), CPU)
+    condition(made.model, made.curriculum, SETTINGS, CPU, seed=0)
+    engine = LocalEngine(made.model, SETTINGS)
+    train(made.model, engine, made.curriculum, SETTINGS, Silent(), seed=0, validation=None)
+    batch, _ = made.curriculum.inputs(made.curriculum.pairs()[:2], CPU)
+    with pytest.raises(PosteriorError):
+        made.model.answer_posterior(batch)
+
+
+def test_processes_that_share_the_pairs_find_the_posterior_of_one(tokens: Path, tiny_bert: Path) -> None:
+    made = prepare_training(job_of(tokens, tiny_bert, RANDOM_FEATURES), CPU)
+    head = made.model.posterior_head
+    condition(made.model, made.curriculum, SETTINGS, CPU, seed=0)
+    alone = head.posterior_state()
+    shares: list[dict[str, torch.Tensor]] = []
+    for rank in (0, 1):
+        keep = lambda share: [shares.append(share) or share]  # noqa: E731
+        condition(made.model, made.curriculum, SETTINGS, CPU, seed=0, rank=rank, world_size=2, gather=keep)
+    condition(made.model, made.curriculum, SETTINGS, CPU, seed=0, gather=lambda _: shares)
+    for name, tensor in alone.items():
+        torch.testing.assert_close(head.posterior_state()[name], tensor)
+
+
+def test_a_head_that_predicts_from_support_is_validated_on_fresh_support(tokens: Path, tiny_bert: Path) -> None:
+    made = prepare_training(job_of(tokens, tiny_bert, POLYA_GAMMA), CPU)
+    with pytest.raises(PosteriorError):
+        made.model.answer_logits(make_batch([(np.array([2, 5, 3], np.int32), 3)], made.model.layout, CPU))
+    figures = made.validation.figures([made.validation(made.model.eval(), 0, 1)])
+    assert np.isfinite(list(figures.values())).all()
+
+
+def some_examples(store: TokenStore, num_pools: int) -> list[Example]:
+    return [
+        Example("answer_plain", labels, place, 10)
+        for labels in (gold_labels(pool, with_intents=False) for pool in store.pools(range(num_pools)))
+        for place in range(len(labels.candidates))
+    ]
+
+
+def label(example: Example) -> int:
+    return int(example.labels.labels[example.place])
+
+
+def no_features(_: object) -> npt.NDArray[np.float32]:
+    raise AssertionError("features aren't needed")
+
+
+def test_a_balanced_support_has_both_classes_and_many_contexts(store: TokenStore) -> None:
+    chosen = choose_support(some_examples(store, 20), Support(size=16), no_features, seed=1)
+    assert [label(example) for example in chosen] == [1] * 8 + [0] * 8
+    assert len({example.labels.row for example in chosen}) == 16
+    assert chosen != choose_support(some_examples(store, 20), Support(size=16), no_features, seed=2)
+
+
+def test_a_support_of_the_test_ratio_and_more_pairs_than_contexts(store: TokenStore) -> None:
+    chosen = choose_support(some_examples(store, 10), Support(size=20, positive_share=0.1), no_features, seed=1)
+    assert sum(map(label, chosen)) == 2
+    assert len(chosen) == 20
+    assert len({(example.labels.row, example.place) for example in chosen}) == 20
+
+
+def test_a_support_that_lacks_pairs_of_one_class_is_smaller_and_keeps_its_share(store: TokenStore) -> None:
+    chosen = choose_support(some_examples(store, 10), Support(size=64), no_features, seed=1)
+    assert [label(example) for example in chosen] == [1] * 10 + [0] * 10
+    few_wrong = choose_support(some_examples(store, 10), Support(size=64, positive_share=0.1), no_features, seed=1)
+    assert [label(example) for example in few_wrong] == [1] * 3 + [0] * 30
+
+
+def test_right_pairs_learnt_in_two_views_are_of_other_contexts_too(store: TokenStore) -> None:
+    examples = [e._replace(task=task) for task in ("answer_plain", "answer_intent") for e in some_examples(store, 20)]
+    chosen = choose_support(examples, Support(size=16), no_features, seed=1)
+    assert len({example.labels.row for example in chosen}) == 16
+
+
+def test_the_last_batch_as_support(store: TokenStore) -> None:
+    examples = some_examples(store, 5)
+    assert choose_support(examples, Support(size=6, choice="last_batch"), no_features, seed=1) == examples[-6:]
+
+
+def test_k_means_support_takes_a_real_pair_of_each_cluster(store: TokenStore) -> None:
+    examples = some_examples(store, 12)
+    rng = np.random.default_rng(0)
+    clusters = np.array([10.0, -10.0, 30.0])
+
+    def features(some: object) -> npt.NDArray[np.float32]:
+        places = np.array([examples.index(example) for example in some])
+        return (clusters[places % 3][:, None] + rng.normal(0, 0.1, (len(places), 4))).astype(np.float32)
+
+    chosen = choose_support(examples, Support(size=6, choice="per_class_kmeans"), features, seed=1)
+    for kind in (0, 1):
+        places = [examples.index(example) % 3 for example in chosen if label(example) == kind]
+        assert sorted(places) == [0, 1, 2]

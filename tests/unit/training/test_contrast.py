@@ -1,0 +1,278 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from helpers.observers import Silent
+from helpers.tiny_language_models import write_tiny_language_model
+from helpers.tiny_models import BUDGET, pool_texts, tiny_ranker
+from torch import Tensor
+from torch.nn.functional import relu, softplus
+from unit.regimes.test_regimes import PARTS, RecordingBench
+
+from icalib.core.component import validated, with_settings
+from icalib.core.errors import SettingError
+from icalib.core.stage_cache import Stage
+from icalib.data.encoding import TokenStore
+from icalib.data.generated import SyntheticStore
+from icalib.data.selection import Selection
+from icalib.encoders.backbone import Tokenizer
+from icalib.generation.generator import GenerateJob
+from icalib.generation.language_model import LanguageModel
+from icalib.generation.retrieval import Retrieval
+from icalib.generation.shards import (
+    generate_shard,
+    generation_shards,
+    made_up_texts,
+    summarise_texts,
+    texts_path,
+    write_synthetic_tokens,
+)
+from icalib.losses.binary import BinaryCrossEntropy
+from icalib.methods.catalogue import load_method
+from icalib.methods.composition import Method
+from icalib.models.ranker import Ranker, make_batch
+from icalib.regimes.augmented import Augmented
+from icalib.training.contrast import (
+    AbstractContrast,
+    AugmentedCurriculum,
+    Companions,
+    GreyHinge,
+    PseudoPositives,
+    grey_hinge,
+)
+from icalib.training.examples import gold_labels
+from icalib.training.local_engine import LocalEngine
+from icalib.training.loop import train
+from icalib.training.pairs import AnswerCurriculum
+from icalib.training.settings import TrainingSettings
+
+CPU = torch.device("cpu")
+SELECTION = Selection(labelled_fraction=0.3)
+ALL = torch.ones(1, 1, dtype=torch.bool)
+
+
+def scores(*values: float) -> list[Tensor]:
+    return [torch.tensor([value]) for value in values]
+
+
+@pytest.mark.parametrize(
+    ("margin", "wide", "expected"), [(0.4, 0.8, 0.0), (0.5, 1.0, 0.0), (0.6, 1.0, 0.2), (0.2, 1.3, 0.3)]
+)
+def test_right_grey_and_random_in_order_cost_nothing_within_the_margins(
+    margin: float, wide: float, expected: float
+) -> None:
+    right, grey, wrong = scores(1, 0.5, 0)
+    loss = grey_hinge(right, grey[:, None], ALL, wrong, margin=margin, wide_margin=wide)
+    assert loss.item() == pytest.approx(expected)
+
+
+def test_without_margins_and_with_random_for_grey_it_is_the_pairwise_hinge() -> None:
+    right, wrong = torch.randn(20), torch.randn(20)
+    loss = grey_hinge(right, wrong[:, None], torch.ones(20, 1), wrong, margin=0, wide_margin=0)
+    torch.testing.assert_close(loss, 2 * relu(wrong - right))  # once as grey, once as random
+
+
+def test_grey_answers_count_by_their_mean_and_only_where_there_are_any() -> None:
+    right, wrong, grey = torch.tensor([2.0, 2.0, 2.0]), torch.tensor([0.0, 0.0, 3.0]), torch.tensor([[3.0, 1.0]] * 3)
+    exists = torch.tensor([[True, True], [False, True], [False, False]])
+    loss = grey_hinge(right, grey, exists, wrong, margin=0.5, wide_margin=1.0)
+    torch.testing.assert_close(loss, torch.tensor([(1.5 + 0 + 0 + 0) / 2, 0.0, 2.0]))
+
+
+def test_pseudo_positives_are_the_pairwise_logistic_loss_between_true_and_false_contexts() -> None:
+    wrong, own = torch.randn(30), torch.randn(30, 1)
+    contrast = PseudoPositives.Config(temperature=0.7).build()
+    found = contrast(wrong, Companions(own, torch.ones(30, 1, dtype=torch.bool)))
+    torch.testing.assert_close(found, softplus((wrong - own[:, 0]) / 0.7))
+    printed = -torch.log(torch.exp(own[:, 0] / 0.7) / (torch.exp(own[:, 0] / 0.7) + torch.exp(wrong / 0.7)))
+    torch.testing.assert_close(found, printed)
+    assert not contrast(wrong, Companions(own, torch.zeros(30, 1, dtype=torch.bool))).any()
+
+
+def job(data: Path, **values: Any) -> GenerateJob:
+    fields = {
+        "data": data, "selection": SELECTION, "wanted": "grey_answers", "num_answers": 2,
+        "generator": Retrieval.Config(pools_per_shard=10), "models": {},
+    }  # fmt: skip
+    return GenerateJob.model_validate(fields | values)
+
+
+def made_up(job: GenerateJob, folder: Path, backbone: Path) -> SyntheticStore:
+    for number in range(len(generation_shards(job))):
+        generate_shard(job, number, folder, CPU)
+    write_synthetic_tokens(folder, folder / "made_up.arrow", Tokenizer(str(backbone)), BUDGET)
+    return SyntheticStore(folder / "made_up.arrow")
+
+
+@pytest.fixture(scope="module")
+def grey(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> SyntheticStore:
+    return made_up(job(tiny_pools), tmp_path_factory.mktemp("grey"), tiny_bert)
+
+
+@pytest.fixture(scope="module")
+def positives(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> SyntheticStore:
+    wanted = job(tiny_pools, wanted="pseudo_positives")
+    return made_up(wanted, tmp_path_factory.mktemp("positives"), tiny_bert)
+
+
+def test_what_is_made_up_can_be_read_and_comes_back_as_ids(tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    wanted = job(tiny_pools, wanted="pseudo_positives")
+    store = made_up(wanted, tmp_path, tiny_bert)
+    tokenize = Tokenizer(str(tiny_bert))
+    records = [record for table in made_up_texts(tmp_path) for record in table.to_pylist()]
+    assert len(records) == sum(map(len, generation_shards(wanted)))
+    for record in records:
+        pool = store.pool(record["row"])
+        expected = [ids[: BUDGET.max_candidate_tokens] for ids in tokenize(record["answers"])]
+        assert [ids.tolist() for ids in pool.answers] == expected
+        contexts = [tokenize(texts) if texts else [] for texts in record["contexts"]]
+        assert [[ids.tolist() for ids in context] for context in pool.contexts] == contexts
+    summary = summarise_texts(wanted, tmp_path)
+    assert summary["generator"] == "true contexts of wrong answers (else bm25), reordered right answers"
+    assert summary["num_pools"] == len(records)
+    assert sum(summary["contexts"].values()) == 3 * len(records)
+
+
+def test_a_shard_does_not_depend_on_what_was_made_up_before(tiny_pools: Path, tmp_path: Path) -> None:
+    model = write_tiny_language_model(tmp_path / "gpt2", "gpt2", pool_texts(tiny_pools))
+    generator = LanguageModel.Config(model=str(model), max_source_tokens=30, max_target_tokens=8, pools_per_shard=6)
+    wanted = job(tiny_pools, generator=generator, models={"answer": model})
+    for folder, order in (("in-order", (0, 1)), ("backwards", (1, 0))):
+        for number in order:
+            generate_shard(wanted, number, tmp_path / folder, CPU)
+    one, other = (texts_path(tmp_path / folder, 1) for folder in ("in-order", "backwards"))
+    assert pq.read_table(one).equals(pq.read_table(other))
+    assert any(pq.read_table(one)["answers"].to_pylist())
+
+
+def trained(
+    store: TokenStore, backbone: Path, contrast: AbstractContrast | None, texts: SyntheticStore | None, **values: Any
+) -> dict[str, Tensor]:
+    ranker = tiny_ranker(backbone, dropout=0.0)
+    fields = {"epochs": 2, "learning_rate": 1e-3, "batch_size": 6, "precision": "fp32", "train_negatives": 2}
+    settings = TrainingSettings.model_validate(fields | values)
+    given = curriculum(store, ranker, settings, contrast, texts)
+    train(ranker, LocalEngine(ranker, settings), given, settings, Silent(), seed=1, validation=None)
+    return {name: tensor.clone() for name, tensor in ranker.state_dict().items()}
+
+
+def curriculum(
+    store: TokenStore,
+    ranker: Ranker,
+    settings: TrainingSettings,
+    contrast: AbstractContrast | None,
+    texts: SyntheticStore | None,
+) -> AnswerCurriculum:
+    rows = SELECTION.rows("train", "labelled", store.column("label_order"))[:6]
+    pools = [gold_labels(pool, with_intents=False) for pool in store.pools(rows)]
+    given = (pools, store, ranker.layout, BinaryCrossEntropy.Config().build(), settings)
+    if contrast is None or texts is None:
+        return AnswerCurriculum(*given, num_intents=0, seed=1)
+    return AugmentedCurriculum(*given, num_intents=0, seed=1, contrast=contrast, made_up=texts)
+
+
+@pytest.mark.parametrize("kind", [GreyHinge, PseudoPositives])
+def test_limit_a_contrast_without_weight_is_bert(
+    kind: Any, store: TokenStore, tiny_bert: Path, grey: SyntheticStore, positives: SyntheticStore
+) -> None:
+    texts = grey if kind is GreyHinge else positives
+    bert = trained(store, tiny_bert, None, None)
+    without = trained(store, tiny_bert, kind.Config(weight=0.0).build(), texts)
+    weighted = trained(store, tiny_bert, kind.Config().build(), texts)
+    for name, tensor in bert.items():
+        if not name.endswith("key.bias"):  # softmax ignores it: its gradient is rounding, which Adam blows up
+            torch.testing.assert_close(without[name], tensor, rtol=0, atol=2e-5, msg=name)
+    assert max(float((weighted[name] - tensor).abs().max()) for name, tensor in bert.items()) > 1e-3
+
+
+class NoGenerator(RecordingBench):
+    """Trains and makes up nothing, and keeps what it was asked for."""
+
+    def generate(self, wanted: str, num_answers: int, generator: Any) -> Stage:
+        self.trained.append({"wanted": wanted, "num_answers": num_answers, "generator": generator})
+        return self._stage("texts")
+
+
+@pytest.mark.parametrize("name", ["gray", "big"])
+def test_without_weight_the_regime_asks_for_what_bert_asks_for(name: str, tmp_path: Path) -> None:
+    method, bert = load_method(name), load_method("bert")
+    assert isinstance(method, Method)
+    assert isinstance(bert, Method)
+    assert isinstance(method.regime, Augmented.Config)
+    contrast = method.regime.contrast.model_copy(update={"weight": 0.0})
+    one, other = NoGenerator(tmp_path / "one"), NoGenerator(tmp_path / "other")
+    method.regime.model_copy(update={"contrast": contrast}).build().run(one, PARTS)
+    bert.regime.build().run(other, PARTS)
+    (asked,) = one.trained
+    assert asked.pop("augmentation") is None
+    (expected,) = other.trained
+    expected["training"] = expected["training"].model_copy(update={"train_negatives": method.regime.train_negatives()})
+    assert asked == expected
+
+
+@pytest.mark.parametrize(("name", "wanted", "number"), [("gray", "grey_answers", 2), ("big", "pseudo_positives", 1)])
+def test_texts_are_made_up_before_the_training_that_contrasts_them(
+    name: str, wanted: str, number: int, tmp_path: Path
+) -> None:
+    method = load_method(name)
+    assert isinstance(method, Method)
+    bench = NoGenerator(tmp_path)
+    method.regime.build().run(bench, PARTS)
+    made, training = bench.trained
+    assert (made["wanted"], made["num_answers"]) == (wanted, number)
+    assert training["augmentation"].texts.name == "texts"
+    assert training["augmentation"].contrast == method.regime.contrast
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"head": "polya-gamma-head", "loss": "head-objective"}, "PolyaGammaHead has an objective of its own"),
+        ({"loss": "pool-cross-entropy"}, "PoolCrossEntropy learns from whole pools"),
+    ],
+)
+def test_what_shows_no_logits_of_single_pairs_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        with_settings(load_method("gray"), changes)
+
+
+def expected_loss(contrast: AbstractContrast, ranker: Ranker, given: AugmentedCurriculum, example: Any) -> float:
+    """The loss of one pair, from its own logits one by one."""
+    pairs, _ = given._with_companions([example])
+    logits = [float(ranker.answer_logits(make_batch([pair], ranker.layout, CPU))) for pair in pairs]
+    label = float(example.labels.labels[example.place])
+    loss = math.log1p(math.exp(-logits[0] if label else logits[0]))
+    if isinstance(contrast, PseudoPositives):
+        return loss + sum(math.log1p(math.exp(logits[0] - other)) for other in logits[1:])
+    if not label:
+        return loss
+    right, wrong, *greys = [1 / (1 + math.exp(-logit)) for logit in logits]
+    loss += max(0.0, 0.4 - right + wrong)
+    return loss + sum(max(0.0, 0.2 - right + g) + max(0.0, 0.2 - g + wrong) for g in greys) / len(greys)
+
+
+@pytest.mark.parametrize("kind", [GreyHinge, PseudoPositives])
+def test_a_batchs_loss_is_the_sum_of_its_pairs_and_their_contrasts(
+    kind: Any, store: TokenStore, tiny_bert: Path, grey: SyntheticStore, positives: SyntheticStore
+) -> None:
+    ranker, contrast = tiny_ranker(tiny_bert), kind.Config().build()
+    settings = TrainingSettings(batch_size=6, precision="fp32", train_negatives=1)
+    given = curriculum(store, ranker, settings, contrast, grey if kind is GreyHinge else positives)
+    assert isinstance(given, AugmentedCurriculum)
+    for batch in given.batches(0):
+        with torch.inference_mode():
+            task, loss = given.losses(ranker, batch, CPU)
+            expected = sum(expected_loss(contrast, ranker, given, example) for example in batch)
+        assert task == "answer_contrast"
+        assert loss.item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_margin_wider_than_the_wide_one_is_refused() -> None:
+    with pytest.raises(SettingError, match="margin ≤ wide_margin"):
+        validated(GreyHinge.Config, {"margin": 0.5})
+    assert validated(GreyHinge.Config, {"margin": 0.4}).wide_margin == 0.4

@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers.tiny_models import tiny_ranker
+
+from icalib.data.encoding import Budget, Layout, TokenPool, TokenStore
+from icalib.losses.binary import BinaryCrossEntropy
+from icalib.losses.head_objective import HeadObjective
+from icalib.training.examples import (
+    Example,
+    PairLabels,
+    encode,
+    epoch_batches,
+    gold_labels,
+    pool_examples,
+    sampled_negatives,
+    target,
+)
+from icalib.training.pairs import AnswerCurriculum, PlainValidation
+from icalib.training.settings import TrainingSettings
+
+
+@pytest.fixture(scope="module")
+def layout(tiny_bert: Path, intents: tuple[str, ...]) -> Layout:
+    return tiny_ranker(tiny_bert, intents=intents).layout
+
+
+@pytest.fixture(scope="module")
+def pool(store: TokenStore) -> TokenPool:
+    return next(pool for pool in store.pools(range(len(store))) if len(pool.context) == 3)
+
+
+def kinds(labels: PairLabels, pool: TokenPool, layout: Layout) -> Counter[str]:
+    return Counter(example.task for example in pool_examples(labels, pool, layout))
+
+
+def test_a_gold_pool_is_learnt_in_both_views_with_its_intents(pool: TokenPool, layout: Layout) -> None:
+    labels = gold_labels(pool, with_intents=True)
+    assert labels.labels.tolist() == [int(candidate == pool.label) for candidate in range(4)]
+    assert kinds(labels, pool, layout) == {"answer_plain": 4, "answer_intent": 4, "intent": 3}
+
+
+def test_without_intents_wanted_or_given_only_the_plain_view_is_learnt(pool: TokenPool, layout: Layout) -> None:
+    assert kinds(gold_labels(pool, with_intents=False), pool, layout) == {"answer_plain": 4}
+    bare = replace(pool, intents=[[], [], []])
+    assert kinds(gold_labels(bare, with_intents=True), bare, layout) == {"answer_plain": 4}
+
+
+def test_a_pseudo_labelled_pool_is_learnt_plain_and_where_kept_with_intents_in_that_view_too(
+    pool: TokenPool, layout: Layout
+) -> None:
+    labels = PairLabels(
+        row=pool.row, candidates=np.array([0, 3]), labels=np.array([1, 0]), intent_view=np.array([False, True]),
+        intents=[[2], [], [0, 1]], learn_intents=True,
+    )  # fmt: skip
+    examples = list(pool_examples(labels, pool, layout))
+    assert Counter(example.task for example in examples) == {"answer_plain": 2, "answer_intent": 1, "intent": 3}
+    with_intents = next(example for example in examples if example.task == "answer_intent")
+    assert labels.candidates[with_intents.place] == 3
+    assert target(with_intents, 7).tolist() == [0.0]
+    assert [target(e, 4).tolist() for e in examples if e.task == "intent"] == [[0, 0, 1, 0], [0, 0, 0, 0], [1, 1, 0, 0]]
+
+
+def test_examples_are_encoded_as_their_task_says(pool: TokenPool, layout: Layout) -> None:
+    labels = gold_labels(pool, with_intents=True)
+    for example in pool_examples(labels, pool, layout):
+        ids, _ = encode(example, pool, layout)
+        if example.task == "intent":
+            assert ids.tolist() == layout.intent_question(pool.context, pool.intents, example.place)[0].tolist()
+        else:
+            view = pool.intents if example.task == "answer_intent" else None
+            expected, _ = layout.pair(layout.context_ids(pool.context, view), pool.candidates[example.place])
+            assert ids.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("max_context_tokens", [9, 30, 400])
+def test_planned_lengths_are_those_of_the_inputs(store: TokenStore, layout: Layout, max_context_tokens: int) -> None:
+    short = replace(layout, budget=Budget(max_context_tokens=max_context_tokens, max_candidate_tokens=16))
+    for pool in store.pools(range(12)):
+        bare, full = [[] for _ in pool.context], [[0, 1, 2] for _ in pool.context]
+        for intents in (pool.intents, pool.intents[:1], bare, full):
+            labels = replace(
+                gold_labels(pool, with_intents=True), intents=intents, intent_view=np.ones(4, bool), learn_intents=True
+            )
+            for example in pool_examples(labels, pool, short):
+                assert example.length == len(encode(example, pool, short)[0])
+
+
+def test_negatives_are_at_most_so_many_for_each_positive() -> None:
+    labels = PairLabels(
+        row=0, candidates=np.arange(10), labels=(np.arange(10) == 4).astype(int), intent_view=np.arange(10) % 2 == 0,
+        intents=(), learn_intents=False,
+    )  # fmt: skip
+    drawn = sampled_negatives(labels, 3, np.random.default_rng(0))
+    assert len(drawn.candidates) == 4
+    assert drawn.candidates[drawn.labels == 1].tolist() == [4]
+    assert (drawn.intent_view == (drawn.candidates % 2 == 0)).all()
+    for number in (None, 9, 20):
+        assert sampled_negatives(labels, number, np.random.default_rng(0)) is labels
+
+
+def curriculum(store: TokenStore, layout: Layout, rows: list[int], **settings: object) -> AnswerCurriculum:
+    pools = [gold_labels(pool, with_intents=True) for pool in store.pools(rows)]
+    return AnswerCurriculum(
+        pools, store, layout, BinaryCrossEntropy.Config().build(),
+        TrainingSettings.model_validate(settings), num_intents=7, seed=1,
+    )  # fmt: skip
+
+
+def pairs(batches: list[list[Example]], task: str) -> Counter[tuple[int, int]]:
+    return Counter(
+        (example.labels.row, int(example.labels.candidates[example.place]))
+        for batch in batches
+        for example in batch
+        if example.task == task
+    )
+
+
+def test_an_epoch_holds_every_example_once_one_task_a_batch(store: TokenStore, layout: Layout) -> None:
+    rows = list(range(12))
+    batches = curriculum(store, layout, rows, batch_size=5).batches(0)
+    assert all(len({example.task for example in batch}) == 1 for batch in batches)
+    assert all(1 <= len(batch) <= 5 for batch in batches)
+    everything = Counter((row, candidate) for row in rows for candidate in range(4))
+    assert pairs(batches, "answer_plain") == pairs(batches, "answer_intent") == everything
+    asked = Counter((e.labels.row, e.place) for batch in batches for e in batch if e.task == "intent")
+    assert asked == Counter((pool.row, place) for pool in store.pools(rows) for place in range(len(pool.context)))
+    tasks = [batch[0].task for batch in batches]
+    assert tasks != sorted(tasks)  # tasks are mixed
+
+
+def test_negatives_are_drawn_anew_each_epoch_and_are_the_same_in_both_views(store: TokenStore, layout: Layout) -> None:
+    made = curriculum(store, layout, list(range(12)), train_negatives=1)
+    epochs = [made.batches(epoch) for epoch in range(3)]
+    for batches in epochs:
+        assert pairs(batches, "answer_plain") == pairs(batches, "answer_intent")
+        drawn = [e for batch in batches for e in batch if e.task == "answer_plain"]
+        assert Counter(int(target(e, 7)[0]) for e in drawn) == {0: 12, 1: 12}
+    assert len({frozenset(pairs(batches, "answer_plain")) for batches in epochs}) == 3
+
+
+def test_an_epoch_is_a_function_of_seed_and_number(store: TokenStore, layout: Layout) -> None:
+    def plan(epoch: int) -> list[list[tuple[str, int, int]]]:
+        batches = curriculum(store, layout, list(range(12)), train_negatives=2).batches(epoch)
+        return [[(e.task, e.labels.row, e.place) for e in batch] for batch in batches]
+
+    assert plan(1) == plan(1)
+    assert plan(1) != plan(2)
+
+
+def test_no_batch_exceeds_the_token_budget(store: TokenStore, layout: Layout) -> None:
+    pools = [gold_labels(pool, with_intents=True) for pool in store.pools(range(20))]
+    batches = epoch_batches(
+        pools, store, layout, num_negatives=None, batch_size=64, max_tokens=600, rng=np.random.default_rng(0)
+    )
+    for batch in batches:
+        longest = max(len(encode(example, store.pool(example.labels.row), layout)[0]) for example in batch)
+        assert len(batch) * longest <= 600
+
+
+def test_a_head_whose_data_set_is_the_batch_gets_right_and_wrong_pairs_in_each(
+    store: TokenStore, layout: Layout
+) -> None:
+    pools = [gold_labels(pool, with_intents=True) for pool in store.pools(range(24))]
+    settings = TrainingSettings(train_negatives=1, batch_size=8)
+    loss = HeadObjective.Config().build()
+    batches = AnswerCurriculum(pools, store, layout, loss, settings, num_intents=7, seed=1).batches(0)
+    for task in ("answer_plain", "answer_intent"):
+        of_task = [batch for batch in batches if batch[0].task == task]
+        assert [[int(target(e, 7)[0]) for e in batch] for batch in of_task] == [[1] * 4 + [0] * 4] * 6
+
+
+def test_the_loss_of_a_batch_is_the_sum_over_its_examples(
+    store: TokenStore, layout: Layout, tiny_bert: Path, intents: tuple[str, ...]
+) -> None:
+    ranker = tiny_ranker(tiny_bert, intents=intents)
+    made = curriculum(store, layout, [0, 1, 2], batch_size=6)
+    cpu = torch.device("cpu")
+    seen = set()
+    with torch.inference_mode():
+        for batch in made.batches(0):
+            task, loss = made.losses(ranker, batch, cpu)
+            parts = sum(made.losses(ranker, [example], cpu)[1] for example in batch)
+            torch.testing.assert_close(loss, parts, rtol=1e-5, atol=1e-5)
+            seen.add(task)
+    assert seen == {"answer_plain", "answer_intent", "intent"}
+
+
+def test_validation_figures_are_the_same_however_many_workers_share_the_pools(tokens: Path, tiny_bert: Path) -> None:
+    ranker = tiny_ranker(tiny_bert)
+    store = TokenStore(tokens / "validation.arrow")
+    validation = PlainValidation(
+        store, range(len(store)), ranker.layout, TrainingSettings(precision="fp32"), torch.device("cpu")
+    )
+    alone = validation.figures([validation(ranker, 0, 1)])
+    three = validation.figures([validation(ranker, rank, 3) for rank in range(3)])
+    more_workers_than_pools = validation.figures([validation(ranker, rank, 20) for rank in range(20)])
+    assert set(alone) == {"class/F1", "rank/R@1", "rank/MAP", "cal/ECE", "cal/NLL"}
+    for shared in (three, more_workers_than_pools):
+        assert shared == pytest.approx(alone, rel=1e-5)

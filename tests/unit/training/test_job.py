@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from helpers.dialogues import number_store
+from helpers.score_jobs import score_job
+from helpers.tiny_models import ranker_config, tiny_ranker
+from unit.regimes.made_scores import intent_table, score_table
+
+from icalib.core.stage_cache import Stage
+from icalib.data.encoding import TokenStore
+from icalib.data.selection import Selection
+from icalib.losses.binary import BinaryCrossEntropy
+from icalib.models.checkpoint import save_ranker
+from icalib.models.ranker import Ranker
+from icalib.regimes.pseudo_labels import PseudoLabelRule
+from icalib.regimes.self_training import write_pseudo_labels
+from icalib.scoring.job import Shards, score_shard, shard_path, shard_rows
+from icalib.training.job import TrainJob, prepare_training
+from icalib.training.post_training.next_utterance import NextUtterance
+from icalib.training.pseudo_labelled import pseudo_labelled
+from icalib.training.settings import TrainingSettings
+
+CPU = torch.device("cpu")
+
+
+def train_job(tokens: Path, backbone: Path, intents: tuple[str, ...], **values: Any) -> TrainJob:
+    fields: dict[str, Any] = {
+        "kind": "answers",
+        "ranker": ranker_config(backbone, intents=intents),
+        "loss": BinaryCrossEntropy.Config(),
+        "training": TrainingSettings(batch_size=8),
+        "selection": Selection(labelled_fraction=0.1),
+        "train_tokens": tokens / "train.arrow",
+        "validation_tokens": tokens / "validation.arrow",
+        "seed": 3,
+    }
+    return TrainJob.model_validate(fields | values)
+
+
+def test_a_job_travels_as_json(tokens: Path, tiny_bert: Path) -> None:
+    job = train_job(tokens, tiny_bert, ("a",), post_training=NextUtterance.Config())
+    assert TrainJob.model_validate_json(job.model_dump_json()) == job
+
+
+def test_every_worker_builds_the_same_model_and_the_same_batches(
+    tokens: Path, tiny_bert: Path, intents: tuple[str, ...]
+) -> None:
+    job = train_job(tokens, tiny_bert, intents, views_with_intents=True)
+    torch.manual_seed(1)
+    one = prepare_training(job, CPU)
+    torch.manual_seed(2)
+    two = prepare_training(job, CPU)
+    other = prepare_training(job.model_copy(update={"seed": 4}), CPU)
+    for name, tensor in one.model.state_dict().items():
+        assert torch.equal(tensor, two.model.state_dict()[name])
+    assert not torch.equal(one.model.answer_head.linear.weight, other.model.answer_head.linear.weight)
+    lengths = [[[e.length for e in batch] for batch in made.curriculum.batches(2)] for made in (one, two)]
+    assert lengths[0] == lengths[1]
+
+
+def test_only_labelled_pools_are_learnt(tokens: Path, tiny_bert: Path, store: TokenStore) -> None:
+    made = prepare_training(train_job(tokens, tiny_bert, ()), CPU)
+    rows = {example.labels.row for batch in made.curriculum.batches(0) for example in batch}
+    assert len(rows) == math.ceil(len(store) / 10)
+    assert sorted(store.column("label_order")[sorted(rows)]) == list(range(len(rows)))
+
+
+def test_post_training_has_a_masked_word_head_if_it_hides_words(tokens: Path, tiny_bert: Path) -> None:
+    hiding = NextUtterance.Config(max_windows=4, masked_word_weight=0.1)
+    job = train_job(tokens, tiny_bert, (), kind="post_training", post_training=hiding)
+    made = prepare_training(job, CPU)
+    assert isinstance(made.model, Ranker)
+    assert made.model.masked_word_head is not None
+    assert sum(map(len, made.curriculum.batches(0))) == 8
+
+
+def test_validation_contexts_without_windows_only_leave_the_held_out_figures_out(
+    tokens: Path, tiny_bert: Path, tmp_path: Path
+) -> None:
+    number_store(tmp_path, {"a": ["10"], "b": ["11"]})
+    short = tmp_path / "t.arrow"
+    job = train_job(tokens, tiny_bert, (), kind="post_training", post_training=NextUtterance.Config(max_windows=4))
+    assert prepare_training(job, CPU).validation is not None
+    assert prepare_training(job.model_copy(update={"validation_tokens": short}), CPU).validation is None
+
+
+def test_shards_cut_a_part_into_disjoint_rows(tokens: Path, store: TokenStore) -> None:
+    job = score_job(tokens, Path("nowhere"))
+    shards = shard_rows(job)
+    assert {len(rows) for rows in shards[:-1]} == {10}
+    rows = [int(row) for rows in shards for row in rows]
+    assert len(set(rows)) == len(rows) == len(store) - math.ceil(len(store) / 10)
+    assert shard_rows(job.model_copy(update={"selection": Selection(labelled_fraction=1.0)})) == []
+
+
+def test_a_sample_of_pools_is_drawn_by_the_jobs_seed(tokens: Path) -> None:
+    def sample(**values: Any) -> list[int]:
+        return [int(row) for rows in shard_rows(score_job(tokens, Path("nowhere"), **values)) for row in rows]
+
+    one = sample(sample=20)
+    assert len(set(one)) == 20
+    assert one == sorted(one)
+    assert set(one) < set(sample())
+    assert sample(sample=20) == one != sample(sample=20, seed=2)
+    assert sample(sample=1000) == sample()
+
+
+def test_a_shard_does_not_depend_on_which_were_scored_before(
+    tokens: Path, tiny_bert: Path, intents: tuple[str, ...], tmp_path: Path
+) -> None:
+    ranker = tiny_ranker(tiny_bert, intents=intents)
+    save_ranker(tmp_path / "checkpoint", ranker.config, ranker.state_dict())
+    job = score_job(tokens, tmp_path / "checkpoint", pools_per_shard=3)
+    shards = shard_rows(job)[:2]
+    for number, rows in enumerate(shards):
+        score_shard(job, number, rows.tolist(), tmp_path / "in-order", CPU)
+    for number in (1, 0):
+        score_shard(job, number, shards[number].tolist(), tmp_path / "backwards", CPU)
+    for number in (0, 1):
+        one, two = (pq.read_table(shard_path(tmp_path / name, number)) for name in ("in-order", "backwards"))
+        assert one.equals(two)
+    assert sorted(path.name for path in (tmp_path / "in-order").iterdir()) == [
+        "intents-000000.parquet", "intents-000001.parquet", "scores-000000.parquet", "scores-000001.parquet",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("with_intents", [True, False])
+def test_pseudo_labels_on_disk_come_back_as_pools_to_learn(
+    store: TokenStore, tmp_path: Path, with_intents: bool
+) -> None:
+    plain = [
+        [(0.9, 0.1), (0.05, 0.1), (0.5, 0.1)],
+        [(0.5, 0), (0.5, 0), (0.5, 0)],
+        [(0.9, 0.1), (0.01, 0.1), (0.02, 0.1)],
+    ]
+    intent = [[(0.95, 0.3), (0.05, 0.0), (0.5, 0.1)], [(0.5, 0), (0.5, 0), (0.5, 0)], plain[2]]
+    scores = score_table(plain, intent if with_intents else None)
+    ids = [store.pool(int(name.removeprefix("p"))).pool_id for name in scores["pool_id"].to_pylist()]
+    scores = scores.set_column(0, "pool_id", [ids])
+    folder = tmp_path / "scores"
+    folder.mkdir()
+    pq.write_table(scores, folder / "scores-000000.parquet")
+    if with_intents:
+        pq.write_table(intent_table([1.0] * 3), folder / "intents-000000.parquet")
+    shards = Shards(Stage("scores", "digest", folder, reused=False, seconds=0.0))
+    write_pseudo_labels(tmp_path / "pseudo", shards, PseudoLabelRule(), 2)
+    first, second = pseudo_labelled(tmp_path / "pseudo", store)
+    assert (first.row, first.candidates.tolist(), first.labels.tolist()) == (0, [0, 1], [1, 0])
+    assert (second.row, second.candidates.tolist(), second.labels.tolist()) == (2, [0, 1, 2], [1, 0, 0])
+    assert first.intent_view.tolist() == [with_intents, False]
+    assert (first.learn_intents, second.learn_intents) == (with_intents, False)
+    assert list(first.intents) == ([[0]] if with_intents else [])
+    assert (tmp_path / "pseudo" / "summary.json").is_file()

@@ -1,0 +1,377 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.tiny_models import tiny_ranker
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from icalib.core.errors import IcalibError
+from icalib.data.encoding import TokenStore
+from icalib.losses.binary import BinaryCrossEntropy
+from icalib.models.precision import resolve_precision
+from icalib.models.ranker import Ranker
+from icalib.training.examples import gold_labels
+from icalib.training.local_engine import LocalEngine
+from icalib.training.loop import LoopState, _end_epoch, stalled_epochs, train
+from icalib.training.optimizer import parameter_groups
+from icalib.training.pairs import AnswerCurriculum
+from icalib.training.settings import TrainingSettings
+
+CPU = torch.device("cpu")
+
+
+class Listener:
+    """Keeps the weights that the loop calls best."""
+
+    def __init__(self) -> None:
+        self.weights: list[dict[str, Tensor]] = []
+        self.done: list[float] = []
+        self.epochs: list[list[float]] = []
+
+    def progress(self, done: float, total: float, note: str) -> None:
+        self.done.append(done / total)
+
+    def best(self, weights: dict[str, Tensor]) -> None:
+        self.weights.append(weights)
+
+    def validated(self, points: Sequence[dict[str, Any]]) -> None:
+        self.epochs.append([point["value"] for point in points])
+
+
+class Scripted:
+    """Validation whose figures are known beforehand."""
+
+    def __init__(self, tag: str, figures: Sequence[float]) -> None:
+        self.tag, self._figures = tag, iter(figures)
+
+    def __call__(self, ranker: Ranker, rank: int, world_size: int) -> None:
+        assert not ranker.training
+
+    def figures(self, shares: Sequence[None]) -> dict[str, float]:
+        return {self.tag: next(self._figures)}
+
+
+def settings(**values: Any) -> TrainingSettings:
+    return TrainingSettings.model_validate({"precision": "fp32", **values})
+
+
+def curriculum(
+    store: TokenStore, ranker: Ranker, made: TrainingSettings, rows: int, *, with_intents: bool = False
+) -> AnswerCurriculum:
+    pools = [gold_labels(pool, with_intents=with_intents) for pool in store.pools(range(rows))]
+    return AnswerCurriculum(
+        pools, store, ranker.layout, BinaryCrossEntropy.Config().build(), made,
+        num_intents=len(ranker.config.intents), seed=1,
+    )  # fmt: skip
+
+
+def fit(
+    store: TokenStore, ranker: Ranker, made: TrainingSettings, *, rows: int = 4, validation: Any = None,
+    with_intents: bool = False, engine: Any = None,
+) -> tuple[LoopState, Listener]:  # fmt: skip
+    listener = Listener()
+    examples = curriculum(store, ranker, made, rows, with_intents=with_intents)
+    engine = engine or LocalEngine(ranker, made)
+    return train(ranker, engine, examples, made, listener, seed=1, validation=validation), listener
+
+
+def logged(state: LoopState, tag: str) -> list[float]:
+    return [point["value"] for point in state.log if point["tag"] == tag]
+
+
+def test_64_pairs_are_learnt_by_heart(store: TokenStore, tiny_bert: Path) -> None:
+    ranker = tiny_ranker(tiny_bert, dropout=0.0)
+    made = settings(epochs=12, learning_rate=3e-3, batch_size=8)
+    state, listener = fit(store, ranker, made, rows=16)
+    losses = logged(state, "loss/answer_plain")
+    assert losses[0] > 0.3
+    assert losses[-1] < 0.05
+    assert state.examples == 12 * 64
+    assert listener.done[-1] == 1.0
+
+
+def weights_after(store: TokenStore, backbone: Path, **values: Any) -> dict[str, Tensor]:
+    ranker = tiny_ranker(backbone, dropout=0.0)
+    _, listener = fit(store, ranker, settings(epochs=1, learning_rate=1e-3, batch_size=7, **values), rows=5)
+    return listener.weights[-1]
+
+
+@pytest.mark.parametrize("parts", [2, 3, 9])  # the batches hold 7 and 6 pairs: some parts are empty
+def test_gradient_accumulation_gives_the_same_weights(store: TokenStore, tiny_bert: Path, parts: int) -> None:
+    whole = weights_after(store, tiny_bert)
+    cut = weights_after(store, tiny_bert, gradient_accumulation=parts)
+    for name, tensor in whole.items():
+        if not name.endswith("key.bias"):  # softmax ignores it: its gradient is rounding, which Adam blows up
+            torch.testing.assert_close(cut[name], tensor, rtol=0, atol=2e-5, msg=name)
+
+
+class GradientEngine(LocalEngine):
+    """One of several workers, which adds up its gradients and never steps."""
+
+    def __init__(self, ranker: Ranker, made: TrainingSettings, rank: int, world_size: int) -> None:
+        super().__init__(ranker, made)
+        self.rank, self.world_size = rank, world_size
+
+    def backward_and_step(self, loss: Tensor) -> None:
+        (loss / self._settings.gradient_accumulation).backward()
+
+
+@pytest.mark.parametrize(("workers", "accumulation", "batch_size"), [(2, 1, 8), (3, 2, 4), (5, 1, 3)])
+def test_workers_that_share_a_batch_average_to_the_gradient_of_one(
+    store: TokenStore, tiny_bert: Path, workers: int, accumulation: int, batch_size: int
+) -> None:
+    def gradient(rank: int, world_size: int, accumulation: int) -> dict[str, Tensor]:
+        ranker = tiny_ranker(tiny_bert, dropout=0.0)
+        made = settings(epochs=1, batch_size=batch_size, gradient_accumulation=accumulation)
+        fit(store, ranker, made, rows=3, engine=GradientEngine(ranker, made, rank, world_size))
+        return {name: p.grad for name, p in ranker.named_parameters() if p.grad is not None}
+
+    alone = gradient(0, 1, 1)
+    shares = [gradient(rank, workers, accumulation) for rank in range(workers)]
+    for name, tensor in alone.items():
+        mean = torch.stack([share[name] for share in shares]).mean(0)
+        torch.testing.assert_close(mean, tensor, rtol=1e-3, atol=1e-6, msg=name)
+
+
+class Interrupted(Exception):
+    pass
+
+
+class DyingEngine(LocalEngine):
+    """Dies before an update."""
+
+    def __init__(self, ranker: Ranker, made: TrainingSettings, deadline: int) -> None:
+        super().__init__(ranker, made)
+        self._deadline = deadline
+
+    def backward_and_step(self, loss: Tensor) -> None:
+        self._deadline -= 1
+        if self._deadline < 0:
+            raise Interrupted
+        super().backward_and_step(loss)
+
+
+@pytest.mark.parametrize(
+    ("every", "deadline"),  # an epoch has 7 updates
+    [(3, 2), (3, 5), (3, 8), (3, 13), (7, 10)],  # before the first checkpoint, mid-epoch, after an epoch, at its end
+)
+def test_a_resumed_run_ends_with_the_same_bits_as_an_undisturbed_one(
+    store: TokenStore, tiny_bert: Path, intents: tuple[str, ...], every: int, deadline: int
+) -> None:
+    made = settings(epochs=2, learning_rate=1e-3, batch_size=6, checkpoint_every=every, train_negatives=2)
+
+    def fresh() -> Ranker:
+        return tiny_ranker(tiny_bert, intents=intents)
+
+    ranker = fresh()
+    undisturbed, listener = fit(store, ranker, made, with_intents=True)
+    assert undisturbed.step == 14
+    points = [(point["step"], point["tag"]) for point in undisturbed.log]
+    assert len(points) == len(set(points))
+
+    dying = fresh()
+    died = DyingEngine(dying, made, deadline)
+    with pytest.raises(Interrupted):
+        fit(store, dying, made, with_intents=True, engine=died)
+
+    second = fresh()
+    engine = LocalEngine(second, made)
+    engine.saved = died.saved
+    torch.manual_seed(12345)
+    resumed, second_listener = fit(store, second, made, with_intents=True, engine=engine)
+    assert resumed.log == undisturbed.log
+    assert (resumed.step, resumed.examples, resumed.best_epoch) == (
+        undisturbed.step, undisturbed.examples, undisturbed.best_epoch,
+    )  # fmt: skip
+    for name, tensor in listener.weights[-1].items():
+        assert torch.equal(second_listener.weights[-1][name], tensor), name
+
+
+def test_a_checkpoint_stays_as_it_was_saved(store: TokenStore, tiny_bert: Path) -> None:
+    ranker = tiny_ranker(tiny_bert)
+    made = settings(epochs=1, batch_size=4, checkpoint_every=3)
+    engine = LocalEngine(ranker, made)
+    fit(store, ranker, made, engine=engine)
+    assert engine.saved is not None
+    assert engine.saved["state"]["step"] == 3
+    again = LocalEngine(tiny_ranker(tiny_bert), made)
+    again.saved = engine.saved
+    fit(store, again.model, made, engine=again)  # going on from it changes nothing in it either
+    assert engine.saved["state"]["step"] == 3
+    assert {int(state["step"]) for state in engine.saved["optimizer"]["state"].values()} == {3}
+
+
+def test_training_stops_after_patience_and_the_best_weights_are_kept(store: TokenStore, tiny_bert: Path) -> None:
+    ranker = tiny_ranker(tiny_bert)
+    made = settings(epochs=9, patience=2, selection_metric="F1", learning_rate=1e-3)
+    state, listener = fit(store, ranker, made, validation=Scripted("class/F1", [0.1, 0.3, 0.2, 0.3, 0.9]))
+    assert (state.epoch, state.best, state.best_epoch, state.stopped) == (4, 0.3, 2, True)
+    assert len(listener.weights) == 2
+    assert not torch.equal(listener.weights[-1]["answer_head.linear.weight"], ranker.answer_head.linear.weight)
+    assert logged(state, "class/F1") == [0.1, 0.3, 0.2, 0.3]
+    assert listener.epochs == [[0.1], [0.1, 0.3], [0.1, 0.3, 0.2], [0.1, 0.3, 0.2, 0.3]]
+
+
+def test_a_loss_on_validation_is_better_when_smaller(store: TokenStore, tiny_bert: Path) -> None:
+    ranker = tiny_ranker(tiny_bert)
+    made = settings(epochs=3, patience=2, selection_metric="NLL")
+    state, _ = fit(store, ranker, made, validation=Scripted("cal/NLL", [0.5, 0.2, 0.4]))
+    assert (state.best, state.best_epoch) == (-0.2, 2)
+
+
+def test_without_validation_the_last_weights_are_kept(store: TokenStore, tiny_bert: Path) -> None:
+    ranker = tiny_ranker(tiny_bert)
+    state, listener = fit(store, ranker, settings(epochs=2))
+    assert (state.epoch, state.best_epoch) == (2, 2)
+    assert all(torch.equal(tensor, ranker.state_dict()[name]) for name, tensor in listener.weights[-1].items())
+
+
+@given(st.floats(0, 0.99), st.floats(0, 1.01))
+def test_the_learning_rate_rises_falls_and_stays_within_its_peak(warmup: float, progress: float) -> None:
+    assert 0 <= TrainingSettings(warmup_fraction=warmup).progress_factor(progress) <= 1
+
+
+def test_the_learning_rate_peaks_after_warmup_and_ends_at_0() -> None:
+    made = TrainingSettings(warmup_fraction=0.25)
+    factors = [made.progress_factor(p) for p in (0, 0.125, 0.25, 0.625, 1)]
+    np.testing.assert_allclose(factors, [0, 0.5, 1, 0.5, 0])
+    assert TrainingSettings(warmup_fraction=0).progress_factor(0) == 1
+
+
+def test_constant_and_plateau_rates_stay_after_the_warmup_but_for_stalls() -> None:
+    constant, plateau = (TrainingSettings(warmup_fraction=0.01, schedule=name) for name in ("constant", "plateau"))
+    for made in (constant, plateau):
+        np.testing.assert_allclose([made.progress_factor(p) for p in (0.005, 0.01, 0.5, 1)], [0.5, 1, 1, 1])
+    assert constant.progress_factor(0.5, 3) == 1
+    assert plateau.progress_factor(0.5, 3) == pytest.approx(0.9**3)
+
+
+@pytest.mark.parametrize(
+    ("means", "stalls"),
+    [([], 0), ([1.0], 0), ([1.0, 0.9], 0), ([1.0, 0.995], 1), ([1.0, 1.2, 1.1], 1), ([1.0, 0.9, 0.9, 0.95], 2)],
+)
+def test_an_epoch_stalls_whose_loss_falls_by_less_than_a_hundredth(means: list[float], stalls: int) -> None:
+    log = [
+        {"split": split, "step": 0, "epoch": epoch, "tag": tag, "value": value}
+        for epoch, mean in enumerate([*means, 9.0])
+        for split, tag, value in (
+            ("train", "loss/answer", mean - 0.5),
+            ("train", "loss/answer", mean + 0.5),
+            ("train", "opt/lr", 1.0),
+            ("validation", "loss/answer", 5.0 + epoch),
+        )
+    ]
+    assert stalled_epochs(log, len(means)) == stalls
+
+
+def test_a_plateau_lowers_the_rate_of_the_epochs_after_it(store: TokenStore, tiny_bert: Path) -> None:
+    ranker = tiny_ranker(tiny_bert, dropout=0.0)
+    made = settings(epochs=3, learning_rate=1e-9, schedule="plateau", warmup_fraction=0.0)  # nothing is learnt
+    state, _ = fit(store, ranker, made)
+    rates = {point["epoch"]: point["value"] / 1e-9 for point in state.log if point["tag"] == "opt/lr"}
+    assert rates == pytest.approx({0: 1.0, 1: 1.0, 2: 0.9})
+
+
+def test_figures_without_the_selection_metric_choose_nothing(store: TokenStore, tiny_bert: Path) -> None:
+    made = settings(epochs=3, patience=1, selection_metric="NLL")
+    state, _ = fit(store, tiny_ranker(tiny_bert), made, validation=Scripted("held_out/x/loss", [0.5, 0.7, 0.9]))
+    assert (state.epoch, state.best_epoch) == (3, 3)
+
+
+def test_every_group_follows_the_schedule_at_its_own_peak(store: TokenStore, tiny_bert: Path) -> None:
+    rates: list[tuple[float, ...]] = []
+
+    class Watching(LocalEngine):
+        def backward_and_step(self, loss: Tensor) -> None:
+            rates.append(tuple(sorted({group["lr"] for group in self._optimizer.param_groups})))
+            super().backward_and_step(loss)
+
+    ranker = tiny_ranker(tiny_bert)
+    made = settings(epochs=5, batch_size=4, learning_rate=1e-4, head_learning_rate=1e-2, warmup_fraction=0.2)
+    fit(store, ranker, made, engine=Watching(ranker, made))
+    encoder, head = np.array(rates).T
+    np.testing.assert_allclose(head / encoder, 100)
+    assert len(rates) == 20
+    assert encoder[0] > 0  # the first update is not lost
+    assert encoder.argmax() == 4
+    assert encoder.max() == pytest.approx(1e-4, rel=0.01)
+    assert encoder[-1] < 1e-5
+
+
+def test_heads_have_their_own_rate_and_biases_and_norms_no_decay(tiny_bert: Path) -> None:
+    ranker = tiny_ranker(tiny_bert, intents=("a", "b"))
+    names = {id(parameter): name for name, parameter in ranker.named_parameters()}
+    found: dict[str, tuple[float, float]] = {}
+    for group in parameter_groups(ranker, settings(learning_rate=1e-5, head_learning_rate=1e-3, weight_decay=0.02)):
+        assert group["lr"] == group["peak_lr"]
+        for parameter in group["params"]:
+            assert names[id(parameter)] not in found
+            found[names[id(parameter)]] = group["peak_lr"], group["weight_decay"]
+    assert set(found) == set(names.values())
+    for name, (rate, decay) in found.items():
+        assert rate == (1e-5 if name.startswith("encoder.") else 1e-3), name
+        assert decay == (0.0 if "bias" in name or "LayerNorm" in name or "similarity" in name else 0.02), name
+
+
+def test_heads_take_the_encoders_rate_where_none_is_given(tiny_bert: Path) -> None:
+    groups = parameter_groups(tiny_ranker(tiny_bert), settings(learning_rate=1e-5))
+    assert {group["peak_lr"] for group in groups} == {1e-5}
+
+
+def test_gradients_are_clipped(store: TokenStore, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    norms: list[float] = []
+    ranker = tiny_ranker(tiny_bert)
+    made = settings(epochs=1, batch_size=4, max_grad_norm=0.01)
+    engine = LocalEngine(ranker, made)
+    step = engine._optimizer.step
+
+    def watched() -> None:
+        norms.append(torch.stack([p.grad.norm() for p in ranker.parameters() if p.grad is not None]).norm().item())
+        step()
+
+    monkeypatch.setattr(engine._optimizer, "step", watched)
+    fit(store, ranker, made, engine=engine)
+    assert norms == pytest.approx([0.01] * 4, rel=1e-3)
+
+
+def test_precision_is_what_was_asked_or_what_the_hardware_computes_in() -> None:
+    assert resolve_precision("fp32", CPU) == "fp32"
+    assert resolve_precision("bf16", CPU) == "bf16"
+    assert resolve_precision("auto", CPU) in ("fp32", "bf16")
+
+
+def test_bf16_trains_with_float32_weights_and_logits(store: TokenStore, tiny_bert: Path) -> None:
+    ranker = tiny_ranker(tiny_bert)
+    _, listener = fit(store, ranker, settings(epochs=1, precision="bf16"))
+    assert {tensor.dtype for tensor in listener.weights[-1].values() if tensor.is_floating_point()} == {torch.float32}
+
+
+def test_a_diverged_training_says_so(tiny_bert: Path) -> None:
+    class NotANumber:
+        def __call__(self, ranker: Ranker, rank: int, world_size: int) -> None: ...
+
+        def figures(self, shares: object) -> dict[str, float]:
+            return {"class/F1": math.nan}
+
+    settings = TrainingSettings(epochs=1, precision="fp32")
+    state = LoopState()
+    with pytest.raises(IcalibError, match=r"diverged.*Lower `learning_rate`"):
+        _end_epoch(
+            tiny_ranker(tiny_bert), LocalEngine(tiny_ranker(tiny_bert), settings), settings, state, None, NotANumber()
+        )
+
+
+def test_a_loss_that_is_no_number_ends_the_training_there(store: TokenStore, tiny_bert: Path) -> None:
+    ranker = tiny_ranker(tiny_bert)
+    with torch.no_grad():
+        ranker.answer_head.linear.weight.fill_(math.nan)
+    with pytest.raises(IcalibError, match=r"diverged: the loss is nan in update 1.*Lower `learning_rate`"):
+        fit(store, ranker, settings(epochs=1))

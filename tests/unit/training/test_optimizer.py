@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor
+
+from icalib.models.model import Model
+from icalib.training.local_engine import LocalEngine
+from icalib.training.optimizer import make_optimizer
+from icalib.training.settings import TrainingSettings
+
+
+class Line(Model):
+    """w·x."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor([1.0, -2.0, 3.0]))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.weight @ inputs
+
+
+def test_the_staircase_goes_down_a_tenth_every_400_updates() -> None:
+    settings = TrainingSettings(schedule="staircase", warmup_fraction=0.0)
+    factors = [settings.progress_factor(0.5, 0, updates) for updates in (0, 399, 400, 1200)]
+    assert factors == [1.0, 1.0, 0.9, 0.9**3]
+
+
+def test_gradients_are_clipped_element_by_element_when_the_optimiser_steps() -> None:
+    settings = TrainingSettings(max_grad_norm=None, max_grad_value=1.0, weight_decay=0.0, precision="fp32")
+    clipped, plain = Line(), Line()
+    engine = LocalEngine(clipped, settings)
+    twin = make_optimizer(plain, settings.model_copy(update={"max_grad_value": None}))
+    for inputs, within in (([9.0, 0.5, -7.0], [1.0, 0.5, -1.0]), ([0.1, 5.0, 0.2], [0.1, 1.0, 0.2])):
+        engine.backward_and_step(engine.forward(torch.tensor(inputs)))
+        plain(torch.tensor(within)).backward()
+        twin.step()
+        twin.zero_grad()
+    assert torch.equal(clipped.weight, plain.weight)
+
+
+def test_without_a_norm_gradients_are_left_as_they_are() -> None:
+    large = torch.tensor([90.0, 50.0, -70.0])
+    moved = []
+    for norm in (None, 1.0):
+        model = Line()
+        engine = LocalEngine(model, TrainingSettings(max_grad_norm=norm, precision="fp32"))
+        seen: list[Tensor] = []
+        engine._optimizer.register_step_pre_hook(
+            lambda *_, seen=seen, model=model: seen.append(copy.deepcopy(model.weight.grad))
+        )
+        engine.backward_and_step(engine.forward(large))
+        moved.append(seen[0])
+    assert torch.equal(moved[0], large)
+    torch.testing.assert_close(moved[1], large / large.norm(), rtol=1e-4, atol=1e-4)
