@@ -22,16 +22,16 @@ from icalib.data.generated import GeneratedStore
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import Tokenizer
 from icalib.generation.generator import GenerateJob
-from icalib.generation.language_model import LanguageModel
-from icalib.generation.retrieval import Retrieval
 from icalib.generation.job import (
     generate_shard,
-    generation_shards,
     generated_texts,
+    generation_shards,
     summarise_texts,
     texts_path,
     write_generated_tokens,
 )
+from icalib.generation.language_model import LanguageModel
+from icalib.generation.retrieval import Retrieval
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.methods.catalogue import load_method
 from icalib.methods.composition import Method
