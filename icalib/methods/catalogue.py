@@ -17,7 +17,7 @@ def method_names() -> list[str]:
     import icalib.methods as package
 
     names = [module.name.replace("_", "-") for module in pkgutil.iter_modules(package.__path__)]
-    return [name for name in names if name != "catalogue"]
+    return [name for name in names if name not in ("catalogue", "composition")]
 
 
 def describe(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The spaces that come with icalib, and loading any."""
+"""The spaces that come with icalib, and loading any; what every space must do is in tests/contracts."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ import re
 from collections import Counter
 from pathlib import Path
 
-import optuna
 import pytest
 from optuna.trial import FixedTrial
 from unit.sweeps.made_spaces import GRID, write_space
 
-from icalib.core.component import with_setting, with_settings
+from icalib.core.component import with_setting
 from icalib.core.errors import SettingError
 from icalib.methods.catalogue import load_method
 from icalib.sweeps.space import load_space, product, space_names
 from icalib.sweeps.study import feasible_points, proposals
 
 NAMES = space_names()
-WITH_GRID = [name for name in NAMES if load_space(name).grid is not None]
 
 
 def test_the_promised_spaces_are_there() -> None:
@@ -26,33 +24,6 @@ def test_the_promised_spaces_are_there() -> None:
         "icast_published", "icast_grid", "icast_tpe", "focal_gamma", "gp_learning_rate", "gpf_bert", "pg_drr",
         "backbone_learning_rate", "ranking_and_calibration",
     }  # fmt: skip
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_draw_is_a_valid_method(name: str) -> None:
-    space = load_space(name)
-    assert space.description
-    base = load_method(space.method)
-    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1), directions=list(space.metrics.values()))
-    changed = 0
-    for _ in range(60):
-        settings = space.suggest(study.ask())
-        if name not in ("icast_published", "icast_grid"):  # their product holds orders that the sweep leaves out
-            changed += with_settings(base, settings) != base
-    assert changed > 30 or name in ("icast_published", "icast_grid")
-
-
-@pytest.mark.parametrize("name", WITH_GRID)
-def test_every_point_of_a_grid_is_what_suggest_takes(name: str) -> None:
-    space = load_space(name)
-    assert space.grid is not None
-    points = space.grid()
-    assert space.points() == points  # no point twice
-    for point in points:
-        trial = FixedTrial(point)
-        assert space.proposed(trial)
-        assert trial.params == point
-    assert len({str(point) for point in points}) == len(points)
 
 
 def test_the_published_protocol_is_the_papers() -> None:
