@@ -8,7 +8,8 @@ from typing import Any
 from ray.tune.search import Searcher
 
 from icalib.core.errors import SettingError
-from icalib.sweeps.study import Proposal, SweepStudy
+from icalib.sweeps.proposals import Proposal
+from icalib.sweeps.study import SweepStudy
 
 
 class StudySearcher(Searcher):

@@ -28,9 +28,11 @@ from icalib.metrics.summary import METRICS
 from icalib.metrics.tags import metric_tag
 from icalib.pipeline.run import RunSettings, Surroundings, check_fits, differences, run
 from icalib.sweeps.folder import Best, Direction, SweepFolder, SweepSettings
+from icalib.sweeps.proposals import Proposal
+from icalib.sweeps.pruning import Rungs
 from icalib.sweeps.record import TrialTable
 from icalib.sweeps.space import Space
-from icalib.sweeps.study import Proposal, Rungs, SweepStudy, mean_and_deviation, settings_of
+from icalib.sweeps.study import SweepStudy, mean_and_deviation, settings_of
 from icalib.training.pairs import MEASURED
 
 Keep = Literal["best", "all"]

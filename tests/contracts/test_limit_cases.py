@@ -107,7 +107,7 @@ def test_limit_grn_without_its_graph_is_listwise_bert(tiny_bert: Path, store: To
 
 
 @pytest.mark.parametrize("name", ["jm", "grn"])
-def test_limit_a_listwise_ranker_that_knows_nothing_shares_its_pools_evenly(
+def test_limit_an_untrained_listwise_ranker_gives_all_candidates_the_same_probability(
     name: str, tiny_bert: Path, store: TokenStore
 ) -> None:
     method = with_settings(load_method(name), {"encoder.backbone": str(tiny_bert), "encoder.budget": BUDGET})

@@ -1,4 +1,4 @@
-"""What every head with a posterior keeps: it belongs to the weights that it was computed for.
+"""What every head with a posterior must do: the posterior belongs to the weights that it was computed for.
 
 A new head, of icalib or of a package outside of it, is discovered.
 """
@@ -46,7 +46,7 @@ def load_weights(head: PosteriorHead) -> None:
 
 
 @pytest.mark.parametrize("move", [learn, learn_something_else, load_weights])
-def test_whatever_may_move_the_weights_makes_the_posterior_stale(
+def test_every_change_of_the_weights_makes_the_posterior_stale(
     head: PosteriorHead, move: Callable[[PosteriorHead], None]
 ) -> None:
     move(head)

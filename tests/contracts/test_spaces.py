@@ -9,8 +9,8 @@ from optuna.trial import FixedTrial
 
 from icalib.core.component import with_settings
 from icalib.methods.catalogue import load_method
+from icalib.sweeps.proposals import proposals
 from icalib.sweeps.space import load_space
-from icalib.sweeps.study import proposals
 
 NAMES = spaces()
 WITH_GRID = [name for name in NAMES if load_space(name).grid is not None]

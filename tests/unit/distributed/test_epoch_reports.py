@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from icalib.distributed.sweep import EpochReports
-from icalib.sweeps.study import TrialStopped
+from icalib.sweeps.pruning import TrialStopped
 
 
 class Told:

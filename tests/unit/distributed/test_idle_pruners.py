@@ -10,7 +10,7 @@ from distributed.runs import small_settings
 from unit.sweeps.made_spaces import made_folder, write_space
 
 from icalib.distributed.sweep import why_nothing_is_pruned
-from icalib.sweeps.study import Proposal
+from icalib.sweeps.proposals import Proposal
 
 F1, R1_AND_ECE, AURC = {"F1": "maximize"}, {"R@1": "maximize", "ECE": "minimize"}, {"AURC": "minimize"}
 
