@@ -11,8 +11,8 @@ import torch
 from rank_bm25 import BM25Okapi
 
 from icalib.data.batching import ordered_batches
+from icalib.data.bm25 import tokenize
 from icalib.data.encoding import Encoded, Ids, TokenPool
-from icalib.data.negatives import tokenize
 from icalib.data.schema import Pool
 from icalib.encoders.bi_encoder import unit_means
 from icalib.encoders.transformer import TransformerEncoder

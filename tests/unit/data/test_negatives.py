@@ -11,7 +11,8 @@ from rank_bm25 import BM25Okapi
 
 from icalib.core.errors import DataError
 from icalib.data import negatives as sampling
-from icalib.data.negatives import bm25_matrices, mine_block, query_blocks, tokenize, write_index
+from icalib.data.bm25 import bm25_matrices, tokenize
+from icalib.data.negatives import mine_block, query_blocks, write_index
 
 word = st.sampled_from([f"w{n}" for n in range(12)])
 corpora = st.lists(st.lists(word, min_size=0, max_size=8), min_size=3, max_size=25)
@@ -25,8 +26,8 @@ def mine(
     dialogues: list[int] | None = None,
     seed: int = 5,
 ):
-    write_index(folder, texts, dialogues or range(len(texts)), sampler)  # type: ignore[arg-type]
-    blocks = query_blocks(folder, len(texts), sampler=sampler, num_negatives=num_negatives, seed=seed)  # type: ignore[arg-type]
+    write_index(folder, texts, dialogues or range(len(texts)), sampler)
+    blocks = query_blocks(folder, len(texts), sampler=sampler, num_negatives=num_negatives, seed=seed)
     return np.concatenate([mine_block(block) for block in blocks])
 
 
@@ -97,7 +98,7 @@ def test_blocks_do_not_change_the_result(tmp_path: Path, sampler: str, monkeypat
     texts = [" ".join(f"w{n}" for n in rng.integers(0, 30, 6)) for _ in range(50)]
     whole = mine(tmp_path / "whole", texts, 4, sampler)
     monkeypatch.setattr(sampling, "QUERY_BLOCK", 7)
-    monkeypatch.setattr(sampling, "QUERY_ROWS", 3)
+    monkeypatch.setattr("icalib.data.bm25.QUERY_ROWS", 3)
     assert np.array_equal(whole, mine(tmp_path / "parts", texts, 4, sampler))
 
 

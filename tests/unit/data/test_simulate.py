@@ -11,8 +11,8 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import RidgeClassifier
 
 from icalib.core.errors import SettingError
+from icalib.data.bm25 import tokenize
 from icalib.data.contexts import context_responses
-from icalib.data.negatives import tokenize
 from icalib.data.pools import as_pools, iter_pools
 from icalib.data.prepare import prepare
 from icalib.data.schema import Dialogue, Pool

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from icalib.core.errors import DataError, SettingError
 from icalib.data.schema import Dialogue
-from icalib.data.sources.base import json_members
-from icalib.data.sources.detect import open_source
+from icalib.data.sources.json_object import json_members
+from icalib.data.sources.readers import open_source
 
 
 def turn(speaker: str, text: str, *intents: str) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def test_jsonl_streams_dialogues_plain_or_gzipped(tmp_path: Path, compress: bool
     path.write_bytes(gzip.compress(text.encode()) if compress else text.encode())
     source = open_source(path)
     dialogues = list(source.dialogues(None))
-    assert source.name == "jsonl"
+    assert source.reader == "jsonl"
     assert [d.dialog_id for d in dialogues] == ["a", "b"]
     assert dialogues[0].utterances[0].intents == ("GG",)
     assert dialogues[1].split is None
@@ -136,7 +136,7 @@ def test_members_of_a_json_object_are_those_json_reads(
 
 
 def test_members_are_found_across_chunks_with_their_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("icalib.data.sources.base.JSON_CHUNK", 3)
+    monkeypatch.setattr("icalib.data.sources.json_object.CHUNK", 3)
     path = tmp_path / "o.json"
     path.write_text('{\n"a": "ü€😀",\n\n"b": [1,\n 23],\n"c": 456\n}', encoding="utf-8")
     assert [(raw.line, raw.value) for raw in json_members(path)] == [
@@ -160,7 +160,7 @@ def test_broken_json_object_names_the_line(tmp_path: Path, text: str, line: int)
 def test_msdialog_tags_and_roles(tmp_path: Path) -> None:
     source = open_source(forum(tmp_path / "MSDialog-Intent.json", "tags", "OQ GG"))
     (dialogue,) = source.dialogues(None)
-    assert source.name == "msdialog"
+    assert source.reader == "msdialog"
     assert dialogue.dialog_id == "msdialog-7"
     assert dialogue.domain == "Word"
     assert dialogue.split is None
@@ -183,13 +183,13 @@ def test_mantis_folder_takes_splits_from_names_and_prefers_intents(tmp_path: Pat
         forum(tmp_path / f"{name}.json", "intent", ["OQ", "FD"])
     source = open_source(tmp_path)
     dialogues = list(source.dialogues(None))
-    assert source.name == "mantis"
+    assert source.reader == "mantis"
     assert [(d.dialog_id, d.split) for d in dialogues] == [
         ("mantis-validation-7", "validation"),
         ("mantis-train-7", "train"),
     ]
     assert dialogues[0].utterances[0].intents == ("OQ", "FD")
-    assert open_source(tmp_path / "merged_train_intents.json").name == "mantis"
+    assert open_source(tmp_path / "merged_train_intents.json").reader == "mantis"
 
 
 # ready pools
@@ -202,7 +202,7 @@ def test_mantis_tsv_groups_lines_of_a_context(tmp_path: Path) -> None:
     )
     source = open_source(path)
     pools = list(source.pools(None))
-    assert source.name == "mantis-tsv"
+    assert source.reader == "mantis-tsv"
     assert [p.candidates for p in pools] == [("right", "wrong"), ("yes", "no", "maybe"), ("yes too", "no")]
     assert [u.speaker for u in pools[0].context] == ["user", "agent", "user"]
     assert {p.split for p in pools} == {"validation"}
@@ -290,7 +290,7 @@ def icast_folder(root: Path) -> Path:
 def test_icast_folders(tmp_path: Path) -> None:
     source = open_source(icast_folder(tmp_path))
     train, unlabelled, validation, test = source.pools(None)
-    assert source.name == "icast"
+    assert source.reader == "icast"
     assert [(u.speaker, u.text, u.intents) for u in train.context] == [
         ("user", "u1", ("OQ",)),
         ("agent", "a1", ("PA", "GG")),
