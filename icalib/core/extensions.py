@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Generic, TypeVar
@@ -30,10 +30,10 @@ class Extensions(Generic[T]):
     group: str
     builtin: Mapping[str, str]
 
-    def paths(self) -> dict[str, str]:
-        """Return the import path of each named component, icalib's own first."""
-        installed = {point.name: point.value for point in importlib.metadata.entry_points(group=self.group)}
-        return {**self.builtin, **{name: path for name, path in installed.items() if name not in self.builtin}}
+    def names(self) -> Iterator[str]:
+        """Yield the names of all components, icalib's own first."""
+        yield from self.builtin
+        yield from (name for name in self._installed() if name not in self.builtin)
 
     def load(self, name: str) -> T:
         """Return the component with a name (`udc`) or at an import path (`my_lab.readers:zendesk`).
@@ -41,21 +41,29 @@ class Extensions(Generic[T]):
         Raises:
             SettingError: no such name or path, or an object of another kind.
         """
-        paths = self.paths()
-        if name not in paths and ":" not in name:
-            near = get_close_matches(name, paths, n=3)
-            hint = f" Did you mean {' or '.join(near)}?" if near else ""
-            raise SettingError(
-                f'{self.setting} "{name}" is unknown. Expected one of {", ".join(paths)}, or an import path such as '
-                f"my_lab.module:name.{hint}"
-            )
-        found = self._imported(paths.get(name, name))
+        found = self._imported(self.builtin.get(name) or (name if ":" in name else self._installed_path(name)))
         if not isinstance(found, self.kind):
             raise SettingError(
                 f'{self.setting} "{name}" is an object of type {type(found).__name__}. Expected an instance of '
                 f"{self.kind.__module__}.{self.kind.__name__}. Define one in that module and name it."
             )
         return found
+
+    def _installed(self) -> dict[str, str]:
+        """Return the import paths in the entry-point group; this reads the metadata of all installed packages."""
+        return {point.name: point.value for point in importlib.metadata.entry_points(group=self.group)}
+
+    def _installed_path(self, name: str) -> str:
+        installed = self._installed()
+        if name not in installed:
+            names = list(self.names())
+            near = get_close_matches(name, names, n=3)
+            hint = f" Did you mean {' or '.join(near)}?" if near else ""
+            raise SettingError(
+                f'{self.setting} "{name}" is unknown. Expected one of {", ".join(names)}, or an import path such as '
+                f"my_lab.module:name.{hint}"
+            )
+        return installed[name]
 
     def _imported(self, path: str) -> object:
         module_name, _, name = path.partition(":")

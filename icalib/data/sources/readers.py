@@ -60,11 +60,10 @@ def detect(path: Path) -> str:
     """
     if path.is_file():
         first_line(path)
-    names = READERS.paths()
-    for name in names:
+    for name in READERS.names():
         if READERS.load(name).detects(path):
             return name
     raise SettingError(
-        f"{path}: the format is unknown. Expected one of: {', '.join(names)}. Name it with --format, or write a "
-        "reader and name it by its import path (my_lab.module:name)."
+        f"{path}: the format is unknown. Expected one of: {', '.join(READERS.names())}. Name it with --format, which "
+        "also takes the import path of a reader of your own (my_lab.module:name)."
     )

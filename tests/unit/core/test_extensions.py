@@ -25,7 +25,7 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_component_is_found_by_name_entry_point_or_import_path() -> None:
-    assert list(NUMBERS.paths()) == ["zero", "seven"]
+    assert list(NUMBERS.names()) == ["zero", "seven"]
     assert NUMBERS.load("zero") == 0  # an entry point cannot replace it
     assert NUMBERS.load("seven") == 7
     assert NUMBERS.load("outside_numbers:seven") == 7
