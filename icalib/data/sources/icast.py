@@ -48,7 +48,7 @@ def _file(folder: Path, name: str) -> Path:
 
 
 def _text_lines(file: Path) -> Iterator[str]:
-    """Every line, blank ones too, since the files are aligned by line number."""
+    """Yield every line, blank ones too, since the files are aligned by line number."""
     with open_bytes(file) as lines:
         for line in lines:
             yield line.decode("utf-8", "surrogateescape").rstrip("\r\n")

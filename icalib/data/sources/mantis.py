@@ -1,6 +1,6 @@
 """MANtIS (Penha et al. 2019): JSON with or without intents, and the response-ranking TSV.
 
-JSON: merged_{train,dev,test}[_intents].json, MSDialog's form with `intent` lists on the labelled dialogues.
+JSON: merged_{train,dev,test}[_intents].json, MSDialog's format with `intent` lists on the annotated dialogues.
 TSV: `label \\t utterance_1 \\t ... \\t utterance_n \\t candidate`; consecutive lines with one context are a pool.
 """
 

@@ -59,7 +59,7 @@ def _header(file: Path) -> tuple[str, ...]:
 
 
 def _rows(file: Path) -> Iterator[Raw]:
-    """The rows after the header; a quoted field may span several lines."""
+    """Yield the rows after the header; a quoted field may span several lines."""
     lines = _Lines(file)
     reader = csv.reader(lines)
     try:

@@ -81,7 +81,7 @@ def test_short_lists_are_filled_at_random_and_too_few_are_refused(tmp_path: Path
         mine(tmp_path / "b", texts, 10)
 
 
-def test_ties_are_broken_by_lot_not_by_place(tmp_path: Path) -> None:
+def test_ties_are_broken_at_random_not_by_row(tmp_path: Path) -> None:
     texts = [f"same words {n}" for n in range(60)]
     mined = mine(tmp_path / "a", texts, 5)
     assert np.array_equal(mined, mine(tmp_path / "b", texts, 5))

@@ -39,16 +39,16 @@ def test_mining_tasks_may_run_on_other_machines(machines: Machines, source: Path
     assert names_in(out) == {"pools.json", "train.parquet", "validation.parquet", "test.parquet"}
 
 
-def test_dialogues_may_lie_there_too(machines: Machines, source: Path) -> None:
-    place = machines.on("a", "dialogues.jsonl")
-    place.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, place)
-    push(place)
+def test_dialogues_may_be_stored_there_too(machines: Machines, source: Path) -> None:
+    path = machines.on("a", "dialogues.jsonl")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, path)
+    push(path)
     here = machines.on("b", "dialogues.jsonl")
     assert prepare(here, here.with_name("pools"), PrepareSettings(num_candidates=3)).source == location(here)
 
 
-def test_pools_that_did_not_arrive_are_sent_by_the_same_command(machines: Machines, source: Path) -> None:
+def test_pools_that_were_not_uploaded_are_uploaded_by_the_same_command(machines: Machines, source: Path) -> None:
     out = machines.on("a", "pools")
     with pytest.MonkeyPatch.context() as patch:
         broken = Machines(machines.folder, patch)
@@ -61,7 +61,7 @@ def test_pools_that_did_not_arrive_are_sent_by_the_same_command(machines: Machin
     assert read_pool_set(machines.on("b", "pools")).num_pools["train"] > 0
 
 
-def test_what_was_brought_is_compared_with_its_digest(machines: Machines, source: Path) -> None:
+def test_downloaded_pools_are_compared_with_their_digest(machines: Machines, source: Path) -> None:
     prepare(source, machines.on("a", "pools"), PrepareSettings(num_candidates=3))
     file = machines.there("pools/test.parquet")
     table = pq.read_table(file)

@@ -63,7 +63,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return source, root / "pools"
 
 
-def test_pools_are_complete_and_right(prepared: tuple[Path, Path]) -> None:
+def test_pools_are_complete_and_correct(prepared: tuple[Path, Path]) -> None:
     source, folder = prepared
     dialogues = {d["dialog_id"]: d for d in map(json.loads, source.read_text().splitlines())}
     pool_set = read_pool_set(folder, verify=True)
@@ -86,7 +86,7 @@ def test_pools_are_complete_and_right(prepared: tuple[Path, Path]) -> None:
             assert len(own.intersection(pool.candidates)) == 1
 
 
-def test_position_says_nothing(prepared: tuple[Path, Path]) -> None:
+def test_labels_are_uniform_over_positions(prepared: tuple[Path, Path]) -> None:
     labels = [pool.label for pool in pools_of(prepared[1], "train")]
     counts = np.bincount(labels, minlength=5)
     assert ((counts - 96) ** 2 / 96).sum() < 18.5  # chi-square, 4 degrees of freedom, p = 0.001
@@ -128,7 +128,7 @@ def test_rows_come_in_the_order_asked(prepared: tuple[Path, Path]) -> None:
         read_rows(folder, "train", [480])
 
 
-def test_same_seed_same_pools_whatever_the_workers(prepared: tuple[Path, Path], tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_pools_with_any_parallel_map(prepared: tuple[Path, Path], tmp_path: Path) -> None:
     source, folder = prepared
 
     def threads(function: Any, blocks: Any) -> Iterator[Any]:
@@ -141,7 +141,7 @@ def test_same_seed_same_pools_whatever_the_workers(prepared: tuple[Path, Path], 
     assert other.digest != again.digest
 
 
-def test_same_inputs_again_do_nothing_and_others_need_fresh(tmp_path: Path) -> None:
+def test_the_same_inputs_need_no_action_and_others_need_fresh(tmp_path: Path) -> None:
     source, out = corpus(tmp_path / "d.jsonl", 60), tmp_path / "pools"
     first = prepare(source, out, PrepareSettings(num_candidates=3))
     stamp = (out / "train.parquet").stat().st_mtime_ns
@@ -154,7 +154,7 @@ def test_same_inputs_again_do_nothing_and_others_need_fresh(tmp_path: Path) -> N
     assert prepare(source, out, PrepareSettings(num_candidates=4), fresh=True).num_candidates == 4
 
 
-def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_of_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.tex").write_text("x")
     with pytest.raises(SettingError, match="not a pool folder"):
@@ -198,7 +198,7 @@ def test_bad_records_stop_or_are_set_aside(tmp_path: Path) -> None:
     assert "2 records were left out" in notes[0]
 
 
-def test_what_a_killed_process_left_goes_at_the_next_prepare(tmp_path: Path) -> None:
+def test_files_of_a_killed_process_are_removed_by_the_next_prepare(tmp_path: Path) -> None:
     source, out = corpus(tmp_path / "d.jsonl", 60), tmp_path / "pools"
     kill_itself = (
         "import os, sys; from icalib.data.prepare import PrepareSettings, prepare; "
@@ -213,7 +213,7 @@ def test_what_a_killed_process_left_goes_at_the_next_prepare(tmp_path: Path) -> 
     assert {path.name for path in out.iterdir()} == {"pools.json", *(f"{split}.parquet" for split in SPLITS)}
 
 
-def test_a_folder_that_a_live_process_works_in_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_that_a_running_process_uses_is_refused(tmp_path: Path) -> None:
     source, out = corpus(tmp_path / "d.jsonl", 60), tmp_path / "pools"
 
     def prepare_again(*_: object) -> None:
@@ -312,7 +312,7 @@ def test_pool_folder_errors(prepared: tuple[Path, Path], tmp_path: Path) -> None
         read_pool_set(missing)
     swapped = copy("swapped")
     (swapped / "test.parquet").write_bytes((prepared[1] / "validation.parquet").read_bytes())
-    read_pool_set(swapped)  # the same number of pools: only the digest tells
+    read_pool_set(swapped)  # the same number of pools: only the digest differs
     with pytest.raises(DataError, match="differ"):
         read_pool_set(swapped, verify=True)
 

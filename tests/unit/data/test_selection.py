@@ -34,7 +34,7 @@ def test_smaller_fractions_and_limits_lie_inside_larger_ones(one: float, two: fl
 
 @given(st.floats(0.001, 1), st.integers(1, 250), st.integers(0, 50))
 def test_labelled_and_unlabelled_pools_share_none_and_make_up_all(fraction: float, limit: int, unknown: int) -> None:
-    order = np.where(200 - unknown > ORDER, ORDER, -1)  # pools whose right candidate nobody knows
+    order = np.where(200 - unknown > ORDER, ORDER, -1)  # pools whose right candidate is unknown
     selection = Selection(labelled_fraction=fraction, limit={"train": limit})
     labelled, unlabelled, every = (selection.rows("train", part, order) for part in ("labelled", "unlabelled", "all"))
     assert not set(labelled) & set(unlabelled)

@@ -38,7 +38,7 @@ def forum(path: Path, intent_field: str, intents: Any, **members: Any) -> Path:
     return path
 
 
-# our own form
+# JSONL
 
 
 @pytest.mark.parametrize("compress", [False, True])
@@ -78,15 +78,15 @@ def test_a_bad_record_is_named_by_line_and_field(tmp_path: Path, bad: Any, field
     assert "--skip-bad" in str(caught.value)
 
 
-def test_rejected_records_are_heard_of_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_rejected_records_are_reported_and_reading_continues(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     good = json.dumps(record("a")).encode()
     path.write_bytes(b'{"broken\n' + good + b'\n{"dialog_id": "\xff"}\n' + good.replace(b'"a"', b'"b"') + b"\n")
-    heard: list[tuple[int, str]] = []
-    dialogues = open_source(path).dialogues(lambda error, raw: heard.append((error.line, error.found)))
+    reported: list[tuple[int, str]] = []
+    dialogues = open_source(path).dialogues(lambda error, raw: reported.append((error.line, error.found)))
     assert [d.dialog_id for d in dialogues] == ["a", "b"]
-    assert [line for line, _ in heard] == [1, 3]
-    assert "byte 0xff at character 16 is not UTF-8" in heard[1][1]
+    assert [line for line, _ in reported] == [1, 3]
+    assert "byte 0xff at character 16 is not UTF-8" in reported[1][1]
 
 
 def test_damaged_gzip_is_a_data_error(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_damaged_gzip_is_a_data_error(tmp_path: Path) -> None:
         list(open_source(path).dialogues(None))
 
 
-def test_wrong_path_empty_file_and_unknown_form(tmp_path: Path) -> None:
+def test_wrong_path_empty_file_and_unknown_format(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         open_source(tmp_path / "nowhere.jsonl")
     (tmp_path / "empty.jsonl").write_text("\n")
@@ -268,9 +268,9 @@ def test_udc_bad_rows_name_the_line_where_they_begin(tmp_path: Path) -> None:
     write_csv(
         path, ["Context", "Utterance", "Label"], ["a\nb", "c", "1"], ["a", "b"], ["a", "b", "maybe"], ["", "", "1"]
     )
-    heard: list[tuple[int, str]] = []
-    assert len(list(open_source(path).dialogues(lambda e, raw: heard.append((e.line, e.field))))) == 1
-    assert heard == [(4, ""), (5, "Label"), (6, "Context.0.Utterance")]
+    reported: list[tuple[int, str]] = []
+    assert len(list(open_source(path).dialogues(lambda e, raw: reported.append((e.line, e.field))))) == 1
+    assert reported == [(4, ""), (5, "Label"), (6, "Context.0.Utterance")]
 
 
 def icast_folder(root: Path) -> Path:
