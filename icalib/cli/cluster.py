@@ -24,7 +24,7 @@ from icalib.cli.app import (
     app,
     place_option,
 )
-from icalib.cli.session import session, surroundings
+from icalib.cli.session import run_context, session
 from icalib.cli.settings import check, run_settings
 from icalib.core.errors import SettingError
 
@@ -124,7 +124,7 @@ def plan(
     ]
     check(chosen)
     with session(address) as progress:
-        made = make_plan(chosen, surroundings(progress, runs, workers), pairs=pairs, fresh=fresh)
+        made = make_plan(chosen, run_context(progress, runs, workers), pairs=pairs, fresh=fresh)
     found = made.as_json()
     if price_per_hour is not None:
         found["cost"] = {name: seconds / 3600 * price_per_hour for name, seconds in found["seconds"].items()}

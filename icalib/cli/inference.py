@@ -21,7 +21,7 @@ from icalib.cli.app import (
     place_option,
 )
 from icalib.cli.output import print_runs, say, show_sweep, write_comparison
-from icalib.cli.session import evaluate_all, session, surroundings
+from icalib.cli.session import evaluate_all, run_context, session
 from icalib.cli.settings import has_pools, with_tests
 from icalib.core.errors import SettingError
 from icalib.core.storage import location, pull, push
@@ -64,7 +64,7 @@ def score(
         whole_file(out) as temporary,
         pq.ParquetWriter(temporary, PREDICTION_SCHEMA) as writer,
     ):
-        for table in iter_predictions(finished, data, chosen, limit, surroundings(progress, runs, workers)):
+        for table in iter_predictions(finished, data, chosen, limit, run_context(progress, runs, workers)):
             writer.write_table(table)
             num_rows += table.num_rows
     push(out)

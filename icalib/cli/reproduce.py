@@ -14,14 +14,14 @@ import typer
 
 from icalib.cli.app import Address, Backbone, Experiment, Limit, Preset, Runs, Set, Workers, app, place_option
 from icalib.cli.output import say
-from icalib.cli.session import session, surroundings
+from icalib.cli.session import run_context, session
 from icalib.cli.settings import check_preset, check_set, limits, required, run_settings, variant_of, with_tests
 from icalib.core.errors import IcalibError, SettingError
 from icalib.core.storage import pull, push
 
 if TYPE_CHECKING:
     from icalib.core.run_folder import RunFolder
-    from icalib.pipeline.run import RunSettings, Surroundings
+    from icalib.pipeline.run import RunContext, RunSettings
     from icalib.reports.reproduced import Reproduction, RowRuns
     from icalib.reports.terminal import Progress
     from icalib.tables.table import Row
@@ -90,7 +90,7 @@ def reproduce(
         _print_plan(planned, runs.resolve())
         return
     with session(address) as progress:
-        where = surroundings(progress, runs, workers)
+        where = run_context(progress, runs, workers)
         done = [_run(one, where, progress) for one in planned]
         done = [_evaluate(one, others, limits(limit).get("test"), where, progress) for one in done]
         if wanted.kind == "cost":
@@ -209,7 +209,7 @@ def _say_times(times: Sequence[tuple[float, float, float]], unknown: Sequence[st
         say(f"no plan is known of: {', '.join(unknown)}; `icalib plan METHOD` with the same options makes one")
 
 
-def _run(one: _Planned, where: Surroundings, progress: Progress) -> RowRuns:
+def _run(one: _Planned, where: RunContext, progress: Progress) -> RowRuns:
     """The runs of a row; the first that fails ends the row, not the table."""
     from icalib.pipeline.run import run
     from icalib.reports.reproduced import RowRuns
@@ -226,7 +226,7 @@ def _run(one: _Planned, where: Surroundings, progress: Progress) -> RowRuns:
 
 
 def _evaluate(
-    one: RowRuns, others: Sequence[Path], limit: int | None, where: Surroundings, progress: Progress
+    one: RowRuns, others: Sequence[Path], limit: int | None, where: RunContext, progress: Progress
 ) -> RowRuns:
     """Its runs on other pools; the results stay in their folders. The first that fails ends the row, not the table."""
     from icalib.pipeline.inference import FinishedRun, evaluate

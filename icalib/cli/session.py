@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from icalib.core.run_folder import RunFolder
-    from icalib.pipeline.run import RunSettings, Surroundings
+    from icalib.pipeline.run import RunContext, RunSettings
     from icalib.reports.terminal import Progress
 
 
@@ -29,17 +29,35 @@ def session(address: str | None) -> Generator[Progress, None, None]:
             stop()
 
 
-def surroundings(progress: Progress, runs: Path, workers: int | None) -> Surroundings:
+def run_context(progress: Progress, runs: Path, workers: int | None) -> RunContext:
     """Where the runs of this command happen."""
+    from icalib.core.events import Event, Message, RunUpdated, StageFinished, StageStarted
+    from icalib.core.events import Progress as Reached
+    from icalib.core.run_folder import RunFolder
+    from icalib.distributed.executor import RayExecutor
     from icalib.distributed.session import available
-    from icalib.pipeline.run import Surroundings
+    from icalib.pipeline.run import RunContext
     from icalib.reports.tensorboard import write_tensorboard
 
-    return Surroundings(
+    def emit(event: Event) -> None:
+        match event:
+            case StageStarted(stage, reused) if not reused:
+                progress.stage(stage, "")
+            case Reached(stage, done, total, note):
+                progress.advance(stage, done, total, note)
+            case StageFinished():
+                progress.finished(event.stage, event.seconds, event.reused)
+            case Message(text):
+                progress.message(text)
+            case RunUpdated(path):
+                write_tensorboard(RunFolder(path))
+            case _:
+                pass
+
+    return RunContext(
         runs=runs.resolve(),
-        resources=available(workers),
-        reporter=progress,
-        on_update=lambda folder: _ignore(write_tensorboard(folder)),
+        executor=RayExecutor(available(workers)),
+        emit=emit,
         command=shlex.join(["icalib", *sys.argv[1:]]),
     )
 
@@ -50,7 +68,7 @@ def run_all(
     """Run one after the other; what is finished already is returned as it is."""
     from icalib.pipeline.run import run
 
-    where = surroundings(progress, runs, workers)
+    where = run_context(progress, runs, workers)
     finished: list[RunFolder] = []
     for settings in chosen:
         progress.message(f"{settings.method}, seed {settings.seed}")
@@ -73,9 +91,5 @@ def evaluate_all(
     for data in others:
         for folder in finished:
             progress.message(f"{folder.name} on {data.resolve().name}")
-            results.append(evaluate(FinishedRun.open(folder.path), data, limit, surroundings(progress, runs, workers)))
+            results.append(evaluate(FinishedRun.open(folder.path), data, limit, run_context(progress, runs, workers)))
     return results
-
-
-def _ignore(_: object) -> None:
-    """TensorBoard's folder is of no interest to a run."""

@@ -13,7 +13,7 @@ import typer
 
 from icalib.cli.app import Address, Backbone, Data, Experiment, Json, Labelled, Limit, Preset, Runs, Set, app
 from icalib.cli.output import say, show_sweep
-from icalib.cli.session import session, surroundings
+from icalib.cli.session import run_context, session
 from icalib.cli.settings import changes, check, choice, preset_settings, run_settings
 from icalib.core.errors import SettingError
 
@@ -69,10 +69,10 @@ def sweep(
     `optuna-dashboard RUNS/EXPERIMENT/sweep-.../study.journal` shows the study too.
     """
     from icalib.data.pools import read_pool_set
-    from icalib.distributed.sweep import why_nothing_is_pruned
     from icalib.sweeps.folder import SweepSettings
     from icalib.sweeps.space import PRUNERS, SAMPLERS, load_space
     from icalib.sweeps.study import proposals
+    from icalib.sweeps.sweep import why_nothing_is_pruned
 
     chosen = load_space(space)
     base = run_settings(
@@ -131,10 +131,11 @@ def _sweep(
     fresh: bool,
 ) -> SweepFolder:
     from icalib.distributed.session import available_to_trials, start, stop
-    from icalib.distributed.sweep import KEPT, Plan, sweep, sweep_folder_of
+    from icalib.distributed.tune import run_by_tune
     from icalib.reports.sweep_terminal import SweepProgress
     from icalib.reports.sweep_trials import sweep_trials
     from icalib.reports.terminal import Progress, people_console
+    from icalib.sweeps.sweep import KEPT, SweepPlan, sweep, sweep_folder_of
 
     kept = choice("--keep", keep, KEPT)
     console = people_console()  # one for both displays, else they write over each other
@@ -147,7 +148,7 @@ def _sweep(
 
         try:
             each, at_once = available_to_trials(workers, concurrent)
-            plan = Plan(
+            plan = SweepPlan(
                 num_trials=trials,
                 concurrent=at_once,
                 each=each,
@@ -156,7 +157,7 @@ def _sweep(
                 on_begin=lambda proposal: progress.trial_started(proposal.number, proposal.settings),
                 on_end=ended,
             )
-            return sweep(wanted, space, base, surroundings(bars, runs, workers), plan, fresh=fresh)
+            return sweep(wanted, space, base, run_context(bars, runs, workers), plan, run_by_tune, fresh=fresh)
         finally:
             stop()
 
@@ -169,11 +170,11 @@ def _dry(
     workers: int | None,
     address: str | None,
 ) -> None:
-    from icalib.distributed.sweep import claimed
     from icalib.reports.sweep_terminal import print_dry
     from icalib.sweeps.dry import dry
+    from icalib.sweeps.sweep import claimed
 
     with session(address) as progress, claimed(wanted, runs.resolve()) as folder:
-        folder.write_dry(list(dry(tried, base, wanted.seeds, surroundings(progress, runs, workers))))
+        folder.write_dry(list(dry(tried, base, wanted.seeds, run_context(progress, runs, workers))))
     print_dry(folder)
     say(f"table: {folder.dry_path}")

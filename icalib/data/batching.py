@@ -13,7 +13,7 @@ _POOL_OF_BATCHES = 32  # batches whose examples are sorted by length together; m
 
 
 def ordered_batches(lengths: Sequence[int] | npt.NDArray[np.int64], batch_size: int, max_tokens: int) -> list[Batch]:
-    """Return indices by rising length, cut so that no batch exceeds `batch_size` examples or `max_tokens` padded tokens.
+    """Return indices by rising length in batches of at most `batch_size` examples and `max_tokens` padded tokens.
 
     An example longer than `max_tokens` is a batch of its own.
     """

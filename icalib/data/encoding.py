@@ -241,7 +241,9 @@ class Layout:
 
 @final
 class PoolLayout(Layout):
-    """Writes a pool as one input, a marker before each candidate; there are no intents, and the marker takes the id of the first one.
+    """Writes a pool as one input, a marker before each candidate.
+
+    There are no intents; the marker takes the id of the first one.
 
     A pool that exceeds the encoder's positions is cut where it is longest: each text keeps at most some number of
     tokens, the largest with which all fit (our reading; the paper doesn't say).

@@ -40,7 +40,7 @@ class Fakes:
         self.settings: list[RunSettings] = []
 
     def run(self, settings: RunSettings, where: object) -> RunFolder:
-        """A folder of made-up results."""
+        """A folder of generated results."""
         method = settings.method.partition("@")[0]
         self.settings.append(settings)
         self.asked.append((settings.method, settings.labelled, settings.seed))
