@@ -70,7 +70,7 @@ def test_batches_of_classes_hold_each_index_once_under_the_budget(
 
 
 @pytest.mark.parametrize(("negatives", "rights"), [(1, {8}), (3, {4}), (9, {1, 2})])
-def test_each_batch_and_each_workers_part_of_it_has_the_classes_in_their_shares(
+def test_each_batch_and_each_workers_part_of_it_has_the_classes_in_their_proportions(
     negatives: int, rights: set[int]
 ) -> None:
     rng = np.random.default_rng(0)
