@@ -1,8 +1,9 @@
-"""Verbs that make data: simulate, prepare."""
+"""Verbs that write data: simulate, prepare."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 @app.command()
 def simulate(
     out: Annotated[Path, typer.Argument(help="JSONL file to write.")],
-    dialogues: Annotated[int, typer.Option(help="Dialogues; about 1.7 pools each.")] = 600,
-    seed: Annotated[int, typer.Option(help="The corpus depends on it alone.")] = 1,
+    dialogues: Annotated[int, typer.Option(help="Number of dialogues; about 1.7 pools each.")] = 600,
+    seed: Annotated[int, typer.Option(help="Seed of the corpus.")] = 1,
 ) -> None:
     """Write a simulated support-desk corpus with known noise, in the JSONL form that prepare reads."""
     from icalib.data.simulate import simulate as simulate_corpus
@@ -32,43 +33,59 @@ def simulate(
 
 @app.command()
 def prepare(
-    source: Annotated[Path, place_argument("Dialogues: our JSONL, MSDialog, MANtIS, UDC or ICAST files, or .gz.")],
+    source: Annotated[
+        Path, place_argument("Dialogues or pools: a file or folder of one of the formats, plain or gzipped.")
+    ],
     out: Annotated[Path, place_option("Pool folder to write: a path or e.g. s3://bucket/pools.")],
     labelled: Labelled = None,
     format: Annotated[
-        str | None, typer.Option(help="jsonl, msdialog, mantis, mantis-tsv, udc or icast; default: told by content.")
+        str | None,
+        typer.Option(
+            help="jsonl, msdialog, mantis, mantis-tsv, udc, icast, or the import path of a reader "
+            "(my_lab.readers:zendesk); default: detected from the file's name and content."
+        ),
     ] = None,
-    candidates: Annotated[int, typer.Option(help="Candidates a pool, the right one among them.")] = 10,
-    negatives: Annotated[str, typer.Option(help="Wrong candidates: bm25 (hard) or random.")] = "bm25",
-    context_turns: Annotated[int, typer.Option(help="Last utterances that make the context.")] = 4,
-    seed: Annotated[int, typer.Option(help="Of splits, negatives and candidate order.")] = 7,
-    limit: Annotated[int | None, typer.Option(help="At most N pools a split.")] = None,
+    candidates: Annotated[int, typer.Option(help="Candidates of each pool, including the right one.")] = 10,
+    negatives: Annotated[
+        str,
+        typer.Option(
+            help="Wrong candidates: bm25 (hard), random, or the import path of a sampler (my_lab.samplers:nearest)."
+        ),
+    ] = "bm25",
+    context_turns: Annotated[int, typer.Option(help="Maximum number of utterances in a context, the last ones.")] = 4,
+    seed: Annotated[int, typer.Option(help="Seed of splits, negatives and the order of candidates.")] = 7,
+    limit: Annotated[int | None, typer.Option(help="Maximum number of pools of a split.")] = None,
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Write bad records to OUT.rejected.jsonl instead of stopping.")
+        bool,
+        typer.Option("--skip-bad", help="Write records that are not valid to OUT.rejected.jsonl instead of stopping."),
     ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Replace a pool folder made from other inputs.")] = False,
     address: Address = None,
 ) -> None:
-    """Turn dialogues into pools: a context, its right response, and wrong ones mined from other dialogues."""
+    """Turn dialogues into pools: a context, its right response, and wrong ones from other dialogues."""
     with session(address) as progress:
         prepare_pools(
             progress,
             source,
             out,
-            labelled=labelled,
-            format=format,
-            num_candidates=candidates,
-            negative_sampler=negatives,
-            context_turns=context_turns,
-            seed=seed,
-            limit=limit,
-            skip_bad=skip_bad,
+            {
+                "labelled": labelled,
+                "format": format,
+                "num_candidates": candidates,
+                "negative_sampler": negatives,
+                "context_turns": context_turns,
+                "seed": seed,
+                "limit": limit,
+                "skip_bad": skip_bad,
+            },
             fresh=fresh,
         )
 
 
-def prepare_pools(progress: Progress, source: Path, out: Path, **settings: Any) -> None:
-    """Prepare a pool folder with its stages shown; settings as in icalib.data.prepare."""
+def prepare_pools(progress: Progress, source: Path, out: Path, settings: Mapping[str, Any], *, fresh: bool) -> None:
+    """Prepare a pool folder and show its stages; settings as in `PrepareSettings`."""
+    from icalib.core.component import validated
+    from icalib.data.prepare import PrepareSettings
     from icalib.data.prepare import prepare as make_pools
     from icalib.distributed.session import parallel_map
 
@@ -89,7 +106,13 @@ def prepare_pools(progress: Progress, source: Path, out: Path, **settings: Any) 
         progress.advance(stage, done, total)
 
     pool_set = make_pools(
-        source, out, parallel_map=parallel_map, progress=on_progress, note=progress.message, **settings
+        source,
+        out,
+        validated(PrepareSettings, settings),
+        fresh=fresh,
+        parallel_map=parallel_map,
+        progress=on_progress,
+        note=progress.message,
     )
     begin("")
     counts = ", ".join(f"{number} {split}" for split, number in pool_set.num_pools.items())

@@ -28,7 +28,7 @@ def demo(
     with session(None) as progress:
         source = runs / "demo" / "support_desk.jsonl"
         truth = simulate_corpus(source, num_dialogues=600, seed=seed)
-        prepare_pools(progress, source, data, fresh=fresh, labelled=0.10)
+        prepare_pools(progress, source, data, {"labelled": 0.10}, fresh=fresh)
         best = truth.best_reachable["test"]
         progress.message(f"label noise lets no ranker be right more often than R@1 = {best:.2f} on the test pools")
         settings = [demo_settings(name, data, seed) for name in DEMO_METHODS]

@@ -29,7 +29,7 @@ def icalib(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
 @pytest.fixture
 def without_intents(tmp_path: Path) -> Path:
     """Pools in which nobody labelled an intent."""
-    from icalib.data.prepare import prepare
+    from icalib.data.prepare import PrepareSettings, prepare
     from icalib.data.simulate import simulate
 
     source = tmp_path / "plain.jsonl"
@@ -39,7 +39,7 @@ def without_intents(tmp_path: Path) -> Path:
         for utterance in line["utterances"]:
             utterance["intents"] = []
     source.write_text("\n".join(map(json.dumps, lines)))
-    prepare(source, tmp_path / "pools", num_candidates=3, labelled=0.5)
+    prepare(source, tmp_path / "pools", PrepareSettings(num_candidates=3, labelled=0.5))
     return tmp_path / "pools"
 
 
@@ -95,7 +95,7 @@ def test_show_explains_every_setting(icalib) -> None:
             "none of these methods has such a setting. did you mean `regime.training.epochs`",
         ),
         (["run", "bert"], "--data is missing"),
-        (["run", "bert", "--data", "nowhere"], "no pool folder"),
+        (["run", "bert", "--data", "nowhere"], "not a pool folder"),
         (["run", "nowhere/config.yaml"], "no config at"),
         (["report", "nowhere"], "is not a run folder"),
         (["score", "nowhere", "--data", "nowhere"], "is not a run folder"),
@@ -135,7 +135,7 @@ def test_other_pools_are_looked_at_before_anything_is_trained(icalib, tiny_pools
     command = ["compare", "bert", "--data", tiny_pools, "--runs", tmp_path / "runs"]
     code, _, err = icalib(*command, "--shift", tmp_path / "nowhere")
     assert code == 2
-    assert "no pool folder" in err
+    assert "not a pool folder" in err
     code, _, err = icalib(*command, "--shift", tiny_pools, "--shift", tiny_pools)
     assert code == 2
     assert "called the same" in err

@@ -1,0 +1,107 @@
+"""What every corpus reader must do, as tests that each reader's own test class inherits."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from icalib.core.errors import DataError
+from icalib.data.contexts import context_responses
+from icalib.data.schema import Dialogue, Pool
+from icalib.data.sources.base import Source
+from icalib.data.sources.readers import READERS, open_source
+
+
+def sample_path(folder: Path) -> Path:
+    """The sample in a folder: its only file, or the folder itself."""
+    files = list(folder.iterdir())
+    return files[0] if len(files) == 1 and files[0].is_file() else folder
+
+
+def records_of(source: Source) -> list[Dialogue | Pool]:
+    return [*source.dialogues(None), *source.pools(None)]
+
+
+class ReaderContract:
+    """Inherit it and give the fixtures `reader`, a name or import path, and `samples`, a folder.
+
+    `samples/good` holds a file or folder of the format. `samples/damaged` holds one with records that are good and
+    records that are not valid; the first line of the latter, and no other, contains the word "damaged".
+    """
+
+    def test_a_sample_gives_records_with_responses_in_the_same_order_each_time(
+        self, reader: str, samples: Path
+    ) -> None:
+        source = open_source(sample_path(samples / "good"), reader)
+        records = records_of(source)
+        assert records
+        assert source.reader == reader
+        assert all(path.is_file() for path in source.files)
+        assert records_of(source) == records
+        ids = [record.dialog_id for record in records]
+        assert len(set(ids)) == len(ids)
+        for record in records:
+            if isinstance(record, Dialogue):
+                assert list(context_responses(record, min_context=1, last_turn_only=source.last_turn_only))
+            else:
+                assert isinstance(record, Pool)
+                assert record.label == 0
+
+    def test_only_this_reader_detects_its_format(self, reader: str, samples: Path) -> None:
+        path = sample_path(samples / "good")
+        assert READERS.load(reader).detects(path)
+        others = [name for name in READERS.names() if READERS.load(name) is not READERS.load(reader)]
+        assert not [name for name in others if READERS.load(name).detects(path)]
+
+    def test_files_may_be_gzipped(self, reader: str, samples: Path, tmp_path: Path) -> None:
+        def compress(file: Path) -> None:
+            file.with_name(f"{file.name}.gz").write_bytes(gzip.compress(file.read_bytes()))
+            file.unlink()
+
+        plain = records_of(open_source(sample_path(samples / "good"), reader))
+        assert records_of(open_source(_changed(samples, tmp_path, compress), reader)) == plain
+
+    def test_damaged_gzip_is_a_data_error_with_its_file(self, reader: str, samples: Path, tmp_path: Path) -> None:
+        def cut(file: Path) -> None:
+            file.write_bytes(gzip.compress(file.read_bytes())[:-9])
+
+        path = _changed(samples, tmp_path, cut)
+        with pytest.raises(DataError, match="damaged gzip data") as caught:
+            records_of(open_source(path, reader))
+        assert caught.value.path.startswith(str(path))
+
+    def test_an_empty_file_is_a_data_error_with_its_file(self, reader: str, samples: Path, tmp_path: Path) -> None:
+        path = _changed(samples, tmp_path, lambda file: file.write_text("\n"))
+        with pytest.raises(DataError) as caught:
+            open_source(path, reader)
+        assert caught.value.path.startswith(str(path))
+
+    def test_a_damaged_record_is_an_error_with_file_and_line_and_the_rest_is_read(
+        self, reader: str, samples: Path
+    ) -> None:
+        source = open_source(sample_path(samples / "damaged"), reader)
+        with pytest.raises(DataError):
+            records_of(source)
+        errors: list[DataError] = []
+        records: list[Dialogue | Pool] = [
+            *source.dialogues(lambda error, raw: errors.append(error)),
+            *source.pools(lambda error, raw: errors.append(error)),
+        ]
+        assert errors
+        assert records
+        for error in errors:
+            assert Path(error.path) in source.files
+            assert "damaged" in Path(error.path).read_text().splitlines()[error.line - 1]
+            assert error.cure
+
+
+def _changed(samples: Path, folder: Path, change: Callable[[Path], object]) -> Path:
+    """A copy of the good sample with each of its files changed."""
+    shutil.copytree(samples / "good", folder / "copy")
+    for file in [path for path in (folder / "copy").rglob("*") if path.is_file()]:
+        change(file)
+    return sample_path(folder / "copy")
