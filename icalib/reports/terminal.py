@@ -15,6 +15,7 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
 
+from icalib.core.run_folder import RunFolder
 from icalib.metrics.summary import METRICS
 from icalib.reports.comparison import (
     COLUMNS,
@@ -31,7 +32,7 @@ from icalib.reports.comparison import (
     format_value,
     method_rows,
 )
-from icalib.reports.paired_tests import MethodTest
+from icalib.reports.paired_tests import MethodTest, paired_tests
 
 if TYPE_CHECKING:
     from icalib.scoring.cost import Cost
@@ -94,6 +95,17 @@ def print_comparison(results: Sequence[Result], console: Console | None = None) 
         else:
             console.print(comparison_table(group, _QUALITY))
             console.print(comparison_table(group, _TRUST))
+
+
+def print_runs(runs: Sequence[RunFolder], console: Console | None = None) -> None:
+    """Print the table of finished runs, and paired tests if there are several methods."""
+    console = console or people_console()
+    print_comparison([folder.result for folder in runs], console)
+    by_method: dict[str, list[RunFolder]] = {}
+    for folder in runs:
+        by_method.setdefault(str(folder.result["method"]), []).append(folder)
+    if len(by_method) > 1:
+        print_tests(paired_tests(by_method), console)
 
 
 def print_shifts(results: Sequence[Result], console: Console | None = None) -> None:

@@ -94,7 +94,7 @@ def test_show_explains_every_setting(icalib) -> None:
             ["compare", "bert", "--data", "nowhere", "--set", "regime.training.epohcs=2"],
             "none of these methods has such a setting. did you mean `regime.training.epochs`",
         ),
-        (["run", "bert"], "--data is missing"),
+        (["run", "bert"], "`data` is missing"),
         (["run", "bert", "--data", "nowhere"], "no pool folder"),
         (["run", "nowhere/config.yaml"], "no config at"),
         (["report", "nowhere"], "is not a run folder"),
@@ -116,13 +116,13 @@ def test_wrong_settings_are_named_with_the_cure(icalib, arguments: list[str], sa
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--labelled", "0"], "--labelled 0.0 is no share"),
-        (["--labelled", "1.5"], "--labelled 1.5 is no share"),
-        (["--limit", "many"], "--limit many can't be read"),
-        (["--limit", "train=0"], "--limit train=0 can't be read"),
-        (["--limit", "training=5"], "--limit training=5 can't be read"),
-        (["--experiment", "../elsewhere"], "--experiment ../elsewhere is no folder's name"),
-        (["--experiment", "/tmp/elsewhere"], "--experiment /tmp/elsewhere is no folder's name"),
+        (["--labelled", "0"], "`labelled` is 0.0"),
+        (["--labelled", "1.5"], "`labelled` is 1.5"),
+        (["--limit", "many"], "--limit many can't be parsed"),
+        (["--limit", "train=0"], "--limit train=0 can't be parsed"),
+        (["--limit", "training=5"], "--limit training=5 can't be parsed"),
+        (["--experiment", "../elsewhere"], "--experiment '../elsewhere' is not a valid folder name"),
+        (["--experiment", "/tmp/elsewhere"], "--experiment '/tmp/elsewhere' is not a valid folder name"),
     ],
 )
 def test_wrong_options_of_run(icalib, tiny_pools: Path, options: list[str], said: str) -> None:
@@ -138,7 +138,7 @@ def test_other_pools_are_looked_at_before_anything_is_trained(icalib, tiny_pools
     assert "no pool folder" in err
     code, _, err = icalib(*command, "--shift", tiny_pools, "--shift", tiny_pools)
     assert code == 2
-    assert "called the same" in err
+    assert "have the same name" in err
     assert not (tmp_path / "runs").exists()
 
 
