@@ -129,12 +129,12 @@ def compute() -> None:
     """All runs; methods share stages as users' runs do."""
     settings = [f"--set={name}={json.dumps(value)}" for name, value in SETTINGS.items()]
     icalib("compare", *METHODS, *COMMON, *settings, "--seeds", "1", "--experiment", "all")
-    icalib("compare", "icast", *COMMON, *settings, "--seeds", "2", "--experiment", "all")
-    own = [s for s in settings if not s.startswith("--set=head") and not s.startswith("--set=regime.training")]
+    own = [s for s in settings if not s.startswith(("--set=head", "--set=regime.training="))]
+    icalib("compare", "icast", *COMMON, *own, "--seeds", "2", "--experiment", "all")
     icalib("sweep", "./threshold_space.py", *COMMON, *own, "--experiment", "sweep", "--dry")
     icalib("sweep", "./threshold_space.py", *COMMON, *own, "--experiment", "sweep")
     icalib("reproduce", "gpf-table2", *COMMON[:2], *COMMON[4:], "--rows", "bert,gpf-bert", "--seeds", "1",
-           "--labelled", "0.3", "--experiment", "all", *settings)  # fmt: skip
+           "--labelled", "0.3", "--experiment", "all", *[s for s in settings if "regime.rule" not in s and "regime.s" not in s and "regime.teacher" not in s and "regime.num_rounds" not in s and "head.support" not in s and "num_chains" not in s])  # fmt: skip
     for method in ("icast", "gpf-bert", "ensemble", "bm25"):
         run = f"runs/all/{method}-pools-0.3-s1"
         icalib("evaluate", run, "--data", "other", "--limit", "10")

@@ -14,14 +14,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icalib.core.errors import SettingError
-
 if TYPE_CHECKING:
     from icalib.api.options import Place
     from icalib.core.run_folder import RunFolder
     from icalib.data.negatives import ParallelMap
-    from icalib.pipeline.run import RunSettings, Surroundings
-    from icalib.reports.terminal import Progress
+    from icalib.pipeline.executor import Executor
+    from icalib.pipeline.run import RunContext, RunSettings
+    from icalib.reports.progress import TerminalProgress
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Session:
     """An executor that has been started, and the display of its progress."""
 
     place: Place
-    progress: Progress
+    progress: TerminalProgress
 
     def message(self, text: str) -> None:
         """Show one line."""
@@ -45,28 +44,32 @@ class Session:
         return parallel_map
 
     @cached_property
-    def context(self) -> Surroundings:
+    def context(self) -> RunContext:
         """The run context.
 
         Raises:
             SettingError: more workers are asked for than fit.
         """
-        if self.place.executor == "local":
-            raise SettingError("the local executor can't train or score yet. Use the ray executor.")
-        from icalib.distributed.session import available
-        from icalib.pipeline.run import Surroundings
-        from icalib.reports.tensorboard import write_tensorboard
+        from icalib.core.events import broadcast
+        from icalib.pipeline.run import RunContext
+        from icalib.reports.tensorboard import update_tensorboard
 
-        def on_update(folder: RunFolder) -> None:
-            write_tensorboard(folder)
-
-        return Surroundings(
+        return RunContext(
             runs=self.place.runs.resolve(),
-            resources=available(self.place.workers),
-            reporter=self.progress,
-            on_update=on_update,
+            executor=self._executor(),
+            emit=broadcast(self.progress.show, update_tensorboard),
             command=command_line(),
         )
+
+    def _executor(self) -> Executor:
+        if self.place.executor == "local":
+            from icalib.pipeline.executor import LocalExecutor
+
+            return LocalExecutor()
+        from icalib.distributed.executor import RayExecutor
+        from icalib.distributed.session import available
+
+        return RayExecutor(available(self.place.workers))
 
     def run(self, settings: RunSettings, *, fresh: bool = False) -> RunFolder:
         """Run a method; a run that is already finished is returned as it is."""
@@ -97,21 +100,21 @@ class Session:
 
 
 @contextmanager
-def session(place: Place, progress: Progress | None = None) -> Generator[Session, None, None]:
+def session(place: Place, progress: TerminalProgress | None = None) -> Generator[Session, None, None]:
     """Start an executor for as long as the block lasts; in local mode no Ray is started.
 
     Args:
         place: which executor, and where.
         progress: the display to use; None makes one on standard error.
     """
-    from icalib.reports.terminal import Progress
+    from icalib.reports.progress import TerminalProgress
 
-    with progress or Progress() as shown, _executor(place):
+    with progress or TerminalProgress() as shown, _ray(place):
         yield Session(place, shown)
 
 
 @contextmanager
-def _executor(place: Place) -> Generator[None, None, None]:
+def _ray(place: Place) -> Generator[None, None, None]:
     if place.executor == "local":
         yield
         return

@@ -14,9 +14,11 @@ from icalib.core.errors import SettingError
 
 if TYPE_CHECKING:
     from icalib.pipeline.run import RunSettings
+    from icalib.reports.sweep_terminal import SweepProgress
     from icalib.sweeps.folder import SweepFolder, SweepSettings
     from icalib.sweeps.space import Space
     from icalib.sweeps.study import Proposal
+    from icalib.sweeps.sweep import Keep, RunTrials, SweepPlan
 
 
 class SweepKeywords(RunKeywords, total=False):
@@ -56,13 +58,13 @@ def sweep(
         labelled: as in `run`.
         trials: total number of trials; None means a grid's points, else 20.
         options: method, sampler, pruner, seeds, concurrent, keep, and those of `run`; `fresh` forgets the trials of
-            the same sweep, and cached stages are still reused. A sweep needs the ray executor.
+            the same sweep, and cached stages are still reused. The local executor runs one trial after the other.
 
     Raises:
         SettingError: an option is invalid, or the space's method doesn't fit the data.
     """
     asked = ask(space, data, labelled, trials, options)
-    place = _ray_place(options)
+    place = Place.of(options)
     from icalib.reports.sweep_views import write_views
 
     folder = _sweep(asked, place, options)
@@ -79,9 +81,9 @@ def dry_sweep(
         SettingError: see `sweep`.
     """
     asked = ask(space, data, labelled, trials, options)
-    place = _ray_place(options)
-    from icalib.distributed.sweep import claimed
+    place = Place.of(options)
     from icalib.sweeps.dry import dry
+    from icalib.sweeps.sweep import claimed
 
     with session(place) as active, claimed(asked.settings, place.runs.resolve()) as folder:
         _warn_of_pruner(asked, active)
@@ -117,10 +119,10 @@ def ask(space: str, data: str | Path, labelled: float | None, trials: int | None
         SettingError: one of them is invalid.
     """
     from icalib.data.pools import read_pool_set
-    from icalib.distributed.sweep import why_nothing_is_pruned
     from icalib.sweeps.folder import SweepSettings
     from icalib.sweeps.space import PRUNERS, SAMPLERS, load_space
     from icalib.sweeps.study import proposals
+    from icalib.sweeps.sweep import why_nothing_is_pruned
 
     chosen = load_space(space)
     template = RunTemplate.of(data, labelled, options)
@@ -151,43 +153,54 @@ def ask(space: str, data: str | Path, labelled: float | None, trials: int | None
     return Asked(chosen, settings, base, trials, tried, idle)
 
 
-def _ray_place(options: SweepKeywords) -> Place:
-    place = Place.of(options)
-    if place.executor != "ray":
-        raise SettingError("a sweep needs Ray Tune; found the local executor. Use the ray executor.")
-    return place
-
-
 def _warn_of_pruner(asked: Asked, active: Session) -> None:
     if asked.idle_pruner:
         active.message(f"the pruner {asked.settings.pruner} will stop no trial: {asked.idle_pruner}")
 
 
 def _sweep(asked: Asked, place: Place, options: SweepKeywords) -> SweepFolder:
-    from icalib.distributed.session import available_to_trials
-    from icalib.distributed.sweep import KEPT, Plan, sweep, sweep_folder_of
+    from icalib.reports.progress import TerminalProgress
     from icalib.reports.sweep_terminal import SweepProgress
-    from icalib.reports.sweep_trials import sweep_trials
-    from icalib.reports.terminal import Progress, people_console
+    from icalib.reports.terminal import people_console
+    from icalib.sweeps.sweep import KEPT, sweep
 
     keep = choice("keep", options.get("keep", "best"), KEPT)
     console = people_console()  # one for both displays, otherwise they write over each other
-    with SweepProgress(asked.settings.metrics, console) as shown, session(place, Progress(console)) as active:
+    with SweepProgress(asked.settings.metrics, console) as shown, session(place, TerminalProgress(console)) as active:
         _warn_of_pruner(asked, active)
-        folder = sweep_folder_of(asked.settings, place.runs.resolve())
-
-        def on_end(number: int) -> None:
-            shown.trial_finished(next(trial for trial in sweep_trials(folder) if trial.number == number))
-
-        each, at_once = available_to_trials(place.workers, options.get("concurrent"))
-        plan = Plan(
-            num_trials=asked.num_trials,
-            concurrent=at_once,
-            each=each,
-            keep=keep,
-            on_start=lambda folder, num_trials: shown.sweep_started(sweep_trials(folder), num_trials),
-            on_begin=lambda proposal: shown.trial_started(proposal.number, proposal.settings),
-            on_end=on_end,
-        )
+        plan, run_trials = _plan(asked, active, options.get("concurrent"), keep, shown)
         fresh = options.get("fresh", False)
-        return sweep(asked.settings, asked.space, asked.base, active.context, plan, fresh=fresh)
+        return sweep(asked.settings, asked.space, asked.base, active.context, plan, run_trials, fresh=fresh)
+
+
+def _plan(
+    asked: Asked, active: Session, concurrent: int | None, keep: Keep, shown: SweepProgress
+) -> tuple[SweepPlan, RunTrials]:
+    """How trials are run: by Ray Tune side by side, or in this process one after the other."""
+    from icalib.reports.sweep_trials import sweep_trials
+    from icalib.sweeps.sweep import SweepPlan, run_here, sweep_folder_of
+
+    place, executor = active.place, active.context.executor
+    if place.executor == "local":
+        each, at_once, run_trials = executor.resources, 1, run_here(executor)
+    else:
+        from icalib.distributed.session import available_to_trials
+        from icalib.distributed.tune import run_by_tune
+
+        each, at_once = available_to_trials(place.workers, concurrent)
+        run_trials = run_by_tune
+    folder = sweep_folder_of(asked.settings, place.runs.resolve())
+
+    def on_end(number: int) -> None:
+        shown.trial_finished(next(trial for trial in sweep_trials(folder) if trial.number == number))
+
+    plan = SweepPlan(
+        num_trials=asked.num_trials,
+        concurrent=at_once,
+        each=each,
+        keep=keep,
+        on_start=lambda folder, num_trials: shown.sweep_started(sweep_trials(folder), num_trials),
+        on_begin=lambda proposal: shown.trial_started(proposal.number, proposal.settings),
+        on_end=on_end,
+    )
+    return plan, run_trials

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from icalib.cli.app import verb
-from icalib.cli.options import Address, Data, Json, Labelled, RunOptions
+from icalib.cli.options import Address, Data, Executor, Json, Labelled, RunOptions
 from icalib.cli.output import say, show_sweep
 from icalib.core.errors import SettingError
 
@@ -47,6 +47,7 @@ class TrialOptions:
         str, typer.Option(help="Whose models are kept when the sweep is over: those of the best trial, or all.")
     ] = "best"
     address: Address = None
+    executor: Executor = "ray"
 
 
 @verb
@@ -92,6 +93,7 @@ def sweep(
         "concurrent": trials.concurrent,
         "keep": trials.keep,
         "address": trials.address,
+        "executor": trials.executor,
         "fresh": fresh,
     }
     if dry:

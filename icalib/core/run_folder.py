@@ -32,7 +32,7 @@ from icalib.core.errors import RunFolderError
 from icalib.core.files import read_json, whole_file, write_json
 from icalib.core.storage import location, pull
 
-RUN_VERSION = 1
+RUN_VERSION = 2
 PLAN = "plan.json"
 """What was planned before the run, if anything was."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -80,6 +80,14 @@ class LogitPosterior(NamedTuple):
     var_SB: Tensor
 
 
+class PosteriorTask(Protocol):
+    """A part of a posterior's computation that any process can do; picklable."""
+
+    def run(self) -> Any:
+        """Do it; the result depends on the task alone."""
+        ...
+
+
 class PosteriorHead(AbstractHead):
     """A head whose logits have a posterior, computed from training pairs once the weights are final.
 
@@ -110,6 +118,18 @@ class PosteriorHead(AbstractHead):
 
     def condition(self, shares: Sequence[dict[str, Tensor]], *, seed: int) -> None:
         """Compute the posterior from what all processes observed, in rank order; observations are dropped."""
+        raise NotImplementedError
+
+    def collect(self, shares: Sequence[dict[str, Tensor]], *, seed: int) -> None:
+        """Do the part of `condition` that `posterior_tasks` does not do; by default all of it."""
+        self.condition(shares, seed=seed)
+
+    def posterior_tasks(self, *, seed: int) -> Sequence[PosteriorTask]:
+        """What is left after `collect`, as tasks that can run anywhere; by default nothing."""
+        return ()
+
+    def take_results(self, results: Sequence[Any]) -> None:
+        """Complete the posterior by the results of all `posterior_tasks`, in their order."""
         raise NotImplementedError
 
     def posterior(self, features_BD: Tensor, mean_B: Tensor) -> LogitPosterior:

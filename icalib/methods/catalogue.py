@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from icalib.core.errors import SettingError
-from icalib.methods.composition import Method, Untrained
+from icalib.methods.composition import Method
 
 
 def method_names() -> list[str]:
@@ -17,7 +17,7 @@ def method_names() -> list[str]:
     import icalib.methods as package
 
     names = [module.name.replace("_", "-") for module in pkgutil.iter_modules(package.__path__)]
-    return [name for name in names if name != "catalogue"]
+    return [name for name in names if name not in ("catalogue", "composition")]
 
 
 def describe(name: str) -> str:
@@ -25,7 +25,7 @@ def describe(name: str) -> str:
     return (_module(name).__doc__ or "").strip().splitlines()[0]
 
 
-def load_method(name: str) -> Method | Untrained:
+def load_method(name: str) -> Method:
     """The method of a name (`icast-teacher`) or an import path (`my_lab.methods.idea7`).
 
     Raises:
@@ -36,7 +36,7 @@ def load_method(name: str) -> Method | Untrained:
     if made is None:
         raise SettingError(f"the module `{module.__name__}` has no function `method()` that returns a Method.")
     method = made()
-    if not isinstance(method, Method | Untrained):
+    if not isinstance(method, Method):
         raise SettingError(f"`{module.__name__}.method()` returned {type(method).__name__}, expected a Method.")
     return method
 

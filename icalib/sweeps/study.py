@@ -24,7 +24,7 @@ from icalib.core.component import has_setting, with_settings
 from icalib.core.errors import Abandoned, SettingError
 from icalib.core.locks import FileLock
 from icalib.core.seeding import child_seed
-from icalib.methods.composition import Method, Untrained
+from icalib.methods.composition import Method
 from icalib.sweeps.folder import SweepFolder, order_of
 from icalib.sweeps.space import SAMPLERS, Space
 
@@ -54,7 +54,7 @@ class Proposal:
 
     number: int
     settings: dict[str, Any]
-    method: Method | Untrained
+    method: Method
 
 
 class SweepStudy:
@@ -72,7 +72,7 @@ class SweepStudy:
         SettingError: the space proposes settings that the method doesn't have, or only such as it refuses.
     """
 
-    def __init__(self, folder: SweepFolder, space: Space, base: Method | Untrained, num_trials: int | None) -> None:
+    def __init__(self, folder: SweepFolder, space: Space, base: Method, num_trials: int | None) -> None:
         self._space, self._base, self._settings = space, base, folder.settings
         self._points = feasible_points(space, base) if self._settings.sampler == "grid" else None
         self.num_trials = num_trials or _NUM_TRIALS
@@ -188,7 +188,7 @@ def failed_at(trial: FrozenTrial) -> str | None:
     return None if error_of(trial) is None else trial.user_attrs.get(_FAILED_AT)
 
 
-def proposals(space: Space, base: Method | Untrained, sampler: str, num_trials: int | None) -> list[Proposal]:
+def proposals(space: Space, base: Method, sampler: str, num_trials: int | None) -> list[Proposal]:
     """What a sweep would try if it learnt nothing from its trials; nothing is kept.
 
     Raises:
@@ -214,7 +214,7 @@ def proposals(space: Space, base: Method | Untrained, sampler: str, num_trials: 
     return found
 
 
-def feasible_points(space: Space, base: Method | Untrained) -> list[dict[str, Any]]:
+def feasible_points(space: Space, base: Method) -> list[dict[str, Any]]:
     """The points of a space's grid that the method takes.
 
     Raises:
@@ -292,7 +292,7 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
     return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0
 
 
-def _changed(base: Method | Untrained, settings: Mapping[str, Any]) -> Method | Untrained:
+def _changed(base: Method, settings: Mapping[str, Any]) -> Method:
     unknown = [
         path
         for path in settings

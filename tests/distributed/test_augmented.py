@@ -1,4 +1,4 @@
-"""Methods that learn from made-up texts, whole on a real local Ray: retrieved texts, and language models'."""
+"""Methods that learn from generated texts, whole on a real local Ray: retrieved texts, and language models'."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 from distributed.runs import ONE_WORKER, Silent, prediction_digest, small_settings, surroundings, table_digest
 from helpers.tiny_language_models import Kind, write_tiny_language_model
 from helpers.tiny_models import pool_texts
+from icalib.distributed.generating import generate
 
 from icalib.core.errors import SettingError
 from icalib.core.files import read_json
 from icalib.core.run_folder import RunFolder
 from icalib.data.selection import Selection
-from icalib.distributed.generating import generate
 from icalib.generation.generator import GenerateJob
 from icalib.generation.language_model import LanguageModel
 from icalib.pipeline.run import check_fits, run
@@ -54,12 +54,12 @@ def test_gray_learns_from_retrieved_answers_and_records_it(
     assert [stage["name"] for stage in finished.stages] == [
         "tokens", "post-training", "grey-answers", "grey-answers/tokens", "teacher", "validation/scores", "test/scores",
     ]  # fmt: skip
-    made_up = read_json(finished.path / "provenance.json")["made_up"]
-    assert made_up["generator"] == "retrieved (bm25 of the last user utterance)"
+    generated = read_json(finished.path / "provenance.json")["generated"]
+    assert generated["generator"] == "retrieved (bm25 of the last user utterance)"
     (line,) = (line for line in listener.messages if line.startswith("grey answers: retrieved (bm25"))
-    assert f"{made_up['answers']['bm25 of the question']} × bm25 of the question" in line
-    texts = pq.read_table(finished.path / "made_up" / "grey-answers.parquet")
-    assert texts.num_rows == made_up["num_pools"] > 10
+    assert f"{generated['answers']['bm25 of the question']} × bm25 of the question" in line
+    texts = pq.read_table(finished.path / "generated" / "grey-answers.parquet")
+    assert texts.num_rows == generated["num_pools"] > 10
     assert "loss/answer_contrast" in finished.training()["tag"].to_pylist()
     assert finished.result["test"]["num_pools"] == 12
 
@@ -86,9 +86,9 @@ def test_big_learns_from_two_models_that_write(
     names = [stage["name"] for stage in finished.stages]
     assert names[2:6] == ["answer-generator", "question-generator", "pseudo-positives", "pseudo-positives/tokens"]
     assert {"answer_generator", "question_generator"} <= set(finished.training()["stage"].to_pylist())
-    made_up = read_json(finished.path / "provenance.json")["made_up"]
-    assert made_up["generator"] == f"{generator['target']}, fine-tuned (nucleus, p = 0.9)"
-    assert made_up["contexts"].keys() == {"generated question"}
+    generated = read_json(finished.path / "provenance.json")["generated"]
+    assert generated["generator"] == f"{generator['target']}, fine-tuned (nucleus, p = 0.9)"
+    assert generated["contexts"].keys() == {"generated question"}
 
 
 def test_gray_learns_from_a_causal_model_and_resumes_where_it_was(

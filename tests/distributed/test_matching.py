@@ -27,8 +27,8 @@ SMALL: dict[str, Any] = {
     "encoder.embedding_size": 16,
     "encoder.num_blocks": 1,
     "encoder.intent_filters": 4,
-    "preliminary.word_vectors.training.epochs": 1,
-    "preliminary.intent_classifier.training.epochs": 2,
+    "pretraining.word_vectors.training.epochs": 1,
+    "pretraining.intent_classifier.training.epochs": 2,
 }
 
 

@@ -18,20 +18,20 @@ from icalib.core.component import validated, with_settings
 from icalib.core.errors import SettingError
 from icalib.core.stage_cache import Stage
 from icalib.data.encoding import TokenStore
-from icalib.data.generated import SyntheticStore
+from icalib.data.generated import GeneratedStore
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import Tokenizer
 from icalib.generation.generator import GenerateJob
-from icalib.generation.language_model import LanguageModel
-from icalib.generation.retrieval import Retrieval
-from icalib.generation.shards import (
+from icalib.generation.job import (
     generate_shard,
+    generated_texts,
     generation_shards,
-    made_up_texts,
     summarise_texts,
     texts_path,
-    write_synthetic_tokens,
+    write_generated_tokens,
 )
+from icalib.generation.language_model import LanguageModel
+from icalib.generation.retrieval import Retrieval
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.methods.catalogue import load_method
 from icalib.methods.composition import Method
@@ -102,29 +102,29 @@ def job(data: Path, **values: Any) -> GenerateJob:
     return GenerateJob.model_validate(fields | values)
 
 
-def made_up(job: GenerateJob, folder: Path, backbone: Path) -> SyntheticStore:
+def generated(job: GenerateJob, folder: Path, backbone: Path) -> GeneratedStore:
     for number in range(len(generation_shards(job))):
         generate_shard(job, number, folder, CPU)
-    write_synthetic_tokens(folder, folder / "made_up.arrow", Tokenizer(str(backbone)), BUDGET)
-    return SyntheticStore(folder / "made_up.arrow")
+    write_generated_tokens(folder, folder / "generated.arrow", Tokenizer(str(backbone)), BUDGET)
+    return GeneratedStore(folder / "generated.arrow")
 
 
 @pytest.fixture(scope="module")
-def grey(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> SyntheticStore:
-    return made_up(job(tiny_pools), tmp_path_factory.mktemp("grey"), tiny_bert)
+def grey(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> GeneratedStore:
+    return generated(job(tiny_pools), tmp_path_factory.mktemp("grey"), tiny_bert)
 
 
 @pytest.fixture(scope="module")
-def positives(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> SyntheticStore:
+def positives(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> GeneratedStore:
     wanted = job(tiny_pools, wanted="pseudo_positives")
-    return made_up(wanted, tmp_path_factory.mktemp("positives"), tiny_bert)
+    return generated(wanted, tmp_path_factory.mktemp("positives"), tiny_bert)
 
 
 def test_what_is_made_up_can_be_read_and_comes_back_as_ids(tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:
     wanted = job(tiny_pools, wanted="pseudo_positives")
-    store = made_up(wanted, tmp_path, tiny_bert)
+    store = generated(wanted, tmp_path, tiny_bert)
     tokenize = Tokenizer(str(tiny_bert))
-    records = [record for table in made_up_texts(tmp_path) for record in table.to_pylist()]
+    records = [record for table in generated_texts(tmp_path) for record in table.to_pylist()]
     assert len(records) == sum(map(len, generation_shards(wanted)))
     for record in records:
         pool = store.pool(record["row"])
@@ -151,7 +151,7 @@ def test_a_shard_does_not_depend_on_what_was_made_up_before(tiny_pools: Path, tm
 
 
 def trained(
-    store: TokenStore, backbone: Path, contrast: AbstractContrast | None, texts: SyntheticStore | None, **values: Any
+    store: TokenStore, backbone: Path, contrast: AbstractContrast | None, texts: GeneratedStore | None, **values: Any
 ) -> dict[str, Tensor]:
     ranker = tiny_ranker(backbone, dropout=0.0)
     fields = {"epochs": 2, "learning_rate": 1e-3, "batch_size": 6, "precision": "fp32", "train_negatives": 2}
@@ -166,19 +166,19 @@ def curriculum(
     ranker: Ranker,
     settings: TrainingSettings,
     contrast: AbstractContrast | None,
-    texts: SyntheticStore | None,
+    texts: GeneratedStore | None,
 ) -> AnswerCurriculum:
     rows = SELECTION.rows("train", "labelled", store.column("label_order"))[:6]
     pools = [gold_labels(pool, with_intents=False) for pool in store.pools(rows)]
     given = (pools, store, ranker.layout, BinaryCrossEntropy.Config().build(), settings)
     if contrast is None or texts is None:
         return AnswerCurriculum(*given, num_intents=0, seed=1)
-    return AugmentedCurriculum(*given, num_intents=0, seed=1, contrast=contrast, made_up=texts)
+    return AugmentedCurriculum(*given, num_intents=0, seed=1, contrast=contrast, generated=texts)
 
 
 @pytest.mark.parametrize("kind", [GreyHinge, PseudoPositives])
 def test_limit_a_contrast_without_weight_is_bert(
-    kind: Any, store: TokenStore, tiny_bert: Path, grey: SyntheticStore, positives: SyntheticStore
+    kind: Any, store: TokenStore, tiny_bert: Path, grey: GeneratedStore, positives: GeneratedStore
 ) -> None:
     texts = grey if kind is GreyHinge else positives
     bert = trained(store, tiny_bert, None, None)
@@ -258,7 +258,7 @@ def expected_loss(contrast: AbstractContrast, ranker: Ranker, given: AugmentedCu
 
 @pytest.mark.parametrize("kind", [GreyHinge, PseudoPositives])
 def test_a_batchs_loss_is_the_sum_of_its_pairs_and_their_contrasts(
-    kind: Any, store: TokenStore, tiny_bert: Path, grey: SyntheticStore, positives: SyntheticStore
+    kind: Any, store: TokenStore, tiny_bert: Path, grey: GeneratedStore, positives: GeneratedStore
 ) -> None:
     ranker, contrast = tiny_ranker(tiny_bert), kind.Config().build()
     settings = TrainingSettings(batch_size=6, precision="fp32", train_negatives=1)

@@ -159,5 +159,5 @@ def test_a_job_travels_trains_and_leaves_the_words_vectors(tokens: Path, tiny_be
 
 
 def test_texts_of_one_word_are_refused() -> None:
-    with pytest.raises(SettingError, match=r"no text .* two words.*preliminary\.word_vectors=null"):
+    with pytest.raises(SettingError, match=r"no text .* two words.*pretraining\.word_vectors=null"):
         SkipGramCurriculum([np.array([1], np.int32)], WordVectors(), vocabulary=5)
