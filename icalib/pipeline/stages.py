@@ -163,7 +163,9 @@ class RunStages:
             return ranker, words
         if not labelled_utterances(self._tokens("train").path, "train", self.selection):
             self._emit(
-                Message("no labelled utterance has intents to learn a classifier from: all turns weigh the same")
+                Message(
+                    "no labelled utterance has intents to learn a classifier from: all turns of a context weigh the same"
+                )
             )
             return ranker, words
         job = IntentClassifierJob(

@@ -11,7 +11,7 @@ import pytest
 from distributed.buckets import Bucket
 from distributed.drivers import finish_run, kill_when, wait_for
 from distributed.nodes import Nodes, cluster_of_its_own
-from distributed.runs import Silent, small_settings, surroundings, table_digest
+from helpers.runs import Silent, run_context, small_settings, table_digest
 
 from icalib.core import storage
 from icalib.core.component import with_settings
@@ -87,7 +87,7 @@ def settings_for(data: Path, backbone: Path) -> RunSettings:
 @pytest.fixture(scope="module")
 def on_disk(nodes: Nodes, tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A run on a disk that all nodes share."""
-    return run(settings_for(tiny_pools, tiny_bert), surroundings(tmp_path_factory.mktemp("disk"), Silent()))
+    return run(settings_for(tiny_pools, tiny_bert), run_context(tmp_path_factory.mktemp("disk"), Silent()))
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,7 @@ def test_another_machine_reuses_every_stage(
     pull(folder)
     remove(folder)
     listener = Silent()
-    again = run(settings_for(local_path(pools), tiny_bert), surroundings(local_path(f"{bucket.uri}/runs"), listener))
+    again = run(settings_for(local_path(pools), tiny_bert), run_context(local_path(f"{bucket.uri}/runs"), listener))
     assert listener.stages == {"tokens": True, "teacher": True, "validation/scores": True, "test/scores": True}
     assert outcome(again) == before
 

@@ -1,27 +1,26 @@
-"""Methods that learn from generated texts, whole on a real local Ray: retrieved texts, and language models'."""
+"""Methods that learn from generated texts, whole: retrieved texts, and language models'."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from distributed.runs import ONE_WORKER, Silent, prediction_digest, small_settings, surroundings, table_digest
+from helpers.runs import CPU, Silent, prediction_digest, run_context, small_settings, table_digest
 from helpers.tiny_language_models import Kind, write_tiny_language_model
 from helpers.tiny_models import pool_texts
-from icalib.distributed.generating import generate
 
 from icalib.core.errors import SettingError
+from icalib.core.events import ignore
 from icalib.core.files import read_json
+from icalib.core.job import Artifact
 from icalib.core.run_folder import RunFolder
 from icalib.data.selection import Selection
-from icalib.generation.generator import GenerateJob
+from icalib.generation.job import GenerateJob
 from icalib.generation.language_model import LanguageModel
+from icalib.pipeline.executor import LocalExecutor
 from icalib.pipeline.run import check_fits, run
-
-pytestmark = pytest.mark.ray
 
 GENERATOR = {
     "training": {"epochs": 1, "learning_rate": 1e-3, "precision": "fp32"},
@@ -46,13 +45,12 @@ def stage_path(finished: RunFolder, name: str) -> Path:
     return Path(path)
 
 
-def test_gray_learns_from_retrieved_answers_and_records_it(
-    local_ray: None, runs: Path, tiny_pools: Path, tiny_bert: Path
-) -> None:
+def test_gray_learns_from_retrieved_answers_and_records_it(runs: Path, tiny_pools: Path, tiny_bert: Path) -> None:
     listener = Silent()
-    finished = run(small_settings("gray", tiny_pools, tiny_bert), surroundings(runs, listener))
+    finished = run(small_settings("gray", tiny_pools, tiny_bert), run_context(runs, listener))
     assert [stage["name"] for stage in finished.stages] == [
-        "tokens", "post-training", "grey-answers", "grey-answers/tokens", "teacher", "validation/scores", "test/scores",
+        "tokens", "post-training", "grey-answers", "grey-answers/generated-tokens", "teacher", "validation/scores",
+        "test/scores",
     ]  # fmt: skip
     generated = read_json(finished.path / "provenance.json")["generated"]
     assert generated["generator"] == "retrieved (bm25 of the last user utterance)"
@@ -64,27 +62,23 @@ def test_gray_learns_from_retrieved_answers_and_records_it(
     assert finished.result["test"]["num_pools"] == 12
 
 
-def test_without_weight_gray_is_bert_and_shares_its_stages(
-    local_ray: None, runs: Path, tiny_pools: Path, tiny_bert: Path
-) -> None:
-    bert = run(small_settings("bert", tiny_pools, tiny_bert, calibration="platt"), surroundings(runs, Silent()))
+def test_without_weight_gray_is_bert_and_shares_its_stages(runs: Path, tiny_pools: Path, tiny_bert: Path) -> None:
+    bert = run(small_settings("bert", tiny_pools, tiny_bert, calibration="platt"), run_context(runs, Silent()))
     listener = Silent()
     none = small_settings("gray", tiny_pools, tiny_bert, **{"regime.contrast.weight": 0.0})
-    gray = run(none.model_copy(update={"experiment": "no-weight"}), surroundings(runs, listener))
+    gray = run(none.model_copy(update={"experiment": "no-weight"}), run_context(runs, listener))
     assert all(listener.stages.values())
     assert prediction_digest(gray) == prediction_digest(bert)
 
 
-@pytest.mark.long
-def test_big_learns_from_two_models_that_write(
-    local_ray: None, runs: Path, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
-) -> None:
+def test_big_learns_from_two_models_that_write(runs: Path, tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:
     generator = language_model(tmp_path, "bart", tiny_pools)
     settings = small_settings("big", tiny_pools, tiny_bert, **{"regime.generator": generator})
     listener = Silent()
-    finished = run(settings, surroundings(runs, listener))
+    finished = run(settings, run_context(runs, listener))
     names = [stage["name"] for stage in finished.stages]
-    assert names[2:6] == ["answer-generator", "question-generator", "pseudo-positives", "pseudo-positives/tokens"]
+    assert names[2:5] == ["answer-generator", "question-generator", "pseudo-positives"]
+    assert names[5] == "pseudo-positives/generated-tokens"
     assert {"answer_generator", "question_generator"} <= set(finished.training()["stage"].to_pylist())
     generated = read_json(finished.path / "provenance.json")["generated"]
     assert generated["generator"] == f"{generator['target']}, fine-tuned (nucleus, p = 0.9)"
@@ -92,27 +86,27 @@ def test_big_learns_from_two_models_that_write(
 
 
 def test_gray_learns_from_a_causal_model_and_resumes_where_it_was(
-    local_ray: None, runs: Path, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
+    runs: Path, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
 ) -> None:
     generator = language_model(tmp_path, "gpt2", tiny_pools)
     settings = small_settings("gray", tiny_pools, tiny_bert, **{"regime.generator": generator})
-    finished = run(settings.model_copy(update={"experiment": "causal"}), surroundings(runs, Silent()))
+    finished = run(settings.model_copy(update={"experiment": "causal"}), run_context(runs, Silent()))
     shards = sorted(stage_path(finished, "grey-answers").glob("texts-*.parquet"))
     assert len(shards) > 2
     assert any(pq.read_table(shards[0])["answers"].to_pylist())
     job = GenerateJob(
-        data=tiny_pools,
+        data=Artifact(path=tiny_pools, digest="pools"),
         selection=Selection(labelled_fraction=0.3),
         wanted="grey_answers",
         num_answers=2,
         generator=LanguageModel.Config.model_validate({**GENERATOR, "model": generator["target"]}),
-        models={"answer": stage_path(finished, "answer-generator") / "checkpoint"},
+        models={"answer": Artifact(path=stage_path(finished, "answer-generator") / "checkpoint", digest="model")},
     )
     again = tmp_path / "again"
     again.mkdir()
     (again / shards[1].name).write_bytes(shards[1].read_bytes())  # what an interrupted run left
     before = (again / shards[1].name).stat().st_mtime_ns
-    generate(job, again, replace(ONE_WORKER, num_scorers=1), lambda done, total, note: None)
+    LocalExecutor(CPU).map(job, again, "grey-answers", ignore)
     assert (again / shards[1].name).stat().st_mtime_ns == before
     assert table_digest(*sorted(again.glob("texts-*.parquet"))) == table_digest(*shards)
 

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import torch
 
 from icalib.core.component import has_setting, with_settings
+from icalib.core.events import Emit, Event, Message, StageFinished, ignore
 from icalib.core.run_folder import RunFolder
-from icalib.distributed.session import Resources
 from icalib.methods.catalogue import load_method
-from icalib.pipeline.run import RunSettings, Surroundings
+from icalib.pipeline.executor import Executor, LocalExecutor, Resources
+from icalib.pipeline.run import RunContext, RunSettings
 
 TRAINING = {
     "epochs": 2,
@@ -39,6 +41,7 @@ SETTINGS: dict[str, Any] = {
     "scoring.precision": "fp32",
     "scoring.pools_per_shard": 8,
 }
+CPU = torch.device("cpu")
 ONE_WORKER = Resources(num_workers=1, use_gpu=False, cpus_per_worker=1, num_scorers=2)
 
 
@@ -58,27 +61,21 @@ def small_settings(method: str, data: Path, backbone: Path, **changes: Any) -> R
 
 
 class Silent:
-    """Hears everything, says nothing."""
+    """Receives every event, shows none."""
 
     def __init__(self) -> None:
         self.messages: list[str] = []
         self.stages: dict[str, bool] = {}
 
-    def stage(self, name: str, detail: str) -> None: ...
-
-    def advance(self, name: str, done: float, total: float | None, note: str = "") -> None: ...
-
-    def finished(self, name: str, seconds: float, reused: bool) -> None:
-        self.stages[name] = reused
-
-    def message(self, text: str) -> None:
-        self.messages.append(text)
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, StageFinished):
+            self.stages[event.stage] = event.reused
+        elif isinstance(event, Message):
+            self.messages.append(event.text)
 
 
-def surroundings(runs: Path, listener: Silent, resources: Resources = ONE_WORKER) -> Surroundings:
-    return Surroundings(
-        runs=runs, resources=resources, reporter=listener, on_update=lambda folder: None, command="test"
-    )
+def run_context(runs: Path, emit: Emit = ignore, executor: Executor | None = None) -> RunContext:
+    return RunContext(runs=runs, executor=executor or LocalExecutor(CPU, num_threads=1), emit=emit, command="test")
 
 
 def prediction_digest(run: RunFolder) -> str:

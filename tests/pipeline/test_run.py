@@ -1,20 +1,17 @@
-"""Whole runs on a real local Ray with DeepSpeed: what they leave, what they reuse, what they refuse."""
+"""Whole runs with DeepSpeed: what they leave, what they reuse, what they refuse."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from distributed.runs import ONE_WORKER, Silent, prediction_digest, small_settings, surroundings
+from helpers.runs import Silent, run_context, small_settings
 
 from icalib.core.errors import RunFolderError, SettingError
 from icalib.core.run_folder import RunFolder
 from icalib.models.ranker import load_ranker
 from icalib.pipeline.run import RunSettings, run
 from icalib.reports.tensorboard import write_tensorboard
-
-pytestmark = pytest.mark.ray
 
 
 @pytest.fixture(scope="module")
@@ -23,9 +20,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def icast(local_ray: None, runs: Path, tiny_pools: Path, tiny_bert: Path) -> RunFolder:
+def icast(runs: Path, tiny_pools: Path, tiny_bert: Path) -> RunFolder:
     settings = small_settings("icast", tiny_pools, tiny_bert)
-    return run(settings, surroundings(runs, Silent()))
+    return run(settings, run_context(runs, Silent()))
 
 
 @pytest.fixture
@@ -73,9 +70,9 @@ def test_tensorboard_shows_every_stage(icast: RunFolder) -> None:
 def test_the_same_command_again_does_nothing(icast: RunFolder, settings: RunSettings, runs: Path) -> None:
     listener = Silent()
     before = (icast.path / "result.json").stat().st_mtime_ns
-    run(settings, surroundings(runs, listener))
+    run(settings, run_context(runs, listener))
     assert (icast.path / "result.json").stat().st_mtime_ns == before
-    assert "finished already" in listener.messages[0]
+    assert "already finished" in listener.messages[0]
 
 
 def test_a_folder_with_other_settings_is_not_overwritten(
@@ -83,51 +80,35 @@ def test_a_folder_with_other_settings_is_not_overwritten(
 ) -> None:
     other = small_settings("icast", tiny_pools, tiny_bert, **{"regime.rule.confidence_threshold": 0.1})
     with pytest.raises(SettingError, match="confidence_threshold"):
-        run(other, surroundings(runs, Silent()))
+        run(other, run_context(runs, Silent()))
 
 
 def test_a_folder_of_another_version_is_refused(icast: RunFolder, settings: RunSettings, tmp_path: Path) -> None:
     folder = tmp_path / "test" / icast.name
     folder.mkdir(parents=True)
     text = (icast.path / "config.yaml").read_text()
-    (folder / "config.yaml").write_text(text.replace("version: 1", "version: 99", 1))
+    (folder / "config.yaml").write_text(text.replace("version: 2", "version: 99", 1))
     with pytest.raises(RunFolderError, match="version 99"):
-        run(settings, surroundings(tmp_path, Silent()))
+        run(settings, run_context(tmp_path, Silent()))
 
 
 def test_the_teacher_alone_reuses_icasts_teacher(
     icast: RunFolder, tiny_pools: Path, tiny_bert: Path, runs: Path
 ) -> None:
     listener = Silent()
-    run(small_settings("icast-teacher", tiny_pools, tiny_bert), surroundings(runs, listener))
+    run(small_settings("icast-teacher", tiny_pools, tiny_bert), run_context(runs, listener))
     assert listener.stages["teacher"]
     assert listener.stages["post-training"]
 
 
-def test_the_number_of_scorers_changes_nothing(
-    icast: RunFolder, settings: RunSettings, runs: Path, tmp_path: Path
-) -> None:
-    moved = tmp_path / ".cache"
-    moved.mkdir()
-    for stage in icast.stages:  # training is shared, every score is computed anew by one worker
-        if "scores" not in stage["name"]:
-            source = Path(stage["path"])
-            (moved / source.name).symlink_to(source)
-    again = run(settings, surroundings(tmp_path, Silent(), replace(ONE_WORKER, num_scorers=1)))
-    assert prediction_digest(again) == prediction_digest(icast)
-    assert again.round_summaries() == icast.round_summaries()
-
-
-def test_methods_without_training_run_too(local_ray: None, runs: Path, tiny_pools: Path, tiny_bert: Path) -> None:
+def test_methods_without_training_run_too(runs: Path, tiny_pools: Path, tiny_bert: Path) -> None:
     for name in ("bm25", "bi-encoder"):
-        finished = run(small_settings(name, tiny_pools, tiny_bert), surroundings(runs, Silent()))
+        finished = run(small_settings(name, tiny_pools, tiny_bert), run_context(runs, Silent()))
         assert finished.result["test"]["num_pools"] == 12
         assert finished.predictions("test")["gain"].null_count == 0
 
 
-def test_a_setting_that_workers_refuse_reaches_the_user(
-    local_ray: None, tmp_path: Path, tiny_pools: Path, tiny_bert: Path
-) -> None:
+def test_a_setting_that_workers_refuse_reaches_the_user(tmp_path: Path, tiny_pools: Path, tiny_bert: Path) -> None:
     settings = small_settings("bert", tiny_pools, tiny_bert, **{"encoder.num_layers": 7})
     with pytest.raises(SettingError, match="has 2 layers"):
-        run(settings, surroundings(tmp_path, Silent()))
+        run(settings, run_context(tmp_path, Silent()))

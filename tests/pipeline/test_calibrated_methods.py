@@ -1,4 +1,4 @@
-"""Heads with posteriors, ensembles and calibrators in whole runs on a real local Ray."""
+"""Heads with posteriors, ensembles and calibrators in whole runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from distributed.runs import Silent, small_settings, surroundings
+from helpers.runs import Silent, run_context, small_settings
 from scipy.special import expit
 
 from icalib.core.run_folder import RunFolder
@@ -20,8 +20,6 @@ from icalib.models.checkpoint import read_posterior
 from icalib.models.ranker import load_ranker
 from icalib.pipeline.evaluation import Fitted
 from icalib.pipeline.run import run
-
-pytestmark = pytest.mark.ray
 
 
 class Runs:
@@ -34,11 +32,11 @@ class Runs:
         listener = Silent()
         settings = small_settings(method, self._data, self._backbone, **changes)
         settings = settings.model_copy(update={"experiment": experiment})
-        return run(settings, surroundings(self._folder, listener)), listener
+        return run(settings, run_context(self._folder, listener)), listener
 
 
 @pytest.fixture(scope="module")
-def make(local_ray: None, tmp_path_factory: pytest.TempPathFactory, tiny_pools: Path, tiny_bert: Path) -> Runs:
+def make(tmp_path_factory: pytest.TempPathFactory, tiny_pools: Path, tiny_bert: Path) -> Runs:
     return Runs(tmp_path_factory.mktemp("runs"), tiny_pools, tiny_bert)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from distributed.runs import Silent, small_settings, surroundings
+from helpers.runs import Silent, run_context, small_settings
 
 from icalib.cli import main
 from icalib.core.component import with_settings
@@ -24,20 +24,18 @@ from icalib.data.pools import as_pools, iter_pools, pools_digest, read_pool_set
 from icalib.data.prepare import prepare
 from icalib.data.simulate import simulate
 from icalib.pipeline.inference import FinishedRun, evaluate, iter_predictions
-from icalib.pipeline.run import Surroundings, run
-
-pytestmark = pytest.mark.ray
+from icalib.pipeline.run import RunContext, run
 
 Command = Callable[..., tuple[str, str]]
 
 
 @pytest.fixture(scope="module")
-def around(local_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Surroundings:
-    return surroundings(tmp_path_factory.mktemp("runs"), Silent())
+def around(tmp_path_factory: pytest.TempPathFactory) -> RunContext:
+    return run_context(tmp_path_factory.mktemp("runs"), Silent())
 
 
 @pytest.fixture(scope="module")
-def teacher(around: Surroundings, tiny_pools: Path, tiny_bert: Path) -> FinishedRun:
+def teacher(around: RunContext, tiny_pools: Path, tiny_bert: Path) -> FinishedRun:
     """Two views, MC dropout, and a calibrator."""
     settings = small_settings("icast-teacher", tiny_pools, tiny_bert)
     settings = settings.model_copy(
@@ -47,7 +45,7 @@ def teacher(around: Surroundings, tiny_pools: Path, tiny_bert: Path) -> Finished
 
 
 @pytest.fixture(scope="module")
-def bm25(around: Surroundings, tiny_pools: Path, tiny_bert: Path) -> FinishedRun:
+def bm25(around: RunContext, tiny_pools: Path, tiny_bert: Path) -> FinishedRun:
     return FinishedRun.open(run(small_settings("bm25", tiny_pools, tiny_bert), around).path)
 
 
@@ -87,7 +85,7 @@ def icalib(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.parametrize("name", ["teacher", "bm25"])
 def test_a_copy_of_a_run_predicts_what_the_run_did(
-    name: str, elsewhere: Path, tiny_pools: Path, around: Surroundings
+    name: str, elsewhere: Path, tiny_pools: Path, around: RunContext
 ) -> None:
     copy = FinishedRun.open(elsewhere / name)
     again = pa.concat_tables(iter_predictions(copy, tiny_pools, "test", 12, around))
@@ -106,7 +104,7 @@ def without_labels(pools: Path, folder: Path) -> Path:
 
 
 def test_pools_without_labels_can_be_scored_but_not_measured(
-    teacher: FinishedRun, other_pools: Path, around: Surroundings, tmp_path: Path, icalib: Command
+    teacher: FinishedRun, other_pools: Path, around: RunContext, tmp_path: Path, icalib: Command
 ) -> None:
     data, out = without_labels(other_pools, tmp_path / "unlabelled"), tmp_path / "scores.parquet"
     icalib("score", teacher.folder.path, "--data", data, "--limit", 5, "--out", out, "--runs", around.runs)
@@ -119,7 +117,7 @@ def test_pools_without_labels_can_be_scored_but_not_measured(
 
 
 def test_runs_are_evaluated_with_their_own_threshold_once(
-    teacher: FinishedRun, bm25: FinishedRun, other_pools: Path, around: Surroundings
+    teacher: FinishedRun, bm25: FinishedRun, other_pools: Path, around: RunContext
 ) -> None:
     for finished in (teacher, bm25):
         result = evaluate(finished, other_pools, 6, around)
@@ -137,7 +135,7 @@ def test_runs_are_evaluated_with_their_own_threshold_once(
 
 
 def test_the_calibration_of_validation_is_used_elsewhere(
-    teacher: FinishedRun, other_pools: Path, around: Surroundings
+    teacher: FinishedRun, other_pools: Path, around: RunContext
 ) -> None:
     raw = FinishedRun(
         teacher.folder,
@@ -154,7 +152,7 @@ def test_the_calibration_of_validation_is_used_elsewhere(
 
 
 def test_the_command_line_evaluates_and_reports_shift(
-    teacher: FinishedRun, other_pools: Path, around: Surroundings, icalib: Command, tmp_path: Path
+    teacher: FinishedRun, other_pools: Path, around: RunContext, icalib: Command, tmp_path: Path
 ) -> None:
     out, err = icalib(
         "evaluate", teacher.folder.path, "--data", other_pools, "--limit", 6, "--json", "--runs", around.runs

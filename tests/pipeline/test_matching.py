@@ -1,4 +1,4 @@
-"""IART and SAM in whole runs on a real local Ray: the stages that they start from, and what is shared."""
+"""IART and SAM in whole runs: the stages that they start from, and what is shared."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from distributed.runs import Silent, small_settings, surroundings
+from helpers.runs import Silent, run_context, small_settings
 
 from icalib.core.run_folder import RunFolder
-from icalib.distributed import workbench
 from icalib.encoders.iart import IART
 from icalib.encoders.sam import SAM
 from icalib.metrics.tags import metric_tag
 from icalib.models.checkpoint import read_weights
 from icalib.models.ranker import load_ranker
+from icalib.pipeline import stages
+from icalib.pipeline.executor import LocalExecutor
 from icalib.pipeline.run import run
 from icalib.reports.tensorboard import write_tensorboard
-from icalib.training.job import AnyTrainJob
-
-pytestmark = pytest.mark.ray
+from icalib.training.job import TrainingJob
 
 SMALL: dict[str, Any] = {
     "encoder.embedding_size": 16,
@@ -38,8 +37,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def iart(local_ray: None, runs: Path, tiny_pools: Path, tiny_bert: Path) -> RunFolder:
-    return run(small_settings("iart", tiny_pools, tiny_bert, **SMALL), surroundings(runs, Silent()))
+def iart(runs: Path, tiny_pools: Path, tiny_bert: Path) -> RunFolder:
+    return run(small_settings("iart", tiny_pools, tiny_bert, **SMALL), run_context(runs, Silent()))
 
 
 def test_iart_starts_from_word_vectors_and_an_intent_classifier(iart: RunFolder) -> None:
@@ -82,23 +81,23 @@ class Interrupted(Exception):
 def test_other_seeds_share_both_and_other_fractions_the_word_vectors(
     iart: RunFolder, runs: Path, tiny_pools: Path, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(job: AnyTrainJob, *_: Any) -> None:
-        raise Interrupted(job.kind)
+    def refuse(self: LocalExecutor, job: TrainingJob, *_: Any) -> None:
+        raise Interrupted(type(job).__name__)
 
-    monkeypatch.setattr(workbench, "train", refuse)
+    monkeypatch.setattr(LocalExecutor, "train", refuse)
     settings = small_settings("iart", tiny_pools, tiny_bert, **SMALL)
-    for change, first in (({"seed": 2}, "answers"), ({"labelled": 0.2}, "intent_classifier")):
+    for change, first in (({"seed": 2}, "TrainJob"), ({"labelled": 0.2}, "IntentClassifierJob")):
         with pytest.raises(Interrupted, match=first):
-            run(settings.model_copy(update=change), surroundings(runs, Silent()))
+            run(settings.model_copy(update=change), run_context(runs, Silent()))
 
 
 def test_without_labelled_intents_the_run_says_so_and_weighs_turns_alike(
     iart: RunFolder, runs: Path, tiny_pools: Path, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workbench, "labelled_utterances", lambda *_: [])
+    monkeypatch.setattr(stages, "labelled_utterances", lambda *_: [])
     listener = Silent()
     settings = small_settings("iart", tiny_pools, tiny_bert, **SMALL).model_copy(update={"experiment": "no-intents"})
-    finished = run(settings, surroundings(runs, listener))
+    finished = run(settings, run_context(runs, listener))
     assert any("all turns of a context weigh the same" in message for message in listener.messages)
     assert "intent-classifier" not in listener.stages
     encoder = load_ranker(finished.checkpoint_path).encoder
@@ -106,11 +105,9 @@ def test_without_labelled_intents_the_run_says_so_and_weighs_turns_alike(
     assert encoder.intent_attention.weight is None
 
 
-def test_sam_goes_on_from_a_post_trained_backbone(
-    local_ray: None, runs: Path, tiny_pools: Path, tiny_bert: Path
-) -> None:
+def test_sam_goes_on_from_a_post_trained_backbone(runs: Path, tiny_pools: Path, tiny_bert: Path) -> None:
     settings = small_settings("sam", tiny_pools, tiny_bert, **{"encoder.matching_size": 16})
-    sam = run(settings, surroundings(runs, Silent()))
+    sam = run(settings, run_context(runs, Silent()))
     assert [stage["name"] for stage in sam.stages] == [
         "tokens", "post-training", "teacher", "validation/scores", "test/scores",
     ]  # fmt: skip

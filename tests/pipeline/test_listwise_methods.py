@@ -1,4 +1,4 @@
-"""JM and GRN in whole runs on a real local Ray: listwise training, softmax probabilities, argmax."""
+"""JM and GRN in whole runs: listwise training, softmax probabilities, argmax."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from distributed.runs import Silent, small_settings, surroundings
+from helpers.runs import Silent, run_context, small_settings
 
 from icalib.core.run_folder import RunFolder
 from icalib.data.pools import as_pools, iter_pools
@@ -17,8 +17,6 @@ from icalib.pipeline.evaluation import Fitted
 from icalib.pipeline.inference import FinishedRun, cost_of, evaluate
 from icalib.pipeline.predict import predict
 from icalib.pipeline.run import run
-
-pytestmark = pytest.mark.ray
 
 SMALL: dict[str, Any] = {
     "post_training.max_windows": 30,
@@ -30,14 +28,13 @@ SMALL: dict[str, Any] = {
 @pytest.fixture(scope="module", params=["jm", "grn"])
 def finished(
     request: pytest.FixtureRequest,
-    local_ray: None,
     tiny_pools: Path,
     tiny_bert: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> RunFolder:
     runs = tmp_path_factory.mktemp(request.param)
     settings = small_settings(request.param, tiny_pools, tiny_bert, **SMALL)
-    return run(settings, surroundings(runs, Silent()))
+    return run(settings, run_context(runs, Silent()))
 
 
 def test_probabilities_of_each_pool_sum_to_one_and_the_best_one_is_the_answer(finished: RunFolder) -> None:
@@ -71,7 +68,7 @@ def test_a_moved_run_evaluates_and_is_timed_as_any_other(finished: RunFolder, ti
     moved = shutil.copytree(finished.path, tmp_path / "moved")
     shutil.rmtree(moved / "shift", ignore_errors=True)
     opened = FinishedRun.open(moved)
-    result = evaluate(opened, tiny_pools, 6, surroundings(tmp_path / "runs", Silent()))
+    result = evaluate(opened, tiny_pools, 6, run_context(tmp_path / "runs", Silent()))
     assert result["test"]["F1"] == result["test"]["R@1"]
     (cost,) = cost_of([opened], tiny_pools, num_pairs=8, repeats=1)
     assert cost.num_pairs == 8

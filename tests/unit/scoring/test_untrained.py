@@ -10,7 +10,7 @@ from icalib.data.encoding import TokenStore
 from icalib.data.pools import as_pools, iter_pools
 from icalib.data.schema import Pool
 from icalib.encoders.transformer import Batch
-from icalib.regimes.untrained import bi_encoder_scores, bm25_scores
+from icalib.scoring.untrained import bi_encoder_scores, bm25_scores
 
 
 def test_bm25_likes_the_candidate_that_shares_rare_words(tiny_pools: Path) -> None:
