@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from icalib.cli import main
+from icalib.core.run_folder import RUN_VERSION
 
 
 @pytest.fixture
@@ -144,7 +145,7 @@ def test_other_pools_are_looked_at_before_anything_is_trained(icalib, tiny_pools
 
 def test_a_config_with_bad_fields_is_refused_by_file_and_field(icalib, tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
-    config.write_text("version: 1\nlabelled: 1.5\nlimit: {train: 0, dev: 3}\n")
+    config.write_text(f"version: {RUN_VERSION}\nlabelled: 1.5\nlimit: {{train: 0, dev: 3}}\n")
     code, _, err = icalib("run", config)
     assert code == 2
     assert str(config) in err
@@ -155,7 +156,7 @@ def test_a_config_with_bad_fields_is_refused_by_file_and_field(icalib, tmp_path:
 def test_icast_without_intents_offers_tsst(icalib, without_intents: Path, tmp_path: Path) -> None:
     code, _, err = icalib("compare", "icast", "--data", without_intents, "--runs", tmp_path / "runs")
     assert code == 2
-    assert "Take `tsst`" in err
+    assert "Use `tsst`" in err
     assert not (tmp_path / "runs").exists()
 
 
