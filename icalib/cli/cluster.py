@@ -145,8 +145,8 @@ def _planned_runs(
     experiment: str,
 ) -> list[RunSettings]:
     """The run of a method, or one for each trial of a space."""
+    from icalib.sweeps.proposals import proposals
     from icalib.sweeps.space import load_space
-    from icalib.sweeps.study import proposals
 
     if not is_space(name):
         return [run_settings(name, data, labelled, 1, limit, settings, backbone, experiment, preset=preset)]

@@ -20,8 +20,8 @@ from icalib.core.errors import SettingError
 if TYPE_CHECKING:
     from icalib.pipeline.run import RunSettings
     from icalib.sweeps.folder import SweepFolder, SweepSettings
+    from icalib.sweeps.proposals import Proposal
     from icalib.sweeps.space import Space
-    from icalib.sweeps.study import Proposal
 
 
 @app.command()
@@ -70,8 +70,8 @@ def sweep(
     """
     from icalib.data.pools import read_pool_set
     from icalib.sweeps.folder import SweepSettings
+    from icalib.sweeps.proposals import proposals
     from icalib.sweeps.space import PRUNERS, SAMPLERS, load_space
-    from icalib.sweeps.study import proposals
     from icalib.sweeps.sweep import why_nothing_is_pruned
 
     chosen = load_space(space)

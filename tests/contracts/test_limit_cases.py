@@ -1,4 +1,4 @@
-"""Settings at which one method must equal another; the maths' own limits stand beside the maths."""
+"""Settings at which one method must equal another; the maths' own limits are tested in tests/unit/inference."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from helpers.observers import Silent
-from helpers.tiny_models import BUDGET, token_store
+from helpers.tiny_models import BUDGET
 
 from icalib.core.component import with_settings
 from icalib.data.encoding import TokenStore
@@ -27,11 +27,6 @@ from icalib.training.pairs import AnswerCurriculum
 from icalib.training.settings import TrainingSettings
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(scope="module")
-def store(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> TokenStore:
-    return token_store(tiny_pools, "train", tiny_bert, tmp_path_factory.mktemp("tokens"))
 
 
 def scores(method: Method, backbone: Path, store: TokenStore) -> dict[str, list[Any]]:
@@ -112,7 +107,7 @@ def test_limit_grn_without_its_graph_is_listwise_bert(tiny_bert: Path, store: To
 
 
 @pytest.mark.parametrize("name", ["jm", "grn"])
-def test_limit_a_listwise_ranker_that_knows_nothing_shares_its_pools_evenly(
+def test_limit_an_untrained_listwise_ranker_gives_all_candidates_the_same_probability(
     name: str, tiny_bert: Path, store: TokenStore
 ) -> None:
     method = with_settings(load_method(name), {"encoder.backbone": str(tiny_bert), "encoder.budget": BUDGET})
