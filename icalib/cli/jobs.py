@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from icalib.cli.app import Json, app
+from icalib.api.settings import parsed_settings
+from icalib.cli.app import app, verb
+from icalib.cli.options import Json
 from icalib.cli.output import say
-from icalib.cli.settings import changes
 from icalib.core.errors import SettingError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ JobId = Annotated[str, typer.Argument(metavar="ID", help="A job's id, as `icalib
 _ABOUT_JOBS = ("submit", "jobs", "logs", "stop")
 
 
-@app.command()
+@verb
 def submit(
     file: Annotated[Path, typer.Argument(help="Job file (YAML); see jobs/ for some to start from.")],
     address: Address = None,
@@ -64,7 +65,7 @@ def submit(
     """
     from icalib.core.job_file import read_job_file
 
-    wanted = read_job_file(file, changes(settings))
+    wanted = read_job_file(file, parsed_settings(settings or ()))
     command = ["icalib", *command_words(wanted, file)]
     server = _server(address)
     job, outcome = server.submit(wanted, command, Path.cwd(), lambda upload: _say_upload(upload, server), again=again)
@@ -81,7 +82,7 @@ def submit(
         _follow(server, job.id, address)
 
 
-@app.command()
+@verb
 def jobs(address: Address = None, as_json: Json = False) -> None:
     """List the jobs that were submitted to a cluster since it started."""
     from icalib.reports.jobs_terminal import print_jobs
@@ -93,7 +94,7 @@ def jobs(address: Address = None, as_json: Json = False) -> None:
         typer.echo(json.dumps([asdict(job) for job in found]))
 
 
-@app.command()
+@verb
 def logs(
     job: JobId,
     follow: Annotated[
@@ -109,7 +110,7 @@ def logs(
         typer.echo(server.logs(job), nl=False)
 
 
-@app.command()
+@verb
 def stop(job: JobId, address: Address = None) -> None:
     """End a job; the same `icalib submit` goes on from its last checkpoint."""
     server = _server(address)

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from icalib import __version__
 from icalib.core.errors import DataError, SettingError
 from icalib.core.files import content_digest, write_json
 from icalib.core.storage import location, pull, push
+from icalib.core.version import __version__
 from icalib.data.corpus import RejectedRecords, read_corpus
 from icalib.data.mining import Progress, mine_split
 from icalib.data.negatives import NEGATIVE_SAMPLERS, ParallelMap

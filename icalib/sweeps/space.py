@@ -25,13 +25,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-import icalib
 from icalib.core.errors import SettingError
 from icalib.core.files import file_digest
 from icalib.metrics.summary import METRICS
 from icalib.sweeps.folder import Direction
 
-FOLDER = Path(icalib.__file__).resolve().parents[1] / "tune_spaces"
+FOLDER = Path(__file__).resolve().parents[2] / "tune_spaces"
 """The folder of the spaces that come with icalib: beside the package, in a clone and where pip installs it."""
 
 SAMPLERS = ("grid", "random", "tpe", "nsga2", "qmc")

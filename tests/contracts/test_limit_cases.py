@@ -18,9 +18,9 @@ from icalib.methods.composition import Method
 from icalib.models.config import RankerConfig
 from icalib.models.ranker import Ranker
 from icalib.scoring.scorer import ScoringContext, score_pools
-from icalib.training.conditioning import condition
+from icalib.training.answers import answer_curriculum
+from icalib.training.conditioning import Conditioning
 from icalib.training.examples import gold_labels
-from icalib.training.job import answer_curriculum
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train
 from icalib.training.pairs import AnswerCurriculum
@@ -43,15 +43,13 @@ def scores(method: Method, backbone: Path, store: TokenStore) -> dict[str, list[
     train(ranker, LocalEngine(ranker, settings), curriculum, settings, Silent(), seed=0, validation=None)
     if method.head.has_posterior:
         assert isinstance(curriculum, AnswerCurriculum)
-        condition(ranker, curriculum, settings, CPU, seed=0)
+        Conditioning(curriculum, settings, CPU, 0).complete(ranker)
     context = ScoringContext(ranker, ranker.layout, method.uncertainty.build(), CPU, "fp32", 8192)
     return score_pools(context, store, [5, 6], with_intents=False, seed=0)[0].to_pydict()
 
 
 def changed(name: str, **settings: Any) -> Method:
-    method = with_settings(load_method(name), settings)
-    assert isinstance(method, Method)
-    return method
+    return with_settings(load_method(name), settings)
 
 
 def test_limit_gpf_bert_with_gamma_0_is_sngp(tiny_bert: Path, store: TokenStore) -> None:

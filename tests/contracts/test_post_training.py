@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from helpers.artifacts import known
 from helpers.discovery import discovered
 from helpers.observers import Silent
 from helpers.tiny_models import ranker_config, token_store
@@ -18,9 +19,11 @@ from icalib.data.selection import Selection
 from icalib.methods.catalogue import load_method
 from icalib.methods.composition import Method
 from icalib.models.checkpoint import read_weights
-from icalib.training.job import Training, TrainJob, prepare_training
+from icalib.training.answers import TrainJob
+from icalib.training.job import Training
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train
+from icalib.training.post_training.job import PostTrainJob
 from icalib.training.post_training.task import AbstractPostTraining
 
 CPU = torch.device("cpu")
@@ -37,41 +40,35 @@ def tokens(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture
-def job(tokens: Path, tiny_bert: Path) -> Callable[..., TrainJob]:
+def job(tokens: Path, tiny_bert: Path) -> Callable[..., PostTrainJob]:
     """A post-training job of a task, of a few updates."""
 
-    def made(task: str, **training: Any) -> TrainJob:
+    def made(task: str, **training: Any) -> PostTrainJob:
         settings = with_setting(bert(), "post_training", task).post_training
         assert settings is not None
         quick = {"epochs": 2, "batch_size": 8, "learning_rate": 1e-3, "precision": "fp32", **training}
         settings = settings.model_copy(
             update={"max_windows": 12, "training": settings.training.model_copy(update=quick)}
         )
-        return TrainJob(
-            kind="post_training",
+        return PostTrainJob(
             ranker=ranker_config(tiny_bert, turn_separators=True),
-            loss=bert().loss,
-            training=settings.training,
-            post_training=settings,
+            task=settings,
             selection=Selection(labelled_fraction=1.0),
-            train_tokens=tokens / "train.arrow",
-            validation_tokens=tokens / "validation.arrow",
-            seed=0,
+            train_tokens=known(tokens / "train.arrow"),
+            validation_tokens=known(tokens / "validation.arrow"),
         )
 
     return made
 
 
 def bert() -> Method:
-    method = load_method("bert")
-    assert isinstance(method, Method)
-    return method
+    return load_method("bert")
 
 
-def run(training: Training, job: TrainJob, engine: LocalEngine | None = None) -> Any:
-    engine = engine or LocalEngine(training.model, job.training)
+def run(training: Training, job: PostTrainJob, engine: LocalEngine | None = None) -> Any:
+    engine = engine or LocalEngine(training.model, job.loop_settings)
     return train(
-        training.model, engine, training.curriculum, job.training, Silent(), seed=0, validation=training.validation
+        training.model, engine, training.curriculum, job.loop_settings, Silent(), seed=0, validation=training.validation
     )
 
 
@@ -83,8 +80,8 @@ def test_settings_survive_yaml_and_have_help(task: str) -> None:
 
 
 @every_task
-def test_every_update_has_a_gradient_for_every_parameter(task: str, job: Callable[..., TrainJob]) -> None:
-    made = prepare_training(job(task), CPU)
+def test_every_update_has_a_gradient_for_every_parameter(task: str, job: Callable[..., PostTrainJob]) -> None:
+    made = job(task).prepare(CPU)
     for batch in made.curriculum.batches(0):
         made.model.zero_grad()
         _, loss = made.curriculum.losses(made.model, batch, CPU)
@@ -94,9 +91,9 @@ def test_every_update_has_a_gradient_for_every_parameter(task: str, job: Callabl
 
 
 @every_task
-def test_held_out_windows_show_in_the_curve_and_choose_nothing(task: str, job: Callable[..., TrainJob]) -> None:
+def test_held_out_windows_show_in_the_curve_and_choose_nothing(task: str, job: Callable[..., PostTrainJob]) -> None:
     made = job(task)
-    state = run(prepare_training(made, CPU), made)
+    state = run(made.prepare(CPU), made)
     shown = [point["tag"] for point in state.log if point["split"] == "validation"]
     assert len(shown) == 2 * len(set(shown)) > 0
     assert {tag.rpartition("/")[2] for tag in shown} == {"accuracy", "loss"}
@@ -104,8 +101,8 @@ def test_held_out_windows_show_in_the_curve_and_choose_nothing(task: str, job: C
 
 
 @every_task
-def test_its_own_heads_stay_out_of_the_checkpoint(task: str, job: Callable[..., TrainJob], tmp_path: Path) -> None:
-    made = prepare_training(job(task), CPU)
+def test_its_own_heads_stay_out_of_the_checkpoint(task: str, job: Callable[..., PostTrainJob], tmp_path: Path) -> None:
+    made = job(task).prepare(CPU)
     made.model.save(tmp_path, made.model.state_dict())
     names = read_weights(tmp_path).keys()
     assert {name.split(".")[0] for name in names} <= {"encoder", "answer_head", "similarity_start"}
@@ -113,13 +110,22 @@ def test_its_own_heads_stay_out_of_the_checkpoint(task: str, job: Callable[..., 
 
 @every_task
 def test_without_an_update_methods_start_as_without_post_training(
-    task: str, job: Callable[..., TrainJob], tmp_path: Path
+    task: str, job: Callable[..., PostTrainJob], tmp_path: Path
 ) -> None:
-    untouched = prepare_training(job(task), CPU)
+    untouched = job(task).prepare(CPU)
     untouched.model.save(tmp_path, untouched.model.state_dict())
-    fields: dict[str, Any] = {**dict(job(task)), "kind": "answers", "post_training": None}
-    plain = prepare_training(TrainJob(**fields), CPU).model.state_dict()
-    started = prepare_training(TrainJob(**{**fields, "start": tmp_path}), CPU).model.state_dict()
+    made = job(task)
+    answers = TrainJob(
+        ranker=made.ranker,
+        loss=bert().loss,
+        training=made.loop_settings,
+        selection=made.selection,
+        train_tokens=made.train_tokens,
+        validation_tokens=made.validation_tokens,
+        seed=0,
+    )
+    plain = answers.prepare(CPU).model.state_dict()
+    started = answers.model_copy(update={"start": known(tmp_path)}).prepare(CPU).model.state_dict()
     assert plain.keys() == started.keys()
     assert [name for name, tensor in plain.items() if not torch.equal(tensor, started[name])] == []
 
@@ -141,17 +147,18 @@ class DyingEngine(LocalEngine):
 
 
 @every_task
-def test_an_interrupted_one_ends_with_the_same_bits(task: str, job: Callable[..., TrainJob]) -> None:
+def test_an_interrupted_one_ends_with_the_same_bits(
+    task: str, job: Callable[..., PostTrainJob], tmp_path: Path
+) -> None:
     made = job(task, checkpoint_every=2, schedule="plateau")
-    undisturbed = prepare_training(made, CPU)
+    undisturbed = made.prepare(CPU)
     whole = run(undisturbed, made)
-    dying = prepare_training(made, CPU)
-    engine = DyingEngine(dying.model, made.training)
+    dying = made.prepare(CPU)
+    engine = DyingEngine(dying.model, made.loop_settings, folder=tmp_path)
     with pytest.raises(Interrupted):
         run(dying, made, engine)
-    resumed = prepare_training(made, CPU)
-    continued = LocalEngine(resumed.model, made.training)
-    continued.saved = engine.saved
+    resumed = made.prepare(CPU)
+    continued = LocalEngine(resumed.model, made.loop_settings, folder=tmp_path)
     state = run(resumed, made, continued)
     assert state.log == whole.log
     expected = undisturbed.model.state_dict()

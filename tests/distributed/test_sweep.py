@@ -119,7 +119,7 @@ def test_only_the_winners_model_stays(finished: SweepFolder) -> None:
 
 
 def test_the_winners_config_runs_as_it_is(finished: SweepFolder, runs: Path) -> None:
-    from icalib.cli.settings import from_config
+    from icalib.api.settings import from_config
 
     settings = from_config(finished.best_config_path)
     again = run(settings, run_context(runs, Silent()))  # every stage is cached: Ray isn't even started

@@ -17,9 +17,9 @@ from icalib.methods.composition import Method
 from icalib.models.config import RankerConfig
 from icalib.models.ranker import Ranker
 from icalib.scoring.scorer import ScoringContext, score_pools
-from icalib.training.conditioning import condition
+from icalib.training.answers import answer_curriculum
+from icalib.training.conditioning import Conditioning
 from icalib.training.examples import gold_labels
-from icalib.training.job import answer_curriculum
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train
 from icalib.training.pairs import AnswerCurriculum
@@ -66,7 +66,7 @@ def train_and_score(
     state = train(ranker, LocalEngine(ranker, settings), curriculum, settings, Silent(), seed=0, validation=None)
     if method.head.has_posterior:
         assert isinstance(curriculum, AnswerCurriculum)
-        condition(ranker, curriculum, settings, CPU, seed=0)
+        Conditioning(curriculum, settings, CPU, 0).complete(ranker)
     context = ScoringContext(
         ranker, ranker.layout, method.uncertainty.build(), CPU, "fp32", method.scoring.max_tokens_per_batch
     )

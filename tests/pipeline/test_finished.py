@@ -68,12 +68,11 @@ def other_pools(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def icalib(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Run a command line on the Ray that is there; gives standard output and standard error."""
-    monkeypatch.setattr("icalib.distributed.session.start", lambda address: None)
-    monkeypatch.setattr("icalib.distributed.session.stop", lambda: None)
+    """Run a command line in this process; gives standard output and standard error."""
 
     def call(*arguments: object) -> tuple[str, str]:
-        monkeypatch.setattr(sys, "argv", ["icalib", *map(str, arguments)])
+        executor = ["--executor", "local"] if arguments[0] in ("score", "evaluate") else []
+        monkeypatch.setattr(sys, "argv", ["icalib", *map(str, arguments), *executor])
         with pytest.raises(SystemExit) as stop:
             main()
         out, err = capsys.readouterr()

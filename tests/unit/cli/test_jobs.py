@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
+from icalib.api.settings import parsed_settings
 from icalib.cli import main
 from icalib.cli.jobs import command_words
-from icalib.cli.settings import changes
 from icalib.core.errors import SettingError
 from icalib.core.job_file import JobFile, read_job_file
 
@@ -65,7 +65,7 @@ def test_underscores_stand_for_dashes() -> None:
 def test_a_setting_arrives_as_it_was(value: Any) -> None:
     *_, option, setting = words("run", ["icast"], **HERE, set={"regime.x": value})
     assert option == "--set"
-    (arrived,) = changes([setting]).values()
+    (arrived,) = parsed_settings([setting]).values()
     # YAML reads 1e-5 as text, wherever it stands; the settings take it for the number it is
     assert (float(arrived) if isinstance(value, float) else arrived) == value
 
