@@ -24,10 +24,10 @@ from icalib.core.storage import is_mirrored, local_path, pull, push, remove
 from icalib.data.pools import read_pool_set
 from icalib.distributed.session import Resources
 from icalib.methods.composition import Method, Untrained
-from icalib.metrics.summary import METRICS
-from icalib.metrics.tags import metric_tag
+from icalib.metrics.catalogue import known_metrics, metric_tag
+from icalib.metrics.metric import Direction
 from icalib.pipeline.run import RunSettings, Surroundings, check_fits, differences, run
-from icalib.sweeps.folder import Best, Direction, SweepFolder, SweepSettings
+from icalib.sweeps.folder import Best, SweepFolder, SweepSettings
 from icalib.sweeps.record import TrialTable
 from icalib.sweeps.space import Space
 from icalib.sweeps.study import Proposal, Rungs, SweepStudy, mean_and_deviation, settings_of
@@ -259,6 +259,7 @@ def trial_settings(folder: SweepFolder, base: RunSettings, number: int, method: 
             "method": f"{base.method}@{folder.settings.space}-{number}",
             "settings": method,
             "backbone": method.encoder.backbone,
+            "metrics": tuple(name for name in folder.settings.metrics if name not in known_metrics()),
         }
     )
 
@@ -407,7 +408,8 @@ def _is_run_of(path: Path, settings: RunSettings) -> bool:
 
 
 def _best(folder: SweepFolder, number: int, params: dict[str, Any], runs: Sequence[RunFolder]) -> Best:
-    by_split = {split: {metric: _mean(runs, split, metric) for metric in METRICS} for split in ("validation", "test")}
+    metrics = dict.fromkeys((*known_metrics(), *folder.settings.metrics))
+    by_split = {split: {metric: _mean(runs, split, metric) for metric in metrics} for split in ("validation", "test")}
     return Best(
         trial=number,
         params=params,

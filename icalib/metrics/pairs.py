@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from icalib.core.errors import DataError
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+V = TypeVar("V", bound=np.generic)
 
 _COLUMNS = ("pool_id", "candidate", "label", "logit", "prob")
 _EVALUATE_AGAIN = "Score the pools again, or evaluate the predictions that `icalib run` wrote."
@@ -68,15 +70,49 @@ class PoolScores:
         _check_scores(scores, known["candidate"].to_numpy())
         return scores
 
+    @classmethod
+    def from_lists(
+        cls,
+        logits: Sequence[Sequence[float]],
+        labels: Sequence[Sequence[int]],
+        probs: Sequence[Sequence[float]] | None = None,
+    ) -> PoolScores:
+        """Return pools "0", "1", … from one list for each pool; probabilities are σ(logit) unless given.
+
+        Example:
+            >>> scores = PoolScores.from_lists([[2.0, 1.0], [0.0, 3.0, 0.5]], [[1, 0], [1, 0, 0]])
+            >>> scores.num_pools, scores.offsets.tolist()
+            (2, [0, 2, 5])
+        """
+        from scipy.special import expit
+
+        logit = np.concatenate([np.asarray(pool, np.float64) for pool in logits])
+        width = len(str(len(logits) - 1))  # so that names ascend
+        return cls(
+            pool_ids=tuple(f"{index:0{width}}" for index in range(len(logits))),
+            logit=logit,
+            prob=expit(logit) if probs is None else np.concatenate([np.asarray(pool, np.float64) for pool in probs]),
+            label=np.concatenate([np.asarray(pool, np.int64) for pool in labels]),
+            offsets=np.cumsum([0, *(len(pool) for pool in logits)]),
+        )
+
     @property
     def num_pools(self) -> int:
-        """B."""
+        """Number of pools B."""
         return len(self.pool_ids)
 
     @cached_property
     def pool(self) -> IntArray:
         """[N], the index of each pair's pool."""
         return np.repeat(np.arange(self.num_pools), np.diff(self.offsets))
+
+    def sizes(self) -> FloatArray:
+        """Return the number of candidates of each pool, [B]."""
+        return np.diff(self.offsets).astype(np.float64)
+
+    def split(self, values: npt.NDArray[V]) -> list[npt.NDArray[V]]:
+        """Return the values [N] of each pool's candidates, one array for each pool."""
+        return np.split(values, self.offsets[1:-1])
 
     def pool_sum(self, values: npt.NDArray[np.generic]) -> FloatArray:
         """Sums over each pool's candidates: [N] → [B]."""

@@ -34,9 +34,9 @@ class Fitted(Settings):
     decision: Decision = "threshold"
     """By which of the two P, R and F1 are measured."""
 
-    def summarise(self, predictions: pa.Table, *, seed: int) -> pa.Table:
+    def summarise(self, predictions: pa.Table, *, seed: int, also: Sequence[str] = ()) -> pa.Table:
         """All metrics of predictions; see `metrics.summary.summarise`."""
-        return summarise(predictions, threshold=self.decision_threshold, decision=self.decision, seed=seed)
+        return summarise(predictions, threshold=self.decision_threshold, decision=self.decision, seed=seed, also=also)
 
     def save(self, path: Path) -> None:
         """Write it as JSON."""

@@ -14,7 +14,7 @@ from icalib.core.run_folder import RunFolder
 from icalib.distributed import workbench
 from icalib.encoders.iart import IART
 from icalib.encoders.sam import SAM
-from icalib.metrics.tags import metric_tag
+from icalib.metrics.catalogue import metric_tag
 from icalib.models.checkpoint import read_weights
 from icalib.models.ranker import load_ranker
 from icalib.pipeline.run import run

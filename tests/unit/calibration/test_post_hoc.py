@@ -11,8 +11,8 @@ from icalib.calibration.fitted import prob_logit
 from icalib.calibration.post_hoc import POST_HOC, fit_on, post_hoc_metrics, post_hoc_tag
 from icalib.core.run_folder import METRIC_SCHEMA
 from icalib.metrics.calibration import brier, ece, nll
+from icalib.metrics.catalogue import metric_tag
 from icalib.metrics.pairs import PoolScores
-from icalib.metrics.tags import metric_tag
 
 
 def overconfident(num_pools: int, *, seed: int) -> pa.Table:

@@ -12,7 +12,7 @@ from helpers.tiny_models import BUDGET
 from icalib.data.encoding import TokenStore
 from icalib.data.selection import Selection
 from icalib.encoders.iart import IART
-from icalib.metrics.tags import metric_tag
+from icalib.metrics.catalogue import metric_tag
 from icalib.models.config import RankerConfig
 from icalib.models.ranker import Ranker, start_weights
 from icalib.training.job import read_train_job
