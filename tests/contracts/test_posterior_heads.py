@@ -49,7 +49,7 @@ def test_whatever_may_move_the_weights_makes_the_posterior_stale(
 ) -> None:
     move(head)
     for refused in (lambda: head.eval().posterior(FEATURES, MEAN), head.posterior_state):
-        with pytest.raises(PosteriorError, match=r"no posterior for .* weights .*--fresh"):
+        with pytest.raises(PosteriorError, match=r"no posterior for its current weights.*--fresh"):
             refused()
 
 

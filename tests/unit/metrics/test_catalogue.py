@@ -60,7 +60,7 @@ def test_a_name_that_is_taken_is_refused(installed: list[str]) -> None:
         known_metrics()
 
 
-def test_metrics_among_names_leave_out_what_this_machine_lacks() -> None:
+def test_metrics_of_packages_that_are_not_installed_are_left_out() -> None:
     assert list(metrics_among(["no_lab.metrics:mean_rank", "NLL", "NLL@platt", "R@1"])) == ["R@1", "NLL"]
     assert metric_tag("no_lab.metrics:mean_rank") == "data/no_lab.metrics:mean_rank"
 
@@ -70,7 +70,7 @@ def test_a_metric_without_a_function_is_refused() -> None:
         Metric("nothing", "data", None, "measures nothing")
 
 
-def test_a_direction_that_is_none_is_refused() -> None:
+def test_an_invalid_direction_is_refused() -> None:
     with pytest.raises(SettingError, match="direction 'up'"):
         Metric("up", "data", "up", "goes up", lambda samples: samples.num_pools)  # pyright: ignore[reportArgumentType]
 
