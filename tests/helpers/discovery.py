@@ -25,7 +25,10 @@ S = TypeVar("S", bound=Settings)
 OUTSIDE = tuple(os.environ.get("ICALIB_CONFORMANCE", "my_lab").split(","))
 """Packages outside of icalib."""
 
-_REQUIRED: dict[str, dict[str, Any]] = {"LanguageModel": {"model": "facebook/bart-base"}}  # settings without defaults
+_REQUIRED: dict[str, dict[str, Any]] = {
+    "Untrained": {"scorer": "bm25"},
+    "LanguageModel": {"model": "facebook/bart-base"},
+}  # settings without defaults
 
 
 def discovered(base: type[Component]) -> list[type[Component]]:

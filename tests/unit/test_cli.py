@@ -82,7 +82,7 @@ def test_show_explains_every_setting(icalib) -> None:
     ("arguments", "said"),
     [
         (["show", "icats"], "Did you mean `icast`"),
-        (["show", "my_lab.methods.idea7"], "PYTHONPATH"),
+        (["show", "their_lab.methods.idea7"], "PYTHONPATH"),
         (["show", "icast", "--set", "regime.rule.gain_threshold"], "write --set NAME=VALUE"),
         (["show", "icast", "--set", "regime.rule.gain_treshold=0"], "Did you mean `gain_threshold`"),
         (["show", "icast", "--set", "regime.rule.gain_threshold=3"], "less than or equal to 1"),

@@ -13,7 +13,7 @@ def test_whatever_breaks_a_rehearsal_is_told_at_once(tmp_path: Path, monkeypatch
     def break_down(*_: Any) -> None:
         raise ZeroDivisionError("a driver that\nno one expected")
 
-    monkeypatch.setattr(rehearsal, "score", break_down)
+    monkeypatch.setattr(rehearsal, "map_shards", break_down)
     job: Any = SimpleNamespace()
     check = rehearsal.check_scoring(job, tmp_path, job)
     assert (check.status, check.found) == ("fail", "ZeroDivisionError: a driver that no one expected")
