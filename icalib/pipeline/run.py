@@ -53,6 +53,8 @@ class RunSettings(Settings):
     backbone: str
     experiment: str = Field(pattern=FOLDER_NAME)
     settings: Method
+    metrics: tuple[str, ...] = Field(default=(), exclude_if=lambda metrics: not metrics)
+    """Import paths of further metrics to compute, e.g. `my_lab.metrics:mean_rank`."""
 
 
 @dataclass(frozen=True)
@@ -246,7 +248,7 @@ def _write_metrics(
 ) -> None:
     tables: list[pa.Table] = []
     for split in evaluated:
-        table = fitted.summarise(folder.predictions(split), seed=settings.seed)
+        table = fitted.summarise(folder.predictions(split), seed=settings.seed, also=settings.metrics)
         tables.append(table.add_column(0, METRIC_SCHEMA.field("split"), pa.array([split] * table.num_rows)))
     method = settings.settings
     if "test" in evaluated and method.calibration is None:

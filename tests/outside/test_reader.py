@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from helpers.reader_contract import ReaderContract, sample_path
 
 from icalib.core.errors import SettingError
 from icalib.data.pools import as_pools, iter_pools
@@ -15,20 +14,6 @@ from icalib.data.sources.readers import open_source
 
 HERE = Path(__file__).parent
 ZENDESK = "my_lab.readers:zendesk"
-
-
-@pytest.fixture
-def reader() -> str:
-    return ZENDESK
-
-
-@pytest.fixture
-def samples() -> Path:
-    return HERE / "samples" / "zendesk"
-
-
-class TestZendesk(ReaderContract):
-    pass
 
 
 def export(path: Path, num_tickets: int) -> Path:
@@ -40,11 +25,6 @@ def export(path: Path, num_tickets: int) -> Path:
             ]
             file.write(json.dumps({"ticket": number, "group": "printers", "comments": comments}) + "\n")
     return path
-
-
-def test_the_recipe_shows_this_reader() -> None:
-    recipe = (HERE.parents[1] / "docs" / "extend" / "corpus-reader.md").read_text()
-    assert (HERE / "my_lab" / "readers.py").read_text() in recipe
 
 
 def test_an_export_is_prepared(tmp_path: Path) -> None:
@@ -63,9 +43,9 @@ def test_an_export_is_prepared(tmp_path: Path) -> None:
 
 
 def test_the_reader_of_an_installed_package_is_found_and_detected(
-    samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = sample_path(samples / "good")
+    path = HERE / "my_lab" / "samples" / "zendesk" / "good" / "export.txt"
     with pytest.raises(SettingError, match="format is unknown"):
         open_source(path)
     (tmp_path / "my_lab-1.0.dist-info").mkdir()

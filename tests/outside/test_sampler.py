@@ -9,35 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.sampler_contract import SamplerContract
 
 from icalib.core.errors import SettingError
 from icalib.data.pools import as_pools, iter_pools
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.simulate import simulate
 
-HERE = Path(__file__).parent
 NEAREST = "my_lab.samplers:nearest"
-
-
-@pytest.fixture
-def sampler() -> str:
-    return NEAREST
-
-
-class TestNearest(SamplerContract):
-    pass
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     simulate(tmp_path / "dialogues.jsonl", num_dialogues=60)
     return tmp_path / "dialogues.jsonl"
-
-
-def test_the_recipe_shows_this_sampler() -> None:
-    recipe = (HERE.parents[1] / "docs" / "extend" / "negative-sampler.md").read_text()
-    assert (HERE / "my_lab" / "samplers.py").read_text() in recipe
 
 
 def test_it_mines_in_other_processes(source: Path, tmp_path: Path) -> None:
