@@ -119,7 +119,7 @@ def test_shared_storage_passes_and_what_cannot_be_written_fails(odd_node: list[N
 
 def test_more_workers_than_fit_fail(odd_node: list[Node]) -> None:
     check = check_workers(Resources(3, use_gpu=False, cpus_per_worker=1, num_scorers=1))
-    assert (check.status, check.cure) == ("fail", "Add nodes, or give --workers 2.")
+    assert (check.status, check.cure) == ("fail", "Add nodes, or use --workers 2.")
 
 
 def test_damaged_pools_fail(odd_node: list[Node], tiny_pools: Path, tmp_path: Path) -> None:

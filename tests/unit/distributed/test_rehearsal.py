@@ -9,7 +9,7 @@ import pytest
 from icalib.distributed.doctor import rehearsal
 
 
-def test_whatever_breaks_a_rehearsal_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_exception_of_a_rehearsal_becomes_a_failed_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def break_down(*_: Any) -> None:
         raise ZeroDivisionError("a driver that\nno one expected")
 
