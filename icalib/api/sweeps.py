@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from icalib.pipeline.run import RunSettings
     from icalib.reports.sweep_terminal import SweepProgress
     from icalib.sweeps.folder import SweepFolder, SweepSettings
+    from icalib.sweeps.proposals import Proposal
     from icalib.sweeps.space import Space
-    from icalib.sweeps.study import Proposal
     from icalib.sweeps.sweep import Keep, RunTrials, SweepPlan
 
 
@@ -120,8 +120,8 @@ def ask(space: str, data: str | Path, labelled: float | None, trials: int | None
     """
     from icalib.data.pools import read_pool_set
     from icalib.sweeps.folder import SweepSettings
+    from icalib.sweeps.proposals import proposals
     from icalib.sweeps.space import PRUNERS, SAMPLERS, load_space
-    from icalib.sweeps.study import proposals
     from icalib.sweeps.sweep import why_nothing_is_pruned
 
     chosen = load_space(space)

@@ -135,8 +135,8 @@ def plan(
 def _planned_runs(name: str, template: RunTemplate, trials: int | None) -> list[RunSettings]:
     """The run of a method, or one for each trial of a space."""
     from icalib.api.settings import run_settings
+    from icalib.sweeps.proposals import proposals
     from icalib.sweeps.space import load_space
-    from icalib.sweeps.study import proposals
 
     if not is_space(name):
         return [run_settings(name, template)]

@@ -18,7 +18,8 @@ from icalib.core.errors import SettingError
 if TYPE_CHECKING:
     from typer.core import TyperCommand, TyperGroup
 
-    from icalib.core.cluster_jobs import Job, JobFile
+    from icalib.core.cluster_job import ClusterJob
+    from icalib.core.job_file import JobFile
     from icalib.distributed.cluster_jobs import JobServer
     from icalib.distributed.upload import Upload
 
@@ -62,9 +63,9 @@ def submit(
 
     A cluster with token authentication wants the token here too: RAY_AUTH_TOKEN_PATH=FILE, a copy of the head's.
     """
-    from icalib.core.cluster_jobs import read_job
+    from icalib.core.job_file import read_job_file
 
-    wanted = read_job(file, parsed_settings(settings or ()))
+    wanted = read_job_file(file, parsed_settings(settings or ()))
     command = ["icalib", *command_words(wanted, file)]
     server = _server(address)
     job, outcome = server.submit(wanted, command, Path.cwd(), lambda upload: _say_upload(upload, server), again=again)
@@ -130,7 +131,7 @@ def command_words(job: JobFile, file: Path) -> list[str]:
     """
     from typer.main import get_command
 
-    from icalib.core.cluster_jobs import near
+    from icalib.core.job_file import near
 
     root: TyperGroup = get_command(app)  # pyright: ignore[reportAssignmentType]
     verbs: dict[str, Any] = {name: verb for name, verb in root.commands.items() if name not in _ABOUT_JOBS}
@@ -156,7 +157,7 @@ def command_words(job: JobFile, file: Path) -> list[str]:
 
 
 def _option_words(job: JobFile, verb: TyperCommand, file: Path) -> list[str]:
-    from icalib.core.cluster_jobs import near
+    from icalib.core.job_file import near
 
     known = {name.removeprefix("--"): each for each in verb.params for name in each.opts if name.startswith("--")}
     known = {name: parameter for name, parameter in known.items() if name != "address"}
@@ -240,5 +241,5 @@ def _at(address: str | None) -> str:
     return f" --address {address}" if address else ""
 
 
-def _exit_code(job: Job) -> int:
+def _exit_code(job: ClusterJob) -> int:
     return job.exit_code if job.exit_code is not None else int(job.state != "succeeded")

@@ -1,4 +1,4 @@
-"""Settings that name files, for processes of other machines."""
+"""Paths in settings that processes on other machines read."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from icalib.core.storage import local_path, location
 
 
 def _local(value: Any) -> Any:
-    return str(local_path(value)) if isinstance(value, str | Path) else value  # as text: JSON knows no paths
+    return str(local_path(value)) if isinstance(value, str | Path) else value  # as text: JSON has no paths
 
 
 Stored = Annotated[
     Path, BeforeValidator(_local), PlainSerializer(location, return_type=str, when_used="json-unless-none")
 ]
-"""A path that may stand for a location in an object store. As JSON it is the location: that holds on every machine."""
+"""A path that may stand for a location in an object store. JSON has the location, which is valid on every machine."""

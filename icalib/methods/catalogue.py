@@ -1,4 +1,4 @@
-"""Finding methods: by name in this package, by import path anywhere, or from a run's config."""
+"""The catalogue of methods: those of this package by name, all others by import path."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from icalib.methods.composition import Method
 
 
 def method_names() -> list[str]:
-    """Names of the methods of this package, as the command line writes them."""
+    """Return the names of the methods of this package, as the command line writes them."""
     import icalib.methods as package
 
     names = [module.name.replace("_", "-") for module in pkgutil.iter_modules(package.__path__)]
@@ -21,15 +21,15 @@ def method_names() -> list[str]:
 
 
 def describe(name: str) -> str:
-    """The first line of a method's docstring."""
+    """Return the first line of the docstring of a method's module."""
     return (_module(name).__doc__ or "").strip().splitlines()[0]
 
 
 def load_method(name: str) -> Method:
-    """The method of a name (`icast-teacher`) or an import path (`my_lab.methods.idea7`).
+    """Load the method of a name (`icast-teacher`) or an import path (`my_lab.methods.idea7`).
 
     Raises:
-        SettingError: there is no such method; near names are given.
+        SettingError: there is no such method; the message suggests similar names.
     """
     module = _module(name)
     made = getattr(module, "method", None)
@@ -42,7 +42,7 @@ def load_method(name: str) -> Method:
 
 
 def presets(name: str) -> dict[str, dict[str, Any]]:
-    """A method's named sets of dotted settings (`presets` in its module): choices that go together, e.g. `light`."""
+    """Return a method's named sets of dotted settings (`presets` in its module), e.g. `light`."""
     return getattr(_module(name), "presets", {})
 
 

@@ -164,7 +164,8 @@ class RunStages:
         if not labelled_utterances(self._tokens("train").path, "train", self.selection):
             self._emit(
                 Message(
-                    "no labelled utterance has intents to learn a classifier from: all turns of a context weigh the same"
+                    "no labelled utterance has intents to learn a classifier from: all turns of a context weigh the "
+                    "same"
                 )
             )
             return ranker, words

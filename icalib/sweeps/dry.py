@@ -15,7 +15,7 @@ from icalib.regimes.gain import Shard
 from icalib.regimes.self_training import SelfTraining, preview
 from icalib.scoring.job import Shards
 from icalib.sweeps.folder import encoded_params
-from icalib.sweeps.study import Proposal
+from icalib.sweeps.proposals import Proposal
 
 _RULE = "regime.rule."
 

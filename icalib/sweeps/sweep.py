@@ -21,9 +21,10 @@ from icalib.metrics.summary import METRICS
 from icalib.pipeline.executor import Executor, Resources
 from icalib.pipeline.run import RunContext, RunSettings, check_fits, differences, run
 from icalib.sweeps.folder import Best, SweepFolder, SweepSettings
+from icalib.sweeps.proposals import Proposal
 from icalib.sweeps.record import TrialTable
 from icalib.sweeps.space import Space
-from icalib.sweeps.study import Proposal, SweepStudy, settings_of
+from icalib.sweeps.study import SweepStudy, settings_of
 from icalib.sweeps.trial import TrialJob, mean_of, run_seeds
 from icalib.training.pairs import MEASURED
 

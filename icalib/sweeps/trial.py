@@ -18,7 +18,8 @@ from icalib.metrics.tags import metric_tag
 from icalib.pipeline.executor import Executor, Resources
 from icalib.pipeline.run import RunContext, RunSettings, run
 from icalib.sweeps.folder import Direction, SweepFolder
-from icalib.sweeps.study import Rungs, mean_and_deviation
+from icalib.sweeps.pruning import Rungs
+from icalib.sweeps.study import mean_and_deviation
 
 
 class TrialJob(Settings):

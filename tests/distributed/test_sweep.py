@@ -18,8 +18,8 @@ from icalib.core.run_folder import RunFolder
 from icalib.pipeline.run import run
 from icalib.sweeps.dry import dry
 from icalib.sweeps.folder import SweepFolder
+from icalib.sweeps.proposals import proposals
 from icalib.sweeps.space import load_space
-from icalib.sweeps.study import proposals
 
 pytestmark = pytest.mark.ray
 

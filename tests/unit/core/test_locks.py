@@ -38,7 +38,7 @@ def begun(root: Path) -> Path:
     return root / name / "begun"
 
 
-def test_of_two_processes_one_computes_and_the_other_takes_it(tmp_path: Path) -> None:
+def test_of_two_processes_one_computes_and_the_other_reuses_it(tmp_path: Path) -> None:
     root, calls = tmp_path / "cache", tmp_path / "calls"
     processes = [start(root, calls, 0.3) for _ in range(2)]
     for process in processes:
@@ -60,7 +60,7 @@ def test_a_killed_process_leaves_no_lock(tmp_path: Path) -> None:
     assert not stage.reused
 
 
-def test_waiting_is_told(tmp_path: Path) -> None:
+def test_waiting_is_reported(tmp_path: Path) -> None:
     root, calls = tmp_path / "cache", tmp_path / "calls"
     process = start(root, calls, 0.5)
     wait_for(calls)

@@ -145,7 +145,7 @@ def test_seconds_for_people() -> None:
 
 def test_log_lines_are_rate_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("icalib.reports.terminal.time.monotonic", lambda: now)
+    monkeypatch.setattr("icalib.reports.progress.time.monotonic", lambda: now)
     console, stream = _console()
     with TerminalProgress(console) as progress:
         progress.stage("scores 1", "[1140] pools")

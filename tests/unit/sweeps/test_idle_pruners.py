@@ -9,7 +9,7 @@ import pytest
 from helpers.runs import small_settings
 from unit.sweeps.made_spaces import made_folder, write_space
 
-from icalib.sweeps.study import Proposal
+from icalib.sweeps.proposals import Proposal
 from icalib.sweeps.sweep import why_nothing_is_pruned
 
 F1, R1_AND_ECE, AURC = {"F1": "maximize"}, {"R@1": "maximize", "ECE": "minimize"}, {"AURC": "minimize"}

@@ -1,13 +1,12 @@
-"""Jobs: what a file says of one (see `jobs/`), and what a cluster does."""
+"""Job files (see `jobs/`): what to run on a cluster, with which resources and environment."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, final
+from typing import Annotated, Any, TypeAlias
 
 import yaml
 from pydantic import ByteSize, ConfigDict, Field, StringConstraints
@@ -28,48 +27,14 @@ Variable: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za
 Value: TypeAlias = str | bool | int | float
 
 
-State: TypeAlias = Literal["pending", "running", "succeeded", "failed", "stopped"]
-
-
-@final
-@dataclass(frozen=True)
-class Job:
-    """A job as its cluster tells of it.
-
-    Args:
-        id: its name on the cluster.
-        command: what it runs.
-        work: digest of what it computes; empty for a job that icalib didn't submit.
-        state: how it stands.
-        started: Unix time in seconds; when it was submitted.
-        ended: Unix time in seconds, None while it goes on.
-        message: the cluster's words about the state.
-        exit_code: that of its process, None where there is none.
-    """
-
-    id: str
-    command: str
-    work: str
-    state: State
-    started: float
-    ended: float | None
-    message: str
-    exit_code: int | None
-
-    @property
-    def is_over(self) -> bool:
-        """Whether its state is final."""
-        return self.state in ("succeeded", "failed", "stopped")
-
-
 class JobResources(Settings):
-    """What the job's own process (the driver) reserves; its trainings and scoring tasks ask for theirs by themselves.
+    """Resources of the job's driver process; its trainings and scoring tasks request their own.
 
     A driver that reserves anything is placed wherever there is room; one that reserves nothing runs on the head.
     """
 
     num_cpus: float = Field(default=1, ge=0)
-    """CPU cores. The driver cuts, counts and waits: one is enough."""
+    """CPU cores. The driver prepares shards, counts and waits: one is enough."""
     num_gpus: float = Field(default=0, ge=0)
     """GPUs: only for `predict` and `cost`, which work in the driver itself."""
     memory: ByteSize = Field(default=ByteSize(2 * 2**30), ge=0)
@@ -79,25 +44,25 @@ class JobResources(Settings):
 
 
 class JobFile(Settings):
-    """What to run, with what, where."""
+    """The contents of a job file."""
 
     model_config = ConfigDict(coerce_numbers_to_str=True)
 
     name: Name | None = None
-    """Begins the job's id; default: verb and first argument. Small letters, digits and -, at most 40."""
+    """Prefix of the job's id; default: verb and first argument. At most 40 lower-case letters, digits and hyphens."""
     verb: str
-    """Any verb that `icalib --help` lists, but for those about jobs."""
+    """Any verb that `icalib --help` lists, except those about jobs."""
     arguments: list[str] = Field(default=[])
     """The verb's arguments."""
     options: dict[str, Value | list[Value] | dict[str, Any]] = Field(default={})
     """The verb's options by name, without --. A flag is true or false, a list gives an option several times, and
-    `set: {regime.num_rounds: 2}` stands for --set regime.num_rounds=2."""
+    `set: {regime.num_rounds: 2}` means --set regime.num_rounds=2."""
     resources: JobResources = JobResources()
-    """What the driver reserves."""
+    """Resources of the driver."""
     environment: dict[Variable, str] = Field(default={})
     """Environment variables of driver and workers; no secrets."""
     pass_environment: list[Variable] = Field(default=[])
-    """Names of variables to take from the environment of whoever submits: the only way for secrets."""
+    """Names of variables to pass on from the environment of `icalib submit`: the only way for secrets."""
 
     @property
     def title(self) -> str:
@@ -107,11 +72,11 @@ class JobFile(Settings):
 
     @property
     def work(self) -> str:
-        """Digest of what is computed: two jobs with the same one must not run side by side."""
+        """Digest of what is computed: two jobs with the same digest must not run at the same time."""
         return content_digest([self.verb, self.arguments, self.options])[:8]
 
 
-def read_job(path: Path, changes: Mapping[str, Any]) -> JobFile:
+def read_job_file(path: Path, changes: Mapping[str, Any]) -> JobFile:
     """Read a job file.
 
     Args:
@@ -120,18 +85,18 @@ def read_job(path: Path, changes: Mapping[str, Any]) -> JobFile:
             follows `options.set.` is one key, dots and all.
 
     Raises:
-        SettingError: the file can't be read or says what a job file can't.
+        SettingError: the file can't be read or is not a valid job file.
     """
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingError(f"can't read the job file {path}: {error.strerror}. Examples are in jobs/.") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SettingError(f"{path} is no YAML: {error}") from error
+        raise SettingError(f"{path} is not valid YAML: {error}") from error
     if not isinstance(values, dict):
         raise SettingError(f"{path}: a job file is a mapping with at least `verb: …`; found {values!r}.")
     for key, value in changes.items():
-        _place(values, key, value)
+        _set(values, key, value)
     for unknown in _unknown_keys(values):
         raise SettingError(f"{path}: {unknown}")
     try:
@@ -152,13 +117,13 @@ def read_job(path: Path, changes: Mapping[str, Any]) -> JobFile:
 
 
 def near(name: str, names: list[str]) -> str:
-    """What to say of a name that isn't among those there are."""
+    """Return the valid names, and the one that is most like an invalid name."""
     found = get_close_matches(name, names, n=1)
     hint = f" Did you mean `{found[0]}`?" if found else ""
     return f"There are: {', '.join(names)}.{hint}"
 
 
-def _place(values: dict[str, Any], key: str, value: Any) -> None:
+def _set(values: dict[str, Any], key: str, value: Any) -> None:
     *parents, name = key.split(".", 2)
     for parent in parents:
         inner = values.get(parent)
@@ -181,4 +146,5 @@ def _unknown_keys(values: Mapping[str, Any]) -> Iterator[str]:
         names = list(settings.model_fields)
         for key in found if isinstance(found, Mapping) else ():
             if key not in names:
-                yield f"`{prefix}{key}` is no key of a job file. {near(f'{prefix}{key}', [prefix + n for n in names])}"
+                hint = near(f"{prefix}{key}", [prefix + name for name in names])
+                yield f"`{prefix}{key}` is not a valid key of a job file. {hint}"
