@@ -1,4 +1,4 @@
-"""What `icalib demo` runs: small settings that learn the simulated corpus on two CPU cores in minutes."""
+"""The runs of `icalib demo`: small settings that learn the simulated corpus on two CPU cores in minutes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TRAINING = {
 }
 _SETTINGS = {
     "encoder.num_layers": 3,
-    "similarity_start": "together",  # in the simulated corpus, likeness of words says little, so why pay for it
+    "similarity_start": "together",  # lexical similarity says little in the simulated corpus
     "post_training.max_windows": 1000,
     "post_training.training.learning_rate": 1e-4,
     "regime.training": _TRAINING,
@@ -35,7 +35,7 @@ _SETTINGS = {
     "regime.pools_per_round": 60,
     "scoring.pools_per_shard": 10,
 }
-_UNTRAINED = ("bm25", "bi-encoder")  # the bi-encoder keeps all layers: it shows what the backbone knows by itself
+_UNTRAINED = ("bm25", "bi-encoder")  # the bi-encoder keeps all layers: it shows what the backbone can do untrained
 
 
 def demo_settings(method: str, data: Path, seed: int) -> RunSettings:

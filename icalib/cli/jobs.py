@@ -48,20 +48,20 @@ def submit(
         ),
     ] = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Submit it anew although it has succeeded, or waits for room.")
+        bool, typer.Option("--again", help="Submit it again although it has succeeded, or is pending.")
     ] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Don't follow the logs.")] = False,
 ) -> None:
-    """Run a verb on a cluster, as a job that goes on when you leave.
+    """Run a verb on a cluster, as a job that continues when you leave.
 
     The code travels: the project you are in (the nearest folder with a pyproject.toml) and, where that isn't icalib's
     checkout, the icalib that is installed here. Data and weights don't: paths in the job are the cluster's, absolute or
     URIs, on storage that all nodes share.
 
     The same job again (verb, arguments and options alike) rejoins the one that runs, says so if it has succeeded, and
-    otherwise goes on where it stopped. Ctrl-C leaves it running. The exit code is the job's.
+    otherwise resumes it. Ctrl-C leaves it running. The exit code is the job's.
 
-    A cluster with token authentication wants the token here too: RAY_AUTH_TOKEN_PATH=FILE, a copy of the head's.
+    A cluster with token authentication needs the token here too: RAY_AUTH_TOKEN_PATH=FILE, a copy of the head's.
     """
     from icalib.core.job_file import read_job_file
 
@@ -71,8 +71,8 @@ def submit(
     job, outcome = server.submit(wanted, command, Path.cwd(), lambda upload: _say_upload(upload, server), again=again)
     if outcome == "finished":
         say(
-            f"{job.id} has succeeded already; `icalib logs {job.id}{_at(address)}` shows what it said. --again submits "
-            "it anew, and finished runs are found finished; `--set options.fresh=true` computes everything anew."
+            f"{job.id} has succeeded already; `icalib logs {job.id}{_at(address)}` shows its log. --again submits "
+            "it again, and finished runs are reused; `--set options.fresh=true` recomputes everything from scratch."
         )
         return
     say(f"{job.id} is running already; rejoining it" if outcome == "running" else f"submitted {job.id}")
@@ -98,7 +98,7 @@ def jobs(address: Address = None, as_json: Json = False) -> None:
 def logs(
     job: JobId,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on until the job is over; its exit code is this command's.")
+        bool, typer.Option("--follow", "-f", help="Follow the log until the job ends; its exit code is this command's.")
     ] = False,
     address: Address = None,
 ) -> None:
@@ -112,18 +112,18 @@ def logs(
 
 @verb
 def stop(job: JobId, address: Address = None) -> None:
-    """End a job; the same `icalib submit` goes on from its last checkpoint."""
+    """End a job; the same `icalib submit` resumes from its last checkpoint."""
     server = _server(address)
     if not server.stop(job):
-        say(f"{job} was over already: {server.job(job).state}")
+        say(f"{job} has already ended: {server.job(job).state}")
     elif server.job(job).state == "pending":
-        say(f"{job} waits for room and will end once it gets some. `icalib submit FILE --again` doesn't wait for it.")
+        say(f"{job} is pending and will be stopped when it starts. `icalib submit FILE --again` doesn't wait for it.")
     else:
         say(f"{job} is being stopped")
 
 
 def command_words(job: JobFile, file: Path) -> list[str]:
-    """The words of a job's command after `icalib`, checked by the verb's own parser.
+    """Return the words of a job's command after `icalib`, checked by the verb's own parser.
 
     Raises:
         SettingError: the verb doesn't exist or can't be a job, has no such option, refuses a value, or a path is
@@ -167,7 +167,7 @@ def _option_words(job: JobFile, verb: TyperCommand, file: Path) -> list[str]:
         if name == "address":
             raise SettingError(f"{file}: `options.address` isn't needed: a job runs on the cluster it is submitted to.")
         if name not in known:
-            raise SettingError(f"{file}: `options.{key}` is no option of `{job.verb}`. {near(name, list(known))}")
+            raise SettingError(f"{file}: `options.{key}` is not an option of `{job.verb}`. {near(name, list(known))}")
         is_flag = bool(getattr(known[name], "is_flag", False))
         if is_flag != isinstance(value, bool):
             expected = "true or false" if is_flag else "a value, not true or false"
@@ -200,7 +200,7 @@ def _check_paths(key: str, value: Any, file: Path) -> None:
         if isinstance(path, Path) and not path.is_absolute():
             raise SettingError(
                 f"{file}: `{key}` is the relative path {path}. A job runs in an unpacked copy of the code, which "
-                f"vanishes with it: give `{key}` an absolute path on storage that all nodes share, or a URI."
+                f"is deleted with it: give `{key}` an absolute path on storage that all nodes share, or a URI."
             )
 
 
@@ -210,8 +210,8 @@ def _server(address: str | None) -> JobServer:
     server = JobServer(address)
     if server.is_exposed:
         say(
-            f"warning: {server.address} is plain http, so token and logs travel unencrypted; "
-            "`ssh -L 8265:127.0.0.1:8265 HEAD` and http://127.0.0.1:8265, or https, don't show them."
+            f"warning: {server.address} is plain http, so token and logs are sent unencrypted; "
+            "`ssh -L 8265:127.0.0.1:8265 HEAD` and http://127.0.0.1:8265, or https, encrypt them."
         )
     return server
 
@@ -228,7 +228,7 @@ def _follow(server: JobServer, job_id: str, address: str | None) -> None:
         with JobProgress("Ctrl-C leaves it running") as progress:
             job = server.follow(job_id, progress.line, progress.state)
     except KeyboardInterrupt as leave:
-        say(f"{job_id} goes on. {_rejoin(job_id, address)}")
+        say(f"{job_id} continues. {_rejoin(job_id, address)}")
         raise typer.Exit(130) from leave
     raise typer.Exit(_exit_code(job))
 

@@ -15,7 +15,7 @@ from icalib.core.errors import SettingError
 from icalib.core.storage import push
 
 if TYPE_CHECKING:
-    from icalib.reports.reproduced import Reproduction
+    from icalib.reports.paper_table import Reproduction
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def reproduce(
     from icalib.api.settings import with_test_pools
     from icalib.cli import table_runs
     from icalib.cli.table_plan import planned_rows, print_plan
-    from icalib.reports.reproduced import Reproduction
+    from icalib.reports.paper_table import Reproduction
     from icalib.tables.table import load_table
 
     if listed or table is None:
@@ -93,9 +93,9 @@ def _list_tables() -> None:
 
 
 def _show(reproduction: Reproduction, page: Path) -> None:
-    from icalib.reports.reproduced import write_markdown
-    from icalib.reports.reproduced_html import write_reproduced
-    from icalib.reports.reproduced_terminal import print_reproduced
+    from icalib.reports.paper_table import write_markdown
+    from icalib.reports.paper_table_html import write_reproduced
+    from icalib.reports.paper_table_terminal import print_reproduced
 
     print_reproduced(reproduction)
     markdown = write_markdown(reproduction, page.with_suffix(".md"))

@@ -99,7 +99,7 @@ def _planned(row: Row, template: RunTemplate, seeds: int) -> PlannedRow:
 def print_plan(planned: Sequence[PlannedRow], runs: Path) -> None:
     """Print which runs exist, which would be resumed and which would start, and for how long."""
     from icalib.pipeline.run import run_folder_of
-    from icalib.reports.reproduced_terminal import print_planned
+    from icalib.reports.paper_table_terminal import print_planned
 
     lines: list[tuple[str, str]] = []
     times: list[tuple[float, float, float]] = []

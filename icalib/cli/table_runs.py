@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from icalib.api.session import Session
     from icalib.cli.table_plan import PlannedRow
     from icalib.core.run_folder import RunFolder
-    from icalib.reports.reproduced import RowRuns
+    from icalib.reports.paper_table import RowRuns
 
 
 def run_row(one: PlannedRow, active: Session) -> RowRuns:
     """Make the runs of a row; the first that fails ends the row."""
-    from icalib.reports.reproduced import RowRuns
+    from icalib.reports.paper_table import RowRuns
 
     finished: list[RunFolder] = []
     for settings in one.settings:

@@ -1,4 +1,4 @@
-"""The case table: test pools on which two methods differ, with what every method says of every candidate.
+"""The case table: test pools on which two methods differ, with what every method predicts for every candidate.
 
 The order is fixed by rule, so that nothing is picked by hand: pools that only the first method gets right, then
 pools that only the second gets right, each by falling difference of the probability given to the right candidate.
@@ -36,7 +36,7 @@ class Turn:
 @final
 @dataclass(frozen=True)
 class Candidate:
-    """One candidate; `probs` and `is_top` have one entry a method, `gain` and `view` are the first method's."""
+    """One candidate; `probs` and `is_top` have one entry per method, `gain` and `view` are the first method's."""
 
     text: str
     is_right: bool
@@ -123,7 +123,7 @@ def _by_pool(predictions: pa.Table) -> dict[str, _Rows]:
 def _kinds(
     labels: Sequence[str], predictions: Sequence[Mapping[str, _Rows]], shared: Sequence[str]
 ) -> list[tuple[str, list[str]]]:
-    """Titles and pools of each kind, the most telling pools first."""
+    """Titles and pools of each kind, the most informative pools first."""
     hit = [{pool_id: _is_hit(table[pool_id]) for pool_id in shared} for table in predictions]
     prob = [{pool_id: _right_prob(table[pool_id]) for pool_id in shared} for table in predictions]
     if len(labels) == 1:
@@ -176,10 +176,10 @@ def _case(
             is_right=row["label"] == 1,
             gain=None if math.isnan(row["gain"]) else row["gain"],
             view=row["view"],
-            probs=tuple(rows[place]["prob"] for rows in predictions),
-            is_top=tuple(top == place for top in tops),
+            probs=tuple(rows[index]["prob"] for rows in predictions),
+            is_top=tuple(top == index for top in tops),
         )
-        for place, row in enumerate(predictions[0])
+        for index, row in enumerate(predictions[0])
     ]
     ranked = np.argsort([-row["logit"] for row in predictions[0]], kind="stable")
     turns = tuple(
@@ -191,4 +191,4 @@ def _case(
         )
         for number, utterance in enumerate(pool["context"])
     )
-    return Case(pool["pool_id"], pool["domain"], turns, tuple(candidates[place] for place in ranked))
+    return Case(pool["pool_id"], pool["domain"], turns, tuple(candidates[index] for index in ranked))

@@ -26,10 +26,10 @@ _DASHES = ("solid", "dot", "dash", "dashdot")
 _COVERAGE = np.linspace(0.02, 1.0, 99)
 
 
-def reliability_figure(scores: PoolScores, place: int) -> go.Figure:
-    """Share of right pairs against mean probability in ten bins, with Wilson intervals; counts below (log).
+def reliability_figure(scores: PoolScores, index: int) -> go.Figure:
+    """Fraction of right pairs against mean probability in ten bins, with Wilson intervals; counts below (log).
 
-    `place` is the method's place among the methods, which decides its colour.
+    `index` is that of the method among the methods, which decides its colour.
     """
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.75, 0.25], vertical_spacing=0.05)
     used = [one for one in reliability_table(scores.prob, scores.label).to_pylist() if one["n"]]
@@ -48,7 +48,7 @@ def reliability_figure(scores: PoolScores, place: int) -> go.Figure:
         customdata=counts,
         hovertemplate="probability %{x:.3f}<br>right %{y:.3f}<br>%{customdata:,} pairs<extra></extra>",
         mode="lines+markers",
-        line={"color": colour(place), "width": 1.5},
+        line={"color": colour(index), "width": 1.5},
         marker={"size": 8},
         row=1,
         col=1,
@@ -57,7 +57,7 @@ def reliability_figure(scores: PoolScores, place: int) -> go.Figure:
         x=[(one["lo"] + one["hi"]) / 2 for one in used],
         y=counts,
         width=0.096,
-        marker_color=colour(place),
+        marker_color=colour(index),
         opacity=0.75,
         hovertemplate="%{y:,} pairs<extra></extra>",
         row=2,
@@ -65,7 +65,7 @@ def reliability_figure(scores: PoolScores, place: int) -> go.Figure:
     )
     figure.update_xaxes(range=[-0.02, 1.02], dtick=0.25)
     figure.update_xaxes(row=2, title_text="probability")
-    figure.update_yaxes(row=1, range=[-0.02, 1.02], dtick=0.25, title_text="share right")
+    figure.update_yaxes(row=1, range=[-0.02, 1.02], dtick=0.25, title_text="fraction right")
     decades = math.ceil(math.log10(max(counts)))
     figure.update_yaxes(row=2, type="log", dtick=1, range=[-0.3, max(1, decades)], title_text="pairs")
     figure.update_layout(height=400, showlegend=False)
@@ -73,40 +73,40 @@ def reliability_figure(scores: PoolScores, place: int) -> go.Figure:
 
 
 def risk_coverage_figure(scores: Mapping[str, Sequence[PoolScores]]) -> go.Figure:
-    """Error rate of the most confident share of pools, mean over seeds, one line a method."""
+    """Error rate of the most confident fraction of pools, mean over seeds, one line per method."""
     figure = go.Figure()
-    for place, (label, members) in enumerate(scores.items()):
+    for index, (label, members) in enumerate(scores.items()):
         risks = np.array([_risk_at(one) for one in members])
         figure.add_scatter(
             x=_COVERAGE,
             y=risks.mean(axis=0),
             name=label,
             mode="lines",
-            line={"color": colour(place), "width": 2.5, "dash": dash(place)},
+            line={"color": colour(index), "width": 2.5, "dash": dash(index)},
             hovertemplate="%{x:.0%} answered: %{y:.1%} wrong",
         )
-    figure.update_xaxes(title_text="coverage: share of pools answered", range=[0, 1.005], tickformat=".0%")
-    figure.update_yaxes(title_text="risk: share of these wrong", rangemode="tozero", tickformat=".0%")
+    figure.update_xaxes(title_text="coverage: fraction of pools answered", range=[0, 1.005], tickformat=".0%")
+    figure.update_yaxes(title_text="risk: fraction of these wrong", rangemode="tozero", tickformat=".0%")
     figure.update_layout(height=420, hovermode="x unified")
     return figure
 
 
 def loss_figure(training: pa.Table) -> go.Figure:
-    """Training losses over steps that go on over the stages, and validation losses as dots at the epochs' ends."""
+    """Training losses over steps that continue over the stages, and validation losses as dots at the epochs' ends."""
     figure = go.Figure()
-    for place, tag in enumerate(_tags(training, ("loss/",))):
+    for index, tag in enumerate(_tags(training, ("loss/",))):
         name = tag.removeprefix("loss/")
-        _add_curve(figure, training, tag, "train", f"{name}, train", place, width=1.2)
-        _add_curve(figure, training, tag, "validation", f"{name}, validation", place, width=2.5)
+        _add_curve(figure, training, tag, "train", f"{name}, train", index, width=1.2)
+        _add_curve(figure, training, tag, "validation", f"{name}, validation", index, width=2.5)
     _finish_curves(figure, training)
     return figure
 
 
 def validation_figure(training: pa.Table) -> go.Figure:
-    """Validation metrics over steps that go on over the stages."""
+    """Validation metrics over steps that continue over the stages."""
     figure = go.Figure()
-    for place, tag in enumerate(_tags(training, ("rank/", "class/", "cal/", "sel/"))):
-        _add_curve(figure, training, tag, "validation", tag.split("/", 1)[1], place, width=2.5)
+    for index, tag in enumerate(_tags(training, ("rank/", "class/", "cal/", "sel/"))):
+        _add_curve(figure, training, tag, "validation", tag.split("/", 1)[1], index, width=2.5)
     _finish_curves(figure, training)
     return figure
 
@@ -115,13 +115,13 @@ def rounds_figure(summaries: Sequence[RoundSummary]) -> go.Figure:
     """Pools selected by rule as bars; below, how often they are right and how many pairs use intents."""
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.45, 0.55], vertical_spacing=0.06)
     rounds = [summary.round for summary in summaries]
-    for place, rule in enumerate(sorted({rule for s in summaries for rule in s.num_pools_by_rule}, reverse=True)):
+    for index, rule in enumerate(sorted({rule for s in summaries for rule in s.num_pools_by_rule}, reverse=True)):
         counts = [summary.num_pools_by_rule.get(rule, 0) for summary in summaries]
-        figure.add_bar(x=rounds, y=counts, name=f"pools, {rule} rule", marker_color=OKABE_ITO[5 - place], row=1, col=1)
+        figure.add_bar(x=rounds, y=counts, name=f"pools, {rule} rule", marker_color=OKABE_ITO[5 - index], row=1, col=1)
     lines = {
         "accuracy of pseudo labels": ([s.pool_accuracy for s in summaries], OKABE_ITO[2], "solid"),
         "accuracy if every pool were taken": ([s.base_accuracy for s in summaries], NEUTRAL, "dash"),
-        "share with intents": ([s.share_with_intents for s in summaries], OKABE_ITO[3], "dot"),
+        "fraction with intents": ([s.share_with_intents for s in summaries], OKABE_ITO[3], "dot"),
     }
     for name, (values, colour, dash) in lines.items():
         if any(values):  # neither unknown throughout nor, as without intents, zero throughout
@@ -130,19 +130,19 @@ def rounds_figure(summaries: Sequence[RoundSummary]) -> go.Figure:
     figure.update_xaxes(dtick=1, range=[min(rounds) - 0.6, max(rounds) + 0.6])
     figure.update_xaxes(row=2, title_text="round")
     figure.update_yaxes(row=1, title_text="pools")
-    figure.update_yaxes(row=2, title_text="share", range=[0, 1.02], tickformat=".0%")
+    figure.update_yaxes(row=2, title_text="fraction", range=[0, 1.02], tickformat=".0%")
     figure.update_layout(height=500, barmode="stack")
     return figure
 
 
 def gain_figure(summaries: Sequence[RoundSummary], threshold: float | None) -> go.Figure:
-    """Density of the confidence gain Δ over scored pairs, one line a round, and the threshold λ.
+    """Density of the confidence gain Δ over scored pairs, one line per round, and the threshold λ.
 
-    Bins are uneven, so a line's height is the share of pairs per 0.01 nats: equal areas are equal shares.
+    Bins are uneven, so a line's height is the fraction of pairs per 0.01 nats: equal areas are equal fractions.
     """
     figure = go.Figure()
     shown = [] if threshold is None else [threshold]
-    for place, summary in enumerate(summaries):
+    for index, summary in enumerate(summaries):
         counts, edges = np.array(summary.gain_histogram_counts), np.array(summary.gain_histogram_edges)
         density = counts / counts.sum() / (np.diff(edges) / 0.01)
         figure.add_scatter(
@@ -150,7 +150,7 @@ def gain_figure(summaries: Sequence[RoundSummary], threshold: float | None) -> g
             y=np.append(density, density[-1]),
             name=f"round {summary.round}",
             mode="lines",
-            line={"shape": "hv", "color": colour(place), "width": 2, "dash": dash(place)},
+            line={"shape": "hv", "color": colour(index), "width": 2, "dash": dash(index)},
         )
         bins = bulk(summary)
         shown += [edges[bins.start], edges[bins.stop]]
@@ -163,7 +163,7 @@ def gain_figure(summaries: Sequence[RoundSummary], threshold: float | None) -> g
     figure.update_xaxes(
         title_text="confidence gain Δ, nats", zeroline=True, range=[min(shown) - margin, max(shown) + margin]
     )
-    figure.update_yaxes(title_text="share of pairs per 0.01 nats", rangemode="tozero", tickformat=".0%")
+    figure.update_yaxes(title_text="fraction of pairs per 0.01 nats", rangemode="tozero", tickformat=".0%")
     figure.update_layout(height=360)
     return figure
 
@@ -180,7 +180,7 @@ def _tags(training: pa.Table, groups: tuple[str, ...]) -> list[str]:
 
 
 def _add_curve(
-    figure: go.Figure, training: pa.Table, tag: str, split: str, name: str, place: int, *, width: float
+    figure: go.Figure, training: pa.Table, tag: str, split: str, name: str, index: int, *, width: float
 ) -> None:
     rows = training.filter((pc.field("tag") == tag) & (pc.field("split") == split)).sort_by("step")
     if rows.num_rows:
@@ -190,7 +190,7 @@ def _add_curve(
             name=name,
             mode="lines" if split == "train" else "lines+markers",
             opacity=0.55 if split == "train" else 1.0,
-            line={"color": colour(place), "width": width, "dash": dash(place)},
+            line={"color": colour(index), "width": width, "dash": dash(index)},
         )
 
 
@@ -214,11 +214,11 @@ def _boundaries(training: pa.Table) -> list[tuple[int, str]]:
     ]
 
 
-def colour(place: int) -> str:
-    """The colour of the method or line at a place."""
-    return OKABE_ITO[place % len(OKABE_ITO)]
+def colour(index: int) -> str:
+    """The colour of the method or line at an index."""
+    return OKABE_ITO[index % len(OKABE_ITO)]
 
 
-def dash(place: int) -> str:
-    """Its dashes, which tell apart those that share a colour."""
-    return _DASHES[place // len(OKABE_ITO) % len(_DASHES)]
+def dash(index: int) -> str:
+    """Its dashes, which distinguish those with the same colour."""
+    return _DASHES[index // len(OKABE_ITO) % len(_DASHES)]

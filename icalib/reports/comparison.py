@@ -33,7 +33,7 @@ MISSING = "–"
 @final
 @dataclass(frozen=True)
 class MethodRow:
-    """One method on one data set with one labelled fraction: `results` has one entry a seed."""
+    """One method on one data set with one labelled fraction: `results` has one entry per seed."""
 
     label: str
     results: tuple[Result, ...]
@@ -89,13 +89,13 @@ def by_shift(results: Sequence[Result]) -> list[tuple[str, list[Result]]]:
 
 
 def method_label(result: Result, results: Sequence[Result]) -> str:
-    """The method's name, with the labelled part where `results` have several of them."""
+    """The method's name, with the labelled fraction where `results` have several of them."""
     several = len({other["labelled"] for other in results}) > 1
     return f"{result['method']} {result['labelled']:.2%}" if several else str(result["method"])
 
 
 def method_rows(results: Sequence[Result]) -> list[MethodRow]:
-    """One row a method (and labelled part) in order of first appearance, seeds ascending."""
+    """One row per method (and labelled fraction) in order of first appearance, seeds ascending."""
     grouped: dict[str, list[Result]] = {}
     for result in results:
         grouped.setdefault(method_label(result, results), []).append(result)
@@ -117,7 +117,7 @@ def with_outside_metrics(chosen: Sequence[str], measured: Iterable[str]) -> tupl
 
 
 def best_labels(rows: Sequence[MethodRow], metric: str) -> set[str]:
-    """Labels of the rows with the best mean as it is printed; empty where there is nothing to compare."""
+    """Labels of the rows with the best mean as it is printed; empty if there is nothing to compare."""
     means = {row.label: round(mean, 3) for row in rows if (mean := row.mean(metric)) is not None}
     direction = find_metric(metric).direction
     if len(means) < 2 or direction is None:
@@ -127,29 +127,29 @@ def best_labels(rows: Sequence[MethodRow], metric: str) -> set[str]:
 
 
 def format_value(value: float | None) -> str:
-    """Three decimals, or a dash where there is no value."""
+    """Three decimals, or a dash if there is no value."""
     return MISSING if value is None or not math.isfinite(value) else f"{value:.3f}"
 
 
 def format_spread(mean: float | None, deviation: float | None) -> str:
-    """Mean ± standard deviation, the latter where there are several seeds."""
+    """Mean ± standard deviation, the latter if there are several seeds."""
     return format_value(mean) + (f" ± {format_value(deviation)}" if deviation else "")
 
 
 def format_difference(value: float | None) -> str:
-    """Three decimals with a sign, or a dash where there is no value."""
+    """Three decimals with a sign, or a dash if there is no value."""
     if value is None:
         return MISSING
     return f"{round(value, 3) + 0.0:+.3f}".replace("-", "−")  # adding 0 turns −0.0 into 0.0
 
 
 def format_share(value: float | None) -> str:
-    """Per cent with one decimal, or a dash where there is no value."""
+    """Percentage with one decimal, or a dash if there is no value."""
     return MISSING if value is None else f"{100 * value:.1f} %"
 
 
 def format_p(value: float) -> str:
-    """Three decimals of a p-value."""
+    """A p-value with three decimals."""
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 

@@ -1,4 +1,4 @@
-"""What people see of `icalib doctor`: a line a check, and under it what to do; on standard error."""
+"""The terminal view of `icalib doctor`: a line per check and what to do about it, on standard error."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Examination:
         self._status.stop()
 
     def begins(self, what: str) -> None:
-        """So much is looked at next."""
-        self._status.update(f"looking at {what}")
+        """Show what is checked next."""
+        self._status.update(f"checking {what}")
 
     def show(self, check: Check) -> None:
-        """A check is made."""
+        """Show the result of a check."""
         self._counts[check.status] += 1
         mark, style = _MARKS[check.status]
         row = Table.grid(padding=(0, 2, 0, 0))
@@ -56,8 +56,8 @@ class Examination:
         self._console.print(row)
 
     def summary(self) -> None:
-        """How many checks came out how."""
+        """Show how many checks passed and failed."""
         ok, warnings, failures = (self._counts[status] for status in ("ok", "warn", "fail"))
         verdict = "Ready." if not failures else "Not ready: do what the arrows say, then look again."
-        text = Text(f"{ok} ok, {warnings} to look at, {failures} failed. {verdict}")
+        text = Text(f"{ok} ok, {warnings} warnings, {failures} failed. {verdict}")
         self._console.print(Padding(text, (1, 0, 0, 0)))

@@ -24,9 +24,9 @@ _BLUE, _GREY, _LIGHT, _INK, _PAPER = "#0072B2", "#8A8F98", "#E2E5EA", "#1C2026",
 
 
 def reliability_image(scores: PoolScores) -> Pixels:
-    """Share of right pairs against mean probability in ten bins, with Wilson 95 % intervals."""
+    """Fraction of right pairs against mean probability in ten bins, with Wilson 95 % intervals."""
     bins = [one for one in reliability_table(scores.prob, scores.label).to_pylist() if one["n"]]
-    axes = _Axes("mean probability", "share right", y_top=1.0)
+    axes = _Axes("mean probability", "fraction right", y_top=1.0)
     axes.line([(0, 0), (1, 1)], _GREY, width=1)
     for one in bins:
         axes.line([(one["conf"], one["acc_low"]), (one["conf"], one["acc_high"])], _BLUE, width=2)
@@ -37,7 +37,7 @@ def reliability_image(scores: PoolScores) -> Pixels:
 
 
 def risk_coverage_image(scores: PoolScores) -> Pixels:
-    """Error rate of the most confident share of pools; the vertical axis ends at the next fifth above it."""
+    """Error rate of the most confident fraction of pools; the vertical axis ends at the next fifth above it."""
     top = top_candidate(scores)
     coverage, risk = risk_coverage(top.prob, 1 - top.hit)
     axes = _Axes("coverage", "risk", y_top=max(0.2, np.ceil(risk.max() * 5) / 5))
@@ -57,26 +57,26 @@ class _Axes:
         for tick in np.linspace(0, 1, 6):
             self.line([(tick, 0), (tick, y_top)], _LIGHT, width=1)
             self.line([(0, tick * y_top), (1, tick * y_top)], _LIGHT, width=1)
-            x, y = self._place(tick, 0)
+            x, y = self._pixel(tick, 0)
             self._text(x, y + 14 * _OVERSAMPLING, f"{tick:.1f}", "mm")
-            x, y = self._place(0, tick * y_top)
+            x, y = self._pixel(0, tick * y_top)
             self._text(x - 8 * _OVERSAMPLING, y, f"{tick * y_top:.2g}", "rm")
-        x, y = self._place(0.5, 0)
+        x, y = self._pixel(0.5, 0)
         self._text(x, y + 38 * _OVERSAMPLING, x_title, "mm")
-        x, y = self._place(0, y_top)
+        x, y = self._pixel(0, y_top)
         self._text(x, y - 20 * _OVERSAMPLING, y_title, "lm")
 
     def line(self, points: Sequence[tuple[float, float]], colour: str, *, width: int) -> None:
-        places = [self._place(x, y) for x, y in points]
-        self._draw.line(places, fill=colour, width=width * _OVERSAMPLING, joint="curve")
+        pixels = [self._pixel(x, y) for x, y in points]
+        self._draw.line(pixels, fill=colour, width=width * _OVERSAMPLING, joint="curve")
 
     def dot(self, x: float, y: float, colour: str) -> None:
-        self._draw.circle(self._place(x, y), 5 * _OVERSAMPLING, fill=colour)
+        self._draw.circle(self._pixel(x, y), 5 * _OVERSAMPLING, fill=colour)
 
     def pixels(self) -> Pixels:
         return np.asarray(self._image.resize((_SIZE, _SIZE), Image.Resampling.LANCZOS))
 
-    def _place(self, x: float, y: float) -> tuple[float, float]:
+    def _pixel(self, x: float, y: float) -> tuple[float, float]:
         side = _SIZE - 2 * _MARGIN
         across, down = _MARGIN + x * side, _SIZE - _MARGIN - y / self._y_top * side
         return across * _OVERSAMPLING, down * _OVERSAMPLING

@@ -56,7 +56,7 @@ class _Cell:
 @final
 @dataclass(frozen=True)
 class _MethodPart:
-    """What is shown of one method: tables of all its runs, figures of the run with the lowest seed."""
+    """What is shown of one method: tables of all its runs, charts of the run with the lowest seed."""
 
     label: str
     cells: tuple[_Cell, ...]
@@ -127,7 +127,7 @@ class _DataPart:
 
 
 def write_report(runs: Sequence[RunFolder], out: Path, title: str) -> Path:
-    """Write a report of finished runs as one HTML file that asks nothing of the network; returns `out`.
+    """Write a report of finished runs as one HTML file that needs no network access; returns `out`.
 
     Raises:
         DataError: a predictions table can't be used.
@@ -162,7 +162,7 @@ def _data_part(name: str, results: Sequence[Result], columns: Sequence[str]) -> 
     }
     tests, tests_missing = _tests(runs)
     methods = tuple(
-        _method_part(row, runs[row.label], best, scores[row.label][0], place) for place, row in enumerate(rows)
+        _method_part(row, runs[row.label], best, scores[row.label][0], index) for index, row in enumerate(rows)
     )
     return _DataPart(
         name=name,
@@ -199,7 +199,7 @@ def _case_order(rows: Sequence[MethodRow], runs: Mapping[str, Sequence[RunFolder
 
 
 def _method_part(
-    row: MethodRow, runs: Sequence[RunFolder], best: Mapping[str, set[str]], scores: PoolScores, place: int
+    row: MethodRow, runs: Sequence[RunFolder], best: Mapping[str, set[str]], scores: PoolScores, index: int
 ) -> _MethodPart:
     run = runs[0]
     training, summaries = run.training(), run.round_summaries()
@@ -211,7 +211,7 @@ def _method_part(
         num_seeds=row.num_seeds,
         duration=format_seconds(row.seconds),
         shown_seed=row.results[0]["seed"],
-        reliability=figure_json(charts.reliability_figure(scores, place)),
+        reliability=figure_json(charts.reliability_figure(scores, index)),
         loss=figure_json(charts.loss_figure(training)) if trained else None,
         validation=figure_json(charts.validation_figure(training)) if trained else None,
         rounds=figure_json(charts.rounds_figure(summaries)) if summaries else None,
@@ -266,14 +266,14 @@ def _post_hoc_rows(rows: Sequence[MethodRow]) -> tuple[_PostHocRow, ...]:
 def _post_hoc_cells(row: MethodRow, metric: str) -> tuple[_Cell, ...]:
     names = (metric, *(post_hoc_tag(metric, calibrator) for calibrator in POST_HOC))
     means = [row.mean(name) for name in names]
-    least = min(round(mean, 3) for mean in means if mean is not None)
+    lowest = min(round(mean, 3) for mean in means if mean is not None)
     deviations = [row.deviation(name) for name in names]
     return tuple(
         _Cell(
             mean=format_value(mean),
             deviation="" if deviation is None else f"±{format_value(deviation)}",
             interval="",
-            is_best=mean is not None and round(mean, 3) == least,
+            is_best=mean is not None and round(mean, 3) == lowest,
         )
         for mean, deviation in zip(means, deviations, strict=True)
     )
@@ -300,8 +300,8 @@ def _environment(provenance: Mapping[str, Any]) -> str:
     versions = {"icalib": provenance["icalib"], "Python": provenance["python"], **provenance["packages"]}
     machine = ", ".join(f"{name} {value}" for name, value in provenance["machine"].items())
     listed = ", ".join(f"{name} {version}" for name, version in versions.items())
-    made_up = f" Made-up texts: {provenance['made_up']['generator']}." if "made_up" in provenance else ""
-    return f"With {listed}; machine: {machine}; data digest {provenance['data_digest'][:16]}.{made_up}"
+    generated = f" Generated texts: {provenance['generated']['generator']}." if "generated" in provenance else ""
+    return f"With {listed}; machine: {machine}; data digest {provenance['data_digest'][:16]}.{generated}"
 
 
 def _pools_used(config: Mapping[str, Any]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What people see of jobs on a cluster: a table of them, and one that is followed; on standard error."""
+"""The terminal view of jobs on a cluster: a table of them, and one that is followed, on standard error."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _STYLES: Mapping[JobState, str] = {
 
 
 def print_jobs(jobs: Sequence[ClusterJob], address: str, console: Console | None = None) -> None:
-    """Print one line a job: how it stands, since when, and how long it has taken."""
+    """Print one line per job: its state, since when, and how long it has taken."""
     table = Table(
         title=f"Jobs at {address}",
         title_justify="left",
@@ -50,7 +50,7 @@ def print_jobs(jobs: Sequence[ClusterJob], address: str, console: Console | None
 
 
 def job_line(job: ClusterJob) -> Text:
-    """A job and how it stands, in one line."""
+    """A job and its state, in one line."""
     parts = [f"{job.id} ", (job.state, _STYLES[job.state]), f"  {format_seconds(_duration(job))}"]
     if job.state == "pending":
         parts.append(("  waiting for room, or its environment is being made", "dim"))
@@ -62,7 +62,7 @@ def job_line(job: ClusterJob) -> Text:
 
 @final
 class JobProgress:
-    """Shows the log of a job as it comes, and how the job stands; use it as a context manager.
+    """Shows the log of a job as it arrives, and the state of the job; use it as a context manager.
 
     The log goes to standard output. On a terminal one line under it is brought up to date, and goes at the end;
     elsewhere each change of state is one line.
@@ -88,14 +88,14 @@ class JobProgress:
         self._live.stop()
 
     def line(self, text: str) -> None:
-        """A line of the log."""
+        """Show a line of the log."""
         if self._console.is_terminal and sys.stdout.isatty():
             self._console.print(Text(text), soft_wrap=True)  # above the status
         else:
             print(text, flush=True)
 
     def state(self, job: ClusterJob) -> None:
-        """How the job stands now."""
+        """Show the current state of the job."""
         changed = self._job is None or self._job.state != job.state
         self._job = job
         if changed and (job.is_over or not self._console.is_terminal):

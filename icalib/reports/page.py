@@ -18,7 +18,7 @@ from icalib.reports.comparison import format_difference, format_p, format_second
 
 
 def write_page(template: str, out: Path, **content: Any) -> Path:
-    """Fill a template of this folder and write the page, which asks nothing of the network; returns `out`.
+    """Fill a template of this folder and write the page, which needs no network access; returns `out`.
 
     Raises:
         StorageError: the disk is full or can't be written.
@@ -45,11 +45,11 @@ def write_page(template: str, out: Path, **content: Any) -> Path:
 
 
 def _breakable(name: str) -> Markup:
-    """A setting's name that may go on in the next line after its dots and underscores."""
+    """A setting's name that may break after its dots and underscores."""
     return Markup(re.sub(r"([._])", r"\1<wbr>", str(escape(name))))
 
 
 def figure_json(figure: go.Figure) -> Markup:
-    """The figure as JSON that can stand inside a script element; the page supplies the template."""
+    """The figure as JSON that can be inside a script element; the page supplies the template."""
     figure.layout.template = None
     return Markup(json.dumps(figure.to_plotly_json(), cls=PlotlyJSONEncoder).replace("<", "\\u003c"))

@@ -1,4 +1,4 @@
-"""What people see of `icalib plan`: a row a stage, and what all cost together; on standard error."""
+"""The terminal view of `icalib plan`: a row per stage and the totals, on standard error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_ROWS = 30
 
 
 def print_plan(title: str, plan: Mapping[str, Any], console: Console | None = None) -> None:
-    """Print a plan, as `icalib plan --json` has it."""
+    """Print a plan, as `icalib plan --json` returns it."""
     console, stages, machines = console or people_console(), plan["stages"], plan["machines"]
     table = Table(
         title=f"Plan of {title}: training workers {machines['num_workers']}, threads of each {machines['threads']}, "
@@ -26,7 +26,7 @@ def print_plan(title: str, plan: Mapping[str, Any], console: Console | None = No
         title_justify="left",
         title_style="bold",
         caption="range: 30 % either way, and from early stopping or no pseudo label to all epochs with all of them; "
-        "workers side by side are taken to work at 90 % of one alone",
+        "parallel workers are assumed to run at 90 % of the speed of one",
         caption_justify="left",
         box=SIMPLE_HEAD,
         padding=(0, 2, 0, 0),
@@ -56,7 +56,7 @@ def print_plan(title: str, plan: Mapping[str, Any], console: Console | None = No
 
 
 def planned_line(folder: RunFolder) -> str:
-    """What a finished run's planned stages took, against what was planned; empty where nothing was."""
+    """What a finished run's planned stages took, against what was planned; empty if there was no plan."""
     planned = folder.planned
     taken = {stage["name"]: float(stage["seconds"]) for stage in folder.stages if stage["name"] in planned}
     if not taken:

@@ -18,7 +18,7 @@ from icalib.reports.sweep_trials import Line, Trial, param_text, settings_text, 
 from icalib.sweeps.importances import spans_decades
 
 _BLUE, _VERMILION, _LIGHT_BLUE = OKABE_ITO[0], OKABE_ITO[1], OKABE_ITO[5]
-# From worse to better; both ends stand out from light and dark pages.
+# From worse to better; both ends contrast with light and dark pages.
 _SCALE = ((0.0, NEUTRAL), (1.0, _VERMILION))
 _TINY = 1e-3  # smaller values are written with exponents
 _LEVEL_LABEL = 18  # characters that find room beside each other above the axes
@@ -52,7 +52,7 @@ def history_figure(trials: Sequence[Trial], metric: str, direction: Direction, n
 
 
 def parallel_figure(trials: Sequence[Trial], metric: str, direction: Direction, names: Mapping[str, str]) -> go.Figure:
-    """One line a trial through its settings to the metric; `names` are the settings that every trial has."""
+    """One line per trial through its settings to the metric; `names` are the settings that every trial has."""
     means = [trial.mean(metric) for trial in trials]
     settings = [_dimension(label, [trial.params[name] for trial in trials]) for name, label in names.items()]
     slanted = max(map(len, names.values())) > _LEVEL_LABEL
@@ -68,7 +68,7 @@ def parallel_figure(trials: Sequence[Trial], metric: str, direction: Direction, 
             labelangle=-14 if slanted else 0,
         )
     )
-    # Its titles stand above the axes, its values on both sides of them.
+    # Its titles are above the axes, its values on both sides of them.
     figure.update_layout(height=420, margin={"l": 80, "r": 60, "t": 100 if slanted else 60, "b": 30})
     return figure
 
@@ -93,24 +93,24 @@ def slice_figure(trials: Sequence[Trial], name: str, metric: str, names: Mapping
 
 
 def importance_figure(importances: Mapping[str, Mapping[str, float]], names: Mapping[str, str]) -> go.Figure:
-    """Share of the metrics' variance over trials that each setting explains; `importances` are by metric."""
+    """Fraction of the metrics' variance over trials that each setting explains; `importances` are by metric."""
     figure = go.Figure()
     first = next(iter(importances.values()))
     rows = sorted(first, key=lambda name: first[name])
-    for place, (metric, shares) in enumerate(importances.items()):
+    for number, (metric, fractions) in enumerate(importances.items()):
         figure.add_bar(
             y=[names[name] for name in rows],
-            x=[shares.get(name, 0.0) for name in rows],
+            x=[fractions.get(name, 0.0) for name in rows],
             name=metric_title(metric),
             orientation="h",
-            marker_color=colour(place),
+            marker_color=colour(number),
             texttemplate="%{x:.0%}",
             textposition="outside",
             cliponaxis=False,
             hovertemplate="%{y}: %{x:.1%}<extra></extra>",
         )
-    most = max(max(shares.values()) for shares in importances.values())
-    figure.update_xaxes(title_text="share of the variance", tickformat=".0%", range=[0, 1.1 * most])
+    largest = max(max(fractions.values()) for fractions in importances.values())
+    figure.update_xaxes(title_text="fraction of the variance", tickformat=".0%", range=[0, 1.1 * largest])
     figure.update_layout(
         height=150 + 26 * len(rows) * len(importances), showlegend=len(importances) > 1, bargap=0.3, barmode="group"
     )
@@ -163,7 +163,7 @@ def line_figure(lines: Sequence[Line], metric: str, names: Mapping[str, str]) ->
     has_bars = len(lines) == 1 and any(trial.mean_of("num_selected_intents") for trial in lines[0].trials)
     if has_bars:
         _add_intents(figure, lines[0])
-    for place, line in enumerate(lines):
+    for number, line in enumerate(lines):
         figure.add_scatter(
             x=[param_text(value) for value in line.values],
             y=[trial.mean(metric) for trial in line.trials],
@@ -171,7 +171,7 @@ def line_figure(lines: Sequence[Line], metric: str, names: Mapping[str, str]) ->
             text=[_hover(trial, (metric,), names) for trial in line.trials],
             name=_varied_text(line, lines, names) or metric_title(metric),
             mode="lines+markers",
-            line={"color": colour(place), "width": 2.5, "dash": dash(place)},
+            line={"color": colour(number), "width": 2.5, "dash": dash(number)},
             marker={"size": 8},
             hovertemplate="%{text}<extra></extra>",
             secondary_y=has_bars,
@@ -179,7 +179,7 @@ def line_figure(lines: Sequence[Line], metric: str, names: Mapping[str, str]) ->
     values = {param_text(value): value for line in lines for value in line.values}
     order = sorted(values, key=lambda text: sort_key(values[text]))
     figure.update_xaxes(title_text=names[lines[0].name], type="category", categoryorder="array", categoryarray=order)
-    # The axis that is drawn last is on top, so the line has the second axis, which stands on the left.
+    # The axis that is drawn last is on top, so the line has the second axis, which is on the left.
     figure.update_yaxes(title_text=_axis_title(metric), side="left", tickmode="auto", secondary_y=has_bars)
     if has_bars:
         figure.update_yaxes(
@@ -219,15 +219,15 @@ def cost_figure(trials: Sequence[Trial]) -> go.Figure:
 
 
 def metric_title(metric: str) -> str:
-    """What people call a metric."""
+    """The display name of a metric."""
     return find_metric(metric).title
 
 
 def _add_trials(
-    figure: go.Figure, trials: Sequence[Trial], metric: str, places: Sequence[Any], names: Mapping[str, str]
+    figure: go.Figure, trials: Sequence[Trial], metric: str, positions: Sequence[Any], names: Mapping[str, str]
 ) -> None:
     figure.add_scatter(
-        x=places,
+        x=positions,
         y=[trial.mean(metric) for trial in trials],
         error_y={**_error_bars(trials, metric), "color": NEUTRAL, "thickness": 1},
         text=[_hover(trial, (metric,), names) for trial in trials],
@@ -256,7 +256,7 @@ def _error_bars(trials: Sequence[Trial], metric: str) -> dict[str, Any]:
 
 
 def _hover(trial: Trial, metrics: Sequence[str], names: Mapping[str, str]) -> str:
-    figures = [
+    values = [
         f"{metric_title(metric)} {format_spread(trial.mean(metric), trial.deviation(metric))}" for metric in metrics
     ]
     settings = [f"{names[name]} = {param_text(value)}" for name, value in trial.params.items()]
@@ -264,15 +264,15 @@ def _hover(trial: Trial, metrics: Sequence[str], names: Mapping[str, str]) -> st
     selected = [] if pools is None else [f"{pools:,.0f} pools pseudo-labelled"]
     accuracy = trial.mean_of("pseudo_accuracy")
     selected += [] if accuracy is None else [f"{accuracy:.1%} of them right"]
-    return "<br>".join([f"trial {trial.number}", *figures, *settings, *selected])
+    return "<br>".join([f"trial {trial.number}", *values, *settings, *selected])
 
 
 def _dimension(label: str, values: Sequence[Any]) -> dict[str, Any]:
-    """An axis: numbers as they are or by their logarithm, anything else by its place in the alphabet."""
+    """An axis: numbers as they are or by their logarithm, anything else by its position in the alphabet."""
     if not _all_numbers(values):
         choices = sorted({param_text(value) for value in values})
-        places = [choices.index(param_text(value)) for value in values]
-        return {"label": label, "values": places, "tickvals": list(range(len(choices))), "ticktext": choices}
+        positions = [choices.index(param_text(value)) for value in values]
+        return {"label": label, "values": positions, "tickvals": list(range(len(choices))), "ticktext": choices}
     if not spans_decades(values):
         are_tiny = max(abs(value) for value in values) < _TINY
         return {"label": label, "values": values, "tickformat": ".2~e" if are_tiny else None}

@@ -29,7 +29,7 @@ _LAST = (
 
 
 def write_sweep_csv(folder: SweepFolder) -> Path:
-    """Write trials.csv: a row a trial and seed; a column a setting, a metric (`validation/F1`) and a fact.
+    """Write trials.csv: a row per trial and seed; a column per setting, a metric (`validation/F1`) and a fact.
 
     Raises:
         StorageError: the disk is full or can't be written.

@@ -112,7 +112,7 @@ class _Cost:
 
 
 def write_sweep_report(folder: SweepFolder) -> Path:
-    """Write report.html of a sweep, finished or not: one file that asks nothing of the network; returns its path.
+    """Write report.html of a sweep, finished or not: one file that needs no network access; returns its path.
 
     Raises:
         StorageError: the disk is full or can't be written.
@@ -171,7 +171,7 @@ def _facts(settings: SweepSettings) -> list[tuple[str, str]]:
 
 @final
 class _TrialTable:
-    """Rows of trials: a column a setting, or one for all of them where trials have different settings."""
+    """Rows of trials: a column per setting, or one for all of them where trials have different settings."""
 
     def __init__(
         self, trials: Sequence[Trial], names: Mapping[str, str], settings: SweepSettings, front: set[int]
@@ -292,8 +292,8 @@ def _importances(trials: Sequence[Trial], metrics: Mapping[str, Direction], name
         metric: importances([trial.params for trial in trials], [trial.mean(metric) or 0.0 for trial in trials])
         for metric in metrics
     }
-    told = {metric: shares for metric, shares in found.items() if shares}
-    return _figure(charts.importance_figure(told, names), "Importance of the settings") if told else None
+    explained = {metric: fractions for metric, fractions in found.items() if fractions}
+    return _figure(charts.importance_figure(explained, names), "Importance of the settings") if explained else None
 
 
 def _cost(trials: Sequence[Trial]) -> _Cost:

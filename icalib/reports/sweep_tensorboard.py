@@ -1,4 +1,4 @@
-"""TensorBoard's HParams page of a whole sweep: one line a trial, final validation metrics of its best checkpoint.
+"""TensorBoard's HParams page of a whole sweep: one line per trial, final validation metrics of its best checkpoint.
 
 tb/trial_0007    settings and metrics (means over the seeds) of trial 7
 """
@@ -20,10 +20,10 @@ from icalib.sweeps.folder import SweepFolder
 
 
 def write_sweep_tensorboard(folder: SweepFolder) -> Path:
-    """Bring the TensorBoard view of a sweep up to date: each trial that ended, once; returns the folder `tb`.
+    """Update the TensorBoard view of a sweep: each trial that ended, once; returns the folder `tb`.
 
     Raises:
-        StorageError: the disk is full or can't be written; what was written before stays usable.
+        StorageError: the disk is full or can't be written; what was written before remains usable.
     """
     shown = tuple(dict.fromkeys((*folder.settings.metrics, *COLUMNS)))
     for trial in sweep_trials(folder):

@@ -1,4 +1,4 @@
-"""What people see of a sweep in a terminal: trials as they run, and the best at the end; on standard error."""
+"""The terminal view of a sweep: trials as they run, and the best at the end, on standard error."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _STYLES: Mapping[State, str] = {"complete": "green", "pruned": "dim", "failed": 
 
 
 def print_sweep(folder: SweepFolder, console: Console | None = None) -> None:
-    """Print the best trials of a sweep, what failed, and the winner's figures on validation and test."""
+    """Print the best trials of a sweep, what failed, and the best trial's metrics on validation and test."""
     console = console or people_console()
     settings, trials = folder.settings, sweep_trials(folder)
     names = short_names(param_names(trials))
@@ -52,14 +52,14 @@ def print_sweep(folder: SweepFolder, console: Console | None = None) -> None:
         ("settings",),
         (*_metric_titles(settings.metrics), "time"),
     )
-    for place, trial in enumerate(best):
+    for index, trial in enumerate(best):
         cells = [format_spread(trial.mean(metric), trial.deviation(metric)) for metric in settings.metrics]
         table.add_row(
             str(trial.number),
             Text(settings_text(trial.params, names)),
             *cells,
             format_seconds(trial.seconds),
-            style="" if place else "bold",
+            style="" if index else "bold",
         )
     console.print(table)
     for trial in trials:
@@ -84,7 +84,7 @@ def print_dry(folder: SweepFolder, console: Console | None = None) -> None:
     names = short_names(list(dict.fromkeys(name for one in params.values() for name in one)))
     table = _table(
         f"{folder.settings.space}, {folder.settings.method} on {folder.settings.data.name}: round 1, nothing trained",
-        "right: share of the selected pools or pairs whose labels are right; all right: if every pool were taken",
+        "right: fraction of the selected pools or pairs whose labels are right; all right: if every pool were taken",
         ("trial",),
         ("settings",),
         ("pools", "of", "right", "all right", "pairs", "right", "with intents"),
@@ -106,7 +106,9 @@ def print_dry(folder: SweepFolder, console: Console | None = None) -> None:
     console = console or people_console()
     console.print(table)
     if len(shown) < len(rows):
-        console.print(f"the {len(shown)} trials that select most right pools, of {len(rows)}; the table file has all")
+        console.print(
+            f"the {len(shown)} trials that select the most right pools, of {len(rows)}; the table file has all"
+        )
 
 
 def _right_pools(rows: Sequence[Mapping[str, Any]]) -> float:
@@ -119,7 +121,7 @@ def _right_pools(rows: Sequence[Mapping[str, Any]]) -> float:
 @final
 @dataclass(frozen=True)
 class _Ended:
-    """A trial that is over."""
+    """A trial that has ended."""
 
     number: int
     settings: str
@@ -130,9 +132,9 @@ class _Ended:
 
 @final
 class SweepProgress:
-    """Tells people which trials run and how they ended; use it as a context manager.
+    """Shows which trials are running and how they ended; use it as a context manager.
 
-    On a terminal one table is brought up to date in place, and goes when the sweep ends. Elsewhere (logs, jobs on a
+    On a terminal one table is updated in place and removed when the sweep ends. Elsewhere (logs, jobs on a
     cluster) every trial that ended is one line.
 
     Args:
@@ -158,20 +160,20 @@ class SweepProgress:
         self._live.stop()
 
     def sweep_started(self, earlier: Sequence[Trial], num_trials: int) -> None:
-        """Which trials were over before, and how many there will be in the end."""
+        """Show which trials ended before, and the total number of trials."""
         self._num_trials = num_trials
         for trial in earlier:
             if trial.state in ("complete", "pruned"):
                 self._ended[trial.number] = _outcome(trial, self._metrics)
 
     def trial_started(self, number: int, params: Mapping[str, Any]) -> None:
-        """A trial begins, or goes on after an interruption."""
-        self._ended.pop(number, None)  # its run was over, and nobody had told
+        """Show that a trial has started, or resumes after an interruption."""
+        self._ended.pop(number, None)  # its run had ended before the interruption, unreported
         self._running[number] = settings_text(params, short_names(list(params))), time.monotonic()
         self._live.refresh()
 
     def trial_finished(self, trial: Trial) -> None:
-        """A trial ended."""
+        """Show that a trial has ended."""
         self._running.pop(trial.number, None)
         ended = _outcome(trial, self._metrics)
         self._ended[trial.number] = ended
@@ -182,10 +184,10 @@ class SweepProgress:
         self._live.refresh()
 
     def _line(self, ended: _Ended) -> str:
-        figures = ", ".join(
+        values = ", ".join(
             f"{find_metric(name).title} {format_value(ended.values.get(name))}" for name in self._metrics
         )
-        outcome = f"trial {ended.number} {ended.state} in {format_seconds(ended.seconds)}: {figures}"
+        outcome = f"trial {ended.number} {ended.state} in {format_seconds(ended.seconds)}: {values}"
         best = self._best()
         of_all = f"{len(self._ended)}/{self._num_trials}; " if self._num_trials else ""
         so_far = f"best so far: trial {best.number}" if best else "none complete so far"
@@ -203,12 +205,12 @@ class SweepProgress:
             (*_metric_titles(self._metrics), "time"),
         )
         for one in shown:
-            figures = [format_value(one.values.get(metric)) for metric in self._metrics]
+            values = [format_value(one.values.get(metric)) for metric in self._metrics]
             table.add_row(
                 str(one.number),
                 Text(one.state, style=_STYLES[one.state]),
                 Text(one.settings),
-                *figures,
+                *values,
                 format_seconds(one.seconds),
                 style="bold" if one is best else "",
             )
@@ -225,8 +227,8 @@ class SweepProgress:
 
     def _counts(self) -> str:
         states = Counter(one.state for one in self._ended.values())
-        told = [f"{count} {state}" for state, count in states.items()] + [f"{len(self._running)} running"]
-        return ", ".join(told) + (f", {self._num_trials} in all" if self._num_trials else "")
+        counts = [f"{count} {state}" for state, count in states.items()] + [f"{len(self._running)} running"]
+        return ", ".join(counts) + (f", {self._num_trials} in total" if self._num_trials else "")
 
     def _best(self) -> _Ended | None:
         """The complete trial that would win now: by all metrics in their order, the earliest of several."""
@@ -303,7 +305,7 @@ def _short(error: str) -> str:
 
 def _states_text(trials: Sequence[Trial]) -> str:
     counts = Counter(trial.state for trial in trials)
-    return ", ".join(f"{count} {state}" for state, count in counts.items()) or "no trial has begun"
+    return ", ".join(f"{count} {state}" for state, count in counts.items()) or "no trial has started"
 
 
 def _count(rows: Sequence[Mapping[str, Any]], column: str) -> str:

@@ -14,13 +14,13 @@ from icalib.reports.comparison import run_command
 from icalib.sweeps.folder import Best, State, SweepFolder, decoded_params, order_of
 
 NUM_BEST = 10
-"""How many trials a table of the best shows."""
+"""Number of trials in a table of the best."""
 
 GOALS: Mapping[Direction, str] = {"maximize": "↑", "minimize": "↓"}
 """Marks behind the names of tuned metrics."""
 
 LINE_VALUES = range(3, 21)
-"""How many values of a setting make a line: fewer show no course, more are a cloud."""
+"""How many values of a setting make a line: fewer show no trend, more are a cloud."""
 
 
 @final
@@ -65,7 +65,7 @@ class Trial:
 
     @property
     def error(self) -> str | None:
-        """What the first seed that failed said."""
+        """The error of the first seed that failed."""
         return next((row["error"] for row in self.rows if row["error"]), None)
 
     def _values(self, metric: str) -> list[float]:
@@ -93,7 +93,7 @@ class Line:
 
 
 def sweep_trials(folder: SweepFolder) -> list[Trial]:
-    """All trials that have begun, by number."""
+    """All trials that have started, by number."""
     num_seeds = folder.settings.seeds
     rows: dict[int, list[Mapping[str, Any]]] = {}
     for row in folder.trials().sort_by([("trial", "ascending"), ("seed", "ascending")]).to_pylist():
@@ -117,7 +117,7 @@ def ranked(trials: Sequence[Trial], metrics: Mapping[str, Direction]) -> list[Tr
 
 
 def pareto_front(trials: Sequence[Trial], metrics: Mapping[str, Direction]) -> list[Trial]:
-    """Complete trials that none other equals or betters in all metrics and betters in one."""
+    """Complete trials that no other trial dominates: at least as good in all metrics and better in one."""
     candidates = complete(trials, metrics)
     losses = [_losses(trial, metrics) for trial in candidates]
     return [
@@ -133,7 +133,7 @@ def param_names(trials: Sequence[Trial]) -> list[str]:
 
 
 def short_names(names: Sequence[str]) -> dict[str, str]:
-    """The last parts of dotted names, as many as tell them apart.
+    """The last parts of dotted names, as many as distinguish them.
 
     Example:
         >>> short_names(["regime.rule.scale", "head.scale", "head.dropout"])
@@ -163,7 +163,7 @@ def param_text(value: Any) -> str:
 
 
 def settings_text(params: Mapping[str, Any], names: Mapping[str, str]) -> str:
-    """Settings in one line; `names` say what to call them."""
+    """Settings in one line; `names` are their display names."""
     return ", ".join(f"{names[name]}={param_text(value)}" for name, value in params.items())
 
 
@@ -180,7 +180,7 @@ def lines_by_param(trials: Sequence[Trial]) -> dict[str, list[Line]]:
 
 
 def varies_one_at_a_time(trials: Sequence[Trial], lines: Mapping[str, Sequence[Line]]) -> bool:
-    """Whether every trial lies on a line and every setting has one line."""
+    """Whether every trial is on a line and every setting has one line."""
     on_lines = {trial.number for found in lines.values() for line in found for trial in line.trials}
     settings = {_key(trial.params) for trial in trials}
     covered = {_key(trial.params) for trial in trials if trial.number in on_lines}
@@ -212,7 +212,7 @@ def _lines(trials: Sequence[Trial], name: str) -> list[Line]:
     for trial in trials:
         if name in trial.params:
             others = {other: value for other, value in trial.params.items() if other != name}
-            # A point that several lines share may have been tried for each: one is enough.
+            # A point on several lines may have been tried for each: one is enough.
             groups.setdefault(_key(others), {}).setdefault(_key({name: trial.params[name]}), trial)
     return [
         Line(name, tuple(sorted(group.values(), key=lambda trial: sort_key(trial.params[name]))), json.loads(others))

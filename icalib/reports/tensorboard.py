@@ -1,11 +1,11 @@
 """TensorBoard as a view of a run folder's tables.
 
-    tb/round_00/{train,validation}   curves of a stage: the same tags in both; steps go on over the rounds
+    tb/round_00/{train,validation}   curves of a stage: the same tags in both; steps continue over the rounds
     tb/rounds                        step = round: what was pseudo-labelled, how well, histogram of gain
     tb/test                          final metrics, reliability, risk and coverage, precision and recall, hparams
 
-Every finished stage, every round and the test evaluation is one event file, moved into place whole, so that a
-view can be brought up to date again and again while the run goes on: what is there already is left alone.
+Every finished stage, every round and the test evaluation is one event file, moved into place when complete, so that a
+view can be updated repeatedly while the run continues: existing files are left alone.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ _ROUND_TAGS = {
     "round/pair_accuracy": "pair_accuracy",
     "round/base_accuracy": "base_accuracy",
 }
-# What tells runs apart; the page shows the first few by default.
+# What distinguishes runs; the page shows the first few by default.
 _HPARAMS = ("method", "data", "labelled", "seed", "backbone", "settings")
 
 
 def update_tensorboard(event: Event) -> None:
-    """Bring the view up to date when a run's folder has something new."""
+    """Update the view when a run folder has something new."""
     if isinstance(event, RunUpdated):
         write_tensorboard(RunFolder(event.path))
 
 
 def write_tensorboard(run: RunFolder) -> Path:
-    """Bring the TensorBoard view of a run up to date, finished or not; returns the folder `tb`.
+    """Update the TensorBoard view of a run, finished or not; returns the folder `tb`.
 
     Raises:
-        StorageError: the disk is full or can't be written; what was written before stays usable.
+        StorageError: the disk is full or can't be written; what was written before remains usable.
     """
     training = run.training()
     for (stage, number, split), rows in _curves(training):
@@ -69,7 +69,7 @@ def write_tensorboard(run: RunFolder) -> Path:
 
 
 def write_once(folder: Path, part: str, name: str, write: Callable[[SummaryWriter], None]) -> None:
-    """Write one event file of <folder>/tb/<part>, which appears whole, unless it's there already.
+    """Write one event file of <folder>/tb/<part>, which appears complete, unless it exists.
 
     Raises:
         StorageError: the disk is full or can't be written.
@@ -77,7 +77,7 @@ def write_once(folder: Path, part: str, name: str, write: Callable[[SummaryWrite
     target = folder / "tb" / part / f"events.out.tfevents.{name}"
     if target.is_file():
         return
-    # TensorBoard takes any folder under tb/ for a run, so the file grows outside.
+    # TensorBoard treats any folder under tb/ as a run, so the file is written outside.
     with whole_file(target) as temporary, TemporaryDirectory(dir=folder, prefix=".tb-") as scratch:
         with SummaryWriter(scratch) as writer:
             write(writer)

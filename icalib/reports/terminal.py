@@ -54,7 +54,7 @@ def comparison_table(results: Sequence[Result], columns: Sequence[str] = COLUMNS
     """
     fractions = sorted({result["labelled"] for result in results})
     part = ", ".join(f"{fraction:.3g}" for fraction in fractions)
-    return _method_table(f"{data_name(results[0])}, labelled part {part}", results, columns)
+    return _method_table(f"{data_name(results[0])}, labelled fraction {part}", results, columns)
 
 
 def _method_table(title: str, results: Sequence[Result], columns: Sequence[str]) -> Table:
@@ -81,7 +81,7 @@ def _method_table(title: str, results: Sequence[Result], columns: Sequence[str])
 
 
 def print_comparison(results: Sequence[Result], console: Console | None = None) -> None:
-    """Print one comparison a pool set; where the terminal is narrow, quality and trust stand apart."""
+    """Print one comparison per pool set; if the terminal is narrow, quality and trust are separate tables."""
     console = console or people_console()
     for group in by_data(results).values():
         columns = shown_metrics(group)
@@ -125,7 +125,7 @@ def print_costs(costs: Sequence[Cost], console: Console | None = None) -> None:
         title=f"Scoring {costs[0].num_pairs} pairs, one process, one thread",
         title_justify="left",
         title_style="bold",
-        caption="ratio: time over that of the first, median (least to most) over the rounds; "
+        caption="ratio: time over that of the first, median (minimum to maximum) over the rounds; "
         "fixed: frozen backbone, random features, posterior and support set",
         caption_justify="left",
         box=SIMPLE_HEAD,
@@ -147,7 +147,7 @@ def print_costs(costs: Sequence[Cost], console: Console | None = None) -> None:
 
 
 def print_tests(tests: Sequence[MethodTest], console: Console | None = None) -> None:
-    """Print paired tests between methods; differences that chance hardly makes are bold."""
+    """Print paired tests between methods; significant differences are bold."""
     table = Table(
         title="Paired permutation tests over the same test pools",
         title_justify="left",
@@ -169,23 +169,25 @@ def print_tests(tests: Sequence[MethodTest], console: Console | None = None) -> 
 
 
 def print_result(result: Result, console: Console | None = None) -> None:
-    """Print the metrics of one run on validation and test, and where its seconds went."""
+    """Print the metrics of one run on validation and test, and its seconds by stage."""
     console = console or people_console()
-    title = f"{result['method']} on {data_name(result)}, labelled part {result['labelled']:.3g}, seed {result['seed']}"
+    title = (
+        f"{result['method']} on {data_name(result)}, labelled fraction {result['labelled']:.3g}, seed {result['seed']}"
+    )
     console.print(_metric_table(title, {split: result[split] for split in ("test", "validation")}))
     stages = {name: seconds for name, seconds in result["seconds"].items() if name != "total"}
     spent = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in stages.items())
-    console.print(f"{format_seconds(result['seconds']['total'])} in all ({spent})", style="dim", soft_wrap=True)
+    console.print(f"{format_seconds(result['seconds']['total'])} in total ({spent})", style="dim", soft_wrap=True)
     console.print(result["run"], style="dim", soft_wrap=True)
 
 
 def _metric_table(title: str, columns: Mapping[str, Mapping[str, float]]) -> Table:
-    """Rows by metric; the first column counts."""
+    """Rows by metric; the first column is bold."""
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 2, 0, 0))
     table.add_column("metric", no_wrap=True)
     first = next(iter(columns.values()))
-    for place, name in enumerate(columns):
-        table.add_column(escape(name), justify="right", style="dim" if place else "bold")
+    for index, name in enumerate(columns):
+        table.add_column(escape(name), justify="right", style="dim" if index else "bold")
     table.add_column("better", style="dim")
     for key, metric in metrics_among(first).items():
         if key != "num_pools":

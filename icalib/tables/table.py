@@ -1,4 +1,4 @@
-"""What a table's file holds. A new table is a new file; these are the rules it must keep."""
+"""The content of a table file, and its rules. A new table is a new file."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ COSTS = ("parameters", "milliseconds", "ratio")
 """What a table about cost can show."""
 
 
-class Figure(Settings):
-    """A published figure; papers may give its spread over seeds."""
+class PublishedValue(Settings):
+    """A published value; papers may give its spread over seeds."""
 
     mean: float
     deviation: float | None = None
 
 
-def _figure(value: Any) -> Any:
+def _published_value(value: Any) -> Any:
     """`0.68`, or `[0.68, 0.01]` with a deviation."""
     if isinstance(value, list) and len(value) == 2:
         return {"mean": value[0], "deviation": value[1]}
@@ -43,8 +43,8 @@ class Published(Settings):
     test: str | None = None
     """The corpus that was tested on."""
     labelled: float | None = Field(default=None, gt=0, le=1)
-    """Share of the training pools that was labelled; all where it isn't said."""
-    figures: dict[str, Annotated[Figure, BeforeValidator(_figure)]]
+    """Fraction of the training pools that was labelled; None means all."""
+    values: dict[str, Annotated[PublishedValue, BeforeValidator(_published_value)]]
     """By metric."""
 
 
@@ -58,9 +58,9 @@ class Row(Settings):
     settings: dict[str, Any] = Field(default={})
     """What differs from the method's own settings, by dotted name."""
     x: float | str | None = None
-    """Place on a curve's axis."""
+    """Position on a curve's axis."""
     note: str = ""
-    """What a reader must know of it."""
+    """What a reader must know about it."""
     published: tuple[Published, ...] = ()
 
     @property
@@ -82,19 +82,19 @@ class Table(Settings):
     source: str
     """Paper and number."""
     corpora: tuple[str, ...] = ()
-    """The paper's corpora; pools that are called like one of them are taken to be it."""
+    """The paper's corpora; pools with the name of one of them are assumed to be it."""
     note: str = ""
-    """What a reader must know of the published figures."""
+    """What a reader must know about the published values."""
     kind: Kind
-    """metrics: methods × metrics, by labelled part. shift: the same, and on other corpora. cost: size and time. curve:
-    over `x`. reliability: diagrams. cases: pools on which the first two rows differ."""
+    """metrics: methods × metrics, by labelled fraction. shift: the same, and on other corpora. cost: size and time.
+    curve: over `x`. reliability: diagrams. cases: pools on which the first two rows differ."""
     metrics: tuple[str, ...] = Field(min_length=1)
     percent: bool = False
-    """Whether the published figures are per cent; ours are shown likewise."""
+    """Whether the published values are percentages; ours are shown likewise."""
     labelled: tuple[Annotated[float, Field(gt=0, le=1)], ...] = ()
-    """Labelled shares to run; none takes that of the pools."""
+    """Labelled fractions to run; empty uses that of the pools."""
     backbone: str | None = None
-    """Where the table is about another backbone than the default."""
+    """Backbone of the table, if it isn't the default."""
     x_label: str = ""
     bars: Literal["selected_intents"] | None = None
     """What a curve's bars count: pairs pseudo-labelled with predicted intents, mean over the rounds."""
@@ -105,13 +105,13 @@ class Table(Settings):
         known = COSTS if self.kind == "cost" else tuple(known_metrics())
         if odd := [metric for metric in self.metrics if metric not in known]:
             raise ValueError(
-                f"metrics: `{odd[0]}` is none of a table of kind {self.kind}; there are: {', '.join(known)}"
+                f"metrics: `{odd[0]}` is not a metric of a {self.kind} table; expected one of: {', '.join(known)}"
             )
         labels = [row.label.lower() for row in self.rows]
         if twice := [row.label for row in self.rows if labels.count(row.label.lower()) > 1]:
-            raise ValueError(f"rows: two are called `{twice[0]}`; a row is told from others by its label")
+            raise ValueError(f"rows: two rows have the label `{twice[0]}`; labels must be distinct")
         if self.kind == "curve" and (without := [row.label for row in self.rows if row.x is None]):
-            raise ValueError(f"rows: `{without[0]}` has no x, its place on the curve's axis")
+            raise ValueError(f"rows: `{without[0]}` has no x, its position on the curve's axis")
         for row in self.rows:
             self._check_published(row)
         return self
@@ -119,21 +119,21 @@ class Table(Settings):
     def _check_published(self, row: Row) -> None:
         for one in row.published:
             if odd := [corpus for corpus in (one.corpus, one.test) if corpus and corpus not in self.corpora]:
-                raise ValueError(f"corpora: lacks `{odd[0]}`, for which `{row.label}` has published figures")
-            if odd := [metric for metric in one.figures if metric not in self.metrics]:
-                raise ValueError(f"rows: `{row.label}` has published figures of `{odd[0]}`, which isn't in metrics")
+                raise ValueError(f"corpora: lacks `{odd[0]}`, for which `{row.label}` has published values")
+            if odd := [metric for metric in one.values if metric not in self.metrics]:
+                raise ValueError(f"rows: `{row.label}` has published values of `{odd[0]}`, which isn't in metrics")
 
     def chosen(self, labels: list[str]) -> Table:
         """The table with some of its rows, named by label or method.
 
         Raises:
-            SettingError: there is no such row.
+            SettingError: a row is unknown.
         """
         known = {name.lower(): row for row in self.rows for name in (row.method, row.label)}
         missing = [name for name in labels if name.lower() not in known]
         if missing:
             raise SettingError(
-                f"--rows {missing[0]} is no row of the table. Its rows: {', '.join(row.label for row in self.rows)}."
+                f"--rows: the table has no row {missing[0]}. Its rows: {', '.join(row.label for row in self.rows)}."
             )
         wanted = {name.lower() for name in labels}
         rows = tuple(row for row in self.rows if wanted & {row.method.lower(), row.label.lower()})
@@ -141,15 +141,15 @@ class Table(Settings):
 
 
 def table_names() -> list[str]:
-    """The tables that icalib brings."""
+    """Names of the tables that come with icalib."""
     return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
 
 
 def load_table(name: str) -> Table:
-    """A table by name, or one's own file.
+    """Load a table by name, or from a YAML file.
 
     Raises:
-        SettingError: there is no such table, or its file breaks the rules; file and key are named.
+        SettingError: the table is unknown, or its file is invalid; the message names file and key.
     """
     path = Path(name) if name.endswith((".yaml", ".yml")) else _FOLDER / f"{name}.yaml"
     try:

@@ -75,10 +75,10 @@ def test_a_setting_arrives_as_it_was(value: Any) -> None:
     [
         ("rn", ["icast"], HERE, "`verb: rn` can't be a job. There are: "),
         ("submit", ["job.yaml"], {}, "`verb: submit` can't be a job"),
-        ("run", ["icast"], {**HERE, "sedes": 1}, "`options.sedes` is no option of `run`"),
+        ("run", ["icast"], {**HERE, "sedes": 1}, "`options.sedes` is not an option of `run`"),
         ("run", ["icast"], {**HERE, "labeled": 0.1}, "Did you mean `labelled`?"),
         ("run", ["icast"], {**HERE, "address": "auto"}, "a job runs on the cluster it is submitted to"),
-        ("run", ["icast"], {**HERE, "help": True}, "`options.help` is no option"),
+        ("run", ["icast"], {**HERE, "help": True}, "`options.help` is not an option"),
         ("run", ["icast"], {**HERE, "seed": "one"}, "Invalid value for '--seed'"),
         ("run", ["icast"], {**HERE, "seed": True}, "`options.seed` is True; expected a value"),
         ("run", ["icast"], {**HERE, "fresh": 1}, "`options.fresh` is 1; expected true or false"),
@@ -94,12 +94,12 @@ def test_a_setting_arrives_as_it_was(value: Any) -> None:
         ("score", ["/run"], HERE, "`options.out` is the relative path predictions.parquet"),
     ],
 )
-def test_what_is_no_job(verb: str, arguments: list[str], options: dict[str, Any], said: str) -> None:
+def test_invalid_jobs_are_refused(verb: str, arguments: list[str], options: dict[str, Any], said: str) -> None:
     with pytest.raises(SettingError, match=f"^job.yaml: .*{re.escape(said)}"):
         words(verb, arguments, **options)
 
 
-def test_faults_of_a_file_are_told_without_a_cluster(
+def test_errors_of_a_file_are_reported_without_a_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "job.yaml"
@@ -108,4 +108,4 @@ def test_faults_of_a_file_are_told_without_a_cluster(
     with pytest.raises(SystemExit) as stop:
         main()
     assert stop.value.code == 2
-    assert f"{path}: `options.sedes` is no option of `run`" in capsys.readouterr().err
+    assert f"{path}: `options.sedes` is not an option of `run`" in capsys.readouterr().err

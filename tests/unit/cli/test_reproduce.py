@@ -49,7 +49,7 @@ class Fakes:
         return write_run(root, settings.data, method, settings.seed)
 
     def evaluate(self, run: Any, data: Path, limit: int | None, context: object) -> dict[str, Any]:
-        """Figures like those of the run's own pools."""
+        """Metrics like those of the run's own pools."""
         if run.folder.result["method"] == self.without_model:
             raise RunFolderError("the model is gone.")
         shift = RunFolder(run.folder.shift_path(data.name))
@@ -128,8 +128,8 @@ def test_a_row_that_fails_on_other_pools_is_shown_and_the_others_go_on(
     own, shifted = markdown.read_text().split("tested on")
     for text in (own, shifted):
         assert "the model is gone." in text
-    figures = [line.split("|")[3].strip() for line in shifted.splitlines() if line.startswith("| **")]
-    assert [figure == "–" for figure in figures] == [True, True, False]
+    values = [line.split("|")[3].strip() for line in shifted.splitlines() if line.startswith("| **")]
+    assert [value == "–" for value in values] == [True, True, False]
 
 
 def test_timing_that_fails_keeps_the_page(reproduce: Call, fakes: Fakes, monkeypatch: pytest.MonkeyPatch) -> None:

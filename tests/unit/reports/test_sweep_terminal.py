@@ -59,7 +59,7 @@ def test_failures_are_shown_with_their_error(tmp_path: Path) -> None:
 def test_unfinished_sweep_has_no_winner(tmp_path: Path) -> None:
     console, stream = _console()
     print_sweep(write_trials(tmp_path, []), console)
-    assert "no trial has begun" in " ".join(stream.getvalue().split())
+    assert "no trial has started" in " ".join(stream.getvalue().split())
     assert "Winner" not in stream.getvalue()
 
 
@@ -88,7 +88,7 @@ def test_a_long_dry_sweep_shows_the_trials_that_select_most_right_pools(tmp_path
         int(words[0]) for line in stream.getvalue().splitlines() if (words := line.split()) and words[0].isdigit()
     ]
     assert trials == list(range(60, 100))
-    assert "40 trials that select most right pools, of 100" in " ".join(stream.getvalue().split())
+    assert "40 trials that select the most right pools, of 100" in " ".join(stream.getvalue().split())
 
 
 def test_elsewhere_every_trial_that_ended_is_one_line() -> None:
@@ -153,7 +153,7 @@ def test_table_holds_running_and_ended_trials_and_goes_at_the_end() -> None:
         before = len(stream.getvalue())
         console.print("still there")
         text = stream.getvalue()[before:]
-    assert "11 complete, 1 running, 20 in all" in text
+    assert "11 complete, 1 running, 20 in total" in text
     rows = [line.split()[:2] for line in text.splitlines() if "gain_threshold" in line]
     assert rows == [["0", "complete"], *([str(n), "complete"] for n in range(3, 11)), ["11", "running"]]
     assert stream.getvalue().endswith("\x1b[2K")

@@ -22,7 +22,7 @@ def test_rows_name_methods_settings_and_metrics_that_exist(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", table_names())
-def test_every_row_of_a_table_has_figures_for_the_same_corpora(name: str) -> None:
+def test_every_row_of_a_table_has_values_for_the_same_corpora(name: str) -> None:
     where = {tuple((one.corpus, one.test, one.labelled) for one in row.published) for row in load_table(name).rows}
     assert len(where) == 1
 
@@ -44,7 +44,7 @@ def test_every_row_of_a_table_has_figures_for_the_same_corpora(name: str) -> Non
         ("pg-table4", "PG-DRR", ("MSDialog", None, None), "ECE", 0.110, 0.006),
     ],
 )
-def test_published_figures(
+def test_published_values(
     name: str,
     label: str,
     place: tuple[str, str | None, float | None],
@@ -54,14 +54,14 @@ def test_published_figures(
 ) -> None:
     (row,) = [row for row in load_table(name).rows if row.label == label]
     (published,) = [one for one in row.published if (one.corpus, one.test, one.labelled) == place]
-    assert (published.figures[metric].mean, published.figures[metric].deviation) == (mean, deviation)
+    assert (published.values[metric].mean, published.values[metric].deviation) == (mean, deviation)
 
 
 def test_pg_table2s_ratio_is_its_times_over_berts() -> None:
-    figures = {row.label: row.published[0].figures for row in load_table("pg-table2").rows}
-    for one in figures.values():
+    values = {row.label: row.published[0].values for row in load_table("pg-table2").rows}
+    for one in values.values():
         assert one["ratio"].mean == pytest.approx(
-            one["milliseconds"].mean / figures["BERT"]["milliseconds"].mean, abs=5e-3
+            one["milliseconds"].mean / values["BERT"]["milliseconds"].mean, abs=5e-3
         )
 
 
@@ -70,7 +70,7 @@ def test_rows_are_chosen_by_label_or_method() -> None:
     assert [row.label for row in table.chosen(["icast-teacher", "bert_fp", "BERT"]).rows] == [
         "BERT_FP", "BERT", "ICAST (Teacher)",
     ]  # fmt: skip
-    with pytest.raises(SettingError, match="--rows bart is no row"):
+    with pytest.raises(SettingError, match="the table has no row bart"):
         table.chosen(["bart"])
 
 
@@ -84,16 +84,16 @@ def test_rows_are_chosen_by_label_or_method() -> None:
         ("title: T\nsource: S\nkind: metrics\nmetrics: [F1]\nrows: [{label: A, methd: bert}]\n", "rows.0.methd"),
         (
             "title: T\nsource: S\nkind: metrics\nmetrics: [F1]\n"
-            "rows: [{label: A, method: bert, published: [{corpus: C, figures: {F1: high}}]}]\n",
-            "rows.0.published.0.figures.F1",
+            "rows: [{label: A, method: bert, published: [{corpus: C, values: {F1: high}}]}]\n",
+            "rows.0.published.0.values.F1",
         ),
         (
             "title: T\nsource: S\nkind: metrics\nmetrics: [F1, ratio]\nrows: [{label: A, method: bert}]\n",
-            "metrics: `ratio` is none of a table of kind metrics",
+            "metrics: `ratio` is not a metric of a metrics table",
         ),
         (
             "title: T\nsource: S\nkind: cost\nmetrics: [ratio, F1]\nrows: [{label: A, method: bert}]\n",
-            "there are: parameters, milliseconds, ratio",
+            "expected one of: parameters, milliseconds, ratio",
         ),
         (
             "title: T\nsource: S\nkind: curve\nmetrics: [F1]\n"
@@ -103,17 +103,17 @@ def test_rows_are_chosen_by_label_or_method() -> None:
         (
             "title: T\nsource: S\nkind: metrics\nmetrics: [F1]\n"
             "rows: [{label: A, method: bert}, {label: a, method: tsst}]\n",
-            "two are called `A`",
+            "two rows have the label `A`",
         ),
         (
             "title: T\nsource: S\nkind: metrics\nmetrics: [F1]\ncorpora: [D]\n"
-            "rows: [{label: A, method: bert, published: [{corpus: C, figures: {F1: 1}}]}]\n",
+            "rows: [{label: A, method: bert, published: [{corpus: C, values: {F1: 1}}]}]\n",
             "corpora: lacks `C`",
         ),
         (
             "title: T\nsource: S\nkind: metrics\nmetrics: [F1]\ncorpora: [C]\n"
-            "rows: [{label: A, method: bert, published: [{corpus: C, figures: {MAP: 1}}]}]\n",
-            "`A` has published figures of `MAP`",
+            "rows: [{label: A, method: bert, published: [{corpus: C, values: {MAP: 1}}]}]\n",
+            "`A` has published values of `MAP`",
         ),
     ],
 )

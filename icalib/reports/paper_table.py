@@ -1,4 +1,4 @@
-"""A reproduced table: our figures beside the paper's, as lines that terminal, Markdown and HTML show alike."""
+"""A reproduced table: our values beside the paper's, as lines that terminal, Markdown and HTML show alike."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from icalib.core.run_folder import RunFolder
 from icalib.metrics.catalogue import find_metric
 from icalib.reports.comparison import ARROWS, MISSING, data_name, format_seconds
 from icalib.reports.paired_tests import MethodTest, paired_tests
-from icalib.tables.table import Figure, Published, Row, Table
+from icalib.tables.table import Published, PublishedValue, Row, Table
 
 if TYPE_CHECKING:
     from icalib.scoring.cost import Cost
@@ -24,7 +24,7 @@ _COSTS = {"parameters": "parameters (M)", "milliseconds": "ms a pair", "ratio": 
 @final
 @dataclass(frozen=True)
 class RowRuns:
-    """What came of one row with one labelled part: finished runs by seed, and what went wrong."""
+    """The outcome of one row with one labelled fraction: finished runs by seed, and what went wrong."""
 
     row: Row
     labelled: float
@@ -45,26 +45,26 @@ class Reproduction:
 
     @property
     def fractions(self) -> list[float]:
-        """Labelled parts, ascending."""
+        """Labelled fractions, ascending."""
         return sorted({one.labelled for one in self.rows})
 
     @property
     def notice(self) -> str:
-        """Whose corpus this is: the first thing that a reader must know."""
+        """Say whether the corpus is the paper's: the first thing that a reader must know."""
         corpora = self.table.corpora
         if any(_plain(corpus) == _plain(self.data) for corpus in corpora):
             return f"Run on {self.data}; the paper's corpora are {', '.join(corpora)}."
         theirs = f"the paper's corpora ({', '.join(corpora)})" if corpora else "the paper's corpora"
         return (
             f"Run on {self.data}, not on {theirs}: compare the order of the methods and the size of their differences, "
-            "not the figures."
+            "not the values."
         )
 
 
 @final
 @dataclass(frozen=True)
 class Line:
-    """One line of a block; `source` is empty for ours, else the corpus of a paper's figures.
+    """One line of a block; `source` is empty for ours, else the corpus of a paper's values.
 
     `made` says how ours came about: seeds and mean time; `remark` what must be known of it.
     """
@@ -80,7 +80,7 @@ class Line:
 @final
 @dataclass(frozen=True)
 class Block:
-    """Figures that can be compared: of one labelled part, trained and tested on the same.
+    """Values that can be compared: of one labelled fraction, trained and tested on the same.
 
     A group is a row of the table: ours, then the paper's.
     """
@@ -97,7 +97,7 @@ class Block:
 
 
 def blocks(reproduction: Reproduction) -> list[Block]:
-    """A block for each labelled part, and in it for each other pool set that the runs were evaluated on."""
+    """A block for each labelled fraction, and in it for each other pool set that the runs were evaluated on."""
     others = _others(reproduction) if reproduction.table.kind == "shift" else []
     made = [_block(reproduction, fraction) for fraction in reproduction.fractions]
     return made + [
@@ -124,7 +124,7 @@ def _block(reproduction: Reproduction, fraction: float) -> Block:
 
 
 def _other_fractions(reproduction: Reproduction, fraction: float) -> str:
-    """Which labelled parts the paper has figures of, where this is none of them."""
+    """Which labelled fractions the paper has values for, if this is not one of them."""
     rows = [one.row for one in _with_fraction(reproduction, fraction)]
     published = {one.labelled for row in rows for one in row.published if one.labelled is not None}
     if not published or any(_published(row, fraction) for row in rows):
@@ -162,7 +162,7 @@ def _joined(parts: Sequence[str]) -> str:
 
 def _theirs(table: Table, published: Published) -> Line:
     where = published.corpus if published.test is None else f"{published.corpus} → {published.test}"
-    cells = tuple(_published_text(table, published.figures.get(metric)) for metric in table.metrics)
+    cells = tuple(_published_text(table, published.values.get(metric)) for metric in table.metrics)
     return Line("", where, cells)
 
 
@@ -186,17 +186,19 @@ def _spread(table: Table, values: Sequence[float]) -> str:
         return MISSING
     deviation = statistics.stdev(values) if len(values) > 1 else None
     scale = 100 if table.percent else 1
-    return _text(table, Figure(mean=scale * statistics.fmean(values), deviation=deviation and scale * deviation))
+    return _text(
+        table, PublishedValue(mean=scale * statistics.fmean(values), deviation=deviation and scale * deviation)
+    )
 
 
-def _published_text(table: Table, figure: Figure | None) -> str:
-    return MISSING if figure is None else _text(table, figure)
+def _published_text(table: Table, value: PublishedValue | None) -> str:
+    return MISSING if value is None else _text(table, value)
 
 
-def _text(table: Table, figure: Figure) -> str:
+def _text(table: Table, value: PublishedValue) -> str:
     digits = 2 if table.percent or table.kind == "cost" else 3
-    spread = "" if figure.deviation is None else f" ± {figure.deviation:.{digits}f}"
-    return f"{figure.mean:.{digits}f}{spread}"
+    spread = "" if value.deviation is None else f" ± {value.deviation:.{digits}f}"
+    return f"{value.mean:.{digits}f}{spread}"
 
 
 def _columns(table: Table) -> tuple[str, ...]:
@@ -207,7 +209,7 @@ def _columns(table: Table) -> tuple[str, ...]:
 
 
 def _published(row: Row, fraction: float) -> list[Published]:
-    """The paper's figures for this labelled part; papers that name none had all pools labelled."""
+    """The paper's values for this labelled fraction; papers that name none had all pools labelled."""
     return [one for one in row.published if one.labelled is None or abs(one.labelled - fraction) < 1e-9]
 
 
@@ -273,7 +275,7 @@ def write_markdown(reproduction: Reproduction, out: Path) -> Path:
 
 
 def _markdown_table(block: Block) -> list[str]:
-    header = ("method", "figures of", *block.columns, "")
+    header = ("method", "values of", *block.columns, "")
     rows = [
         (
             f"**{line.label}**" if line.label else "",

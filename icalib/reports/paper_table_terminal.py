@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from icalib.reports.reproduced import Block, Line, Reproduction, blocks
+from icalib.reports.paper_table import Block, Line, Reproduction, blocks
 from icalib.reports.terminal import people_console
 
 
 def print_reproduced(reproduction: Reproduction, console: Console | None = None) -> None:
-    """Print our figures, and under each row the paper's."""
+    """Print our values, and the paper's under each row."""
     console = console or people_console()
     console.print(Text(reproduction.notice), soft_wrap=True)
     if reproduction.table.note:
@@ -28,7 +28,7 @@ def print_reproduced(reproduction: Reproduction, console: Console | None = None)
 
 
 def print_planned(lines: Sequence[tuple[str, str]], console: Console | None = None) -> None:
-    """Print what would run: runs with what is to be said of each."""
+    """Print what would run: runs with the state of each."""
     grid = Grid(box=SIMPLE_HEAD, padding=(0, 2, 0, 0))
     grid.add_column("run", no_wrap=True)
     grid.add_column("state")
@@ -40,7 +40,7 @@ def print_planned(lines: Sequence[tuple[str, str]], console: Console | None = No
 def _grid(title: str, block: Block) -> Grid:
     grid = Grid(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 2, 0, 0))
     grid.add_column("method", no_wrap=True)
-    grid.add_column("figures of", no_wrap=True)
+    grid.add_column("values of", no_wrap=True)
     for column in block.columns:
         grid.add_column(column, justify="right", no_wrap=True)
     grid.add_column("")

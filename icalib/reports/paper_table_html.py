@@ -18,7 +18,7 @@ from icalib.reports.case_table import CaseTable, build_case_table
 from icalib.reports.charts import NEUTRAL, colour, reliability_figure
 from icalib.reports.comparison import run_command
 from icalib.reports.page import figure_json, write_page
-from icalib.reports.reproduced import Reproduction, RowRuns, blocks
+from icalib.reports.paper_table import Reproduction, RowRuns, blocks
 
 
 @final
@@ -39,7 +39,7 @@ def write_reproduced(reproduction: Reproduction, out: Path) -> Path:
     kind = reproduction.table.kind
     finished = [one for one in reproduction.rows if one.runs]
     return write_page(
-        "reproduced.html.j2",
+        "paper_table.html.j2",
         out,
         title=reproduction.table.title,
         table=reproduction.table,
@@ -55,7 +55,7 @@ def write_reproduced(reproduction: Reproduction, out: Path) -> Path:
 
 
 def _command(run: RunFolder) -> str:
-    """What makes this one run again."""
+    """The command that runs this one again."""
     path = run.path.resolve()
     return run_command(path / "config.yaml", path.parents[1])
 
@@ -64,9 +64,9 @@ def _reliability(rows: list[RowRuns]) -> list[_Picture]:
     return [
         _Picture(
             f"{one.row.label}, {one.labelled:.3g} labelled, seed {one.runs[0].config['seed']}",
-            figure_json(reliability_figure(PoolScores.from_predictions(one.runs[0].predictions("test")), place)),
+            figure_json(reliability_figure(PoolScores.from_predictions(one.runs[0].predictions("test")), index)),
         )
-        for place, one in enumerate(rows)
+        for index, one in enumerate(rows)
     ]
 
 
@@ -87,19 +87,19 @@ def _curves(reproduction: Reproduction) -> list[_Picture]:
 
 
 def _curve(reproduction: Reproduction, fraction: float, metric: str) -> go.Figure:
-    """A metric over x, mean with the deviation over seeds; bars count the selected intents where the table asks."""
+    """A metric over x, mean with the deviation over seeds; bars count the selected intents if the table has them."""
     table = reproduction.table
     rows = [one for one in reproduction.rows if one.labelled == fraction and one.runs]
     scale = 100 if table.percent else 1
     values = [[scale * run.result["test"][metric] for run in one.runs] for one in rows]
     figure = make_subplots(specs=[[{"secondary_y": True}]])
-    places = [str(one.row.x) for one in rows]
+    positions = [str(one.row.x) for one in rows]
     if table.bars is not None:
         counts = [fmean(_selected_intents(run) for run in one.runs) for one in rows]
-        figure.add_bar(x=places, y=counts, name="selected intents", marker_color=NEUTRAL, opacity=0.45, width=0.4)
+        figure.add_bar(x=positions, y=counts, name="selected intents", marker_color=NEUTRAL, opacity=0.45, width=0.4)
         figure.update_yaxes(title_text="selected intents", side="right", showgrid=False, rangemode="tozero")
     figure.add_scatter(
-        x=places,
+        x=positions,
         y=[fmean(one) for one in values],
         error_y={"array": [stdev(one) if len(one) > 1 else 0.0 for one in values], "thickness": 1.4},
         name=metric,
@@ -108,7 +108,7 @@ def _curve(reproduction: Reproduction, fraction: float, metric: str) -> go.Figur
         marker={"size": 8},
         secondary_y=True,
     )
-    # The axis that is drawn last is on top, so the line has the second axis, which stands on the left.
+    # The axis that is drawn last is on top, so the line has the second axis, which is on the left.
     figure.update_yaxes(
         title_text=metric + (" %" if table.percent else ""), side="left", tickmode="auto", secondary_y=True
     )

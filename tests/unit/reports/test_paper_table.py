@@ -14,15 +14,15 @@ from rich.console import Console
 from unit.reports.pages import Page, read_page, visible
 
 from icalib.core.run_folder import RunFolder
-from icalib.reports.reproduced import Reproduction, RowRuns, blocks, write_markdown
-from icalib.reports.reproduced_html import write_reproduced
-from icalib.reports.reproduced_terminal import print_reproduced
+from icalib.reports.paper_table import Reproduction, RowRuns, blocks, write_markdown
+from icalib.reports.paper_table_html import write_reproduced
+from icalib.reports.paper_table_terminal import print_reproduced
 from icalib.tables.table import Table
 
 ROWS = [
-    {"label": "TSST", "method": "tsst", "published": [{"corpus": "MSDialog", "figures": {"F1": 53.14, "ECE": 1.5}}]},
+    {"label": "TSST", "method": "tsst", "published": [{"corpus": "MSDialog", "values": {"F1": 53.14, "ECE": 1.5}}]},
     {"label": "GONE", "method": "gone"},
-    {"label": "ICAST", "method": "icast", "published": [{"corpus": "MSDialog", "figures": {"F1": [55.65, 0.5]}}]},
+    {"label": "ICAST", "method": "icast", "published": [{"corpus": "MSDialog", "values": {"F1": [55.65, 0.5]}}]},
 ]
 
 
@@ -67,17 +67,17 @@ def test_a_row_that_failed_is_shown_with_its_error(runs: list[RunFolder]) -> Non
     assert failed.cells == ("–", "–")
 
 
-def test_figures_for_other_labelled_parts_are_left_out(runs: list[RunFolder]) -> None:
+def test_values_for_other_labelled_fractions_are_left_out(runs: list[RunFolder]) -> None:
     rows = [
         {"label": "TSST", "method": "tsst",
-         "published": [{"corpus": "A", "labelled": part, "figures": {"F1": part}} for part in (0.01, 0.05)]},
+         "published": [{"corpus": "A", "labelled": part, "values": {"F1": part}} for part in (0.01, 0.05)]},
     ]  # fmt: skip
     (block,) = blocks(reproduction(runs, table(rows=rows, corpora=["A"])))
     assert [line.cells[0] for line in block.lines if line.source] == ["0.050"]
 
 
 def test_a_labelled_part_that_the_paper_has_not_says_which_it_has(runs: list[RunFolder]) -> None:
-    parts = [{"corpus": "A", "labelled": part, "figures": {"F1": part}} for part in (0.1, 0.01)]
+    parts = [{"corpus": "A", "labelled": part, "values": {"F1": part}} for part in (0.1, 0.01)]
     made = table(rows=[{"label": "ICAST", "method": "icast", "published": parts}], corpora=["A"])
     (block,) = blocks(reproduction(runs, made))
     assert block.title == "desk, 0.05 labelled (the paper has 0.01, 0.1)"
@@ -108,7 +108,7 @@ def test_the_first_line_says_whose_corpus_it_is(runs: list[RunFolder], tmp_path:
     assert text.index(said) < text.index("Paper, Table 9")
 
 
-def test_the_papers_corpora_are_named_without_published_figures() -> None:
+def test_the_papers_corpora_are_named_without_published_values() -> None:
     rows = [{"label": "TSST", "method": "tsst"}]
     assert "not on the paper's corpora (MSDialog)" in Reproduction(table(rows=rows), "desk", "", ()).notice
     assert "paper's corpora are MSDialog" in Reproduction(table(rows=rows), "MSDialog", "", ()).notice
@@ -138,7 +138,7 @@ def test_each_labelled_part_has_a_block_of_its_own_for_each_other_pool_set(
     parts = (0.01, 0.05)
     rows = [
         {"label": label, "method": label.lower(),
-         "published": [{"corpus": "A", "test": "B", "labelled": part, "figures": {"F1": part}} for part in parts]}
+         "published": [{"corpus": "A", "test": "B", "labelled": part, "values": {"F1": part}} for part in parts]}
         for label in ("TSST", "ICAST")
     ]  # fmt: skip
     made = table(kind="shift", corpora=["A", "B"], rows=rows)
