@@ -59,9 +59,10 @@ def main() -> None:
 
 def _shards_a_second(fields: str, num_nodes: int) -> float:
     """Shards a second by a cluster whose nodes have loaded the model."""
+    from icalib.distributed.scoring import score
+
     from icalib.data.selection import Selection
     from icalib.distributed import session
-    from icalib.distributed.scoring import score
     from icalib.scoring.job import ScoreJob
 
     job = ScoreJob.model_validate_json(fields)

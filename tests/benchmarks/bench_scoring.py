@@ -98,8 +98,9 @@ def _one_thread(fields: str) -> float:
 
 def _through_ray(fields: str) -> float:
     """Passes over all pairs a second, by Ray tasks whose processes have loaded the model."""
-    from icalib.distributed import session
     from icalib.distributed.scoring import score
+
+    from icalib.distributed import session
 
     job = ScoreJob.model_validate_json(fields)
     warm_up = {
