@@ -59,7 +59,6 @@ def main() -> None:
 
 def _shards_a_second(fields: str, num_nodes: int) -> float:
     """Shards a second by a cluster whose nodes have loaded the model."""
-
     from icalib.core.events import ignore
     from icalib.data.selection import Selection
     from icalib.distributed import session

@@ -96,7 +96,6 @@ def _one_thread(fields: str) -> float:
 
 def _through_ray(fields: str) -> float:
     """Passes over all pairs a second, by Ray tasks whose processes have loaded the model."""
-
     from icalib.core.events import ignore
     from icalib.distributed import session
     from icalib.distributed.shards import map_shards
