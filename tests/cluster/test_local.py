@@ -18,7 +18,7 @@ import psutil
 import pytest
 from helpers.manifests import CLUSTER, NO_TELEMETRY
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
 def free_port() -> int:

@@ -27,7 +27,7 @@ import yaml
 from icalib.data.pools import read_pool_set
 from icalib.data.simulate import simulate
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 BIN = Path(sys.executable).parent
 WAIT_S = 180.0
