@@ -1,6 +1,48 @@
 """Intent calibration: answer rankers whose probabilities can be trusted.
 
-Importing the package loads none of the heavy libraries (torch, ray, deepspeed, optuna, plotly).
+    >>> import icalib
+    >>> icalib.methods()["bm25"]
+    'BM25 of the candidate given the context; no training. A row of every comparison.'
+
+Importing the package loads none of the heavy libraries (torch, ray, deepspeed, optuna, plotly): each function's module
+is loaded when the function is first used. docs/api.md describes all of them.
 """
 
-__version__ = "0.1.0"
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from icalib.core.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from icalib.api.pools import prepare
+    from icalib.api.runs import compare, load, run
+    from icalib.api.sweeps import sweep
+
+    def methods() -> dict[str, str]:
+        """Return each method's name with the first line of its description."""
+        ...
+
+
+__all__ = ["compare", "load", "methods", "prepare", "run", "sweep"]
+
+_MODULES = {
+    "compare": "icalib.api.runs",
+    "load": "icalib.api.runs",
+    "prepare": "icalib.api.pools",
+    "run": "icalib.api.runs",
+    "sweep": "icalib.api.sweeps",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "methods":
+        return import_module("icalib.methods")  # the package, which can be called
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

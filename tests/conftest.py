@@ -10,6 +10,8 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from helpers.stores import Machines
 
+    from icalib.data.encoding import TokenStore
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models lose more by waking threads than they gain
 settings.register_profile("shared machine", deadline=None)  # an example may take long where others compute, too
 settings.load_profile("shared machine")
@@ -32,6 +34,33 @@ def tiny_bert(tiny_pools: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 @pytest.fixture(scope="session")
+def tokens(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of train.arrow and validation.arrow of the tiny corpus."""
+    from helpers.tiny_models import token_store
+
+    folder = tmp_path_factory.mktemp("tokens")
+    for split in ("train", "validation"):
+        token_store(tiny_pools, split, tiny_bert, folder)  # type: ignore[arg-type]
+    return folder
+
+
+@pytest.fixture(scope="session")
+def store(tokens: Path) -> TokenStore:
+    """Tokens of the training pools."""
+    from icalib.data.encoding import TokenStore
+
+    return TokenStore(tokens / "train.arrow")
+
+
+@pytest.fixture(scope="session")
+def intents(tiny_pools: Path) -> tuple[str, ...]:
+    """The corpus' intents."""
+    from icalib.data.pools import read_pool_set
+
+    return read_pool_set(tiny_pools).intents
+
+
+@pytest.fixture(scope="session")
 def tiny_roberta(tiny_pools: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of a random two-layer RoBERTa, 32 wide, 128 positions for tokens."""
     from helpers.tiny_models import pool_texts, write_tiny_roberta
@@ -44,5 +73,5 @@ def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machines:
     """Machines that share an object store; none of them waits before it tries again."""
     from helpers.stores import Machines
 
-    monkeypatch.setattr("icalib.core.storage.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("icalib.core.storage.object_store.time.sleep", lambda seconds: None)
     return Machines(tmp_path, monkeypatch)

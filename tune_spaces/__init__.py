@@ -1,1 +1,1 @@
-"""Tune spaces: one question a file, see `icalib.sweeps.space`."""
+"""Sweep spaces: one question a file, see `icalib.sweeps.space`."""

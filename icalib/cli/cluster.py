@@ -1,31 +1,17 @@
-"""Verbs that ask before money is spent: doctor, plan."""
+"""Verbs that are used before computing time is paid for: doctor, plan."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from icalib.cli.app import (
-    Address,
-    Backbone,
-    Data,
-    Experiment,
-    Json,
-    Labelled,
-    Limit,
-    Preset,
-    Runs,
-    Set,
-    Workers,
-    app,
-    place_option,
-)
-from icalib.cli.session import session, surroundings
-from icalib.cli.settings import check, run_settings
+from icalib.api.options import RunTemplate
+from icalib.cli.app import verb
+from icalib.cli.options import Address, ClusterOptions, Json, PoolOptions, RunOptions, Runs, place_option
 from icalib.core.errors import SettingError
 
 if TYPE_CHECKING:
@@ -37,7 +23,7 @@ if TYPE_CHECKING:
     from icalib.reports.doctor_terminal import Examination
 
 
-@app.command()
+@verb
 def doctor(
     address: Address = None,
     data: Annotated[Path | None, place_option("Pool folder that every node must read; default: none.")] = None,
@@ -46,11 +32,11 @@ def doctor(
     workers: Annotated[int, typer.Option(min=1, help="Training workers that must fit and reach each other.")] = 2,
     as_json: Json = False,
 ) -> None:
-    """Check a machine or cluster before it costs money; says what to do about each failure.
+    """Check a machine or cluster before it costs money; each failure says what to do about it.
 
-    Every node is asked for its versions, GPUs, room and clock, and whether it reads the backbone and the pools and
-    shares --runs with the others; then a tiny ranker is trained by two workers and scores two shards. The exit code is
-    1 if anything failed.
+    Every node reports its versions, GPUs, memory, disk space and clock, and whether it can read the backbone and the
+    pools and shares --runs with the others; then a tiny ranker is trained by two workers and scores two shards. The
+    exit code is 1 if anything failed.
     """
     from icalib.distributed.doctor.examination import Wanted
     from icalib.reports.doctor_terminal import Examination
@@ -82,30 +68,41 @@ def _examined(address: str | None, wanted: Wanted, shown: Examination) -> Iterat
         stop()
 
 
-@app.command()
+@dataclass(frozen=True)
+class CountOptions:
+    """How many runs are planned."""
+
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Runs, with seeds 1 to N; for a sweep, the seeds of each trial.")
+    ] = 1
+    trials: Annotated[int | None, typer.Option(min=1, help="Trials of a sweep; default: a grid's points, else 20.")] = (
+        None
+    )
+
+
+@dataclass(frozen=True)
+class EstimateOptions:
+    """What is estimated besides time and memory."""
+
+    price_per_hour: Annotated[
+        float | None, typer.Option(min=0, help="What all machines together cost per hour, in any currency.")
+    ] = None
+    pairs: Annotated[
+        float | None,
+        typer.Option(min=1, help="Also estimate scoring so many pairs (1e8), from the measured rates."),
+    ] = None
+
+
+@verb
 def plan(
     method: Annotated[str, typer.Argument(metavar="METHOD|SPACE", help="A method, or a tune space for its sweep.")],
-    data: Data,
-    labelled: Labelled = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs, with seeds 1 to N; of a sweep, those of each trial.")] = 1,
-    trials: Annotated[
-        int | None, typer.Option(min=1, help="Trials of a sweep; default: a grid's points, else 20.")
-    ] = None,
-    limit: Limit = None,
-    settings: Set = None,
-    preset: Preset = None,
-    backbone: Backbone = None,
-    runs: Runs = Path("runs"),
-    experiment: Experiment = "default",
-    workers: Workers = None,
-    address: Address = None,
-    price_per_hour: Annotated[
-        float | None, typer.Option(min=0, help="What the machines cost an hour, all together, in any currency.")
-    ] = None,
-    pairs: Annotated[
-        float | None, typer.Option(min=1, help="Also predict scoring so many pairs (1e8), from the measured rates.")
-    ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Measure the machines anew.")] = False,
+    *,
+    pools: PoolOptions,
+    counts: CountOptions,
+    options: RunOptions,
+    cluster: ClusterOptions,
+    estimates: EstimateOptions,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Measure the machines again.")] = False,
     as_json: Json = False,
 ) -> None:
     """Estimate time, memory and cost of a run or sweep before it starts.
@@ -114,53 +111,46 @@ def plan(
     with the actual backbone on the actual machines, in about a minute, and kept for the next plan. Stages that runs
     share count once. The report of the run shows the plan beside what it took.
     """
+    from icalib.api.session import session
+    from icalib.api.settings import check, with_seeds
     from icalib.pipeline.plan import plan as make_plan
     from icalib.reports.plan_terminal import print_plan
 
+    template = RunTemplate.of(pools.data, pools.labelled, options.keywords())
     chosen = [
-        run.model_copy(update={"seed": seed})
-        for run in _planned_runs(method, data, labelled, trials, limit, settings, preset, backbone, experiment)
-        for seed in range(1, seeds + 1)
+        seeded for run in _planned_runs(method, template, counts.trials) for seeded in with_seeds(run, counts.seeds)
     ]
     check(chosen)
-    with session(address) as progress:
-        made = make_plan(chosen, surroundings(progress, runs, workers), pairs=pairs, fresh=fresh)
+    with session(cluster.place(options.runs)) as active:
+        made = make_plan(chosen, active.context, pairs=estimates.pairs, fresh=fresh)
     found = made.as_json()
-    if price_per_hour is not None:
-        found["cost"] = {name: seconds / 3600 * price_per_hour for name, seconds in found["seconds"].items()}
+    if estimates.price_per_hour is not None:
+        hourly = estimates.price_per_hour
+        found["cost"] = {name: seconds / 3600 * hourly for name, seconds in found["seconds"].items()}
     print_plan(method, found)
     if as_json:
         typer.echo(json.dumps(found))
 
 
-def _planned_runs(
-    name: str,
-    data: Path,
-    labelled: float | None,
-    trials: int | None,
-    limit: str | None,
-    settings: list[str] | None,
-    preset: str | None,
-    backbone: str | None,
-    experiment: str,
-) -> list[RunSettings]:
+def _planned_runs(name: str, template: RunTemplate, trials: int | None) -> list[RunSettings]:
     """The run of a method, or one for each trial of a space."""
+    from icalib.api.settings import run_settings
+    from icalib.sweeps.proposals import proposals
     from icalib.sweeps.space import load_space
-    from icalib.sweeps.study import proposals
 
     if not is_space(name):
-        return [run_settings(name, data, labelled, 1, limit, settings, backbone, experiment, preset=preset)]
+        return [run_settings(name, template)]
     space = load_space(name)
-    run = run_settings(space.method, data, labelled, 1, limit, settings, backbone, experiment, preset=preset)
+    run = run_settings(space.method, template)
     tried = proposals(space, run.settings, space.sampler, trials)
     return [run.model_copy(update={"settings": proposal.method}) for proposal in tried]
 
 
 def is_space(name: str) -> bool:
-    """Whether a space is meant, not a method; `gpf-bert` is a method, `gpf_bert` a space.
+    """Whether a name means a space, not a method; `gpf-bert` is a method, `gpf_bert` a space.
 
     Raises:
-        SettingError: it is neither.
+        SettingError: it means neither.
     """
     from icalib.methods.catalogue import method_names
     from icalib.sweeps.space import space_names

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from icalib.cli.app import Address, Labelled, app, place_argument, place_option
+from icalib.cli.app import verb
+from icalib.cli.options import Address, Executor, Labelled, place_argument, place_option
 from icalib.cli.output import say
-from icalib.cli.session import session
-from icalib.core.storage import location
-
-if TYPE_CHECKING:
-    from icalib.reports.terminal import Progress
 
 
-@app.command()
+@verb
 def simulate(
     out: Annotated[Path, typer.Argument(help="JSONL file to write.")],
-    dialogues: Annotated[int, typer.Option(help="Dialogues; about 1.7 pools each.")] = 600,
-    seed: Annotated[int, typer.Option(help="The corpus depends on it alone.")] = 1,
+    dialogues: Annotated[int, typer.Option(help="Number of dialogues; about 1.7 pools each.")] = 600,
+    seed: Annotated[int, typer.Option(help="Seed of the corpus.")] = 1,
 ) -> None:
     """Write a simulated support-desk corpus with known noise, in the JSONL form that prepare reads."""
     from icalib.data.simulate import simulate as simulate_corpus
@@ -30,69 +26,59 @@ def simulate(
     say(f"{out}: {truth.num_dialogues} dialogues; best reachable R@1 on test {truth.best_reachable['test']:.3f}")
 
 
-@app.command()
-def prepare(
-    source: Annotated[Path, place_argument("Dialogues: our JSONL, MSDialog, MANtIS, UDC or ICAST files, or .gz.")],
-    out: Annotated[Path, place_option("Pool folder to write: a path or e.g. s3://bucket/pools.")],
-    labelled: Labelled = None,
+@dataclass(frozen=True)
+class PoolSetOptions:
+    """What decides a pool folder's content besides its source."""
+
+    labelled: Labelled = None
     format: Annotated[
-        str | None, typer.Option(help="jsonl, msdialog, mantis, mantis-tsv, udc or icast; default: told by content.")
-    ] = None,
-    candidates: Annotated[int, typer.Option(help="Candidates a pool, the right one among them.")] = 10,
-    negatives: Annotated[str, typer.Option(help="Wrong candidates: bm25 (hard) or random.")] = "bm25",
-    context_turns: Annotated[int, typer.Option(help="Last utterances that make the context.")] = 4,
-    seed: Annotated[int, typer.Option(help="Of splits, negatives and candidate order.")] = 7,
-    limit: Annotated[int | None, typer.Option(help="At most N pools a split.")] = None,
+        str | None,
+        typer.Option(
+            help="jsonl, msdialog, mantis, mantis-tsv, udc, icast, or the import path of a reader "
+            "(my_lab.readers:zendesk); default: detected from the file's name and content."
+        ),
+    ] = None
+    candidates: Annotated[int, typer.Option(help="Candidates of each pool, including the right one.")] = 10
+    negatives: Annotated[
+        str,
+        typer.Option(
+            help="Wrong candidates: bm25 (hard), random, or the import path of a sampler (my_lab.samplers:nearest)."
+        ),
+    ] = "bm25"
+    context_turns: Annotated[int, typer.Option(help="Maximum number of utterances in a context, the last ones.")] = 4
+    seed: Annotated[int, typer.Option(help="Seed of splits, negatives and the order of candidates.")] = 7
+    limit: Annotated[int | None, typer.Option(help="Use at most N pools of each split.")] = None
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Write bad records to OUT.rejected.jsonl instead of stopping.")
-    ] = False,
+        bool,
+        typer.Option("--skip-bad", help="Write invalid records to OUT.rejected.jsonl instead of stopping."),
+    ] = False
+
+
+@verb
+def prepare(
+    source: Annotated[Path, place_argument("Dialogues or pools: a file or folder of a format, plain or gzipped.")],
+    *,
+    out: Annotated[Path, place_option("Pool folder to write: a path or e.g. s3://bucket/pools.")],
+    options: PoolSetOptions,
     fresh: Annotated[bool, typer.Option("--fresh", help="Replace a pool folder made from other inputs.")] = False,
     address: Address = None,
+    executor: Executor = "ray",
 ) -> None:
-    """Turn dialogues into pools: a context, its right response, and wrong ones mined from other dialogues."""
-    with session(address) as progress:
-        prepare_pools(
-            progress,
-            source,
-            out,
-            labelled=labelled,
-            format=format,
-            num_candidates=candidates,
-            negative_sampler=negatives,
-            context_turns=context_turns,
-            seed=seed,
-            limit=limit,
-            skip_bad=skip_bad,
-            fresh=fresh,
-        )
+    """Turn dialogues into pools: a context, its right response, and wrong ones from other dialogues."""
+    from icalib.api.pools import prepare
 
-
-def prepare_pools(progress: Progress, source: Path, out: Path, **settings: Any) -> None:
-    """Prepare a pool folder with its stages shown; settings as in icalib.data.prepare."""
-    from icalib.data.prepare import prepare as make_pools
-    from icalib.distributed.session import parallel_map
-
-    started = time.monotonic()
-    current, since = "", started
-
-    def begin(stage: str) -> None:
-        nonlocal current, since
-        if current:
-            progress.finished(current, time.monotonic() - since, False)
-        if stage:
-            progress.stage(stage, "")
-        current, since = stage, time.monotonic()
-
-    def on_progress(stage: str, done: int, total: int | None) -> None:
-        if stage != current:
-            begin(stage)
-        progress.advance(stage, done, total)
-
-    pool_set = make_pools(
-        source, out, parallel_map=parallel_map, progress=on_progress, note=progress.message, **settings
-    )
-    begin("")
-    counts = ", ".join(f"{number} {split}" for split, number in pool_set.num_pools.items())
-    progress.message(
-        f"{location(out)}: {counts} pools, {len(pool_set.intents)} intents, {time.monotonic() - started:.0f} s"
+    prepare(
+        source,
+        out,
+        labelled=options.labelled,
+        format=options.format,
+        num_candidates=options.candidates,
+        negative_sampler=options.negatives,
+        context_turns=options.context_turns,
+        seed=options.seed,
+        limit=options.limit,
+        skip_bad=options.skip_bad,
+        fresh=fresh,
+        address=address,
+        executor=executor,
     )

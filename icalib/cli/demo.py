@@ -7,13 +7,12 @@ from typing import Annotated
 
 import typer
 
-from icalib.cli.app import Fresh, Runs, Workers, app
-from icalib.cli.data import prepare_pools
-from icalib.cli.output import print_runs, say, write_comparison
-from icalib.cli.session import run_all, session
+from icalib.cli.app import verb
+from icalib.cli.options import Fresh, Runs, Workers
+from icalib.cli.output import say
 
 
-@app.command()
+@verb
 def demo(
     runs: Runs = Path("runs"),
     seed: Annotated[int, typer.Option(help="Root seed of corpus and runs.")] = 1,
@@ -21,18 +20,22 @@ def demo(
     fresh: Fresh = False,
 ) -> None:
     """Simulate a support-desk corpus and compare BERT, TSST and ICAST with 10 % labels on it, in minutes."""
-    from icalib.data.simulate import simulate as simulate_corpus
+    from icalib.api.options import Place
+    from icalib.api.pools import prepare_pools
+    from icalib.api.runs import write_comparison
+    from icalib.api.session import session
+    from icalib.data.simulate import simulate
     from icalib.demo import DEMO_METHODS, demo_settings
+    from icalib.reports.terminal import print_runs
 
     data = runs / "demo" / "pools"
-    with session(None) as progress:
+    with session(Place(runs=runs, workers=workers)) as active:
         source = runs / "demo" / "support_desk.jsonl"
-        truth = simulate_corpus(source, num_dialogues=600, seed=seed)
-        prepare_pools(progress, source, data, fresh=fresh, labelled=0.10)
+        truth = simulate(source, num_dialogues=600, seed=seed)
+        prepare_pools(active, source, data, {"labelled": 0.10}, fresh=fresh)
         best = truth.best_reachable["test"]
-        progress.message(f"label noise lets no ranker be right more often than R@1 = {best:.2f} on the test pools")
-        settings = [demo_settings(name, data, seed) for name in DEMO_METHODS]
-        finished = run_all(progress, settings, runs, workers, fresh=fresh)
+        active.message(f"because of label noise, no ranker can exceed R@1 = {best:.2f} on the test pools")
+        finished = active.run_all([demo_settings(name, data, seed) for name in DEMO_METHODS], fresh=fresh)
     report_path = write_comparison(finished, runs / "demo" / "report.html", "icalib demo: a simulated support desk")
     print_runs(finished)
     say(

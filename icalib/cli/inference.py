@@ -8,21 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from icalib.cli.app import (
-    Address,
+from icalib.cli.app import verb
+from icalib.cli.options import (
+    ExecutorOptions,
     Json,
     OtherData,
     Run,
     Runs,
     TestLimit,
-    Workers,
-    app,
     place_argument,
     place_option,
 )
-from icalib.cli.output import print_runs, say, show_sweep, write_comparison
-from icalib.cli.session import evaluate_all, session, surroundings
-from icalib.cli.settings import has_pools, with_tests
+from icalib.cli.output import say, show_sweep
 from icalib.core.errors import SettingError
 from icalib.core.storage import location, pull, push
 
@@ -30,24 +27,26 @@ if TYPE_CHECKING:
     from icalib.data.schema import Split
 
 
-@app.command()
+@verb
 def score(
     run: Run,
+    *,
     data: Annotated[Path, place_option("Pool folder that `icalib prepare` made; its labels may be unknown.")],
     split: Annotated[str, typer.Option(help="Which pools: train, validation or test.")] = "test",
     limit: TestLimit = None,
     out: Annotated[Path, place_option("Parquet file to write.")] = Path("predictions.parquet"),
     runs: Runs = Path("runs"),
-    workers: Workers = None,
-    address: Address = None,
+    executor: ExecutorOptions,
 ) -> None:
-    """Write a finished run's predictions for any pools: one row a pair, with probability and uncertainty.
+    """Write a finished run's predictions for any pools: one row per pair, with probability and uncertainty.
 
-    View rule and calibration are those that the run fitted on its own validation pools. An interrupted scoring goes on
-    where it was.
+    View rule and calibration are those that the run fitted on its own validation pools. The same command resumes an
+    interrupted scoring.
     """
     import pyarrow.parquet as pq
 
+    from icalib.api.session import session
+    from icalib.api.settings import check_has_pools
     from icalib.core.files import whole_file
     from icalib.core.run_folder import PREDICTION_SCHEMA
     from icalib.data.schema import SPLITS
@@ -58,35 +57,37 @@ def score(
     if chosen is None:
         raise SettingError(f"--split {split} is unknown. Choose one of: {', '.join(SPLITS)}.")
     finished, num_rows = FinishedRun.open(run), 0
-    has_pools(data, chosen)
+    check_has_pools(data, chosen)
     with (
-        session(address) as progress,
+        session(executor.place(runs)) as active,
         whole_file(out) as temporary,
         pq.ParquetWriter(temporary, PREDICTION_SCHEMA) as writer,
     ):
-        for table in iter_predictions(finished, data, chosen, limit, surroundings(progress, runs, workers)):
+        for table in iter_predictions(finished, data, chosen, limit, active.context):
             writer.write_table(table)
             num_rows += table.num_rows
     push(out)
     say(f"{location(out)}: {num_rows} pairs")
 
 
-@app.command()
+@verb
 def evaluate(
     run: Run,
+    *,
     data: OtherData = None,
     limit: TestLimit = None,
     runs: Runs = Path("runs"),
-    workers: Workers = None,
-    address: Address = None,
+    executor: ExecutorOptions,
     as_json: Json = False,
 ) -> None:
     """Measure a finished run on the test split of other pools; without --data show its own metrics again.
 
-    Decision threshold, view rule and calibration are those of the run's own validation, so the figures say how far its
-    probabilities can be trusted on data that it hasn't seen. They are kept in RUN/shift/DATA and read from there when
-    the same is asked again; `icalib report RUN` shows them too.
+    Decision threshold, view rule and calibration are those of the run's own validation, so the metrics show how far
+    its probabilities can be trusted on data that it hasn't seen. They are kept in RUN/shift/DATA and read from there
+    when the same is asked again; `icalib report RUN` shows them too.
     """
+    from icalib.api.session import session
+    from icalib.api.settings import with_test_pools
     from icalib.core.run_folder import RunFolder
     from icalib.reports.terminal import print_result, print_shift
 
@@ -94,38 +95,40 @@ def evaluate(
     if data is None:
         print_result(own)
     else:
-        (other,) = with_tests([data])
-        with session(address) as progress:
-            (result,) = evaluate_all(progress, [RunFolder(run)], [other], limit, runs, workers)
+        (other,) = with_test_pools([data])
+        with session(executor.place(runs)) as active:
+            result = active.evaluate(RunFolder(run), other, limit)
         print_shift(result, own)
     if as_json:
         typer.echo(json.dumps(result))
 
 
-@app.command()
+@verb
 def predict(
     run: Run,
-    file: Annotated[Path, place_argument("JSONL (or .gz): a context and its candidates a line, see above.")],
+    file: Annotated[Path, place_argument("JSONL (or .gz): a context and its candidates per line, see above.")],
     out: Annotated[Path | None, place_option("JSONL file to write; default: standard output.")] = None,
     coverage: Annotated[
         float | None,
-        typer.Option(help="Answer only where sure: the threshold that answers this share of the run's validation."),
+        typer.Option(
+            help="Answer only where sure: the threshold that answers this fraction of the run's validation pools."
+        ),
     ] = None,
     sets: Annotated[
         float | None,
-        typer.Option(help="Also give sets of candidates that hold a right one with this chance, e.g. 0.9."),
+        typer.Option(help="Also give sets of candidates that contain a right one with this probability, e.g. 0.9."),
     ] = None,
 ) -> None:
     """Answer questions with a finished run: the best candidate, and the probability that it is right.
 
-    FILE has one JSON object a line, the last utterances of a dialogue and what could be said next:
+    FILE has one JSON object per line, the last utterances of a dialogue and what could be said next:
 
     {"context": [{"speaker": "user", "text": "My printer hums."}], "candidates": ["Restart it.", "Hello!"], "id": "q1"}
 
-    For each comes one line in the same order: {"id", "answer": index or null, "text", "prob", "abstained", "probs",
-    "set"}. With --coverage the unsure ones stay unanswered, and standard error says which share of wrong answers to
-    expect; with --sets each line lists enough candidates to hold a right one with the chance asked for. Both are
-    measured on the run's validation pools and hold for questions that are like them.
+    Each gives one line in the same order: {"id", "answer": index or null, "text", "prob", "abstained", "probs",
+    "set"}. With --coverage the unsure ones remain unanswered, and standard error says which fraction of wrong answers
+    to expect; with --sets each line lists enough candidates to contain a right one with the probability asked for.
+    Both are measured on the run's validation pools and hold for questions that are like them.
     """
     from icalib.core.files import whole_file
     from icalib.data.questions import read_questions
@@ -146,11 +149,11 @@ def predict(
         say(note)
 
 
-@app.command()
+@verb
 def cost(
-    folders: Annotated[list[Path], place_argument("Finished run folders; the first is what is compared with.")],
+    folders: Annotated[list[Path], place_argument("Finished run folders; the others are compared with the first.")],
     pairs: Annotated[int, typer.Option(min=1, help="Pairs to score, rounded up to whole pools.")] = 500,
-    repeats: Annotated[int, typer.Option(min=1, help="Rounds; in each, every run scores the same pools.")] = 5,
+    repeats: Annotated[int, typer.Option(min=1, help="Repetitions; in each, every run scores the same pools.")] = 5,
     data: Annotated[
         Path | None, place_option("Pool folder whose test pools are scored; default: the first run's.")
     ] = None,
@@ -158,8 +161,8 @@ def cost(
 ) -> None:
     """Compare what answering costs: parameters, and the time to score the same pairs in one process on one thread.
 
-    The time is that of all a method does for its probabilities: every dropout pass, view, ensemble member and
-    predicted intent. The runs take turns, so that a busy machine slows all of them alike; still, keep it idle.
+    The time includes everything that a method does for its probabilities: every dropout pass, view, ensemble member
+    and predicted intent. The runs take turns, so that a busy machine slows all of them alike; still, keep it idle.
     """
     from dataclasses import asdict
 
@@ -173,13 +176,15 @@ def cost(
         typer.echo(json.dumps([asdict(cost) for cost in costs]))
 
 
-@app.command()
+@verb
 def report(
     folders: Annotated[list[Path], place_argument("Finished run folders, or folders of sweeps.")],
     out: Annotated[Path, place_option("HTML file to write.")] = Path("report.html"),
 ) -> None:
-    """Print the table of some finished runs and write one HTML report of them; a sweep's folder gets its own views."""
+    """Print the table of some finished runs and write one HTML report of them; a sweep folder has views of its own."""
+    from icalib.api.runs import write_comparison
     from icalib.core.run_folder import RunFolder
+    from icalib.reports.terminal import print_runs
     from icalib.sweeps.folder import SweepFolder
 
     for folder in folders:

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from icalib.cli.app import Json, app
+from icalib.api.settings import parsed_settings
+from icalib.cli.app import app, verb
+from icalib.cli.options import Json
 from icalib.cli.output import say
-from icalib.cli.settings import changes
 from icalib.core.errors import SettingError
 
 if TYPE_CHECKING:
     from typer.core import TyperCommand, TyperGroup
 
-    from icalib.core.cluster_jobs import Job, JobFile
+    from icalib.core.cluster_job import ClusterJob
+    from icalib.core.job_file import JobFile
     from icalib.distributed.cluster_jobs import JobServer
     from icalib.distributed.upload import Upload
 
@@ -33,7 +35,7 @@ JobId = Annotated[str, typer.Argument(metavar="ID", help="A job's id, as `icalib
 _ABOUT_JOBS = ("submit", "jobs", "logs", "stop")
 
 
-@app.command()
+@verb
 def submit(
     file: Annotated[Path, typer.Argument(help="Job file (YAML); see jobs/ for some to start from.")],
     address: Address = None,
@@ -61,9 +63,9 @@ def submit(
 
     A cluster with token authentication wants the token here too: RAY_AUTH_TOKEN_PATH=FILE, a copy of the head's.
     """
-    from icalib.core.cluster_jobs import read_job
+    from icalib.core.job_file import read_job_file
 
-    wanted = read_job(file, changes(settings))
+    wanted = read_job_file(file, parsed_settings(settings or ()))
     command = ["icalib", *command_words(wanted, file)]
     server = _server(address)
     job, outcome = server.submit(wanted, command, Path.cwd(), lambda upload: _say_upload(upload, server), again=again)
@@ -80,7 +82,7 @@ def submit(
         _follow(server, job.id, address)
 
 
-@app.command()
+@verb
 def jobs(address: Address = None, as_json: Json = False) -> None:
     """List the jobs that were submitted to a cluster since it started."""
     from icalib.reports.jobs_terminal import print_jobs
@@ -92,7 +94,7 @@ def jobs(address: Address = None, as_json: Json = False) -> None:
         typer.echo(json.dumps([asdict(job) for job in found]))
 
 
-@app.command()
+@verb
 def logs(
     job: JobId,
     follow: Annotated[
@@ -108,7 +110,7 @@ def logs(
         typer.echo(server.logs(job), nl=False)
 
 
-@app.command()
+@verb
 def stop(job: JobId, address: Address = None) -> None:
     """End a job; the same `icalib submit` goes on from its last checkpoint."""
     server = _server(address)
@@ -129,7 +131,7 @@ def command_words(job: JobFile, file: Path) -> list[str]:
     """
     from typer.main import get_command
 
-    from icalib.core.cluster_jobs import near
+    from icalib.core.job_file import near
 
     root: TyperGroup = get_command(app)  # pyright: ignore[reportAssignmentType]
     verbs: dict[str, Any] = {name: verb for name, verb in root.commands.items() if name not in _ABOUT_JOBS}
@@ -155,7 +157,7 @@ def command_words(job: JobFile, file: Path) -> list[str]:
 
 
 def _option_words(job: JobFile, verb: TyperCommand, file: Path) -> list[str]:
-    from icalib.core.cluster_jobs import near
+    from icalib.core.job_file import near
 
     known = {name.removeprefix("--"): each for each in verb.params for name in each.opts if name.startswith("--")}
     known = {name: parameter for name, parameter in known.items() if name != "address"}
@@ -239,5 +241,5 @@ def _at(address: str | None) -> str:
     return f" --address {address}" if address else ""
 
 
-def _exit_code(job: Job) -> int:
+def _exit_code(job: ClusterJob) -> int:
     return job.exit_code if job.exit_code is not None else int(job.state != "succeeded")

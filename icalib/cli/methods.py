@@ -1,4 +1,4 @@
-"""Verbs that tell of methods: methods, show."""
+"""Verbs that describe methods: methods, show."""
 
 from __future__ import annotations
 
@@ -7,33 +7,34 @@ from typing import Annotated
 
 import typer
 
-from icalib.cli.app import Preset, Set, app
-from icalib.cli.settings import changed, preset_settings
+from icalib.cli.app import verb
+from icalib.cli.options import Preset, Set
 
 
-@app.command()
+@verb
 def methods() -> None:
     """List the methods with one line each."""
-    from icalib.methods.catalogue import describe, method_names
+    import icalib
 
-    width = max(map(len, method_names()))
-    for name in method_names():
-        typer.echo(f"{name:<{width}}  {describe(name)}")
+    found = icalib.methods()
+    width = max(map(len, found))
+    for name, description in found.items():
+        typer.echo(f"{name:<{width}}  {description}")
 
 
-@app.command()
+@verb
 def show(
     method: Annotated[str, typer.Argument(help="A method's name or import path.")],
     settings: Set = None,
     preset: Preset = None,
 ) -> None:
     """Print all settings of a method with their values and what they mean."""
-    from icalib.core.component import described, with_settings
-    from icalib.methods.catalogue import describe, load_method, presets
+    from icalib.api.settings import changed, parsed_settings, variant_of
+    from icalib.core.component import described
+    from icalib.methods.catalogue import describe, presets
 
     typer.echo(describe(method) + "\n")
-    made = with_settings(load_method(method), preset_settings(method, preset))
-    for path, value, text in described(changed(made, settings)):
+    for path, value, text in described(changed(variant_of(method, preset), parsed_settings(settings or ()))):
         typer.echo(f"{path} = {json.dumps(value)}")
         if text:
             typer.echo(f"    {text}")

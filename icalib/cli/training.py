@@ -4,134 +4,78 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from icalib.cli.app import (
-    Address,
-    Backbone,
-    Data,
-    Experiment,
-    Fresh,
-    Json,
-    Labelled,
-    Limit,
-    Preset,
-    Runs,
-    Set,
-    Workers,
-    app,
-    place_option,
-)
-from icalib.cli.output import print_runs, say, write_comparison
-from icalib.cli.session import evaluate_all, run_all, session
-from icalib.cli.settings import (
-    check,
-    check_preset,
-    check_set,
-    from_config,
-    limits,
-    required,
-    run_settings,
-    variant_of,
-    with_tests,
-)
-from icalib.core.storage import local_path
+from icalib.cli.app import verb
+from icalib.cli.options import ExecutorOptions, Fresh, Json, Labelled, PoolOptions, RunOptions, place_option
+from icalib.cli.output import say
+
+if TYPE_CHECKING:
+    from icalib.api.options import RunKeywords
 
 
-@app.command()
+@verb
 def run(
     method: Annotated[str, typer.Argument(help="A method's name, an import path, or a run's config.yaml.")],
+    *,
     data: Annotated[
         Path | None, place_option("Pool folder that `icalib prepare` made; a path or e.g. s3://bucket/pools.")
     ] = None,
     labelled: Labelled = None,
     seed: Annotated[int, typer.Option(help="Root seed.")] = 1,
-    limit: Limit = None,
-    settings: Set = None,
-    preset: Preset = None,
-    backbone: Backbone = None,
-    runs: Runs = Path("runs"),
-    experiment: Experiment = "default",
-    workers: Workers = None,
-    address: Address = None,
+    options: RunOptions,
+    executor: ExecutorOptions,
     fresh: Fresh = False,
     as_json: Json = False,
 ) -> None:
     """Train and evaluate a method; the same command resumes an interrupted run."""
+    from icalib.api.runs import run
     from icalib.reports.plan_terminal import planned_line
     from icalib.reports.terminal import print_result
 
-    if method.endswith((".yaml", ".yml")):
-        chosen = from_config(local_path(method))
-    else:
-        chosen = run_settings(
-            method, required(data), labelled, seed, limit, settings, backbone, experiment, preset=preset
-        )
-    check([chosen])
-    with session(address) as progress:
-        (finished,) = run_all(progress, [chosen], runs, workers, fresh=fresh)
-    write_comparison([finished], finished.path / "report.html", finished.name)
+    keywords: RunKeywords = {**options.keywords(), **executor.keywords(), "fresh": fresh}
+    finished = run(method, data, labelled=labelled, seed=seed, **keywords)
     print_result(finished.result)
-    if finished.planned:
-        say(planned_line(finished))
+    if finished.folder.planned:
+        say(planned_line(finished.folder))
     say(f"report: {finished.path / 'report.html'}   curves: tensorboard --logdir {finished.path}")
     if as_json:
         typer.echo(json.dumps(finished.result))
 
 
-@app.command()
+@verb
 def compare(
     methods: Annotated[
         list[str],
         typer.Argument(help="Methods, or variants such as pg-drr@head.kernel=matern; bm25 and bi-encoder are added."),
     ],
-    data: Data,
-    labelled: Labelled = None,
+    *,
+    pools: PoolOptions,
     seeds: Annotated[int, typer.Option(help="Runs of each method, with seeds 1 to N.")] = 3,
     shift: Annotated[
         list[Path] | None,
-        place_option("Evaluate every run on the test split of this pool folder too; may be given again."),
+        place_option("Evaluate every run on the test split of this pool folder too; may be repeated."),
     ] = None,
-    limit: Limit = None,
-    settings: Set = None,
-    preset: Preset = None,
-    backbone: Backbone = None,
-    runs: Runs = Path("runs"),
-    experiment: Experiment = "default",
-    workers: Workers = None,
-    address: Address = None,
+    options: RunOptions,
+    executor: ExecutorOptions,
     fresh: Fresh = False,
     as_json: Json = False,
 ) -> None:
     """Run several methods with several seeds; one table with mean ± sd and paired tests, and one report.
 
     A setting given with --set, or a preset, changes every method that has it. With --shift a table for each of the
-    other pool sets shows whose probabilities can be trusted away from home: thresholds and calibration stay those of
-    --data.
+    other pool sets shows whose probabilities can be trusted on other data: thresholds and calibration remain those
+    of --data.
     """
-    check_preset(preset, methods)
-    names = list(dict.fromkeys(["bm25", "bi-encoder", *methods]))
-    check_set(settings, [variant_of(name, preset, lenient=True) for name in names])
-    chosen = [
-        run_settings(name, data, labelled, seed, limit, settings, backbone, experiment, preset=preset, lenient=True)
-        for seed in range(1, seeds + 1)
-        for name in names
-        if seed == 1 or name not in ("bm25", "bi-encoder")  # nothing in them is random
-    ]
-    check(chosen)
-    others = with_tests(shift or [])
-    with session(address) as progress:
-        finished = run_all(progress, chosen, runs, workers, fresh=fresh)
-        shifts = evaluate_all(progress, finished, others, limits(limit).get("test"), runs, workers)
-    path = write_comparison(
-        finished, runs / experiment / f"compare-{data.name}.html", f"{', '.join(methods)} on {data.name}"
-    )
-    print_runs(finished)
-    from icalib.reports.terminal import print_shifts
+    from icalib.api.runs import compare
+    from icalib.reports.terminal import print_runs, print_shifts
 
-    print_shifts(shifts)
-    say(f"report: {path}   curves: tensorboard --logdir {runs / experiment}")
+    keywords: RunKeywords = {**options.keywords(), **executor.keywords(), "fresh": fresh}
+    compared = compare(methods, pools.data, labelled=pools.labelled, seeds=seeds, shift=shift or (), **keywords)
+    print_runs([finished.folder for finished in compared.runs])
+    print_shifts(compared.shifts)
+    say(f"report: {compared.report}   curves: tensorboard --logdir {compared.report.parent}")
     if as_json:
-        typer.echo(json.dumps([*(folder.result for folder in finished), *shifts]))
+        typer.echo(json.dumps([*(finished.result for finished in compared.runs), *compared.shifts]))

@@ -1,1 +1,1 @@
-"""What every part shares: components, methods, errors, seeds, files, the run folder."""
+"""What all layers share: components, settings, errors, seeds, files, storage, the run folder."""

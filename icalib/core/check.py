@@ -1,4 +1,4 @@
-"""Checks of a machine or cluster, and what is said of many nodes at once."""
+"""Results of checks of a machine or cluster, and their summary over many nodes."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 Status = Literal["ok", "warn", "fail"]
-_NAMED = 3  # nodes that a message names
+_NUM_LISTED = 3  # nodes that a message names
 
 
 @dataclass(frozen=True)
 class Check:
-    """What a check found.
+    """The result of a check.
 
     Args:
-        name: what was looked at.
-        status: whether all is well, can be better, or would stop a run.
-        found: what there is, in one line.
-        cure: what to do; empty where all is well.
+        name: what was checked.
+        status: `ok`; `warn` for what could be better; `fail` for what would stop a run.
+        found: the finding, in one line.
+        cure: what to do; empty where the status is `ok`.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Check:
 
 
 def by_node(found: Mapping[str, str]) -> str:
-    """What was found on each node, the nodes that agree together.
+    """Return the findings with their nodes in one line; nodes with the same finding are listed together.
 
     Example:
         >>> by_node({"a": "2 GPUs", "b": "2 GPUs", "c": "none"})
@@ -38,7 +38,7 @@ def by_node(found: Mapping[str, str]) -> str:
 
 
 def alike(found: Mapping[str, str]) -> dict[str, list[str]]:
-    """The nodes of each finding."""
+    """Return the nodes of each finding."""
     nodes: dict[str, list[str]] = {}
     for node, text in found.items():
         nodes.setdefault(text, []).append(node)
@@ -46,6 +46,11 @@ def alike(found: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def listed(names: list[str]) -> str:
-    """Some names, and how many more there are."""
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    """Return the first names, and how many more follow.
+
+    Example:
+        >>> listed(["a", "b", "c", "d", "e"])
+        'a, b, c and 2 more'
+    """
+    more = len(names) - _NUM_LISTED
+    return ", ".join(names[:_NUM_LISTED]) + (f" and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""What a user can cause, as exceptions: found, where, expected, what to do."""
+"""Errors that a user can fix. A message says what was found and where, what was expected, and what to do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class IcalibError(Exception):
-    """A fault that the user can mend; its message says how. The command line prints it without a traceback."""
+    """An error that the user can fix; its message says how. The command line prints it without a traceback."""
 
 
 class DataError(IcalibError):
@@ -29,12 +29,12 @@ class DataError(IcalibError):
         self.path, self.line, self.field = str(path), line, field
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Keep the facts when the error travels from a worker."""
+        """Keep the attributes when the error is pickled, as it is on its way from a worker."""
         return partial(DataError, self.found, self.cure, path=self.path, line=self.line, field=self.field), ()
 
 
 class SettingError(IcalibError):
-    """A setting out of its range, misspelt, or in conflict with another."""
+    """A setting that is out of its range, misspelt, or in conflict with another."""
 
 
 class RunFolderError(IcalibError):
@@ -42,15 +42,15 @@ class RunFolderError(IcalibError):
 
 
 class Abandoned(IcalibError):
-    """Whoever watched a training gave it up, as a sweep's pruner does with a poor trial's."""
+    """A training was stopped from outside, as a sweep's pruner stops that of a poor trial."""
 
 
 class StorageError(IcalibError):
-    """The disk (or another store) refused a write."""
+    """A disk or object store refused an operation."""
 
 
 class ClusterError(IcalibError):
-    """A cluster can't be reached, or refuses what was asked of it."""
+    """A cluster can't be reached, or refused a request."""
 
 
 class PosteriorError(IcalibError):

@@ -1,4 +1,4 @@
-"""Writing files so that they are there whole or not at all."""
+"""Atomic writes of files, and digests."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Any
 from icalib.core.errors import StorageError
 
 FOLDER_NAME = r"^\w[\w.-]*$"
-"""What a folder may be called that a user names: no path, and nothing hidden."""
+"""Pattern of the folder names that users may choose: no paths, and nothing hidden."""
 
 
 @contextmanager
 def whole_file(path: str | Path) -> Generator[Path, None, None]:
-    """A temporary path beside `path`, renamed into place when the block ends well and removed when it doesn't.
+    """Yield a temporary path beside `path` that is renamed to it if the block succeeds, and removed if it fails.
 
     Raises:
         StorageError: the disk is full or can't be written.
@@ -37,14 +37,14 @@ def whole_file(path: str | Path) -> Generator[Path, None, None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
             raise StorageError(
-                f"can't write {path}: {error.strerror}. Nothing half-written is left; free some space or choose "
-                "another folder, then give the same command again."
+                f"can't write {path}: {error.strerror}. Nothing half-written is left. Free some space or choose "
+                "another folder, then run the same command again."
             ) from error
         raise
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    """Write `value` as indented JSON, whole or not at all."""
+    """Write `value` as indented JSON, atomically."""
     with whole_file(path) as temporary:
         temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -55,12 +55,17 @@ def read_json(path: str | Path) -> Any:
 
 
 def file_digest(path: str | Path) -> str:
-    """SHA-256 of a file's bytes, read in blocks."""
+    """Return the SHA-256 of a file's bytes, read in blocks."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def content_digest(value: Any) -> str:
-    """Hex digest (16 digits) of a JSON-able value; keys are sorted, so their order doesn't count."""
+    """Return the hex digest (16 digits) of a JSON-able value; the order of keys doesn't count.
+
+    Example:
+        >>> content_digest({"a": 1, "b": 2}) == content_digest({"b": 2, "a": 1})
+        True
+    """
     text = json.dumps(value, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Locks between processes, on one machine or on a shared file system, that end with the process that holds them."""
+"""Locks between processes, on one machine or on a shared file system."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 class FileLock:
     """A lock on a small file beside what it guards, or on a folder itself.
 
-    What is locked stays, the lock goes with its holder, even a killed one.
+    The lock ends with the process that holds it, even a killed one; the locked file stays.
 
     Raises:
         StorageError: the file system has no locks, or can't be written.
@@ -28,7 +28,7 @@ class FileLock:
         self._file: int | None = None
 
     def acquire(self, *, shared: bool = False, wait: bool = True) -> bool:
-        """Take the lock, alone or together with other `shared` holders; False if it can't be had without waiting."""
+        """Acquire the lock, exclusively or `shared` with other holders; return False if that would mean to wait."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             file = os.open(self._path, os.O_RDONLY if self._path.is_dir() else os.O_RDWR | os.O_CREAT, 0o666)
@@ -53,7 +53,7 @@ class FileLock:
         return True
 
     def release(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

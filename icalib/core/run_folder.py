@@ -1,9 +1,9 @@
-"""The run folder: one method, one data set, one seed; the record that every report is a view of.
+"""The run folder: the record of one run (one method, data set and seed), of which every report is a view.
 
 runs/<experiment>/<method>-<data>-<labelled>-s<seed>/
     config.yaml        resolved settings; `icalib run config.yaml` runs it again
     provenance.json    versions, digests, command
-    stages.json        what was computed, what was reused, seconds; grows while the run goes on
+    stages.json        what was computed, what was reused, seconds; written during the run
     training.parquet   TRAINING_SCHEMA: learning curves of every stage
     rounds/<r>/        pseudo_labels.parquet (PSEUDO_LABEL_SCHEMA), summary.json (RoundSummary)
     made_up/           what a generator made up for the labelled pools, for people to look at
@@ -14,7 +14,7 @@ runs/<experiment>/<method>-<data>-<labelled>-s<seed>/
     members.json       whose predictions are averaged: checkpoints (relative) and estimators
     shift/<data>/      what `icalib evaluate` found on other pools: predictions, metrics, result.json (written last)
     tb/, report.html   views
-    result.json        written last: a folder without it is unfinished
+    result.json        written last; a folder without it is unfinished
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from icalib.core.errors import RunFolderError
 from icalib.core.files import read_json, whole_file, write_json
 from icalib.core.storage import location, pull
 
-RUN_VERSION = 1
+RUN_VERSION = 2
 PLAN = "plan.json"
-"""What was planned before the run, if anything was."""
+"""The plan that was made before the run, if there was one."""
 
-_CONFIG_CURE = "Correct it, or let `icalib run` write it anew with --fresh."
+_CONFIG_CURE = "Correct it, or run `icalib run` with --fresh to recompute it."
 
 PREDICTION_SCHEMA = pa.schema(
     [
@@ -72,7 +72,7 @@ TRAINING_SCHEMA = pa.schema(
         ("stage", pa.string()),  # post_training, answer_generator, teacher, student …
         ("round", pa.int32()),  # 0 for post_training and teacher
         ("split", pa.string()),  # train or validation
-        ("step", pa.int64()),  # goes on over the stages
+        ("step", pa.int64()),  # counts on over the stages
         ("epoch", pa.int32()),
         ("tag", pa.string()),  # e.g. loss/total, rank/R@1, cal/ECE, opt/lr
         ("value", pa.float64()),
@@ -90,7 +90,7 @@ METRIC_SCHEMA = pa.schema(
 
 
 class RoundSummary(BaseModel):
-    """What one round of pseudo-labelling did; accuracies are None where no gold label exists."""
+    """The outcome of one round of pseudo-labelling; accuracies are None where there are no gold labels."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -101,10 +101,10 @@ class RoundSummary(BaseModel):
     num_pools_by_rule: dict[str, int]
     share_with_intents: float
     pool_accuracy: float | None
-    """Share of selected pools whose pseudo-positive is the right candidate."""
+    """Fraction of selected pools whose pseudo-positive is the right candidate."""
     pair_accuracy: float | None
     base_accuracy: float | None
-    """R@1 of the same scores over all unlabelled pools: what taking every pool would give."""
+    """R@1 of the same scores over all unlabelled pools: the accuracy of selecting every pool."""
     confusion: dict[str, int]
     """Pairs: true_positive, false_positive, true_negative, false_negative (empty without gold)."""
     gain_histogram_edges: list[float]
@@ -112,22 +112,22 @@ class RoundSummary(BaseModel):
 
     @property
     def num_pairs_with_intents(self) -> int:
-        """Pairs that are learnt with their predicted intents."""
+        """Number of pairs that are learnt with their predicted intents."""
         return round(self.share_with_intents * self.num_pairs_selected)
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Settings as a run's config.yaml has them, not yet validated.
+    """Return the settings in a run's config.yaml, not yet validated.
 
     Raises:
-        RunFolderError: it can't be read, or holds something else.
+        RunFolderError: the file can't be read, or is not a mapping.
     """
     try:
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise RunFolderError(f"{path} can't be read: {' '.join(str(error).split())}. {_CONFIG_CURE}") from error
     if not isinstance(config, dict):
-        raise RunFolderError(f"{path} holds {config!r:.40} where settings were expected. {_CONFIG_CURE}")
+        raise RunFolderError(f"{path} has {config!r:.40}; expected a mapping of settings. {_CONFIG_CURE}")
     return config
 
 
@@ -143,23 +143,23 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:
-        """Open a finished run; from an object store it comes without its models."""
+        """Open a finished run; from an object store its models are not downloaded."""
         run = cls(path)
         pull(run.path, leave_out="checkpoints")
         if not (run.path / "config.yaml").is_file():
             raise RunFolderError(
                 f"{location(run.path)} is not a run folder: it has no config.yaml. Name a folder that `icalib run` "
-                "made."
+                "wrote."
             )
         run.check_version()
         if not run.is_finished:
             raise RunFolderError(
-                f"{location(run.path)} is not finished. Give the `icalib run` command again to finish it."
+                f"{location(run.path)} is not finished. Run the same `icalib run` command again to resume it."
             )
         if "test" not in run.result:
             raise RunFolderError(
-                f"{path} is a trial of a sweep: it has no test figures and no model. "
-                f"`icalib run {path}/config.yaml` makes a whole run of it, with the stages that are cached."
+                f"{path} is a trial of a sweep: it has no test metrics and no model. "
+                f"`icalib run {path}/config.yaml` makes a complete run of it and reuses the cached stages."
             )
         return run
 
@@ -169,12 +169,12 @@ class RunFolder:
         if version != RUN_VERSION:
             raise RunFolderError(
                 f"{self.path} has run-folder version {version}, this icalib reads version {RUN_VERSION}. "
-                "Use the icalib that wrote it (provenance.json names the version), or start anew with --fresh."
+                "Use the icalib that wrote it (provenance.json names the version), or use --fresh to recompute it."
             )
 
     @property
     def is_finished(self) -> bool:
-        """Whether result.json, which is written last, is there."""
+        """Whether result.json, which is written last, exists."""
         return (self.path / "result.json").is_file()
 
     @property
@@ -194,75 +194,75 @@ class RunFolder:
 
     @property
     def stages(self) -> list[dict[str, Any]]:
-        """Stages in order, as far as the run has come: name, digest, reused, seconds, path."""
+        """The stages so far, in order: name, digest, reused, seconds, path."""
         path = self.path / "stages.json"
         return read_json(path) if path.is_file() else []
 
     @property
     def planned(self) -> dict[str, dict[str, float]]:
-        """What `icalib plan` expected of each stage (seconds, low, high); empty where there was no plan."""
+        """The estimate of `icalib plan` for each stage (seconds, low, high); empty where there was no plan."""
         path = self.path / PLAN
         return {stage["name"]: stage for stage in read_json(path)["stages"]} if path.is_file() else {}
 
     @property
     def checkpoint_path(self) -> Path:
-        """Where the model lies; if there are several, each lies in a folder member-<n> in it."""
+        """Folder of the model; several models are in its folders member-<n>."""
         return self.path / "checkpoints" / "final"
 
     @property
     def members(self) -> list[tuple[Path, dict[str, Any]]]:
-        """Whose predictions are averaged: each one's checkpoint and estimator; methods without training have none."""
+        """Checkpoint and estimator of each member whose predictions are averaged; none for untrained methods."""
         path = self.path / "members.json"
         members = read_json(path) if path.is_file() else []
         return [(self.path / member["checkpoint"], member["estimator"]) for member in members]
 
     @property
     def fitted_path(self) -> Path:
-        """What was fitted on validation: gain rule, calibration map, decision threshold."""
+        """File of what was fitted on validation: gain rule, calibration map, decision threshold."""
         return self.path / "fitted.json"
 
     @property
     def round_folders(self) -> list[Path]:
-        """Folders rounds/<r>, in order."""
+        """The folders rounds/<r>, in order."""
         return sorted((self.path / "rounds").glob("[0-9]*"), key=lambda folder: int(folder.name))
 
     def round_summaries(self) -> list[RoundSummary]:
-        """One summary a finished round."""
+        """Return the summary of each finished round."""
         paths = [folder / "summary.json" for folder in self.round_folders]
         return [validated_file(path, RoundSummary, read_json(path)) for path in paths]
 
     def predictions(self, split: str) -> pa.Table:
-        """PREDICTION_SCHEMA of a split."""
+        """Return PREDICTION_SCHEMA of a split."""
         return pq.read_table(self.path / "predictions" / f"{split}.parquet")
 
     def predicted_intents(self, split: str) -> pa.Table | None:
-        """INTENT_SCHEMA of a split, None for methods without intents."""
+        """Return INTENT_SCHEMA of a split; None for methods without intents."""
         path = self.path / "predictions" / f"{split}_intents.parquet"
         return pq.read_table(path) if path.is_file() else None
 
     def training(self) -> pa.Table:
-        """TRAINING_SCHEMA; no rows for methods that don't train."""
+        """Return TRAINING_SCHEMA; without rows for untrained methods."""
         path = self.path / "training.parquet"
         return pq.read_table(path) if path.is_file() else TRAINING_SCHEMA.empty_table()
 
     def metrics(self) -> pa.Table:
-        """METRIC_SCHEMA."""
+        """Return METRIC_SCHEMA."""
         return pq.read_table(self.path / "metrics.parquet")
 
     def shift_path(self, data: str) -> Path:
-        """Where the evaluation on another pool set lies."""
+        """Return the folder of the evaluation on another pool set."""
         return self.path / "shift" / data
 
     def has_shift(self, data: str) -> bool:
-        """Whether it was evaluated on another pool set."""
+        """Return whether the run was evaluated on another pool set."""
         return (self.shift_path(data) / "result.json").is_file()
 
     def shift_predictions(self, data: str) -> pa.Table:
-        """PREDICTION_SCHEMA of another pool set's test split."""
+        """Return PREDICTION_SCHEMA of another pool set's test split."""
         return pq.read_table(self.shift_path(data) / "predictions.parquet")
 
     def shifts(self) -> list[dict[str, Any]]:
-        """Evaluations on other pool sets, by name: the objects that `icalib evaluate --json` prints."""
+        """Return the evaluations on other pool sets, sorted by name, as `icalib evaluate --json` prints them."""
         return [read_json(path) for path in sorted((self.path / "shift").glob("*/result.json"))]
 
     def write_config(self, config: dict[str, Any]) -> None:
@@ -274,10 +274,10 @@ class RunFolder:
             )
 
     def write_table(self, name: str, table: pa.Table) -> None:
-        """Write a Parquet table, whole or not at all."""
+        """Write a Parquet table, atomically."""
         with whole_file(self.path / name) as temporary:
             pq.write_table(table, temporary)
 
     def write_json(self, name: str, value: Any) -> None:
-        """Write a JSON file, whole or not at all."""
+        """Write a JSON file, atomically."""
         write_json(self.path / name, value)

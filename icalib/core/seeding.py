@@ -1,4 +1,4 @@
-"""One root seed, named children: every random draw is a function of (root seed, names)."""
+"""Named child seeds of one root seed: every random draw is a function of (root seed, names)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 
 
 def child_seed(root: int, *names: str | int) -> int:
-    """A 63-bit seed that depends on the root seed and the names alone, on every machine.
+    """Return a 63-bit seed that depends on the root seed and the names alone, on every machine.
 
     Example:
         >>> child_seed(1, "teacher", 3) == child_seed(1, "teacher", 3)

@@ -1,7 +1,7 @@
 """The stage cache: a stage whose inputs are the same is computed once.
 
 In an object store (see `icalib.core.storage`) locks reach one machine only: two machines may compute the same stage.
-That is waste and no damage, since a finished stage is left alone and the same inputs give the same files.
+That wastes time but does no damage, since a finished stage is left alone and the same job gives the same files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from icalib.core.errors import Abandoned, StorageError
-from icalib.core.files import content_digest, read_json, write_json
+from icalib.core.events import Emit, Message, StageFinished, StageStarted, ignore
+from icalib.core.files import read_json, write_json
+from icalib.core.job import Artifact, Job
 from icalib.core.locks import FileLock
 from icalib.core.storage import is_mirrored, location, names_in, pull, push, remove
 
@@ -26,77 +28,85 @@ _LOCKS = ".locks"
 
 
 @dataclass(frozen=True)
-class Stage:
-    """A finished stage: its folder, the digest of its inputs, and what it cost."""
+class StageName:
+    """What a run calls a stage: `student` in group `round-2` is written round-2/student.
 
-    name: str
+    Args:
+        label: what the stage computes; the cached folder's name begins with it.
+        group: what it belongs to: a round, an ensemble member, a split. Empty for most stages.
+        round: self-training round; 0 for stages outside of rounds.
+    """
+
+    label: str
+    group: str = ""
+    round: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.group}/{self.label}" if self.group else self.label
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A finished stage: its folder, the digest of its job, and what it cost."""
+
+    name: StageName
     digest: str
     path: Path
     reused: bool
     seconds: float
 
-    def record(self) -> dict[str, Any]:
-        """As it stands in stages.json."""
-        return {
-            "name": self.name,
-            "digest": self.digest,
-            "reused": self.reused,
-            "seconds": round(self.seconds, 2),
-            "path": location(self.path),
-        }
+    def artifact(self, file: str = "") -> Artifact:
+        """The stage's folder, or a file in it, as the input of another job."""
+        return Artifact(path=self.path / file, digest=f"{self.digest}/{file}" if file else self.digest)
+
+    def finished(self) -> StageFinished:
+        """The event that says so."""
+        name = self.name
+        return StageFinished(
+            str(name), name.label, name.round, self.digest, self.path, round(self.seconds, 2), self.reused
+        )
 
 
 class StageCache:
-    """Folders named after a stage and the digest of its inputs; `stage.json`, written last, says that one is whole.
+    """Folders named after a stage and its job's digest; `stage.json`, written last, says that one is complete.
 
-    An unfinished folder stays: it holds the checkpoints and shards from which the next try goes on. Of several
+    An unfinished folder is kept: it holds the checkpoints and shards from which the next try resumes. Of several
     processes that want the same stage one computes it and the others wait for it.
 
     Args:
-        on_wait: hears the name of a stage that another process computes just now.
-        fresh: compute every stage anew, once.
+        root: folder of the stages.
+        emit: receives `StageStarted`, `StageFinished` and a message while another process computes the stage.
+        fresh: compute every stage from scratch, once.
     """
 
-    def __init__(
-        self,
-        root: Path,
-        *,
-        on_start: Callable[[str, bool], None] = lambda _name, _reused: None,
-        on_finish: Callable[[Stage], None] = lambda _stage: None,
-        on_wait: Callable[[str], None] = lambda _name: None,
-        fresh: bool = False,
-    ) -> None:
+    def __init__(self, root: Path, *, emit: Emit = ignore, fresh: bool = False) -> None:
         self.root = root.resolve()
         self.finished: list[Stage] = []
-        self._on_start, self._on_finish, self._on_wait, self._fresh = on_start, on_finish, on_wait, fresh
+        self._emit, self._fresh = emit, fresh
         self._in_use: list[FileLock] = []
 
-    def run(self, name: str, inputs: dict[str, Any], build: Callable[[Path], None], *, kind: str = "") -> Stage:
-        """The stage with these inputs: from the cache, or built by `build(folder)`.
+    def run(self, name: StageName, job: Job, build: Callable[[Path], None]) -> Stage:
+        """Return the stage of a job: from the cache, or built by `build(folder)`.
 
-        Args:
-            name: how the run calls it, e.g. round-2/student.
-            inputs: everything that the result depends on, JSON-able; paths don't belong here, digests do.
-            kind: what the folder is called; the same stage may have different names in different runs.
+        The same stage may have different names in different runs; those that share it have the same label.
         """
-        digest = content_digest({"kind": kind or name, **inputs})
-        folder = self.root / f"{(kind or name).replace('/', '-')}-{digest}"
+        digest = job.digest()
+        folder = self.root / f"{name.label}-{digest}"
         self._keep(folder)
         with self._alone(name, folder):
-            stage = self._reused_or_built(name, digest, folder, inputs, build)
+            stage = self._reused_or_built(name, job, folder, build)
         self.finished.append(stage)
-        self._on_finish(stage)
+        self._emit(stage.finished())
         return stage
 
-    def _reused_or_built(
-        self, name: str, digest: str, folder: Path, inputs: dict[str, Any], build: Callable[[Path], None]
-    ) -> Stage:
+    def _reused_or_built(self, name: StageName, job: Job, folder: Path, build: Callable[[Path], None]) -> Stage:
+        digest = job.digest()
         if self._fresh and digest not in {stage.digest for stage in self.finished}:
             remove(folder)
         if not (folder / _DONE).is_file():
             _bring(folder)
         reused = (folder / _DONE).is_file()
-        self._on_start(name, reused)
+        self._emit(StageStarted(str(name), reused))
         if reused:
             return Stage(name, digest, folder, True, float(read_json(folder / _DONE)["seconds"]))
         folder.mkdir(parents=True, exist_ok=True)
@@ -105,19 +115,19 @@ class StageCache:
             build(folder)
         except Abandoned:
             with suppress(StorageError):
-                remove(folder)  # whoever waits for the same begins anew
+                remove(folder)  # a process that waits for the same stage computes it from scratch
             raise
         seconds = time.monotonic() - started
         share(folder)
-        _finish(folder, {"name": name, "inputs": inputs, "seconds": seconds})
+        _finish(folder, {"name": str(name), "identity": job.identity(), "seconds": seconds})
         return Stage(name, digest, folder, False, seconds)
 
     @contextmanager
-    def _alone(self, name: str, folder: Path) -> Generator[None, None, None]:
-        """No other process computes the stage meanwhile."""
+    def _alone(self, name: StageName, folder: Path) -> Generator[None, None, None]:
+        """Hold the stage's lock, so that no other process computes it."""
         lock = FileLock(_lock_path(folder, "build"))
         if not lock.acquire(wait=False):
-            self._on_wait(name)
+            self._emit(Message(f"{name}: waiting: another process is computing this stage"))
             lock.acquire()
         try:
             yield
@@ -125,14 +135,14 @@ class StageCache:
             lock.release()
 
     def _keep(self, folder: Path) -> None:
-        """Nobody removes the stage as long as this cache is in use."""
+        """Keep other processes from removing the stage as long as this cache is in use."""
         lock = FileLock(_lock_path(folder, "use"))
         lock.acquire(shared=True)
         self._in_use.append(lock)
 
 
 def _bring(folder: Path) -> None:
-    """A stage as another machine finished it, instead of what is here; or else what the next try goes on from."""
+    """Fetch a stage that another machine finished, or what the next try resumes from."""
     if _is_finished_there(folder):
         shutil.rmtree(folder, ignore_errors=True)
     pull(folder, leave_out=RESUME)
@@ -147,7 +157,7 @@ def _finish(folder: Path, facts: dict[str, Any]) -> None:
     try:
         push(folder / _DONE)
     except StorageError:
-        (folder / _DONE).unlink()  # unfinished for the others, so for this machine too
+        (folder / _DONE).unlink()  # unfinished for other machines, so for this one too
         raise
 
 
@@ -159,17 +169,17 @@ def share(folder: Path, *names: str) -> None:
     """
     if _is_finished_there(folder):
         raise StorageError(
-            f"another machine has finished {location(folder)} meanwhile. Give the same command again: it goes on with "
-            "what is there."
+            f"another machine has finished {location(folder)} meanwhile. Run the same command again: it "
+            "uses that result."
         )
     for path in (folder / name for name in names or ("",)):
         push(path)
 
 
 def remove_stage(folder: Path) -> bool:
-    """Remove a stage from its cache, unless some process uses it; tells whether it is gone.
+    """Remove a stage from its cache, unless a process uses it; return whether it was removed.
 
-    In an object store it stays, since locks don't tell who uses it there; what goes is this machine's copy.
+    In an object store it is kept, since locks don't reach other machines; only this machine's copy is removed.
     """
     lock = FileLock(_lock_path(folder, "use"))
     if not lock.acquire(wait=False):

@@ -15,8 +15,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast, final
 from urllib.parse import urlsplit
 
-from icalib.core.cluster_jobs import Job, JobFile, State
+from icalib.core.cluster_job import ClusterJob, JobState
 from icalib.core.errors import ClusterError, SettingError
+from icalib.core.job_file import JobFile
 from icalib.distributed.session import DRIVER_CPUS
 from icalib.distributed.upload import Upload, pack
 
@@ -75,13 +76,13 @@ class JobServer:
         parts = urlsplit(self.address)
         return parts.scheme == "http" and parts.hostname not in _LOOPBACK
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[ClusterJob]:
         """All jobs that were submitted to the cluster since it started, oldest first."""
         with _faults_told(self.address):
             found = self._client.list_jobs()
         return sorted((_job(details) for details in found if details.submission_id), key=lambda job: job.started)
 
-    def job(self, job_id: str) -> Job:
+    def job(self, job_id: str) -> ClusterJob:
         """A job as it stands now.
 
         Raises:
@@ -108,7 +109,7 @@ class JobServer:
         on_upload: Callable[[Upload], None],
         *,
         again: bool = False,
-    ) -> tuple[Job, Outcome]:
+    ) -> tuple[ClusterJob, Outcome]:
         """Submit a job, unless the same work is under way or done.
 
         Args:
@@ -169,7 +170,7 @@ class JobServer:
                     entrypoint_resources=dict(job.resources.custom),
                 )
 
-    def follow(self, job_id: str, on_line: Callable[[str], None], on_state: Callable[[Job], None]) -> Job:
+    def follow(self, job_id: str, on_line: Callable[[str], None], on_state: Callable[[ClusterJob], None]) -> ClusterJob:
         """Hand on a job's log line by line, from its start, until the job is over.
 
         Args:
@@ -227,12 +228,12 @@ def _passed(names: list[str]) -> dict[str, str]:
     return {name: os.environ[name] for name in names}
 
 
-def _job(details: JobDetails) -> Job:
-    return Job(
+def _job(details: JobDetails) -> ClusterJob:
+    return ClusterJob(
         id=details.submission_id or "",
         command=details.entrypoint.removeprefix(_PYTHON),
         work=(details.metadata or {}).get(_WORK, ""),
-        state=cast("State", details.status.value.lower()),
+        state=cast("JobState", details.status.value.lower()),
         started=(details.start_time or 0) / 1000,
         ended=details.end_time / 1000 if details.end_time else None,
         message=details.message or "",

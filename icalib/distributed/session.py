@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from icalib.core.errors import SettingError
+from icalib.pipeline.executor import Resources
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -42,33 +43,6 @@ _CONNECT_S = 10.0
 
 DRIVER_CPUS = "ICALIB_DRIVER_CPUS"
 """In a submitted job: the CPU cores that its own process holds, which no training can have."""
-
-
-@dataclass(frozen=True)
-class Resources:
-    """What training and scoring may use.
-
-    Args:
-        num_workers: training workers.
-        use_gpu: one GPU a training worker, and scoring tasks on GPUs.
-        cpus_per_worker: CPU cores (and threads) of a training worker.
-        num_scorers: scoring tasks at a time.
-    """
-
-    num_workers: int
-    use_gpu: bool
-    cpus_per_worker: int
-    num_scorers: int
-
-    def shared_by(self, number: int) -> tuple[Resources, int]:
-        """What each of `number` trainings side by side may use, and how many fit at a time."""
-        if self.num_workers > 1:
-            each = max(1, self.num_workers // number)
-            return replace(self, num_workers=each), self.num_workers // each
-        if self.use_gpu:
-            return self, 1
-        each = max(1, self.cpus_per_worker // number)
-        return replace(self, cpus_per_worker=each), self.cpus_per_worker // each
 
 
 def quiet_worker() -> None:

@@ -2,71 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from icalib.core.errors import IcalibError
-from icalib.core.storage import pull
-from icalib.distributed.session import Resources
+from icalib.core.events import Emit, Progress
+from icalib.core.job import ShardedJob, read_job
+from icalib.core.stage_cache import share
+from icalib.core.storage import local_path, location, pull
+from icalib.models.memory import explained_shortage
+from icalib.pipeline.executor import Resources
 
-OnProgress = Callable[[float, float, str], None]
 _TASKS_OF_A_GPU, _MOST_SHARDS_OF_A_TASK = 4, 64
 
 
-def run_shards(
-    what: str,
-    function: Callable[..., None],
-    arguments: Sequence[tuple[Any, ...]],
-    written: Sequence[Path],
-    resources: Resources,
-    on_progress: OnProgress,
-    *,
-    use_gpu: bool,
-) -> None:
-    """Run a function for every shard whose file isn't there yet.
+def map_shards(job: ShardedJob, folder: Path, resources: Resources, stage: str, emit: Emit) -> None:
+    """Compute every shard of a job whose file is missing.
 
-    A worker that dies is replaced and its shard done again.
-
-    Args:
-        what: what is done to a shard, for messages, e.g. scoring.
-        function: called in a worker with a shard's arguments; it writes the shard's file, whole or not at all, and
-            shares it.
-        arguments: of each shard.
-        written: each shard's file.
-        use_gpu: whether each task needs a GPU, or a CPU core.
+    A worker that dies is replaced and its shard computed again.
 
     Raises:
-        IcalibError: a shard failed three times, or for a reason that only a user can mend.
+        IcalibError: a shard failed three times, or for a reason that only a user can remove.
     """
     import ray
 
+    shards, fields, use_gpu = job.shards(), job.to_json(), resources.use_gpu and job.uses_models
     task = ray.remote(
-        num_cpus=0 if use_gpu else 1,
+        num_cpus=0 if use_gpu else job.num_threads,
         num_gpus=1 if use_gpu else 0,
         max_retries=3,
         scheduling_strategy="DEFAULT",  # anywhere: a sweep's trial holds a placement without room for tasks
         retry_exceptions=[OSError],  # pyright: ignore[reportArgumentType]  # ray types it as bool only
-    )(_one_by_one).options(name=function.__name__)
-    missing = [number for number, path in enumerate(written) if not path.is_file()]
+    )(_compute_shards).options(name=type(job).__name__)
+    missing = [index for index in range(len(shards)) if not job.shard_path(folder, index).is_file()]
     size = _shards_of_a_task(len(missing), resources) if use_gpu else 1
     todo = [missing[start : start + size] for start in range(0, len(missing), size)]
     running: dict[Any, list[int]] = {}
-    done = len(written) - len(missing)
-    on_progress(done, len(written), "shards")
+    done = len(shards) - len(missing)
+    emit(Progress(stage, done, len(shards), "shards"))
     while todo or running:
         while todo and len(running) < resources.num_scorers + 1:  # one more, so that no worker waits for work
-            numbers = todo.pop(0)
-            running[task.remote(function, [(arguments[n], written[n]) for n in numbers])] = numbers
+            indices = todo.pop(0)
+            running[task.remote(fields, [(n, shards[n]) for n in indices], location(folder))] = indices
         finished, _ = ray.wait(list(running), num_returns=1)
         for reference in finished:
-            numbers = running.pop(reference)
-            places = f"{numbers[0]}" if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
-            _collect(reference, f"{what} shard {places} in {written[numbers[0]].parent}")
-            done += len(numbers)
-        on_progress(done, len(written), "shards")
-    for folder in {path.parent for path in written}:
-        pull(folder)
+            indices = running.pop(reference)
+            span = f"{indices[0]}" if len(indices) == 1 else f"{indices[0]} to {indices[-1]}"
+            _collect(reference, f"{job.verb} shard {span} in {folder}")
+            done += len(indices)
+        emit(Progress(stage, done, len(shards), "shards"))
+    pull(folder)
+    job.finish(folder)
 
 
 def _shards_of_a_task(missing: int, resources: Resources) -> int:
@@ -74,17 +61,27 @@ def _shards_of_a_task(missing: int, resources: Resources) -> int:
     return min(_MOST_SHARDS_OF_A_TASK, max(1, missing // (_TASKS_OF_A_GPU * resources.num_scorers)))
 
 
-def _one_by_one(function: Callable[..., None], shards: Sequence[tuple[tuple[Any, ...], Path]]) -> None:
-    for arguments, written in shards:
-        if not written.is_file():  # else a process that died has left it
-            function(*arguments)
+def _compute_shards(fields: str, shards: Sequence[tuple[int, Any]], folder: str) -> None:
+    import torch
+
+    job, target = read_job(fields), local_path(folder)
+    torch.set_num_threads(job.num_threads)
+    job.pull()
+    device = torch.device("cuda" if torch.cuda.is_available() and job.uses_models else "cpu")
+    for index, shard in shards:
+        path = job.shard_path(target, index)
+        if path.is_file():  # a process that died has left it
+            continue
+        with explained_shortage(job.verb, job.memory_advice):
+            job.compute_shard(index, shard, target, device)
+        share(target, *(file.name for file in job.shared_files(target, index) if file.is_file()))
 
 
 def _collect(reference: Any, shard: str) -> None:
     import ray
     from ray.exceptions import RayError, RayTaskError
 
-    kept = "Shards that are done are kept; the same command goes on with the others."
+    kept = "Finished shards are kept; the same command computes the others."
     try:
         ray.get(reference)
     except RayTaskError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple, final
+from typing import Annotated, Any, ClassVar, NamedTuple, final
 
 import torch
 from pydantic import Field
@@ -11,8 +11,9 @@ from typing_extensions import override
 
 from icalib.core.component import Component, ComponentConfig
 from icalib.core.errors import SettingError
+from icalib.core.job import ByContent
 from icalib.data.encoding import Budget
-from icalib.encoders.backbone import EMBEDDED, load_config, load_pretrained
+from icalib.encoders.backbone import EMBEDDED, backbone_digest, load_config, load_pretrained
 from icalib.encoders.dropout import ATTENTION, register_attention, replace_dropout
 from icalib.encoders.spectral_norm import SpectralNorm, bound_layers, initial_norms
 
@@ -55,7 +56,7 @@ class AbstractEncoder(Component, nn.Module):
         whole_pools: ClassVar[bool] = False
         """Whether one input contains all candidates of a pool."""
 
-        backbone: str = EMBEDDED
+        backbone: Annotated[str, ByContent(backbone_digest)] = EMBEDDED
         """`minilm` (embedded), a folder, or a hub name such as bert-base-uncased."""
         budget: Budget = Budget()
         """Tokens of context and candidate that the encoder sees."""

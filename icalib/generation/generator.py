@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-import torch
-from pydantic import Field, SerializeAsAny, model_validator
+from pydantic import Field, model_validator
 
-from icalib.core.component import Component, ComponentConfig, Settings
-from icalib.core.paths import Stored
+from icalib.core.component import Component, ComponentConfig
 from icalib.data.generated import Wanted
 from icalib.data.schema import Pool
-from icalib.data.selection import Selection
 
 Task = Literal["answer", "question"]
 """What a model is fine-tuned to write: the answer to a context, or the question that an answer replies to."""
@@ -78,21 +75,3 @@ class AbstractGenerator(Component):
         """For each pool's candidates contexts that they would be right in; None for the right one, or where none is
         found."""
         raise NotImplementedError
-
-
-class GenerateJob(Settings):
-    """One round of making up texts for the labelled pools, cut into shards."""
-
-    data: Stored
-    selection: Selection
-    wanted: Wanted
-    num_answers: int
-    """Grey answers a pool."""
-    generator: SerializeAsAny[AbstractGenerator.Config]
-    models: Mapping[Task, Stored]
-    """Checkpoints of the fine-tuned models."""
-
-
-def build_generator(job: GenerateJob, device: torch.device) -> AbstractGenerator:
-    """The generator, with what it may know and its models on a device."""
-    return job.generator.build(data=job.data, selection=job.selection, models=job.models, device=device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, final
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, final
 
 import numpy as np
 import torch
@@ -13,20 +13,21 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from icalib.core.component import Settings
 from icalib.core.errors import SettingError
-from icalib.core.paths import Stored
+from icalib.core.job import Artifact, ByContent
 from icalib.core.seeding import child_seed
 from icalib.data.batching import ordered_batches, shuffled_batches
 from icalib.data.generated import Wanted
 from icalib.data.schema import Pool, Utterance
 from icalib.data.selection import Selection
-from icalib.encoders.backbone import quiet_transformers
+from icalib.encoders.backbone import backbone_digest, quiet_transformers
 from icalib.generation.generator import AbstractGenerator, Answer, Context, Task
 from icalib.generation.retrieval import gold, training_pools, training_rows
 from icalib.generation.texts import is_near_duplicate, question_place
+from icalib.models.checkpoint import CHECKPOINT_VERSION
 from icalib.models.model import Model
 from icalib.models.precision import autocast, resolve_precision
+from icalib.training.job import Training, TrainingJob
 from icalib.training.settings import TrainingSettings
 
 Ids = NDArray[np.int64]
@@ -49,7 +50,7 @@ class LanguageModel(AbstractGenerator):
     class Config(AbstractGenerator.Config):
         """Settings of a language model."""
 
-        model: str = Field(min_length=1)
+        model: Annotated[str, Field(min_length=1), ByContent(backbone_digest)]
         """A hub name such as facebook/bart-base, or a folder."""
         training: TrainingSettings = TrainingSettings(epochs=3, max_tokens_per_batch=4096)
         """Optimiser and schedule of the fine-tuning; there is no validation, the last weights are kept."""
@@ -135,24 +136,30 @@ def _asking(context: Sequence[Utterance], question: str) -> Context:
     return Context(tuple(texts), "generated question")
 
 
-class GeneratorJob(Settings):
-    """One fine-tuning of a language model: everything a worker needs."""
+class GeneratorJob(TrainingJob):
+    """One fine-tuning of a language model."""
 
-    kind: Literal["generator"] = "generator"
+    version: ClassVar[int] = CHECKPOINT_VERSION
+
     task: Task
     generator: LanguageModel.Config
-    data: Stored
+    data: Artifact
     selection: Selection
 
     @property
-    def training(self) -> TrainingSettings:
+    def loop_settings(self) -> TrainingSettings:
         """Optimiser and schedule."""
         return self.generator.training
 
     @property
-    def seed(self) -> int:
+    def loop_seed(self) -> int:
         """Decides order and dropout."""
         return child_seed(self.generator.seed, "fine-tuning", self.task)
+
+    def build(self, device: torch.device) -> Training:
+        """The language model and the labelled pools' texts."""
+        writer = Writer(self.generator.model, self.generator)
+        return Training(writer, WritingCurriculum(writer, self))
 
 
 class TextPair(NamedTuple):
@@ -290,8 +297,8 @@ class WritingCurriculum:
 
     def __init__(self, writer: Writer, job: GeneratorJob) -> None:
         self._job = job
-        rows = training_rows(job.data, job.selection, "labelled")
-        self._pairs = [self._pair(writer, pool) for pool in training_pools(job.data, rows)]
+        rows = training_rows(job.data.path, job.selection, "labelled")
+        self._pairs = [self._pair(writer, pool) for pool in training_pools(job.data.path, rows)]
 
     def _pair(self, writer: Writer, pool: Pool) -> TextPair:
         if self._job.task == "answer":
@@ -300,8 +307,8 @@ class WritingCurriculum:
 
     def batches(self, epoch: int) -> list[list[TextPair]]:
         """All batches of an epoch."""
-        settings = self._job.training
-        rng = np.random.default_rng(child_seed(self._job.seed, "epoch", epoch))
+        settings = self._job.loop_settings
+        rng = np.random.default_rng(child_seed(self._job.loop_seed, "epoch", epoch))
         lengths = [len(pair.source) + len(pair.target) for pair in self._pairs]
         batches = shuffled_batches(lengths, settings.batch_size, settings.max_tokens_per_batch, rng)
         return [[self._pairs[int(place)] for place in batch] for batch in batches]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -80,6 +80,14 @@ class LogitPosterior(NamedTuple):
     var_SB: Tensor
 
 
+class PosteriorTask(Protocol):
+    """A part of a posterior's computation that any process can run; it must be picklable."""
+
+    def run(self) -> Any:
+        """Compute the part; the result depends on the task only."""
+        ...
+
+
 class PosteriorHead(AbstractHead):
     """A head whose logits have a posterior, computed from training pairs once the weights are final.
 
@@ -111,6 +119,18 @@ class PosteriorHead(AbstractHead):
 
     def condition(self, observations: Sequence[dict[str, Tensor]], *, seed: int) -> None:
         """Compute the posterior from the observations of all processes, in rank order, and drop them."""
+        raise NotImplementedError
+
+    def collect(self, observations: Sequence[dict[str, Tensor]], *, seed: int) -> None:
+        """Do the part of `condition` that `posterior_tasks` does not do; by default all of it."""
+        self.condition(observations, seed=seed)
+
+    def posterior_tasks(self, *, seed: int) -> Sequence[PosteriorTask]:
+        """Return what is left after `collect` as tasks that can run anywhere; by default none."""
+        return ()
+
+    def take_results(self, results: Sequence[Any]) -> None:
+        """Complete the posterior by the results of all `posterior_tasks`, in their order."""
         raise NotImplementedError
 
     def posterior(self, features_BD: Tensor, mean_B: Tensor) -> LogitPosterior:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, final
 
 import torch
@@ -13,8 +14,35 @@ from typing_extensions import override
 from icalib.core.errors import PosteriorError
 from icalib.heads.head import LogitPosterior, PairLoss, PosteriorHead, Support
 from icalib.heads.kernel import KernelName, ScaledKernel
-from icalib.inference.gibbs import ChainProblem, Chains, Conditional, condition, run_chains, sample_chains
+from icalib.inference.gibbs import (
+    ChainProblem,
+    Chains,
+    Conditional,
+    condition,
+    join_blocks,
+    num_blocks,
+    run_chains,
+    sample_block,
+)
 from icalib.inference.polya_gamma import Method
+
+
+@dataclass(frozen=True)
+class GibbsTask:
+    """One block of the Gibbs chains over a support set."""
+
+    state: dict[str, Tensor]
+    block: int
+    num_chains: int
+    num_steps: int
+    seed: int
+
+    def run(self) -> Chains:
+        """Sample the block where the state is; the chains come back on the CPU."""
+        chains = sample_block(
+            chain_problem(self.state), self.block, num_chains=self.num_chains, num_steps=self.num_steps, seed=self.seed
+        )
+        return Chains(chains.omega_SN.cpu(), chains.num_jitters)
 
 
 @final
@@ -139,35 +167,35 @@ class PolyaGammaHead(PosteriorHead):
     @override
     def condition(self, observations: Sequence[dict[str, Tensor]], *, seed: int) -> None:
         """Collect the support set and run all chains in this process, with `prediction_steps` steps."""
-        self.collect(observations)
-        self.take_chains(
-            sample_chains(
-                chain_problem(self._state),
-                num_chains=self.config.num_chains,
-                num_steps=self.config.prediction_steps,
-                seed=seed,
-            )
-        )
+        self.collect(observations, seed=seed)
+        self.take_results([task.run() for task in self.posterior_tasks(seed=seed)])
 
+    @override
     @torch.no_grad()
-    def collect(self, observations: Sequence[dict[str, Tensor]]) -> None:
-        """Join the observations of all processes, in rank order, and drop them: the first half of `condition`.
-
-        `posterior_state` then contains all that `chain_problem` needs, so that any process can sample blocks of chains;
-        `take_chains` completes the posterior.
-        """
+    def collect(self, observations: Sequence[dict[str, Tensor]], *, seed: int) -> None:
+        """Join the observations of all processes, in rank order, and drop them, without running the chains."""
         joined = {name: part.to(self.projection.weight.device) for name, part in _joined(observations).items()}
         self.forget()
         problem = self._problem(joined["features"], joined["mean"], joined["labels"])
         self._state = {**joined, "kernel": problem.kernel_NN}
 
-    def take_chains(self, chains: Chains) -> None:
-        """Complete the collected support set by its chains: the second half of `condition`.
+    @override
+    def posterior_tasks(self, *, seed: int) -> Sequence[GibbsTask]:
+        """Return the chains over the collected support set, block by block."""
+        state, config = self._collected(), self.config
+        return [
+            GibbsTask(state, block, config.num_chains, config.prediction_steps, seed)
+            for block in range(num_blocks(config.num_chains))
+        ]
+
+    @override
+    def take_results(self, results: Sequence[Chains]) -> None:
+        """Complete the collected support set by its chains.
 
         Raises:
             PosteriorError: nothing was collected, or the chains belong to another support set.
         """
-        num_points = len(self._collected()["labels"])
+        chains, num_points = join_blocks(results), len(self._collected()["labels"])
         if chains.omega_SN.shape[1] != num_points:
             raise PosteriorError(
                 f"the chains are over {chains.omega_SN.shape[1]} points, but the support set has {num_points}. "

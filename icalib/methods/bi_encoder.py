@@ -1,8 +1,9 @@
 """The backbone as an untrained bi-encoder: cosine of mean vectors. A row of every comparison."""
 
-from icalib.methods.composition import Untrained
+from icalib.methods.composition import Method
+from icalib.regimes.untrained import Untrained
 
 
-def method() -> Untrained:
+def method() -> Method:
     """Context and candidate are encoded apart."""
-    return Untrained(scorer="bi-encoder")
+    return Method(regime=Untrained.Config(scorer="bi-encoder"), post_training=None, similarity_start="none")

@@ -1,8 +1,9 @@
 """BM25 of the candidate given the context; no training. A row of every comparison."""
 
-from icalib.methods.composition import Untrained
+from icalib.methods.composition import Method
+from icalib.regimes.untrained import Untrained
 
 
-def method() -> Untrained:
+def method() -> Method:
     """Okapi BM25 with the usual constants."""
-    return Untrained(scorer="bm25")
+    return Method(regime=Untrained.Config(scorer="bm25"), post_training=None, similarity_start="none")

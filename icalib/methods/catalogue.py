@@ -1,4 +1,4 @@
-"""Finding methods: by name in this package, by import path anywhere, or from a run's config."""
+"""The catalogue of methods: those of this package by name, all others by import path."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from types import ModuleType
 from typing import Any
 
 from icalib.core.errors import SettingError
-from icalib.methods.composition import Method, Untrained
+from icalib.methods.composition import Method
 
 
 def method_names() -> list[str]:
-    """Names of the methods of this package, as the command line writes them."""
+    """Return the names of the methods of this package, as the command line writes them."""
     import icalib.methods as package
 
     names = [module.name.replace("_", "-") for module in pkgutil.iter_modules(package.__path__)]
-    return [name for name in names if name != "catalogue"]
+    return [name for name in names if name not in ("catalogue", "composition")]
 
 
 def describe(name: str) -> str:
-    """The first line of a method's docstring."""
+    """Return the first line of the docstring of a method's module."""
     return (_module(name).__doc__ or "").strip().splitlines()[0]
 
 
-def load_method(name: str) -> Method | Untrained:
-    """The method of a name (`icast-teacher`) or an import path (`my_lab.methods.idea7`).
+def load_method(name: str) -> Method:
+    """Load the method of a name (`icast-teacher`) or an import path (`my_lab.methods.idea7`).
 
     Raises:
-        SettingError: there is no such method; near names are given.
+        SettingError: there is no such method; the message suggests similar names.
     """
     module = _module(name)
     made = getattr(module, "method", None)
     if made is None:
         raise SettingError(f"the module `{module.__name__}` has no function `method()` that returns a Method.")
     method = made()
-    if not isinstance(method, Method | Untrained):
+    if not isinstance(method, Method):
         raise SettingError(f"`{module.__name__}.method()` returned {type(method).__name__}, expected a Method.")
     return method
 
 
 def presets(name: str) -> dict[str, dict[str, Any]]:
-    """A method's named sets of dotted settings (`presets` in its module): choices that go together, e.g. `light`."""
+    """Return a method's named sets of dotted settings (`presets` in its module), e.g. `light`."""
     return getattr(_module(name), "presets", {})
 
 

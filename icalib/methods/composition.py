@@ -1,4 +1,4 @@
-"""A method: encoder × head × loss × uncertainty × regime, as settings; and methods that need no training."""
+"""A method: encoder × head × loss × uncertainty × calibration × regime, as settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from icalib.regimes.regime import AbstractRegime
 from icalib.regimes.supervised import Supervised
 from icalib.training.post_training.next_utterance import NextUtterance
 from icalib.training.post_training.task import AbstractPostTraining
-from icalib.training.pretraining.settings import Preliminary
+from icalib.training.pretraining.settings import Pretraining
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic
 
 
@@ -36,7 +36,7 @@ class ScoringSettings(Settings):
 
 
 class Method(Settings):
-    """A trained method."""
+    """A composition of components; see `icalib.methods`."""
 
     encoder: SerializeAsAny[AbstractEncoder.Config] = TransformerEncoder.Config()
     """Turns a pair into features."""
@@ -60,7 +60,7 @@ class Method(Settings):
     post_training: SerializeAsAny[AbstractPostTraining.Config] | None = NextUtterance.Config()
     """Post-training on the corpus' own dialogues: next-utterance, which most methods share, utterance-relevance
     (BERT_FP) or utterance-order (GRN); null leaves it out."""
-    preliminary: Preliminary | None = None
+    pretraining: Pretraining | None = None
     """Models that the encoder starts from where it has no backbone (IART); null for all others."""
     scoring: ScoringSettings = ScoringSettings()
     """How pools are scored."""
@@ -128,9 +128,9 @@ class Method(Settings):
 
     def _check_start(self) -> None:
         encoder = self.encoder.owner.__name__
-        if self.encoder.has_backbone and self.preliminary is not None:
+        if self.encoder.has_backbone and self.pretraining is not None:
             raise ValueError(
-                f"`preliminary` makes word vectors and an intent classifier for iart, and {encoder} has a pre-trained "
+                f"`pretraining` makes word vectors and an intent classifier for iart, and {encoder} has a pre-trained "
                 "backbone instead. Set it to null, or `encoder` to iart"
             )
         if not self.encoder.has_backbone and (self.post_training is not None or self.regime.needs_intents()):
@@ -160,16 +160,25 @@ class Method(Settings):
                 "deterministic on linear-head, or a loss of pairs, e.g. binary-cross-entropy"
             )
 
+    @property
+    def calibrator(self) -> AbstractCalibrator.Config | None:
+        """The calibrator that is fitted: the regime's own, or the method's."""
+        return self.regime.own_calibrator or self.calibration
+
     def sizes_of_pools(self, num_candidates: int) -> set[int]:
         """How many candidates of a pool are read together, in training and at test."""
         negatives = self.regime.train_negatives()
         return {num_candidates, min(1 + negatives, num_candidates) if negatives else num_candidates}
 
-    def train_prior(self, num_candidates: int) -> float:
-        """Share of right pairs among those that shape the probabilities: the training pairs, or the support set.
+    def train_prior(self, num_candidates: int) -> float | None:
+        """Fraction of right pairs among those that shape the probabilities: the training pairs, or the support set.
+
+        None where nothing is trained.
 
         A softmax is over the pool that is scored, however many candidates training pools had: nothing has shifted.
         """
+        if not self.regime.trains:
+            return None
         if self.loss.link == "softmax":
             return 1 / num_candidates
         support = self.head.pairs_for_posterior
@@ -177,15 +186,3 @@ class Method(Settings):
             return support.positive_share
         negatives = self.regime.train_negatives()
         return 1 / (1 + min(negatives or num_candidates, num_candidates - 1))
-
-
-class Untrained(Settings):
-    """A method without training; its probabilities are Platt-scaled on validation."""
-
-    scorer: Literal["bm25", "bi-encoder"]
-    """bm25: Okapi BM25 of the candidate given the context, statistics from the candidates of the scored pools.
-    bi-encoder: cosine of the mean token states of context and candidate, encoded apart."""
-    encoder: SerializeAsAny[AbstractEncoder.Config] = TransformerEncoder.Config()
-    """The bi-encoder's backbone."""
-    scoring: ScoringSettings = ScoringSettings()
-    """How pools are scored."""

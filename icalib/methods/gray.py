@@ -10,7 +10,7 @@ from icalib.training.settings import TrainingSettings
 def method() -> Method:
     """One right, one random and two grey answers a context.
 
-    A hinge is no likelihood, so Platt's map on validation comes before the threshold (ours).
+    A hinge is not a likelihood, so Platt's map on validation comes before the threshold (ours).
     `regime.contrast.weight=0` is `bert` with `calibration=platt` and `regime.training.train_negatives=1`.
     """
     return Method(

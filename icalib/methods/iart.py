@@ -4,7 +4,7 @@ from icalib.encoders.iart import IART
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.methods.composition import Method
 from icalib.regimes.supervised import Supervised
-from icalib.training.pretraining.settings import Preliminary
+from icalib.training.pretraining.settings import Pretraining
 from icalib.training.settings import TrainingSettings
 
 presets = {
@@ -34,5 +34,5 @@ def method() -> Method:
         similarity_start="none",
         regime=Supervised.Config(training=training),
         post_training=None,
-        preliminary=Preliminary(),
+        pretraining=Pretraining(),
     )

@@ -14,7 +14,7 @@ from icalib.core.files import file_digest, read_json, whole_file, write_json
 from icalib.encoders.backbone import Tokenizer
 from icalib.models.config import RankerConfig
 
-CHECKPOINT_VERSION = 3
+CHECKPOINT_VERSION = 4
 
 
 WEIGHTS = "model.safetensors"

@@ -17,7 +17,7 @@ from icalib.encoders.bi_encoder import BiEncoder
 from icalib.encoders.spectral_norm import warm_up
 from icalib.encoders.transformer import Batch, Encoded
 from icalib.heads.head import LogitPosterior, PosteriorHead
-from icalib.models.checkpoint import REPEAT, POSTERIOR, load_ranker_config, read_posterior, read_weights, save_ranker
+from icalib.models.checkpoint import POSTERIOR, REPEAT, load_ranker_config, read_posterior, read_weights, save_ranker
 from icalib.models.config import RankerConfig
 from icalib.models.model import Model
 

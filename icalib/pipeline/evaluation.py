@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from icalib.calibration.calibrator import AbstractCalibrator
 from icalib.calibration.fitted import AnyMap, prob_logit
-from icalib.calibration.post_hoc import fit_on
 from icalib.core.component import Settings, validated_file
 from icalib.core.files import read_json, write_json
 from icalib.core.run_folder import INTENT_SCHEMA, PREDICTION_SCHEMA
+from icalib.core.stage_cache import Stage
+from icalib.methods.composition import Method
 from icalib.metrics.classification import Decision, fit_threshold
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.summary import summarise
@@ -33,6 +33,8 @@ class Fitted(Settings):
     """Pairs above this probability count as right, unless each pool's best one does."""
     decision: Decision = "threshold"
     """By which of the two P, R and F1 are measured."""
+    predicts_scores: bool = False
+    """Whether logits are scores on a scale of their own, from which the map makes probabilities."""
 
     def summarise(self, predictions: pa.Table, *, seed: int, also: Sequence[str] = ()) -> pa.Table:
         """All metrics of predictions; see `metrics.summary.summarise`."""
@@ -55,8 +57,8 @@ class Fitted(Settings):
 class MemberScores:
     """Scores of one split by all members, shard by shard, averaged."""
 
-    def __init__(self, members: Sequence[Shards]) -> None:
-        self._members = members
+    def __init__(self, members: Sequence[Stage]) -> None:
+        self._members = [Shards(stage.path) for stage in members]
 
     def __iter__(self) -> Iterator[tuple[pa.Table, pa.Table | None]]:
         """SCORE_SCHEMA and SHARD_INTENT_SCHEMA of each shard."""
@@ -64,21 +66,21 @@ class MemberScores:
             yield average_members([scores for scores, _ in shards]), shards[0][1]
 
 
-def fit(
-    validation: MemberScores,
-    rule: GainRule | None,
-    calibrator: AbstractCalibrator.Config | None,
-    train_prior: float,
-    decision: Decision,
-) -> Fitted:
+def fit(validation: MemberScores, method: Method, train_prior: float | None) -> Fitted:
     """Fit λ (where it is a quantile), the calibrator and the decision threshold on validation scores."""
-    absolute = resolve_gain_rule(rule or GainRule(), validation)
-    raw = Fitted(rule=absolute, calibration=None, decision_threshold=0.5, decision=decision)
+    raw = Fitted(
+        rule=resolve_gain_rule(method.regime.view_rule() or GainRule(), validation),
+        calibration=None,
+        decision_threshold=0.5,
+        decision=method.decision,
+        predicts_scores=method.regime.predicts_scores,
+    )
     scores = PoolScores.from_predictions(prediction_table(validation, raw))
     prob, fitted = scores.prob, None
-    if calibrator is not None:
-        fitted = fit_on(scores, calibrator.build(), train_prior=train_prior)
-        prob = fitted.apply(prob_logit(prob))
+    if method.calibrator is not None:
+        logit = scores.logit if raw.predicts_scores else prob_logit(prob)
+        fitted = method.calibrator.build().fit(logit, scores.label, train_prior=train_prior)
+        prob = fitted.apply(logit)
     return raw.model_copy(update={"calibration": fitted, "decision_threshold": fit_threshold(prob, scores.label)})
 
 
@@ -93,14 +95,18 @@ def _predictions(chosen: ChosenScores, fitted: Fitted) -> pa.Table:
     That is what the papers rank by: candidates of a pool differ in variance, so mean logits may order them otherwise.
     Calibration changes probabilities, never the ranking.
     """
-    logit_of_prob = prob_logit(chosen.prob)
+    logit = chosen.logit if fitted.predicts_scores else prob_logit(chosen.prob)
+    prob = chosen.prob if fitted.calibration is None else fitted.calibration.apply(logit)
+    ranking = np.where(chosen.logit_var > 0, logit, chosen.logit)
+    if fitted.predicts_scores and fitted.calibration is not None:
+        ranking = prob_logit(prob)  # a score's own scale means nothing beside other methods' logits
     columns = {
         "pool_id": chosen.pool_id,
         "candidate": chosen.candidate,
         "label": chosen.gold,
         "view": np.where(chosen.with_intents, "intent", "plain"),
-        "logit": np.where(chosen.logit_var > 0, logit_of_prob, chosen.logit),
-        "prob": chosen.prob if fitted.calibration is None else fitted.calibration.apply(logit_of_prob),
+        "logit": ranking,
+        "prob": prob,
         "logit_var": chosen.logit_var,
         "prob_var": chosen.prob_var,
         "mutual_information": chosen.information,
@@ -113,10 +119,10 @@ def _predictions(chosen: ChosenScores, fitted: Fitted) -> pa.Table:
 def intent_table(scores: MemberScores, names: tuple[str, ...]) -> pa.Table | None:
     """INTENT_SCHEMA of a split; None where no intents were predicted."""
     rows = [
-        {"pool_id": row["pool_id"], "utterance": place, "intents": [names[number] for number in numbers]}
+        {"pool_id": row["pool_id"], "utterance": index, "intents": [names[number] for number in numbers]}
         for _, predicted in scores
         if predicted is not None
         for row in predicted.to_pylist()
-        for place, numbers in enumerate(row["intents"])
+        for index, numbers in enumerate(row["intents"])
     ]
     return pa.Table.from_pylist(rows, schema=INTENT_SCHEMA) if rows else None

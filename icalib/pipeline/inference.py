@@ -15,20 +15,22 @@ import torch
 from icalib.core.component import validated_file
 from icalib.core.errors import RunFolderError, SettingError
 from icalib.core.files import content_digest, file_digest, read_json
+from icalib.core.job import Artifact
 from icalib.core.run_folder import METRIC_SCHEMA, RunFolder
+from icalib.core.stage_cache import StageCache
 from icalib.core.storage import location, pull, push, remove
 from icalib.data.pools import read_pool_set
 from icalib.data.schema import Split
 from icalib.data.selection import Selection
-from icalib.distributed.untrained import score_untrained, selected_pools, untrained_table
-from icalib.methods.composition import Method, ScoringSettings, Untrained
+from icalib.methods.composition import ScoringSettings
 from icalib.models.checkpoint import POSTERIOR, WEIGHTS, load_ranker_config
 from icalib.pipeline.evaluation import Fitted, MemberScores, prediction_table
-from icalib.pipeline.run import RunSettings, Surroundings, stage_cache
-from icalib.pipeline.stages import RayWorkbench
-from icalib.regimes.regime import scores_name
+from icalib.pipeline.run import CACHE, RunContext, RunSettings
+from icalib.pipeline.stages import RunInputs, RunStages
+from icalib.regimes.regime import AbstractRegime, Member
 from icalib.scoring.cost import Cost, measure_costs
 from icalib.scoring.loaded import LoadedMembers
+from icalib.scoring.untrained import selected_pools
 from icalib.uncertainty.estimator import AbstractEstimator
 
 
@@ -47,7 +49,7 @@ class FinishedRun:
         """Open a finished run.
 
         Raises:
-            RunFolderError: it is no finished run, lacks what it was fitted to, or has a file that can't be read.
+            RunFolderError: it is not a finished run, lacks what it was fitted to, or has a file that can't be read.
         """
         folder = RunFolder.open(path)
         pull(folder.checkpoint_path)
@@ -57,10 +59,10 @@ class FinishedRun:
             (checkpoint, validated_file(path / "members.json", AbstractEstimator.Config, estimator))
             for checkpoint, estimator in folder.members
         )
-        if not folder.fitted_path.is_file() or (isinstance(settings.settings, Method) and not members):
+        if not folder.fitted_path.is_file() or (settings.settings.regime.trains and not members):
             raise RunFolderError(
-                f"{path} lacks {folder.fitted_path.name} or members.json, so its probabilities can't be had again. "
-                "Give its `icalib run` command with --fresh: this icalib keeps them."
+                f"{path} lacks {folder.fitted_path.name} or members.json, which its probabilities need. "
+                "Run its `icalib run` command with --fresh: this version keeps them."
             )
         return cls(folder, settings, Fitted.load(folder.fitted_path), members)
 
@@ -71,7 +73,7 @@ class FinishedRun:
             SettingError: the method was not trained.
         """
         method = self.settings.settings
-        if isinstance(method, Untrained):
+        if not method.regime.trains:
             raise SettingError(
                 f"{self.folder.path} is a run of `{self.settings.method}`, which has no trained model to load. Name a "
                 "run of a trained method such as bert or icast; `score` and `evaluate` take this one too."
@@ -87,7 +89,7 @@ class FinishedRun:
 
 
 def iter_predictions(
-    run: FinishedRun, data: Path, split: Split, limit: int | None, surroundings: Surroundings
+    run: FinishedRun, data: Path, split: Split, limit: int | None, context: RunContext
 ) -> Iterator[pa.Table]:
     """PREDICTION_SCHEMA of the pools of a split, some at a time; their labels may be unknown.
 
@@ -96,21 +98,13 @@ def iter_predictions(
         data: a pool folder, whatever the run was trained on.
         split: which pools.
         limit: at most so many of them.
-        surroundings: where to compute; scores are cached beside `runs`.
+        context: where to compute; scores are cached beside `runs`.
     """
-    limits: dict[Split, int] = {} if limit is None else {split: limit}
-    selection = Selection(labelled_fraction=1.0, limit=limits)
-    method = run.settings.settings
-    if isinstance(method, Untrained):
-        assert run.fitted.calibration is not None
-        scored = score_untrained(data, [split], method, selection)
-        yield untrained_table(scored[split], run.fitted.calibration)
-        return
-    for shard in _member_scores(run, method, data, split, selection, surroundings):
+    for shard in _member_scores(run, data, split, limit, context):
         yield prediction_table([shard], run.fitted)
 
 
-def evaluate(run: FinishedRun, data: Path, limit: int | None, surroundings: Surroundings) -> dict[str, Any]:
+def evaluate(run: FinishedRun, data: Path, limit: int | None, context: RunContext) -> dict[str, Any]:
     """Metrics on the test split of another pool set, kept in the run's folder; the same again is read from there.
 
     Returns:
@@ -124,7 +118,7 @@ def evaluate(run: FinishedRun, data: Path, limit: int | None, surroundings: Surr
         return folder.result
     started = time.monotonic()
     remove(folder.path / "result.json")
-    predictions = pa.concat_tables(iter_predictions(run, data, "test", limit, surroundings))
+    predictions = pa.concat_tables(iter_predictions(run, data, "test", limit, context))
     metrics = run.fitted.summarise(predictions, seed=run.settings.seed, also=run.settings.metrics)
     folder.write_table("predictions.parquet", predictions)
     split = pa.array(["test"] * metrics.num_rows)
@@ -162,39 +156,30 @@ def cost_of(runs: Sequence[FinishedRun], data: Path, *, num_pairs: int, repeats:
     return measure_costs(list(zip(labels, members, strict=True)), pools, repeats=repeats)
 
 
-def _member_scores(
-    run: FinishedRun, method: Method, data: Path, split: Split, selection: Selection, surroundings: Surroundings
-) -> MemberScores:
-    bench = RayWorkbench(
-        data=data,
+def _member_scores(run: FinishedRun, data: Path, split: Split, limit: int | None, context: RunContext) -> MemberScores:
+    method = run.settings.settings
+    limits: dict[Split, int] = {} if limit is None else {split: limit}
+    members = [
+        Member(Artifact(path=checkpoint.resolve(), digest=checkpoint_digest(checkpoint)), estimator)
+        for checkpoint, estimator in run.members
+    ]
+    inputs = RunInputs(
+        path=data,
         pool_set=read_pool_set(data),
-        selection=selection,
-        encoder=load_ranker_config(run.members[0][0]).encoder,  # it names the tokenizer that lies in the checkpoint
+        selection=Selection(labelled_fraction=1.0, limit=limits),
+        # a checkpoint names the tokenizer that it holds
+        encoder=load_ranker_config(run.members[0][0]).encoder if run.members else method.encoder,
         scoring=method.scoring,
-        cache=stage_cache(surroundings),
-        resources=surroundings.resources,
-        reporter=surroundings.reporter,
         seed=run.settings.seed,
-        splits=[split],
+        splits=(split,),
     )
-    return MemberScores(
-        [
-            bench.score_checkpoint(
-                f"{data.name}/{scores_name(split, place)}",
-                checkpoint.resolve(),
-                checkpoint_digest(checkpoint),
-                split=split,
-                part="all",
-                estimator=estimator,
-                with_intents=method.regime.view_rule() is not None,
-            )
-            for place, (checkpoint, estimator) in enumerate(run.members)
-        ]
-    )
+    cache = StageCache(context.runs / CACHE, emit=context.emit)
+    regime: AbstractRegime = method.regime.build()
+    return MemberScores(regime.score(RunStages(inputs, cache, context.executor, context.emit), members, split))
 
 
 def checkpoint_digest(folder: Path) -> str:
-    """Tells a model from others: its weights, its posterior and what it is made of."""
+    """Digest of a model: its weights, its posterior and what it is made of."""
     names: Sequence[str] = (WEIGHTS, POSTERIOR)
     files = {name: file_digest(folder / name) for name in names if (folder / name).is_file()}
     return content_digest({**files, "ranker": read_json(folder / "ranker.json")})

@@ -9,43 +9,71 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, ClassVar
+
+import torch
 
 from icalib.core.component import Settings, validated_file
 from icalib.core.errors import SettingError
-from icalib.core.files import content_digest, read_json, write_json
-from icalib.core.paths import pull_all
-from icalib.core.storage import pull, push, remove
-from icalib.data.encoding import TokenStore
+from icalib.core.events import ignore
+from icalib.core.files import read_json, write_json
+from icalib.core.job import ShardedJob
+from icalib.core.stage_cache import StageCache, StageName
+from icalib.core.storage import push, remove
 from icalib.data.pools import read_pool_set
-from icalib.data.schema import SPLITS, Split
 from icalib.data.selection import Selection
-from icalib.distributed.doctor.rehearsal import tiny_jobs
-from icalib.distributed.engine import load_deepspeed
-from icalib.distributed.scoring import score
-from icalib.distributed.session import Resources
-from icalib.distributed.training import train
-from icalib.encoders.backbone import backbone_digest
-from icalib.methods.composition import Method
 from icalib.models.precision import Precision
-from icalib.models.ranker import Ranker
-from icalib.pipeline.counting import CountingWorkbench, Work, pairs_scored, planned
+from icalib.pipeline.counting import CountingExecutor, pairs_scored
+from icalib.pipeline.executor import Executor, Resources
 from icalib.pipeline.rates import Estimate, Machines, Rates, estimated, measure_rates
-from icalib.pipeline.run import EVALUATED, RunSettings, Surroundings, check_fits, plan_path, ranker_of, stage_cache
-from icalib.pipeline.stages import RayWorkbench
-from icalib.regimes.regime import Parts
-from icalib.training.job import TrainJob
+from icalib.pipeline.run import CACHE, EVALUATED, RunContext, RunSettings, check_fits, plan_path, stages_of, start
+from icalib.pipeline.stages import RunStages
+from icalib.pipeline.tiny import tiny_jobs
+from icalib.regimes.regime import AbstractRegime
+from icalib.training.answers import TrainJob
+from icalib.training.settings import TrainingSettings
 
 _MEASURED_POOLS = 100
-_PLANS = "plans"
+_MEASURED = ("batch_size", "max_tokens_per_batch", "gradient_accumulation", "precision", "train_negatives")
+"""Training settings that shape an update."""
 
 
-class Calibration(Settings):
-    """What was measured on the machines: rates, and seconds before a stage does anything."""
+class RatesJob(ShardedJob):
+    """Measures how long inputs of a training and of scoring take on a machine."""
 
-    rates: Rates
-    training_start: float
-    scoring_start: float
+    verb: ClassVar[str] = "measuring"
+
+    job: TrainJob
+    precision: Precision
+    max_tokens: int
+    threads: int
+    machine: tuple[str, ...]
+    """What tells the machine and its software from others."""
+
+    @property
+    def num_threads(self) -> int:
+        """Those of a training worker."""
+        return self.threads
+
+    def shards(self) -> Sequence[Any]:
+        """One."""
+        return [None]
+
+    def shard_path(self, folder: Path, index: int) -> Path:
+        """Where the rates are."""
+        return folder / "rates.json"
+
+    def compute_shard(self, index: int, shard: Any, folder: Path, device: torch.device) -> None:
+        """Measure."""
+        rates = measure_rates(self.job, precision=self.precision, max_tokens=self.max_tokens, device=device)
+        write_json(self.shard_path(folder, index), rates.model_dump(mode="json"))
+
+
+class Starts(Settings):
+    """Seconds before a stage does anything."""
+
+    training: float
+    scoring: float
 
 
 @dataclass(frozen=True)
@@ -66,7 +94,7 @@ class Plan:
 
     @property
     def seconds(self) -> tuple[float, float, float]:
-        """Least, expected and most seconds of all stages, one after the other."""
+        """Minimum, expected and maximum seconds of all stages, one after the other."""
         sums = (sum(getattr(stage, name) for stage in self.stages) for name in ("low", "seconds", "high"))
         low, expected, high = sums
         return low, expected, high
@@ -83,143 +111,113 @@ class Plan:
         }
 
 
-def plan(
-    runs: Sequence[RunSettings], surroundings: Surroundings, *, pairs: float | None = None, fresh: bool = False
-) -> Plan:
+def plan(runs: Sequence[RunSettings], context: RunContext, *, pairs: float | None = None, fresh: bool = False) -> Plan:
     """Plan runs that share the stage cache, as the trials of a sweep do; what is cached already counts too.
 
     The plan of a single run is kept beside the cache, and the run's report shows it.
 
     Args:
         runs: settings of each.
-        surroundings: the machines, and where the cache lies.
+        context: the machines, and where the cache is.
         pairs: score so many more pairs, as the test pairs are scored.
-        fresh: measure the machines anew.
+        fresh: measure the machines again.
 
     Raises:
         SettingError: a method that can't be counted.
     """
-    counted = [_count(settings, surroundings) for settings in runs]
-    distinct = {work.digest: work for _, works in counted for work in works}
-    reused = sum(len(works) for _, works in counted) - len(distinct)
-    job, works = counted[0]
+    counted = [count(settings, context) for settings in runs]
+    distinct = {work.digest: work for executor in counted for work in executor.works}
+    reused = sum(len(executor.works) for executor in counted) - len(distinct)
     if pairs is not None:
-        distinct["pairs"] = pairs_scored(works, pairs)
-    found = _calibration(runs[0], job, surroundings, fresh=fresh)
-    resources = surroundings.resources
+        distinct["pairs"] = pairs_scored(counted[0].works, pairs)
+    rates, starts = _measured(runs[0], counted[0], context, fresh=fresh)
+    resources = context.executor.resources
     machines = Machines(
         num_workers=resources.num_workers,
         threads=1 if resources.use_gpu else resources.cpus_per_worker,
         num_scorers=resources.num_scorers,
-        training_start=found.training_start,
-        scoring_start=found.scoring_start,
+        training_start=starts.training,
+        scoring_start=starts.scoring,
     )
-    stages = tuple(estimated(work, found.rates, machines) for work in distinct.values())
-    made = Plan(stages, reused, found.rates.memory, machines)
+    stages = tuple(estimated(work, rates, machines) for work in distinct.values())
+    made = Plan(stages, reused, rates.memory, machines)
     if len(runs) == 1:
-        path = plan_path(runs[0], surroundings.runs)
+        path = plan_path(runs[0], context.runs)
         write_json(path, made.as_json())
         push(path)
     return made
 
 
-def _count(settings: RunSettings, surroundings: Surroundings) -> tuple[TrainJob, Sequence[Work]]:
-    """What a run will do, and a training like its own over a few of its pools; the pools are tokenised for it."""
+def count(settings: RunSettings, context: RunContext) -> CountingExecutor:
+    """Count what a run will do; the pools are tokenised for it.
+
+    Raises:
+        SettingError: the method trains nothing, or can't be counted.
+    """
     pool_set, method = read_pool_set(settings.data), settings.settings
     check_fits(settings, pool_set)
-    if not isinstance(method, Method):
+    if not method.regime.trains:
         raise SettingError(f"`{settings.method}` trains nothing: there is nothing to plan.")
-    selection = Selection(labelled_fraction=settings.labelled, limit=settings.limit)
-    bench = RayWorkbench(
-        data=settings.data,
-        pool_set=pool_set,
-        selection=selection,
-        encoder=method.encoder,
-        scoring=method.scoring,
-        cache=stage_cache(surroundings),
-        resources=surroundings.resources,
-        reporter=surroundings.reporter,
-        seed=settings.seed,
-    )
-    load_deepspeed()  # transformers imports it to build a model, and it would have much to say
-    config = ranker_of(method, pool_set)
-    parts = Parts(ranker=config, loss=method.loss, estimator=method.uncertainty, start=None)
-    stores: dict[Split, TokenStore] = {split: bench.store(split) for split in SPLITS}
+    real = stages_of(settings, pool_set, context, StageCache(context.runs / CACHE, emit=context.emit))
+    executor = CountingExecutor(context.executor.resources)
+    regime: AbstractRegime = method.regime.build()
     with TemporaryDirectory(prefix="icalib-") as scratch:
-        counting = CountingWorkbench(stores, selection, Ranker(config, pretrained=False), settings.seed, Path(scratch))
-        works = planned(method, parts, counting, EVALUATED)
-    job = TrainJob(
-        kind="answers",
-        ranker=config,
-        loss=method.loss,
-        training=counting.first_training,
-        selection=Selection(labelled_fraction=1.0, limit={"train": _MEASURED_POOLS}),
-        train_tokens=bench.tokens("train"),
-        validation_tokens=bench.tokens("validation"),
-        seed=settings.seed,
-    )
-    return job, works
+        stages = RunStages(real.inputs, StageCache(Path(scratch)), executor, ignore, tokens=real.tokens_stage)
+        trained = regime.run(stages, start(stages, method, pool_set))
+        for split in EVALUATED:
+            regime.score(stages, trained.members, split)
+    return executor
 
 
-def _calibration(settings: RunSettings, job: TrainJob, surroundings: Surroundings, *, fresh: bool) -> Calibration:
+def _measured(
+    settings: RunSettings, counted: CountingExecutor, context: RunContext, *, fresh: bool
+) -> tuple[Rates, Starts]:
     """Rates and start-up times: from the cache, else measured."""
-    assert isinstance(settings.settings, Method)
-    scoring, resources = settings.settings.scoring, surroundings.resources
-    facts = {
-        "machine": [platform.node(), platform.machine(), resources.use_gpu, resources.cpus_per_worker],
-        "workers": resources.num_workers,
-        "versions": [version(name) for name in ("torch", "transformers", "deepspeed", "ray")],
-        "ranker": {**job.ranker.model_dump(mode="json"), "backbone": backbone_digest(settings.backbone)},
-        "loss": job.loss.model_dump(mode="json"),
-        "training": job.training.model_dump(mode="json", include=set(_MEASURED)),
-        "scoring": scoring.model_dump(mode="json"),
-    }
-    path = surroundings.runs / ".cache" / _PLANS / f"rates-{content_digest(facts)}.json"
-    pull(path)
-    if path.is_file() and not fresh:
-        return validated_file(path, Calibration, read_json(path))
-    rates = _measured_rates(job, scoring.precision, scoring.max_tokens_per_batch, resources)
-    found = Calibration(rates=rates, **_starts(surroundings))
-    write_json(path, found.model_dump(mode="json"))
-    push(path)
-    return found
-
-
-_MEASURED = ("batch_size", "max_tokens_per_batch", "gradient_accumulation", "precision", "train_negatives")
-"""Training settings that shape an update."""
-
-
-def _measured_rates(job: TrainJob, precision: Precision, max_tokens: int, resources: Resources) -> Rates:
-    import ray
-
-    task = ray.remote(num_cpus=resources.cpus_per_worker, num_gpus=1 if resources.use_gpu else 0)(_measure)
-    return Rates.model_validate_json(
-        ray.get(task.remote(job.model_dump_json(), precision, max_tokens, resources.cpus_per_worker))
+    job = counted.first_training
+    assert job is not None
+    scoring, resources = settings.settings.scoring, context.executor.resources
+    measured = job.model_copy(
+        update={
+            "training": TrainingSettings(**job.training.model_dump(include=set(_MEASURED))),
+            "selection": Selection(labelled_fraction=1.0, limit={"train": _MEASURED_POOLS}),
+            "views_with_intents": False,
+            "start": None,
+            "contrast": None,
+            "generated": None,
+        }
+    )
+    rates = RatesJob(
+        job=measured,
+        precision=scoring.precision,
+        max_tokens=scoring.max_tokens_per_batch,
+        threads=resources.cpus_per_worker,
+        machine=_machine(resources),
+    )
+    cache = StageCache(context.runs / CACHE, fresh=fresh)
+    stage = cache.run(StageName("rates"), rates, lambda folder: _measure(rates, folder, context.executor))
+    return (
+        validated_file(stage.path / "rates.json", Rates, read_json(stage.path / "rates.json")),
+        validated_file(stage.path / "starts.json", Starts, read_json(stage.path / "starts.json")),
     )
 
 
-def _measure(fields: str, precision: Precision, max_tokens: int, threads: int) -> str:
-    import torch
-
-    torch.set_num_threads(threads)
-    job = TrainJob.model_validate_json(fields)
-    pull_all(job)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return measure_rates(job, precision=precision, max_tokens=max_tokens, device=device).model_dump_json()
+def _machine(resources: Resources) -> tuple[str, ...]:
+    versions = [version(name) for name in ("torch", "transformers", "deepspeed", "ray")]
+    return (platform.node(), platform.machine(), str(resources.use_gpu), str(resources.num_workers), *versions)
 
 
-def _starts(surroundings: Surroundings) -> dict[str, float]:
-    """Seconds of a training and a scoring so small that starting is all they do."""
-    folder = surroundings.runs / ".cache" / _PLANS / "start"
-    resources = surroundings.resources
+def _measure(job: RatesJob, folder: Path, executor: Executor) -> None:
+    executor.map(job, folder, "rates", ignore)
+    scratch = folder / "start"
     try:
-        training, scoring = tiny_jobs(folder, resources.num_workers)
+        training, scoring = tiny_jobs(scratch, executor.resources.num_workers)
         # The first training starts processes and reads libraries that those after it find.
-        train(training, folder / "first", resources)
+        executor.train(training, scratch / "first", "rates", ignore)
         begun = time.monotonic()
-        train(training, folder / "training", resources)
+        executor.train(training, scratch / "training", "rates", ignore)
         trained = time.monotonic()
-        score(scoring, folder / "scores", resources, lambda _done, _total, _note: None)
-        return {"training_start": trained - begun, "scoring_start": time.monotonic() - trained}
+        executor.map(scoring, scratch / "scores", "rates", ignore)
+        starts = Starts(training=trained - begun, scoring=time.monotonic() - trained)
     finally:
-        remove(folder)
+        remove(scratch)
+    write_json(folder / "starts.json", starts.model_dump(mode="json"))

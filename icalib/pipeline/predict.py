@@ -15,12 +15,14 @@ import pyarrow as pa
 from icalib.core.files import read_json
 from icalib.core.seeding import child_seed
 from icalib.data.questions import Question
+from icalib.data.schema import Pool
 from icalib.metrics.conformal import ConformalThreshold, answer_sets, fit_conformal
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.ranking import top_candidate
 from icalib.metrics.selective import SelectiveRisk, selective_risk
 from icalib.pipeline.evaluation import prediction_table
 from icalib.pipeline.inference import FinishedRun
+from icalib.scoring.loaded import LoadedMembers
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,12 @@ class Predicted:
 
 
 def predict(
-    run: FinishedRun, questions: Sequence[Question], *, coverage: float | None = None, sets: float | None = None
+    run: FinishedRun,
+    questions: Sequence[Question],
+    *,
+    coverage: float | None = None,
+    sets: float | None = None,
+    members: LoadedMembers | None = None,
 ) -> Predicted:
     """Answer questions.
 
@@ -62,6 +69,7 @@ def predict(
         coverage: answer about this share of them, those with the most probable answers; the threshold is the one that
             answers this share of the run's validation pools.
         sets: give sets of candidates that hold a right one with this chance, fitted on the same pools.
+        members: the run's models if they are already loaded.
 
     Raises:
         SettingError: the method was not trained, or a share is out of its range.
@@ -71,7 +79,9 @@ def predict(
     top = top_candidate(validation)
     selective = None if coverage is None else selective_risk(top.prob, 1 - top.hit, coverage)
     conformal = None if sets is None else fit_conformal(validation, sets)
-    scores = _score(run, questions)
+    context_turns = read_json(run.folder.path / "provenance.json")["context_turns"]
+    pools = [question.pool(f"{place:09d}", context_turns) for place, question in enumerate(questions)]
+    scores = score_unlabelled(run, members or run.load_members(), pools)
     answers = _answers(questions, scores, selective, conformal)
     notes = _odd_sizes(scores, validation)
     if selective is not None:
@@ -81,11 +91,8 @@ def predict(
     return Predicted(answers, notes)
 
 
-def _score(run: FinishedRun, questions: Sequence[Question]) -> PoolScores:
-    """Scores of the questions' candidates; nobody knows their labels."""
-    members = run.load_members()
-    context_turns = read_json(run.folder.path / "provenance.json")["context_turns"]
-    pools = [question.pool(f"{place:09d}", context_turns) for place, question in enumerate(questions)]
+def score_unlabelled(run: FinishedRun, members: LoadedMembers, pools: Sequence[Pool]) -> PoolScores:
+    """Score pools whose labels are unknown, in this process; their ids ascend."""
     shard = run.settings.settings.scoring.pools_per_shard
     with tempfile.TemporaryDirectory() as folder:
         store = members.tokenize(pools, Path(folder) / "questions.arrow")

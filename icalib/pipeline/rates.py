@@ -17,7 +17,7 @@ from icalib.models.pool_inputs import PoolInputs
 from icalib.models.precision import Precision, autocast, forward_batches, resolve_precision
 from icalib.models.ranker import Ranker, make_batch
 from icalib.pipeline.counting import Lengths, Work
-from icalib.training.job import TrainJob, prepare_training
+from icalib.training.answers import TrainJob
 from icalib.training.local_engine import LocalEngine
 
 _QUANTILES = (0.1, 0.5, 0.95)  # of the inputs' lengths
@@ -122,10 +122,10 @@ def measure_rates(
         max_tokens: padded tokens of a scoring batch.
         clock: seconds from some moment on.
     """
-    training = prepare_training(job, device)
+    training = job.prepare(device)
     ranker = training.model
     assert isinstance(ranker, Ranker)
-    engine = LocalEngine(ranker, job.training, str(device))
+    engine = LocalEngine(ranker, job.training, device)
     ranker.train()
 
     def update(batch: Sequence[object]) -> None:
@@ -156,7 +156,7 @@ def _passes(
     ranker: Ranker, job: TrainJob, precision: str, max_tokens: int, device: torch.device, clock: Callable[[], float]
 ) -> tuple[dict[float, float], dict[float, float]]:
     """Seconds an input without and with dropout, by length."""
-    store = TokenStore(job.train_tokens)
+    store = TokenStore(job.train_tokens.path)
     rows = job.selection.rows("train", "all", store.column("label_order"))
     inputs = PoolInputs.of(list(store.pools(rows.tolist())), ranker.layout, None).inputs
     threads = torch.get_num_threads()

@@ -6,12 +6,20 @@ from typing import ClassVar, final
 
 from pydantic import SerializeAsAny
 
+from icalib.core.stage_cache import StageName
 from icalib.generation.generator import AbstractGenerator
 from icalib.generation.retrieval import Retrieval
-from icalib.regimes.regime import AbstractRegime, Member, Parts, Trained
-from icalib.regimes.workbench import Workbench
+from icalib.regimes.regime import (
+    AbstractRegime,
+    AnswerTraining,
+    Augmentation,
+    Member,
+    MethodParts,
+    Stages,
+    Trained,
+    checkpoint,
+)
 from icalib.training.contrast import AbstractContrast, GreyHinge
-from icalib.training.job import Augmentation
 from icalib.training.settings import TrainingSettings
 
 
@@ -47,20 +55,16 @@ class Augmented(AbstractRegime):
     def __init__(self, config: Config) -> None:
         self.config = config
 
-    def run(self, bench: Workbench, parts: Parts) -> Trained:
-        """Make texts up, then train; without weight nothing is made up, and it is supervised training."""
-        model = bench.train(
-            "teacher",
-            ranker=parts.ranker,
-            loss=parts.loss,
-            training=self.config.training,
-            with_intents=False,
-            start=parts.start,
-            augmentation=self._augmentation(bench) if self.config.contrast.weight else None,
+    def run(self, stages: Stages, parts: MethodParts) -> Trained:
+        """Generate texts, then train; without weight nothing is generated, and it is supervised training."""
+        augmentation = self._augmentation(stages) if self.config.contrast.weight else None
+        training = AnswerTraining(
+            parts.ranker, parts.loss, self.config.training, parts.start, augmentation=augmentation
         )
-        return Trained((Member(model, parts.estimator),))
+        model = stages.train(StageName("teacher"), training)
+        return Trained((Member(checkpoint(model), parts.estimator),))
 
-    def _augmentation(self, bench: Workbench) -> Augmentation:
+    def _augmentation(self, stages: Stages) -> Augmentation:
         contrast = self.config.contrast
-        texts = bench.generate(contrast.wanted, contrast.num_answers, self.config.generator)
+        texts = stages.generate(contrast.wanted, contrast.num_answers, self.config.generator)
         return Augmentation(texts, contrast)

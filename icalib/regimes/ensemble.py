@@ -6,8 +6,8 @@ from typing import ClassVar, Literal, final
 
 from pydantic import Field
 
-from icalib.regimes.regime import AbstractRegime, Member, Parts, Trained
-from icalib.regimes.workbench import Workbench
+from icalib.core.stage_cache import StageName
+from icalib.regimes.regime import AbstractRegime, AnswerTraining, Member, MethodParts, Stages, Trained, checkpoint
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import Deterministic
 
@@ -51,15 +51,11 @@ class Ensemble(AbstractRegime):
     def __init__(self, config: Config) -> None:
         self.config = config
 
-    def run(self, bench: Workbench, parts: Parts) -> Trained:
+    def run(self, stages: Stages, parts: MethodParts) -> Trained:
         """Train the members."""
-        models = bench.train_members(
-            [f"member-{place}/teacher" if place else "teacher" for place in range(self.config.num_trained)],
-            ranker=parts.ranker,
-            loss=parts.loss,
-            training=self.config.training,
-            start=parts.start,
-        )
+        names = [StageName("teacher", f"member-{index}" if index else "") for index in range(self.config.num_trained)]
+        training = AnswerTraining(parts.ranker, parts.loss, self.config.training, parts.start)
+        models = [checkpoint(stage) for stage in stages.train_members(names, training)]
         if self.config.members == "plain_and_estimated":
             return Trained((Member(models[0], Deterministic.Config()), Member(models[0], parts.estimator)))
         return Trained(tuple(Member(model, parts.estimator) for model in models))

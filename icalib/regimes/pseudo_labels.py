@@ -12,7 +12,7 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from icalib.core.run_folder import PSEUDO_LABEL_SCHEMA, RoundSummary
-from icalib.regimes.gain import ChosenScores, Floats, GainRule, Shard, thinned, choose_views, resolve_gain_rule
+from icalib.regimes.gain import ChosenScores, Floats, GainRule, Shard, choose_views, resolve_gain_rule, thinned
 
 _NO_CALIBRATION = 1.0  # λʰ; mutual information is at most ln 2
 

@@ -1,25 +1,31 @@
-"""Regimes: how labelled and unlabelled pools become one trained ranker."""
+"""Regimes: how labelled and unlabelled pools become one trained ranker, and how it scores."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Protocol
 
+from icalib.calibration.calibrator import AbstractCalibrator
 from icalib.core.component import Component, ComponentConfig
-from icalib.core.stage_cache import Stage
+from icalib.core.job import Artifact, LocalJob, ShardedJob
+from icalib.core.stage_cache import Stage, StageName
+from icalib.data.generated import Wanted
 from icalib.data.schema import Split
+from icalib.data.selection import Part, Selection
+from icalib.encoders.transformer import AbstractEncoder
+from icalib.generation.generator import AbstractGenerator
 from icalib.losses.binary import AbstractLoss
 from icalib.models.config import RankerConfig
 from icalib.regimes.gain import GainRule
-from icalib.regimes.workbench import Workbench
-from icalib.scoring.job import Shards
+from icalib.training.contrast import AbstractContrast
+from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import AbstractEstimator
 
 
 @dataclass(frozen=True)
-class Parts:
-    """What a method hands to its regime."""
+class MethodParts:
+    """What a method hands to its regime; `start` is the stage whose weights training starts from, if any."""
 
     ranker: RankerConfig
     loss: AbstractLoss.Config
@@ -28,10 +34,97 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Member:
-    """A trained stage whose predictions count, and the estimator that they come from."""
+class Augmentation:
+    """Texts that were generated for the labelled pools, and what they add to the loss."""
 
-    model: Stage
+    texts: Stage
+    contrast: AbstractContrast.Config
+
+
+@dataclass(frozen=True)
+class AnswerTraining:
+    """A training on the labelled pools, and on pseudo labels or generated texts beside them.
+
+    Args:
+        ranker, loss, settings: what is trained, and how.
+        start: stage whose weights to start from; None starts from the backbone.
+        with_intents: learn the intent view and the intents of labelled pools too.
+        pseudo_labels: stage of a round's pseudo labels.
+        augmentation: generated texts.
+    """
+
+    ranker: RankerConfig
+    loss: AbstractLoss.Config
+    settings: TrainingSettings
+    start: Stage | None
+    with_intents: bool = False
+    pseudo_labels: Stage | None = None
+    augmentation: Augmentation | None = None
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """Which pools to score, and how; `sample` of them drawn at random, or all."""
+
+    split: Split
+    part: Part
+    estimator: AbstractEstimator.Config
+    with_intents: bool
+    sample: int | None = None
+
+
+class Stages(Protocol):
+    """What a regime may ask for; every stage may come from the cache."""
+
+    @property
+    def data(self) -> Artifact:
+        """The pool folder."""
+        ...
+
+    @property
+    def selection(self) -> Selection:
+        """The run's pools."""
+        ...
+
+    @property
+    def encoder(self) -> AbstractEncoder.Config:
+        """The method's encoder."""
+        ...
+
+    def train(self, name: StageName, training: AnswerTraining) -> Stage:
+        """Train a ranker; the stage's checkpoint/ holds the best weights."""
+        ...
+
+    def train_members(self, names: Sequence[StageName], training: AnswerTraining) -> list[Stage]:
+        """Train as many independent members, the first as `train` would, the others with seeds of their own."""
+        ...
+
+    def generate(self, wanted: Wanted, num_answers: int, generator: AbstractGenerator.Config) -> Stage:
+        """Generate texts for the labelled pools, after fine-tuning the models that the generator needs."""
+        ...
+
+    def score(self, name: StageName, model: Artifact, scoring: Scoring) -> Stage:
+        """Score pools with a checkpoint; `Shards(stage.path)` reads the scores."""
+        ...
+
+    def map(self, name: StageName, job: ShardedJob) -> Stage:
+        """Any other stage that is cut into shards."""
+        ...
+
+    def compute(self, name: StageName, job: LocalJob) -> Stage:
+        """Any other stage that takes little."""
+        ...
+
+    def validation_metric(self, model: Stage) -> float:
+        """The model's best value on validation while it was trained; greater is better."""
+        ...
+
+
+@dataclass(frozen=True)
+class Member:
+    """A checkpoint whose predictions count, and the estimator that they come from."""
+
+    model: Artifact
     estimator: AbstractEstimator.Config
 
 
@@ -39,8 +132,8 @@ class Member:
 class Trained:
     """A regime's outcome.
 
-    `members` are averaged with equal weights (most regimes have one); they come from round `chosen_round` of
-    `num_rounds` (round 0 is the teacher).
+    `members` are averaged with equal weights (most regimes have one, untrained rankers none); they come from round
+    `chosen_round` of `num_rounds` (round 0 is the teacher).
     """
 
     members: tuple[Member, ...]
@@ -49,16 +142,27 @@ class Trained:
 
 
 class AbstractRegime(Component):
-    """Trains a ranker by asking a workbench."""
+    """Makes a ranker by asking for stages, and scores pools with it."""
 
     class Config(ComponentConfig):
         """Base of regimes' settings."""
+
+        trains: ClassVar[bool] = True
+        """Whether there is anything to train, plan and load."""
+
+        predicts_scores: ClassVar[bool] = False
+        """Whether the logits are scores on a scale of their own, which calibration maps to probabilities."""
 
         learns_whole_pools: ClassVar[bool] = False
         """Whether losses over whole pools can go with it."""
 
         compares_logits: ClassVar[bool] = False
         """Whether it compares logits of pairs, which a head with an objective of its own never shows."""
+
+        @property
+        def own_calibrator(self) -> AbstractCalibrator.Config | None:
+            """The calibrator that it needs, whatever the method's is."""
+            return None
 
         @property
         def reads_twice(self) -> bool:
@@ -78,32 +182,33 @@ class AbstractRegime(Component):
             raise NotImplementedError
 
         def num_epochs(self) -> int:
-            """Epochs of a whole run, at most: all its trainings together."""
+            """Maximum number of epochs of a whole run: all its trainings on answers together."""
             raise NotImplementedError
 
         def check(self) -> None:
             """Refuse what can't work before anything is computed."""
 
-    def run(self, bench: Workbench, parts: Parts) -> Trained:
+    config: Any
+    """The settings, of the concrete class."""
+
+    def run(self, stages: Stages, parts: MethodParts) -> Trained:
         """Train, and say which model to evaluate."""
         raise NotImplementedError
 
-
-def score_members(bench: Workbench, members: Sequence[Member], split: Split, *, with_intents: bool) -> list[Shards]:
-    """Scores of a split's pools by each member."""
-    return [
-        bench.score(
-            scores_name(split, place),
-            member.model,
-            split=split,
-            part="all",
-            estimator=member.estimator,
-            with_intents=with_intents,
-        )
-        for place, member in enumerate(members)
-    ]
+    def score(self, stages: Stages, members: Sequence[Member], split: Split) -> list[Stage]:
+        """Scores of a split's pools by each member."""
+        with_intents = self.config.view_rule() is not None
+        return [
+            stages.score(scores_name(split, index), member.model, Scoring(split, "all", member.estimator, with_intents))
+            for index, member in enumerate(members)
+        ]
 
 
-def scores_name(split: Split, place: int) -> str:
+def checkpoint(stage: Stage) -> Artifact:
+    """The checkpoint that a training leaves."""
+    return stage.artifact("checkpoint")
+
+
+def scores_name(split: Split, index: int) -> StageName:
     """The stage of a member's scores."""
-    return f"{split}/scores-{place}" if place else f"{split}/scores"
+    return StageName(f"scores-{index}" if index else "scores", split)

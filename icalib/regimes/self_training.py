@@ -9,13 +9,23 @@ from typing import Literal, final
 import pyarrow.parquet as pq
 from pydantic import Field
 
+from icalib.core.events import Emit
 from icalib.core.files import whole_file, write_json
+from icalib.core.job import Artifact, LocalJob
 from icalib.core.run_folder import RoundSummary
-from icalib.core.stage_cache import Stage
+from icalib.core.stage_cache import Stage, StageName
 from icalib.regimes.gain import GainRule, Shard, choose_views
 from icalib.regimes.pseudo_labels import PseudoLabelRule, RoundTally, assign, pseudo_label_table, resolve_rule
-from icalib.regimes.regime import AbstractRegime, Member, Parts, Trained
-from icalib.regimes.workbench import Workbench
+from icalib.regimes.regime import (
+    AbstractRegime,
+    AnswerTraining,
+    Member,
+    MethodParts,
+    Scoring,
+    Stages,
+    Trained,
+    checkpoint,
+)
 from icalib.scoring.job import Shards
 from icalib.training.settings import TrainingSettings
 
@@ -61,75 +71,74 @@ class SelfTraining(AbstractRegime):
     def __init__(self, config: Config) -> None:
         self.config = config
 
-    def run(self, bench: Workbench, parts: Parts) -> Trained:
+    def run(self, stages: Stages, parts: MethodParts) -> Trained:
         """Teacher, then rounds; they end early when nothing is selected, since no later round would differ."""
         config = self.config
-        models = [self._teacher(bench, parts)]
+        models = [self._teacher(stages, parts)]
         for number in range(1, config.num_rounds + 1):
-            pseudo = self.pseudo_label(bench, parts, models[-1], number)
+            pseudo = self.pseudo_label(stages, parts, models[-1], number)
             if not _selected(pseudo.path):
                 break
-            models.append(
-                bench.train(
-                    f"round-{number}/student",
-                    ranker=parts.ranker,
-                    loss=parts.loss,
-                    training=config.student,
-                    with_intents=config.with_intents,
-                    start=models[-1],
-                    pseudo_labels=pseudo,
-                    number=number,
-                )
+            student = AnswerTraining(
+                parts.ranker,
+                parts.loss,
+                config.student,
+                start=models[-1],
+                with_intents=config.with_intents,
+                pseudo_labels=pseudo,
             )
-        chosen = self._choose(bench, models)
-        return Trained((Member(models[chosen], parts.estimator),), chosen, len(models) - 1)
+            models.append(stages.train(_in_round(number, "student"), student))
+        chosen = self._choose(stages, models)
+        return Trained((Member(checkpoint(models[chosen]), parts.estimator),), chosen, len(models) - 1)
 
-    def _teacher(self, bench: Workbench, parts: Parts) -> Stage:
-        return bench.train(
-            "teacher",
-            ranker=parts.ranker,
-            loss=parts.loss,
-            training=self.config.teacher,
-            with_intents=self.config.with_intents,
-            start=parts.start,
+    def _teacher(self, stages: Stages, parts: MethodParts) -> Stage:
+        teacher = AnswerTraining(
+            parts.ranker, parts.loss, self.config.teacher, parts.start, with_intents=self.config.with_intents
         )
+        return stages.train(StageName("teacher"), teacher)
 
-    def pseudo_label(self, bench: Workbench, parts: Parts, model: Stage, number: int) -> Stage:
+    def pseudo_label(self, stages: Stages, parts: MethodParts, model: Stage, number: int) -> Stage:
         """One round's scores and pseudo labels."""
-        shards = self._score(bench, parts, model, number)
-        rule = self.config.rule
-        return bench.stage(
-            f"round-{number}/pseudo-labels",
-            {"scores": shards.stage.digest, "rule": rule.model_dump(mode="json"), "round": number},
-            lambda folder: write_pseudo_labels(folder, shards, rule, number),
-        )
+        scores = self._score(stages, parts, model, number)
+        job = PseudoLabelJob(scores=scores.artifact(), rule=self.config.rule, round=number)
+        return stages.compute(_in_round(number, "pseudo-labels"), job)
 
-    def first_scores(self, bench: Workbench, parts: Parts) -> Shards:
+    def first_scores(self, stages: Stages, parts: MethodParts) -> Shards:
         """The teacher's scores of the unlabelled pools: what round 1 selects from, whatever its rule."""
-        return self._score(bench, parts, self._teacher(bench, parts), 1)
+        return Shards(self._score(stages, parts, self._teacher(stages, parts), 1).path)
 
-    def _score(self, bench: Workbench, parts: Parts, model: Stage, number: int) -> Shards:
-        return bench.score(
-            f"round-{number}/scores",
-            model,
-            split="train",
-            part="unlabelled",
-            estimator=parts.estimator,
-            with_intents=self.config.with_intents,
-            number=number,
-            sample=self.config.pools_per_round,
-        )
+    def _score(self, stages: Stages, parts: MethodParts, model: Stage, number: int) -> Stage:
+        config = self.config
+        scoring = Scoring("train", "unlabelled", parts.estimator, config.with_intents, sample=config.pools_per_round)
+        return stages.score(_in_round(number, "scores"), checkpoint(model), scoring)
 
-    def _choose(self, bench: Workbench, models: list[Stage]) -> int:
+    def _choose(self, stages: Stages, models: list[Stage]) -> int:
         """The round whose model is the result."""
         last = len(models) - 1
         if last == 0 or self.config.keep == "last":
             return last
-        return max(reversed(range(1, len(models))), key=lambda number: bench.figure(models[number]))
+        return max(reversed(range(1, len(models))), key=lambda number: stages.validation_metric(models[number]))
+
+
+def _in_round(number: int, label: str) -> StageName:
+    return StageName(label, f"round-{number}", number)
+
+
+class PseudoLabelJob(LocalJob):
+    """Selects and labels the pools of one round's scores."""
+
+    scores: Artifact
+    """Folder of scored shards."""
+    rule: PseudoLabelRule
+    round: int
+
+    def compute(self, folder: Path, stage: str, emit: Emit) -> None:
+        """Write pseudo labels shard by shard, each beside the intents that its pools were scored with; then sum up."""
+        write_pseudo_labels(folder, Shards(self.scores.path), self.rule, self.round)
 
 
 def write_pseudo_labels(folder: Path, shards: Shards, rule: PseudoLabelRule, number: int) -> None:
-    """Pseudo labels shard by shard, each beside the intents that its pools were scored with; then the summary."""
+    """Write pseudo labels, and the intents that they were scored with, shard by shard; then the summary."""
     counts = RoundTally()
     rule = resolve_rule(rule, shards)
     for place, (scores, intents) in enumerate(shards):

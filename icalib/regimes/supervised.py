@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar, final
 
+from icalib.core.stage_cache import StageName
 from icalib.regimes.gain import GainRule
-from icalib.regimes.regime import AbstractRegime, Member, Parts, Trained
-from icalib.regimes.workbench import Workbench
+from icalib.regimes.regime import AbstractRegime, AnswerTraining, Member, MethodParts, Stages, Trained, checkpoint
 from icalib.training.settings import TrainingSettings
 
 
@@ -45,14 +45,10 @@ class Supervised(AbstractRegime):
     def __init__(self, config: Config) -> None:
         self.config = config
 
-    def run(self, bench: Workbench, parts: Parts) -> Trained:
+    def run(self, stages: Stages, parts: MethodParts) -> Trained:
         """Train once."""
-        model = bench.train(
-            "teacher",
-            ranker=parts.ranker,
-            loss=parts.loss,
-            training=self.config.training,
-            with_intents=self.config.with_intents,
-            start=parts.start,
+        training = AnswerTraining(
+            parts.ranker, parts.loss, self.config.training, parts.start, with_intents=self.config.with_intents
         )
-        return Trained((Member(model, parts.estimator),))
+        model = stages.train(StageName("teacher"), training)
+        return Trained((Member(checkpoint(model), parts.estimator),))

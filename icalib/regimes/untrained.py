@@ -1,62 +1,58 @@
-"""Rankers without training: BM25, and the backbone as a bi-encoder."""
+"""Rankers that are not trained: the rows of every comparison that cost nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import ClassVar, final
 
-import numpy as np
-import numpy.typing as npt
-import torch
-from rank_bm25 import BM25Okapi
-
-from icalib.data.batching import ordered_batches
-from icalib.data.encoding import Encoded, Ids, TokenPool
-from icalib.data.negatives import tokenize
-from icalib.data.schema import Pool
-from icalib.encoders.bi_encoder import unit_means
-from icalib.encoders.transformer import TransformerEncoder
-from icalib.models.ranker import make_batch
-
-Floats = npt.NDArray[np.float64]
+from icalib.calibration.calibrator import AbstractCalibrator, Platt
+from icalib.core.stage_cache import Stage, StageName
+from icalib.data.schema import Split
+from icalib.regimes.regime import AbstractRegime, Member, MethodParts, Stages, Trained
+from icalib.scoring.untrained import Scorer, UntrainedScoreJob
 
 
-def bm25_scores(pools: Sequence[Pool]) -> list[Floats]:
-    """Okapi BM25 of each pool's candidates, the context being the query; statistics from all their candidates."""
-    documents = list(dict.fromkeys(candidate for pool in pools for candidate in pool.candidates))
-    places = {document: place for place, document in enumerate(documents)}
-    index = BM25Okapi([tokenize(document) for document in documents])
-    scores: list[Floats] = []
-    for pool in pools:
-        query = tokenize(" ".join(utterance.text for utterance in pool.context))
-        scores.append(np.asarray(index.get_batch_scores(query, [places[c] for c in pool.candidates]), np.float64))
-    return scores
+@final
+class Untrained(AbstractRegime):
+    """Scores by BM25 or by a bi-encoder, made probabilities by Platt's map on validation."""
 
+    class Config(AbstractRegime.Config):
+        """Settings of an untrained ranker."""
 
-def bi_encoder_scores(encoder: TransformerEncoder, layout: Any, pools: Sequence[TokenPool]) -> list[Floats]:
-    """Cosine of the mean token states of context and candidate, encoded apart; each distinct text once."""
-    texts: dict[bytes, Ids] = {}
-    keys: list[tuple[bytes, list[bytes]]] = []
-    for pool in pools:
-        context = layout.context_ids(pool.context, None)
-        texts[context.tobytes()] = context
-        texts.update({ids.tobytes(): ids for ids in pool.candidates})
-        keys.append((context.tobytes(), [ids.tobytes() for ids in pool.candidates]))
-    vectors = dict(zip(texts, _unit_means(encoder, layout, list(texts.values())), strict=True))
-    return [
-        np.array([float(vectors[context] @ vectors[candidate]) for candidate in candidates])
-        for context, candidates in keys
-    ]
+        trains: ClassVar[bool] = False
+        predicts_scores: ClassVar[bool] = True
 
+        scorer: Scorer
+        """bm25: Okapi BM25 of the candidate given the context, statistics from the candidates of the scored pools.
+        bi-encoder: cosine of the mean token states of context and candidate, encoded apart."""
 
-def _unit_means(encoder: TransformerEncoder, layout: Any, texts: Sequence[Ids]) -> Floats:
-    encoded: list[Encoded] = [
-        (np.concatenate([[layout.cls], ids, [layout.separator]], dtype=np.int32), len(ids) + 2) for ids in texts
-    ]
-    vectors = np.zeros((len(texts), encoder.width))
-    encoder.eval()
-    with torch.inference_mode():
-        for places in ordered_batches([length for _, length in encoded], 256, 8192):
-            batch = make_batch([encoded[int(place)] for place in places], layout, torch.device("cpu"))
-            vectors[places] = unit_means(encoder, batch).double().numpy()
-    return vectors
+        @property
+        def own_calibrator(self) -> AbstractCalibrator.Config:
+            """Scores are no probabilities before a map is fitted."""
+            return Platt.Config()
+
+        def train_negatives(self) -> int | None:
+            """Nothing is trained."""
+            return None
+
+        def num_epochs(self) -> int:
+            """None."""
+            return 0
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def run(self, stages: Stages, parts: MethodParts) -> Trained:
+        """Nothing to train."""
+        return Trained(())
+
+    def score(self, stages: Stages, members: Sequence[Member], split: Split) -> list[Stage]:
+        """Scores of a split's pools."""
+        job = UntrainedScoreJob(
+            data=stages.data,
+            split=split,
+            selection=stages.selection,
+            scorer=self.config.scorer,
+            encoder=stages.encoder,
+        )
+        return [stages.map(StageName("scores", str(split)), job)]

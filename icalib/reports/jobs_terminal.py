@@ -15,11 +15,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from icalib.core.cluster_jobs import Job, State
+from icalib.core.cluster_job import ClusterJob, JobState
 from icalib.reports.comparison import format_seconds
 from icalib.reports.terminal import people_console
 
-_STYLES: Mapping[State, str] = {
+_STYLES: Mapping[JobState, str] = {
     "pending": "yellow",
     "running": "cyan",
     "succeeded": "green",
@@ -28,7 +28,7 @@ _STYLES: Mapping[State, str] = {
 }
 
 
-def print_jobs(jobs: Sequence[Job], address: str, console: Console | None = None) -> None:
+def print_jobs(jobs: Sequence[ClusterJob], address: str, console: Console | None = None) -> None:
     """Print one line a job: how it stands, since when, and how long it has taken."""
     table = Table(
         title=f"Jobs at {address}",
@@ -49,7 +49,7 @@ def print_jobs(jobs: Sequence[Job], address: str, console: Console | None = None
     (console or people_console()).print(table)
 
 
-def job_line(job: Job) -> Text:
+def job_line(job: ClusterJob) -> Text:
     """A job and how it stands, in one line."""
     parts = [f"{job.id} ", (job.state, _STYLES[job.state]), f"  {format_seconds(_duration(job))}"]
     if job.state == "pending":
@@ -74,7 +74,7 @@ class JobProgress:
 
     def __init__(self, hint: str, console: Console | None = None) -> None:
         self._hint, self._console = hint, console or people_console()
-        self._job: Job | None = None
+        self._job: ClusterJob | None = None
         self._live = Live(get_renderable=self._render, console=self._console, refresh_per_second=2, transient=True)
 
     def __enter__(self) -> Self:
@@ -94,7 +94,7 @@ class JobProgress:
         else:
             print(text, flush=True)
 
-    def state(self, job: Job) -> None:
+    def state(self, job: ClusterJob) -> None:
         """How the job stands now."""
         changed = self._job is None or self._job.state != job.state
         self._job = job
@@ -107,7 +107,7 @@ class JobProgress:
         return Text.assemble(job_line(self._job), (f"   {self._hint}", "dim"), no_wrap=True, overflow="ellipsis")
 
 
-def _duration(job: Job) -> float:
+def _duration(job: ClusterJob) -> float:
     return (job.ended or time.time()) - job.started
 
 

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from torch.utils.tensorboard.summary import hparams
 from torch.utils.tensorboard.writer import SummaryWriter
 
+from icalib.core.events import Event, RunUpdated
 from icalib.core.files import whole_file
 from icalib.core.run_folder import RoundSummary, RunFolder
 from icalib.metrics.catalogue import metric_tag
@@ -42,6 +43,12 @@ _ROUND_TAGS = {
 }
 # What tells runs apart; the page shows the first few by default.
 _HPARAMS = ("method", "data", "labelled", "seed", "backbone", "settings")
+
+
+def update_tensorboard(event: Event) -> None:
+    """Bring the view up to date when a run's folder has something new."""
+    if isinstance(event, RunUpdated):
+        write_tensorboard(RunFolder(event.path))
 
 
 def write_tensorboard(run: RunFolder) -> Path:

@@ -1,20 +1,17 @@
-"""What people see in a terminal: tables and progress, all on standard error."""
+"""Tables for people, on standard error."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Self, final
+from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
 
+from icalib.core.run_folder import RunFolder
 from icalib.metrics.catalogue import find_metric, metrics_among
 from icalib.reports.comparison import (
     COLUMNS,
@@ -32,7 +29,7 @@ from icalib.reports.comparison import (
     method_rows,
     shown_metrics,
 )
-from icalib.reports.paired_tests import MethodTest
+from icalib.reports.paired_tests import MethodTest, paired_tests
 
 if TYPE_CHECKING:
     from icalib.scoring.cost import Cost
@@ -40,7 +37,6 @@ if TYPE_CHECKING:
 _NUM_QUALITY = COLUMNS.index("ECE")
 _BETTER = {"maximize": "higher", "minimize": "lower", None: ""}
 _LOG_WIDTH = 160
-_LINE_INTERVAL_S = 5.0
 
 
 def people_console() -> Console:
@@ -96,6 +92,17 @@ def print_comparison(results: Sequence[Result], console: Console | None = None) 
         else:
             console.print(comparison_table(group, columns[:_NUM_QUALITY]))
             console.print(comparison_table(group, columns[_NUM_QUALITY:]))
+
+
+def print_runs(runs: Sequence[RunFolder], console: Console | None = None) -> None:
+    """Print the table of finished runs, and paired tests if there are several methods."""
+    console = console or people_console()
+    print_comparison([folder.result for folder in runs], console)
+    by_method: dict[str, list[RunFolder]] = {}
+    for folder in runs:
+        by_method.setdefault(str(folder.result["method"]), []).append(folder)
+    if len(by_method) > 1:
+        print_tests(paired_tests(by_method), console)
 
 
 def print_shifts(results: Sequence[Result], console: Console | None = None) -> None:
@@ -201,81 +208,3 @@ def _cell(row: MethodRow, metric: str, is_best: bool) -> Text:
     if deviation is not None:
         cell.append(f"\n±{deviation:.3f}".replace("0.", ".", 1), style="dim not bold")
     return cell
-
-
-@final
-class Progress:
-    """Tells people which stage a run is in; use it as a context manager.
-
-    On a terminal every running stage has a bar. Elsewhere (logs, jobs on a cluster) every event is one plain
-    line, and a stage's advances are at most one line in five seconds.
-    """
-
-    def __init__(self, console: Console | None = None) -> None:
-        self._console = console or people_console()
-        self._bars = Bars(
-            SpinnerColumn(),
-            TextColumn("{task.fields[stage]}"),
-            BarColumn(bar_width=28),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("[dim]{task.description}"),
-            console=self._console,
-            transient=True,
-        )
-        self._tasks: dict[str, TaskID] = {}
-        self._last_line: dict[str, float] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._tasks:
-            self._bars.stop()
-
-    def stage(self, name: str, detail: str) -> None:
-        """A stage begins; `detail` says on what it works."""
-        if self._console.is_terminal:
-            self._bar(name, detail)
-        else:
-            self._line(f"{name}: {detail}" if detail else f"{name} …")
-            self._last_line[name] = time.monotonic()
-
-    def advance(self, name: str, done: float, total: float | None, note: str = "") -> None:
-        """`done` of `total` units (None where unknown) of a running stage are finished."""
-        if self._console.is_terminal:
-            bar = self._bar(name)
-            self._bars.update(bar, completed=done, total=total)
-            if note:
-                self._bars.update(bar, description=escape(note))
-        elif time.monotonic() - self._last_line.get(name, 0.0) >= _LINE_INTERVAL_S:
-            share = f"{done}/{total}" if total is not None else f"{done}"
-            self._line(f"{name}: {share} {note}".rstrip())
-            self._last_line[name] = time.monotonic()
-
-    def finished(self, name: str, seconds: float, reused: bool) -> None:
-        """A stage ended, or was taken from the cache."""
-        outcome = "reused" if reused else format_seconds(seconds)
-        if not self._console.is_terminal:
-            self._line(f"{name}: {outcome if reused else f'done in {outcome}'}")
-            return
-        if name in self._tasks:
-            self._bars.remove_task(self._tasks.pop(name))
-        self._console.print(Text.assemble(("✓ ", "green"), name, (f"  {outcome}", "dim")))
-        if not self._tasks:
-            self._bars.stop()
-
-    def message(self, text: str) -> None:
-        """One line that is no stage's."""
-        self._line(text)
-
-    def _bar(self, name: str, detail: str = "") -> TaskID:
-        if name not in self._tasks:
-            self._bars.start()
-            self._tasks[name] = self._bars.add_task(escape(detail), total=None, stage=escape(name))
-        return self._tasks[name]
-
-    def _line(self, text: str) -> None:
-        self._console.print(Text(text), soft_wrap=True)

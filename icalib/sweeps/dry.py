@@ -8,21 +8,19 @@ from typing import Any
 import pyarrow as pa
 
 from icalib.core.errors import SettingError
+from icalib.core.stage_cache import StageCache
 from icalib.data.pools import read_pool_set
-from icalib.methods.composition import Method
-from icalib.pipeline.run import RunSettings, Surroundings, check_fits, set_up, stage_cache
+from icalib.pipeline.run import CACHE, RunContext, RunSettings, check_fits, stages_of, start
 from icalib.regimes.gain import Shard
 from icalib.regimes.self_training import SelfTraining, preview
 from icalib.scoring.job import Shards
 from icalib.sweeps.folder import encoded_params
-from icalib.sweeps.study import Proposal
+from icalib.sweeps.proposals import Proposal
 
 _RULE = "regime.rule."
 
 
-def dry(
-    proposals: Sequence[Proposal], base: RunSettings, seeds: int, surroundings: Surroundings
-) -> Iterator[dict[str, Any]]:
+def dry(proposals: Sequence[Proposal], base: RunSettings, seeds: int, context: RunContext) -> Iterator[dict[str, Any]]:
     """A row of DRY_SCHEMA for each trial and seed, trial by trial.
 
     Teacher and scores come from the cache, or are computed once a seed and stay there for the sweep itself.
@@ -31,10 +29,9 @@ def dry(
         SettingError: the method doesn't pseudo-label, or a trial changes more than the rule.
     """
     _check(proposals, base)
-    scored = {seed: _first_scores(base.model_copy(update={"seed": seed}), surroundings) for seed in range(1, seeds + 1)}
+    scored = {seed: _first_scores(base.model_copy(update={"seed": seed}), context) for seed in range(1, seeds + 1)}
     for proposal in proposals:
         method = proposal.method
-        assert isinstance(method, Method)
         assert isinstance(method.regime, SelfTraining.Config)
         for seed, shards in scored.items():
             summary = preview(shards, method.regime.rule, number=1)
@@ -53,26 +50,26 @@ def dry(
 
 
 def _check(proposals: Sequence[Proposal], base: RunSettings) -> None:
-    if not (isinstance(base.settings, Method) and isinstance(base.settings.regime, SelfTraining.Config)):
+    if not isinstance(base.settings.regime, SelfTraining.Config):
         raise SettingError(
-            f"--dry tells what a rule would pseudo-label, and `{base.method}` has no rounds. Leave --dry out, or take "
+            f"--dry shows what a rule would pseudo-label, and `{base.method}` has no rounds. Leave --dry out, or use "
             "a self-training method such as icast or tsst."
         )
     others = sorted({path for proposal in proposals for path in proposal.settings if not path.startswith(_RULE)})
     if others:
         raise SettingError(
-            f"--dry asks one teacher about many rules, and the space also changes {', '.join(others[:5])}. "
-            "Leave --dry out, or take a space of regime.rule settings alone, such as icast_grid."
+            f"--dry applies many rules to one teacher, and the space also changes {', '.join(others[:5])}. "
+            "Leave --dry out, or use a space of regime.rule settings alone, such as icast_grid."
         )
 
 
-def _first_scores(settings: RunSettings, surroundings: Surroundings) -> list[Shard]:
-    pool_set = read_pool_set(settings.data)
+def _first_scores(settings: RunSettings, context: RunContext) -> list[Shard]:
+    pool_set, method = read_pool_set(settings.data), settings.settings
     check_fits(settings, pool_set)
-    assert isinstance(settings.settings, Method)
-    bench, parts = set_up(settings, settings.settings, pool_set, surroundings, stage_cache(surroundings))
-    regime: SelfTraining = settings.settings.regime.build()
-    return [_joined(regime.first_scores(bench, parts))]
+    cache = StageCache(context.runs / CACHE, emit=context.emit)
+    stages = stages_of(settings, pool_set, context, cache)
+    regime: SelfTraining = method.regime.build()
+    return [_joined(regime.first_scores(stages, start(stages, method, pool_set)))]
 
 
 def _joined(shards: Shards) -> Shard:

@@ -1,14 +1,14 @@
-"""The sweep folder: many runs of one method with other settings; the record that every sweep report is a view of.
+"""The sweep folder: the record of many runs of one method with different settings, of which reports are views.
 
 runs/<experiment>/sweep-<space>-<data>-<labelled>/
-    sweep.yaml         SweepSettings: what was asked for; the same command again goes on
+    sweep.yaml         SweepSettings; the same command again resumes the sweep
     study.journal      Optuna's journal (optuna-dashboard reads it); the study has the folder's name
-    trials.parquet     TRIAL_SCHEMA: what the study and the run folders say of each trial and seed
+    trials.parquet     TRIAL_SCHEMA: what the study and the run folders have on each trial and seed
     trials/            <trial>-s<seed>/: run folders as `icalib run` writes them, but without test predictions
-    dry.parquet        DRY_SCHEMA: what `--dry` found
-    best.json          Best: the winner, its validation figures, and its test figures, computed once at the end
-    best/config.yaml   the winner's settings, which `icalib run` takes as they are
-    best/s<seed>/      the winner's run folders with test figures and models
+    dry.parquet        DRY_SCHEMA: the result of `--dry`
+    best.json          Best: the winner with its validation and test metrics, computed once at the end
+    best/config.yaml   the winner's settings, which `icalib run` accepts as they are
+    best/s<seed>/      the winner's run folders with test metrics and models
     trials.csv, report.html, tb/    views
 """
 
@@ -56,7 +56,7 @@ TRIAL_SCHEMA = pa.schema(
                         ("name", pa.string()),
                         ("digest", pa.string()),
                         ("reused", pa.bool_()),
-                        ("seconds", pa.float64()),  # what computing it took, even where it was reused
+                        ("seconds", pa.float64()),  # time to compute it, even where it was reused
                     ]
                 )
             ),
@@ -64,7 +64,7 @@ TRIAL_SCHEMA = pa.schema(
         # of the last round; null for methods without rounds
         ("num_pseudo_pools", pa.int64()),
         ("num_pseudo_pairs", pa.int64()),
-        ("pseudo_accuracy", pa.float64()),  # share of pseudo-labelled pools that are right; null without gold
+        ("pseudo_accuracy", pa.float64()),  # fraction of pseudo-labelled pools that are right; null without gold
         ("num_selected_intents", pa.int64()),  # pairs that are learnt with their predicted intents
         ("error", pa.string()),
         ("run", pa.string()),  # the run folder, relative to the sweep folder
@@ -84,54 +84,54 @@ DRY_SCHEMA = pa.schema(
         ("num_selected_intents", pa.int64()),
         ("pseudo_accuracy", pa.float64()),
         ("pair_accuracy", pa.float64()),
-        ("base_accuracy", pa.float64()),  # R@1 over all scored pools: what taking every pool would give
+        ("base_accuracy", pa.float64()),  # R@1 over all scored pools: the accuracy of selecting every pool
     ]
 )
 
 
 def order_of(values: Sequence[float], metrics: Mapping[str, Direction]) -> tuple[float, ...]:
-    """What trials are sorted by, the best first: the first metric, among equal ones the next."""
+    """Return the sort key of a trial, smallest for the best: the first metric, ties decided by the next."""
     return tuple(
         value if direction == "minimize" else -value for value, direction in zip(values, metrics.values(), strict=True)
     )
 
 
 class SweepSettings(Settings):
-    """What a sweep was asked for; sweep.yaml holds it."""
+    """The settings of a sweep, as sweep.yaml stores them."""
 
     space: str
     """The space's short name."""
     space_digest: str
-    """Of the space's file: trials of an edited space don't belong to the same study."""
+    """Digest of the space's file: trials of an edited space don't belong to the same study."""
     method: str
     data: Stored
     data_digest: str
-    """Of the pools: trials on others don't belong to the same study."""
+    """Digest of the pools: trials on others don't belong to the same study."""
     labelled: Fraction
     seeds: int = Field(ge=1)
     """Each trial runs with seeds 1 to this."""
     limit: Limit = Field(default={})
     settings: dict[str, Any] = Field(default={})
-    """The changes of --set, which hold for every trial."""
+    """The changes by --set, which apply to every trial."""
     backbone: str
     experiment: str
     sampler: str
     metrics: dict[str, Direction]
-    """Validation metrics and where they should go; the first is shown first."""
+    """Validation metrics and their directions; the first is shown first."""
     pruner: str
     command: str
-    """As it was typed last."""
+    """The command line as it was last typed."""
 
 
 class Best(Settings):
-    """The winner."""
+    """The best trial of a sweep."""
 
     trial: int
     params: dict[str, Any]
     validation: dict[str, tuple[float, float]]
     """Mean and standard deviation over the seeds, by metric."""
     test: dict[str, tuple[float, float]]
-    """The same on test, computed once, when the winner was known."""
+    """The same on test, computed once, after the winner was chosen."""
     seeds: int
     config: str
     """The winner's settings, relative to the sweep folder."""
@@ -141,7 +141,7 @@ class SweepFolder:
     """Paths and tables of one sweep.
 
     Raises:
-        RunFolderError: on opening a folder that is none, or that another version wrote.
+        RunFolderError: on opening a folder that is not a sweep folder, or that another version wrote.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -149,12 +149,12 @@ class SweepFolder:
 
     @classmethod
     def open(cls, path: str | Path) -> SweepFolder:
-        """Open a sweep, finished or not; from an object store it comes without its models."""
+        """Open a sweep, finished or not; from an object store its models are not downloaded."""
         sweep = cls(path)
         pull(sweep.path, leave_out="checkpoints")
         if not sweep.exists:
             raise RunFolderError(
-                f"{path} is not a sweep folder: it has no sweep.yaml. Name a folder that `icalib sweep` made."
+                f"{path} is not a sweep folder: it has no sweep.yaml. Name a folder that `icalib sweep` wrote."
             )
         sweep.check_version()
         return sweep
@@ -165,12 +165,12 @@ class SweepFolder:
         if version != SWEEP_VERSION:
             raise RunFolderError(
                 f"{self.path} has sweep-folder version {version}, this icalib reads version {SWEEP_VERSION}. "
-                "Use the icalib that wrote it, or start anew with --fresh."
+                "Use the icalib that wrote it, or use --fresh to recompute it."
             )
 
     @property
     def exists(self) -> bool:
-        """Whether a sweep was begun here."""
+        """Whether a sweep was started here."""
         return self.settings_path.is_file()
 
     @property
@@ -180,54 +180,54 @@ class SweepFolder:
 
     @property
     def settings_path(self) -> Path:
-        """What was asked for, as YAML."""
+        """File of the settings."""
         return self.path / "sweep.yaml"
 
     @property
     def settings(self) -> SweepSettings:
-        """What was asked for."""
+        """The sweep's settings."""
         values = {name: value for name, value in read_config(self.settings_path).items() if name != "version"}
         return validated_file(self.settings_path, SweepSettings, values)
 
     @property
     def journal_path(self) -> Path:
-        """Optuna's journal."""
+        """File of Optuna's journal."""
         return self.path / "study.journal"
 
     def run_folder(self, trial: int, seed: int) -> RunFolder:
-        """The run of a trial with a seed."""
+        """Return the run folder of a trial with a seed."""
         return RunFolder(self.path / "trials" / f"{trial}-s{seed}")
 
     def best_run(self, seed: int) -> RunFolder:
-        """The winner's run with a seed, test and model included."""
+        """Return the winner's run folder with a seed, test metrics and model included."""
         return RunFolder(self.path / "best" / f"s{seed}")
 
     @property
     def trials_path(self) -> Path:
-        """TRIAL_SCHEMA."""
+        """File of TRIAL_SCHEMA."""
         return self.path / "trials.parquet"
 
     def trials(self) -> pa.Table:
-        """TRIAL_SCHEMA, ordered by trial and seed; no rows before the first trial has begun."""
+        """Return TRIAL_SCHEMA, ordered by trial and seed; without rows before the first trial."""
         return pq.read_table(self.trials_path) if self.trials_path.is_file() else TRIAL_SCHEMA.empty_table()
 
     @property
     def dry_path(self) -> Path:
-        """DRY_SCHEMA."""
+        """File of DRY_SCHEMA."""
         return self.path / "dry.parquet"
 
     @property
     def best_config_path(self) -> Path:
-        """The winner's settings."""
+        """File of the winner's settings."""
         return self.path / "best" / "config.yaml"
 
     def best(self) -> Best | None:
-        """The winner of the trials that there were; None until they are over, and where none was complete."""
+        """Return the winner of the trials; None until they are over, and where none was complete."""
         path = self.path / "best.json"
         return validated_file(path, Best, read_json(path)) if path.is_file() else None
 
     def forget_best(self) -> None:
-        """Remove the winner's files; best.json goes first, since the others are what it speaks of."""
+        """Remove the winner's files; best.json goes first, since it refers to the others."""
         remove(self.path / "best.json")
         remove(self.best_config_path.parent)
 
@@ -238,15 +238,15 @@ class SweepFolder:
             temporary.write_text(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), encoding="utf-8")
 
     def write_trials(self, rows: list[dict[str, Any]]) -> None:
-        """Write trials.parquet, whole or not at all."""
+        """Write trials.parquet, atomically."""
         self._write_table(self.trials_path, pa.Table.from_pylist(rows, schema=TRIAL_SCHEMA))
 
     def write_dry(self, rows: list[dict[str, Any]]) -> None:
-        """Write dry.parquet, whole or not at all."""
+        """Write dry.parquet, atomically."""
         self._write_table(self.dry_path, pa.Table.from_pylist(rows, schema=DRY_SCHEMA))
 
     def write_best(self, best: Best) -> None:
-        """Write best.json, whole or not at all."""
+        """Write best.json, atomically."""
         write_json(self.path / "best.json", best.model_dump(mode="json"))
 
     def _write_table(self, path: Path, table: pa.Table) -> None:
@@ -255,10 +255,10 @@ class SweepFolder:
 
 
 def encoded_params(params: dict[str, Any]) -> list[dict[str, str]]:
-    """A trial's settings as the tables hold them."""
+    """Return a trial's settings as the tables store them."""
     return [{"name": name, "value": json.dumps(value)} for name, value in params.items()]
 
 
 def decoded_params(params: list[dict[str, str]]) -> dict[str, Any]:
-    """A trial's settings out of a table."""
+    """Return a trial's settings out of a table."""
     return {param["name"]: json.loads(param["value"]) for param in params}

@@ -1,4 +1,4 @@
-"""How much each setting matters to a metric, over the trials of a sweep."""
+"""Importance of each setting for a metric, over the trials of a sweep."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _SEED = 0  # of the forest
 
 
 def importances(params: Sequence[Mapping[str, Any]], values: Sequence[float]) -> dict[str, float]:
-    """Share of the values' variance that each setting explains, the largest first; they add up to 1.
+    """Return the fraction of the values' variance that each setting explains, the largest first; they add up to 1.
 
-    Functional ANOVA over a random forest (Hutter, Hoos & Leyton-Brown, 2014), as Optuna has it. Only settings that
-    every trial has, with more than one value, are weighed.
+    Functional ANOVA over a random forest (Hutter, Hoos & Leyton-Brown, 2014), as Optuna implements it. Only settings
+    that every trial has, with more than one value, are compared.
 
     Args:
         params: settings by name, one mapping a trial; values are JSON-able.
         values: the trials' values of one metric.
 
     Returns:
-        Nothing where there are fewer than MIN_TRIALS trials, fewer than two settings, or all values are equal.
+        An empty dict where there are fewer than MIN_TRIALS trials, fewer than two settings, or all values are equal.
     """
     names = _varied_in_all(params)
     if len(params) < MIN_TRIALS or len(names) < 2 or len(set(values)) < 2:
@@ -38,15 +38,15 @@ def importances(params: Sequence[Mapping[str, Any]], values: Sequence[float]) ->
     columns = {name: _column([one[name] for one in params]) for name in names}
     distributions = {name: _distribution(column) for name, column in columns.items()}
     study = optuna.create_study()
-    for place, value in enumerate(values):
-        choices = {name: column[place] for name, column in columns.items()}
+    for index, value in enumerate(values):
+        choices = {name: column[index] for name, column in columns.items()}
         study.add_trial(optuna.create_trial(params=choices, distributions=distributions, value=value))
     found = optuna.importance.get_param_importances(study, evaluator=FanovaImportanceEvaluator(seed=_SEED))
-    return {name: float(share) for name, share in found.items()}
+    return {name: float(fraction) for name, fraction in found.items()}
 
 
 def spans_decades(values: Sequence[Any]) -> bool:
-    """Whether a logarithmic axis suits values better: numbers above 0 over a decade or more, even by ratio.
+    """Return whether a logarithmic axis suits values better: positive numbers over a decade or more, even by ratio.
 
     Example:
         >>> spans_decades([1e-5, 3e-5, 1e-4]), spans_decades([0.1, 2.0, 4.0]), spans_decades([1, 2, 3])
@@ -54,9 +54,9 @@ def spans_decades(values: Sequence[Any]) -> bool:
     """
     if not all(_is_number(value) and value > 0 for value in values):
         return False
-    least, most, middle = min(values), max(values), median(values)
-    by_ratio, by_difference = math.sqrt(least * most), (least + most) / 2
-    return most >= 10 * least and middle / by_ratio < by_difference / middle
+    minimum, maximum, middle = min(values), max(values), median(values)
+    by_ratio, by_difference = math.sqrt(minimum * maximum), (minimum + maximum) / 2
+    return maximum >= 10 * minimum and middle / by_ratio < by_difference / middle
 
 
 def _varied_in_all(params: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -65,7 +65,7 @@ def _varied_in_all(params: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _column(values: Sequence[Any]) -> list[Any]:
-    """Numbers, as logarithms where they span decades (the evaluator weighs all of a range evenly), or else texts.
+    """Return numbers, as logarithms where they span decades (the evaluator weighs a range evenly), or else texts.
 
     Choices become texts, because lists and nulls aren't allowed and true equals 1.
     """

@@ -1,4 +1,4 @@
-"""trials.parquet: what the study knows of each trial, and what its run folders hold."""
+"""trials.parquet: what the study and the run folders have on each trial."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _STATES: dict[TrialState, State] = {
 
 
 class TrialTable:
-    """Keeps trials.parquet up to date; a finished run is read once."""
+    """The writer of trials.parquet; it reads a finished run once."""
 
     def __init__(self, folder: SweepFolder, study: SweepStudy) -> None:
         self._folder, self._study = folder, study
         self._finished: dict[tuple[int, int], dict[str, Any]] = {}
 
     def write(self) -> None:
-        """Write the table as things stand."""
+        """Write the table in its present state."""
         self._folder.write_trials([row for trial in self._study.trials() for row in self._rows(trial)])
 
     def _rows(self, trial: FrozenTrial) -> Iterator[dict[str, Any]]:
-        """A row for each seed whose run is finished; one more for the seed at which the trial stands or ended early."""
+        """Yield a row for each seed whose run is finished, and one for the seed that is running or ended early."""
         best = self._folder.best()
         for seed in range(1, self._folder.settings.seeds + 1):
             run = self._folder.run_folder(trial.number, seed)

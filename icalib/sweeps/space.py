@@ -1,14 +1,16 @@
-"""Tune spaces: plain modules that propose settings. They need neither Ray nor a running study.
+"""Sweep spaces: plain modules that propose settings. They need neither Ray nor a running study.
 
 A module `tune_spaces/idea.py` is the space `idea`. It has
 
-- a docstring, whose first line says what is asked;
+- a docstring, whose first line is the question that the sweep answers;
 - `METHOD`, the method that is tuned unless another is named, and `METRICS`, validation metrics (those from outside by
   import path, `my_lab.metrics:mean_rank`) with `"maximize"` or `"minimize"` (the first decides who wins; with several
   the report shows the Pareto front);
 - `suggest(trial)`, which returns changes of the method's settings by dotted key;
-- if it likes, `SAMPLER` and `PRUNER`, what the sweep takes unless told otherwise, and `grid()`, the points of the
-  sampler `grid`: what `trial` should suggest, by the names that `suggest` uses.
+- optionally `SAMPLER` and `PRUNER`, the defaults of the sweep, and `grid()`, the points of the sampler `grid`: what
+  `trial` should suggest, by the names that `suggest` uses.
+
+A space may also be any other file, or a module of a package outside of icalib (docs/extend/sweep-space.md).
 """
 
 from __future__ import annotations
@@ -24,14 +26,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-import icalib
 from icalib.core.errors import SettingError
 from icalib.core.files import file_digest
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.metric import Direction
 
-FOLDER = Path(icalib.__file__).resolve().parents[1] / "tune_spaces"
-"""Beside the package: in a clone, and where pip installs it."""
+FOLDER = Path(__file__).resolve().parents[2] / "tune_spaces"
+"""The folder of the spaces that come with icalib: beside the package, in a clone and where pip installs it."""
 
 SAMPLERS = ("grid", "random", "tpe", "nsga2", "qmc")
 PRUNERS = ("none", "median", "asha", "hyperband")
@@ -39,7 +40,7 @@ PRUNERS = ("none", "median", "asha", "hyperband")
 
 @dataclass(frozen=True)
 class Space:
-    """What a tune space's module says."""
+    """A sweep space, as its module defines it."""
 
     name: str
     description: str
@@ -51,29 +52,29 @@ class Space:
     pruner: str
     file: str
     suggest: Callable[[Any], Any]
-    """The module's own; `proposed` checks what it gives."""
+    """The module's function; `proposed` validates what it returns."""
     grid: Callable[[], Any] | None
-    """The module's own; `points` checks what it gives."""
+    """The module's function; `points` validates what it returns."""
 
     def proposed(self, trial: Any) -> dict[str, Any]:
-        """What the space suggests for a trial, by dotted key.
+        """Return what the space suggests for a trial, by dotted key.
 
         Raises:
-            SettingError: it raises an error, or returns anything but settings by dotted key.
+            SettingError: `suggest` raises an error, or returns anything but settings by dotted key.
         """
         return self._settings(self._called("suggest(trial)", lambda: self.suggest(trial)), "suggest(trial)")
 
     def points(self) -> list[dict[str, Any]]:
-        """The grid's points, each once; none where the space has no grid.
+        """Return the grid's points, each once; none where the space has no grid.
 
         Raises:
             SettingError: see `proposed`.
         """
         found = self._called("grid()", self.grid) if self.grid is not None else []
         if isinstance(found, str | Mapping) or not isinstance(found, Iterable):
-            raise SettingError(f"{self.file}: grid() returns {found!r}; expected a list of points, each a dict.")
+            raise SettingError(f"{self.file}: grid() returned {found!r}; expected a list of points, each a dict.")
         points = [self._settings(point, "grid()") for point in cast("Iterable[Any]", found)]
-        return [point for place, point in enumerate(points) if point not in points[:place]]
+        return [point for index, point in enumerate(points) if point not in points[:index]]
 
     def _called(self, name: str, function: Callable[[], Any]) -> Any:
         try:
@@ -86,19 +87,19 @@ class Space:
     def _settings(self, found: Any, name: str) -> dict[str, Any]:
         if isinstance(found, dict) and all(isinstance(key, str) for key in cast("dict[Any, Any]", found)):
             return dict(cast("dict[str, Any]", found))
-        raise SettingError(f"{self.file}: {name} gives {found!r}; expected a dict of settings by dotted key.")
+        raise SettingError(f"{self.file}: {name} returned {found!r}; expected a dict of settings by dotted key.")
 
 
 def space_names() -> list[str]:
-    """Names of the spaces that come with icalib."""
+    """Return the names of the spaces that come with icalib."""
     return sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "__init__")
 
 
 def load_space(name: str) -> Space:
-    """The space of a name (`icast_tpe`), a path (`spaces/idea.py`) or an import path (`my_lab.spaces.idea`).
+    """Load the space of a name (`icast_tpe`), a path (`spaces/idea.py`) or an import path (`my_lab.spaces.idea`).
 
     Raises:
-        SettingError: there is none, or it lacks something.
+        SettingError: there is no such space, or its module is incomplete.
     """
     module = _module(name)
     suggest = getattr(module, "suggest", None)
@@ -125,7 +126,7 @@ def load_space(name: str) -> Space:
 
 
 def product(values: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """All combinations of some values, the last name's changing fastest: what a `grid()` returns.
+    """Return all combinations of values, the last name's changing fastest: what a `grid()` returns.
 
     Example:
         >>> product({"a": [1, 2], "b": ["x"]})
@@ -146,7 +147,9 @@ def _module(name: str) -> ModuleType:
     if not path.is_file():
         near = get_close_matches(name, space_names(), n=3)
         hint = f"Did you mean {' or '.join(f'`{n}`' for n in near)}? " if near else ""
-        raise SettingError(f"no space `{name}`. {hint}There are: {', '.join(space_names())}; any other takes its path.")
+        raise SettingError(
+            f"no space `{name}`. {hint}There are: {', '.join(space_names())}; name any other by its path."
+        )
     return _loaded(path)
 
 
@@ -165,7 +168,9 @@ def _loaded(path: Path) -> ModuleType:
 def _description(module: ModuleType) -> str:
     lines = (module.__doc__ or "").strip().splitlines()
     if not lines:
-        raise SettingError(f"the space {module.__file__} has no docstring; its first line should say what is asked.")
+        raise SettingError(
+            f"the space {module.__file__} has no docstring; its first line should be the question that it answers."
+        )
     return lines[0]
 
 

@@ -12,63 +12,68 @@ from torch import Tensor
 
 from icalib.core.seeding import child_seed
 from icalib.heads.head import PosteriorHead, Support
-from icalib.heads.polya_gamma import PolyaGammaHead
 from icalib.models.precision import autocast, forward_batches, resolve_precision
 from icalib.models.ranker import Ranker
 from icalib.training.examples import Example
+from icalib.training.loop import Engine
 from icalib.training.pairs import AnswerCurriculum
 from icalib.training.settings import TrainingSettings
 
-Gather = Callable[[dict[str, Tensor]], Sequence[dict[str, Tensor]]]
 
+class Conditioning:
+    """Gives a ranker's head its posterior: every training pair, or a support set of them, in evaluation mode.
 
-def only_one(share: dict[str, Tensor]) -> Sequence[dict[str, Tensor]]:
-    """The shares of a single process."""
-    return [share]
-
-
-def condition(
-    ranker: Ranker,
-    curriculum: AnswerCurriculum,
-    settings: TrainingSettings,
-    device: torch.device,
-    *,
-    seed: int,
-    rank: int = 0,
-    world_size: int = 1,
-    gather: Gather = only_one,
-    with_chains: bool = True,
-) -> None:
-    """Give the ranker's head its posterior: every training pair, or a support set of them, in evaluation mode.
-
-    A head that learns from every pair is shown a share of them by each process; a support set is small, so each
+    A head that learns from every pair is shown a part of them by each process; a support set is small, so each
     process shows its head all of it, and all get the same posterior.
 
     Args:
-        with_chains: False leaves a Pólya-Gamma head's support set without chains, for others to run them.
+        curriculum: the training pairs.
+        settings: precision and batch size of the passes.
+        device: where the ranker is.
+        seed: decides the support set and the chains.
     """
+
+    def __init__(
+        self, curriculum: AnswerCurriculum, settings: TrainingSettings, device: torch.device, seed: int
+    ) -> None:
+        self._curriculum, self._settings, self._device, self._seed = curriculum, settings, device, seed
+
+    def complete(self, ranker: Ranker) -> None:
+        """Compute the whole posterior in this process, whatever the others do."""
+        _head(ranker).condition([self._observed(ranker, 0, 1)], seed=child_seed(self._seed, "posterior"))
+
+    def begin(self, ranker: Ranker, engine: Engine) -> None:
+        """Compute the posterior together with the other workers, but for what the head splits into tasks."""
+        if ranker.config.head.pairs_for_posterior is not None:
+            shares = [self._observed(ranker, 0, 1)]
+        else:
+            shares = engine.gather(self._observed(ranker, engine.rank, engine.world_size))
+        _head(ranker).collect(shares, seed=child_seed(self._seed, "posterior"))
+
+    def _observed(self, ranker: Ranker, rank: int, world_size: int) -> dict[str, Tensor]:
+        """What the head has taken in of every world-size-th batch."""
+        head, support = _head(ranker), ranker.config.head.pairs_for_posterior
+        passes = _Passes(ranker, self._curriculum, self._settings, self._device)
+        examples = self._curriculum.pairs() if ranker.config.head.looks_at_pairs else []
+        if support is not None:
+            examples = choose_support(examples, support, passes.features, seed=child_seed(self._seed, "support"))
+        was_training = ranker.training
+        ranker.eval()
+        head.forget()
+        for batch in passes.batches(examples)[rank::world_size]:
+            passes.observe([examples[int(index)] for index in batch])
+        observed = head.observations()
+        ranker.train(was_training)
+        return observed
+
+
+def _head(ranker: Ranker) -> PosteriorHead:
     head = ranker.posterior_head
     assert head is not None
-    support = ranker.config.head.pairs_for_posterior
-    watched = _Watched(ranker, curriculum, settings, device)
-    examples = curriculum.pairs() if ranker.config.head.looks_at_pairs else []
-    if support is not None:
-        examples = choose_support(examples, support, watched.features, seed=child_seed(seed, "support"))
-        rank, world_size, gather = 0, 1, only_one
-    was_training = ranker.training
-    ranker.eval()
-    head.forget()
-    for batch in watched.batches(examples)[rank::world_size]:
-        watched.observe([examples[int(place)] for place in batch])
-    shares = gather(head.observations())
-    if isinstance(head, PolyaGammaHead) and not with_chains:
-        head.collect(shares)
-    else:
-        head.condition(shares, seed=child_seed(seed, "posterior"))
-    ranker.train(was_training)
+    return head
 
 
-class _Watched:
+class _Passes:
     """Runs a ranker over examples in its precision, without gradients."""
 
     def __init__(

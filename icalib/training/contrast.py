@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from icalib.core.component import Component, ComponentConfig
 from icalib.data.encoding import Encoded, Layout, TokenPool, TokenStore
-from icalib.data.generated import SyntheticPool, SyntheticStore, Wanted
+from icalib.data.generated import GeneratedPool, GeneratedStore, Wanted
 from icalib.losses.binary import AbstractLoss
 from icalib.models.ranker import make_batch
 from icalib.training.examples import Example, PairLabels, encode
@@ -50,7 +50,7 @@ class AbstractContrast(Component):
         self.weight = config.weight
 
     def companions(
-        self, example: Example, tokens: TokenPool, made_up: SyntheticPool, layout: Layout
+        self, example: Example, tokens: TokenPool, generated: GeneratedPool, layout: Layout
     ) -> list[Encoded | None]:
         """Inputs to score beside a pair, in the order of `Companions`; None where there is none.
 
@@ -130,7 +130,7 @@ class GreyHinge(AbstractContrast):
         self.config = config
 
     def companions(
-        self, example: Example, tokens: TokenPool, made_up: SyntheticPool, layout: Layout
+        self, example: Example, tokens: TokenPool, generated: GeneratedPool, layout: Layout
     ) -> list[Encoded | None]:
         """For a right pair: a wrong candidate of the epoch's draw, and the grey answers."""
         labels = example.labels
@@ -138,7 +138,7 @@ class GreyHinge(AbstractContrast):
         if not labels.labels[example.place] or not len(wrong):
             return []
         drawn = int(wrong[int(torch.randint(len(wrong), ()))])  # the loop seeds torch's generator for every update
-        answers = [tokens.candidates[drawn], *made_up.answers[: self.config.num_grey]]
+        answers = [tokens.candidates[drawn], *generated.answers[: self.config.num_grey]]
         context = layout.context_ids(tokens.context, None)
         return [layout.pair(context, answer) for answer in answers]
 
@@ -180,17 +180,17 @@ class PseudoPositives(AbstractContrast):
         self.config = config
 
     def companions(
-        self, example: Example, tokens: TokenPool, made_up: SyntheticPool, layout: Layout
+        self, example: Example, tokens: TokenPool, generated: GeneratedPool, layout: Layout
     ) -> list[Encoded | None]:
         """For a wrong pair: the wrong answer in its own context, and another right answer."""
         labels = example.labels
         if labels.labels[example.place]:
             return []
         number = int(labels.candidates[example.place])
-        context = made_up.contexts[number]
+        context = generated.contexts[number]
         return [
             layout.pair(layout.context_ids(context, None), tokens.candidates[number]) if context else None,
-            *(layout.pair(layout.context_ids(tokens.context, None), answer) for answer in made_up.answers[:1]),
+            *(layout.pair(layout.context_ids(tokens.context, None), answer) for answer in generated.answers[:1]),
         ]
 
     def __call__(self, logits_B: Tensor, companions: Companions) -> Tensor:
@@ -207,7 +207,7 @@ class AugmentedCurriculum(AnswerCurriculum):
 
     Args:
         contrast: which companions, and what they add to a pair's loss.
-        made_up: the texts, by row of the pools.
+        generated: the texts, by row of the pools.
     """
 
     def __init__(
@@ -221,10 +221,10 @@ class AugmentedCurriculum(AnswerCurriculum):
         num_intents: int,
         seed: int,
         contrast: AbstractContrast,
-        made_up: SyntheticStore,
+        generated: GeneratedStore,
     ) -> None:
         super().__init__(pools, store, layout, loss, settings, num_intents=num_intents, seed=seed)
-        self._contrast, self._made_up = contrast, made_up
+        self._contrast, self._generated = contrast, generated
 
     def losses(
         self, forward: Callable[..., Any], examples: Sequence[Example], device: torch.device
@@ -246,8 +246,8 @@ class AugmentedCurriculum(AnswerCurriculum):
         for example in examples:
             tokens = self._store.pool(example.labels.row)
             pairs.append(encode(example, tokens, self._layout))
-            made_up = self._made_up.pool(example.labels.row)
-            companions.append(self._contrast.companions(example, tokens, made_up, self._layout))
+            generated = self._generated.pool(example.labels.row)
+            companions.append(self._contrast.companions(example, tokens, generated, self._layout))
         places = np.full((len(pairs), max(1, *map(len, companions)) if companions else 1), -1)
         for row, own in enumerate(companions):
             for column, companion in enumerate(own):

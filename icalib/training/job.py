@@ -1,212 +1,167 @@
-"""Turning a job's description into models, data and results, in whichever process runs it."""
+"""What every training job has, and running one in a worker, whatever engine moves the weights."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Any, Protocol
 
 import torch
-from pydantic import Field, SerializeAsAny, TypeAdapter
+from torch import Tensor
 
-from icalib.core.component import Settings
-from icalib.core.errors import SettingError
-from icalib.core.paths import Stored
+from icalib.core.files import write_json
+from icalib.core.job import Job
 from icalib.core.seeding import child_seed
-from icalib.core.stage_cache import Stage
-from icalib.data.encoding import Layout, TokenStore
-from icalib.data.generated import SyntheticStore
-from icalib.data.selection import Selection
-from icalib.generation.language_model import GeneratorJob, Writer, WritingCurriculum
-from icalib.losses.binary import AbstractLoss
-from icalib.losses.listwise import AbstractPoolLoss
-from icalib.models.checkpoint import save_posterior
-from icalib.models.config import RankerConfig
+from icalib.core.stage_cache import share
+from icalib.core.storage import pull
+from icalib.heads.head import PosteriorHead
+from icalib.models.checkpoint import POSTERIOR
+from icalib.models.memory import explained_shortage
 from icalib.models.model import Model
-from icalib.models.ranker import Ranker, load_ranker, start_weights
-from icalib.training.conditioning import Gather, condition, is_conditioned_on_support, only_one
-from icalib.training.contrast import AbstractContrast, AugmentedCurriculum
-from icalib.training.examples import PairLabels, gold_labels
-from icalib.training.loop import Curriculum, EarlyStoppingData
-from icalib.training.pairs import AnswerCurriculum, PlainValidation
-from icalib.training.pools import PoolCurriculum
-from icalib.training.post_training.curriculum import HeldOutWindows, post_training_curriculum
-from icalib.training.post_training.task import AbstractPostTraining
-from icalib.training.pretraining.intent_classifier import IntentClassifierJob
-from icalib.training.pretraining.word_vectors import WordVectorJob
-from icalib.training.pseudo_labelled import pseudo_labelled
+from icalib.training.loop import Curriculum, EarlyStoppingData, Engine, LoopState, train
 from icalib.training.settings import TrainingSettings
+
+_SMALLER_POSTERIOR = (
+    "Its matrix grows with the square of `head.num_features` (random features) or `head.support.size` (Pólya-Gamma): "
+    "lower that, or use a machine with more memory."
+)
 
 
 @dataclass(frozen=True)
 class Training:
-    """What the loop needs."""
+    """What the loop needs; `validation_selects` is False where validation is only shown, and chooses nothing."""
 
     model: Model
     curriculum: Curriculum
-    validation: EarlyStoppingData | None
+    validation: EarlyStoppingData | None = None
+    validation_selects: bool = True
 
 
-def prepare_training(job: AnyTrainJob, device: torch.device) -> Training:
-    """Build the model, seeded the same in every process, and the data of a training job."""
-    torch.manual_seed(child_seed(job.seed, "initial-weights"))
-    if job.kind == "generator":
-        writer = Writer(job.generator.model, job.generator)
-        return Training(writer, WritingCurriculum(writer, job), None)
-    if job.kind == "word_vectors":
-        return Training(*job.build(), None)
-    if job.kind == "intent_classifier":
-        return Training(*job.build(device))
-    if job.kind == "post_training":
-        return _prepare_post_training(job, device)
-    ranker = Ranker(job.ranker)
-    if job.start is not None:
-        start_weights(ranker, job.start)
-    store = TokenStore(job.train_tokens)
-    rows = job.selection.rows("train", "labelled", store.column("label_order"))
-    labelled = [gold_labels(pool, with_intents=job.views_with_intents) for pool in store.pools(rows)]
-    pseudo = pseudo_labelled(job.pseudo_labels, store) if job.pseudo_labels else []
-    made = (
-        answer_curriculum
-        if job.contrast is None or job.made_up is None
-        else partial(AugmentedCurriculum, contrast=job.contrast.build(), made_up=SyntheticStore(job.made_up))
-    )
-    curriculum = made(
-        [*labelled, *pseudo],
-        store,
-        ranker.layout,
-        job.loss.build(),
-        job.training,
-        num_intents=len(job.ranker.intents),
-        seed=job.seed,
-    )
-    return Training(ranker, curriculum, _validation(job, ranker, device, curriculum))
+class TrainingJob(Job):
+    """Base of trainings: everything that a worker needs to know."""
+
+    @property
+    def loop_settings(self) -> TrainingSettings:
+        """Optimiser and schedule."""
+        raise NotImplementedError
+
+    @property
+    def loop_seed(self) -> int:
+        """The seed of all random draws."""
+        raise NotImplementedError
+
+    @property
+    def reports_epochs(self) -> bool:
+        """Whether validation after each epoch says how good the run is: then a pruner may end it."""
+        return False
+
+    @property
+    def has_posterior(self) -> bool:
+        """Whether a posterior follows from the final weights."""
+        return False
+
+    def build(self, device: torch.device) -> Training:
+        """Build the model and the data; called with torch seeded the same in every worker."""
+        raise NotImplementedError
+
+    def prepare(self, device: torch.device) -> Training:
+        """Build the model, with the same initial weights in every worker, and the data."""
+        torch.manual_seed(child_seed(self.loop_seed, "initial-weights"))
+        return self.build(device)
+
+    def add_posterior(self, checkpoint: Path, training: Training, engine: Engine) -> int:
+        """Compute the posterior of a checkpoint's weights, together with the other workers, and keep it there.
+
+        What the head splits into tasks is left out: see `icalib.training.posterior`.
+
+        Returns:
+            How many times a matrix needed more jitter than planned.
+        """
+        raise NotImplementedError
 
 
-def answer_curriculum(
-    pools: Sequence[PairLabels],
-    store: TokenStore,
-    layout: Layout,
-    loss: AbstractLoss,
-    settings: TrainingSettings,
-    *,
-    num_intents: int,
-    seed: int,
-) -> AnswerCurriculum | PoolCurriculum:
-    """Pairs and intents, or whole pools where the loss looks at those."""
-    if isinstance(loss, AbstractPoolLoss):
-        return PoolCurriculum(pools, store, layout, loss, settings, seed=seed)
-    return AnswerCurriculum(pools, store, layout, loss, settings, num_intents=num_intents, seed=seed)
+class TrainingObserver(Protocol):
+    """Receives rank 0's news."""
+
+    def spectral_norms(self, norms: Mapping[str, float]) -> None:
+        """Spectral norms of the bounded layers before training, by layer."""
+        ...
+
+    def progress(self, done: float, total: float, note: str) -> None:
+        """Updates that are done."""
+        ...
+
+    def best(self, weights: dict[str, Tensor]) -> None:
+        """The best weights so far."""
+        ...
+
+    def validated(self, points: Sequence[dict[str, Any]]) -> None:
+        """Validation's points of the learning curve, all epochs so far; may raise `Abandoned`."""
+        ...
 
 
-def _prepare_post_training(job: TrainJob, device: torch.device) -> Training:
-    settings = job.post_training
-    assert settings is not None
-    ranker = Ranker(job.ranker, masked_words=settings.masked_word_weight > 0, questions=settings.questions)
-    curriculum = post_training_curriculum(settings, ranker, TokenStore(job.train_tokens), job.selection, "train")
-    return Training(ranker, curriculum, _held_out(job, settings, ranker, device))
-
-
-def _held_out(
-    job: TrainJob, settings: AbstractPostTraining.Config, ranker: Ranker, device: torch.device
-) -> HeldOutWindows | None:
-    """Windows of validation contexts; None where those are too short to hold any."""
-    few = settings.model_copy(update={"max_windows": settings.held_out_windows})
-    store = TokenStore(job.validation_tokens)
-    try:
-        curriculum = post_training_curriculum(few, ranker, store, job.selection, "validation")
-    except SettingError:
-        return None
-    return HeldOutWindows(curriculum, job.training, device, settings.seed)
-
-
-def add_posterior(
-    checkpoint: Path,
-    training: Training,
-    job: TrainJob,
+def run_training(
+    job: TrainingJob,
+    folder: Path,
     device: torch.device,
-    *,
-    rank: int = 0,
-    world_size: int = 1,
-    gather: Gather = only_one,
-    with_chains: bool = True,
-) -> int:
-    """Compute the posterior of a checkpoint's weights from the pairs that they were trained on, and keep it there.
-
-    Args:
-        with_chains: False leaves a Pólya-Gamma head's support set without chains, for others to run them.
-
-    Returns:
-        How many times a matrix needed more jitter than planned.
-    """
-    assert isinstance(training.curriculum, AnswerCurriculum)
-    ranker = load_ranker(checkpoint).to(device)
-    condition(
-        ranker, training.curriculum, job.training, device,
-        seed=job.seed, rank=rank, world_size=world_size, gather=gather, with_chains=with_chains,
-    )  # fmt: skip
-    head = ranker.posterior_head
-    assert head is not None
-    if rank == 0:
-        save_posterior(checkpoint, head.posterior_state())
-    return head.num_jitters
-
-
-def _validation(job: TrainJob, ranker: Ranker, device: torch.device, curriculum: Curriculum) -> PlainValidation:
-    store = TokenStore(job.validation_tokens)
-    rows = job.selection.rows("validation", "all", store.column("label_order"))
-    known = rows[store.column("label")[rows] >= 0]
-    if not is_conditioned_on_support(ranker):
-        return PlainValidation(store, known.tolist(), ranker.layout, job.training, device, link=job.ranker.link)
-    assert isinstance(curriculum, AnswerCurriculum)
-
-    def look_at_support(ranker: Ranker) -> None:
-        condition(ranker, curriculum, job.training, device, seed=job.seed)
-
-    return PlainValidation(store, known.tolist(), ranker.layout, job.training, device, prepare=look_at_support)
+    make_engine: Callable[[Model, TrainingSettings], Engine],
+    make_observer: Callable[[Model], TrainingObserver],
+) -> None:
+    """Train in one of the job's workers; all of them together leave checkpoint/, curve.json and result.json."""
+    with explained_shortage("training", _memory_advice(job.loop_settings)):
+        training = job.prepare(device)
+        engine = make_engine(training.model, job.loop_settings)
+        observer = make_observer(training.model)
+        norms = training.model.spectral_norms
+        if norms and engine.rank == 0:
+            observer.spectral_norms(norms)
+        state = train(
+            training.model,
+            engine,
+            training.curriculum,
+            job.loop_settings,
+            observer,
+            seed=job.loop_seed,
+            validation=training.validation,
+        )
+    num_jitters = _add_posterior(job, folder, training, engine) if job.has_posterior else 0
+    if engine.rank == 0:
+        write_json(folder / "curve.json", state.log)
+        write_json(folder / "result.json", _result(training, engine, state, num_jitters))
+        share(folder, "curve.json", "result.json")
 
 
-class TrainJob(Settings):
-    """One training run: everything a worker needs, with paths to what lies on disk.
-
-    `kind` tells which curriculum: answers (labelled and pseudo-labelled pools) or post_training.
-    """
-
-    kind: Literal["answers", "post_training"]
-    ranker: RankerConfig
-    loss: SerializeAsAny[AbstractLoss.Config]
-    training: TrainingSettings
-    post_training: SerializeAsAny[AbstractPostTraining.Config] | None = None
-    selection: Selection
-    views_with_intents: bool = False
-    """Learn the intent view and the intents of labelled pools too."""
-    train_tokens: Stored
-    validation_tokens: Stored
-    start: Stored | None = None
-    """Checkpoint whose weights to start from; None starts from the backbone."""
-    pseudo_labels: Stored | None = None
-    """Folder of pseudo-label shards to learn from beside the labelled pools."""
-    contrast: SerializeAsAny[AbstractContrast.Config] | None = None
-    """What made-up texts add to the loss; None learns from the pools alone."""
-    made_up: Stored | None = None
-    """Token file of the made-up texts."""
-    seed: int
+def _add_posterior(job: TrainingJob, folder: Path, training: Training, engine: Engine) -> int:
+    head: PosteriorHead = training.model.get_submodule("answer_head")  # pyright: ignore[reportAssignmentType]
+    # Gathering waits until the best weights are written for all workers to read.
+    num_jitters = sum(engine.gather(head.num_jitters))
+    pull(folder / "checkpoint")
+    with explained_shortage("computing the posterior", _SMALLER_POSTERIOR):
+        num_jitters += job.add_posterior(folder / "checkpoint", training, engine)
+    if engine.rank == 0:
+        share(folder, f"checkpoint/{POSTERIOR}")
+    return num_jitters
 
 
-AnyTrainJob = Annotated[TrainJob | GeneratorJob | WordVectorJob | IntentClassifierJob, Field(discriminator="kind")]
-"""A training run of a ranker, of a language model that makes up texts, or of what a ranker starts from."""
+def _result(training: Training, engine: Engine, state: LoopState, num_jitters: int) -> dict[str, Any]:
+    return {
+        "figure": state.best if training.validation and training.validation_selects else None,
+        "best_epoch": state.best_epoch,
+        "epochs": state.epoch,
+        "updates": state.step,
+        "examples": state.examples,
+        "seconds": state.seconds,
+        "threads": torch.get_num_threads(),
+        "world_size": engine.world_size,
+        "num_jitters": num_jitters,
+        "device": str(engine.device),
+    }
 
 
-def read_train_job(text: str) -> AnyTrainJob:
-    """A training job that travelled as JSON."""
-    return TypeAdapter[AnyTrainJob](AnyTrainJob).validate_json(text)
-
-
-@dataclass(frozen=True)
-class Augmentation:
-    """Texts that were made up for the labelled pools, and what they add to the loss."""
-
-    texts: Stage
-    contrast: AbstractContrast.Config
+def _memory_advice(training: TrainingSettings) -> str:
+    return (
+        f"Lower `max_tokens_per_batch` (it is {training.max_tokens_per_batch}) or raise `gradient_accumulation` (it is "
+        f"{training.gradient_accumulation}); with several workers `zero_stage` 1 to 3 (it is {training.zero_stage}) "
+        "divides the optimiser's memory among them."
+    )

@@ -2,31 +2,49 @@
 
 from __future__ import annotations
 
-import copy
-from typing import Any
+import json
+from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from icalib.core.files import whole_file
 from icalib.models.model import Model
 from icalib.models.precision import autocast, resolve_precision
 from icalib.training.optimizer import make_optimizer
 from icalib.training.settings import TrainingSettings
 
+_CHECKPOINT = "checkpoint.pt"
+
+T = TypeVar("T")
+
 
 class LocalEngine:
-    """One process and plain torch: what the tests and the overhead benchmark compare with."""
+    """One process and plain torch: for notebooks, debuggers and tests.
+
+    Args:
+        model: what is trained.
+        settings: optimiser and schedule; `zero_stage` has no meaning for one process.
+        device: where the model goes; None is the CPU.
+        folder: keeps the checkpoint to resume from; None keeps none.
+    """
 
     rank = 0
     world_size = 1
 
-    def __init__(self, model: Model, settings: TrainingSettings, device: str = "cpu") -> None:
-        self.model = model.to(device)
-        self.device = torch.device(device)
-        self._settings = settings
+    def __init__(
+        self,
+        model: Model,
+        settings: TrainingSettings,
+        device: torch.device | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        self.device = device or torch.device("cpu")
+        self.model = model.to(self.device)
+        self._settings, self._folder = settings, folder
         self._optimizer = make_optimizer(model, settings)
         self._calls = 0
-        self.saved: dict[str, Any] | None = None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The model's forward pass, in the chosen precision."""
@@ -48,7 +66,7 @@ class LocalEngine:
         for group in self._optimizer.param_groups:
             group["lr"] = group["peak_lr"] * factor
 
-    def gather(self, value: Any) -> list[Any]:
+    def gather(self, value: T) -> list[T]:
         """The one worker's value."""
         return [value]
 
@@ -57,16 +75,21 @@ class LocalEngine:
         return {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
 
     def save(self, state: dict[str, Any]) -> None:
-        """Keep a checkpoint in memory."""
-        self.saved = copy.deepcopy(
-            {"state": state, "model": self.model.state_dict(), "optimizer": self._optimizer.state_dict()}
-        )
+        """Keep weights, optimiser and the loop's state."""
+        if self._folder is None:
+            return
+        kept = {
+            "model": self.model.state_dict(), "optimizer": self._optimizer.state_dict(), "loop": json.dumps(state)
+        }  # fmt: skip
+        with whole_file(self._folder / _CHECKPOINT) as temporary:
+            torch.save(kept, temporary)
 
     def load(self) -> dict[str, Any] | None:
-        """The checkpoint in memory, if there is one."""
-        if self.saved is None:
+        """Resume from the last checkpoint, if there is one."""
+        path = self._folder / _CHECKPOINT if self._folder is not None else None
+        if path is None or not path.is_file():
             return None
-        saved = copy.deepcopy(self.saved)  # what is loaded changes in place from here on
-        self.model.load_state_dict(saved["model"])
-        self._optimizer.load_state_dict(saved["optimizer"])
-        return saved["state"]
+        kept = torch.load(path, map_location=self.device, weights_only=True)
+        self.model.load_state_dict(kept["model"])
+        self._optimizer.load_state_dict(kept["optimizer"])
+        return json.loads(kept["loop"])

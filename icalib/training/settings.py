@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from icalib.core.component import Settings
+from icalib.core.job import NOT_IN_DIGEST
 from icalib.models.precision import Precision
 
 _STALLED_FACTOR = 0.9  # BERT_FP's, as its authors coded it
@@ -52,8 +53,8 @@ class TrainingSettings(Settings):
     """fp32, bf16 (autocast; weights and heads stay fp32), or auto: bf16 where the hardware computes in it."""
     zero_stage: Literal[0, 1, 2, 3] = 0
     """DeepSpeed's ZeRO stage: what is sharded over the workers (1 optimiser, 2 gradients, 3 weights)."""
-    checkpoint_every: int = Field(default=100, ge=1)
-    """Updates between checkpoints to resume from."""
+    checkpoint_every: Annotated[int, NOT_IN_DIGEST] = Field(default=100, ge=1)
+    """Updates between checkpoints to resume from; it has no effect on the result."""
 
     def progress_factor(self, progress: float, stalled_epochs: int = 0, updates: int = 0) -> float:
         """Learning-rate factor after a share `progress` of all updates, so many of them, and so many epochs without a

@@ -1,4 +1,4 @@
-"""Settings at which one method must equal another; the maths' own limits stand beside the maths."""
+"""Settings at which one method must equal another; the maths' own limits are tested in tests/unit/inference."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from helpers.observers import Silent
-from helpers.tiny_models import BUDGET, token_store
+from helpers.tiny_models import BUDGET
 
 from icalib.core.component import with_settings
 from icalib.data.encoding import TokenStore
@@ -18,20 +18,15 @@ from icalib.methods.composition import Method
 from icalib.models.config import RankerConfig
 from icalib.models.ranker import Ranker
 from icalib.scoring.scorer import ScoringContext, score_pools
-from icalib.training.conditioning import condition
+from icalib.training.answers import answer_curriculum
+from icalib.training.conditioning import Conditioning
 from icalib.training.examples import gold_labels
-from icalib.training.job import answer_curriculum
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train
 from icalib.training.pairs import AnswerCurriculum
 from icalib.training.settings import TrainingSettings
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(scope="module")
-def store(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> TokenStore:
-    return token_store(tiny_pools, "train", tiny_bert, tmp_path_factory.mktemp("tokens"))
 
 
 def scores(method: Method, backbone: Path, store: TokenStore) -> dict[str, list[Any]]:
@@ -48,15 +43,13 @@ def scores(method: Method, backbone: Path, store: TokenStore) -> dict[str, list[
     train(ranker, LocalEngine(ranker, settings), curriculum, settings, Silent(), seed=0, validation=None)
     if method.head.has_posterior:
         assert isinstance(curriculum, AnswerCurriculum)
-        condition(ranker, curriculum, settings, CPU, seed=0)
+        Conditioning(curriculum, settings, CPU, 0).complete(ranker)
     context = ScoringContext(ranker, ranker.layout, method.uncertainty.build(), CPU, "fp32", 8192)
     return score_pools(context, store, [5, 6], with_intents=False, seed=0)[0].to_pydict()
 
 
 def changed(name: str, **settings: Any) -> Method:
-    method = with_settings(load_method(name), settings)
-    assert isinstance(method, Method)
-    return method
+    return with_settings(load_method(name), settings)
 
 
 def test_limit_gpf_bert_with_gamma_0_is_sngp(tiny_bert: Path, store: TokenStore) -> None:
@@ -112,7 +105,7 @@ def test_limit_grn_without_its_graph_is_listwise_bert(tiny_bert: Path, store: To
 
 
 @pytest.mark.parametrize("name", ["jm", "grn"])
-def test_limit_a_listwise_ranker_that_knows_nothing_shares_its_pools_evenly(
+def test_limit_an_untrained_listwise_ranker_gives_all_candidates_the_same_probability(
     name: str, tiny_bert: Path, store: TokenStore
 ) -> None:
     method = with_settings(load_method(name), {"encoder.backbone": str(tiny_bert), "encoder.budget": BUDGET})

@@ -6,28 +6,32 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
+from helpers.discovery import settings_classes
 
 from icalib.core.component import Settings
 from icalib.core.paths import Stored
-from icalib.distributed.sweep import TrialJob
-from icalib.generation.generator import GenerateJob
-from icalib.pipeline.run import RunSettings
-from icalib.scoring.job import ScoreJob
-from icalib.sweeps.folder import SweepSettings
-from icalib.training.job import AnyTrainJob
-
-TRAIN_JOBS = get_args(get_args(AnyTrainJob)[0])
-
-
-@pytest.mark.parametrize("travels", [RunSettings, SweepSettings, TrialJob, ScoreJob, GenerateJob, *TRAIN_JOBS])
-def test_every_path_that_travels_is_a_location(travels: type[Settings]) -> None:
-    kinds = [kind for hint in get_type_hints(travels, include_extras=True).values() for kind in path_types(hint)]
-    assert kinds
-    assert all(kind == Stored for kind in kinds)
 
 
 def path_types(hint: Any) -> list[Any]:
-    """Where a type mentions paths: as `Stored`, or plainly."""
+    """Return how a type names paths: as `Stored`, or plainly."""
     if hint == Stored or hint is Path:
         return [hint]
-    return [kind for part in get_args(hint) for kind in path_types(part)]
+    return [found for part in get_args(hint) for found in path_types(part)]
+
+
+def paths_of(settings: type[Settings]) -> list[Any]:
+    hints = get_type_hints(settings, include_extras=True).values()
+    return [found for hint in hints for found in path_types(hint)]
+
+
+WITH_PATHS = sorted({found for found in settings_classes() if paths_of(found)}, key=lambda found: found.__name__)
+
+
+def test_jobs_and_settings_of_runs_and_sweeps_are_among_them() -> None:
+    names = {found.__name__ for found in WITH_PATHS}
+    assert names >= {"RunSettings", "SweepSettings", "TrialJob", "ScoreJob", "GenerateJob", "TrainJob", "GeneratorJob"}
+
+
+@pytest.mark.parametrize("travels", WITH_PATHS, ids=lambda found: found.__name__)
+def test_every_path_that_travels_is_a_location(travels: type[Settings]) -> None:
+    assert all(found == Stored for found in paths_of(travels))

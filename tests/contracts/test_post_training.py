@@ -1,4 +1,4 @@
-"""What every kind of post-training must do; a new one in its package is picked up by itself."""
+"""What every post-training task must do; a new one, of icalib or of a package outside of it, is discovered."""
 
 from __future__ import annotations
 
@@ -9,21 +9,26 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from helpers.artifacts import known
+from helpers.discovery import discovered
 from helpers.observers import Silent
 from helpers.tiny_models import ranker_config, token_store
 
-from icalib.core.component import components, described, validated, with_setting
+from icalib.core.component import described, validated, with_setting
 from icalib.data.selection import Selection
 from icalib.methods.catalogue import load_method
 from icalib.methods.composition import Method
 from icalib.models.checkpoint import read_weights
-from icalib.training.job import Training, TrainJob, prepare_training
+from icalib.training.answers import TrainJob
+from icalib.training.job import Training
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train
+from icalib.training.post_training.job import PostTrainJob
 from icalib.training.post_training.task import AbstractPostTraining
 
 CPU = torch.device("cpu")
-KINDS = sorted(components(AbstractPostTraining))
+TASKS = [f"{task.__module__}.{task.__qualname__}" for task in discovered(AbstractPostTraining)]
+every_task = pytest.mark.parametrize("task", TASKS, ids=lambda task: task.rpartition(".")[2])
 
 
 @pytest.fixture(scope="module")
@@ -35,54 +40,48 @@ def tokens(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture
-def job(tokens: Path, tiny_bert: Path) -> Callable[..., TrainJob]:
-    """A post-training job of a kind, of a few updates."""
+def job(tokens: Path, tiny_bert: Path) -> Callable[..., PostTrainJob]:
+    """A post-training job of a task, of a few updates."""
 
-    def made(kind: str, **training: Any) -> TrainJob:
-        settings = with_setting(bert(), "post_training", kind).post_training
+    def made(task: str, **training: Any) -> PostTrainJob:
+        settings = with_setting(bert(), "post_training", task).post_training
         assert settings is not None
         quick = {"epochs": 2, "batch_size": 8, "learning_rate": 1e-3, "precision": "fp32", **training}
         settings = settings.model_copy(
             update={"max_windows": 12, "training": settings.training.model_copy(update=quick)}
         )
-        return TrainJob(
-            kind="post_training",
+        return PostTrainJob(
             ranker=ranker_config(tiny_bert, turn_separators=True),
-            loss=bert().loss,
-            training=settings.training,
-            post_training=settings,
+            task=settings,
             selection=Selection(labelled_fraction=1.0),
-            train_tokens=tokens / "train.arrow",
-            validation_tokens=tokens / "validation.arrow",
-            seed=0,
+            train_tokens=known(tokens / "train.arrow"),
+            validation_tokens=known(tokens / "validation.arrow"),
         )
 
     return made
 
 
 def bert() -> Method:
-    method = load_method("bert")
-    assert isinstance(method, Method)
-    return method
+    return load_method("bert")
 
 
-def run(training: Training, job: TrainJob, engine: LocalEngine | None = None) -> Any:
-    engine = engine or LocalEngine(training.model, job.training)
+def run(training: Training, job: PostTrainJob, engine: LocalEngine | None = None) -> Any:
+    engine = engine or LocalEngine(training.model, job.loop_settings)
     return train(
-        training.model, engine, training.curriculum, job.training, Silent(), seed=0, validation=training.validation
+        training.model, engine, training.curriculum, job.loop_settings, Silent(), seed=0, validation=training.validation
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_settings_survive_yaml_and_have_help(kind: str) -> None:
-    method = with_setting(bert(), "post_training", kind)
+@every_task
+def test_settings_survive_yaml_and_have_help(task: str) -> None:
+    method = with_setting(bert(), "post_training", task)
     assert validated(Method, yaml.safe_load(yaml.safe_dump(method.model_dump(mode="json")))) == method
     assert [path for path, _, text in described(method) if not text.strip()] == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_update_has_a_gradient_for_every_parameter(kind: str, job: Callable[..., TrainJob]) -> None:
-    made = prepare_training(job(kind), CPU)
+@every_task
+def test_every_update_has_a_gradient_for_every_parameter(task: str, job: Callable[..., PostTrainJob]) -> None:
+    made = job(task).prepare(CPU)
     for batch in made.curriculum.batches(0):
         made.model.zero_grad()
         _, loss = made.curriculum.losses(made.model, batch, CPU)
@@ -91,33 +90,42 @@ def test_every_update_has_a_gradient_for_every_parameter(kind: str, job: Callabl
         assert torch.isfinite(loss)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_held_out_windows_show_in_the_curve_and_choose_nothing(kind: str, job: Callable[..., TrainJob]) -> None:
-    made = job(kind)
-    state = run(prepare_training(made, CPU), made)
+@every_task
+def test_held_out_windows_show_in_the_curve_and_choose_nothing(task: str, job: Callable[..., PostTrainJob]) -> None:
+    made = job(task)
+    state = run(made.prepare(CPU), made)
     shown = [point["tag"] for point in state.log if point["split"] == "validation"]
     assert len(shown) == 2 * len(set(shown)) > 0
     assert {tag.rpartition("/")[2] for tag in shown} == {"accuracy", "loss"}
     assert state.best_epoch == state.epoch == 2
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_its_own_heads_stay_out_of_the_checkpoint(kind: str, job: Callable[..., TrainJob], tmp_path: Path) -> None:
-    made = prepare_training(job(kind), CPU)
+@every_task
+def test_its_own_heads_stay_out_of_the_checkpoint(task: str, job: Callable[..., PostTrainJob], tmp_path: Path) -> None:
+    made = job(task).prepare(CPU)
     made.model.save(tmp_path, made.model.state_dict())
     names = read_weights(tmp_path).keys()
     assert {name.split(".")[0] for name in names} <= {"encoder", "answer_head", "similarity_start"}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@every_task
 def test_without_an_update_methods_start_as_without_post_training(
-    kind: str, job: Callable[..., TrainJob], tmp_path: Path
+    task: str, job: Callable[..., PostTrainJob], tmp_path: Path
 ) -> None:
-    untouched = prepare_training(job(kind), CPU)
+    untouched = job(task).prepare(CPU)
     untouched.model.save(tmp_path, untouched.model.state_dict())
-    fields: dict[str, Any] = {**dict(job(kind)), "kind": "answers", "post_training": None}
-    plain = prepare_training(TrainJob(**fields), CPU).model.state_dict()
-    started = prepare_training(TrainJob(**{**fields, "start": tmp_path}), CPU).model.state_dict()
+    made = job(task)
+    answers = TrainJob(
+        ranker=made.ranker,
+        loss=bert().loss,
+        training=made.loop_settings,
+        selection=made.selection,
+        train_tokens=made.train_tokens,
+        validation_tokens=made.validation_tokens,
+        seed=0,
+    )
+    plain = answers.prepare(CPU).model.state_dict()
+    started = answers.model_copy(update={"start": known(tmp_path)}).prepare(CPU).model.state_dict()
     assert plain.keys() == started.keys()
     assert [name for name, tensor in plain.items() if not torch.equal(tensor, started[name])] == []
 
@@ -138,19 +146,20 @@ class DyingEngine(LocalEngine):
         super().backward_and_step(loss)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_interrupted_one_ends_with_the_same_bits(kind: str, job: Callable[..., TrainJob]) -> None:
-    made = job(kind, checkpoint_every=2, schedule="plateau")
-    undisturbed = prepare_training(made, CPU)
+@every_task
+def test_an_interrupted_one_ends_with_the_same_bits(
+    task: str, job: Callable[..., PostTrainJob], tmp_path: Path
+) -> None:
+    made = job(task, checkpoint_every=2, schedule="plateau")
+    undisturbed = made.prepare(CPU)
     whole = run(undisturbed, made)
-    dying = prepare_training(made, CPU)
-    engine = DyingEngine(dying.model, made.training)
+    dying = made.prepare(CPU)
+    engine = DyingEngine(dying.model, made.loop_settings, folder=tmp_path)
     with pytest.raises(Interrupted):
         run(dying, made, engine)
-    resumed = prepare_training(made, CPU)
-    goes_on = LocalEngine(resumed.model, made.training)
-    goes_on.saved = engine.saved
-    state = run(resumed, made, goes_on)
+    resumed = made.prepare(CPU)
+    continued = LocalEngine(resumed.model, made.loop_settings, folder=tmp_path)
+    state = run(resumed, made, continued)
     assert state.log == whole.log
     expected = undisturbed.model.state_dict()
     assert all(torch.equal(tensor, expected[name]) for name, tensor in resumed.model.state_dict().items())

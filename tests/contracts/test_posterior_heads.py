@@ -1,4 +1,7 @@
-"""What every head with a posterior keeps: it belongs to the weights that it was computed for."""
+"""What every head with a posterior must do: the posterior belongs to the weights that it was computed for.
+
+A new head, of icalib or of a package outside of it, is discovered.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +9,25 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from helpers.discovery import default_config, discovered
 
 from icalib.core.errors import PosteriorError
 from icalib.heads.head import PosteriorHead
-from icalib.heads.polya_gamma import PolyaGammaHead
-from icalib.heads.random_features import RandomFeatureHead
 from icalib.losses.binary import BinaryCrossEntropy
 
 WIDTH = 6
-HEADS = {
-    "random-feature": RandomFeatureHead.Config(num_features=16),
-    "polya-gamma": PolyaGammaHead.Config(num_chains=2, num_steps=2, prediction_steps=2),
+QUICK = {
+    "RandomFeatureHead": {"num_features": 16},
+    "PolyaGammaHead": {"num_chains": 2, "num_steps": 2, "prediction_steps": 2},
 }
 FEATURES = torch.randn(8, WIDTH, generator=torch.Generator().manual_seed(0))
 MEAN, LABELS = torch.zeros(8), torch.tensor([1.0, 0.0] * 4)
 
 
-@pytest.fixture(params=HEADS)
+@pytest.fixture(params=discovered(PosteriorHead), ids=lambda owner: owner.__name__)
 def head(request: pytest.FixtureRequest) -> PosteriorHead:
     torch.manual_seed(0)
-    made = HEADS[request.param].build(width=WIDTH).eval()
+    made = default_config(request.param, **QUICK.get(request.param.__name__, {})).build(width=WIDTH).eval()
     made.observe(FEATURES, MEAN, LABELS)
     made.condition([made.observations()], seed=0)
     return made
@@ -44,7 +46,7 @@ def load_weights(head: PosteriorHead) -> None:
 
 
 @pytest.mark.parametrize("move", [learn, learn_something_else, load_weights])
-def test_whatever_may_move_the_weights_makes_the_posterior_stale(
+def test_every_change_of_the_weights_makes_the_posterior_stale(
     head: PosteriorHead, move: Callable[[PosteriorHead], None]
 ) -> None:
     move(head)

@@ -16,12 +16,12 @@ from icalib.pipeline.run import RunSettings
 _RUN = """
 import sys
 from pathlib import Path
-from distributed.runs import Silent, surroundings
+from helpers.runs import Silent, run_context
 from icalib.distributed import session
 from icalib.pipeline.run import RunSettings, run
 settings = RunSettings.model_validate_json(Path(sys.argv[1]).read_text())
 session.start(num_cpus=2)
-run(settings, surroundings(Path(sys.argv[2]), Silent()))
+run(settings, run_context(Path(sys.argv[2]), Silent()))
 session.stop()
 """
 

@@ -7,11 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from distributed.runs import ONE_WORKER, Silent, small_settings, surroundings
+from helpers.runs import ONE_WORKER, Silent, run_context, small_settings
+from icalib.distributed.sweep import Plan, sweep
 
 from icalib.data.pools import read_pool_set
 from icalib.distributed import session
-from icalib.distributed.sweep import Plan, sweep
 from icalib.pipeline.run import RunSettings
 from icalib.sweeps.folder import SweepFolder, SweepSettings
 from icalib.sweeps.space import Space, load_space
@@ -71,7 +71,7 @@ def run_space(space: Space, base: RunSettings, runs: Path, concurrent: int) -> S
         on_begin=lambda proposal: None,
         on_end=lambda number: None,
     )
-    return sweep(sweep_settings(space, base), space, base, surroundings(runs, Silent()), plan)
+    return sweep(sweep_settings(space, base), space, base, run_context(runs, Silent()), plan)
 
 
 def start_sweep(runs: Path, pools: Path, backbone: Path) -> subprocess.Popen[bytes]:

@@ -9,13 +9,13 @@ from pathlib import Path
 import psutil
 import pytest
 from distributed.drivers import finish_run, kill_when
-from distributed.runs import ONE_WORKER, small_settings, table_digest
+from helpers.runs import ONE_WORKER, small_settings, table_digest
 from helpers.score_jobs import score_job
 from helpers.tiny_models import tiny_ranker, token_store
+from icalib.distributed.scoring import score
 
 from icalib.core.run_folder import RunFolder
 from icalib.data.pools import read_pool_set
-from icalib.distributed.scoring import score
 from icalib.models.checkpoint import save_ranker
 from icalib.pipeline.run import RunSettings
 from icalib.uncertainty.estimator import MCDropout

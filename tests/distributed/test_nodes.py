@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 from distributed.drivers import kill_when, wait_for
 from distributed.nodes import Nodes, cluster_of_its_own, read_trace, score_traced_shard, trace_worker, where
-from distributed.runs import Silent, prediction_digest, small_settings, surroundings, table_digest
 from helpers.losses import TracedLoss
+from helpers.runs import Silent, prediction_digest, run_context, small_settings, table_digest
 from helpers.score_jobs import score_job
 from helpers.tiny_models import tiny_ranker, token_store
 from helpers.train_jobs import train_job
+from icalib.distributed.scoring import score
 
 from icalib.core.component import with_setting
 from icalib.core.files import file_digest, read_json
 from icalib.data.pools import read_pool_set
 from icalib.distributed import scoring, session, training
-from icalib.distributed.scoring import score
 from icalib.distributed.session import Resources
 from icalib.distributed.training import train
 from icalib.models.checkpoint import save_ranker
@@ -212,11 +212,11 @@ def test_a_driver_that_dies_leaves_a_free_cluster_and_a_run_to_resume(
     nodes.are(ONE_CORE, ONE_CORE)
     whole = small_settings("bert", tiny_pools, tiny_bert)
     settings = whole.model_copy(update={"settings": with_setting(whole.settings, "post_training", None)})
-    undisturbed = run(settings, surroundings(tmp_path / "undisturbed", Silent()))
+    undisturbed = run(settings, run_context(tmp_path / "undisturbed", Silent()))
     runs = tmp_path / "runs"
     kill_when(settings, runs, lambda: any(runs.glob(".cache/*/ray/checkpoint_*/loop.json")), nodes.address)
     wait_for(lambda: ray.available_resources().get("CPU") == len(nodes.ids), lambda: True, seconds=60)
-    resumed = run(settings, surroundings(runs, Silent()))
+    resumed = run(settings, run_context(runs, Silent()))
     assert prediction_digest(resumed) == prediction_digest(undisturbed)
     assert resumed.training().to_pylist() == undisturbed.training().to_pylist()
 

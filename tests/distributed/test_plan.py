@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from distributed.runs import Silent, small_settings, surroundings
+from helpers.runs import Silent, run_context, small_settings
 
 from icalib.core.files import read_json
 from icalib.pipeline.plan import plan
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.long]
 
 
 def test_the_plan_counts_what_the_run_does(local_ray: None, tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:
-    settings, where = small_settings("bert", tiny_pools, tiny_bert), surroundings(tmp_path, Silent())
+    settings, where = small_settings("bert", tiny_pools, tiny_bert), run_context(tmp_path, Silent())
     made = plan([settings], where)
     finished = run(settings, where)
     taken = {stage["name"]: stage for stage in finished.stages if stage["name"] in finished.planned}

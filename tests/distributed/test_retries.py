@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from distributed.runs import ONE_WORKER
 from helpers.losses import HopelessLoss
+from helpers.runs import ONE_WORKER
 from helpers.train_jobs import train_job
 
 from icalib.core.errors import Abandoned, IcalibError, SettingError

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from distributed.runs import ONE_WORKER, Silent, small_settings, surroundings
 from distributed.sweeps import run_space, run_sweep, start_sweep, sweep_settings
+from helpers.runs import ONE_WORKER, Silent, run_context, small_settings
+from icalib.distributed.sweep import sweep_folder_of
 
 from icalib.core.errors import RunFolderError, SettingError
 from icalib.core.run_folder import RunFolder
-from icalib.distributed.sweep import sweep_folder_of
 from icalib.pipeline.run import run
 from icalib.sweeps.dry import dry
 from icalib.sweeps.folder import SweepFolder
+from icalib.sweeps.proposals import proposals
 from icalib.sweeps.space import load_space
-from icalib.sweeps.study import proposals
 
 pytestmark = pytest.mark.ray
 
@@ -119,10 +119,10 @@ def test_only_the_winners_model_stays(finished: SweepFolder) -> None:
 
 
 def test_the_winners_config_runs_as_it_is(finished: SweepFolder, runs: Path) -> None:
-    from icalib.cli.settings import from_config
+    from icalib.api.settings import from_config
 
     settings = from_config(finished.best_config_path)
-    again = run(settings, surroundings(runs, Silent()))  # every stage is cached: Ray isn't even started
+    again = run(settings, run_context(runs, Silent()))  # every stage is cached: Ray isn't even started
     assert again.result["test"] == finished.best_run(1).result["test"]
 
 
@@ -156,7 +156,7 @@ def test_dry_tells_what_the_trials_selected(
     space = load_space(str(runs / "rules.py"))
     base = small_settings("icast", tiny_pools, tiny_bert)
     tried = [proposal for proposal in proposals(space, base.settings, "grid", None) if proposal.number != 2]
-    for row in dry(tried, base, 1, surroundings(runs, Silent(), ONE_WORKER)):
+    for row in dry(tried, base, 1, run_context(runs, Silent(), ONE_WORKER)):
         trial = rows(finished)[row["trial"]]
         for name in ("num_pseudo_pools", "num_pseudo_pairs", "num_selected_intents", "pseudo_accuracy"):
             assert row[name] == trial[name]
@@ -198,6 +198,6 @@ def test_dry_answers_questions_about_rules_alone(runs: Path, tiny_pools: Path, t
     tried = proposals(load_space("icast_grid"), base.settings, "grid", 1)
     wrong = [tried[0].__class__(0, {"encoder.dropout": 0.2}, tried[0].method)]
     with pytest.raises(SettingError, match=r"encoder\.dropout"):
-        list(dry(wrong, base, 1, surroundings(runs, Silent())))
+        list(dry(wrong, base, 1, run_context(runs, Silent())))
     with pytest.raises(SettingError, match="has no rounds"):
-        list(dry(tried, small_settings("bert", tiny_pools, tiny_bert), 1, surroundings(runs, Silent())))
+        list(dry(tried, small_settings("bert", tiny_pools, tiny_bert), 1, run_context(runs, Silent())))

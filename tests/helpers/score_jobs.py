@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from helpers.artifacts import known
+
 from icalib.data.selection import Selection
 from icalib.scoring.job import ScoreJob
 from icalib.uncertainty.estimator import MCDropout
@@ -13,8 +15,8 @@ from icalib.uncertainty.estimator import MCDropout
 def score_job(tokens: Path, checkpoint: Path, **values: Any) -> ScoreJob:
     """A job over train.arrow in the folder `tokens`; any field may be given another value."""
     fields: dict[str, Any] = {
-        "checkpoint": checkpoint,
-        "tokens": tokens / "train.arrow",
+        "model": known(checkpoint),
+        "tokens": known(tokens / "train.arrow"),
         "selection": Selection(labelled_fraction=0.1),
         "split": "train",
         "part": "unlabelled",

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from helpers.artifacts import known
 from helpers.tiny_models import ranker_config, token_store
 
 from icalib.data.pools import read_pool_set
 from icalib.data.selection import Selection
 from icalib.losses.binary import AbstractLoss, BinaryCrossEntropy
-from icalib.training.job import TrainJob
+from icalib.training.answers import TrainJob
 from icalib.training.settings import TrainingSettings
 
 
@@ -33,13 +34,12 @@ def train_job(
         "precision": "fp32",
     }
     return TrainJob(
-        kind="answers",
         ranker=ranker_config(backbone, intents=read_pool_set(pools).intents, dropout=dropout),
         loss=loss or BinaryCrossEntropy.Config(),
         training=TrainingSettings.model_validate(settings | training),
         selection=Selection(labelled_fraction=0.5, limit={"train": 24}),
         views_with_intents=True,
-        train_tokens=tokens,
-        validation_tokens=tokens,
+        train_tokens=known(tokens),
+        validation_tokens=known(tokens),
         seed=3,
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from icalib.cli import main
+from icalib.core.run_folder import RUN_VERSION
 
 
 @pytest.fixture
@@ -94,8 +95,8 @@ def test_show_explains_every_setting(icalib) -> None:
             ["compare", "bert", "--data", "nowhere", "--set", "regime.training.epohcs=2"],
             "none of these methods has such a setting. did you mean `regime.training.epochs`",
         ),
-        (["run", "bert"], "--data is missing"),
-        (["run", "bert", "--data", "nowhere"], "no pool folder"),
+        (["run", "bert"], "`data` is missing"),
+        (["run", "bert", "--data", "nowhere"], "not a pool folder"),
         (["run", "nowhere/config.yaml"], "no config at"),
         (["report", "nowhere"], "is not a run folder"),
         (["score", "nowhere", "--data", "nowhere"], "is not a run folder"),
@@ -116,13 +117,13 @@ def test_wrong_settings_are_named_with_the_cure(icalib, arguments: list[str], sa
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--labelled", "0"], "--labelled 0.0 is no share"),
-        (["--labelled", "1.5"], "--labelled 1.5 is no share"),
-        (["--limit", "many"], "--limit many can't be read"),
-        (["--limit", "train=0"], "--limit train=0 can't be read"),
-        (["--limit", "training=5"], "--limit training=5 can't be read"),
-        (["--experiment", "../elsewhere"], "--experiment ../elsewhere is no folder's name"),
-        (["--experiment", "/tmp/elsewhere"], "--experiment /tmp/elsewhere is no folder's name"),
+        (["--labelled", "0"], "`labelled` is 0.0"),
+        (["--labelled", "1.5"], "`labelled` is 1.5"),
+        (["--limit", "many"], "--limit many can't be parsed"),
+        (["--limit", "train=0"], "--limit train=0 can't be parsed"),
+        (["--limit", "training=5"], "--limit training=5 can't be parsed"),
+        (["--experiment", "../elsewhere"], "--experiment '../elsewhere' is not a valid folder name"),
+        (["--experiment", "/tmp/elsewhere"], "--experiment '/tmp/elsewhere' is not a valid folder name"),
     ],
 )
 def test_wrong_options_of_run(icalib, tiny_pools: Path, options: list[str], said: str) -> None:
@@ -135,16 +136,16 @@ def test_other_pools_are_looked_at_before_anything_is_trained(icalib, tiny_pools
     command = ["compare", "bert", "--data", tiny_pools, "--runs", tmp_path / "runs"]
     code, _, err = icalib(*command, "--shift", tmp_path / "nowhere")
     assert code == 2
-    assert "no pool folder" in err
+    assert "not a pool folder" in err
     code, _, err = icalib(*command, "--shift", tiny_pools, "--shift", tiny_pools)
     assert code == 2
-    assert "called the same" in err
+    assert "have the same name" in err
     assert not (tmp_path / "runs").exists()
 
 
 def test_a_config_with_bad_fields_is_refused_by_file_and_field(icalib, tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
-    config.write_text("version: 1\nlabelled: 1.5\nlimit: {train: 0, dev: 3}\n")
+    config.write_text(f"version: {RUN_VERSION}\nlabelled: 1.5\nlimit: {{train: 0, dev: 3}}\n")
     code, _, err = icalib("run", config)
     assert code == 2
     assert str(config) in err
@@ -155,7 +156,7 @@ def test_a_config_with_bad_fields_is_refused_by_file_and_field(icalib, tmp_path:
 def test_icast_without_intents_offers_tsst(icalib, without_intents: Path, tmp_path: Path) -> None:
     code, _, err = icalib("compare", "icast", "--data", without_intents, "--runs", tmp_path / "runs")
     assert code == 2
-    assert "Take `tsst`" in err
+    assert "Use `tsst`" in err
     assert not (tmp_path / "runs").exists()
 
 

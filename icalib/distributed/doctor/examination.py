@@ -13,10 +13,11 @@ from icalib.core.storage import location
 from icalib.distributed.doctor.inputs import check_data, check_model
 from icalib.distributed.doctor.machine import check_clocks, check_gpus, check_room, check_versions
 from icalib.distributed.doctor.nodes import Answers, Node, alive_nodes, ask
-from icalib.distributed.doctor.rehearsal import check_scoring, check_training, check_workers, fetch, tiny_jobs
+from icalib.distributed.doctor.rehearsal import check_scoring, check_training, check_workers, fetch
 from icalib.distributed.doctor.security import check_security
 from icalib.distributed.doctor.storage import check_storage, clear
 from icalib.distributed.session import Resources, start
+from icalib.pipeline.tiny import tiny_jobs
 
 DEFAULT_WORKERS = 2
 """Training workers of the rehearsal: the fewest that must reach each other."""

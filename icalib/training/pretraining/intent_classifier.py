@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from icalib.core.component import Settings
-from icalib.core.paths import Stored
+from icalib.core.job import Artifact
 from icalib.core.seeding import child_seed
 from icalib.data.batching import shuffled_batches
 from icalib.data.encoding import Ids, TokenStore
@@ -22,9 +22,10 @@ from icalib.data.selection import Selection
 from icalib.encoders.backbone import load_config
 from icalib.encoders.iart import IART, intent_classifier
 from icalib.metrics.catalogue import metric_tag
-from icalib.models.checkpoint import read_weights, save_weights
+from icalib.models.checkpoint import CHECKPOINT_VERSION, read_weights, save_weights
 from icalib.models.model import Model
 from icalib.models.precision import forward_batches
+from icalib.training.job import Training, TrainingJob
 from icalib.training.settings import TrainingSettings
 
 _WORDS = "encoder.embedding.weight"
@@ -48,38 +49,39 @@ class IntentLearning(Settings):
     """Its own seed: the classifier serves the runs of all seeds."""
 
 
-class IntentClassifierJob(Settings):
-    """One training of an intent classifier: everything a worker needs."""
+class IntentClassifierJob(TrainingJob):
+    """One training of an intent classifier."""
 
-    kind: Literal["intent_classifier"] = "intent_classifier"
+    version: ClassVar[int] = CHECKPOINT_VERSION
+
     settings: IntentLearning
     encoder: IART.Config
     num_intents: int
-    train_tokens: Stored
-    validation_tokens: Stored
+    train_tokens: Artifact
+    validation_tokens: Artifact
     selection: Selection
-    start: Stored | None
+    start: Artifact | None = None
     """Checkpoint of word vectors; None learns them from nothing."""
 
     @property
-    def training(self) -> TrainingSettings:
+    def loop_settings(self) -> TrainingSettings:
         """Optimiser and schedule."""
         return self.settings.training
 
     @property
-    def seed(self) -> int:
+    def loop_seed(self) -> int:
         """The seed of all draws."""
         return self.settings.seed
 
-    def build(self, device: torch.device) -> tuple[IntentLearner, IntentCurriculum, IntentValidation | None]:
+    def build(self, device: torch.device) -> Training:
         """The model, and what it learns from and is measured on."""
         learner = IntentLearner(self.encoder, self.num_intents)
         if self.start is not None:
-            learner.start_from(self.start)
-        train = labelled_utterances(self.train_tokens, "train", self.selection)
-        held_out = labelled_utterances(self.validation_tokens, "validation", self.selection)
+            learner.start_from(self.start.path)
+        train = labelled_utterances(self.train_tokens.path, "train", self.selection)
+        held_out = labelled_utterances(self.validation_tokens.path, "validation", self.selection)
         curriculum = IntentCurriculum(train, self.settings, self.num_intents)
-        return learner, curriculum, IntentValidation(held_out, self, device) if held_out else None
+        return Training(learner, curriculum, IntentValidation(held_out, self, device) if held_out else None)
 
 
 class LabelledText(NamedTuple):
@@ -158,7 +160,7 @@ class IntentValidation:
 
     def __init__(self, texts: Sequence[LabelledText], job: IntentClassifierJob, device: torch.device) -> None:
         self._texts, self._num_intents, self._device = texts, job.num_intents, device
-        self._max_tokens = job.training.max_tokens_per_batch
+        self._max_tokens = job.loop_settings.max_tokens_per_batch
 
     def __call__(self, model: IntentLearner, rank: int, world_size: int) -> npt.NDArray[np.float64]:
         """Of every world-size-th utterance together: summed cross-entropy, its terms; right, found and real intents."""

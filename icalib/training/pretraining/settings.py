@@ -1,4 +1,4 @@
-"""Which preliminary models there are."""
+"""Which models are pretrained."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from icalib.training.pretraining.intent_classifier import IntentLearning
 from icalib.training.pretraining.word_vectors import WordVectors
 
 
-class Preliminary(Settings):
+class Pretraining(Settings):
     """Models that IART starts from, each a stage of the run that all seeds share."""
 
     word_vectors: WordVectors | None = WordVectors()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +16,14 @@ from torch.nn.functional import logsigmoid
 
 from icalib.core.component import Settings
 from icalib.core.errors import SettingError
-from icalib.core.paths import Stored
+from icalib.core.job import NOT_IN_DIGEST, Artifact
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Ids, TokenStore
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import load_config
-from icalib.models.checkpoint import save_weights
+from icalib.models.checkpoint import CHECKPOINT_VERSION, save_weights
 from icalib.models.model import Model
+from icalib.training.job import Training, TrainingJob
 from icalib.training.settings import TrainingSettings
 
 _NOISE_POWER = 0.75  # noise words are drawn from the unigram distribution to this power, as in word2vec
@@ -47,38 +48,39 @@ class WordVectors(Settings):
     """Its own seed: the vectors serve the runs of all seeds."""
 
 
-class WordVectorJob(Settings):
-    """One training of word vectors: everything a worker needs."""
+class WordVectorJob(TrainingJob):
+    """One training of word vectors."""
 
-    kind: Literal["word_vectors"] = "word_vectors"
+    version: ClassVar[int] = CHECKPOINT_VERSION
+
     settings: WordVectors
-    backbone: str
-    """Whose tokenizer made the tokens."""
+    backbone: Annotated[str, NOT_IN_DIGEST]
+    """Whose tokenizer made the tokens: it counts by them."""
     width: int
-    train_tokens: Stored
+    train_tokens: Artifact
     selection: Selection
 
     @property
-    def training(self) -> TrainingSettings:
+    def loop_settings(self) -> TrainingSettings:
         """Optimiser and schedule."""
         return self.settings.training
 
     @property
-    def seed(self) -> int:
+    def loop_seed(self) -> int:
         """The seed of all draws."""
         return self.settings.seed
 
-    def build(self) -> tuple[SkipGram, SkipGramCurriculum]:
+    def build(self, device: torch.device) -> Training:
         """The model and what it learns from: texts of training pools, labelled or not.
 
         Raises:
             SettingError: no text has two words.
         """
-        store = TokenStore(self.train_tokens)
+        store = TokenStore(self.train_tokens.path)
         rows = self.selection.rows("train", "all", store.column("label_order"))
         vocabulary = int(load_config(self.backbone).vocab_size)
         curriculum = SkipGramCurriculum(training_texts(store, rows), self.settings, vocabulary)
-        return SkipGram(vocabulary, self.width), curriculum
+        return Training(SkipGram(vocabulary, self.width), curriculum)
 
 
 class Pairs(NamedTuple):
@@ -124,7 +126,7 @@ class SkipGramCurriculum:
         if not self._texts:
             raise SettingError(
                 "word vectors can't be learnt: no text of the training pools has two words. Leave them out with "
-                "--set preliminary.word_vectors=null."
+                "--set pretraining.word_vectors=null."
             )
         counts = np.bincount(np.concatenate(self._texts), minlength=vocabulary)
         noise = counts**_NOISE_POWER

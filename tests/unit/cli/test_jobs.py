@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
+from icalib.api.settings import parsed_settings
 from icalib.cli import main
 from icalib.cli.jobs import command_words
-from icalib.cli.settings import changes
-from icalib.core.cluster_jobs import JobFile, read_job
 from icalib.core.errors import SettingError
+from icalib.core.job_file import JobFile, read_job_file
 
 SHIPPED = sorted((Path(__file__).parents[3] / "jobs").glob("*.yaml"))
 FILE = Path("job.yaml")
@@ -27,14 +27,14 @@ def words(verb: str, arguments: list[str], **options: Any) -> list[str]:
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
 def test_a_shipped_job_is_what_its_verb_takes(path: Path) -> None:
-    job = read_job(path, {})
+    job = read_job_file(path, {})
     assert command_words(job, path)[0] == job.verb
     assert path.read_text().startswith("# ")
     assert f"icalib submit jobs/{path.name}" in path.read_text()
 
 
 def test_the_main_cases_are_shipped() -> None:
-    commands = {(job.verb, *job.arguments[:1]) for job in (read_job(path, {}) for path in SHIPPED)}
+    commands = {(job.verb, *job.arguments[:1]) for job in (read_job_file(path, {}) for path in SHIPPED)}
     assert {("run", "bert"), ("run", "icast"), ("run", "ensemble")} <= commands
     assert {"prepare", "sweep", "score", "compare", "reproduce"} <= {verb for verb, *_ in commands}
 
@@ -65,7 +65,7 @@ def test_underscores_stand_for_dashes() -> None:
 def test_a_setting_arrives_as_it_was(value: Any) -> None:
     *_, option, setting = words("run", ["icast"], **HERE, set={"regime.x": value})
     assert option == "--set"
-    (arrived,) = changes([setting]).values()
+    (arrived,) = parsed_settings([setting]).values()
     # YAML reads 1e-5 as text, wherever it stands; the settings take it for the number it is
     assert (float(arrived) if isinstance(value, float) else arrived) == value
 

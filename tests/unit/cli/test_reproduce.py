@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -39,8 +38,8 @@ class Fakes:
         self.asked: list[tuple[str, float, int]] = []
         self.settings: list[RunSettings] = []
 
-    def run(self, settings: RunSettings, where: object) -> RunFolder:
-        """A folder of made-up results."""
+    def run(self, settings: RunSettings, context: object, *, fresh: bool) -> RunFolder:
+        """A folder of invented results."""
         method = settings.method.partition("@")[0]
         self.settings.append(settings)
         self.asked.append((settings.method, settings.labelled, settings.seed))
@@ -49,7 +48,7 @@ class Fakes:
         root = self.root / f"{len(self.asked)}"
         return write_run(root, settings.data, method, settings.seed)
 
-    def evaluate(self, run: Any, data: Path, limit: int | None, where: object) -> dict[str, Any]:
+    def evaluate(self, run: Any, data: Path, limit: int | None, context: object) -> dict[str, Any]:
         """Figures like those of the run's own pools."""
         if run.folder.result["method"] == self.without_model:
             raise RunFolderError("the model is gone.")
@@ -63,12 +62,9 @@ class Fakes:
 def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fakes:
     made = Fakes(tmp_path)
 
-    @contextmanager
-    def session(address: str | None) -> Generator[SimpleNamespace]:
-        yield SimpleNamespace(message=lambda text: None)
-
-    monkeypatch.setattr("icalib.cli.reproduce.session", session)
-    monkeypatch.setattr("icalib.cli.reproduce.surroundings", lambda *_: None)
+    monkeypatch.setattr("icalib.distributed.session.start", lambda address: None)
+    monkeypatch.setattr("icalib.distributed.session.stop", lambda: None)
+    monkeypatch.setattr("icalib.api.session.Session.context", None)
     monkeypatch.setattr("icalib.pipeline.run.run", made.run)
     monkeypatch.setattr("icalib.pipeline.inference.evaluate", made.evaluate)
     monkeypatch.setattr(
@@ -157,9 +153,9 @@ def test_dry_says_what_would_run_and_for_how_long(reproduce: Call, fakes: Fakes,
     code, said, _ = reproduce("--labelled", 0.05, "--seeds", 3, "--dry")
     assert code == 0
     assert len(fakes.asked) == 1
-    assert "5 to run, 0 to go on with, 1 there already" in said
+    assert "5 to run, 0 to resume, 1 finished already" in said
     assert f"about {format_seconds(240)} ({format_seconds(120)} to {format_seconds(480)}) for 2 of them" in said
-    assert "no plan is known of: ICAST;" in said
+    assert "no plan exists of: ICAST;" in said
 
 
 def test_a_row_that_can_not_be_stands_with_the_pools_own_share(reproduce: Call, fakes: Fakes) -> None:
@@ -175,7 +171,7 @@ def test_a_row_that_can_not_be_stands_with_the_pools_own_share(reproduce: Call, 
     [
         (["--set", "regime.num_ronds=2"], "Did you mean `regime.num_rounds`"),
         (["--preset", "lihgt"], "none of these methods has a preset `lihgt`"),
-        (["--labelled", "0"], "--labelled 0.0 is no share"),
+        (["--labelled", "0"], "`labelled` is 0.0"),
     ],
 )
 def test_options_that_fit_no_row_are_refused(reproduce: Call, fakes: Fakes, options: list[str], said: str) -> None:

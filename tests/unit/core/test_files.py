@@ -53,7 +53,7 @@ def test_a_file_where_a_folder_should_be_is_a_storage_error(tmp_path: Path, name
         write_json(tmp_path / name, {})
 
 
-def test_other_faults_stay_what_they_are(tmp_path: Path) -> None:
+def test_other_errors_pass_through(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), whole_file(tmp_path / "file.txt"):
         (tmp_path / "nothing").read_text()
 

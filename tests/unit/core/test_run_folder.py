@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from icalib.core.errors import RunFolderError
-from icalib.core.run_folder import METRIC_SCHEMA, TRAINING_SCHEMA, RoundSummary, RunFolder
+from icalib.core.run_folder import METRIC_SCHEMA, RUN_VERSION, TRAINING_SCHEMA, RoundSummary, RunFolder
 
 SUMMARY = RoundSummary(
     round=1, num_pools_scored=2, num_pools_selected=1, num_pairs_selected=3, num_pools_by_rule={"confident": 1},
@@ -26,13 +26,13 @@ def test_a_written_run_opens_with_its_config_and_tables(tmp_path: Path) -> None:
     table = METRIC_SCHEMA.empty_table()
     run.write_table("metrics.parquet", table)
     opened = RunFolder.open(run.path)
-    assert opened.config == {"version": 1, "method": "bert", "name": "ä"}
+    assert opened.config == {"version": RUN_VERSION, "method": "bert", "name": "ä"}
     assert opened.result == {"method": "bert", "test": {}}
     assert opened.metrics().schema == METRIC_SCHEMA
     assert opened.name == "bert-desk-0.1-s1"
 
 
-def test_tables_that_a_method_lacks_are_empty(tmp_path: Path) -> None:
+def test_missing_tables_are_empty(tmp_path: Path) -> None:
     run = finished_run(tmp_path)
     assert run.training().schema == TRAINING_SCHEMA
     assert run.predicted_intents("test") is None
@@ -46,7 +46,7 @@ def test_rounds_come_in_order_of_their_numbers(tmp_path: Path) -> None:
     assert [summary.round for summary in run.round_summaries()] == [1, 2, 10]
 
 
-def test_no_run_folder_an_unfinished_one_and_another_version_are_refused(tmp_path: Path) -> None:
+def test_another_folder_an_unfinished_run_and_another_version_are_refused(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="not a run folder"):
         RunFolder.open(tmp_path)
     run = RunFolder(tmp_path)
@@ -60,7 +60,7 @@ def test_no_run_folder_an_unfinished_one_and_another_version_are_refused(tmp_pat
 
 
 @pytest.mark.parametrize("text", ["a: [", "- 1\n- 2\n", "", "a: \xff"])
-def test_a_config_that_is_none_is_refused_with_file_and_cure(tmp_path: Path, text: str) -> None:
+def test_an_invalid_config_is_refused_with_file_and_fix(tmp_path: Path, text: str) -> None:
     run = finished_run(tmp_path)
     (tmp_path / "config.yaml").write_bytes(text.encode("latin-1"))
     for read in (lambda: RunFolder.open(tmp_path), lambda: run.config):

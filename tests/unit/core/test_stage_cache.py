@@ -6,8 +6,17 @@ import pytest
 from helpers.stores import Machines
 
 from icalib.core.errors import Abandoned, StorageError
+from icalib.core.events import Event, StageFinished, StageStarted
 from icalib.core.files import read_json, write_json
-from icalib.core.stage_cache import RESUME, Stage, StageCache, remove_stage, share
+from icalib.core.job import Job
+from icalib.core.stage_cache import RESUME, StageCache, StageName, remove_stage, share
+from icalib.core.storage import location
+
+
+class Seeded(Job):
+    """A job with one setting."""
+
+    seed: int = 0
 
 
 class Build:
@@ -23,24 +32,27 @@ class Build:
 
 def test_a_stage_with_the_same_inputs_is_computed_once(tmp_path: Path) -> None:
     build = Build()
-    first = StageCache(tmp_path).run("teacher", {"seed": 1}, build)
-    again = StageCache(tmp_path).run("teacher", {"seed": 1}, build)
+    first = StageCache(tmp_path).run(StageName("teacher"), Seeded(seed=1), build)
+    again = StageCache(tmp_path).run(StageName("teacher"), Seeded(seed=1), build)
     assert (first.reused, again.reused, build.calls) == (False, True, 1)
     assert (again.path, again.digest, again.seconds) == (first.path, first.digest, first.seconds)
 
 
-@pytest.mark.parametrize(("name", "inputs"), [("teacher", {"seed": 2}), ("student", {"seed": 1})])
-def test_other_inputs_or_another_kind_are_another_stage(tmp_path: Path, name: str, inputs: dict[str, int]) -> None:
+@pytest.mark.parametrize(("label", "seed"), [("teacher", 2), ("student", 1)])
+def test_another_job_or_another_label_is_another_stage(tmp_path: Path, label: str, seed: int) -> None:
     build = Build()
     cache = StageCache(tmp_path)
-    assert cache.run("teacher", {"seed": 1}, build).path != cache.run(name, inputs, build).path
+    assert (
+        cache.run(StageName("teacher"), Seeded(seed=1), build).path
+        != cache.run(StageName(label), Seeded(seed=seed), build).path
+    )
     assert build.calls == 2
 
 
-def test_a_kind_lets_runs_call_the_same_stage_by_other_names(tmp_path: Path) -> None:
+def test_runs_may_call_the_same_stage_by_other_names(tmp_path: Path) -> None:
     build = Build()
-    first = StageCache(tmp_path).run("round-1/student", {"seed": 1}, build, kind="student")
-    second = StageCache(tmp_path).run("round-2/student", {"seed": 1}, build, kind="student")
+    first = StageCache(tmp_path).run(StageName("student", "round-1"), Seeded(seed=1), build)
+    second = StageCache(tmp_path).run(StageName("student", "round-2"), Seeded(seed=1), build)
     assert first.path == second.path
     assert second.reused
 
@@ -51,9 +63,10 @@ def test_an_unfinished_stage_keeps_its_folder_and_is_built_again(tmp_path: Path)
         raise RuntimeError
 
     with pytest.raises(RuntimeError):
-        StageCache(tmp_path).run("scores", {}, fail)
+        StageCache(tmp_path).run(StageName("scores"), Seeded(), fail)
     found: list[str] = []
-    stage = StageCache(tmp_path).run("scores", {}, lambda folder: found.extend(path.name for path in folder.iterdir()))
+    look = lambda folder: found.extend(path.name for path in folder.iterdir())  # noqa: E731
+    stage = StageCache(tmp_path).run(StageName("scores"), Seeded(), look)
     assert found == ["shard-1"]
     assert not stage.reused
 
@@ -64,37 +77,37 @@ def test_an_abandoned_stage_leaves_nothing(tmp_path: Path) -> None:
         raise Abandoned("seen enough")
 
     with pytest.raises(Abandoned):
-        StageCache(tmp_path).run("teacher", {}, give_up)
+        StageCache(tmp_path).run(StageName("teacher"), Seeded(), give_up)
     assert not list(tmp_path.glob("teacher*"))
 
 
 def test_fresh_computes_each_stage_anew_once(tmp_path: Path) -> None:
     build = Build()
-    StageCache(tmp_path).run("teacher", {}, build)
+    StageCache(tmp_path).run(StageName("teacher"), Seeded(), build)
     cache = StageCache(tmp_path, fresh=True)
-    assert [cache.run("teacher", {}, build).reused for _ in range(2)] == [False, True]
+    assert [cache.run(StageName("teacher"), Seeded(), build).reused for _ in range(2)] == [False, True]
     assert build.calls == 2
 
 
-def test_listeners_and_records_hear_of_every_stage(tmp_path: Path) -> None:
-    started: list[tuple[str, bool]] = []
-    finished: list[Stage] = []
-    cache = StageCache(
-        tmp_path, on_start=lambda name, reused: started.append((name, reused)), on_finish=finished.append
-    )
-    cache.run("round-1/scores", {"x": 1}, Build())
-    cache.run("round-1/scores", {"x": 1}, Build())
-    assert started == [("round-1/scores", False), ("round-1/scores", True)]
-    assert cache.finished == finished
-    assert finished[0].record()["name"] == "round-1/scores"
-    assert read_json(finished[0].path / "stage.json")["inputs"] == {"x": 1}
+def test_every_stage_is_an_event_and_on_record(tmp_path: Path) -> None:
+    events: list[Event] = []
+    cache = StageCache(tmp_path, emit=events.append)
+    for _ in range(2):
+        cache.run(StageName("scores", "round-1", 1), Seeded(seed=1), Build())
+    assert [(e.stage, e.reused) for e in events if isinstance(e, StageStarted)] == [
+        ("round-1/scores", False), ("round-1/scores", True),
+    ]  # fmt: skip
+    first, second = cache.finished
+    assert [e for e in events if isinstance(e, StageFinished)] == [first.finished(), second.finished()]
+    assert (first.finished().stage, first.finished().label, first.finished().round) == ("round-1/scores", "scores", 1)
+    assert read_json(first.path / "stage.json")["identity"] == Seeded(seed=1).identity()
 
 
 def test_another_machine_reuses_a_finished_stage(machines: Machines) -> None:
     build = Build()
-    first = StageCache(machines.on("a", "runs/.cache")).run("teacher", {"seed": 1}, build)
-    assert first.record()["path"] == f"{machines.uri}/runs/.cache/{first.path.name}"
-    again = StageCache(machines.on("b", "runs/.cache")).run("teacher", {"seed": 1}, build)
+    first = StageCache(machines.on("a", "runs/.cache")).run(StageName("teacher"), Seeded(seed=1), build)
+    assert location(first.path) == f"{machines.uri}/runs/.cache/{first.path.name}"
+    again = StageCache(machines.on("b", "runs/.cache")).run(StageName("teacher"), Seeded(seed=1), build)
     assert (first.reused, again.reused, build.calls) == (False, True, 1)
     assert first.path != again.path
     assert (again.path / "out.txt").read_text() == "1"
@@ -108,30 +121,30 @@ def test_another_machine_goes_on_with_an_unfinished_stage(machines: Machines) ->
         raise RuntimeError
 
     with pytest.raises(RuntimeError):
-        StageCache(machines.on("a", "cache")).run("scores", {}, stop)
+        StageCache(machines.on("a", "cache")).run(StageName("scores"), Seeded(), stop)
     found: list[Path] = []
     cache = StageCache(machines.on("b", "cache"))
-    cache.run("scores", {}, lambda folder: found.extend(folder.rglob("*")))
+    cache.run(StageName("scores"), Seeded(), lambda folder: found.extend(folder.rglob("*")))
     assert [path.name for path in found] == ["shard-1"]  # what resumes a training is its workers' own business
 
 
 def test_fresh_forgets_a_stage_on_all_machines(machines: Machines) -> None:
     build = Build()
-    StageCache(machines.on("a", "cache")).run("teacher", {}, build)
-    StageCache(machines.on("b", "cache"), fresh=True).run("teacher", {}, build)
-    stage = StageCache(machines.on("c", "cache")).run("teacher", {}, build)
+    StageCache(machines.on("a", "cache")).run(StageName("teacher"), Seeded(), build)
+    StageCache(machines.on("b", "cache"), fresh=True).run(StageName("teacher"), Seeded(), build)
+    stage = StageCache(machines.on("c", "cache")).run(StageName("teacher"), Seeded(), build)
     assert (stage.path / "out.txt").read_text() == "2"
 
 
 def test_a_stage_that_another_machine_finishes_first_is_left_alone(machines: Machines) -> None:
     def slow(folder: Path) -> None:
         (folder / "out.txt").write_text("slow")
-        StageCache(machines.on("b", "cache")).run("teacher", {}, Build())
+        StageCache(machines.on("b", "cache")).run(StageName("teacher"), Seeded(), Build())
         machines.on("a", "cache")
 
     with pytest.raises(StorageError, match="another machine has finished"):
-        StageCache(machines.on("a", "cache")).run("teacher", {}, slow)
-    stage = StageCache(machines.on("a", "cache")).run("teacher", {}, slow)
+        StageCache(machines.on("a", "cache")).run(StageName("teacher"), Seeded(), slow)
+    stage = StageCache(machines.on("a", "cache")).run(StageName("teacher"), Seeded(), slow)
     assert stage.reused
     assert (stage.path / "out.txt").read_text() == "1"
 
@@ -140,12 +153,12 @@ def test_a_stage_that_the_store_does_not_know_as_finished_is_unfinished(machines
     folder = machines.on("a", "cache")
     machines.fails(lambda kind, path: kind == "write" and "stage.json" in path)
     with pytest.raises(StorageError):
-        StageCache(folder).run("teacher", {}, Build())
+        StageCache(folder).run(StageName("teacher"), Seeded(), Build())
     assert not list(folder.rglob("stage.json"))
 
 
 def test_a_removed_stage_stays_in_the_store(machines: Machines) -> None:
-    stage = StageCache(machines.on("a", "cache")).run("teacher", {}, Build())
+    stage = StageCache(machines.on("a", "cache")).run(StageName("teacher"), Seeded(), Build())
     assert remove_stage(stage.path)
     assert not stage.path.exists()
-    assert StageCache(machines.on("a", "cache")).run("teacher", {}, Build()).reused
+    assert StageCache(machines.on("a", "cache")).run(StageName("teacher"), Seeded(), Build()).reused

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from icalib.core import storage
 from icalib.core.errors import SettingError, StorageError
-from icalib.core.storage import is_mirrored, local_path, location, names_in, pull, push, remove
+from icalib.core.storage import is_mirrored, local_path, location, names_in, object_store, pull, push, remove
 
 NAMES = st.text(st.characters(exclude_characters="/?\0", exclude_categories=["Cs"]), min_size=1).filter(
     lambda name: name not in (".", "..")
@@ -67,8 +67,8 @@ def test_a_file_uri_is_a_path() -> None:
 
 
 @pytest.mark.parametrize("uri", ["s3://", "s3://bucket/../x", "s3://bucket//x", "s3://bucket/./x", "S 3://bucket/x"])
-def test_what_is_no_location_is_refused(uri: str) -> None:
-    with pytest.raises(SettingError, match=r"is no location.*s3://bucket/folder"):
+def test_an_invalid_location_is_refused(uri: str) -> None:
+    with pytest.raises(SettingError, match=r"is not a valid location.*s3://bucket/folder"):
         local_path(uri)
 
 
@@ -79,7 +79,7 @@ def test_secrets_in_a_uri_are_refused_and_not_repeated(uri: str) -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_a_store_that_nobody_knows_is_refused() -> None:
+def test_an_unknown_store_is_refused() -> None:
     with pytest.raises(SettingError, match=r"can't open foo://bucket.*Expected s3://"):
         pull(local_path("foo://bucket/x"))
 
@@ -177,7 +177,7 @@ def test_a_store_that_fails_for_a_while_is_tried_again(machines: Machines, kind:
     assert [each for each, _ in tried].count(kind) > 3
 
 
-def test_a_store_that_goes_on_failing_is_an_error_that_says_all(
+def test_a_store_that_keeps_failing_is_an_error_with_cause_and_fix(
     machines: Machines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []
@@ -205,7 +205,7 @@ def test_patience_is_a_setting(machines: Machines, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("error", [PermissionError("no"), OSError("AWS Error ACCESS_DENIED during HeadObject")])
-def test_what_time_does_not_heal_is_not_tried_again(
+def test_an_error_that_a_retry_cannot_fix_is_not_tried_again(
     machines: Machines, monkeypatch: pytest.MonkeyPatch, error: OSError
 ) -> None:
     calls: list[int] = []
@@ -221,7 +221,7 @@ def test_what_time_does_not_heal_is_not_tried_again(
     assert len(calls) == 1
 
 
-def test_of_several_processes_that_want_the_same_one_brings_it(machines: Machines) -> None:
+def test_of_several_processes_that_want_the_same_folder_one_downloads_it(machines: Machines) -> None:
     push(write(machines.on("a", "model"), **{f"part{number}": "x" * 1000 for number in range(5)}))
     elsewhere = machines.on("b", "model")
     tried = machines.fails(lambda kind, _: False)
@@ -238,6 +238,6 @@ def test_of_several_processes_that_want_the_same_one_brings_it(machines: Machine
 def test_paths_on_a_disk_need_no_store(
     act: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storage, "_filesystem", lambda uri: pytest.fail("asked a store"))
+    monkeypatch.setattr(object_store, "filesystem_of", lambda uri: pytest.fail("asked a store"))
     act(write(tmp_path / "run", table="1"))
     assert (tmp_path / "run").exists() == (act is not remove)

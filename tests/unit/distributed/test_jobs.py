@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from icalib.core.cluster_jobs import Job, JobFile
+from icalib.core.cluster_job import ClusterJob
 from icalib.core.errors import ClusterError, SettingError
+from icalib.core.job_file import JobFile
 from icalib.distributed.cluster_jobs import JobServer
 
 ADDRESS = "http://127.0.0.1:8265"
@@ -58,7 +59,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> MemoryServer:
     return server
 
 
-def submit(job: JobFile, folder: Path, *, again: bool = False) -> tuple[Job, str]:
+def submit(job: JobFile, folder: Path, *, again: bool = False) -> tuple[ClusterJob, str]:
     return JobServer(ADDRESS).submit(job, ["icalib", "run", "icast"], folder, lambda upload: None, again=again)
 
 

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from icalib.distributed.session import Resources
-from icalib.distributed.shards import _one_by_one, _shards_of_a_task
+from icalib.core.job import ShardedJob
+from icalib.distributed.shards import _compute_shards, _shards_of_a_task
+from icalib.pipeline.executor import Resources
+
+
+class Letters(ShardedJob):
+    """Writes a letter a shard."""
+
+    verb = "writing"
+
+    def shard_path(self, folder: Path, index: int) -> Path:
+        return folder / str(index)
+
+    def compute_shard(self, index: int, shard: Any, folder: Path, device: Any) -> None:
+        self.shard_path(folder, index).write_text(shard)
 
 
 @pytest.mark.parametrize(
@@ -19,8 +33,6 @@ def test_tasks_on_gpus_take_more_shards_where_there_are_many(missing: int, gpus:
 
 
 def test_a_task_that_starts_again_does_what_is_missing(tmp_path: Path) -> None:
-    paths = [tmp_path / name for name in "abc"]
-    paths[0].touch()
-    done: list[str] = []
-    _one_by_one(done.append, [((path.name,), path) for path in paths])
-    assert done == ["b", "c"]
+    (tmp_path / "0").touch()
+    _compute_shards(Letters().to_json(), [(0, "a"), (1, "b"), (2, "c")], str(tmp_path))
+    assert [(tmp_path / name).read_text() for name in "012"] == ["", "b", "c"]

@@ -69,7 +69,7 @@ def test_icalib_itself_travels_with_another_project(lab: Path, tmp_path: Path) -
     assert packed.source == (lab, INSTALLED / "icalib", INSTALLED / "tune_spaces")
     with ZipFile(packed.path) as archive:
         names = archive.namelist()
-        assert archive.read("icalib/core/jobs.py") == (INSTALLED / "icalib/core/jobs.py").read_bytes()
+        assert archive.read("icalib/core/job_file.py") == (INSTALLED / "icalib/core/job_file.py").read_bytes()
     assert {"icalib/__main__.py", "icalib/reports/page.html.j2", "tune_spaces/icast_tpe.py"} <= set(names)
     assert len(names) == packed.num_files
     assert packed.num_bytes == packed.path.stat().st_size

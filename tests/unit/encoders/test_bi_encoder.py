@@ -13,7 +13,7 @@ from icalib.encoders.transformer import TransformerEncoder
 from icalib.models.checkpoint import save_ranker
 from icalib.models.config import RankerConfig
 from icalib.models.ranker import Ranker, load_ranker, make_batch
-from icalib.regimes.untrained import bi_encoder_scores
+from icalib.scoring.untrained import bi_encoder_scores
 
 CPU = torch.device("cpu")
 INTENTS = ("asks", "thanks")

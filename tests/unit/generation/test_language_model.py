@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.artifacts import known
 from helpers.observers import Silent
 from pydantic import SerializeAsAny
 
@@ -26,7 +27,6 @@ from icalib.generation.language_model import (
 )
 from icalib.generation.retrieval import Retrieval, gold, training_rows
 from icalib.generation.texts import question_place
-from icalib.training.job import prepare_training
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train
 from icalib.training.settings import TrainingSettings
@@ -99,8 +99,8 @@ def test_a_fine_tuned_model_writes_what_it_learnt_and_so_does_its_checkpoint(
     by_heart = TrainingSettings(epochs=120, batch_size=8, learning_rate=1e-2, precision="fp32", weight_decay=0)
     made = config(language_model, training=by_heart, decoding="beam", num_beams=2, max_target_tokens=40)
     few = Selection(labelled_fraction=0.02)
-    job = GeneratorJob(task="answer", generator=made, data=tiny_pools, selection=few)
-    training = prepare_training(job, CPU)
+    job = GeneratorJob(task="answer", generator=made, data=known(tiny_pools), selection=few)
+    training = job.prepare(CPU)
     writer = training.model
     assert isinstance(writer, Writer)
     state = train(
@@ -150,7 +150,7 @@ def test_a_checkpoints_own_way_of_decoding_plays_no_part(
 
 def test_questions_are_learnt_from_answers(language_model: Path, tiny_pools: Path, pools: list[Pool]) -> None:
     writer = Writer(str(language_model), config(language_model))
-    job = GeneratorJob(task="question", generator=writer.config, data=tiny_pools, selection=SELECTION)
+    job = GeneratorJob(task="question", generator=writer.config, data=known(tiny_pools), selection=SELECTION)
     curriculum = WritingCurriculum(writer, job)
     learnt = {tuple(pair.target) for batch in curriculum.batches(0) for pair in batch}
     asked = [pool.context[question_place(pool.context)].text for pool in pools]

@@ -15,7 +15,7 @@ from icalib.regimes.supervised import Supervised
 from icalib.training.post_training.utterance_relevance import UtteranceRelevance
 
 
-def test_methods_are_named_by_their_files() -> None:
+def test_methods_are_named_after_their_files() -> None:
     names = method_names()
     assert {"bert", "tsst", "icast", "icast-teacher", "icast-no-gain", "bm25", "bi-encoder"} <= set(names)
     assert "catalogue" not in names
@@ -117,7 +117,7 @@ def test_a_part_of_another_components_settings_leaves_its_own_defaults() -> None
     assert changed == published.model_copy(update={"training": quick})
 
 
-def test_configs_from_before_there_were_kinds_of_post_training_are_read() -> None:
+def test_configs_that_name_no_post_training_task_are_read() -> None:
     values = load_method("bert").model_dump(mode="json")
     assert values["post_training"].pop("target").endswith("NextUtterance")
     assert validated(Method, values) == load_method("bert")
@@ -129,7 +129,7 @@ def test_the_gain_without_an_uncertainty_estimate_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "settings", "share"),
+    ("name", "settings", "fraction"),
     [
         ("bert", {"regime.training.train_negatives": 1}, 0.5),
         ("bert", {}, 0.1),
@@ -139,11 +139,11 @@ def test_the_gain_without_an_uncertainty_estimate_is_refused() -> None:
     ],
 )
 def test_a_prior_shift_starts_from_the_pairs_that_shape_probabilities(
-    name: str, settings: dict[str, object], share: float
+    name: str, settings: dict[str, object], fraction: float
 ) -> None:
     method = with_settings(load_method(name), settings)
     assert isinstance(method, Method)
-    assert method.train_prior(10) == share
+    assert method.train_prior(10) == fraction
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_a_prior_shift_starts_from_the_pairs_that_shape_probabilities(
         ("icast-teacher", {"regime.rule.scale": "quantile", "regime.rule.gain_threshold": -1}, "absolute"),
     ],
 )
-def test_settings_that_cannot_go_together_are_refused_with_the_cure(
+def test_settings_that_cannot_go_together_are_refused_with_the_fix(
     name: str, settings: dict[str, object], message: str
 ) -> None:
     with pytest.raises((SettingError, ValueError), match=message):

@@ -8,13 +8,14 @@ import time
 import pytest
 from rich.console import Console
 
-from icalib.core.cluster_jobs import Job, State
+from icalib.core.cluster_job import ClusterJob, JobState
 from icalib.reports.jobs_terminal import JobProgress, print_jobs
 
 
-def made_job(state: State, **facts: object) -> Job:
+def made_job(state: JobState, **facts: object) -> ClusterJob:
     known = {"started": time.time() - 75, "ended": None, "message": "", "exit_code": None, **facts}
-    return Job(id="icast-0a1b2c3d", command="icalib run icast --data /pools", work="0a1b2c3d", state=state, **known)  # pyright: ignore
+    command = "icalib run icast --data /pools"
+    return ClusterJob(id="icast-0a1b2c3d", command=command, work="0a1b2c3d", state=state, **known)  # pyright: ignore
 
 
 def console(*, terminal: bool) -> Console:
@@ -29,7 +30,7 @@ def shown(on: Console) -> str:
 def test_a_table_has_one_line_a_job() -> None:
     on = console(terminal=False)
     ended = made_job("failed", started=1_700_000_000.0, ended=1_700_000_250.0)
-    long = Job(**{**made_job("running").__dict__, "command": "icalib run icast " + "--set a=b " * 40})
+    long = ClusterJob(**{**made_job("running").__dict__, "command": "icalib run icast " + "--set a=b " * 40})
     print_jobs([ended, long], "http://127.0.0.1:8265", on)
     title, _, header, _, first, second, *rest = shown(on).splitlines()
     assert title.strip() == "Jobs at http://127.0.0.1:8265"

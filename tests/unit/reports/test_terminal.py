@@ -9,8 +9,8 @@ from rich.console import Console
 from icalib.core.run_folder import RunFolder
 from icalib.reports.comparison import best_labels, format_seconds, method_rows
 from icalib.reports.paired_tests import MethodTest
+from icalib.reports.progress import TerminalProgress
 from icalib.reports.terminal import (
-    Progress,
     print_comparison,
     print_costs,
     print_result,
@@ -147,7 +147,7 @@ def test_log_lines_are_rate_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("icalib.reports.terminal.time.monotonic", lambda: now)
     console, stream = _console()
-    with Progress(console) as progress:
+    with TerminalProgress(console) as progress:
         progress.stage("scores 1", "[1140] pools")
         for done in range(10):
             now += 2.0
@@ -168,7 +168,7 @@ def test_log_lines_are_rate_limited(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_bars_end_with_one_line_a_stage() -> None:
     console, stream = _console(terminal=True)
-    with Progress(console) as progress:
+    with TerminalProgress(console) as progress:
         progress.stage("teacher", "[5 %] labelled")
         progress.advance("teacher", 3, 4, "loss 0.2")
         progress.advance("scores 1", 1, None)

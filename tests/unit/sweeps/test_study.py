@@ -1,4 +1,4 @@
-"""The study forgets nothing: interrupted trials go on, finished ones stay, more can be added."""
+"""The study resumes: interrupted trials continue, finished ones stay, more can be added."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from unit.sweeps.made_spaces import GRID, made_folder, write_space
 from icalib.core.errors import SettingError
 from icalib.methods.catalogue import load_method
 from icalib.sweeps.folder import SweepFolder
+from icalib.sweeps.proposals import proposals
+from icalib.sweeps.pruning import Rungs, TrialStopped
 from icalib.sweeps.record import TrialTable
 from icalib.sweeps.space import Space, load_space
-from icalib.sweeps.study import Rungs, SweepStudy, TrialStopped, proposals, settings_of
+from icalib.sweeps.study import SweepStudy, settings_of
 
 NAME = "regime.rule.confidence_threshold"
 ICAST = load_method("icast")
@@ -56,7 +58,7 @@ def test_more_trials_are_added_and_none_is_repeated(folder: SweepFolder, space: 
     assert asked(SweepStudy(folder, space, ICAST, None)) == []
 
 
-def test_what_was_under_way_comes_first_and_keeps_its_number(folder: SweepFolder, space: Space) -> None:
+def test_interrupted_trials_come_first_and_keep_their_numbers(folder: SweepFolder, space: Space) -> None:
     study = SweepStudy(folder, space, ICAST, None)
     first, second = study.next(), study.next()
     assert first is not None
@@ -81,7 +83,7 @@ def test_an_interruption_does_not_change_what_is_drawn(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sampler", ["random", "tpe", "nsga2", "qmc"])
-def test_every_sampler_draws_and_goes_on(tmp_path: Path, sampler: str) -> None:
+def test_every_sampler_draws_and_resumes(tmp_path: Path, sampler: str) -> None:
     space = load_space("ranking_and_calibration")
     folder = made_folder(tmp_path, space, sampler=sampler)
     base, drawn = load_method(space.method), []
@@ -97,7 +99,7 @@ def test_every_sampler_draws_and_goes_on(tmp_path: Path, sampler: str) -> None:
     assert winner.number == 11
 
 
-def test_what_the_method_refuses_is_drawn_anew_and_is_no_trial(tmp_path: Path) -> None:
+def test_a_proposal_that_the_method_refuses_is_drawn_again_and_does_not_count(tmp_path: Path) -> None:
     space = write_space(tmp_path / "spaces", TPE.replace("confidence_threshold", "positive_threshold"))
     folder = made_folder(tmp_path, space)
     study = SweepStudy(folder, space, ICAST, 4)
@@ -113,7 +115,7 @@ def test_a_range_without_a_feasible_value_ends_the_sweep(tmp_path: Path) -> None
     text = TPE.replace("confidence_threshold", "positive_threshold").replace("0.0, 1.0", "0.1, 0.4")
     space = write_space(tmp_path / "spaces", text)
     study = SweepStudy(made_folder(tmp_path, space), space, ICAST, 4)
-    with pytest.raises(SettingError, match="proposes nothing that the method takes"):
+    with pytest.raises(SettingError, match="proposes nothing that the method accepts"):
         study.next()
 
 
@@ -147,7 +149,7 @@ def test_half_a_line_of_another_writer_is_cut_off_by_the_next(folder: SweepFolde
     study = SweepStudy(folder, space, ICAST, None)
     study.next()
     with folder.journal_path.open("ab") as journal:
-        journal.write(b'{"op_code": 4, "worker')  # a trial's process was killed; the study goes on
+        journal.write(b'{"op_code": 4, "worker')  # a trial's process was killed; the study continues
     study.tell_complete(0, [0.5])
     assert asked(SweepStudy(folder, space, ICAST, None)) == [0.2, 0.3]
 
@@ -221,7 +223,7 @@ def test_halving_stops_poor_trials_and_lets_the_best_through(tmp_path: Path, pru
 
 
 def test_a_stopped_trial_stays_stopped_when_the_same_step_is_asked_again(tmp_path: Path) -> None:
-    """After a kill between the verdict and its record; halving itself would let the trial go on."""
+    """After a kill between the verdict and its record; halving itself would let the trial continue."""
     space = write_space(tmp_path / "spaces", TPE)
     folder = made_folder(tmp_path, space, pruner="asha")
     study = SweepStudy(folder, space, ICAST, 4)
@@ -237,7 +239,7 @@ def test_a_stopped_trial_stays_stopped_when_the_same_step_is_asked_again(tmp_pat
                 Rungs(folder, proposal.number).report(1, figure)
 
 
-def test_what_would_be_tried_is_what_is_tried(tmp_path: Path) -> None:
+def test_proposals_are_the_trials_that_a_sweep_runs(tmp_path: Path) -> None:
     space = write_space(tmp_path / "spaces", TPE.replace("confidence_threshold", "positive_threshold"))
     study = SweepStudy(made_folder(tmp_path, space, sampler="random"), space, ICAST, 4)
     tried = []

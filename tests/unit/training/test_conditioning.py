@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from helpers.artifacts import known
 from helpers.observers import Silent
 from helpers.tiny_models import ranker_config
 
 from icalib.core.errors import PosteriorError
+from icalib.core.files import write_json
 from icalib.data.encoding import TokenStore
 from icalib.data.selection import Selection
 from icalib.heads.head import AbstractHead, Support
@@ -19,12 +23,14 @@ from icalib.losses.binary import BinaryCrossEntropy
 from icalib.losses.head_objective import HeadObjective
 from icalib.models.checkpoint import save_ranker
 from icalib.models.ranker import load_ranker, make_batch
-from icalib.training.conditioning import choose_support, condition
+from icalib.training.answers import TrainJob
+from icalib.training.conditioning import Conditioning, choose_support
 from icalib.training.examples import Example, gold_labels
-from icalib.training.job import Training, TrainJob, add_posterior, prepare_training
+from icalib.training.job import Training
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train
 from icalib.training.pairs import AnswerCurriculum
+from icalib.training.posterior import complete_posterior, run_here
 from icalib.training.settings import TrainingSettings
 
 CPU = torch.device("cpu")
@@ -37,13 +43,12 @@ POLYA_GAMMA = PolyaGammaHead.Config(
 
 def job_of(tokens: Path, backbone: Path, head: AbstractHead.Config) -> TrainJob:
     return TrainJob(
-        kind="answers",
         ranker=ranker_config(backbone).model_copy(update={"head": head}),
         loss=HeadObjective.Config() if head.own_objective else BinaryCrossEntropy.Config(),
         training=SETTINGS,
         selection=Selection(labelled_fraction=0.2),
-        train_tokens=tokens / "train.arrow",
-        validation_tokens=tokens / "validation.arrow",
+        train_tokens=known(tokens / "train.arrow"),
+        validation_tokens=known(tokens / "validation.arrow"),
         seed=3,
     )
 
@@ -51,6 +56,26 @@ def job_of(tokens: Path, backbone: Path, head: AbstractHead.Config) -> TrainJob:
 def saved(folder: Path, training: Training, job: TrainJob) -> Path:
     save_ranker(folder, job.ranker, training.model.state_dict())
     return folder
+
+
+def conditioning(made: Training, seed: int = 0) -> Conditioning:
+    assert isinstance(made.curriculum, AnswerCurriculum)
+    return Conditioning(made.curriculum, SETTINGS, CPU, seed)
+
+
+class Worker:
+    """Stands in for one of two workers' engines."""
+
+    world_size, device = 2, CPU
+
+    def __init__(self, rank: int, gather: Callable[[Any], Sequence[Any]]) -> None:
+        self.rank, self.gather = rank, gather
+
+
+def add_posterior(checkpoint: Path, made: Training, job: TrainJob) -> None:
+    job.add_posterior(checkpoint, made, LocalEngine(made.model, SETTINGS))
+    write_json(checkpoint.parent / "result.json", {"num_jitters": 0})
+    complete_posterior(job, checkpoint.parent, run_here)
 
 
 def posterior(checkpoint: Path, curriculum: AnswerCurriculum) -> tuple[torch.Tensor, torch.Tensor]:
@@ -65,14 +90,14 @@ def test_a_checkpoint_keeps_its_posterior(
     tokens: Path, tiny_bert: Path, tmp_path: Path, head: AbstractHead.Config
 ) -> None:
     job = job_of(tokens, tiny_bert, head)
-    made = prepare_training(job, CPU)
+    made = job.prepare(CPU)
     assert isinstance(made.curriculum, AnswerCurriculum)
-    condition(made.model.eval(), made.curriculum, SETTINGS, CPU, seed=job.seed)
+    conditioning(made, job.seed).complete(made.model.eval())
     batch, _ = made.curriculum.inputs(made.curriculum.pairs()[:5], CPU)
     with torch.no_grad():
         expected = made.model.answer_posterior(batch)
-    checkpoint = saved(tmp_path / "ranker", made, job)
-    add_posterior(checkpoint, made, job, CPU, with_chains=True)
+    checkpoint = saved(tmp_path / "checkpoint", made, job)
+    add_posterior(checkpoint, made, job)
     for part, again in zip(expected, posterior(checkpoint, made.curriculum), strict=True):
         torch.testing.assert_close(part, again, rtol=1e-4, atol=1e-5)
 
@@ -80,11 +105,11 @@ def test_a_checkpoint_keeps_its_posterior(
 @pytest.mark.parametrize("laplace", ["last_epoch_sum", "ema"])
 def test_a_posterior_summed_in_training_needs_no_more_pairs(tokens: Path, tiny_bert: Path, laplace: str) -> None:
     head = RandomFeatureHead.Config.model_validate({"num_features": 32, "laplace": laplace})
-    made = prepare_training(job_of(tokens, tiny_bert, head), CPU)
+    made = job_of(tokens, tiny_bert, head).prepare(CPU)
     engine = LocalEngine(made.model, SETTINGS)
     train(made.model, engine, made.curriculum, SETTINGS, Silent(), seed=0, validation=None)
     made.model.observe = None  # type: ignore[assignment]
-    condition(made.model, made.curriculum, SETTINGS, CPU, seed=0)
+    conditioning(made).complete(made.model)
     batch, _ = made.curriculum.inputs(made.curriculum.pairs()[:4], CPU)
     with torch.no_grad():
         assert (made.model.eval().answer_posterior(batch).var_SB > 0).all()
@@ -97,7 +122,7 @@ def test_pairs_that_stand_in_for_a_worker_without_any_count_nowhere(
 ) -> None:
     """Two workers, batches of one pair: the second worker never has a pair of its own."""
     head = RandomFeatureHead.Config.model_validate({"num_features": 32, "laplace": laplace})
-    made = prepare_training(job_of(tokens, tiny_bert, head), CPU)
+    made = job_of(tokens, tiny_bert, head).prepare(CPU)
     settings = SETTINGS.model_copy(update={"batch_size": 1, "gradient_accumulation": accumulation})
     made.curriculum._settings = settings  # type: ignore[attr-defined]
     engine = LocalEngine(made.model, settings)
@@ -110,9 +135,9 @@ def test_pairs_that_stand_in_for_a_worker_without_any_count_nowhere(
 
 def test_a_posterior_of_other_weights_is_refused(tokens: Path, tiny_bert: Path, tmp_path: Path) -> None:
     job = job_of(tokens, tiny_bert, RANDOM_FEATURES)
-    made = prepare_training(job, CPU)
-    checkpoint = saved(tmp_path / "ranker", made, job)
-    add_posterior(checkpoint, made, job, CPU)
+    made = job.prepare(CPU)
+    checkpoint = saved(tmp_path / "checkpoint", made, job)
+    add_posterior(checkpoint, made, job)
     stale = (checkpoint / "posterior.safetensors").read_bytes()
     with torch.no_grad():
         made.model.similarity_start.slope.add_(1.0)
@@ -125,8 +150,8 @@ def test_a_posterior_of_other_weights_is_refused(tokens: Path, tiny_bert: Path, 
 
 
 def test_training_on_makes_a_posterior_stale(tokens: Path, tiny_bert: Path) -> None:
-    made = prepare_training(job_of(tokens, tiny_bert, RANDOM_FEATURES), CPU)
-    condition(made.model, made.curriculum, SETTINGS, CPU, seed=0)
+    made = job_of(tokens, tiny_bert, RANDOM_FEATURES).prepare(CPU)
+    conditioning(made).complete(made.model)
     engine = LocalEngine(made.model, SETTINGS)
     train(made.model, engine, made.curriculum, SETTINGS, Silent(), seed=0, validation=None)
     batch, _ = made.curriculum.inputs(made.curriculum.pairs()[:2], CPU)
@@ -135,21 +160,20 @@ def test_training_on_makes_a_posterior_stale(tokens: Path, tiny_bert: Path) -> N
 
 
 def test_processes_that_share_the_pairs_find_the_posterior_of_one(tokens: Path, tiny_bert: Path) -> None:
-    made = prepare_training(job_of(tokens, tiny_bert, RANDOM_FEATURES), CPU)
+    made = job_of(tokens, tiny_bert, RANDOM_FEATURES).prepare(CPU)
     head = made.model.posterior_head
-    condition(made.model, made.curriculum, SETTINGS, CPU, seed=0)
+    conditioning(made).complete(made.model)
     alone = head.posterior_state()
     shares: list[dict[str, torch.Tensor]] = []
     for rank in (0, 1):
-        keep = lambda share: [shares.append(share) or share]  # noqa: E731
-        condition(made.model, made.curriculum, SETTINGS, CPU, seed=0, rank=rank, world_size=2, gather=keep)
-    condition(made.model, made.curriculum, SETTINGS, CPU, seed=0, gather=lambda _: shares)
+        conditioning(made).begin(made.model, Worker(rank, lambda share: [shares.append(share) or share]))
+    conditioning(made).begin(made.model, Worker(0, lambda _: shares))
     for name, tensor in alone.items():
         torch.testing.assert_close(head.posterior_state()[name], tensor)
 
 
 def test_a_head_that_predicts_from_support_is_validated_on_fresh_support(tokens: Path, tiny_bert: Path) -> None:
-    made = prepare_training(job_of(tokens, tiny_bert, POLYA_GAMMA), CPU)
+    made = job_of(tokens, tiny_bert, POLYA_GAMMA).prepare(CPU)
     with pytest.raises(PosteriorError):
         made.model.answer_logits(make_batch([(np.array([2, 5, 3], np.int32), 3)], made.model.layout, CPU))
     figures = made.validation.figures([made.validation(made.model.eval(), 0, 1)])

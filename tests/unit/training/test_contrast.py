@@ -1,40 +1,34 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 import torch
+from helpers.artifacts import known
 from helpers.observers import Silent
 from helpers.tiny_language_models import write_tiny_language_model
 from helpers.tiny_models import BUDGET, pool_texts, tiny_ranker
 from torch import Tensor
 from torch.nn.functional import relu, softplus
-from unit.regimes.test_regimes import PARTS, RecordingBench
+from unit.regimes.test_regimes import PARTS, RecordingStages
 
 from icalib.core.component import validated, with_settings
 from icalib.core.errors import SettingError
-from icalib.core.stage_cache import Stage
+from icalib.core.files import read_json
+from icalib.core.stage_cache import Stage, StageName
 from icalib.data.encoding import TokenStore
-from icalib.data.generated import SyntheticStore
+from icalib.data.generated import GeneratedStore
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import Tokenizer
-from icalib.generation.generator import GenerateJob
+from icalib.generation.job import SUMMARY, GenerateJob, generated_texts, write_generated_tokens
 from icalib.generation.language_model import LanguageModel
 from icalib.generation.retrieval import Retrieval
-from icalib.generation.shards import (
-    generate_shard,
-    generation_shards,
-    made_up_texts,
-    summarise_texts,
-    texts_path,
-    write_synthetic_tokens,
-)
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.methods.catalogue import load_method
-from icalib.methods.composition import Method
 from icalib.models.ranker import Ranker, make_batch
 from icalib.regimes.augmented import Augmented
 from icalib.training.contrast import (
@@ -96,43 +90,44 @@ def test_pseudo_positives_are_the_pairwise_logistic_loss_between_true_and_false_
 
 def job(data: Path, **values: Any) -> GenerateJob:
     fields = {
-        "data": data, "selection": SELECTION, "wanted": "grey_answers", "num_answers": 2,
+        "data": known(data), "selection": SELECTION, "wanted": "grey_answers", "num_answers": 2,
         "generator": Retrieval.Config(pools_per_shard=10), "models": {},
     }  # fmt: skip
     return GenerateJob.model_validate(fields | values)
 
 
-def made_up(job: GenerateJob, folder: Path, backbone: Path) -> SyntheticStore:
-    for number in range(len(generation_shards(job))):
-        generate_shard(job, number, folder, CPU)
-    write_synthetic_tokens(folder, folder / "made_up.arrow", Tokenizer(str(backbone)), BUDGET)
-    return SyntheticStore(folder / "made_up.arrow")
+def generated(job: GenerateJob, folder: Path, backbone: Path) -> GeneratedStore:
+    for index, shard in enumerate(job.shards()):
+        job.compute_shard(index, shard, folder, CPU)
+    write_generated_tokens(folder, folder / "generated.arrow", Tokenizer(str(backbone)), BUDGET)
+    return GeneratedStore(folder / "generated.arrow")
 
 
 @pytest.fixture(scope="module")
-def grey(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> SyntheticStore:
-    return made_up(job(tiny_pools), tmp_path_factory.mktemp("grey"), tiny_bert)
+def grey(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> GeneratedStore:
+    return generated(job(tiny_pools), tmp_path_factory.mktemp("grey"), tiny_bert)
 
 
 @pytest.fixture(scope="module")
-def positives(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> SyntheticStore:
+def positives(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> GeneratedStore:
     wanted = job(tiny_pools, wanted="pseudo_positives")
-    return made_up(wanted, tmp_path_factory.mktemp("positives"), tiny_bert)
+    return generated(wanted, tmp_path_factory.mktemp("positives"), tiny_bert)
 
 
 def test_what_is_made_up_can_be_read_and_comes_back_as_ids(tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:
     wanted = job(tiny_pools, wanted="pseudo_positives")
-    store = made_up(wanted, tmp_path, tiny_bert)
+    store = generated(wanted, tmp_path, tiny_bert)
     tokenize = Tokenizer(str(tiny_bert))
-    records = [record for table in made_up_texts(tmp_path) for record in table.to_pylist()]
-    assert len(records) == sum(map(len, generation_shards(wanted)))
+    records = [record for table in generated_texts(tmp_path) for record in table.to_pylist()]
+    assert len(records) == sum(map(len, wanted.shards()))
     for record in records:
         pool = store.pool(record["row"])
         expected = [ids[: BUDGET.max_candidate_tokens] for ids in tokenize(record["answers"])]
         assert [ids.tolist() for ids in pool.answers] == expected
         contexts = [tokenize(texts) if texts else [] for texts in record["contexts"]]
         assert [[ids.tolist() for ids in context] for context in pool.contexts] == contexts
-    summary = summarise_texts(wanted, tmp_path)
+    wanted.finish(tmp_path)
+    summary = read_json(tmp_path / SUMMARY)
     assert summary["generator"] == "true contexts of wrong answers (else bm25), reordered right answers"
     assert summary["num_pools"] == len(records)
     assert sum(summary["contexts"].values()) == 3 * len(records)
@@ -141,17 +136,17 @@ def test_what_is_made_up_can_be_read_and_comes_back_as_ids(tiny_pools: Path, tin
 def test_a_shard_does_not_depend_on_what_was_made_up_before(tiny_pools: Path, tmp_path: Path) -> None:
     model = write_tiny_language_model(tmp_path / "gpt2", "gpt2", pool_texts(tiny_pools))
     generator = LanguageModel.Config(model=str(model), max_source_tokens=30, max_target_tokens=8, pools_per_shard=6)
-    wanted = job(tiny_pools, generator=generator, models={"answer": model})
+    wanted = job(tiny_pools, generator=generator, models={"answer": known(model)})
     for folder, order in (("in-order", (0, 1)), ("backwards", (1, 0))):
         for number in order:
-            generate_shard(wanted, number, tmp_path / folder, CPU)
-    one, other = (texts_path(tmp_path / folder, 1) for folder in ("in-order", "backwards"))
+            wanted.compute_shard(number, wanted.shards()[number], tmp_path / folder, CPU)
+    one, other = (wanted.shard_path(tmp_path / folder, 1) for folder in ("in-order", "backwards"))
     assert pq.read_table(one).equals(pq.read_table(other))
     assert any(pq.read_table(one)["answers"].to_pylist())
 
 
 def trained(
-    store: TokenStore, backbone: Path, contrast: AbstractContrast | None, texts: SyntheticStore | None, **values: Any
+    store: TokenStore, backbone: Path, contrast: AbstractContrast | None, texts: GeneratedStore | None, **values: Any
 ) -> dict[str, Tensor]:
     ranker = tiny_ranker(backbone, dropout=0.0)
     fields = {"epochs": 2, "learning_rate": 1e-3, "batch_size": 6, "precision": "fp32", "train_negatives": 2}
@@ -166,19 +161,19 @@ def curriculum(
     ranker: Ranker,
     settings: TrainingSettings,
     contrast: AbstractContrast | None,
-    texts: SyntheticStore | None,
+    texts: GeneratedStore | None,
 ) -> AnswerCurriculum:
     rows = SELECTION.rows("train", "labelled", store.column("label_order"))[:6]
     pools = [gold_labels(pool, with_intents=False) for pool in store.pools(rows)]
     given = (pools, store, ranker.layout, BinaryCrossEntropy.Config().build(), settings)
     if contrast is None or texts is None:
         return AnswerCurriculum(*given, num_intents=0, seed=1)
-    return AugmentedCurriculum(*given, num_intents=0, seed=1, contrast=contrast, made_up=texts)
+    return AugmentedCurriculum(*given, num_intents=0, seed=1, contrast=contrast, generated=texts)
 
 
 @pytest.mark.parametrize("kind", [GreyHinge, PseudoPositives])
 def test_limit_a_contrast_without_weight_is_bert(
-    kind: Any, store: TokenStore, tiny_bert: Path, grey: SyntheticStore, positives: SyntheticStore
+    kind: Any, store: TokenStore, tiny_bert: Path, grey: GeneratedStore, positives: GeneratedStore
 ) -> None:
     texts = grey if kind is GreyHinge else positives
     bert = trained(store, tiny_bert, None, None)
@@ -190,29 +185,30 @@ def test_limit_a_contrast_without_weight_is_bert(
     assert max(float((weighted[name] - tensor).abs().max()) for name, tensor in bert.items()) > 1e-3
 
 
-class NoGenerator(RecordingBench):
-    """Trains and makes up nothing, and keeps what it was asked for."""
+class NoGenerator(RecordingStages):
+    """Trains and generates nothing, and keeps what it was asked for."""
+
+    generated: tuple[str, int] | None = None
 
     def generate(self, wanted: str, num_answers: int, generator: Any) -> Stage:
-        self.trained.append({"wanted": wanted, "num_answers": num_answers, "generator": generator})
-        return self._stage("texts")
+        assert not self.trained
+        self.generated = wanted, num_answers
+        return self._stage(StageName("texts"))
 
 
 @pytest.mark.parametrize("name", ["gray", "big"])
 def test_without_weight_the_regime_asks_for_what_bert_asks_for(name: str, tmp_path: Path) -> None:
     method, bert = load_method(name), load_method("bert")
-    assert isinstance(method, Method)
-    assert isinstance(bert, Method)
     assert isinstance(method.regime, Augmented.Config)
     contrast = method.regime.contrast.model_copy(update={"weight": 0.0})
     one, other = NoGenerator(tmp_path / "one"), NoGenerator(tmp_path / "other")
     method.regime.model_copy(update={"contrast": contrast}).build().run(one, PARTS)
     bert.regime.build().run(other, PARTS)
-    (asked,) = one.trained
-    assert asked.pop("augmentation") is None
-    (expected,) = other.trained
-    expected["training"] = expected["training"].model_copy(update={"train_negatives": method.regime.train_negatives()})
-    assert asked == expected
+    assert one.generated is None
+    ((name_of_one, asked),) = one.trained
+    ((name_of_other, bert_asked),) = other.trained
+    settings = bert_asked.settings.model_copy(update={"train_negatives": method.regime.train_negatives()})
+    assert (name_of_one, asked) == (name_of_other, replace(bert_asked, settings=settings))
 
 
 @pytest.mark.parametrize(("name", "wanted", "number"), [("gray", "grey_answers", 2), ("big", "pseudo_positives", 1)])
@@ -220,13 +216,13 @@ def test_texts_are_made_up_before_the_training_that_contrasts_them(
     name: str, wanted: str, number: int, tmp_path: Path
 ) -> None:
     method = load_method(name)
-    assert isinstance(method, Method)
-    bench = NoGenerator(tmp_path)
-    method.regime.build().run(bench, PARTS)
-    made, training = bench.trained
-    assert (made["wanted"], made["num_answers"]) == (wanted, number)
-    assert training["augmentation"].texts.name == "texts"
-    assert training["augmentation"].contrast == method.regime.contrast
+    stages = NoGenerator(tmp_path)
+    method.regime.build().run(stages, PARTS)
+    assert stages.generated == (wanted, number)
+    ((_, training),) = stages.trained
+    assert training.augmentation is not None
+    assert training.augmentation.texts.name == StageName("texts")
+    assert training.augmentation.contrast == method.regime.contrast
 
 
 @pytest.mark.parametrize(
@@ -258,7 +254,7 @@ def expected_loss(contrast: AbstractContrast, ranker: Ranker, given: AugmentedCu
 
 @pytest.mark.parametrize("kind", [GreyHinge, PseudoPositives])
 def test_a_batchs_loss_is_the_sum_of_its_pairs_and_their_contrasts(
-    kind: Any, store: TokenStore, tiny_bert: Path, grey: SyntheticStore, positives: SyntheticStore
+    kind: Any, store: TokenStore, tiny_bert: Path, grey: GeneratedStore, positives: GeneratedStore
 ) -> None:
     ranker, contrast = tiny_ranker(tiny_bert), kind.Config().build()
     settings = TrainingSettings(batch_size=6, precision="fp32", train_negatives=1)

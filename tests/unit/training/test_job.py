@@ -7,12 +7,13 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import torch
+from helpers.artifacts import known
 from helpers.dialogues import number_store
 from helpers.score_jobs import score_job
 from helpers.tiny_models import ranker_config, tiny_ranker
 from unit.regimes.made_scores import intent_table, score_table
 
-from icalib.core.stage_cache import Stage
+from icalib.core.job import read_job
 from icalib.data.encoding import TokenStore
 from icalib.data.selection import Selection
 from icalib.losses.binary import BinaryCrossEntropy
@@ -20,8 +21,9 @@ from icalib.models.checkpoint import save_ranker
 from icalib.models.ranker import Ranker
 from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.regimes.self_training import write_pseudo_labels
-from icalib.scoring.job import Shards, score_shard, shard_path, shard_rows
-from icalib.training.job import TrainJob, prepare_training
+from icalib.scoring.job import Shards
+from icalib.training.answers import TrainJob
+from icalib.training.post_training.job import PostTrainJob
 from icalib.training.post_training.next_utterance import NextUtterance
 from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.training.settings import TrainingSettings
@@ -31,21 +33,30 @@ CPU = torch.device("cpu")
 
 def train_job(tokens: Path, backbone: Path, intents: tuple[str, ...], **values: Any) -> TrainJob:
     fields: dict[str, Any] = {
-        "kind": "answers",
         "ranker": ranker_config(backbone, intents=intents),
         "loss": BinaryCrossEntropy.Config(),
         "training": TrainingSettings(batch_size=8),
         "selection": Selection(labelled_fraction=0.1),
-        "train_tokens": tokens / "train.arrow",
-        "validation_tokens": tokens / "validation.arrow",
+        "train_tokens": known(tokens / "train.arrow"),
+        "validation_tokens": known(tokens / "validation.arrow"),
         "seed": 3,
     }
     return TrainJob.model_validate(fields | values)
 
 
+def post_train_job(tokens: Path, backbone: Path, task: NextUtterance.Config) -> PostTrainJob:
+    return PostTrainJob(
+        ranker=ranker_config(backbone),
+        task=task,
+        selection=Selection(labelled_fraction=0.1),
+        train_tokens=known(tokens / "train.arrow"),
+        validation_tokens=known(tokens / "validation.arrow"),
+    )
+
+
 def test_a_job_travels_as_json(tokens: Path, tiny_bert: Path) -> None:
-    job = train_job(tokens, tiny_bert, ("a",), post_training=NextUtterance.Config())
-    assert TrainJob.model_validate_json(job.model_dump_json()) == job
+    for job in (train_job(tokens, tiny_bert, ("a",)), post_train_job(tokens, tiny_bert, NextUtterance.Config())):
+        assert read_job(job.to_json()) == job
 
 
 def test_every_worker_builds_the_same_model_and_the_same_batches(
@@ -53,10 +64,10 @@ def test_every_worker_builds_the_same_model_and_the_same_batches(
 ) -> None:
     job = train_job(tokens, tiny_bert, intents, views_with_intents=True)
     torch.manual_seed(1)
-    one = prepare_training(job, CPU)
+    one = job.prepare(CPU)
     torch.manual_seed(2)
-    two = prepare_training(job, CPU)
-    other = prepare_training(job.model_copy(update={"seed": 4}), CPU)
+    two = job.prepare(CPU)
+    other = job.model_copy(update={"seed": 4}).prepare(CPU)
     for name, tensor in one.model.state_dict().items():
         assert torch.equal(tensor, two.model.state_dict()[name])
     assert not torch.equal(one.model.answer_head.linear.weight, other.model.answer_head.linear.weight)
@@ -65,7 +76,7 @@ def test_every_worker_builds_the_same_model_and_the_same_batches(
 
 
 def test_only_labelled_pools_are_learnt(tokens: Path, tiny_bert: Path, store: TokenStore) -> None:
-    made = prepare_training(train_job(tokens, tiny_bert, ()), CPU)
+    made = train_job(tokens, tiny_bert, ()).prepare(CPU)
     rows = {example.labels.row for batch in made.curriculum.batches(0) for example in batch}
     assert len(rows) == math.ceil(len(store) / 10)
     assert sorted(store.column("label_order")[sorted(rows)]) == list(range(len(rows)))
@@ -73,8 +84,8 @@ def test_only_labelled_pools_are_learnt(tokens: Path, tiny_bert: Path, store: To
 
 def test_post_training_has_a_masked_word_head_if_it_hides_words(tokens: Path, tiny_bert: Path) -> None:
     hiding = NextUtterance.Config(max_windows=4, masked_word_weight=0.1)
-    job = train_job(tokens, tiny_bert, (), kind="post_training", post_training=hiding)
-    made = prepare_training(job, CPU)
+    job = post_train_job(tokens, tiny_bert, hiding)
+    made = job.prepare(CPU)
     assert isinstance(made.model, Ranker)
     assert made.model.masked_word_head is not None
     assert sum(map(len, made.curriculum.batches(0))) == 8
@@ -84,24 +95,24 @@ def test_validation_contexts_without_windows_only_leave_the_held_out_figures_out
     tokens: Path, tiny_bert: Path, tmp_path: Path
 ) -> None:
     number_store(tmp_path, {"a": ["10"], "b": ["11"]})
-    short = tmp_path / "t.arrow"
-    job = train_job(tokens, tiny_bert, (), kind="post_training", post_training=NextUtterance.Config(max_windows=4))
-    assert prepare_training(job, CPU).validation is not None
-    assert prepare_training(job.model_copy(update={"validation_tokens": short}), CPU).validation is None
+    short = known(tmp_path / "t.arrow")
+    job = post_train_job(tokens, tiny_bert, NextUtterance.Config(max_windows=4))
+    assert job.prepare(CPU).validation is not None
+    assert job.model_copy(update={"validation_tokens": short}).prepare(CPU).validation is None
 
 
 def test_shards_cut_a_part_into_disjoint_rows(tokens: Path, store: TokenStore) -> None:
     job = score_job(tokens, Path("nowhere"))
-    shards = shard_rows(job)
+    shards = job.shards()
     assert {len(rows) for rows in shards[:-1]} == {10}
     rows = [int(row) for rows in shards for row in rows]
     assert len(set(rows)) == len(rows) == len(store) - math.ceil(len(store) / 10)
-    assert shard_rows(job.model_copy(update={"selection": Selection(labelled_fraction=1.0)})) == []
+    assert job.model_copy(update={"selection": Selection(labelled_fraction=1.0)}).shards() == []
 
 
 def test_a_sample_of_pools_is_drawn_by_the_jobs_seed(tokens: Path) -> None:
     def sample(**values: Any) -> list[int]:
-        return [int(row) for rows in shard_rows(score_job(tokens, Path("nowhere"), **values)) for row in rows]
+        return [int(row) for rows in score_job(tokens, Path("nowhere"), **values).shards() for row in rows]
 
     one = sample(sample=20)
     assert len(set(one)) == 20
@@ -117,13 +128,13 @@ def test_a_shard_does_not_depend_on_which_were_scored_before(
     ranker = tiny_ranker(tiny_bert, intents=intents)
     save_ranker(tmp_path / "checkpoint", ranker.config, ranker.state_dict())
     job = score_job(tokens, tmp_path / "checkpoint", pools_per_shard=3)
-    shards = shard_rows(job)[:2]
+    shards = job.shards()[:2]
     for number, rows in enumerate(shards):
-        score_shard(job, number, rows.tolist(), tmp_path / "in-order", CPU)
+        job.compute_shard(number, rows, tmp_path / "in-order", CPU)
     for number in (1, 0):
-        score_shard(job, number, shards[number].tolist(), tmp_path / "backwards", CPU)
+        job.compute_shard(number, shards[number], tmp_path / "backwards", CPU)
     for number in (0, 1):
-        one, two = (pq.read_table(shard_path(tmp_path / name, number)) for name in ("in-order", "backwards"))
+        one, two = (pq.read_table(job.shard_path(tmp_path / name, number)) for name in ("in-order", "backwards"))
         assert one.equals(two)
     assert sorted(path.name for path in (tmp_path / "in-order").iterdir()) == [
         "intents-000000.parquet", "intents-000001.parquet", "scores-000000.parquet", "scores-000001.parquet",
@@ -148,7 +159,7 @@ def test_pseudo_labels_on_disk_come_back_as_pools_to_learn(
     pq.write_table(scores, folder / "scores-000000.parquet")
     if with_intents:
         pq.write_table(intent_table([1.0] * 3), folder / "intents-000000.parquet")
-    shards = Shards(Stage("scores", "digest", folder, reused=False, seconds=0.0))
+    shards = Shards(folder)
     write_pseudo_labels(tmp_path / "pseudo", shards, PseudoLabelRule(), 2)
     first, second = pseudo_labelled(tmp_path / "pseudo", store)
     assert (first.row, first.candidates.tolist(), first.labels.tolist()) == (0, [0, 1], [1, 0])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -148,8 +149,8 @@ class Interrupted(Exception):
 class DyingEngine(LocalEngine):
     """Dies before an update."""
 
-    def __init__(self, ranker: Ranker, made: TrainingSettings, deadline: int) -> None:
-        super().__init__(ranker, made)
+    def __init__(self, ranker: Ranker, made: TrainingSettings, deadline: int, folder: Path) -> None:
+        super().__init__(ranker, made, folder=folder)
         self._deadline = deadline
 
     def backward_and_step(self, loss: Tensor) -> None:
@@ -164,7 +165,7 @@ class DyingEngine(LocalEngine):
     [(3, 2), (3, 5), (3, 8), (3, 13), (7, 10)],  # before the first checkpoint, mid-epoch, after an epoch, at its end
 )
 def test_a_resumed_run_ends_with_the_same_bits_as_an_undisturbed_one(
-    store: TokenStore, tiny_bert: Path, intents: tuple[str, ...], every: int, deadline: int
+    store: TokenStore, tiny_bert: Path, intents: tuple[str, ...], every: int, deadline: int, tmp_path: Path
 ) -> None:
     made = settings(epochs=2, learning_rate=1e-3, batch_size=6, checkpoint_every=every, train_negatives=2)
 
@@ -178,13 +179,12 @@ def test_a_resumed_run_ends_with_the_same_bits_as_an_undisturbed_one(
     assert len(points) == len(set(points))
 
     dying = fresh()
-    died = DyingEngine(dying, made, deadline)
+    died = DyingEngine(dying, made, deadline, tmp_path)
     with pytest.raises(Interrupted):
         fit(store, dying, made, with_intents=True, engine=died)
 
     second = fresh()
-    engine = LocalEngine(second, made)
-    engine.saved = died.saved
+    engine = LocalEngine(second, made, folder=tmp_path)
     torch.manual_seed(12345)
     resumed, second_listener = fit(store, second, made, with_intents=True, engine=engine)
     assert resumed.log == undisturbed.log
@@ -195,18 +195,18 @@ def test_a_resumed_run_ends_with_the_same_bits_as_an_undisturbed_one(
         assert torch.equal(second_listener.weights[-1][name], tensor), name
 
 
-def test_a_checkpoint_stays_as_it_was_saved(store: TokenStore, tiny_bert: Path) -> None:
+def test_a_checkpoint_holds_weights_optimizer_and_loop_of_one_time(
+    store: TokenStore, tiny_bert: Path, tmp_path: Path
+) -> None:
     ranker = tiny_ranker(tiny_bert)
     made = settings(epochs=1, batch_size=4, checkpoint_every=3)
-    engine = LocalEngine(ranker, made)
-    fit(store, ranker, made, engine=engine)
-    assert engine.saved is not None
-    assert engine.saved["state"]["step"] == 3
-    again = LocalEngine(tiny_ranker(tiny_bert), made)
-    again.saved = engine.saved
-    fit(store, again.model, made, engine=again)  # going on from it changes nothing in it either
-    assert engine.saved["state"]["step"] == 3
-    assert {int(state["step"]) for state in engine.saved["optimizer"]["state"].values()} == {3}
+    fit(store, ranker, made, engine=LocalEngine(ranker, made, folder=tmp_path))
+    for _ in range(2):  # resuming from it changes nothing in it
+        kept = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+        assert json.loads(kept["loop"])["step"] == 3
+        assert {int(state["step"]) for state in kept["optimizer"]["state"].values()} == {3}
+        again = LocalEngine(tiny_ranker(tiny_bert), made, folder=tmp_path)
+        fit(store, again.model, made, engine=again)
 
 
 def test_training_stops_after_patience_and_the_best_weights_are_kept(store: TokenStore, tiny_bert: Path) -> None:

@@ -6,16 +6,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.artifacts import known
 from helpers.observers import Silent
 from helpers.tiny_models import BUDGET
 
+from icalib.core.job import read_job
 from icalib.data.encoding import TokenStore
 from icalib.data.selection import Selection
 from icalib.encoders.iart import IART
 from icalib.metrics.catalogue import metric_tag
 from icalib.models.config import RankerConfig
 from icalib.models.ranker import Ranker, start_weights
-from icalib.training.job import read_train_job
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import LoopState, train
 from icalib.training.pretraining.intent_classifier import (
@@ -48,8 +49,8 @@ def job(encoder: IART.Config, tokens: Path, num_intents: int, **changes: Any) ->
         "settings": IntentLearning(),
         "encoder": encoder,
         "num_intents": num_intents,
-        "train_tokens": tokens / "train.arrow",
-        "validation_tokens": tokens / "validation.arrow",
+        "train_tokens": known(tokens / "train.arrow"),
+        "validation_tokens": known(tokens / "validation.arrow"),
         "selection": Selection(labelled_fraction=1.0),
         "start": None,
     }
@@ -58,8 +59,10 @@ def job(encoder: IART.Config, tokens: Path, num_intents: int, **changes: Any) ->
 
 def learnt(wanted: IntentClassifierJob) -> tuple[IntentLearner, LoopState]:
     torch.manual_seed(0)
-    model, curriculum, validation = wanted.build(CPU)
-    settings = wanted.training.model_copy(update={"precision": "fp32"})
+    made = wanted.build(CPU)
+    model, curriculum, validation = made.model, made.curriculum, made.validation
+    assert isinstance(model, IntentLearner)
+    settings = wanted.loop_settings.model_copy(update={"precision": "fp32"})
     state = train(model, LocalEngine(model, settings), curriculum, settings, Silent(), seed=0, validation=validation)
     return model, state
 
@@ -67,9 +70,9 @@ def learnt(wanted: IntentClassifierJob) -> tuple[IntentLearner, LoopState]:
 def test_intents_are_learnt_and_the_word_vectors_pass_through(
     encoder: IART.Config, tokens: Path, intents: tuple[str, ...], words: Path
 ) -> None:
-    wanted = job(encoder, tokens, len(intents), start=words)
-    assert read_train_job(wanted.model_dump_json()) == wanted
-    before = wanted.build(CPU)[0].state_dict()
+    wanted = job(encoder, tokens, len(intents), start=known(words))
+    assert read_job(wanted.to_json()) == wanted
+    before = wanted.build(CPU).model.state_dict()
     torch.testing.assert_close(before["encoder.intent_classifier.embedding.weight"], before["encoder.embedding.weight"])
     model, state = learnt(wanted)
     figures = [point["value"] for point in state.log if point["tag"] == metric_tag("F1")]
@@ -84,7 +87,7 @@ def test_intents_are_learnt_and_the_word_vectors_pass_through(
 def test_iart_starts_from_both_and_keeps_the_rest_of_its_own(
     encoder: IART.Config, tokens: Path, intents: tuple[str, ...], words: Path, tmp_path: Path
 ) -> None:
-    model, _, _ = job(encoder, tokens, len(intents), start=words).build(CPU)
+    model = job(encoder, tokens, len(intents), start=known(words)).build(CPU).model
     model.save(tmp_path / "checkpoint", model.state_dict())
     ranker = Ranker(RankerConfig(encoder=encoder, similarity_start="none", intents=intents))
     assert ranker.intent_head is None
@@ -110,7 +113,8 @@ def test_only_labelled_pools_teach(tokens: Path) -> None:
 def test_figures_are_the_same_for_any_number_of_workers(
     encoder: IART.Config, tokens: Path, intents: tuple[str, ...]
 ) -> None:
-    model, _, validation = job(encoder, tokens, len(intents)).build(CPU)
+    made = job(encoder, tokens, len(intents)).build(CPU)
+    model, validation = made.model, made.validation
     assert validation is not None
     model.eval()
     alone = validation.figures([validation(model, 0, 1)])

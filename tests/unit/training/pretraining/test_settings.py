@@ -14,8 +14,8 @@ from icalib.methods.catalogue import load_method, presets
     [
         ("iart", {"post_training": "next-utterance"}, r"IART has no pre-trained backbone.*`post_training` to null"),
         ("icast", {"encoder": "iart", "post_training": None}, r"IART has no pre-trained backbone"),
-        ("bert", {"preliminary": {}}, r"TransformerEncoder has a pre-trained backbone"),
-        ("iart", {"encoder": "transformer-encoder"}, r"`preliminary` makes word vectors"),
+        ("bert", {"pretraining": {}}, r"TransformerEncoder has a pre-trained backbone"),
+        ("iart", {"encoder": "transformer-encoder"}, r"`pretraining` makes word vectors"),
         ("iart", {"similarity_start": "both"}, r"IART reads whole pools or has none.*together or none"),
         ("jm", {"similarity_start": "both"}, r"reads whole pools or has none.*together or none"),
         ("iart", {"uncertainty": "mc-dropout"}, r"IART has no dropout.*deterministic"),
@@ -29,9 +29,9 @@ def test_parts_that_do_not_fit_are_refused(name: str, changes: dict[str, Any], m
 def test_iart_goes_with_other_regimes_and_without_either_model() -> None:
     for changes in (
         {"regime": "ensemble"},
-        {"preliminary.word_vectors": None},
-        {"preliminary.intent_classifier": None},
-        {"preliminary": None},
+        {"pretraining.word_vectors": None},
+        {"pretraining.intent_classifier": None},
+        {"pretraining": None},
     ):
         with_settings(load_method("iart"), changes)
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.artifacts import known
 from helpers.observers import Silent
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,10 +15,10 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from icalib.core.errors import SettingError
+from icalib.core.job import read_job
 from icalib.data.encoding import Ids, TokenStore
 from icalib.data.selection import Selection
 from icalib.models.checkpoint import read_weights
-from icalib.training.job import read_train_job
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train
 from icalib.training.pretraining.word_vectors import (
@@ -144,11 +145,12 @@ def test_texts_are_those_of_the_training_pools_each_once(store: TokenStore, toke
 
 def test_a_job_travels_trains_and_leaves_the_words_vectors(tokens: Path, tiny_bert: Path, tmp_path: Path) -> None:
     job = WordVectorJob(
-        settings=WordVectors(), backbone=str(tiny_bert), width=6, train_tokens=tokens / "train.arrow",
+        settings=WordVectors(), backbone=str(tiny_bert), width=6, train_tokens=known(tokens / "train.arrow"),
         selection=Selection(labelled_fraction=1.0),
     )  # fmt: skip
-    assert read_train_job(job.model_dump_json()) == job
-    model, curriculum = job.build()
+    assert read_job(job.to_json()) == job
+    made = job.build(torch.device("cpu"))
+    model, curriculum = made.model, made.curriculum
     assert sorted(n for batch in curriculum.batches(1) for n in batch) == sorted(
         n for b in curriculum.batches(0) for n in b
     )
@@ -159,5 +161,5 @@ def test_a_job_travels_trains_and_leaves_the_words_vectors(tokens: Path, tiny_be
 
 
 def test_texts_of_one_word_are_refused() -> None:
-    with pytest.raises(SettingError, match=r"no text .* two words.*preliminary\.word_vectors=null"):
+    with pytest.raises(SettingError, match=r"no text .* two words.*pretraining\.word_vectors=null"):
         SkipGramCurriculum([np.array([1], np.int32)], WordVectors(), vocabulary=5)

@@ -1,0 +1,153 @@
+"""What the functions of the API take besides their first arguments: as keywords, and as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
+
+from icalib.core.errors import SettingError
+from icalib.core.storage import local_path
+
+if TYPE_CHECKING:
+    from icalib.data.schema import Split
+
+C = TypeVar("C", bound=str)
+
+ExecutorName = Literal["ray", "local"]
+"""`ray`: Ray and DeepSpeed, on this machine or a cluster. `local`: this process."""
+EXECUTORS: tuple[ExecutorName, ...] = ("ray", "local")
+
+
+class PlaceKeywords(TypedDict, total=False):
+    """Where and how to compute; none of it changes a number."""
+
+    runs: str | Path
+    """Where run folders and the stage cache are stored: a folder or e.g. s3://bucket/runs; default: runs."""
+    workers: int | None
+    """Training workers; default: one per GPU, or one on this machine's CPU cores."""
+    address: str | None
+    """Address of a Ray cluster; default: this machine."""
+    executor: ExecutorName
+    """ray (default) or local."""
+
+
+class RunKeywords(PlaceKeywords, total=False):
+    """What run, compare and sweep have in common besides data and labels."""
+
+    limit: int | Mapping[Split, int] | None
+    """Maximum number of pools of each split, or of some: {"train": 2000, "test": 400}."""
+    settings: Mapping[str, Any] | None
+    """Settings to change, by dotted name; `icalib show METHOD` lists them."""
+    preset: str | None
+    """Settings that belong together, applied before `settings`."""
+    backbone: str | None
+    """Encoder: minilm (embedded), a folder or its URI, or a hub name."""
+    experiment: str
+    """Folder under `runs` that groups runs; default: default."""
+    fresh: bool
+    """Recompute everything from scratch instead of resuming and reusing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where and how to compute; the fields are those of `PlaceKeywords`."""
+
+    runs: Path = Path("runs")
+    workers: int | None = None
+    address: str | None = None
+    executor: ExecutorName = "ray"
+
+    @classmethod
+    def of(cls, keywords: PlaceKeywords) -> Place:
+        """Read keywords that may contain more than these.
+
+        Raises:
+            SettingError: the executor is unknown, or `address` is given with the local one.
+        """
+        executor = choice("executor", keywords.get("executor", "ray"), EXECUTORS)
+        address = keywords.get("address")
+        if executor == "local" and address:
+            raise SettingError(
+                f"the local executor works in this process; found address {address}. Leave `address` out, or use the "
+                "ray executor."
+            )
+        return cls(
+            runs=local_path(keywords.get("runs", "runs")),
+            workers=keywords.get("workers"),
+            address=address,
+            executor=executor,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunTemplate:
+    """What runs of several methods and seeds have in template.
+
+    Args:
+        data: pool folder.
+        labelled: labelled fraction; None uses the pool folder's default.
+        limit: maximum number of pools by split.
+        settings: changes by dotted name.
+        preset: applied before `settings`.
+        backbone: replaces the method's.
+        experiment: folder under the runs folder.
+    """
+
+    data: Path
+    labelled: float | None = None
+    limit: Mapping[Split, int] = field(default_factory=dict[Any, int])
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    preset: str | None = None
+    backbone: str | None = None
+    experiment: str = "default"
+
+    @classmethod
+    def of(cls, data: str | Path | None, labelled: float | None, keywords: RunKeywords) -> RunTemplate:
+        """Read keywords that may contain more than these.
+
+        Raises:
+            SettingError: there is no data, or a limit is invalid.
+        """
+        if data is None:
+            raise SettingError("`data` is missing: name the pool folder that `icalib prepare` made.")
+        return cls(
+            data=local_path(data),
+            labelled=labelled,
+            limit=limits(keywords.get("limit")),
+            settings=keywords.get("settings") or {},
+            preset=keywords.get("preset"),
+            backbone=keywords.get("backbone"),
+            experiment=keywords.get("experiment", "default"),
+        )
+
+
+def limits(limit: int | Mapping[Split, int] | None) -> Mapping[Split, int]:
+    """The maximum number of pools by split.
+
+    Raises:
+        SettingError: a split is unknown, or a number is below 1.
+    """
+    from icalib.data.schema import SPLITS
+
+    if limit is None:
+        return {}
+    by_split: Mapping[Split, int] = dict.fromkeys(SPLITS, limit) if isinstance(limit, int) else limit
+    if unknown := sorted(set(by_split) - set(SPLITS)):
+        raise SettingError(f"`limit` names the unknown split {unknown[0]}. Choose from: {', '.join(SPLITS)}.")
+    if min(by_split.values(), default=1) < 1:
+        raise SettingError(f"`limit` is {limit}: expected numbers above 0.")
+    return by_split
+
+
+def choice(option: str, value: str, choices: Sequence[C]) -> C:
+    """The choice that an option names.
+
+    Raises:
+        SettingError: there is no such choice.
+    """
+    for known in choices:
+        if known == value:
+            return known
+    raise SettingError(f"`{option}` is {value}. Choose one of: {', '.join(choices)}.")

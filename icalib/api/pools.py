@@ -1,0 +1,108 @@
+"""`icalib.prepare`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from icalib.api.options import Place, PlaceKeywords
+from icalib.api.session import Session, session
+from icalib.core.storage import local_path, location
+
+if TYPE_CHECKING:
+    from icalib.data.schema import PoolSet
+
+
+class PoolKeywords(TypedDict, total=False):
+    """What decides a pool folder's content besides its source."""
+
+    labelled: float | None
+    """Default labelled fraction of the training pools."""
+    format: str | None
+    """jsonl, msdialog, mantis, mantis-tsv, udc, icast, or a reader's import path; default: detected from the file's
+    name and content."""
+    num_candidates: int
+    """Candidates of a pool, the right one among them; default: 10."""
+    negative_sampler: str
+    """Where wrong candidates come from: bm25 (default), random, or a sampler's import path."""
+    context_turns: int
+    """Maximum number of utterances in a context, the last ones; default: 4."""
+    seed: int
+    """Seed of splits, negatives and the order of candidates; default: 7."""
+    limit: int | None
+    """Maximum number of pools of a split."""
+    skip_bad: bool
+    """Write bad records to OUT.rejected.jsonl instead of stopping."""
+
+
+class PrepareKeywords(PoolKeywords, PlaceKeywords, total=False):
+    """What `prepare` takes besides its first arguments."""
+
+    fresh: bool
+    """Replace a pool folder made from other inputs."""
+
+
+def prepare(source: str | Path, out: str | Path, **options: Unpack[PrepareKeywords]) -> PoolSet:
+    """Turn dialogues into pools: a context, its right response, and wrong ones mined from other dialogues.
+
+        icalib.prepare("dialogues.jsonl", "pools/mine", executor="local")
+
+    The same call again returns the pool folder as it is.
+
+    Args:
+        source: dialogues: our JSONL, MSDialog, MANtIS, UDC or ICAST files, or .gz.
+        out: pool folder to write: a path or e.g. s3://bucket/pools.
+        options: labelled, format, num_candidates, negative_sampler, context_turns, seed, limit, skip_bad, fresh,
+            address, executor; see `PoolKeywords`.
+
+    Raises:
+        DataError: a record is invalid.
+        SettingError: an option is invalid, or `out` contains something else.
+    """
+    settings = {name: value for name, value in options.items() if name in PoolKeywords.__annotations__}
+    with session(Place.of(options)) as active:
+        return prepare_pools(active, local_path(source), local_path(out), settings, fresh=options.get("fresh", False))
+
+
+def prepare_pools(
+    active: Session, source: Path, out: Path, settings: Mapping[str, Any], *, fresh: bool = False
+) -> PoolSet:
+    """Prepare a pool folder with its stages shown; the settings are `PoolKeywords`."""
+    from icalib.core.component import validated
+    from icalib.data.prepare import PrepareSettings
+    from icalib.data.prepare import prepare as make_pools
+
+    progress = active.progress
+    started = time.monotonic()
+    current, since = "", started
+
+    def begin(stage: str) -> None:
+        nonlocal current, since
+        if current:
+            progress.finished(current, time.monotonic() - since, False)
+        if stage:
+            progress.stage(stage, "")
+        current, since = stage, time.monotonic()
+
+    def on_progress(stage: str, done: int, total: int | None) -> None:
+        if stage != current:
+            begin(stage)
+        progress.advance(stage, done, total)
+
+    pool_set = make_pools(
+        source,
+        out,
+        validated(PrepareSettings, settings),
+        fresh=fresh,
+        parallel_map=active.parallel_map,
+        progress=on_progress,
+        note=active.message,
+    )
+    begin("")
+    counts = ", ".join(f"{number} {split}" for split, number in pool_set.num_pools.items())
+    active.message(
+        f"{location(out)}: {counts} pools, {len(pool_set.intents)} intents, {time.monotonic() - started:.0f} s"
+    )
+    return pool_set

@@ -1,0 +1,126 @@
+"""What the API returns: values that show themselves as the tables which the command line prints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from icalib.core.run_folder import RunFolder
+from icalib.sweeps.folder import Best, SweepFolder
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from icalib.pipeline.loaded_ranker import LoadedRanker
+
+
+@dataclass(frozen=True, repr=False)
+class Run:
+    """A finished run.
+
+    Attributes:
+        path: the run folder.
+    """
+
+    path: Path
+
+    @cached_property
+    def folder(self) -> RunFolder:
+        """Its tables: metrics with intervals, predictions, learning curves, rounds."""
+        return RunFolder.open(self.path)
+
+    @cached_property
+    def result(self) -> dict[str, Any]:
+        """The object that `icalib run --json` prints: method, data, seed, metrics by split, seconds by stage."""
+        return self.folder.result
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """Metrics on the test pools, by name."""
+        return self.result["test"]
+
+    def load(self) -> LoadedRanker:
+        """Load the trained ranker, as `icalib.load` does."""
+        from icalib.pipeline.loaded_ranker import LoadedRanker
+
+        return LoadedRanker.load(self.path)
+
+    def __repr__(self) -> str:
+        from icalib.reports.terminal import print_result
+
+        return _printed(lambda console: print_result(self.result, console))
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """Finished runs of several methods.
+
+    Attributes:
+        runs: one per method and seed.
+        shifts: metrics on other pool sets, one object per run and set, as `icalib evaluate --json` prints them.
+        report: the HTML report.
+    """
+
+    runs: tuple[Run, ...]
+    shifts: tuple[dict[str, Any], ...]
+    report: Path
+
+    def by_method(self) -> dict[str, list[Run]]:
+        """The runs of each method."""
+        found: dict[str, list[Run]] = {}
+        for run in self.runs:
+            found.setdefault(str(run.result["method"]), []).append(run)
+        return found
+
+    def __repr__(self) -> str:
+        from icalib.reports.terminal import print_runs, print_shifts
+
+        def print_all(console: Console) -> None:
+            print_runs([run.folder for run in self.runs], console)
+            print_shifts(self.shifts, console)
+
+        return _printed(print_all)
+
+
+@dataclass(frozen=True, repr=False)
+class Sweep:
+    """A finished sweep.
+
+    Attributes:
+        path: the sweep folder.
+    """
+
+    path: Path
+
+    @cached_property
+    def folder(self) -> SweepFolder:
+        """Its tables: trials, the best trial's runs."""
+        return SweepFolder.open(self.path)
+
+    @cached_property
+    def best(self) -> Best | None:
+        """The best trial with its settings, validation and test metrics; None if no trial was completed."""
+        return self.folder.best()
+
+    @property
+    def config(self) -> Path | None:
+        """The best trial's settings, which `icalib.run` takes in place of a method; None if there is no best trial."""
+        return self.path / self.best.config if self.best else None
+
+    def __repr__(self) -> str:
+        from icalib.reports.sweep_terminal import print_sweep
+
+        return _printed(lambda console: print_sweep(self.folder, console))
+
+
+def _printed(show: Callable[[Console], None]) -> str:
+    from io import StringIO
+
+    from rich.console import Console
+
+    text = StringIO()
+    show(Console(file=text, width=160, highlight=False))
+    return text.getvalue().strip("\n")

@@ -1,0 +1,120 @@
+"""`icalib.run`, `icalib.compare` and `icalib.load`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
+
+from icalib.api.options import Place, RunKeywords, RunTemplate
+from icalib.api.results import Comparison, Run
+from icalib.api.session import session
+from icalib.api.settings import check, comparison_settings, from_config, run_settings, with_test_pools
+from icalib.core.storage import local_path, push
+
+if TYPE_CHECKING:
+    from icalib.core.run_folder import RunFolder
+    from icalib.pipeline.loaded_ranker import LoadedRanker
+
+
+def run(
+    method: str | Path,
+    data: str | Path | None = None,
+    *,
+    labelled: float | None = None,
+    seed: int = 1,
+    **options: Unpack[RunKeywords],
+) -> Run:
+    """Train and evaluate a method; the same call resumes an interrupted run and returns a finished one.
+
+        icalib.run("icast", "pools/mine", labelled=0.05, settings={"regime.num_rounds": 2}, executor="local")
+
+    Args:
+        method: a method's name or import path, a variant such as pg-drr@head.kernel=matern, or the config.yaml of a
+            run, whose settings then hold.
+        data: pool folder that `prepare` wrote: a path or e.g. s3://bucket/pools.
+        labelled: fraction of the training pools whose right answer the method sees; None uses the pool folder's.
+        seed: root seed.
+        options: limit, settings, preset, backbone, experiment, runs, workers, address, executor, fresh; see
+            `RunKeywords`.
+
+    Raises:
+        SettingError: an option is invalid, or the method doesn't fit the data.
+        RunFolderError: the folder contains a run of another version.
+    """
+    if str(method).endswith((".yaml", ".yml")):
+        chosen = from_config(local_path(method))
+    else:
+        chosen = run_settings(str(method), RunTemplate.of(data, labelled, options), seed)
+    check([chosen])
+    with session(Place.of(options)) as active:
+        (finished,) = active.run_all([chosen], fresh=options.get("fresh", False))
+    write_comparison([finished], finished.path / "report.html", finished.name)
+    return Run(finished.path)
+
+
+def compare(
+    methods: Sequence[str],
+    data: str | Path,
+    *,
+    labelled: float | None = None,
+    seeds: int = 3,
+    shift: Sequence[str | Path] = (),
+    **options: Unpack[RunKeywords],
+) -> Comparison:
+    """Run several methods with several seeds; bm25 and bi-encoder are added.
+
+        icalib.compare(["bert", "tsst", "icast"], "pools/mine", labelled=0.05, seeds=5)
+
+    Args:
+        methods: names, import paths or variants.
+        data: pool folder that `prepare` wrote.
+        labelled: as in `run`.
+        seeds: runs of each method, with seeds 1 to this.
+        shift: other pool folders, on whose test pools each run is evaluated too.
+        options: as in `run`; settings and presets change every method that has them.
+
+    Raises:
+        SettingError: an option is invalid, or a method doesn't fit the data.
+    """
+    template = RunTemplate.of(data, labelled, options)
+    chosen = comparison_settings(methods, template, seeds)
+    check(chosen)
+    others = with_test_pools([local_path(other) for other in shift])
+    place = Place.of(options)
+    with session(place) as active:
+        finished = active.run_all(chosen, fresh=options.get("fresh", False))
+        shifts = active.evaluate_all(finished, others, template.limit.get("test"))
+    report = write_comparison(
+        finished,
+        place.runs / template.experiment / f"compare-{template.data.name}.html",
+        f"{', '.join(methods)} on {template.data.name}",
+    )
+    return Comparison(tuple(Run(folder.path) for folder in finished), tuple(shifts), report)
+
+
+def load(run: str | Path) -> LoadedRanker:
+    """Load a finished run's trained ranker into this process, on its GPU if it has one.
+
+        ranker = icalib.load("runs/default/icast-mine-0.05-s1")
+        ranker.rank(["My printer hums."], ["Restart it.", "Hello!"])
+
+    Args:
+        run: run folder: a path or e.g. s3://bucket/runs/….
+
+    Raises:
+        RunFolderError: it is not a finished run, or a file can't be read.
+        SettingError: its method has no trained model.
+    """
+    from icalib.pipeline.loaded_ranker import LoadedRanker
+
+    return LoadedRanker.load(local_path(run))
+
+
+def write_comparison(runs: Sequence[RunFolder], path: Path, title: str) -> Path:
+    """Write one HTML report of finished runs."""
+    from icalib.reports.html import write_report
+
+    write_report(list(runs), path, title)
+    push(path)
+    return path

@@ -1,0 +1,133 @@
+"""Computing on a cluster, on this machine or in this process, with progress shown.
+
+This is the one module that knows how an executor is started and what a run's context is made of.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from icalib.api.options import Place
+    from icalib.core.run_folder import RunFolder
+    from icalib.data.negatives import ParallelMap
+    from icalib.pipeline.executor import Executor
+    from icalib.pipeline.run import RunContext, RunSettings
+    from icalib.reports.progress import TerminalProgress
+
+
+@dataclass(frozen=True)
+class Session:
+    """An executor that has been started, and the display of its progress."""
+
+    place: Place
+    progress: TerminalProgress
+
+    def message(self, text: str) -> None:
+        """Show one line."""
+        self.progress.message(text)
+
+    @property
+    def parallel_map(self) -> ParallelMap:
+        """Runs independent tasks and returns their results in order."""
+        if self.place.executor == "local":
+            return map
+        from icalib.distributed.session import parallel_map
+
+        return parallel_map
+
+    @cached_property
+    def context(self) -> RunContext:
+        """The run context.
+
+        Raises:
+            SettingError: more workers are asked for than fit.
+        """
+        from icalib.core.events import broadcast
+        from icalib.pipeline.run import RunContext
+        from icalib.reports.tensorboard import update_tensorboard
+
+        return RunContext(
+            runs=self.place.runs.resolve(),
+            executor=self._executor(),
+            emit=broadcast(self.progress.show, update_tensorboard),
+            command=command_line(),
+        )
+
+    def _executor(self) -> Executor:
+        if self.place.executor == "local":
+            from icalib.pipeline.executor import LocalExecutor
+
+            return LocalExecutor()
+        from icalib.distributed.executor import RayExecutor
+        from icalib.distributed.session import available
+
+        return RayExecutor(available(self.place.workers))
+
+    def run(self, settings: RunSettings, *, fresh: bool = False) -> RunFolder:
+        """Run a method; a run that is already finished is returned as it is."""
+        from icalib.pipeline.run import run
+
+        return run(settings, self.context, fresh=fresh)
+
+    def run_all(self, chosen: Sequence[RunSettings], *, fresh: bool = False) -> list[RunFolder]:
+        """Run one after the other."""
+        finished: list[RunFolder] = []
+        for settings in chosen:
+            self.message(f"{settings.method}, seed {settings.seed}")
+            finished.append(self.run(settings, fresh=fresh))
+        return finished
+
+    def evaluate_all(
+        self, finished: Sequence[RunFolder], others: Sequence[Path], limit: int | None
+    ) -> list[dict[str, Any]]:
+        """Evaluate all runs on other pool sets."""
+        return [self.evaluate(folder, data, limit) for data in others for folder in finished]
+
+    def evaluate(self, folder: RunFolder, data: Path, limit: int | None) -> dict[str, Any]:
+        """Evaluate a run on another pool set."""
+        from icalib.pipeline.inference import FinishedRun, evaluate
+
+        self.message(f"{folder.name} on {data.resolve().name}")
+        return evaluate(FinishedRun.open(folder.path), data, limit, self.context)
+
+
+@contextmanager
+def session(place: Place, progress: TerminalProgress | None = None) -> Generator[Session, None, None]:
+    """Start an executor for as long as the block lasts; in local mode no Ray is started.
+
+    Args:
+        place: which executor, and where.
+        progress: the display to use; None makes one on standard error.
+    """
+    from icalib.reports.progress import TerminalProgress
+
+    with progress or TerminalProgress() as shown, _ray(place):
+        yield Session(place, shown)
+
+
+@contextmanager
+def _ray(place: Place) -> Generator[None, None, None]:
+    if place.executor == "local":
+        yield
+        return
+    from icalib.distributed.session import start, stop
+
+    start(place.address)
+    try:
+        yield
+    finally:
+        stop()
+
+
+def command_line() -> str:
+    """The command that provenance.json and reports name."""
+    program = Path(sys.argv[0]).name
+    return shlex.join(["icalib" if program == "__main__.py" else program, *sys.argv[1:]])

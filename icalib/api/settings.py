@@ -1,0 +1,239 @@
+"""From options to the settings of runs, and what is checked before anything is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from icalib.core.errors import SettingError
+from icalib.core.storage import pull
+
+if TYPE_CHECKING:
+    from icalib.api.options import RunTemplate
+    from icalib.pipeline.run import RunSettings
+
+
+def run_settings(
+    name: str, template: RunTemplate, seed: int = 1, *, own: Mapping[str, Any] | None = None, lenient: bool = False
+) -> RunSettings:
+    """Return a run's settings.
+
+    Args:
+        name: a method, or a variant of one such as pg-drr@head.kernel=matern.
+        template: its preset comes before the variant's settings, and those before its settings.
+        seed: root seed.
+        own: the variant's settings by dotted name; None reads them from its name.
+        lenient: leave out presets and settings that the method doesn't have.
+
+    Raises:
+        SettingError: an option is missing or invalid.
+    """
+    from icalib.core.component import with_setting
+    from icalib.pipeline.run import RunSettings
+
+    base, _, variant = name.partition("@")
+    fraction = labelled_fraction(template)
+    method = changed(variant_of(name, template.preset, own, lenient=lenient), template.settings, lenient=lenient)
+    if template.backbone:
+        method = with_setting(method, "encoder.backbone", template.backbone)
+    return RunSettings(
+        method=base.rpartition(".")[2] + (f"@{variant}" if variant else ""),
+        data=template.data.resolve(),
+        labelled=fraction,
+        seed=seed,
+        limit=dict(template.limit),
+        backbone=method.encoder.backbone,
+        experiment=template.experiment,
+        settings=method,
+    )
+
+
+def labelled_fraction(template: RunTemplate) -> float:
+    """The labelled fraction: the template's, or the pool folder's default.
+
+    Raises:
+        SettingError: there is neither, or it is out of its range.
+    """
+    from icalib.data.pools import read_pool_set
+
+    pool_set = read_pool_set(template.data)
+    fraction = template.labelled if template.labelled is not None else pool_set.default_labelled_fraction
+    if fraction is None:
+        raise SettingError("`labelled` is missing: which fraction of the training pools is labelled? For example 0.1.")
+    return checked_fraction(fraction)
+
+
+def checked_fraction(fraction: float) -> float:
+    """Return a labelled fraction that is valid.
+
+    Raises:
+        SettingError: it is out of its range.
+    """
+    if not 0 < fraction <= 1:
+        raise SettingError(f"`labelled` is {fraction}: expected a fraction above 0 and at most 1, e.g. 0.1.")
+    return fraction
+
+
+def variant_of(name: str, preset: str | None, own: Mapping[str, Any] | None = None, *, lenient: bool = False) -> Any:
+    """A method, or a variant of one, before the template's settings; the arguments are those of `run_settings`."""
+    from icalib.core.component import with_settings
+    from icalib.methods.catalogue import load_method
+
+    base, _, variant = name.partition("@")
+    method = with_settings(load_method(base), preset_settings(base, preset, lenient=lenient))
+    own = parsed_settings(variant.split(",") if variant else ()) if own is None else own
+    return with_settings(method, _in_full(method, own))
+
+
+def parsed_settings(texts: Sequence[str]) -> dict[str, Any]:
+    """Settings by dotted name, from NAME=VALUE with values as YAML writes them.
+
+    Raises:
+        SettingError: a text has no value.
+    """
+    import yaml
+
+    found: dict[str, Any] = {}
+    for text in texts:
+        path, equals, value = text.partition("=")
+        if not equals:
+            raise SettingError(f"--set {text} has no value; write --set NAME=VALUE, e.g. --set regime.num_rounds=2.")
+        found[path] = yaml.safe_load(value)
+    return found
+
+
+def from_config(path: Path) -> RunSettings:
+    """The settings in a run's config.yaml."""
+    from icalib.core.component import validated_file
+    from icalib.core.run_folder import RUN_VERSION, read_config
+    from icalib.pipeline.run import RunSettings
+
+    pull(path)
+    if not path.is_file():
+        raise SettingError(f"no config at {path}; name a method or the config.yaml of a run.")
+    fields = read_config(path)
+    if fields.pop("version", None) != RUN_VERSION:
+        raise SettingError(f"{path} is not a config of run-folder version {RUN_VERSION}.")
+    return validated_file(path, RunSettings, fields)
+
+
+def preset_settings(name: str, preset: str | None, *, lenient: bool = False) -> dict[str, Any]:
+    """The settings of a method's preset, by dotted name; `lenient` returns none where the method doesn't have it.
+
+    Raises:
+        SettingError: the method has no such preset.
+    """
+    from icalib.methods.catalogue import presets
+
+    known = presets(name.partition("@")[0])
+    if preset is None or (lenient and preset not in known):
+        return {}
+    if preset not in known:
+        available = f"it has: {', '.join(known)}" if known else "it has none, so leave `preset` out"
+        raise SettingError(f"`{name}` has no preset `{preset}`; {available}.")
+    return known[preset]
+
+
+def check_preset(preset: str | None, names: Sequence[str]) -> None:
+    """Refuse a preset that none of some methods has."""
+    from icalib.methods.catalogue import presets
+
+    known = sorted({known for name in names for known in presets(name.partition("@")[0])})
+    if preset is not None and preset not in known:
+        available = f"they have: {', '.join(known)}" if known else "they have none, so leave `preset` out"
+        raise SettingError(f"none of these methods has a preset `{preset}`; {available}.")
+
+
+def changed(method: Any, settings: Mapping[str, Any], *, lenient: bool = False) -> Any:
+    """A method with settings changed; the start of a name may be left out where the rest is unique."""
+    from icalib.core.component import with_settings
+
+    wanted = _in_full(method, settings)
+    return with_settings(method, {path: wanted[path] for path in _fitting(method, wanted)} if lenient else wanted)
+
+
+def _in_full(method: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
+    from icalib.core.component import full_path
+
+    return {full_path(method, path): value for path, value in settings.items()}
+
+
+def _fitting(method: Any, paths: Collection[str]) -> list[str]:
+    """The paths that a method has, or gets by another of them: a component that is replaced brings its own."""
+    from icalib.core.component import has_setting
+
+    existing = [path for path in paths if has_setting(method, path)]
+    return [path for path in paths if path in existing or any(path.startswith(f"{whole}.") for whole in existing)]
+
+
+def check_settings(settings: Mapping[str, Any], methods: Sequence[Any]) -> None:
+    """Refuse a setting that fits none of some methods.
+
+    Raises:
+        SettingError: names it, and the setting that is most like it.
+    """
+    from difflib import get_close_matches
+
+    from icalib.core.component import described, full_path
+
+    for path in settings:
+        if not any(full_path(method, path) in _fitting(method, _in_full(method, settings)) for method in methods):
+            near = get_close_matches(path, {name for method in methods for name, _, _ in described(method)}, n=1)
+            hint = f" Did you mean `{near[0]}`?" if near else ""
+            raise SettingError(
+                f"`{path}`: none of these methods has such a setting.{hint} `icalib show METHOD` lists a method's."
+            )
+
+
+def check(chosen: Sequence[RunSettings]) -> None:
+    """Report all errors before the first run costs anything."""
+    from icalib.data.pools import read_pool_set
+    from icalib.pipeline.run import check_fits
+
+    for settings in chosen:
+        check_fits(settings, read_pool_set(settings.data))
+
+
+def comparison_settings(methods: Sequence[str], template: RunTemplate, seeds: int) -> list[RunSettings]:
+    """The runs of a comparison; bm25 and bi-encoder are added, with one seed.
+
+    Raises:
+        SettingError: a preset or setting fits none of the methods, or an option is invalid.
+    """
+    check_preset(template.preset, methods)
+    names = list(dict.fromkeys([*DETERMINISTIC, *methods]))
+    check_settings(template.settings, [variant_of(name, template.preset, lenient=True) for name in names])
+    return [
+        run_settings(name, template, seed, lenient=True)
+        for seed in range(1, seeds + 1)
+        for name in names
+        if seed == 1 or name not in DETERMINISTIC
+    ]
+
+
+DETERMINISTIC = ("bm25", "bi-encoder")
+"""Methods without training: every seed gives the same numbers."""
+
+
+def with_test_pools(folders: Sequence[Path]) -> list[Path]:
+    """Return pool folders to evaluate on; their results are stored by name."""
+    names = [folder.resolve().name for folder in folders]
+    if len(set(names)) < len(names):
+        raise SettingError(f"two pool folders have the same name ({', '.join(names)}); rename one of them.")
+    for folder in folders:
+        check_has_pools(folder, "test")
+    return list(folders)
+
+
+def check_has_pools(folder: Path, split: str) -> None:
+    """Refuse a pool folder without pools of a split."""
+    from icalib.data.pools import read_pool_set
+
+    if not read_pool_set(folder).num_pools[split]:
+        raise SettingError(f"{folder} has no {split} pools. Name another pool folder, or prepare it with such pools.")
+
+
+def with_seeds(settings: RunSettings, seeds: int) -> list[RunSettings]:
+    """The same run with seeds 1 to `seeds`."""
+    return [settings.model_copy(update={"seed": seed}) for seed in range(1, seeds + 1)]

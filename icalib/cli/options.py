@@ -1,0 +1,151 @@
+"""The options that verbs share: annotated types, and groups of options that travel together."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from icalib.api.options import ExecutorName, Place, PlaceKeywords, RunKeywords
+from icalib.api.settings import parsed_settings
+from icalib.cli.parsing import parsed_limit
+from icalib.core.errors import SettingError
+from icalib.core.files import FOLDER_NAME
+from icalib.core.storage import local_path
+
+
+def place_option(help: str) -> Any:
+    """An option that takes a path or an object store's URI."""
+    return typer.Option(parser=local_path, metavar="<path or URI>", help=help)
+
+
+def place_argument(help: str) -> Any:
+    """An argument that takes a path or an object store's URI."""
+    return typer.Argument(parser=local_path, help=help)
+
+
+def _folder_name(name: str) -> str:
+    if not re.search(FOLDER_NAME, name):
+        raise SettingError(
+            f"--experiment {name!r} is not a valid folder name: use letters, digits, '_', '-' and '.', e.g. first-try. "
+            "--runs says where the folder is stored."
+        )
+    return name
+
+
+Data = Annotated[Path, place_option("Pool folder that `icalib prepare` made; a path or e.g. s3://bucket/pools.")]
+Labelled = Annotated[
+    float | None,
+    typer.Option(
+        help="Fraction of the training pools whose right answer the method sees; default: what prepare was given."
+    ),
+]
+Limit = Annotated[
+    str | None,
+    typer.Option(
+        help="Use at most N pools of each split (`--limit 800`), or of some: train=2000,validation=200,test=400."
+    ),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Change a setting, e.g. --set regime.num_rounds=2; `icalib show METHOD` lists them."),
+]
+Preset = Annotated[
+    str | None,
+    typer.Option(
+        help="Settings that belong together, e.g. light for a laptop, applied before --set; `icalib show METHOD` "
+        "lists them."
+    ),
+]
+Backbone = Annotated[
+    str | None,
+    typer.Option(
+        help="Encoder: minilm (embedded), a folder or its URI (s3://…), or a hub name such as bert-base-uncased."
+    ),
+]
+Runs = Annotated[
+    Path, place_option("Where run folders and the stage cache are stored: a folder or e.g. s3://bucket/runs.")
+]
+Experiment = Annotated[
+    str, typer.Option(help="Folder under --runs that groups runs: a name, not a path.", callback=_folder_name)
+]
+Workers = Annotated[
+    int | None, typer.Option(help="Training workers; default: one per GPU, or one on this machine's CPU cores.")
+]
+Address = Annotated[str | None, typer.Option(help="Address of a Ray cluster; default: this machine.")]
+Executor = Annotated[
+    ExecutorName,
+    typer.Option(help="ray: Ray and DeepSpeed, on this machine or at --address; local: this process, without Ray."),
+]
+Fresh = Annotated[
+    bool, typer.Option("--fresh", help="Recompute everything from scratch instead of resuming and reusing.")
+]
+Run = Annotated[Path, place_argument("Finished run folder: runs/EXPERIMENT/METHOD-DATA-LABELLED-sSEED.")]
+OtherData = Annotated[Path | None, place_option("Another pool folder than the run's own; nothing is fitted on it.")]
+TestLimit = Annotated[int | None, typer.Option(min=1, help="Use at most N pools, the same for every run.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on standard output.")]
+
+
+@dataclass(frozen=True)
+class PoolOptions:
+    """Which pools, and which fraction of them is labelled."""
+
+    data: Data
+    labelled: Labelled = None
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What runs have in common besides method, pools and seed, and where they are stored."""
+
+    limit: Limit = None
+    settings: Set = None
+    preset: Preset = None
+    backbone: Backbone = None
+    runs: Runs = Path("runs")
+    experiment: Experiment = "default"
+
+    def keywords(self) -> RunKeywords:
+        """Return them as the API takes them.
+
+        Raises:
+            SettingError: a text can't be parsed.
+        """
+        return {
+            "limit": parsed_limit(self.limit),
+            "settings": parsed_settings(self.settings or ()),
+            "preset": self.preset,
+            "backbone": self.backbone,
+            "runs": self.runs,
+            "experiment": self.experiment,
+        }
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """How many training workers, and on which cluster."""
+
+    workers: Workers = None
+    address: Address = None
+
+    def keywords(self) -> PlaceKeywords:
+        """Return them as the API takes them."""
+        return {"workers": self.workers, "address": self.address}
+
+    def place(self, runs: Path) -> Place:
+        """Return them together with the runs folder."""
+        return Place.of({"runs": runs, **self.keywords()})
+
+
+@dataclass(frozen=True)
+class ExecutorOptions(ClusterOptions):
+    """How many training workers, on which cluster, by which executor."""
+
+    executor: Executor = "ray"
+
+    def keywords(self) -> PlaceKeywords:
+        """Return them as the API takes them."""
+        return {"workers": self.workers, "address": self.address, "executor": self.executor}

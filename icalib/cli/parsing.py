@@ -1,0 +1,30 @@
+"""From the text of options to values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from icalib.core.errors import SettingError
+
+if TYPE_CHECKING:
+    from icalib.data.schema import Split
+
+
+def parsed_limit(text: str | None) -> Mapping[Split, int]:
+    """Return what --limit says of each split.
+
+    Raises:
+        SettingError: it can't be parsed.
+    """
+    from icalib.data.schema import SPLITS
+
+    if text is None:
+        return {}
+    parts: dict[str, str] = dict.fromkeys(SPLITS, text)
+    if "=" in text:
+        parts = {name.strip(): number for name, _, number in (part.partition("=") for part in text.split(","))}
+    limits: dict[Split, int] = {name: int(parts[name]) for name in SPLITS if parts.get(name, "").strip().isdecimal()}
+    if len(limits) != len(parts) or min(limits.values(), default=0) < 1:
+        raise SettingError(f"--limit {text} can't be parsed: write a number above 0, or e.g. train=2000,test=400.")
+    return limits

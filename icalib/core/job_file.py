@@ -1,0 +1,150 @@
+"""Job files (see `jobs/`): what to run on a cluster, with which resources and environment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import yaml
+from pydantic import ByteSize, ConfigDict, Field, StringConstraints
+
+from icalib.core.component import Settings, validated
+from icalib.core.errors import SettingError
+from icalib.core.files import content_digest
+
+JOB_NAME = r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?"
+_SECRET = re.compile(
+    r"(((^|_)(TOKEN|SECRET|KEY|CREDENTIALS?)|PASSWORD|PASSWD|[A-Z]{3}(TOKEN|SECRET|KEY))(_|$)|(^|_)(PASS|PWD|AUTH)$)"
+    r"(?!(.*_)?(PATH|FILE|DIR)$)"
+)
+_PASSWORD_IN_URL = re.compile(r"://[^/@\s]*:[^/@\s]+@")
+
+Name: TypeAlias = Annotated[str, StringConstraints(pattern=f"^{JOB_NAME}$")]
+Variable: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+Value: TypeAlias = str | bool | int | float
+
+
+class JobResources(Settings):
+    """Resources of the job's driver process; its trainings and scoring tasks request their own.
+
+    A driver that reserves anything is placed wherever there is room; one that reserves nothing runs on the head.
+    """
+
+    num_cpus: float = Field(default=1, ge=0)
+    """CPU cores. The driver prepares shards, counts and waits: one is enough."""
+    num_gpus: float = Field(default=0, ge=0)
+    """GPUs: only for `predict` and `cost`, which work in the driver itself."""
+    memory: ByteSize = Field(default=ByteSize(2 * 2**30), ge=0)
+    """Memory, e.g. 4GiB: pools and metrics pass through the driver."""
+    custom: dict[str, float] = Field(default={})
+    """Custom resources of the nodes that may run the driver, e.g. {on_demand: 0.01}."""
+
+
+class JobFile(Settings):
+    """The contents of a job file."""
+
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+
+    name: Name | None = None
+    """Prefix of the job's id; default: verb and first argument. At most 40 lower-case letters, digits and hyphens."""
+    verb: str
+    """Any verb that `icalib --help` lists, except those about jobs."""
+    arguments: list[str] = Field(default=[])
+    """The verb's arguments."""
+    options: dict[str, Value | list[Value] | dict[str, Any]] = Field(default={})
+    """The verb's options by name, without --. A flag is true or false, a list gives an option several times, and
+    `set: {regime.num_rounds: 2}` means --set regime.num_rounds=2."""
+    resources: JobResources = JobResources()
+    """Resources of the driver."""
+    environment: dict[Variable, str] = Field(default={})
+    """Environment variables of driver and workers; no secrets."""
+    pass_environment: list[Variable] = Field(default=[])
+    """Names of variables to pass on from the environment of `icalib submit`: the only way for secrets."""
+
+    @property
+    def title(self) -> str:
+        """The job's name, or one made of verb and first argument."""
+        words = "-".join([self.verb, *(Path(argument).stem for argument in self.arguments[:1])])
+        return self.name or re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")[:40].strip("-")
+
+    @property
+    def work(self) -> str:
+        """Digest of what is computed: two jobs with the same digest must not run at the same time."""
+        return content_digest([self.verb, self.arguments, self.options])[:8]
+
+
+def read_job_file(path: Path, changes: Mapping[str, Any]) -> JobFile:
+    """Read a job file.
+
+    Args:
+        path: a YAML file.
+        changes: values by dotted key that replace or add to the file's, e.g. {"options.data": "/shared/pools"}; what
+            follows `options.set.` is one key, dots and all.
+
+    Raises:
+        SettingError: the file can't be read or is not a valid job file.
+    """
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingError(f"can't read the job file {path}: {error.strerror}. Examples are in jobs/.") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SettingError(f"{path} is not valid YAML: {error}") from error
+    if not isinstance(values, dict):
+        raise SettingError(f"{path}: a job file is a mapping with at least `verb: …`; found {values!r}.")
+    for key, value in changes.items():
+        _set(values, key, value)
+    for unknown in _unknown_keys(values):
+        raise SettingError(f"{path}: {unknown}")
+    try:
+        job = validated(JobFile, values)
+    except SettingError as error:
+        raise SettingError(f"{path}: {error}") from error
+    secrets = ", ".join(
+        name
+        for name, value in job.environment.items()
+        if _SECRET.search(name.upper()) or _PASSWORD_IN_URL.search(str(value))
+    )
+    if secrets:
+        raise SettingError(
+            f"{path}: `environment` has {secrets}, and secrets don't belong in files. Write `pass_environment: "
+            f"[{secrets}]` and set the variable where you submit."
+        )
+    return job
+
+
+def near(name: str, names: list[str]) -> str:
+    """Return the valid names, and the one that is most like an invalid name."""
+    found = get_close_matches(name, names, n=1)
+    hint = f" Did you mean `{found[0]}`?" if found else ""
+    return f"There are: {', '.join(names)}.{hint}"
+
+
+def _set(values: dict[str, Any], key: str, value: Any) -> None:
+    *parents, name = key.split(".", 2)
+    for parent in parents:
+        inner = values.get(parent)
+        if inner is not None and not isinstance(inner, dict):
+            raise SettingError(
+                f"--set {key} goes into `{parent}`, which the file gives as {type(inner).__name__}. Write it there as "
+                f"a mapping, e.g. `{parent}: {{{name}: …}}`."
+            )
+        values[parent] = dict(inner) if inner else {}
+        values = values[parent]
+    values[name] = value
+
+
+def _unknown_keys(values: Mapping[str, Any]) -> Iterator[str]:
+    sections: list[tuple[str, Any, type[Settings]]] = [
+        ("", values, JobFile),
+        ("resources.", values.get("resources"), JobResources),
+    ]
+    for prefix, found, settings in sections:
+        names = list(settings.model_fields)
+        for key in found if isinstance(found, Mapping) else ():
+            if key not in names:
+                hint = near(f"{prefix}{key}", [prefix + name for name in names])
+                yield f"`{prefix}{key}` is not a valid key of a job file. {hint}"

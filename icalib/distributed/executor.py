@@ -1,0 +1,38 @@
+"""The executor that users run: training through Ray Train and DeepSpeed, shards as Ray tasks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import final
+
+from icalib.core.events import Emit
+from icalib.core.job import LocalJob, ShardedJob
+from icalib.distributed.shards import map_shards
+from icalib.distributed.training import train
+from icalib.pipeline.executor import Resources
+from icalib.training.job import TrainingJob
+
+
+@final
+class RayExecutor:
+    """Works on the Ray that this process has joined; see `icalib.distributed.session`."""
+
+    def __init__(self, resources: Resources) -> None:
+        self.resources = resources
+
+    def train(self, job: TrainingJob, folder: Path, stage: str, emit: Emit) -> None:
+        """Train by Ray Train and DeepSpeed."""
+        train(job, folder, self.resources, stage, emit)
+
+    def map(self, job: ShardedJob, folder: Path, stage: str, emit: Emit) -> None:
+        """Compute shards by Ray tasks."""
+        map_shards(job, folder, self.resources, stage, emit)
+
+    def compute(self, job: LocalJob, folder: Path, stage: str, emit: Emit) -> None:
+        """Compute in the driver."""
+        job.compute(folder, stage, emit)
+
+    def side_by_side(self, number: int) -> tuple[RayExecutor, int]:
+        """Executors that share the resources."""
+        resources, room = self.resources.shared_by(number)
+        return RayExecutor(resources), room

@@ -1,0 +1,181 @@
+"""Texts that were made up for labelled pools, on disk: readable shards, and the same as ids for training."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from pydantic import SerializeAsAny
+
+from icalib.core.events import Emit
+from icalib.core.files import whole_file, write_json
+from icalib.core.job import Artifact, ByContent, LocalJob, ShardedJob
+from icalib.core.seeding import child_seed
+from icalib.data.encoding import Budget, Tokenize
+from icalib.data.generated import GENERATED_TOKENS, ID_SCHEMA, Wanted
+from icalib.data.negatives import Rows
+from icalib.data.schema import Pool
+from icalib.data.selection import Selection
+from icalib.encoders.backbone import Tokenizer, backbone_digest
+from icalib.generation.generator import AbstractGenerator, Task
+from icalib.generation.retrieval import gold, training_pools, training_rows
+from icalib.generation.texts import question_place
+from icalib.models.checkpoint import CHECKPOINT_VERSION
+
+SUMMARY = "generated.json"
+"""Who made up what, beside the shards."""
+
+TEXT_SCHEMA = pa.schema(
+    [
+        ("row", pa.int64()),  # of the training pools
+        ("pool_id", pa.string()),
+        ("question", pa.string()),  # for people who look at it, as is the right answer
+        ("right_answer", pa.string()),
+        ("answers", pa.list_(pa.string())),
+        ("answer_sources", pa.list_(pa.string())),
+        ("contexts", pa.list_(pa.list_(pa.string()))),  # one a candidate, empty for none; or no list at all
+        ("context_sources", pa.list_(pa.string())),
+    ]
+)
+
+
+class GenerateJob(ShardedJob):
+    """One round of generating texts for the labelled pools, cut into shards."""
+
+    version: ClassVar[int] = CHECKPOINT_VERSION
+    verb: ClassVar[str] = "generating texts for"
+    memory_advice: ClassVar[str] = "Lower `generator.max_source_tokens` or `generator.max_target_tokens`."
+
+    data: Artifact
+    selection: Selection
+    wanted: Wanted
+    num_answers: int
+    """Grey answers a pool."""
+    generator: SerializeAsAny[AbstractGenerator.Config]
+    models: Mapping[Task, Artifact]
+    """Checkpoints of the fine-tuned models."""
+
+    @property
+    def uses_models(self) -> bool:
+        """Retrieval has none."""
+        return bool(self.models)
+
+    def shards(self) -> list[Rows]:
+        """The rows of the labelled pools that each shard serves."""
+        rows, size = training_rows(self.data.path, self.selection, "labelled"), self.generator.pools_per_shard
+        return [rows[start : start + size] for start in range(0, len(rows), size)]
+
+    def shard_path(self, folder: Path, index: int) -> Path:
+        """Where a shard's texts are."""
+        return folder / f"texts-{index:06d}.parquet"
+
+    def compute_shard(self, index: int, shard: Rows, folder: Path, device: torch.device) -> None:
+        """Generate the texts of one shard and write them."""
+        pools = list(training_pools(self.data.path, shard))
+        seed = child_seed(self.generator.seed, self.wanted, index)
+        table = _generated(self, shard, pools, _generator(self, device), seed)
+        with whole_file(self.shard_path(folder, index)) as temporary:
+            pq.write_table(table, temporary)
+
+    def finish(self, folder: Path) -> None:
+        """Write who generated what, and how many of each kind."""
+        write_json(folder / SUMMARY, _summary(self, folder))
+
+
+_built: dict[str, AbstractGenerator] = {}
+
+
+def _generator(job: GenerateJob, device: torch.device) -> AbstractGenerator:
+    key = f"{device} {job.digest()}"
+    if key not in _built:  # one generator a process; workers stay alive from shard to shard
+        _built.clear()
+        models = {task: model.path for task, model in job.models.items()}
+        device = device if models else torch.device("cpu")
+        _built[key] = job.generator.build(data=job.data.path, selection=job.selection, models=models, device=device)
+    return _built[key]
+
+
+def _generated(
+    job: GenerateJob, rows: Rows, pools: Sequence[Pool], generator: AbstractGenerator, seed: int
+) -> pa.Table:
+    if job.wanted == "grey_answers":
+        answers, contexts = generator.grey_answers(pools, job.num_answers, seed), [[] for _ in pools]
+    else:
+        answers, contexts = generator.right_answers(pools, seed), generator.contexts(pools, seed)
+    records = [
+        {
+            "row": int(row),
+            "pool_id": pool.pool_id,
+            "question": pool.context[question_place(pool.context)].text,
+            "right_answer": gold(pool),
+            "answers": [answer.text for answer in own_answers],
+            "answer_sources": [answer.source for answer in own_answers],
+            "contexts": [list(context.utterances) if context else [] for context in own_contexts],
+            "context_sources": [context.source if context else "" for context in own_contexts],
+        }
+        for row, pool, own_answers, own_contexts in zip(rows, pools, answers, contexts, strict=True)
+    ]
+    return pa.Table.from_pylist(records, schema=TEXT_SCHEMA)
+
+
+def generated_texts(folder: Path) -> Iterator[pa.Table]:
+    """TEXT_SCHEMA, one shard after the other."""
+    return (pq.read_table(path) for path in sorted(folder.glob("texts-*.parquet")))
+
+
+def _summary(job: GenerateJob, folder: Path) -> dict[str, Any]:
+    answers, contexts, num_pools = Counter[str](), Counter[str](), 0
+    for table in generated_texts(folder):
+        num_pools += table.num_rows
+        answers.update(table["answer_sources"].combine_chunks().flatten().to_pylist())
+        contexts.update(filter(None, table["context_sources"].combine_chunks().flatten().to_pylist()))
+    return {
+        "wanted": job.wanted,
+        "generator": job.generator.title(job.wanted),
+        "num_pools": num_pools,
+        "answers": dict(answers),
+        "contexts": dict(contexts),
+    }
+
+
+class TokenizeTextsJob(LocalJob):
+    """Turns generated texts into the encoder's token ids."""
+
+    texts: Artifact
+    backbone: Annotated[str, ByContent(backbone_digest)]
+    budget: Budget
+
+    def compute(self, folder: Path, stage: str, emit: Emit) -> None:
+        """Write an Arrow file that readers map into memory."""
+        write_generated_tokens(self.texts.path, folder / GENERATED_TOKENS, Tokenizer(self.backbone), self.budget)
+
+
+def write_generated_tokens(texts: Path, path: Path, tokenize: Tokenize, budget: Budget) -> None:
+    """Tokenise a folder of texts."""
+    with whole_file(path) as temporary, pa.ipc.new_file(str(temporary), ID_SCHEMA) as writer:
+        for table in generated_texts(texts):
+            writer.write_batch(_id_batch(table.to_pylist(), tokenize, budget))
+
+
+def _id_batch(records: Sequence[dict[str, Any]], tokenize: Tokenize, budget: Budget) -> pa.RecordBatch:
+    texts = [text for record in records for texts in (record["answers"], *record["contexts"]) for text in texts]
+    distinct = list(dict.fromkeys(texts))
+    ids = dict(zip(distinct, tokenize(distinct), strict=True))
+    return pa.RecordBatch.from_pylist(
+        [
+            {
+                "row": record["row"],
+                "answers": [ids[text][: budget.max_candidate_tokens] for text in record["answers"]],
+                "contexts": [
+                    [ids[text][-budget.max_context_tokens :] for text in context] for context in record["contexts"]
+                ],
+            }
+            for record in records
+        ],
+        schema=ID_SCHEMA,
+    )

@@ -1,0 +1,204 @@
+"""A finished run's ranker that stays in memory and answers with calibrated probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import numpy as np
+from pydantic import BaseModel, Field, ValidationError
+
+from icalib.core.errors import DataError, SettingError
+from icalib.core.files import read_json
+from icalib.data.questions import Question
+from icalib.data.schema import Pool, Text, Utterance
+from icalib.metrics.pairs import FloatArray, PoolScores
+from icalib.pipeline.inference import FinishedRun
+from icalib.pipeline.predict import Predicted, predict, score_unlabelled
+from icalib.scoring.loaded import LoadedMembers
+
+M = TypeVar("M", bound=BaseModel)
+Context = Sequence[str | Mapping[str, str]]
+"""The last utterances of a dialogue, oldest first: texts, or objects with `speaker` (user or agent) and `text`."""
+
+
+@dataclass(frozen=True)
+class RankedCandidate:
+    """A candidate in the order of a ranking.
+
+    Attributes:
+        text: the candidate.
+        index: where it was in the candidates, from 0.
+        rank: 1 for the best; tied candidates share the mean of the ranks that they take.
+        logit: what candidates are ranked by.
+        prob: calibrated probability of being right.
+    """
+
+    text: str
+    index: int
+    rank: float
+    logit: float
+    prob: float
+
+
+@dataclass(frozen=True)
+class LoadedRanker:
+    """A finished run with its models in memory; nothing is fitted.
+
+    View rule, calibrator and decision threshold are the run's. MC dropout draws by the run's seed and by the position
+    of a question among those of the same call: the same call gives the same numbers.
+    """
+
+    run: FinishedRun
+    members: LoadedMembers
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Load a finished run.
+
+        Raises:
+            RunFolderError: it is not a finished run, or a file can't be read.
+            SettingError: its method has no trained model.
+        """
+        run = FinishedRun.open(Path(path))
+        return cls(run, run.load_members())
+
+    @property
+    def decision_threshold(self) -> float:
+        """Pairs above this probability count as right; fitted on the run's validation pools."""
+        return self.run.fitted.decision_threshold
+
+    def rank(self, context: Context, candidates: Sequence[str]) -> list[RankedCandidate]:
+        """Rank candidates, the best first; tied ones keep their order.
+
+        Args:
+            context: the last utterances; the run's contexts have room for a number of them, and older ones are left
+                out.
+            candidates: two or more.
+
+        Raises:
+            DataError: the question is invalid.
+        """
+        question = _question(1, {"context": context, "candidates": list(candidates)})
+        scores = self._score([question.pool(_pool_id(0), self.context_turns)])
+        ranks = _expected_ranks(scores.logit)
+        return [
+            RankedCandidate(
+                text=candidates[index],
+                index=index,
+                rank=float(ranks[index]),
+                logit=float(scores.logit[index]),
+                prob=float(scores.prob[index]),
+            )
+            for index in map(int, np.argsort(-scores.logit, kind="stable"))
+        ]
+
+    def predict(
+        self,
+        questions: Sequence[Question | Mapping[str, Any]],
+        *,
+        coverage: float | None = None,
+        sets: float | None = None,
+    ) -> Predicted:
+        """Answer questions, exactly as `icalib predict` answers a file of them.
+
+        Args:
+            questions: one or more: objects with `context`, `candidates` and perhaps `id`, which is the question's
+                number by default, from 1.
+            coverage: answer this fraction of them, those with the most probable answers.
+            sets: give sets of candidates that contain a right one with this probability.
+
+        Raises:
+            SettingError, DataError: see `icalib.pipeline.predict.predict`.
+        """
+        checked = [_question(number, question) for number, question in enumerate(questions, start=1)]
+        return predict(self.run, checked, coverage=coverage, sets=sets, members=self.members)
+
+    def predict_proba(self, pairs: Sequence[tuple[Context, str]]) -> FloatArray:
+        """Return the calibrated probability [N] that each candidate is right in its context.
+
+        Candidates of equal contexts are scored together, which is faster.
+
+        Args:
+            pairs: context and candidate.
+
+        Raises:
+            SettingError: the method's probabilities are of whole pools.
+            DataError: a pair is invalid.
+        """
+        if self._has_softmax:
+            raise SettingError(
+                f"`{self.run.settings.method}` gives probabilities to whole pools, so a pair has none. "
+                "Use `rank` or `predict`."
+            )
+        checked = [_validated(_Pair, {"context": _utterances(context), "candidate": text}) for context, text in pairs]
+        rows_of: dict[tuple[Utterance, ...], list[int]] = {}
+        for row, pair in enumerate(checked):
+            rows_of.setdefault(pair.context[-self.context_turns :], []).append(row)
+        pools = [
+            _unlabelled_pool(_pool_id(index), context, [checked[row].candidate for row in rows])
+            for index, (context, rows) in enumerate(rows_of.items())
+        ]
+        probs = np.empty(len(checked))
+        if pools:
+            probs[[row for rows in rows_of.values() for row in rows]] = self._score(pools).prob
+        return probs
+
+    @cached_property
+    def context_turns(self) -> int:
+        """Maximum number of utterances of a context."""
+        return int(read_json(self.run.folder.path / "provenance.json")["context_turns"])
+
+    @property
+    def _has_softmax(self) -> bool:
+        return any(ranker.config.link == "softmax" for ranker in self.members.rankers)
+
+    def _score(self, pools: Sequence[Pool]) -> PoolScores:
+        return score_unlabelled(self.run, self.members, pools)
+
+
+class _Pair(BaseModel):
+    context: tuple[Utterance, ...] = Field(min_length=1)
+    candidate: Text
+
+
+def _question(number: int, question: Question | Mapping[str, Any]) -> Question:
+    if isinstance(question, Question):
+        return question
+    context = _utterances(question.get("context", ()))
+    return _validated(Question, {"id": str(number), **question, "context": context})
+
+
+def _utterances(context: Context) -> list[Any]:
+    """Encoders don't read speakers, so a text by itself is an utterance."""
+    return [{"speaker": "user", "text": turn} if isinstance(turn, str) else turn for turn in context]
+
+
+def _validated(model: type[M], values: Any) -> M:
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(map(str, first["loc"]))
+        raise DataError(f"found {first['input']!r:.60}", f"Expected: {first['msg']}.", field=field) from None
+
+
+def _pool_id(index: int) -> str:
+    return f"{index:09d}"
+
+
+def _unlabelled_pool(pool_id: str, context: tuple[Utterance, ...], candidates: list[str]) -> Pool:
+    """A pool that may have a single candidate, which `Pool` refuses in data."""
+    return Pool.model_construct(
+        pool_id=pool_id, dialog_id=pool_id, split="test", context=context, candidates=tuple(candidates), label=-1
+    )
+
+
+def _expected_ranks(logit: FloatArray) -> FloatArray:
+    """Ranks [C] of one pool's candidates in expectation over random tie-breaking, from 1."""
+    better = (logit[None, :] > logit[:, None]).sum(axis=1)
+    tied = (logit[None, :] == logit[:, None]).sum(axis=1)
+    return better + (tied + 1) / 2

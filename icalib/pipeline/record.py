@@ -1,0 +1,110 @@
+"""The tables of a run folder that grow while the run is under way, made from its events."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from icalib.core.events import Emit, Event, EventLog, Message, RunUpdated, StageFinished
+from icalib.core.files import read_json
+from icalib.core.run_folder import TRAINING_SCHEMA, RunFolder
+from icalib.core.storage import location, push
+from icalib.generation.job import SUMMARY, generated_texts
+
+EVENTS = "events.jsonl"
+
+
+class RunRecord:
+    """Records a run's events in its folder, and passes them on.
+
+    Args:
+        folder: the run's.
+        emit: receives every event, and `RunUpdated` when the folder has something new to show.
+    """
+
+    def __init__(self, folder: RunFolder, emit: Emit) -> None:
+        self._folder, self._emit = folder, emit
+        self._log = EventLog(folder.path / EVENTS)
+        self._stages = {record["name"]: record for record in folder.stages}
+        self._rows: list[dict[str, Any]] = []
+        self._last_step = 0
+
+    def __call__(self, event: Event) -> None:
+        """Record an event."""
+        self._log(event)
+        self._emit(event)
+        if isinstance(event, StageFinished):
+            self._add_stage(event)
+            self._add_content(event)
+
+    def show(self) -> None:
+        """Let others see how far the run has come."""
+        self._emit(RunUpdated(self._folder.path))
+        push(self._folder.path)
+
+    def _add_stage(self, stage: StageFinished) -> None:
+        """Keep stages.json up to date; what a run computed before it was interrupted counts as computed by it."""
+        before = self._stages.get(stage.stage)
+        own = before is not None and before["digest"] == stage.digest and not before["reused"]
+        self._stages[stage.stage] = {
+            "name": stage.stage,
+            "digest": stage.digest,
+            "reused": stage.reused and not own,
+            "seconds": stage.seconds,
+            "path": location(stage.path),
+        }
+        self._folder.write_json("stages.json", list(self._stages.values()))
+
+    def _add_content(self, stage: StageFinished) -> None:
+        """Add what a stage has for people to look at."""
+        if (stage.path / "curve.json").is_file():
+            self._add_curve(stage)
+        elif stage.label == "pseudo-labels":
+            self._add_round(stage)
+        elif (stage.path / SUMMARY).is_file():
+            self._add_generated(stage)
+        else:
+            return
+        self.show()
+
+    def _add_curve(self, stage: StageFinished) -> None:
+        """Add a learning curve; steps continue over the stages."""
+        label = stage.label.replace("-", "_")
+        self._rows += [
+            {**point, "stage": label, "round": stage.round, "step": point["step"] + self._last_step}
+            for point in read_json(stage.path / "curve.json")
+        ]
+        self._last_step += int(read_json(stage.path / "result.json")["updates"])
+        self._folder.write_table("training.parquet", pa.Table.from_pylist(self._rows, schema=TRAINING_SCHEMA))
+
+    def _add_generated(self, stage: StageFinished) -> None:
+        """Add the texts that a generator generated, and which generator it was."""
+        summary = read_json(stage.path / SUMMARY)
+        self._folder.write_table(f"generated/{stage.label}.parquet", pa.concat_tables(generated_texts(stage.path)))
+        provenance = read_json(self._folder.path / "provenance.json")
+        self._folder.write_json("provenance.json", {**provenance, "generated": summary})
+        texts = {source: number for kind in ("answers", "contexts") for source, number in summary[kind].items()}
+        self._emit(
+            Message(
+                f"{stage.label.replace('-', ' ')}: {summary['generator']}; for {summary['num_pools']} pools "
+                + (", ".join(f"{number} × {source}" for source, number in texts.items()) or "none was found")
+            )
+        )
+
+    def _add_round(self, stage: StageFinished) -> None:
+        summary = read_json(stage.path / "summary.json")
+        folder = Path("rounds") / str(stage.round)
+        shards = [pq.read_table(path) for path in sorted(stage.path.glob("pseudo-*.parquet"))]
+        self._folder.write_table(f"{folder}/pseudo_labels.parquet", pa.concat_tables(shards))
+        self._folder.write_json(f"{folder}/summary.json", summary)
+        accuracy = summary["pool_accuracy"]
+        self._emit(
+            Message(
+                f"round {stage.round}: {summary['num_pools_selected']} of {summary['num_pools_scored']} pools "
+                f"pseudo-labelled, {summary['share_with_intents']:.0%} of pairs with intents"
+                + (f", {accuracy:.0%} of them right" if accuracy is not None else "")
+            )
+        )

@@ -1,0 +1,157 @@
+"""Scores of rankers without training: BM25, and the backbone as a bi-encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from pydantic import SerializeAsAny
+from rank_bm25 import BM25Okapi
+from scipy.special import expit
+
+from icalib.core.files import whole_file
+from icalib.core.job import Artifact, ShardedJob
+from icalib.data.batching import ordered_batches
+from icalib.data.bm25 import tokenize
+from icalib.data.encoding import Budget, Encoded, Ids, TokenPool
+from icalib.data.pools import as_pools, iter_pools, read_rows
+from icalib.data.schema import Pool, Split
+from icalib.data.selection import Selection
+from icalib.encoders.backbone import Tokenizer
+from icalib.encoders.bi_encoder import unit_means
+from icalib.encoders.transformer import AbstractEncoder, TransformerEncoder
+from icalib.models.ranker import make_batch
+from icalib.scoring.scorer import SCORE_SCHEMA
+
+Floats = npt.NDArray[np.float64]
+Scorer = Literal["bm25", "bi-encoder"]
+
+
+class UntrainedScoreJob(ShardedJob):
+    """Scores of a split's pools by a ranker without training, in one shard: BM25's statistics are of all its pools."""
+
+    verb: ClassVar[str] = "scoring"
+
+    data: Artifact
+    """Pool folder."""
+    split: Split
+    selection: Selection
+    scorer: Scorer
+    encoder: SerializeAsAny[AbstractEncoder.Config]
+    """The bi-encoder's backbone."""
+
+    @property
+    def uses_models(self) -> bool:
+        """Both scorers work on the CPU."""
+        return False
+
+    def shards(self) -> Sequence[Any]:
+        """One."""
+        return [None]
+
+    def shard_path(self, folder: Path, index: int) -> Path:
+        """Where the scores are."""
+        return folder / f"scores-{index:06d}.parquet"
+
+    def compute_shard(self, index: int, shard: Any, folder: Path, device: torch.device) -> None:
+        """Write SCORE_SCHEMA with the score as the logit; its sigmoid stands for the probability until calibration."""
+        pools = selected_pools(self.data.path, self.split, self.selection)
+        scores = bm25_scores(pools) if self.scorer == "bm25" else _bi_encoder_scores(self.encoder, pools)
+        with whole_file(self.shard_path(folder, index)) as temporary:
+            pq.write_table(_score_table(pools, scores), temporary)
+
+
+def selected_pools(data: Path, split: Split, selection: Selection) -> list[Pool]:
+    """All pools of a split that are selected, whether labelled or not."""
+    order = np.concatenate([batch["label_order"].to_numpy() for batch in iter_pools(data, split, ["label_order"])])
+    return list(as_pools(read_rows(data, split, selection.rows(split, "all", order))))
+
+
+def _score_table(pools: Sequence[Pool], scores: Sequence[Floats]) -> pa.Table:
+    sizes = [len(pool.candidates) for pool in pools]
+    candidate = np.concatenate([np.arange(size) for size in sizes])
+    gold = np.repeat([pool.label for pool in pools], sizes)
+    logit = np.concatenate(scores)
+    zeros = np.zeros(len(logit))
+    columns = {
+        "pool_id": np.repeat(np.array([pool.pool_id for pool in pools], dtype=object), sizes),
+        "row": np.repeat(np.arange(len(pools)), sizes),
+        "candidate": candidate,
+        "label": np.where(gold >= 0, (candidate == gold).astype(np.int64), -1),
+        "view": np.full(len(logit), "plain", dtype=object),
+        "prob_mean": expit(logit),
+        "prob_var": zeros,
+        "logit_mean": logit,
+        "logit_var": zeros,
+        "mutual_information": zeros,
+        "num_passes": np.ones(len(logit), np.int64),
+    }
+    return pa.table([pa.array(columns[f.name], f.type) for f in SCORE_SCHEMA], schema=SCORE_SCHEMA)
+
+
+def _bi_encoder_scores(config: AbstractEncoder.Config, pools: Sequence[Pool]) -> list[Floats]:
+    encoder = config.build(num_intents=0)
+    tokenizer, budget = Tokenizer(config.backbone), config.budget
+    layout = tokenizer.layout(budget, encoder.max_length, encoder.vocabulary)
+    return bi_encoder_scores(encoder, layout, [_token_pool(pool, tokenizer, budget) for pool in pools])
+
+
+def _token_pool(pool: Pool, tokenizer: Tokenizer, budget: Budget) -> TokenPool:
+    context = tokenizer([utterance.text for utterance in pool.context])
+    candidates = tokenizer(list(pool.candidates))
+    return TokenPool(
+        row=0,
+        pool_id=pool.pool_id,
+        dialog_id=pool.dialog_id,
+        context=[np.array(ids[-budget.max_context_tokens :], np.int32) for ids in context],
+        intents=(),
+        candidates=[np.array(ids[: budget.max_candidate_tokens], np.int32) for ids in candidates],
+        label=pool.label,
+    )
+
+
+def bm25_scores(pools: Sequence[Pool]) -> list[Floats]:
+    """Okapi BM25 of each pool's candidates, the context being the query; statistics from all their candidates."""
+    documents = list(dict.fromkeys(candidate for pool in pools for candidate in pool.candidates))
+    places = {document: place for place, document in enumerate(documents)}
+    index = BM25Okapi([tokenize(document) for document in documents])
+    scores: list[Floats] = []
+    for pool in pools:
+        query = tokenize(" ".join(utterance.text for utterance in pool.context))
+        scores.append(np.asarray(index.get_batch_scores(query, [places[c] for c in pool.candidates]), np.float64))
+    return scores
+
+
+def bi_encoder_scores(encoder: TransformerEncoder, layout: Any, pools: Sequence[TokenPool]) -> list[Floats]:
+    """Cosine of the mean token states of context and candidate, encoded apart; each distinct text once."""
+    texts: dict[bytes, Ids] = {}
+    keys: list[tuple[bytes, list[bytes]]] = []
+    for pool in pools:
+        context = layout.context_ids(pool.context, None)
+        texts[context.tobytes()] = context
+        texts.update({ids.tobytes(): ids for ids in pool.candidates})
+        keys.append((context.tobytes(), [ids.tobytes() for ids in pool.candidates]))
+    vectors = dict(zip(texts, _unit_means(encoder, layout, list(texts.values())), strict=True))
+    return [
+        np.array([float(vectors[context] @ vectors[candidate]) for candidate in candidates])
+        for context, candidates in keys
+    ]
+
+
+def _unit_means(encoder: TransformerEncoder, layout: Any, texts: Sequence[Ids]) -> Floats:
+    encoded: list[Encoded] = [
+        (np.concatenate([[layout.cls], ids, [layout.separator]], dtype=np.int32), len(ids) + 2) for ids in texts
+    ]
+    vectors = np.zeros((len(texts), encoder.width))
+    encoder.eval()
+    with torch.inference_mode():
+        for places in ordered_batches([length for _, length in encoded], 256, 8192):
+            batch = make_batch([encoded[int(place)] for place in places], layout, torch.device("cpu"))
+            vectors[places] = unit_means(encoder, batch).double().numpy()
+    return vectors

@@ -1,0 +1,59 @@
+"""The study's journal: Optuna's file, guarded by a lock that ends with the process that holds it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+
+from icalib.core.locks import FileLock
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+def open_journal(journal: Path) -> JournalStorage:
+    """Open the journal, which is made if it does not exist; an incomplete last line is removed."""
+    journal.parent.mkdir(parents=True, exist_ok=True)
+    lock: Any = _JournalLock(journal)
+    with lock:
+        pass  # removes an incomplete line that the last writer left
+    return JournalStorage(JournalFileBackend(str(journal), lock_obj=lock))
+
+
+class _JournalLock(FileLock):
+    """The lock of a process that appends to the journal; acquiring it removes an incomplete last line.
+
+    Unlike Optuna's own locks it ends with its holder: a killed process blocks no other. Half a line, which a full disk
+    or a kill can leave, is cut off: Optuna would refuse the whole journal as soon as a line followed it.
+    """
+
+    def __init__(self, journal: Path) -> None:
+        super().__init__(journal.with_name(f"{journal.name}.lock"))
+        self._journal = journal
+
+    def acquire(self, *, shared: bool = False, wait: bool = True) -> bool:
+        """Acquire the lock, then repair the journal."""
+        taken = super().acquire(shared=shared, wait=wait)
+        if taken and self._journal.is_file():
+            _cut_off_half_line(self._journal)
+        return taken
+
+
+def _cut_off_half_line(journal: Path) -> None:
+    with journal.open("r+b") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 1))
+        if file.read() in (b"", b"\n"):
+            return
+        file.seek(0)
+        file.truncate(file.read().rfind(b"\n") + 1)
+
+
+def live_trial(study: optuna.Study, number: int) -> optuna.Trial:
+    """Return a trial that another process asked for, to be changed."""
+    frozen = study.get_trials(deepcopy=False)[number]
+    return optuna.Trial(study, frozen._trial_id)  # pyright: ignore[reportPrivateUsage]  # no public way by number

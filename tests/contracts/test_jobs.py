@@ -1,0 +1,217 @@
+"""Every job's digest follows every field that can change its result, and no other."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+from helpers.artifacts import known
+from helpers.discovery import import_all
+from helpers.tiny_models import BUDGET, ranker_config
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from icalib.core.component import ComponentConfig, components
+from icalib.core.job import NOT_IN_DIGEST, Artifact, ByContent, Job, LocalJob, ShardedJob, read_job
+from icalib.data.selection import Selection
+from icalib.encoders.iart import IART
+from icalib.encoders.transformer import TransformerEncoder
+from icalib.generation.job import GenerateJob, TokenizeTextsJob
+from icalib.generation.language_model import GeneratorJob, LanguageModel
+from icalib.generation.retrieval import Retrieval
+from icalib.losses.binary import BinaryCrossEntropy
+from icalib.pipeline.plan import RatesJob
+from icalib.pipeline.tokens import TokenizeJob
+from icalib.regimes.pseudo_labels import PseudoLabelRule
+from icalib.regimes.self_training import PseudoLabelJob
+from icalib.scoring.job import ScoreJob
+from icalib.scoring.untrained import UntrainedScoreJob
+from icalib.training.answers import TrainJob
+from icalib.training.job import TrainingJob
+from icalib.training.post_training.job import PostTrainJob
+from icalib.training.post_training.next_utterance import NextUtterance
+from icalib.training.pretraining.intent_classifier import IntentClassifierJob, IntentLearning
+from icalib.training.pretraining.word_vectors import WordVectorJob, WordVectors
+from icalib.training.settings import TrainingSettings
+from icalib.uncertainty.estimator import MCDropout
+
+ABSTRACT = {Job, LocalJob, ShardedJob, TrainingJob}
+SELECTION = Selection(labelled_fraction=0.1, limit={"train": 100})
+
+
+def examples(backbone: str) -> dict[type[Job], Job]:
+    """A job of every class; a new class of jobs needs one here."""
+    data, tokens = known(Path("pools")), known(Path("train.arrow"))
+    training = TrainJob(
+        ranker=ranker_config(Path(backbone)),
+        loss=BinaryCrossEntropy.Config(),
+        training=TrainingSettings(),
+        selection=SELECTION,
+        train_tokens=tokens,
+        validation_tokens=tokens,
+        seed=1,
+    )
+    found: list[Job] = [
+        training,
+        PostTrainJob(
+            ranker=training.ranker,
+            task=NextUtterance.Config(),
+            selection=SELECTION,
+            train_tokens=tokens,
+            validation_tokens=tokens,
+        ),
+        WordVectorJob(settings=WordVectors(), backbone=backbone, width=8, train_tokens=tokens, selection=SELECTION),
+        IntentClassifierJob(
+            settings=IntentLearning(),
+            encoder=IART.Config(backbone=backbone),
+            num_intents=2,
+            train_tokens=tokens,
+            validation_tokens=tokens,
+            selection=SELECTION,
+        ),
+        GeneratorJob(task="answer", generator=LanguageModel.Config(model=backbone), data=data, selection=SELECTION),
+        GenerateJob(
+            data=data,
+            selection=SELECTION,
+            wanted="grey_answers",
+            num_answers=2,
+            generator=Retrieval.Config(),
+            models={"answer": known(Path("model"))},
+        ),
+        TokenizeTextsJob(texts=data, backbone=backbone, budget=BUDGET),
+        TokenizeJob(data=data, backbone=backbone, budget=BUDGET, splits=("train",)),
+        PseudoLabelJob(scores=data, rule=PseudoLabelRule(), round=1),
+        ScoreJob(
+            model=data,
+            tokens=tokens,
+            selection=SELECTION,
+            split="test",
+            part="all",
+            estimator=MCDropout.Config(),
+            with_intents=False,
+            precision="fp32",
+            max_tokens_per_batch=1024,
+            pools_per_shard=8,
+            seed=1,
+        ),
+        UntrainedScoreJob(
+            data=data,
+            split="test",
+            selection=SELECTION,
+            scorer="bm25",
+            encoder=TransformerEncoder.Config(backbone=backbone),
+        ),
+        RatesJob(job=training, precision="fp32", max_tokens=1024, threads=2, machine=("here",)),
+    ]
+    return {type(job): job for job in found}
+
+
+def jobs(base: type[Job] = Job) -> Iterator[type[Job]]:
+    import_all("icalib")
+    for job in base.__subclasses__():
+        if job.__module__.startswith("icalib."):
+            yield job
+            yield from jobs(job)
+
+
+CLASSES = sorted(set(jobs()) - ABSTRACT, key=lambda job: job.__name__)
+
+
+def test_every_class_of_jobs_has_an_example(tiny_bert: Path) -> None:
+    assert set(CLASSES) == set(examples(str(tiny_bert)))
+
+
+@pytest.mark.parametrize("job", CLASSES, ids=lambda job: job.__name__)
+def test_a_job_travels_as_json_and_keeps_its_digest(job: type[Job], tiny_bert: Path) -> None:
+    example = examples(str(tiny_bert))[job]
+    again = read_job(example.to_json())
+    assert again == example
+    assert again.digest() == example.digest()
+
+
+@pytest.mark.parametrize("job", CLASSES, ids=lambda job: job.__name__)
+def test_every_field_counts_unless_it_says_otherwise(
+    job: type[Job], tiny_bert: Path, tiny_roberta: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example = examples(str(tiny_bert))[job]
+    num_changes = 0
+    for path, changed, counts in changes(example, str(tiny_roberta)):
+        assert (changed.digest() != example.digest()) == counts, path
+        num_changes += 1
+    assert num_changes >= len(job.model_fields)
+    monkeypatch.setattr(job, "version", job.version + 1)
+    assert examples(str(tiny_bert))[job].identity()["version"] == job.version
+
+
+def changes(settings: Any, backbone: str) -> Iterator[tuple[str, Any, bool]]:
+    """Copies of some settings with one field changed each, at any depth; and whether the digest must follow."""
+    for name, field in type(settings).model_fields.items():
+        value = getattr(settings, name)
+        counts = NOT_IN_DIGEST not in field.metadata
+        if isinstance(value, BaseModel):
+            inner = list(changes(value, backbone))
+            if isinstance(value, ComponentConfig):
+                inner += [("", other, True) for other in others(value)]
+        elif any(isinstance(mark, ByContent) for mark in field.metadata):
+            inner = [("", backbone, True)]
+        else:
+            inner = [("", another(value, field), True)]
+        for path, changed, inner_counts in inner:
+            copy = settings.model_copy(update={name: changed})
+            yield f"{name}.{path}".rstrip("."), copy, counts and inner_counts
+
+
+def others(config: ComponentConfig) -> Iterator[ComponentConfig]:
+    """Another component in the place of one."""
+    base = next(kind for kind in type(config).owner.__mro__[::-1] if kind.__name__.startswith("Abstract"))
+    for owner in components(base).values():
+        required = any(field.is_required() for field in owner.Config.model_fields.values())
+        if owner is not type(config).owner and not required:
+            yield owner.Config()
+            return
+
+
+def another(value: Any, field: FieldInfo) -> Any:
+    """A value that a field doesn't have."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value + 1
+    if isinstance(value, Path):
+        return value / "elsewhere"
+    if isinstance(value, str):
+        choices = [choice for choice in literals(field.annotation) if choice != value]
+        return choices[0] if choices else f"{value}x"
+    if isinstance(value, tuple):
+        return (*value, "x")
+    if isinstance(value, dict):
+        return {key: another(item, field) for key, item in value.items()} or {"train": 1}
+    if isinstance(value, Artifact):
+        return value.model_copy(update={"digest": "other"})
+    assert value is None, value
+    return filled(field.annotation)
+
+
+def literals(annotation: Any) -> list[Any]:
+    if get_origin(annotation) is Literal:
+        return list(get_args(annotation))
+    return [choice for part in get_args(annotation) for choice in literals(part)]
+
+
+def filled(annotation: Any) -> Any:
+    """Some value of an optional field."""
+    if get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated):
+        return next((made for part in get_args(annotation) if (made := filled(part)) is not None), None)
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)[0]
+    if isinstance(annotation, type) and issubclass(annotation, ComponentConfig):
+        return next(iter(components(annotation.owner).values())).Config()
+    if annotation is Artifact:
+        return known(Path("filled"))
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation()
+    return {int: 1, float: 0.5, str: "filled", bool: True}.get(annotation)

@@ -1,0 +1,40 @@
+"""What every regime must say of itself before anything is computed; a new one is discovered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from helpers.discovery import default_config, discovered
+
+from icalib.methods.composition import Method
+from icalib.regimes.gain import GainRule
+from icalib.regimes.regime import AbstractRegime
+from icalib.uncertainty.estimator import MCDropout
+
+
+@pytest.fixture(params=discovered(AbstractRegime), ids=lambda owner: owner.__name__)
+def config(request: pytest.FixtureRequest) -> Any:
+    return default_config(request.param)
+
+
+def test_it_builds_from_its_settings_and_makes_a_method(config: Any) -> None:
+    assert isinstance(config.build(), AbstractRegime)
+    method = Method(regime=config, uncertainty=MCDropout.Config())
+    assert 0 < method.train_prior(10) <= 0.5
+    assert max(method.sizes_of_pools(10)) == 10
+
+
+def test_it_says_how_long_it_trains_and_on_how_many_wrong_candidates(config: Any) -> None:
+    assert config.num_epochs() >= 1
+    assert config.train_negatives() is None or config.train_negatives() >= 1
+
+
+def test_a_view_is_chosen_only_where_intents_are_learnt(config: Any) -> None:
+    rule = config.view_rule()
+    assert isinstance(rule, GainRule) == config.needs_intents()
+    assert rule is None or not config.learns_whole_pools or config.with_intents
+
+
+def test_its_check_takes_its_default_settings(config: Any) -> None:
+    config.check()

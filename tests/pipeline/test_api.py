@@ -1,0 +1,189 @@
+"""The Python API in this process, as a notebook uses it: prepare, run, compare, sweep, load."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.runs import SETTINGS
+
+import icalib
+from icalib.api.results import Run
+from icalib.cli import main
+from icalib.core.component import has_setting
+from icalib.core.errors import DataError, SettingError
+from icalib.data.pools import as_pools, iter_pools
+from icalib.data.schema import Pool
+from icalib.methods.catalogue import load_method
+from icalib.pipeline.loaded_ranker import LoadedRanker
+from icalib.uncertainty.estimator import Deterministic
+
+LIMIT = {"validation": 12, "test": 12}
+
+
+def settings_of(method: str) -> dict[str, object]:
+    wanted = {**SETTINGS, "post_training": None, "calibration": "temperature"}
+    kept = {path: value for path, value in wanted.items() if not path.startswith("post_training.")}
+    return {path: value for path, value in kept.items() if has_setting(load_method(method), path)}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def teacher(runs: Path, tiny_pools: Path, tiny_bert: Path) -> Run:
+    """Two views, MC dropout, and a calibrator."""
+    return icalib.run(
+        "icast-teacher", tiny_pools, labelled=0.3, limit=LIMIT, backbone=str(tiny_bert), runs=runs,
+        settings=settings_of("icast-teacher"), executor="local",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def ranker(teacher: Run) -> LoadedRanker:
+    return icalib.load(teacher.path)
+
+
+@pytest.fixture(scope="module")
+def test_pools(tiny_pools: Path) -> list[Pool]:
+    return [pool for batch in iter_pools(tiny_pools, "test") for pool in as_pools(batch)]
+
+
+def question_of(pool: Pool) -> dict[str, object]:
+    context = [{"speaker": turn.speaker, "text": turn.text} for turn in pool.context]
+    return {"id": pool.pool_id, "context": context, "candidates": list(pool.candidates)}
+
+
+def test_a_run_shows_its_metrics(teacher: Run) -> None:
+    assert teacher.metrics == teacher.result["test"]
+    assert teacher.path.joinpath("report.html").is_file()
+    shown = repr(teacher)
+    assert f"{teacher.metrics['R@1']:.3f}".lstrip("0") in shown
+    assert "icast-teacher on pools" in shown
+
+
+def test_a_finished_run_is_returned_as_it_is(teacher: Run, runs: Path, tiny_pools: Path, tiny_bert: Path) -> None:
+    written = (teacher.path / "result.json").stat().st_mtime_ns
+    again = icalib.run(teacher.path / "config.yaml", runs=runs, executor="local")
+    assert again == teacher
+    assert (again.path / "result.json").stat().st_mtime_ns == written
+
+
+def test_predictions_are_those_of_the_command_line(
+    ranker: LoadedRanker,
+    teacher: Run,
+    test_pools: list[Pool],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    questions = [question_of(pool) for pool in test_pools]
+    file, out = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
+    file.write_text("".join(json.dumps(question) + "\n" for question in questions))
+    command = ["icalib", "predict", teacher.path, file, "--out", out, "--coverage", "0.5", "--sets", "0.8"]
+    monkeypatch.setattr(sys, "argv", list(map(str, command)))
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert not stop.value.code
+    expected = [json.loads(line) for line in out.read_text().splitlines()]
+    for _ in range(2):  # the models stay in memory, and the second call says the same
+        predicted = ranker.predict(questions, coverage=0.5, sets=0.8)
+        assert [answer.record() for answer in predicted.answers] == expected
+        assert len(predicted.notes) == 2
+
+
+def test_a_ranking_is_that_of_a_single_question(ranker: LoadedRanker, test_pools: list[Pool]) -> None:
+    question = question_of(test_pools[0])
+    (answer,) = ranker.predict([question]).answers
+    context = [{"speaker": turn.speaker, "text": turn.text} for turn in test_pools[0].context]
+    ranked = ranker.rank(context, test_pools[0].candidates)
+    assert [one.prob for one in sorted(ranked, key=lambda one: one.index)] == answer.probs
+    assert [one.logit for one in ranked] == sorted((one.logit for one in ranked), reverse=True)
+    assert ranked[0].index == answer.answer
+    assert [one.text for one in ranked] == [test_pools[0].candidates[one.index] for one in ranked]
+    assert [one.rank for one in ranked] == [1, 2, 3, 4]
+    texts = [turn.text for turn in test_pools[0].context]
+    assert ranker.rank(texts, test_pools[0].candidates) == ranked
+
+
+def test_tied_candidates_share_their_ranks(ranker: LoadedRanker) -> None:
+    deterministic = tuple((path, Deterministic.Config()) for path, _ in ranker.run.members)
+    run = replace(ranker.run, members=deterministic)
+    sure = LoadedRanker(run, run.load_members())
+    ranked = sure.rank(["My printer hums."], ["Hello!", "Restart it.", "Hello!"])
+    tied = [one for one in ranked if one.text == "Hello!"]
+    assert tied[0].logit == tied[1].logit
+    assert [one.index for one in tied] == [0, 2]
+    assert {one.rank for one in tied} in ({1.5}, {2.5})
+
+
+def test_pairs_of_one_context_have_the_probabilities_of_its_ranking(
+    ranker: LoadedRanker, test_pools: list[Pool]
+) -> None:
+    texts = [turn.text for turn in test_pools[0].context]
+    probs = ranker.predict_proba([(texts, candidate) for candidate in test_pools[0].candidates])
+    ranked = sorted(ranker.rank(texts, test_pools[0].candidates), key=lambda one: one.index)
+    assert probs.tolist() == [one.prob for one in ranked]
+    assert ranker.predict_proba([]).shape == (0,)
+    single = ranker.predict_proba([(texts, "Restart it."), (["Hello."], "Hi!"), (texts, "No.")])
+    assert single.shape == (3,)
+    assert np.all((single > 0) & (single < 1))
+
+
+def test_the_threshold_is_the_runs(ranker: LoadedRanker, teacher: Run) -> None:
+    assert ranker.decision_threshold == teacher.metrics["threshold"]
+
+
+def test_invalid_questions_name_the_field(ranker: LoadedRanker) -> None:
+    with pytest.raises(DataError, match=r"field `candidates`"):
+        ranker.rank(["It hums."], ["Restart it."])
+    with pytest.raises(DataError, match=r"field `context\.0\.speaker`"):
+        ranker.rank([{"speaker": "nobody", "text": "It hums."}], ["Restart it.", "Hello!"])
+    with pytest.raises(DataError, match=r"field `context`"):
+        ranker.predict_proba([([], "Restart it.")])
+
+
+def test_methods_without_training_have_nothing_to_load(runs: Path, tiny_pools: Path, tiny_bert: Path) -> None:
+    finished = icalib.run("bm25", tiny_pools, labelled=0.3, limit=LIMIT, runs=runs, executor="local")
+    with pytest.raises(SettingError, match="no trained model to load"):
+        finished.load()
+
+
+def test_a_comparison_has_all_runs_and_a_report(runs: Path, tiny_pools: Path, tiny_bert: Path) -> None:
+    compared = icalib.compare(
+        ["bm25"],
+        tiny_pools,
+        labelled=0.3,
+        seeds=1,
+        limit=LIMIT,
+        runs=runs,
+        executor="local",
+        experiment="comparison",
+        backbone=str(tiny_bert),
+    )
+    assert list(compared.by_method()) == ["bm25", "bi-encoder"]
+    assert compared.report.is_file()
+    assert "bi-encoder" in repr(compared)
+    assert "Paired permutation tests" in repr(compared)
+
+
+def test_pools_are_prepared_in_this_process(tmp_path: Path) -> None:
+    from icalib.data.simulate import simulate
+
+    simulate(tmp_path / "dialogues.jsonl", num_dialogues=40, seed=1)
+    pool_set = icalib.prepare(
+        tmp_path / "dialogues.jsonl", tmp_path / "pools", num_candidates=3, labelled=0.5, executor="local"
+    )
+    assert pool_set.num_candidates == 3
+    assert pool_set.default_labelled_fraction == 0.5
+
+
+def test_nothing_of_this_starts_ray(teacher: Run) -> None:
+    import ray
+
+    assert not ray.is_initialized()

@@ -1,0 +1,252 @@
+"""Finished runs used again: scored, evaluated and timed on other pools, and answering questions."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from helpers.runs import Silent, run_context, small_settings
+
+from icalib.cli import main
+from icalib.core.component import with_settings
+from icalib.core.errors import DataError, RunFolderError, SettingError
+from icalib.core.files import read_json, write_json
+from icalib.core.run_folder import PREDICTION_SCHEMA
+from icalib.data.pools import as_pools, iter_pools, pools_digest, read_pool_set
+from icalib.data.prepare import PrepareSettings, prepare
+from icalib.data.simulate import simulate
+from icalib.pipeline.inference import FinishedRun, evaluate, iter_predictions
+from icalib.pipeline.run import RunContext, run
+
+Command = Callable[..., tuple[str, str]]
+
+
+@pytest.fixture(scope="module")
+def around(tmp_path_factory: pytest.TempPathFactory) -> RunContext:
+    return run_context(tmp_path_factory.mktemp("runs"), Silent())
+
+
+@pytest.fixture(scope="module")
+def teacher(around: RunContext, tiny_pools: Path, tiny_bert: Path) -> FinishedRun:
+    """Two views, MC dropout, and a calibrator."""
+    settings = small_settings("icast-teacher", tiny_pools, tiny_bert)
+    settings = settings.model_copy(
+        update={"settings": with_settings(settings.settings, {"post_training": None, "calibration": "temperature"})}
+    )
+    return FinishedRun.open(run(settings, around).path)
+
+
+@pytest.fixture(scope="module")
+def bm25(around: RunContext, tiny_pools: Path, tiny_bert: Path) -> FinishedRun:
+    return FinishedRun.open(run(small_settings("bm25", tiny_pools, tiny_bert), around).path)
+
+
+@pytest.fixture(scope="module")
+def elsewhere(teacher: FinishedRun, bm25: FinishedRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Copies of both runs, on another machine so to speak."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    shutil.copytree(teacher.folder.path, folder / "teacher")
+    shutil.copytree(bm25.folder.path, folder / "bm25")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def other_pools(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("other")
+    simulate(folder / "dialogues.jsonl", num_dialogues=50, seed=9)
+    prepare(folder / "dialogues.jsonl", folder / "counter", PrepareSettings(num_candidates=3))
+    return folder / "counter"
+
+
+@pytest.fixture
+def icalib(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run a command line in this process; gives standard output and standard error."""
+
+    def call(*arguments: object) -> tuple[str, str]:
+        executor = ["--executor", "local"] if arguments[0] in ("score", "evaluate") else []
+        monkeypatch.setattr(sys, "argv", ["icalib", *map(str, arguments), *executor])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capsys.readouterr()
+        assert not stop.value.code, err
+        return out, err
+
+    return call
+
+
+@pytest.mark.parametrize("name", ["teacher", "bm25"])
+def test_a_copy_of_a_run_predicts_what_the_run_did(
+    name: str, elsewhere: Path, tiny_pools: Path, around: RunContext
+) -> None:
+    copy = FinishedRun.open(elsewhere / name)
+    again = pa.concat_tables(iter_predictions(copy, tiny_pools, "test", 12, around))
+    assert again.schema == PREDICTION_SCHEMA
+    assert repr(again.to_pydict()) == repr(copy.folder.predictions("test").to_pydict())  # NaNs too
+
+
+def without_labels(pools: Path, folder: Path) -> Path:
+    shutil.copytree(pools, folder)
+    table = pq.read_table(folder / "test.parquet")
+    place = table.schema.get_field_index("label")
+    unknown = pa.array([-1] * table.num_rows, pa.int32())
+    pq.write_table(table.set_column(place, table.schema.field(place), unknown), folder / "test.parquet")
+    write_json(folder / "pools.json", {**read_json(folder / "pools.json"), "digest": pools_digest(folder)})
+    return folder
+
+
+def test_pools_without_labels_can_be_scored_but_not_measured(
+    teacher: FinishedRun, other_pools: Path, around: RunContext, tmp_path: Path, icalib: Command
+) -> None:
+    data, out = without_labels(other_pools, tmp_path / "unlabelled"), tmp_path / "scores.parquet"
+    icalib("score", teacher.folder.path, "--data", data, "--limit", 5, "--out", out, "--runs", around.runs)
+    scored = pq.read_table(out)
+    assert scored.num_rows == 5 * 3
+    assert set(scored["label"].to_pylist()) == {-1}
+    with pytest.raises(DataError, match="no pool has a known label"):
+        evaluate(teacher, data, 5, around)
+    assert not teacher.folder.shift_path("unlabelled").exists()
+
+
+def test_runs_are_evaluated_with_their_own_threshold_once(
+    teacher: FinishedRun, bm25: FinishedRun, other_pools: Path, around: RunContext
+) -> None:
+    for finished in (teacher, bm25):
+        result = evaluate(finished, other_pools, 6, around)
+        assert result["test"]["num_pools"] == 6
+        assert result["test"]["threshold"] == finished.fitted.decision_threshold
+        assert (result["data"], result["trained_on"]) == (str(other_pools), str(finished.settings.data))
+        folder = finished.folder.shift_path("counter")
+        metrics = pq.read_table(folder / "metrics.parquet").to_pylist()
+        assert {row["metric"]: row["value"] for row in metrics}["R@1"] == result["test"]["R@1"]
+        assert pq.read_table(folder / "predictions.parquet").num_rows == 6 * 3
+        written = (folder / "result.json").stat().st_mtime_ns
+        assert evaluate(finished, other_pools, 6, around) == result
+        assert (folder / "result.json").stat().st_mtime_ns == written
+        assert evaluate(finished, other_pools, 4, around)["test"]["num_pools"] == 4
+
+
+def test_the_calibration_of_validation_is_used_elsewhere(
+    teacher: FinishedRun, other_pools: Path, around: RunContext
+) -> None:
+    raw = FinishedRun(
+        teacher.folder,
+        teacher.settings,
+        teacher.fitted.model_copy(update={"calibration": None}),
+        teacher.members,
+    )
+    (plain,) = iter_predictions(raw, other_pools, "test", 6, around)
+    (calibrated,) = iter_predictions(teacher, other_pools, "test", 6, around)
+    assert teacher.fitted.calibration is not None
+    expected = teacher.fitted.calibration.apply(plain["logit"].to_numpy())
+    np.testing.assert_allclose(calibrated["prob"].to_numpy(), expected, rtol=1e-9)
+    assert calibrated["logit"].equals(plain["logit"])
+
+
+def test_the_command_line_evaluates_and_reports_shift(
+    teacher: FinishedRun, other_pools: Path, around: RunContext, icalib: Command, tmp_path: Path
+) -> None:
+    out, err = icalib(
+        "evaluate", teacher.folder.path, "--data", other_pools, "--limit", 6, "--json", "--runs", around.runs
+    )
+    assert json.loads(out) == teacher.folder.shifts()[0]
+    assert "tested on counter" in err
+    out, _ = icalib("evaluate", teacher.folder.path, "--json")
+    assert json.loads(out) == teacher.folder.result
+    icalib("report", teacher.folder.path, "--out", tmp_path / "report.html")
+    assert "tested on counter" in (tmp_path / "report.html").read_text()
+
+
+def write_questions(path: Path, pools: Path, *, older_turns: int = 0) -> list[str]:
+    """Test pools with contexts of full length as questions; returns their ids."""
+    turns = [{"speaker": "user", "text": "long ago"}] * older_turns
+    lines = [
+        {
+            "id": f"q-{pool.pool_id}",
+            "context": turns + [{"speaker": turn.speaker, "text": turn.text} for turn in pool.context],
+            "candidates": pool.candidates,
+        }
+        for batch in iter_pools(pools, "test")
+        for pool in as_pools(batch)
+        if len(pool.context) == read_pool_set(pools).context_turns
+    ]
+    assert len(lines) > 5
+    path.write_bytes(gzip.compress("".join(json.dumps(line) + "\n" for line in lines).encode()))
+    return [str(line["id"]) for line in lines]
+
+
+def test_questions_are_answered_where_the_run_is_sure(
+    teacher: FinishedRun, elsewhere: Path, tiny_pools: Path, tmp_path: Path, icalib: Command
+) -> None:
+    ids = write_questions(tmp_path / "q.jsonl.gz", tiny_pools)
+    out, err = icalib("predict", elsewhere / "teacher", tmp_path / "q.jsonl.gz", "--coverage", 0.5, "--sets", 0.8)
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert [answer["id"] for answer in answers] == ids
+    for answer in answers:
+        best = int(np.argmax(answer["probs"]))
+        assert answer["prob"] == answer["probs"][best]
+        assert answer["answer"] == (None if answer["abstained"] else best)
+        assert (answer["text"] is None) == answer["abstained"]
+        assert best in answer["set"]
+    answered = sum(not answer["abstained"] for answer in answers)
+    assert 0 < answered < len(answers)
+    surest_abstained = max(answer["prob"] for answer in answers if answer["abstained"])
+    assert surest_abstained < min(answer["prob"] for answer in answers if not answer["abstained"])
+    assert f"{answered} of {len(ids)} answered" in err
+    assert "measured on 12 validation pools" in err
+    mean_size = np.mean([len(answer["set"]) for answer in answers])
+    assert f"sets hold {mean_size:.1f} candidates on average" in err
+
+
+def test_only_the_last_turns_count_and_files_are_written_whole(
+    teacher: FinishedRun, tiny_pools: Path, tmp_path: Path, icalib: Command
+) -> None:
+    write_questions(tmp_path / "q.jsonl.gz", tiny_pools)
+    short, err = icalib("predict", teacher.folder.path, tmp_path / "q.jsonl.gz")
+    assert err == ""
+    assert not any(json.loads(line)["abstained"] or "set" in json.loads(line) for line in short.splitlines())
+    write_questions(tmp_path / "older.jsonl.gz", tiny_pools, older_turns=3)
+    out = tmp_path / "answers.jsonl"
+    icalib("predict", teacher.folder.path, tmp_path / "older.jsonl.gz", "--out", out)
+    assert out.read_text() == short
+
+
+def test_another_number_of_candidates_is_pointed_out(teacher: FinishedRun, tmp_path: Path, icalib: Command) -> None:
+    question = {"context": [{"speaker": "user", "text": "It hums."}], "candidates": ["Restart it.", "Hello!"]}
+    (tmp_path / "q.jsonl").write_text(json.dumps(question))
+    out, err = icalib("predict", teacher.folder.path, tmp_path / "q.jsonl")
+    assert json.loads(out)["id"] == "1"
+    assert "1 of 1 questions have another number of candidates than the run's pools (4)" in err
+
+
+def test_costs_are_those_of_both_views_and_all_passes(teacher: FinishedRun, elsewhere: Path, icalib: Command) -> None:
+    members = elsewhere / "teacher" / "members.json"
+    (member,) = json.loads(members.read_text())
+    plain = {**member, "estimator": {"target": "icalib.uncertainty.estimator.Deterministic"}}
+    single = elsewhere / "single"
+    shutil.copytree(elsewhere / "teacher", single)
+    (single / "members.json").write_text(json.dumps([plain]))
+    out, err = icalib("cost", single, teacher.folder.path, "--pairs", 14, "--repeats", 2, "--json")
+    first, second = json.loads(out)
+    assert first["num_pairs"] == 16  # pools of four
+    assert first["ratio"] == 1
+    assert second["ratio"] > 1.2
+    assert first["num_parameters"] == second["num_parameters"]
+    assert "Scoring 16 pairs" in err
+
+
+def test_what_cannot_be_used_is_refused(teacher: FinishedRun, bm25: FinishedRun, elsewhere: Path) -> None:
+    with pytest.raises(SettingError, match="no trained model"):
+        bm25.load_members()
+    old = elsewhere / "old"
+    shutil.copytree(elsewhere / "teacher", old)
+    (old / "members.json").unlink()
+    with pytest.raises(RunFolderError, match="--fresh"):
+        FinishedRun.open(old)

@@ -1,0 +1,75 @@
+"""JM and GRN in whole runs: listwise training, softmax probabilities, argmax."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.runs import Silent, run_context, small_settings
+
+from icalib.core.run_folder import RunFolder
+from icalib.data.pools import as_pools, iter_pools
+from icalib.data.questions import Question
+from icalib.pipeline.evaluation import Fitted
+from icalib.pipeline.inference import FinishedRun, cost_of, evaluate
+from icalib.pipeline.predict import predict
+from icalib.pipeline.run import run
+
+SMALL: dict[str, Any] = {
+    "post_training.max_windows": 30,
+    "post_training.training.epochs": 1,
+    "encoder.budget": {"max_context_tokens": 48, "max_candidate_tokens": 14},
+}
+
+
+@pytest.fixture(scope="module", params=["jm", "grn"])
+def finished(
+    request: pytest.FixtureRequest,
+    tiny_pools: Path,
+    tiny_bert: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> RunFolder:
+    runs = tmp_path_factory.mktemp(request.param)
+    settings = small_settings(request.param, tiny_pools, tiny_bert, **SMALL)
+    return run(settings, run_context(runs, Silent()))
+
+
+def test_probabilities_of_each_pool_sum_to_one_and_the_best_one_is_the_answer(finished: RunFolder) -> None:
+    table = finished.predictions("test")
+    prob = table["prob"].to_numpy().reshape(12, 4)
+    np.testing.assert_allclose(prob.sum(1), 1, rtol=1e-9)
+    test = finished.result["test"]
+    assert test["F1"] == test["P"] == test["R"] == test["R@1"] == test["F1_argmax"]
+    assert test["NLL@prior-shift"] == pytest.approx(test["NLL"], rel=1e-6)  # a softmax knows its pool's size
+    assert Fitted.load(finished.fitted_path).decision == "argmax"
+    assert {stage["name"] for stage in finished.stages} >= {"post-training", "teacher", "test/scores"}
+
+
+def test_questions_of_any_number_of_candidates_are_answered_as_the_run_scored(
+    finished: RunFolder, tiny_pools: Path
+) -> None:
+    opened = FinishedRun.open(finished.path)
+    pools = {pool.pool_id: pool for batch in iter_pools(tiny_pools, "test") for pool in as_pools(batch)}
+    table = finished.predictions("test")
+    names = list(dict.fromkeys(table["pool_id"].to_pylist()))[:3]
+    questions = [Question(id=n, context=pools[n].context, candidates=pools[n].candidates) for n in names]
+    more = Question(id="more", context=questions[0].context, candidates=questions[0].candidates * 2)
+    *same, doubled = predict(opened, [*questions, more]).answers
+    expected = [p for p, n in zip(table["prob"].to_pylist(), table["pool_id"].to_pylist(), strict=True) if n in names]
+    np.testing.assert_allclose([p for answer in same for p in answer.probs], expected, rtol=1e-4)
+    assert sum(doubled.probs) == pytest.approx(1)
+    assert len(doubled.probs) == 8
+
+
+def test_a_moved_run_evaluates_and_is_timed_as_any_other(finished: RunFolder, tiny_pools: Path, tmp_path: Path) -> None:
+    moved = shutil.copytree(finished.path, tmp_path / "moved")
+    shutil.rmtree(moved / "shift", ignore_errors=True)
+    opened = FinishedRun.open(moved)
+    result = evaluate(opened, tiny_pools, 6, run_context(tmp_path / "runs", Silent()))
+    assert result["test"]["F1"] == result["test"]["R@1"]
+    (cost,) = cost_of([opened], tiny_pools, num_pairs=8, repeats=1)
+    assert cost.num_pairs == 8
+    assert cost.seconds > 0

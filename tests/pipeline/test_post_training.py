@@ -1,0 +1,61 @@
+"""Post-training as a stage of real runs: kept, shared, shown in the curves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.runs import Silent, run_context, small_settings
+
+from icalib.core.stage_cache import Stage, StageCache
+from icalib.data.pools import read_pool_set
+from icalib.models.checkpoint import read_weights
+from icalib.pipeline.run import CACHE, run, stages_of, start
+from icalib.reports.tensorboard import write_tensorboard
+
+QUICK = {"post_training.training.epochs": 2, "post_training.training.precision": "fp32"}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+def start_of(name: str, data: Path, backbone: Path, runs: Path, *, seed: int, labelled: float, **changes: Any) -> Stage:
+    """What a method starts from: its post-training, done or reused."""
+    settings = small_settings(name, data, backbone, **{**QUICK, **changes})
+    settings = settings.model_copy(update={"seed": seed, "labelled": labelled})
+    context, pool_set = run_context(runs), read_pool_set(data)
+    stages = stages_of(settings, pool_set, context, StageCache(runs / CACHE))
+    parts = start(stages, settings.settings, pool_set)
+    assert parts.start is not None
+    return parts.start
+
+
+def test_a_bert_fp_run_shows_its_post_training_and_keeps_none_of_its_heads(
+    runs: Path, tiny_pools: Path, tiny_bert: Path
+) -> None:
+    finished = run(small_settings("bert-fp", tiny_pools, tiny_bert, **QUICK), run_context(runs, Silent()))
+    assert [stage["name"] for stage in finished.stages][:3] == ["tokens", "post-training", "teacher"]
+    curve = [row for row in finished.training().to_pylist() if row["stage"] == "post_training"]
+    shown = {row["tag"] for row in curve if row["split"] == "validation"}
+    assert {"held_out/utterance_relevance/accuracy", "held_out/masked_words/loss"} <= shown
+    assert (write_tensorboard(finished) / "round_00/validation/events.out.tfevents.post_training").is_file()
+    start = Path(next(stage["path"] for stage in finished.stages if stage["name"] == "post-training")) / "checkpoint"
+    assert {name.split(".")[0] for name in read_weights(start)} == {"encoder"}
+    final = read_weights(finished.path / "checkpoints" / "final")
+    assert {name.split(".")[0] for name in final} == {"encoder", "answer_head"}
+
+
+def test_seeds_fractions_and_methods_share_a_post_training(runs: Path, tiny_pools: Path, tiny_bert: Path) -> None:
+    first = start_of("bert-fp", tiny_pools, tiny_bert, runs, seed=1, labelled=0.3)
+    again = start_of("bert-fp", tiny_pools, tiny_bert, runs, seed=2, labelled=0.5, similarity_start="together")
+    assert (again.digest, again.reused) == (first.digest, True)
+
+
+def test_the_default_is_shared_whatever_head_and_regime(runs: Path, tiny_pools: Path, tiny_bert: Path) -> None:
+    first = start_of("bert", tiny_pools, tiny_bert, runs, seed=1, labelled=0.3)
+    for name in ("tsst", "gpf-bert", "icast"):
+        other = start_of(name, tiny_pools, tiny_bert, runs, seed=2, labelled=0.5)
+        assert (other.digest, other.reused) == (first.digest, True)

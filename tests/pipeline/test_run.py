@@ -1,0 +1,114 @@
+"""Whole runs with DeepSpeed: what they leave, what they reuse, what they refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers.runs import Silent, run_context, small_settings
+
+from icalib.core.errors import RunFolderError, SettingError
+from icalib.core.run_folder import RunFolder
+from icalib.models.ranker import load_ranker
+from icalib.pipeline.run import RunSettings, run
+from icalib.reports.tensorboard import write_tensorboard
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def icast(runs: Path, tiny_pools: Path, tiny_bert: Path) -> RunFolder:
+    settings = small_settings("icast", tiny_pools, tiny_bert)
+    return run(settings, run_context(runs, Silent()))
+
+
+@pytest.fixture
+def settings(tiny_pools: Path, tiny_bert: Path) -> RunSettings:
+    return small_settings("icast", tiny_pools, tiny_bert)
+
+
+def test_an_icast_run_leaves_the_whole_record(icast: RunFolder) -> None:
+    assert icast.is_finished
+    assert [stage["name"] for stage in icast.stages] == [
+        "tokens", "post-training", "teacher", "round-1/scores", "round-1/pseudo-labels", "round-1/student",
+        "validation/scores", "test/scores",
+    ]  # fmt: skip
+    (summary,) = icast.round_summaries()
+    assert summary.num_pools_selected > 0
+    assert summary.num_pairs_selected == sum(summary.confusion.values())
+    test = icast.result["test"]
+    assert 0 < test["MAP"] <= 1
+    assert 0 <= test["ECE"] <= 1
+    assert set(icast.training()["stage"].to_pylist()) == {"post_training", "teacher", "student"}
+    steps = icast.training()["step"].to_pylist()
+    assert steps == sorted(steps)  # steps go on over the stages
+    predictions = icast.predictions("test")
+    assert predictions["num_passes"].to_pylist()[0] == 5
+    assert icast.predicted_intents("test") is not None
+
+
+def test_the_final_checkpoint_loads_by_itself(icast: RunFolder) -> None:
+    ranker = load_ranker(icast.path / "checkpoints" / "final")
+    assert len(ranker.config.intents) > 0
+
+
+def test_tensorboard_shows_every_stage(icast: RunFolder) -> None:
+    folder = write_tensorboard(icast)
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("events*")}
+    assert {
+        "round_00/train/events.out.tfevents.teacher",
+        "round_00/validation/events.out.tfevents.teacher",
+        "round_01/train/events.out.tfevents.student",
+        "rounds/events.out.tfevents.round_001",
+        "test/events.out.tfevents.final",
+    } <= names
+
+
+def test_the_same_command_again_does_nothing(icast: RunFolder, settings: RunSettings, runs: Path) -> None:
+    listener = Silent()
+    before = (icast.path / "result.json").stat().st_mtime_ns
+    run(settings, run_context(runs, listener))
+    assert (icast.path / "result.json").stat().st_mtime_ns == before
+    assert "already finished" in listener.messages[0]
+
+
+def test_a_folder_with_other_settings_is_not_overwritten(
+    icast: RunFolder, tiny_pools: Path, tiny_bert: Path, runs: Path
+) -> None:
+    other = small_settings("icast", tiny_pools, tiny_bert, **{"regime.rule.confidence_threshold": 0.1})
+    with pytest.raises(SettingError, match="confidence_threshold"):
+        run(other, run_context(runs, Silent()))
+
+
+def test_a_folder_of_another_version_is_refused(icast: RunFolder, settings: RunSettings, tmp_path: Path) -> None:
+    folder = tmp_path / "test" / icast.name
+    folder.mkdir(parents=True)
+    text = (icast.path / "config.yaml").read_text()
+    (folder / "config.yaml").write_text(text.replace("version: 2", "version: 99", 1))
+    with pytest.raises(RunFolderError, match="version 99"):
+        run(settings, run_context(tmp_path, Silent()))
+
+
+def test_the_teacher_alone_reuses_icasts_teacher(
+    icast: RunFolder, tiny_pools: Path, tiny_bert: Path, runs: Path
+) -> None:
+    listener = Silent()
+    run(small_settings("icast-teacher", tiny_pools, tiny_bert), run_context(runs, listener))
+    assert listener.stages["teacher"]
+    assert listener.stages["post-training"]
+
+
+def test_methods_without_training_run_too(runs: Path, tiny_pools: Path, tiny_bert: Path) -> None:
+    for name in ("bm25", "bi-encoder"):
+        finished = run(small_settings(name, tiny_pools, tiny_bert), run_context(runs, Silent()))
+        assert finished.result["test"]["num_pools"] == 12
+        assert finished.predictions("test")["gain"].null_count == 0
+
+
+def test_a_setting_that_workers_refuse_reaches_the_user(tmp_path: Path, tiny_pools: Path, tiny_bert: Path) -> None:
+    settings = small_settings("bert", tiny_pools, tiny_bert, **{"encoder.num_layers": 7})
+    with pytest.raises(SettingError, match="has 2 layers"):
+        run(settings, run_context(tmp_path, Silent()))

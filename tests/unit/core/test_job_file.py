@@ -1,0 +1,131 @@
+"""Job files: what they may say, how it is changed from the command line, and which two are the same work."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icalib.core.errors import SettingError
+from icalib.core.job_file import JOB_NAME, JobFile, read_job_file
+
+RUN: dict[str, Any] = {"verb": "run", "arguments": ["icast"], "options": {"data": "/pools", "runs": "/runs"}}
+
+
+def job_file(folder: Path, **values: Any) -> Path:
+    path = folder / "job.yaml"
+    path.write_text(yaml.safe_dump({**RUN, **values}))
+    return path
+
+
+def test_a_driver_reserves_a_core_and_memory_by_default(tmp_path: Path) -> None:
+    job = read_job_file(job_file(tmp_path), {})
+    assert (job.resources.num_cpus, job.resources.memory, job.resources.custom) == (1, 2 * 2**30, {})
+    assert job.title == "run-icast"
+
+
+def test_numbers_of_the_environment_are_text(tmp_path: Path) -> None:
+    assert read_job_file(job_file(tmp_path, environment={"WORKERS": 4}), {}).environment == {"WORKERS": "4"}
+
+
+def test_changes_replace_and_add(tmp_path: Path) -> None:
+    path = job_file(tmp_path, options={"data": "/pools", "set": {"regime.num_rounds": 3}})
+    changes = {
+        "name": "second",
+        "options.data": "/other",
+        "options.set.regime.rule.gain_threshold": 0.01,
+        "resources.memory": "8GiB",
+        "resources.custom.on_demand": 0.5,
+    }
+    job = read_job_file(path, changes)
+    assert job.options == {
+        "data": "/other",
+        "set": {"regime.num_rounds": 3, "regime.rule.gain_threshold": 0.01},
+    }
+    assert (job.title, job.resources.memory, job.resources.custom) == ("second", 8 * 2**30, {"on_demand": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"optons": {}}, "`optons` is not a valid key of a job file. There are: name, verb"),
+        ({"optons": {}}, "Did you mean `options`?"),
+        ({"resources": {"memry": "1GiB"}}, "Did you mean `resources.memory`?"),
+        ({"resources": {"num_cpus": -1}}, "resources.num_cpus"),
+        ({"resources": {"memory": "lots"}}, "resources.memory"),
+        ({"name": "../evil"}, "name: String should match"),
+        ({"name": "a; rm -rf"}, "name: String should match"),
+        ({"name": "x" * 41}, "name: String should match"),
+        ({"environment": {"A=B": "1"}}, "environment"),
+        ({"pass_environment": ["A B"]}, "pass_environment.0"),
+        ({"arguments": [["a"]]}, "arguments.0"),
+    ],
+)
+def test_an_invalid_key_or_value_is_refused(tmp_path: Path, values: dict[str, Any], said: str) -> None:
+    path = job_file(tmp_path, **values)
+    with pytest.raises(SettingError, match=f"^{re.escape(str(path))}: .*{re.escape(said)}"):
+        read_job_file(path, {})
+
+
+@pytest.mark.parametrize("text", ["- run\n", "run", "verb: [", ""])
+def test_a_file_that_is_not_a_job_file_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "job.yaml").write_text(text)
+    with pytest.raises(SettingError, match=re.escape(str(tmp_path / "job.yaml"))):
+        read_job_file(tmp_path / "job.yaml", {})
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"nowhere\.yaml: No such file"):
+        read_job_file(tmp_path / "nowhere.yaml", {})
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["HF_TOKEN", "aws_secret_access_key", "WANDB_API_KEY", "DB_PASSWORD", "PGPASSWORD", "MYSQL_PWD", "DB_PASS",
+     "REDIS_AUTH", "WANDBKEY"],
+)  # fmt: skip
+def test_secrets_are_refused_and_not_repeated(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SettingError, match=f"pass_environment: .*{name}") as error:
+        read_job_file(job_file(tmp_path, environment={name: "hf_hidden"}), {})
+    assert "hf_hidden" not in str(error.value)
+
+
+def test_a_change_within_a_value_that_is_not_a_mapping_is_refused_instead_of_replacing_it(tmp_path: Path) -> None:
+    path = job_file(tmp_path, options={"set": ["regime.num_rounds=3", "seed=1"]})
+    with pytest.raises(SettingError, match=r"--set options\.set\.regime\.x .*`set`.* as list.*mapping"):
+        read_job_file(path, {"options.set.regime.x": 1})
+
+
+def test_a_password_within_an_address_is_a_secret_too(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"pass_environment: .*DATABASE_URL") as error:
+        read_job_file(job_file(tmp_path, environment={"DATABASE_URL": "postgres://me:hidden@host/db"}), {})
+    assert "hidden" not in str(error.value)
+    plain = {"DATABASE_URL": "postgres://host:5432/db"}
+    assert read_job_file(job_file(tmp_path, environment=plain), {}).environment == plain
+
+
+@pytest.mark.parametrize(
+    "name", ["TOKENIZERS_PARALLELISM", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE", "KEYBOARD", "HF_HOME"]
+)
+def test_what_only_sounds_like_a_secret_is_taken(tmp_path: Path, name: str) -> None:
+    assert read_job_file(job_file(tmp_path, environment={name: "1"}), {}).environment == {name: "1"}
+
+
+def test_the_same_work_is_known_by_what_it_computes() -> None:
+    job = JobFile(**RUN)
+    same = {"name": "other", "resources": {"num_cpus": 2}, "environment": {"A": "1"}, "pass_environment": ["B"]}
+    assert JobFile(**RUN, **same).work == job.work
+    turned = {**RUN, "options": dict(reversed(RUN["options"].items()))}
+    assert JobFile(**turned).work == job.work
+    for changed in ({"verb": "compare"}, {"arguments": ["tsst"]}, {"options": {**RUN["options"], "seed": 2}}):
+        assert JobFile(**{**RUN, **changed}).work != job.work
+
+
+@given(verb=st.sampled_from(["run", "sweep"]), argument=st.text())
+def test_every_job_has_a_name_that_ids_may_have(verb: str, argument: str) -> None:
+    assert re.fullmatch(JOB_NAME, JobFile(verb=verb, arguments=[argument]).title)

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from helpers.tiny_models import tiny_ranker
+
+from icalib.data.encoding import TokenStore
+from icalib.data.pools import as_pools, iter_pools
+from icalib.data.schema import Pool
+from icalib.encoders.transformer import Batch
+from icalib.scoring.untrained import bi_encoder_scores, bm25_scores
+
+
+def test_bm25_likes_the_candidate_that_shares_rare_words(tiny_pools: Path) -> None:
+    candidates = ("reset the printer now", "the the the", "feed the cat now")
+    pool = Pool.model_validate(
+        {
+            "pool_id": "p", "dialog_id": "d", "split": "test", "label": 0, "candidates": candidates,
+            "context": [{"speaker": "user", "text": "the printer"}, {"speaker": "user", "text": "hums"}],
+        }
+    )  # fmt: skip
+    others = [other for batch in iter_pools(tiny_pools, "test") for other in as_pools(batch)]
+    scores = bm25_scores([*others, pool])[-1]
+    assert scores.argmax() == 0
+    assert [len(s) for s in bm25_scores(others)] == [len(other.candidates) for other in others]
+
+
+def test_the_bi_encoder_is_the_cosine_of_mean_states_encoded_apart(store: TokenStore, tiny_bert: Path) -> None:
+    ranker = tiny_ranker(tiny_bert)
+    pools = list(store.pools([0, 5, 9]))
+
+    def mean(ids: np.ndarray) -> torch.Tensor:
+        whole = torch.tensor([[ranker.layout.cls, *ids.tolist(), ranker.layout.separator]])
+        batch = Batch(whole, torch.zeros_like(whole), torch.tensor([whole.shape[1]]))
+        with torch.inference_mode():
+            return ranker.encoder(batch).states_BLD[0].mean(0)
+
+    for pool, scores in zip(pools, bi_encoder_scores(ranker.encoder, ranker.layout, pools), strict=True):
+        context = mean(ranker.layout.context_ids(pool.context, None))
+        expected = [torch.cosine_similarity(context, mean(ids), dim=0).item() for ids in pool.candidates]
+        np.testing.assert_allclose(scores, expected, rtol=1e-4)

@@ -1,0 +1,73 @@
+"""Which step of a trial an epoch is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from icalib.core.events import EpochFinished
+from icalib.sweeps.pruning import TrialStopped
+from icalib.sweeps.trial import EpochReports
+
+
+class Told:
+    """Stands in for `Rungs`."""
+
+    def __init__(self, stop_at: int | None = None) -> None:
+        self.figures: dict[int, float] = {}
+        self._stop_at = stop_at
+
+    def report(self, step: int, value: float) -> None:
+        assert step not in self.figures  # an epoch is told once
+        self.figures[step] = value
+        if step == self._stop_at:
+            raise TrialStopped("the others are better")
+
+
+def curve(*values: float) -> list[dict[str, Any]]:
+    points = [{"tag": "class/F1", "value": value} for value in values]
+    return [point for one in points for point in (one, {"tag": "cal/ECE", "value": 0.5})]
+
+
+def test_each_epoch_is_a_step_with_the_best_so_far_and_early_stopping_shifts_none() -> None:
+    told = Told()
+    reports = EpochReports(told, "F1", "maximize", range(1, 6))  # pyright: ignore[reportArgumentType]
+    reports(EpochFinished("teacher", 3, ()))
+    for epochs in (curve(0.2), curve(0.2, 0.1), curve(0.2, 0.1)):  # it stopped early; told again at its end
+        reports(EpochFinished("teacher", 3, epochs))
+    reports(EpochFinished("round-1/student", 2, curve(0.3, 0.4)))
+    assert told.figures == {1: 0.2, 2: 0.2, 4: 0.3, 5: 0.4}
+
+
+def test_smaller_is_better_where_the_metric_says_so() -> None:
+    told = Told()
+    reports = EpochReports(told, "ECE", "minimize", range(7, 9))  # pyright: ignore[reportArgumentType]
+    reports(EpochFinished("teacher", 2, [{"tag": "cal/ECE", "value": value} for value in (0.3, 0.4)]))
+    assert told.figures == {7: 0.3, 8: 0.3}
+
+
+def test_more_epochs_than_there_are_steps_never_reach_the_next_seeds() -> None:
+    told = Told()
+    reports = EpochReports(told, "F1", "maximize", range(1, 3))  # pyright: ignore[reportArgumentType]
+    reports(EpochFinished("teacher", 4, curve(0.1, 0.2, 0.3, 0.4)))
+    reports(EpochFinished("round-1/student", 4, curve(0.5)))
+    assert told.figures == {1: 0.1, 2: 0.2}
+
+
+def test_members_side_by_side_have_steps_in_the_order_in_which_they_began() -> None:
+    told = Told()
+    reports = EpochReports(told, "F1", "maximize", range(1, 5))  # pyright: ignore[reportArgumentType]
+    for name in ("teacher", "member-1/teacher"):
+        reports(EpochFinished(name, 2, ()))
+    reports(EpochFinished("member-1/teacher", 2, curve(0.5)))
+    reports(EpochFinished("teacher", 2, curve(0.1)))
+    assert told.figures == {3: 0.5, 1: 0.1}
+
+
+def test_a_stopped_trial_begins_no_other_training() -> None:
+    reports = EpochReports(Told(stop_at=1), "F1", "maximize", range(1, 5))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TrialStopped):
+        reports(EpochFinished("teacher", 2, curve(0.1)))
+    with pytest.raises(TrialStopped):
+        reports(EpochFinished("member-1/teacher", 2, ()))
