@@ -38,11 +38,9 @@ class GibbsTask:
     seed: int
 
     def run(self) -> Chains:
-        """Sample the block, on a GPU if there is one; the chains are returned on the CPU."""
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        state = {name: tensor.to(device) for name, tensor in self.state.items()}
+        """Sample the block where the state is; the chains come back on the CPU."""
         chains = sample_block(
-            chain_problem(state), self.block, num_chains=self.num_chains, num_steps=self.num_steps, seed=self.seed
+            chain_problem(self.state), self.block, num_chains=self.num_chains, num_steps=self.num_steps, seed=self.seed
         )
         return Chains(chains.omega_SN.cpu(), chains.num_jitters)
 
@@ -175,7 +173,7 @@ class PolyaGammaHead(PosteriorHead):
     @override
     @torch.no_grad()
     def collect(self, observations: Sequence[dict[str, Tensor]], *, seed: int) -> None:
-        """Join the observations of all processes, in rank order, and drop them; the chains are left out."""
+        """Join the observations of all processes, in rank order, and drop them, without running the chains."""
         joined = {name: part.to(self.projection.weight.device) for name, part in _joined(observations).items()}
         self.forget()
         problem = self._problem(joined["features"], joined["mean"], joined["labels"])
