@@ -38,9 +38,11 @@ class GibbsTask:
     seed: int
 
     def run(self) -> Chains:
-        """Sample the block where the state is; the chains come back on the CPU."""
+        """Sample the block, on a GPU if there is one; the chains are returned on the CPU."""
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        state = {name: tensor.to(device) for name, tensor in self.state.items()}
         chains = sample_block(
-            chain_problem(self.state), self.block, num_chains=self.num_chains, num_steps=self.num_steps, seed=self.seed
+            chain_problem(state), self.block, num_chains=self.num_chains, num_steps=self.num_steps, seed=self.seed
         )
         return Chains(chains.omega_SN.cpu(), chains.num_jitters)
 
