@@ -9,7 +9,7 @@ from helpers.runs import run_context, small_settings
 
 from icalib.core.files import read_json
 from icalib.core.run_folder import RunFolder
-from icalib.pipeline.plan import _count, plan
+from icalib.pipeline.plan import count, plan
 from icalib.pipeline.run import RunSettings, run
 
 
@@ -28,8 +28,7 @@ def digests_of(finished: RunFolder) -> dict[str, str]:
 
 
 def planned_digests(settings: RunSettings, runs: Path) -> dict[str, str]:
-    _, works = _count(settings, run_context(runs))
-    return {work.name: work.digest for work in works}
+    return {work.name: work.digest for work in count(settings, run_context(runs)).works}
 
 
 def test_all_digests_of_a_supervised_run_are_known_before(bert: RunSettings, runs: Path) -> None:
