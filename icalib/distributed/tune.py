@@ -8,6 +8,7 @@ from typing import Any
 
 from ray import tune
 from ray.tune.search import Searcher
+from typing_extensions import override
 
 from icalib.core.storage import is_mirrored
 from icalib.distributed.executor import RayExecutor
@@ -76,24 +77,26 @@ class StudySearcher(Searcher):
         self._trials = trials
         self._numbers: dict[str, int] = {}
 
+    @override
     def suggest(self, trial_id: str) -> Any:
-        """Return the next trial."""
         job = self._trials.next()
         if job is None:
             return self.FINISHED
         self._numbers[trial_id] = job.number
         return {"job": job.model_dump_json()}
 
+    @override
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """Report a trial's outcome to the study."""
         self._trials.finish(self._numbers.pop(trial_id), None if error else result)
 
+    @override
     def __getstate__(self) -> dict[str, Any]:
-        """Return nothing to pickle: Tune pickles its search algorithm, and this one is never restored from that."""
-        return {}
+        return {}  # Tune pickles its search algorithm, and this one is never restored from that
 
+    @override
     def save(self, checkpoint_path: str) -> None:
         """Do nothing: the journal has everything."""
 
+    @override
     def restore(self, checkpoint_path: str) -> None:
         """Do nothing: the journal has everything."""
