@@ -11,7 +11,6 @@ from helpers.runs import run_context, small_settings
 from helpers.sweeps import RULES, run_sweep, written_space
 
 from icalib.distributed import session
-from icalib.distributed.tune import run_by_tune
 
 
 def start_sweep(runs: Path, pools: Path, backbone: Path) -> subprocess.Popen[bytes]:
@@ -25,6 +24,8 @@ def start_sweep(runs: Path, pools: Path, backbone: Path) -> subprocess.Popen[byt
 
 
 def _run_rules(runs: Path, pools: Path, backbone: Path) -> None:
+    from icalib.distributed.tune import run_by_tune  # imports ray, which must not come before the session starts
+
     space, base = written_space(runs, "rules", RULES), small_settings("icast", pools, backbone)
     run_sweep(space, base, run_context(runs, executor=ON_RAY), run_by_tune, concurrent=2)
 

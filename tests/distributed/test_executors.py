@@ -35,6 +35,7 @@ QUICK: dict[str, Any] = {
     "regime.training": EPOCH,
     "regime.teacher": EPOCH,
     "regime.num_members": 2,
+    "uncertainty.num_passes": 2,
     "scoring.pools_per_shard": 16,
 }
 GENERATOR = {
@@ -92,6 +93,6 @@ def test_both_executors_run_a_method_alike(
 ) -> None:
     generated = {"regime.generator": generator} if method == "gray" else {}  # `big` keeps retrieval
     settings = small_settings(method, tiny_pools, tiny_bert, **QUICK, **generated)
-    settings = settings.model_copy(update={"limit": {"train": 40, "validation": 8, "test": 8}})
+    settings = settings.model_copy(update={"limit": {"train": 24, "validation": 8, "test": 8}})
     check_alike(by_ray.run(settings), here.run(settings))
     by_ray.check_shards(tmp_path)

@@ -22,7 +22,6 @@ from helpers.sweeps import (
     written_space,
 )
 
-from icalib.distributed.tune import run_by_tune
 from icalib.sweeps.folder import SweepFolder
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -93,6 +92,8 @@ def test_the_winner_alone_sees_test(finished: SweepFolder) -> None:
 def test_trials_that_learn_nothing_are_stopped_by_their_first_epochs(
     local_ray: None, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
 ) -> None:
+    from icalib.distributed.tune import run_by_tune  # imports ray, which must not come before the session starts
+
     base = small_settings("bert", tiny_pools, tiny_bert, **PRUNABLE)
     context = run_context(tmp_path / "runs", executor=ON_RAY)
     folder = run_sweep(written_space(tmp_path, "rates", RATES), base, context, run_by_tune)
