@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from helpers.runs import ONE_WORKER
@@ -47,7 +48,7 @@ def start_run(settings: RunSettings, runs: Path, address: str = "") -> subproces
 
 
 def finish_run(settings: RunSettings, runs: Path, address: str = "") -> RunFolder:
-    assert start_run(settings, runs, address).wait(300) == 0
+    assert start_run(settings, runs, address).wait(400) == 0
     (config,) = runs.glob("test/*/config.yaml")
     return RunFolder.open(config.parent)
 
@@ -55,12 +56,20 @@ def finish_run(settings: RunSettings, runs: Path, address: str = "") -> RunFolde
 def kill_when(settings: RunSettings, runs: Path, moment: Callable[[], bool], address: str = "") -> None:
     """Start a run and kill -9 its driver at a moment; a local cluster goes with it."""
     driver = start_run(settings, runs, address)
-    wait_for(moment, lambda: driver.poll() is None)
-    os.killpg(driver.pid, signal.SIGKILL)
-    driver.wait()
+    kill_at(driver, moment)
 
 
-def wait_for(moment: Callable[[], bool], goes_on: Callable[[], bool], seconds: float = 200) -> None:
+def kill_at(driver: subprocess.Popen[bytes], moment: Callable[[], bool]) -> None:
+    """Kill -9 a driver at a moment, or when the moment is waited for in vain."""
+    try:
+        wait_for(moment, lambda: driver.poll() is None)
+    finally:
+        with suppress(ProcessLookupError):  # it was over before
+            os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+
+
+def wait_for(moment: Callable[[], bool], goes_on: Callable[[], bool], seconds: float = 400) -> None:
     """Return when the moment comes; fail if what it is awaited of is over before."""
     deadline = time.monotonic() + seconds
     while not moment():

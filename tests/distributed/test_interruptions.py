@@ -13,6 +13,7 @@ from helpers.runs import ONE_WORKER, small_settings, table_digest
 from helpers.score_jobs import score_job
 from helpers.tiny_models import tiny_ranker, token_store
 
+from icalib.core.component import with_setting
 from icalib.core.events import ignore
 from icalib.core.run_folder import RunFolder
 from icalib.data.pools import read_pool_set
@@ -26,7 +27,8 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def settings(tiny_pools: Path, tiny_bert: Path) -> RunSettings:
-    return small_settings("icast", tiny_pools, tiny_bert)
+    icast = small_settings("icast", tiny_pools, tiny_bert)
+    return icast.model_copy(update={"settings": with_setting(icast.settings, "post_training", None)})
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 import pytest
-from distributed.drivers import ON_RAY, wait_for
+from distributed.drivers import ON_RAY, kill_at
 from distributed.sweeps import start_sweep
 from helpers.runs import run_context, small_settings
 from helpers.sweeps import (
@@ -38,13 +36,7 @@ def finished_before(runs: Path, tiny_pools: Path, tiny_bert: Path) -> dict[str, 
     space, base = written_space(runs, "rules", RULES), small_settings("icast", tiny_pools, tiny_bert)
     folder = folder_of(space, base, runs)
     driver = start_sweep(runs, tiny_pools, tiny_bert)
-    wait_for(
-        lambda: num_told(folder) > 0 and (folder.run_folder(3, 1).path / "stages.json").is_file(),
-        lambda: driver.poll() is None,
-        seconds=400,
-    )
-    os.killpg(driver.pid, signal.SIGKILL)
-    driver.wait()
+    kill_at(driver, lambda: num_told(folder) > 0 and (folder.run_folder(3, 1).path / "stages.json").is_file())
     results = {path.parent.name: path.stat().st_mtime_ns for path in folder.path.glob("trials/*/result.json")}
     assert results
     assert "3-s1" not in results
