@@ -1,4 +1,4 @@
-"""What generators ask of texts: sentences, and how alike two texts are."""
+"""Text utilities of generators: sentences, and the similarity of two texts."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def run(
         folder: the run folder; None uses runs/<experiment>/<method>-<data>-<labelled>-s<seed>.
 
     Raises:
-        SettingError: the method doesn't fit the data, or the folder holds a run with other settings.
+        SettingError: the method doesn't fit the data, or the folder has a run with other settings.
         RunFolderError: the folder was written by another version.
     """
     pool_set = read_pool_set(settings.data)
@@ -164,7 +164,7 @@ def _claim(folder: RunFolder, settings: RunSettings) -> bool:
         different = sorted(differences(found, wanted))
         if different:
             raise SettingError(
-                f"{folder.path} holds a run with other settings ({', '.join(different[:5])}). "
+                f"{folder.path} has a run with other settings ({', '.join(different[:5])}). "
                 "Use --fresh to replace it, or another --experiment to keep both."
             )
         return folder.is_finished
