@@ -6,7 +6,7 @@ TORCH := $(shell grep '^torch==' constraints.txt)
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-long check bench clean
+.PHONY: help venv demo test test-slow check bench digests clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,11 +26,11 @@ $(INSTALLED): pyproject.toml constraints.txt | $(BIN)/python
 demo: venv ## BERT, TSST and ICAST on a simulated support desk, in minutes
 	$(BIN)/icalib demo
 
-test: venv ## all tests but those that take minutes
+test: venv ## the tests to run after every change
 	$(BIN)/pytest
 
-test-long: venv ## what takes minutes: nodes that die, doctor and plan on real clusters
-	$(BIN)/pytest -m long
+test-slow: venv ## what only a real Ray can show: every method on it, kills, nodes that die, sweeps, jobs
+	$(BIN)/pytest -m slow
 
 check: venv ## format, lint, types and import layers
 	$(BIN)/ruff format --check
@@ -41,6 +41,9 @@ check: venv ## format, lint, types and import layers
 bench: venv ## speed and memory beside other tools, as ratios
 	$(BIN)/pip install --quiet -c constraints.txt 'sentence-transformers[train]'
 	$(BIN)/python tests/benchmarks/bench.py
+
+digests: venv ## digests of small runs of every method, to digests.json: see CONTRIBUTING.md
+	$(BIN)/python tests/digests.py digests.json
 
 clean: ## remove caches and build products; .venv and runs stay, but for the benchmarks' pools
 	rm -rf build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache runs/benchmarks

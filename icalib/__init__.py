@@ -13,6 +13,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from icalib.core.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from icalib.api.pools import prepare
     from icalib.api.runs import compare, load, run
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
         ...
 
 
-__version__ = "0.1.0"
 __all__ = ["compare", "load", "methods", "prepare", "run", "sweep"]
 
 _MODULES = {

@@ -135,7 +135,7 @@ def compute() -> None:
     icalib("sweep", "./threshold_space.py", *COMMON, *own, "--experiment", "sweep", "--dry")
     icalib("sweep", "./threshold_space.py", *COMMON, *own, "--experiment", "sweep")
     rounds = ("rule", "teacher", "student", "num_rounds")
-    others = tuple(f"--set=regime.{name}" for name in rounds) + ("--set=head.support", "--set=head.num_chains")
+    others = (*(f"--set=regime.{name}" for name in rounds), "--set=head.support", "--set=head.num_chains")
     supervised = [s for s in settings if not s.startswith(others)]
     icalib(
         "reproduce",

@@ -21,15 +21,16 @@ class PoolKeywords(TypedDict, total=False):
     labelled: float | None
     """Default labelled fraction of the training pools."""
     format: str | None
-    """jsonl, msdialog, mantis, mantis-tsv, udc or icast; default: detected from the content."""
+    """jsonl, msdialog, mantis, mantis-tsv, udc, icast, or a reader's import path; default: detected from the file's
+    name and content."""
     num_candidates: int
     """Candidates of a pool, the right one among them; default: 10."""
     negative_sampler: str
-    """Where wrong candidates come from: bm25 (default) or random."""
+    """Where wrong candidates come from: bm25 (default), random, or a sampler's import path."""
     context_turns: int
-    """Last utterances that make the context; default: 4."""
+    """Maximum number of utterances in a context, the last ones; default: 4."""
     seed: int
-    """Of splits, negatives and candidate order; default: 7."""
+    """Seed of splits, negatives and the order of candidates; default: 7."""
     limit: int | None
     """Maximum number of pools of a split."""
     skip_bad: bool
@@ -69,6 +70,8 @@ def prepare_pools(
     active: Session, source: Path, out: Path, settings: Mapping[str, Any], *, fresh: bool = False
 ) -> PoolSet:
     """Prepare a pool folder with its stages shown; the settings are `PoolKeywords`."""
+    from icalib.core.component import validated
+    from icalib.data.prepare import PrepareSettings
     from icalib.data.prepare import prepare as make_pools
 
     progress = active.progress
@@ -91,7 +94,7 @@ def prepare_pools(
     pool_set = make_pools(
         source,
         out,
-        **settings,
+        validated(PrepareSettings, settings),
         fresh=fresh,
         parallel_map=active.parallel_map,
         progress=on_progress,

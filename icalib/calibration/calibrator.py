@@ -1,7 +1,7 @@
 """Calibrators: fit a map from scores to probabilities on validation pairs.
 
-The validation pairs must be drawn as the test's are (same candidates a pool, same sampler of wrong ones), since every
-calibrator takes the share of right pairs among them for the test's.
+The validation pairs must be drawn like the test pairs (same number of candidates, same negative sampler): calibrators
+assume that the fraction of right pairs is the same.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import Field
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import expit, logit
+from typing_extensions import override
 
 from icalib.calibration.fitted import AffineMap, FittedMap, FocalInverseMap, IsotonicMap
 from icalib.core.component import Component, ComponentConfig
@@ -25,7 +26,10 @@ _LARGEST_LOG_SLOPE = 15.0
 
 
 class AbstractCalibrator(Component):
-    """Fits a map that makes a model's probabilities fit the share of right pairs."""
+    """Base of calibrators, which fit a map from a model's logits to probabilities.
+
+    Subclasses implement `_fit`.
+    """
 
     class Config(ComponentConfig):
         """Base of calibrators' settings."""
@@ -36,11 +40,11 @@ class AbstractCalibrator(Component):
         Args:
             logit_N: [N], any score for `Platt` and `Isotonic`, logits of mean probabilities for the others.
             label_N: [N], 1 right, 0 wrong.
-            train_prior: share of right pairs among those the model was trained on; only `PriorShift` asks for it.
+            train_prior: fraction of right pairs in training; only `PriorShift` uses it.
 
         Raises:
-            DataError: no pair is right or none is wrong, or a score is not finite.
-            SettingError: `PriorShift` has no training share between 0 and 1.
+            DataError: all pairs have the same label, or a score is not finite.
+            SettingError: `PriorShift` lacks a `train_prior` between 0 and 1.
         """
         num_right, num_pairs = int(label_N.sum()), len(label_N)
         if not 0 < num_right < num_pairs or not np.isfinite(logit_N).all():
@@ -58,7 +62,7 @@ class AbstractCalibrator(Component):
 
 @final
 class Temperature(AbstractCalibrator):
-    """σ(f / T) with the T of the least negative log-likelihood (Guo et al. 2017). It can't mend a prior shift."""
+    """σ(f / T) with the T of the smallest negative log-likelihood (Guo et al. 2017); it can't fix a prior shift."""
 
     class Config(AbstractCalibrator.Config):
         """Temperature scaling has no settings."""
@@ -66,8 +70,9 @@ class Temperature(AbstractCalibrator):
     def __init__(self, config: Config) -> None:
         self.config = config
 
+    @override
     def _fit(self, logit_N: FloatArray, label_N: IntArray, train_prior: float | None) -> AffineMap:
-        # convex in 1/T, so unimodal in ln T; where every order is wrong T grows without end, hence the bounds
+        # convex in 1/T, so unimodal in ln T; where every pair is ranked wrong T would be infinite, hence the bounds
         best: Any = minimize_scalar(
             lambda log_temperature: nll_from_logits(logit_N * np.exp(-log_temperature), label_N),
             bounds=(-_LARGEST_LOG_TEMPERATURE, _LARGEST_LOG_TEMPERATURE),
@@ -87,6 +92,7 @@ class Platt(AbstractCalibrator):
     def __init__(self, config: Config) -> None:
         self.config = config
 
+    @override
     def _fit(self, logit_N: FloatArray, label_N: IntArray, train_prior: float | None) -> AffineMap:
         num_right = int(label_N.sum())
         num_wrong = len(label_N) - num_right
@@ -115,7 +121,7 @@ class Platt(AbstractCalibrator):
 
 @final
 class Isotonic(AbstractCalibrator):
-    """The non-decreasing function of least squared error (Zadrozny and Elkan 2002), by pooling adjacent violators."""
+    """The non-decreasing function with the smallest squared error (Zadrozny and Elkan 2002)."""
 
     class Config(AbstractCalibrator.Config):
         """Isotonic regression has no settings."""
@@ -123,6 +129,7 @@ class Isotonic(AbstractCalibrator):
     def __init__(self, config: Config) -> None:
         self.config = config
 
+    @override
     def _fit(self, logit_N: FloatArray, label_N: IntArray, train_prior: float | None) -> IsotonicMap:
         from sklearn.isotonic import IsotonicRegression
 
@@ -132,9 +139,9 @@ class Isotonic(AbstractCalibrator):
 
 @final
 class PriorShift(AbstractCalibrator):
-    """σ(f − logit π_train + logit π_test): mends what training on other negatives a positive alone does.
+    """σ(f − logit π_train + logit π_test): corrects for another number of wrong pairs for each right one in training.
 
-    π_test is the share of right pairs in validation; nothing is fitted to the scores (Saerens et al. 2002, Eq. 4).
+    π_test is the fraction of right pairs in validation; nothing is fitted to the scores (Saerens et al. 2002, Eq. 4).
     """
 
     class Config(AbstractCalibrator.Config):
@@ -143,18 +150,19 @@ class PriorShift(AbstractCalibrator):
     def __init__(self, config: Config) -> None:
         self.config = config
 
+    @override
     def _fit(self, logit_N: FloatArray, label_N: IntArray, train_prior: float | None) -> AffineMap:
         if train_prior is None or not 0 < train_prior < 1:
             raise SettingError(
-                f"a prior shift needs the share of right pairs in training, and it is {train_prior}; expected a number "
-                "between 0 and 1, e.g. 0.5 for one wrong candidate for each right one. Untrained methods take platt."
+                f"a prior shift needs the fraction of right pairs in training; found {train_prior}, expected a number "
+                "between 0 and 1, e.g. 0.5 for one wrong candidate for each right one. Use platt for untrained methods."
             )
         return AffineMap(slope=1.0, offset=float(logit(label_N.mean()) - logit(train_prior)))
 
 
 @final
 class FocalInverse(AbstractCalibrator):
-    """The exact inverse of what training with focal loss does to probabilities; nothing is fitted."""
+    """The exact inverse of the bias that focal loss gives probabilities; nothing is fitted."""
 
     class Config(AbstractCalibrator.Config):
         """Settings of the inverse."""
@@ -165,5 +173,6 @@ class FocalInverse(AbstractCalibrator):
     def __init__(self, config: Config) -> None:
         self.config = config
 
+    @override
     def _fit(self, logit_N: FloatArray, label_N: IntArray, train_prior: float | None) -> FocalInverseMap:
         return FocalInverseMap(gamma=self.config.gamma)

@@ -1,4 +1,4 @@
-"""What post-hoc calibration does to a run's predictions."""
+"""Metrics of a run's predictions after post-hoc calibration."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from icalib.metrics.pairs import PoolScores
 POST_HOC: Mapping[str, AbstractCalibrator.Config] = MappingProxyType(
     {short_name(calibrator): calibrator.Config() for calibrator in (Temperature, Platt, Isotonic, PriorShift)}
 )
-"""The calibrators that every run is measured with, by short name."""
+"""The calibrators that every run is evaluated with, by short name."""
 
 _METRICS = MappingProxyType({"ECE": ece, "NLL": nll, "Brier": brier})
 
 
 def post_hoc_tag(metric: str, calibrator: str) -> str:
-    """The name of a metric after a calibrator's map.
+    """Return the name of a metric after post-hoc calibration.
 
     Example:
         >>> post_hoc_tag("ECE", "platt")
@@ -34,18 +34,18 @@ def post_hoc_tag(metric: str, calibrator: str) -> str:
 
 
 def fit_on(validation: PoolScores, calibrator: AbstractCalibrator, *, train_prior: float | None) -> FittedMap:
-    """Fit a map on scored validation pools; errors are those of `AbstractCalibrator.fit`."""
+    """Fit a map on scored validation pools; see `AbstractCalibrator.fit` for errors."""
     return calibrator.fit(prob_logit(validation.prob), validation.label, train_prior=train_prior)
 
 
 def post_hoc_metrics(validation: pa.Table, test: pa.Table, *, train_prior: float | None) -> pa.Table:
-    """ECE, NLL and Brier score on test after each of POST_HOC fitted on validation: METRIC_SCHEMA without intervals.
+    """Return ECE, NLL and Brier score on test after each calibrator of POST_HOC: METRIC_SCHEMA without intervals.
 
     Args:
-        validation: PREDICTION_SCHEMA; pools of unknown label don't count.
+        validation: PREDICTION_SCHEMA; pools of unknown label are ignored.
         test: the same.
-        train_prior: share of right pairs among those the model was trained on; None, for an untrained one,
-            leaves the prior shift out.
+        train_prior: fraction of right pairs in training; None, for an untrained model, leaves the prior
+            shift out.
 
     Raises:
         DataError, SettingError: see `PoolScores.from_predictions` and `AbstractCalibrator.fit`.

@@ -16,8 +16,8 @@ from icalib.cli.output import say
 @verb
 def simulate(
     out: Annotated[Path, typer.Argument(help="JSONL file to write.")],
-    dialogues: Annotated[int, typer.Option(help="Dialogues; about 1.7 pools each.")] = 600,
-    seed: Annotated[int, typer.Option(help="The corpus depends on it alone.")] = 1,
+    dialogues: Annotated[int, typer.Option(help="Number of dialogues; about 1.7 pools each.")] = 600,
+    seed: Annotated[int, typer.Option(help="Seed of the corpus.")] = 1,
 ) -> None:
     """Write a simulated support-desk corpus with known noise, in the JSONL form that prepare reads."""
     from icalib.data.simulate import simulate as simulate_corpus
@@ -34,22 +34,29 @@ class PoolSetOptions:
     format: Annotated[
         str | None,
         typer.Option(
-            help="jsonl, msdialog, mantis, mantis-tsv, udc or icast; default: detected from the file's content."
+            help="jsonl, msdialog, mantis, mantis-tsv, udc, icast, or the import path of a reader "
+            "(my_lab.readers:zendesk); default: detected from the file's name and content."
         ),
     ] = None
-    candidates: Annotated[int, typer.Option(help="Candidates of a pool, the right one among them.")] = 10
-    negatives: Annotated[str, typer.Option(help="Wrong candidates: bm25 (hard) or random.")] = "bm25"
-    context_turns: Annotated[int, typer.Option(help="Last utterances that make the context.")] = 4
-    seed: Annotated[int, typer.Option(help="Of splits, negatives and candidate order.")] = 7
+    candidates: Annotated[int, typer.Option(help="Candidates of each pool, including the right one.")] = 10
+    negatives: Annotated[
+        str,
+        typer.Option(
+            help="Wrong candidates: bm25 (hard), random, or the import path of a sampler (my_lab.samplers:nearest)."
+        ),
+    ] = "bm25"
+    context_turns: Annotated[int, typer.Option(help="Maximum number of utterances in a context, the last ones.")] = 4
+    seed: Annotated[int, typer.Option(help="Seed of splits, negatives and the order of candidates.")] = 7
     limit: Annotated[int | None, typer.Option(help="Use at most N pools of each split.")] = None
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Write bad records to OUT.rejected.jsonl instead of stopping.")
+        bool,
+        typer.Option("--skip-bad", help="Write invalid records to OUT.rejected.jsonl instead of stopping."),
     ] = False
 
 
 @verb
 def prepare(
-    source: Annotated[Path, place_argument("Dialogues: our JSONL, MSDialog, MANtIS, UDC or ICAST files, or .gz.")],
+    source: Annotated[Path, place_argument("Dialogues or pools: a file or folder of a format, plain or gzipped.")],
     *,
     out: Annotated[Path, place_option("Pool folder to write: a path or e.g. s3://bucket/pools.")],
     options: PoolSetOptions,
@@ -57,7 +64,7 @@ def prepare(
     address: Address = None,
     executor: Executor = "ray",
 ) -> None:
-    """Turn dialogues into pools: a context, its right response, and wrong ones mined from other dialogues."""
+    """Turn dialogues into pools: a context, its right response, and wrong ones from other dialogues."""
     from icalib.api.pools import prepare
 
     prepare(

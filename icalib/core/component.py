@@ -67,17 +67,17 @@ class Component:
     Config: ClassVar[type[ComponentConfig]] = ComponentConfig
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Tell the nested Config whose it is."""
+        """Set the nested Config's owner."""
         super().__init_subclass__(**kwargs)
         if "Config" in cls.__dict__:
             cls.Config.owner = cls
 
 
 def component_class(target: Any, base: type[Component]) -> type[Component]:
-    """The component class with a short name, or at an import path.
+    """Return the component class with a short name, or at an import path.
 
     Raises:
-        SettingError: there is none, or it is no subclass of `base`.
+        SettingError: there is none, or it is not a subclass of `base`.
     """
     if not isinstance(target, str):
         raise SettingError(f"no component {target!r}; expected a name. {_choices(base)}")
@@ -85,7 +85,7 @@ def component_class(target: Any, base: type[Component]) -> type[Component]:
     if found is None:
         raise SettingError(f"no {base.__name__} `{target}`. {_choices(base)}")
     if not (isinstance(found, type) and issubclass(found, base)):
-        raise SettingError(f"`{target}` is no {base.__name__}; this setting takes only subclasses of it.")
+        raise SettingError(f"`{target}` is not a subclass of {base.__name__}, which this setting requires.")
     if not _is_concrete(found):
         raise SettingError(f"`{target}` is abstract; name one of its subclasses, which are marked @final.")
     return found
@@ -107,7 +107,7 @@ def _imported_class(path: str) -> Any:
     try:
         return getattr(importlib.import_module(module_name), name)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise SettingError(f"no component `{path}`: {error}. Check the `target` line in the config.") from error
+        raise SettingError(f"no component `{path}`: {error}. Check the name, and PYTHONPATH.") from error
 
 
 def components(base: type[Component]) -> dict[str, type[Component]]:
@@ -123,12 +123,18 @@ def _concrete_classes(base: type[Component]) -> dict[str, type[Component]]:
     """The concrete ones among `base` and its subclasses that are imported, by short name."""
     found = {short_name(base): base} if _is_concrete(base) else {}
     for subclass in base.__subclasses__():
-        found |= _concrete_classes(subclass)
+        others = _concrete_classes(subclass)
+        # a class from outside never takes the short name of one of ours
+        found |= {name: other for name, other in others.items() if name not in found or _is_ours(other)}
     return found
 
 
+def _is_ours(owner: type[Component]) -> bool:
+    return owner.__module__.startswith("icalib.")
+
+
 def _choices(base: type[Component]) -> str:
-    return f"There are: {', '.join(sorted(components(base)))}; any other takes its import path."
+    return f"Available: {', '.join(sorted(components(base)))}; name any other by its import path."
 
 
 def _is_concrete(owner: type[Component]) -> bool:
@@ -165,7 +171,7 @@ def has_setting(settings: BaseModel, path: str) -> bool:
 
 
 def full_path(settings: BaseModel, path: str) -> str:
-    """`path` from the top, where its first name is that of a setting further down; as it is where there is none.
+    """`path` from the top, where its first name is that of a setting further down; as it is if there is none.
 
     Example: `regime.generator` for `generator`, and `regime.generator.seed` for `generator.seed`.
 
@@ -197,21 +203,21 @@ def described(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any,
         if isinstance(value, BaseModel):
             kind = f"[{value.owner.__qualname__}] " if isinstance(value, ComponentConfig) else ""
             yield from (
-                (path, inner, f"{kind if place == 0 else ''}{text}")
-                for place, (path, inner, text) in enumerate(described(value, f"{prefix}{name}."))
+                (path, inner, f"{kind if index == 0 else ''}{text}")
+                for index, (path, inner, text) in enumerate(described(value, f"{prefix}{name}."))
             )
         else:
             yield f"{prefix}{name}", value, " ".join((field.description or "").split())
 
 
 def _place(nested: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    """Put a value at a path; a component that stands there by name alone makes room for its settings."""
+    """Put a value at a path; a component given by name alone makes room for its settings."""
     *parents, name = path
     for parent in parents:
         whole = nested.get(parent, {})
         if not isinstance(whole, str | Mapping):
             raise SettingError(
-                f"`{parent}` is set to {whole!r}, so `{'.'.join(path)}` has no place. Set one of the two."
+                f"`{parent}` is set to {whole!r}, so `{'.'.join(path)}` can't be set too. Set one of the two."
             )
         nested[parent] = {"target": whole} if isinstance(whole, str) else dict(whole)
         nested = nested[parent]
@@ -225,7 +231,7 @@ def _check_path(settings: BaseModel, path: str) -> None:
             names = sorted(type(current).model_fields) if isinstance(current, BaseModel) else []
             near = get_close_matches(name, names, n=1)
             hint = f" Did you mean `{near[0]}`?" if near else ""
-            there = f"; there are: {', '.join(names)}" if names else ""
+            there = f"; available: {', '.join(names)}" if names else ""
             raise SettingError(f"no setting `{path}`: `{name}` is unknown{there}.{hint}")
         current = getattr(current, name)
 
@@ -253,7 +259,7 @@ def _over_defaults(settings_class: type[BaseModel], values: Mapping[str, Any]) -
 
 
 def validated(settings_class: type[S], values: Any) -> S:
-    """Validate settings; pydantic's complaints become one SettingError with a line for each.
+    """Validate settings; pydantic's errors become one SettingError with all of them.
 
     Raises:
         SettingError: what is wrong, setting by setting.
@@ -261,11 +267,11 @@ def validated(settings_class: type[S], values: Any) -> S:
     try:
         return settings_class.model_validate(values)
     except ValidationError as error:
-        raise SettingError("; ".join(_told(problem) for problem in error.errors())) from error
+        raise SettingError("; ".join(_described(problem) for problem in error.errors())) from error
 
 
-def _told(problem: Any) -> str:
-    """What is wrong with one setting, or with several together: then they have said what they found."""
+def _described(problem: Any) -> str:
+    """Describe what is wrong with one setting, or with several together, whose message says what was found."""
     together = problem["type"] == "value_error" and isinstance(problem["input"], Mapping)
     found = "" if together else f", found {problem['input']!r}"
     where = f"{'.'.join(map(str, problem['loc']))}: " if problem["loc"] else ""
@@ -282,5 +288,5 @@ def validated_file(path: Path, settings_class: type[S], values: Any) -> S:
         return validated(settings_class, values)
     except SettingError as error:
         raise RunFolderError(
-            f"{path}: {str(error).rstrip('.')}. Correct that file, or let `icalib run` write it anew with --fresh."
+            f"{path}: {str(error).rstrip('.')}. Correct that file, or run `icalib run` with --fresh to write it again."
         ) from error

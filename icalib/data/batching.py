@@ -13,7 +13,7 @@ _POOL_OF_BATCHES = 32  # batches whose examples are sorted by length together; m
 
 
 def ordered_batches(lengths: Sequence[int] | npt.NDArray[np.int64], batch_size: int, max_tokens: int) -> list[Batch]:
-    """Indices by rising length, cut so that no batch exceeds `batch_size` examples or `max_tokens` padded tokens.
+    """Return indices by rising length in batches of at most `batch_size` examples and `max_tokens` padded tokens.
 
     An example longer than `max_tokens` is a batch of its own.
     """
@@ -30,11 +30,15 @@ def shuffled_batches(
     *,
     classes: Sequence[int] | npt.NDArray[np.int64] | None = None,
 ) -> list[Batch]:
-    """Batches of one epoch: shuffled examples, bucketed by length, in shuffled order.
+    """Return the batches of one epoch: shuffled examples, bucketed by length, in shuffled order.
 
     Args:
-        classes: each example's class; every batch then has the classes in about the same shares, the highest first,
-            so that every n-th example of a batch has them so, too.
+        lengths: tokens of each example.
+        batch_size: maximum number of examples in a batch.
+        max_tokens: maximum number of padded tokens in a batch; a longer example is a batch of its own.
+        rng: of the shuffling.
+        classes: each example's class; every batch then has the classes in about the same proportions, the highest
+            first, so that every n-th example of a batch has the same proportions.
     """
     lengths = np.asarray(lengths)
     classes = np.zeros(len(lengths), np.int64) if classes is None else np.asarray(classes)
@@ -47,24 +51,24 @@ def shuffled_batches(
         for first, end in _cuts(lengths[bucket], batch_size, max_tokens):
             batch = bucket[first:end]
             batches.append(batch[np.argsort(-classes[batch], kind="stable")])
-    return [batches[place] for place in rng.permutation(len(batches))]
+    return [batches[index] for index in rng.permutation(len(batches))]
 
 
 def _merged(keys: npt.NDArray[np.int64], classes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Places, each class by rising key, and the classes merged so that each runs evenly from start to end."""
+    """Return indices, each class by rising key, with the classes merged evenly from start to end."""
     progress = np.zeros(len(keys))
-    for member in np.unique(classes):
-        places = np.flatnonzero(classes == member)
-        progress[places[np.argsort(keys[places], kind="stable")]] = (np.arange(len(places)) + 0.5) / len(places)
+    for label in np.unique(classes):
+        members = np.flatnonzero(classes == label)
+        progress[members[np.argsort(keys[members], kind="stable")]] = (np.arange(len(members)) + 0.5) / len(members)
     return np.argsort(progress, kind="stable")
 
 
 def _cuts(lengths: npt.NDArray[np.int64], batch_size: int, max_tokens: int) -> list[tuple[int, int]]:
     cuts: list[tuple[int, int]] = []
     start, longest = 0, 0
-    for place, length in enumerate(lengths.tolist()):
+    for index, length in enumerate(lengths.tolist()):
         longest = max(longest, length)
-        if place > start and (place - start == batch_size or (place - start + 1) * longest > max_tokens):
-            cuts.append((start, place))
-            start, longest = place, length
+        if index > start and (index - start == batch_size or (index - start + 1) * longest > max_tokens):
+            cuts.append((start, index))
+            start, longest = index, length
     return [*cuts, (start, len(lengths))] if len(lengths) else []

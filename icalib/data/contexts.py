@@ -9,7 +9,7 @@ from icalib.data.schema import Dialogue, Utterance
 
 
 class ContextResponse(NamedTuple):
-    """A response and the utterances before it; `turn` is the response's place in its dialogue (0 first)."""
+    """A response and the utterances before it; `turn` is the response's index in its dialogue."""
 
     turn: int
     context: tuple[Utterance, ...]
@@ -19,16 +19,23 @@ class ContextResponse(NamedTuple):
 def context_responses(
     dialogue: Dialogue, *, context_turns: int = 4, min_context: int = 2, last_turn_only: bool = False
 ) -> Iterator[ContextResponse]:
-    """The pairs of a dialogue.
+    """Yield the pairs of a dialogue.
 
     A response is an utterance of the agent with at least `min_context` utterances before it, one of them (anywhere
     before) by the user. Its context is the last `context_turns` utterances.
 
     Args:
         dialogue: the whole dialogue.
-        context_turns: length of a context at most.
-        min_context: 1 takes the answers of two-turn dialogues as well.
-        last_turn_only: the dialogue's last utterance alone may be a response.
+        context_turns: maximum length of a context.
+        min_context: minimum number of utterances before a response; 1 includes the answers of two-turn dialogues.
+        last_turn_only: only the dialogue's last utterance may be a response.
+
+    Example:
+        >>> speakers = ["user", "agent", "user", "agent"]
+        >>> turns = [{"speaker": speaker, "text": f"t{turn}"} for turn, speaker in enumerate(speakers)]
+        >>> dialogue = Dialogue.model_validate({"dialog_id": "d", "utterances": turns})
+        >>> [(pair.turn, len(pair.context)) for pair in context_responses(dialogue)]
+        [(3, 3)]
     """
     utterances = dialogue.utterances
     user_spoke = False

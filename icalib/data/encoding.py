@@ -7,7 +7,7 @@ Layout (ICAST with the conventional segment ids):
     and, to predict the intents of u_j:
             [CLS] u₁ e₁ … u_{j−1} e_{j−1} u_j [SEP]             read at the last [SEP]
 
-With turn separators a [SEP] stands between utterances, too: [CLS] u₁ [SEP] u₂ [SEP] … u_t [SEP] candidate [SEP], so
+With turn separators there is a [SEP] between utterances, too: [CLS] u₁ [SEP] u₂ [SEP] … u_t [SEP] candidate [SEP], so
 that an encoder can tell them apart (IART, GRN, SAM, BERT_FP).
 
 A pool as one input (JM) has a marker token before each candidate, from whose state the candidate is read:
@@ -37,7 +37,7 @@ from icalib.data.schema import Pool
 
 Ids = npt.NDArray[np.int32]
 Intents = Sequence[Sequence[int]]
-"""Intent numbers (places in the label list) of each utterance of a context."""
+"""Intent numbers (indices into the label list) of each utterance of a context."""
 
 VIEWS = ("plain", "intent")
 
@@ -55,7 +55,7 @@ TOKEN_SCHEMA = pa.schema(
 
 
 class Budget(Settings):
-    """How many tokens of a pair the encoder sees."""
+    """Maximum number of tokens of a pair that the encoder reads."""
 
     max_context_tokens: int = Field(default=400, ge=1)
     """Tokens of the context, intents counted; its end is kept."""
@@ -64,17 +64,17 @@ class Budget(Settings):
 
 
 class Tokenize(Protocol):
-    """Texts to token ids, without special tokens."""
+    """Function from texts to token ids, without special tokens."""
 
     def __call__(self, texts: list[str]) -> list[list[int]]:
-        """Token ids of each text."""
+        """Return the token ids of each text."""
         ...
 
 
 def write_tokens(
     path: Path, pools: Iterable[Sequence[Pool]], tokenize: Tokenize, intents: Sequence[str], budget: Budget
 ) -> None:
-    """Tokenise batches of pools into an Arrow file that readers map into memory."""
+    """Tokenise batches of pools into an Arrow file that `TokenStore` maps into memory."""
     numbers = {name: number for number, name in enumerate(intents)}
     with whole_file(path) as temporary, pa.ipc.new_file(str(temporary), TOKEN_SCHEMA) as writer:
         for batch in pools:
@@ -116,7 +116,7 @@ class TokenPool:
 
 
 class TokenStore:
-    """A split's pools as ids, mapped into memory: a row is read when it is asked for."""
+    """A split's pools as ids, mapped into memory: a row is read when it is needed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -126,7 +126,7 @@ class TokenStore:
         return self._table.num_rows
 
     def pool(self, row: int) -> TokenPool:
-        """The pool in a row."""
+        """Return the pool in a row."""
         columns = self._table.slice(row, 1)
         return TokenPool(
             row=row,
@@ -139,16 +139,16 @@ class TokenStore:
         )
 
     def pools(self, rows: Iterable[int]) -> Iterator[TokenPool]:
-        """The pools in some rows, one at a time."""
+        """Yield the pools in some rows."""
         return (self.pool(int(row)) for row in rows)
 
     def column(self, name: str) -> npt.NDArray[Any]:
-        """A flat column, e.g. label or label_order."""
+        """Return a flat column, e.g. label or label_order."""
         return self._table[name].to_numpy()
 
 
 def _id_lists(column: pa.ChunkedArray) -> list[Ids]:
-    """The id lists in the one row of `column`, without a Python integer being made."""
+    """Return the id lists in the one row of `column`, without converting ids to Python integers."""
     lists = column.combine_chunks().flatten()
     offsets = lists.offsets.to_numpy()
     values = lists.values.to_numpy()
@@ -162,11 +162,11 @@ class Layout:
     Args:
         num_separators: separators between context and candidate: 1 for BERT, 2 for RoBERTa.
         first_intent: id of the token of intent number 0; the others follow it.
-        max_length: positions that the encoder has.
-        turn_separators: whether one separator stands between utterances; it counts as a token of the context.
+        max_length: the encoder's positions.
+        turn_separators: whether there is a separator between utterances; it counts as a token of the context.
 
     Raises:
-        SettingError: the candidate's budget leaves the context no position.
+        SettingError: the candidate's budget leaves no position for the context.
     """
 
     cls: int
@@ -182,7 +182,7 @@ class Layout:
         if self._context_room < 1:
             raise SettingError(
                 f"encoder.budget.max_candidate_tokens is {self.budget.max_candidate_tokens}, but the backbone has only "
-                f"{self.max_length} positions for context, candidate and separators. Give fewer."
+                f"{self.max_length} positions for context, candidate and separators. Give a smaller number."
             )
 
     @property
@@ -194,7 +194,7 @@ class Layout:
         return min(self.budget.max_context_tokens, self._context_room)
 
     def context_ids(self, context: Sequence[Ids], intents: Intents | None) -> Ids:
-        """u₁ e₁ … u_t e_t; without intents where `intents` is None or shorter than the context."""
+        """Return u₁ e₁ … u_t e_t; without intents where `intents` is None or shorter than the context."""
         parts: list[Any] = []
         for number, utterance in enumerate(context):
             if self.turn_separators and number:
@@ -205,11 +205,11 @@ class Layout:
         return np.concatenate(parts, dtype=np.int32)[-self._max_context :]
 
     def pair_length(self, context: Sequence[Ids], intents: Intents | None, candidate: Ids) -> int:
-        """How many ids `pair` of these `context_ids` has."""
+        """Return the number of ids in `pair` of these `context_ids`."""
         return self._context_length(context, intents) + len(candidate) + self.num_separators + 2
 
     def question_length(self, context: Sequence[Ids], intents: Intents, utterance: int) -> int:
-        """How many ids `intent_question` has."""
+        """Return the number of ids in `intent_question`."""
         return self._context_length(context[: utterance + 1], intents[:utterance]) + 2
 
     def _context_length(self, context: Sequence[Ids], intents: Intents | None) -> int:
@@ -218,22 +218,22 @@ class Layout:
         return min(sum(map(len, context)) + added, self._max_context)
 
     def pair(self, context_ids: Ids, candidate: Ids) -> tuple[Ids, int]:
-        """Input ids of a pair, and where the candidate's segment starts."""
+        """Return the input ids of a pair, and the index at which the candidate's segment starts."""
         separators = np.full(self.num_separators, self.separator, np.int32)
         ids = np.concatenate([[self.cls], context_ids, separators, candidate, [self.separator]], dtype=np.int32)
         return ids, 1 + len(context_ids) + self.num_separators
 
     def inputs(self, context: Sequence[Ids], intents: Intents | None, candidates: Sequence[Ids]) -> list[Encoded]:
-        """What the encoder reads of a pool: an input for each candidate, in their order."""
+        """Return the encoder's inputs for a pool: one for each candidate, in their order."""
         context_ids = self.context_ids(context, intents)
         return [self.pair(context_ids, candidate) for candidate in candidates]
 
     def input_lengths(self, context: Sequence[Ids], intents: Intents | None, candidates: Sequence[Ids]) -> list[int]:
-        """How many ids each of these `inputs` has."""
+        """Return the number of ids in each of these `inputs`."""
         return [self.pair_length(context, intents, candidate) for candidate in candidates]
 
     def intent_question(self, context: Sequence[Ids], intents: Intents, utterance: int) -> tuple[Ids, int]:
-        """Input ids that ask for the intents of one utterance, given those before it."""
+        """Return the input ids for predicting the intents of one utterance, given those before it."""
         context_ids = self.context_ids(context[: utterance + 1], intents[:utterance])
         ids = np.concatenate([[self.cls], context_ids, [self.separator]], dtype=np.int32)
         return ids, len(ids)
@@ -241,9 +241,11 @@ class Layout:
 
 @final
 class PoolLayout(Layout):
-    """Writes a pool as one input, a marker before each candidate; there are no intents, the marker has their place.
+    """Writes a pool as one input, a marker before each candidate.
 
-    What is longer than the encoder's positions is cut where it is longest: no text keeps more than some number of
+    There are no intents; the marker takes the id of the first one.
+
+    A pool that exceeds the encoder's positions is cut where it is longest: each text keeps at most some number of
     tokens, the largest with which all fit (our reading; the paper doesn't say).
     """
 
@@ -253,10 +255,10 @@ class PoolLayout(Layout):
         return self.first_intent
 
     def inputs(self, context: Sequence[Ids], intents: Intents | None, candidates: Sequence[Ids]) -> list[Encoded]:
-        """The one input of a pool.
+        """Return the one input of a pool.
 
         Raises:
-            SettingError: it has more candidates than the encoder has room for.
+            SettingError: more candidates than fit into the encoder's positions.
         """
         context_ids = super().context_ids(context, None)
         kept = self._kept([len(context_ids), *map(len, candidates)])
@@ -265,7 +267,7 @@ class PoolLayout(Layout):
         return [(np.concatenate([*before, *marked], dtype=np.int32), sum(map(len, before)))]
 
     def input_lengths(self, context: Sequence[Ids], intents: Intents | None, candidates: Sequence[Ids]) -> list[int]:
-        """How many ids the input has."""
+        """Return the number of ids in the input."""
         lengths = [self._context_length(context, None), *map(len, candidates)]
         kept = self._kept(lengths)
         return [self._num_special(len(candidates)) + sum(min(length, kept) for length in lengths)]
@@ -274,14 +276,14 @@ class PoolLayout(Layout):
         return 1 + self.num_separators + 2 * num_candidates
 
     def _kept(self, lengths: Sequence[int]) -> int:
-        """How many tokens of each text stay, at most."""
+        """Return the maximum number of tokens that each text keeps."""
         num_candidates = len(lengths) - 1
-        most = (self.max_length - self.num_separators - 2) // 3  # then each text has one token
-        if num_candidates > most:
+        max_candidates = (self.max_length - self.num_separators - 2) // 3  # then each text has one token
+        if num_candidates > max_candidates:
             raise SettingError(
-                f"a pool has {num_candidates} candidates, and the backbone's {self.max_length} positions hold {most} "
-                "with their markers, a context and separators. Give smaller pools, or take a method that reads each "
-                "candidate by itself (bert, grn)."
+                f"a pool has {num_candidates} candidates, and the backbone's {self.max_length} positions hold "
+                f"{max_candidates} with their markers, a context and separators. Prepare smaller pools, or choose a "
+                "method that reads each candidate by itself (bert, grn)."
             )
         room = self.max_length - self._num_special(num_candidates)
         kept = max(lengths)
@@ -291,15 +293,15 @@ class PoolLayout(Layout):
 
 
 Encoded = tuple[Ids, int]
-"""Input ids and the place where segment 1 starts (the length, where there is none)."""
+"""Input ids and the index at which segment 1 starts (their number, where there is none)."""
 
 
 def pad(encoded: Sequence[Encoded], padding: int) -> tuple[Any, Any, Any]:
-    """Ids, segments and lengths of a batch as arrays [B, L], [B, L], [B]; L is the longest of this batch."""
+    """Return ids, segments and lengths of a batch as arrays [B, L], [B, L], [B]; L is the longest of this batch."""
     lengths = np.array([len(ids) for ids, _ in encoded])
     ids_BL = np.full((len(encoded), int(lengths.max())), padding, np.int64)
     segments_BL = np.zeros_like(ids_BL)
-    for place, (ids, start) in enumerate(encoded):
-        ids_BL[place, : len(ids)] = ids
-        segments_BL[place, start : len(ids)] = 1
+    for row, (ids, start) in enumerate(encoded):
+        ids_BL[row, : len(ids)] = ids
+        segments_BL[row, start : len(ids)] = 1
     return ids_BL, segments_BL, lengths

@@ -23,7 +23,7 @@ ID_SCHEMA = pa.schema(
 
 
 class GeneratedPool(NamedTuple):
-    """What was made up for one pool, as ids; `contexts` has an entry for each candidate, empty where there is none."""
+    """Texts generated for one pool, as ids; `contexts` has an entry for each candidate, empty where there is none."""
 
     answers: list[Ids]
     contexts: list[list[Ids]]
@@ -34,12 +34,12 @@ class GeneratedStore:
 
     def __init__(self, path: Path) -> None:
         self._table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
-        self._places = {row: place for place, row in enumerate(self._table["row"].to_pylist())}
+        self._indices = {row: index for index, row in enumerate(self._table["row"].to_pylist())}
 
     def pool(self, row: int) -> GeneratedPool:
-        """What was made up for the pool in a row of the training split."""
-        place = self._places[row]
-        answers, contexts = (self._table[name][place] for name in ("answers", "contexts"))
+        """Return the texts generated for the pool in a row of the training split."""
+        index = self._indices[row]
+        answers, contexts = (self._table[name][index] for name in ("answers", "contexts"))
         return GeneratedPool(
             [answer.values.to_numpy() for answer in answers],
             [[utterance.values.to_numpy() for utterance in context] for context in contexts],
@@ -47,5 +47,5 @@ class GeneratedStore:
 
 
 Wanted = Literal["grey_answers", "pseudo_positives"]
-"""What is made up. `grey_answers`: answers between right and random (GRAY). `pseudo_positives`: for a pool's context
+"""What is generated. `grey_answers`: answers between right and random (GRAY). `pseudo_positives`: for a pool's context
 another right answer, and for each wrong candidate a context that it would be right in (BIG)."""

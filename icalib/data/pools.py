@@ -1,4 +1,4 @@
-"""Reading a pool set: metadata, batches in order, rows at will, and which training pools are labelled."""
+"""Reading a pool set: its metadata, batches in order, and single rows."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from icalib.core.storage import location, pull
 from icalib.data.schema import POOL_SCHEMA, POOLS_FILE, POOLS_VERSION, SPLITS, Pool, PoolSet, Split
 
 ROW_GROUP = 256
-"""Pools in a Parquet row group: the grain of sharding."""
+"""Pools in a Parquet row group: the unit of sharding."""
 INPUTS_KEY = b"icalib.inputs"
 """Parquet metadata: the settings and the source's digest, as JSON."""
-PREPARE_CURE = "Make it with `icalib prepare SOURCE`."
+PREPARE_CURE = "Write it with `icalib prepare SOURCE`."
 
 
 def split_file(split: Split) -> str:
-    """File name of a split."""
+    """Return the file name of a split."""
     return f"{split}.parquet"
 
 
@@ -35,17 +35,17 @@ def read_pool_set(folder: str | Path, *, verify: bool = False) -> PoolSet:
     """Read the metadata of a pool folder and check that its files can be read.
 
     Args:
-        folder: what `prepare` wrote; from an object store it is brought here first.
-        verify: also read every pool and compare the digest, as is done with all that was brought.
+        folder: a pool folder; one in an object store is downloaded first.
+        verify: also read every pool and compare the digest; always done after a download.
 
     Raises:
-        DataError: no pool folder, another version, a file missing or damaged.
+        DataError: not a pool folder, another version, a file that is missing or damaged.
     """
     folder = Path(folder)
     verify = bool(pull(folder)) or verify
     path = folder / POOLS_FILE
     if not path.is_file():
-        raise DataError(f"this is no pool folder (it has no {POOLS_FILE})", PREPARE_CURE, path=location(folder))
+        raise DataError(f"not a pool folder (it has no {POOLS_FILE})", PREPARE_CURE, path=location(folder))
     try:
         value: Any = read_json(path)
         version = value["version"]
@@ -69,7 +69,7 @@ def read_pool_set(folder: str | Path, *, verify: bool = False) -> PoolSet:
 
 
 def prepared_inputs(folder: str | Path) -> dict[str, Any]:
-    """The settings and the source's digest that a pool folder was prepared from."""
+    """Return the settings and the source's digest that a pool folder was prepared from."""
     metadata: dict[bytes, bytes] = _open(Path(folder), "train").schema_arrow.metadata
     return cast("dict[str, Any]", json.loads(metadata[INPUTS_KEY]))
 
@@ -77,7 +77,7 @@ def prepared_inputs(folder: str | Path) -> dict[str, Any]:
 def iter_pools(
     folder: str | Path, split: Split, columns: Sequence[str] | None = None, batch_size: int = ROW_GROUP
 ) -> Iterator[pa.RecordBatch]:
-    """Stream a split in order, in batches of at most `batch_size` pools with `POOL_SCHEMA`'s columns.
+    """Yield a split in order, in batches of at most `batch_size` pools with `POOL_SCHEMA`'s columns.
 
     Raises:
         DataError: the file is missing or damaged.
@@ -92,35 +92,35 @@ def iter_pools(
 def read_rows(
     folder: str | Path, split: Split, rows: Sequence[int] | NDArray[np.int64], columns: Sequence[str] | None = None
 ) -> pa.Table:
-    """Read some pools of a split, in the order of `rows`; only the row groups that hold them are read.
+    """Return some pools of a split, in the order of `rows`; only the row groups that hold them are read.
 
     Raises:
         DataError: the file is missing or damaged.
-        SettingError: a row that the split doesn't have.
+        SettingError: a row outside the split.
     """
     wanted = np.asarray(rows, dtype=np.int64)
     file = _open(Path(folder), split)
     if len(wanted) and not 0 <= wanted.min() <= wanted.max() < file.metadata.num_rows:
         raise SettingError(
-            f"rows {wanted.min()} to {wanted.max()} were asked of {folder}/{split}, which has rows 0 to "
-            f"{file.metadata.num_rows - 1}."
+            f"rows {wanted.min()} to {wanted.max()} were requested from {folder}/{split}, which has rows 0 to "
+            f"{file.metadata.num_rows - 1}. Request only those."
         )
     groups = np.unique(wanted // ROW_GROUP)
     try:
         table = file.read_row_groups(groups.tolist(), columns=list(columns) if columns else None)
     except (pa.ArrowException, OSError) as error:
         raise _damaged(Path(folder) / split_file(split), str(error)) from error
-    places = np.searchsorted(groups, wanted // ROW_GROUP) * ROW_GROUP + wanted % ROW_GROUP
-    return table.take(pa.array(places))
+    indices = np.searchsorted(groups, wanted // ROW_GROUP) * ROW_GROUP + wanted % ROW_GROUP
+    return table.take(pa.array(indices))
 
 
 def as_pools(table: pa.Table | pa.RecordBatch) -> Iterator[Pool]:
-    """Whole rows of a pool set as `Pool`s."""
+    """Yield complete rows of a pool set as `Pool`s."""
     return (Pool.model_validate(row) for row in table.to_pylist())
 
 
 def pools_digest(folder: str | Path) -> str:
-    """Digest of the three splits' pools, whatever the files' compression or metadata."""
+    """Return a digest of the three splits' pools; the files' compression and metadata don't count."""
     digests: dict[str, str] = {}
     for split in SPLITS:
         digest = hashlib.sha256()
@@ -132,7 +132,7 @@ def pools_digest(folder: str | Path) -> str:
 
 
 def row_digest(row: dict[str, Any]) -> bytes:
-    """A pool as bytes for the set's digest: JSON with `POOL_SCHEMA`'s order of fields."""
+    """Return a pool as bytes for the set's digest: JSON with `POOL_SCHEMA`'s order of fields."""
     return json.dumps([row[name] for name in POOL_SCHEMA.names], ensure_ascii=False, sort_keys=True).encode()
 
 

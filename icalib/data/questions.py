@@ -1,4 +1,4 @@
-"""Contexts with candidates that someone wants answered, one JSON object a line (plain or gzipped):
+"""Questions for `icalib predict`: contexts with candidates, one JSON object a line (plain or gzipped):
 
 {"context": [{"speaker": "user" | "agent", "text": str}, ...], "candidates": [str, ...], "id": str}
 
@@ -13,13 +13,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from icalib.core.errors import DataError
 from icalib.data.schema import Pool, Text, Utterance
-from icalib.data.sources.base import build, parse_json, read_lines, refuse_bad_bytes
+from icalib.data.sources.files import read_lines
+from icalib.data.sources.records import build, parse_json, refuse_bad_bytes
 
-_CURE = "Mend the line; `icalib predict --help` shows what one looks like"
+_CURE = "Fix the line; `icalib predict --help` shows an example"
 
 
 class Question(BaseModel):
-    """A context and its candidates; without an `id` it is called after its line."""
+    """A context and its candidates; `id` is the line number where the file has none."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -28,7 +29,7 @@ class Question(BaseModel):
     candidates: tuple[Text, ...] = Field(min_length=2)
 
     def pool(self, pool_id: str, context_turns: int) -> Pool:
-        """A pool of unknown label with the last `context_turns` utterances."""
+        """Return a pool of unknown label with the last `context_turns` utterances."""
         return Pool(
             pool_id=pool_id,
             dialog_id=pool_id,
@@ -40,10 +41,11 @@ class Question(BaseModel):
 
 
 def read_questions(path: Path) -> list[Question]:
-    """All questions of a file, in order.
+    """Return all questions of a file, in order.
 
     Raises:
-        DataError: no such file, nothing in it, or a bad line: with its number, the field, what was found and the cure.
+        DataError: no such file, an empty file, or a line that is not valid: with its number, the field, what was found
+            and what to do.
     """
     if not path.is_file():
         raise DataError("no such file", "Check the path.", path=path)

@@ -17,7 +17,7 @@ SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
 
 class Utterance(BaseModel):
-    """One turn of a dialogue; `intents` is empty where nobody labelled it."""
+    """One turn of a dialogue; `intents` is empty where it is not annotated."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -27,7 +27,13 @@ class Utterance(BaseModel):
 
 
 class Dialogue(BaseModel):
-    """One dialogue; `split` is None where the source has no split of its own."""
+    """One dialogue; `split` is None where the source has no split of its own.
+
+    Example:
+        >>> turns = [{"speaker": "user", "text": " It hums. "}, {"speaker": "agent", "text": "Restart it."}]
+        >>> Dialogue.model_validate({"dialog_id": "17", "utterances": turns}).utterances[0]
+        Utterance(speaker='user', text='It hums.', intents=())
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -41,10 +47,10 @@ class Dialogue(BaseModel):
 class Pool(BaseModel):
     """One context and its C candidates.
 
-    `label` is the index of the right candidate, −1 where it is unknown. `label_order` is the pool's place in the
+    `label` is the index of the right candidate, −1 where it is unknown. `label_order` is the pool's index in the
     order in which training pools become labelled (0 first; −1 outside the training split and where the label is
     unknown): the labelled fraction f takes the pools with `label_order` < ceil(f · number of training pools), so
-    smaller fractions lie inside larger ones.
+    smaller fractions are contained in larger ones.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -59,7 +65,7 @@ class Pool(BaseModel):
     label_order: int = Field(default=-1, ge=-1)
 
     def row(self) -> dict[str, Any]:
-        """The pool as a row of `POOL_SCHEMA`."""
+        """Return the pool as a row of `POOL_SCHEMA`."""
         return self.model_dump()
 
 
@@ -87,17 +93,17 @@ POOL_SCHEMA = pa.schema(
         pa.field("label_order", pa.int32(), nullable=False),
     ]
 )
-"""One row a pool, one file a split: `train.parquet`, `validation.parquet`, `test.parquet`."""
+"""One row for each pool, one file for each split: `train.parquet`, `validation.parquet`, `test.parquet`."""
 
 POOLS_VERSION = 1
 POOLS_FILE = "pools.json"
-"""Metadata beside the three Parquet files, written last: a folder without it is no pool set."""
+"""Metadata beside the three Parquet files, written last: a folder without it is not a pool set."""
 
 
 class PoolSet(BaseModel):
     """Metadata of a prepared folder, kept in `pools.json`.
 
-    `digest` is a digest of the three Parquet files' content; it stands for the data in every stage's inputs.
+    `digest` is a digest of the three Parquet files' content; it identifies the data in every stage's inputs.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -107,7 +113,10 @@ class PoolSet(BaseModel):
     digest: str
     source: str
     source_digest: str
+    reader: str = ""
+    """Name or import path of the reader; empty in sets of earlier versions."""
     negative_sampler: str
+    """Name or import path of the sampler; `source` where the candidates are the source's own."""
     num_candidates: int
     context_turns: int
     seed: int

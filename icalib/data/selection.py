@@ -20,28 +20,34 @@ Limit = dict[Split, Annotated[int, Field(ge=1)]]
 
 
 class Selection(Settings):
-    """The pools of a data set that a run uses; recorded in its config."""
+    """The pools of a pool set that a run uses; recorded in its config."""
 
     labelled_fraction: Fraction
-    """Share of the training pools whose right candidate the method may see."""
+    """Fraction of the training pools whose right candidate the method may see."""
     limit: Limit = Field(default={})
-    """At most so many pools of a split; the labelled fraction is then one of the limited training pools."""
+    """Maximum number of pools of a split; the labelled fraction is then one of the limited training pools."""
 
     def for_training(self, labelled_fraction: float | None = None) -> Selection:
-        """The same training pools (None: the same labelled ones), for stages on which other splits have no bearing."""
+        """Return the selection of training pools alone, for stages that don't depend on other splits.
+
+        Args:
+            labelled_fraction: another fraction; None keeps it.
+        """
         return Selection(
             labelled_fraction=labelled_fraction or self.labelled_fraction,
             limit={split: size for split, size in self.limit.items() if split == "train"},
         )
 
     def rows(self, split: Split, part: Part, label_order: npt.NDArray[np.int64]) -> Rows:
-        """Rows of a split's pools, ascending.
+        """Return the rows of a split's pools, ascending.
 
         Args:
+            split: the split.
+            part: which of its training pools; other splits have no parts.
             label_order: the split's column; −1 marks pools that never become labelled.
 
         Raises:
-            SettingError: no pool is left.
+            SettingError: no pool remains.
         """
         size = min(len(label_order), self.limit.get(split, len(label_order)))
         if split == "train":

@@ -1,8 +1,8 @@
-"""A support-desk corpus whose best reachable figures are known.
+"""A simulated support-desk corpus for which the best possible R@1 is known.
 
 A user has a device with a symptom; each of the 12 (device, symptom) pairs has a first fix and an alternative, named in
 words that the user doesn't use, so that the association has to be learned. The intent of the user's last utterance
-decides the kind of reply:
+decides the type of reply:
 
     original_question without the device or the symptom → information_request for what is missing
     original_question with both, further_details        → potential_answer, the first fix
@@ -31,7 +31,7 @@ from icalib.core.seeding import child_seed
 from icalib.data.contexts import context_responses
 from icalib.data.schema import SPLITS, Dialogue, Split, Utterance
 
-SPLIT_SHARES = (0.7, 0.15, 0.15)
+SPLIT_FRACTIONS = (0.7, 0.15, 0.15)
 
 DEVICES: dict[str, tuple[str, ...]] = {
     "printer": ("printer", "inkjet", "laser printer"),
@@ -186,11 +186,11 @@ REPLIES: tuple[str, ...] = (
     *ASK_DEVICE.values(),
     *CLOSING.values(),
 )
-"""Every reply that a pool may hold; the greeting is always the second utterance, so it never is a response."""
+"""Every reply that a pool may contain; the greeting is always the second utterance, so it is never a response."""
 
 
 class Simulation(BaseModel):
-    """What is known of a simulated corpus; kept beside it as `<name>.truth.json`."""
+    """The settings of a simulated corpus and its best possible R@1; stored beside it as `<name>.truth.json`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -200,11 +200,11 @@ class Simulation(BaseModel):
     label_noise: float
     num_responses: dict[str, int]
     best_reachable: dict[str, float]
-    """R@1 by split of a ranker that knows every rule: the share of responses that noise left alone."""
+    """R@1 by split of a ranker that knows every rule: the fraction of responses that the noise did not replace."""
 
 
 class _Desk(NamedTuple):
-    """One user's device and symptom, and the noise on what is written down."""
+    """One user's device and symptom, and the noise of replies and intents."""
 
     rng: random.Random
     device: str
@@ -237,18 +237,18 @@ def simulate(
     intent_noise: float = 0.05,
     label_noise: float = 0.05,
 ) -> Simulation:
-    """Write a corpus in our JSONL form, and beside it what is known of it (`<name>.truth.json`).
+    """Write a corpus in icalib's JSONL format, and its `Simulation` beside it (`<name>.truth.json`).
 
     Args:
-        path: the JSONL file.
-        num_dialogues: about 1.7 responses each; 70, 15 and 15 % train, validation and test.
-        seed: the corpus depends on it and the other settings alone.
+        path: the JSONL file to write.
+        num_dialogues: dialogues of about 1.7 responses each; 70, 15 and 15 % train, validation and test.
+        seed: root seed.
         intent_noise: probability that an utterance's intent is another one.
         label_noise: probability that a reply is a wrong one.
 
     Raises:
         SettingError: a noise outside [0, 1), or too few dialogues for three splits.
-        StorageError: the disk refused.
+        StorageError: the disk refused a write.
     """
     for name, noise in (("intent_noise", intent_noise), ("label_noise", label_noise)):
         if not 0 <= noise < 1:
@@ -279,7 +279,7 @@ def simulate(
 def _dialogues(
     num_dialogues: int, seed: int, intent_noise: float, label_noise: float
 ) -> Iterator[tuple[Dialogue, list[str]]]:
-    """Dialogues, each with what its turns would say without noise."""
+    """Yield dialogues, each with the texts that its turns would have without noise."""
     for number, split in enumerate(_splits(num_dialogues, seed)):
         rng = random.Random(child_seed(seed, "simulate", number))
         device, symptom = rng.choice(list(FIXES))
@@ -295,7 +295,7 @@ def _dialogues(
 
 
 def _splits(num_dialogues: int, seed: int) -> list[Split]:
-    num_validation, num_test = (round(share * num_dialogues) for share in SPLIT_SHARES[1:])
+    num_validation, num_test = (round(fraction * num_dialogues) for fraction in SPLIT_FRACTIONS[1:])
     num_train = num_dialogues - num_validation - num_test
     sizes: dict[Split, int] = {"train": num_train, "validation": num_validation, "test": num_test}
     splits: list[Split] = [split for split, size in sizes.items() for _ in range(size)]
@@ -304,7 +304,7 @@ def _splits(num_dialogues: int, seed: int) -> list[Split]:
 
 
 def _turns(desk: _Desk) -> Iterator[tuple[Utterance, str]]:
-    """The dialogue's utterances, each with its text before noise (empty for the user's)."""
+    """Yield the dialogue's utterances, each with its text before noise (empty for the user's)."""
 
     def said(templates: tuple[str, ...], intent: str) -> tuple[Utterance, str]:
         return desk.user(templates, intent), ""

@@ -32,7 +32,7 @@ class Spill:
             self._flush()
 
     def close(self) -> None:
-        """End writing; reading may begin."""
+        """End writing and open the file for reading."""
         if self._pending:
             self._flush()
         self._writer.close()
@@ -41,7 +41,7 @@ class Spill:
         self._candidates = [batch.column("candidates") for batch in self._batches]
 
     def rows(self, start: int = 0, stop: int | None = None, columns: list[str] | None = None) -> Iterator[Any]:
-        """Rows `start` to `stop` in order, as dictionaries."""
+        """Yield rows `start` to `stop` in order, as dictionaries."""
         stop = self.num_rows if stop is None else stop
         for number in range(start // BATCH_ROWS, -(-stop // BATCH_ROWS)):
             first = number * BATCH_ROWS
@@ -51,9 +51,9 @@ class Spill:
             yield from (batch.select(columns) if columns else batch).to_pylist()
 
     def response(self, row: int) -> str:
-        """First candidate of a row."""
-        number, place = divmod(row, BATCH_ROWS)
-        return cast("str", self._candidates[number][place][0].as_py())
+        """Return the first candidate of a row."""
+        number, index = divmod(row, BATCH_ROWS)
+        return cast("str", self._candidates[number][index][0].as_py())
 
     def _flush(self) -> None:
         self._writer.write_batch(pa.RecordBatch.from_pylist(self._pending, schema=POOL_SCHEMA))

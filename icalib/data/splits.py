@@ -14,48 +14,48 @@ from icalib.core.errors import DataError
 from icalib.core.seeding import child_seed
 from icalib.data.schema import SPLITS, Dialogue, Split
 
-SHARES = (0.8, 0.1, 0.1)
+FRACTIONS = (0.8, 0.1, 0.1)
 """Train, validation, test, where a source has no split of its own."""
-NUM_SHOWN = 5
+_NUM_NAMED = 5
 
 
-def assigned_split(dialog_id: str, seed: int, shares: Sequence[float] = SHARES) -> Split:
-    """A split that depends on the dialogue's id and the seed alone, not on the other dialogues."""
+def assigned_split(dialog_id: str, seed: int, fractions: Sequence[float] = FRACTIONS) -> Split:
+    """Return a split that depends on the dialogue's id and the seed alone, not on the other dialogues."""
     draw = child_seed(seed, "split", dialog_id) / 2**63
-    if draw < shares[0]:
+    if draw < fractions[0]:
         return "train"
-    return "validation" if draw < shares[0] + shares[1] else "test"
+    return "validation" if draw < fractions[0] + fractions[1] else "test"
 
 
 def split_of(dialogue: Dialogue, seed: int) -> Split:
-    """The source's own split, else the assigned one."""
+    """Return the source's own split, else the assigned one."""
     return dialogue.split or assigned_split(dialogue.dialog_id, seed)
 
 
 def label_order(has_intents: Sequence[int], label_known: Sequence[int], seed: int) -> NDArray[np.int32]:
-    """Each training pool's place in the order in which pools become labelled, −1 where the label is unknown.
+    """Return each training pool's index in the order in which pools become labelled, −1 where the label is unknown.
 
     Pools with intents on at least one utterance come first, so that a small labelled part teaches intents too; both
-    parts are shuffled by the seed. A smaller labelled fraction lies inside a larger one.
+    parts are shuffled by the seed. A smaller labelled fraction is contained in a larger one.
 
     Args:
-        has_intents: true or false (0 or 1), one entry a pool.
+        has_intents: true or false (0 or 1) for each pool.
         label_known: likewise.
         seed: root seed.
     """
     intents, known = np.asarray(has_intents, dtype=bool), np.asarray(label_known, dtype=bool)
     draw = np.random.default_rng(child_seed(seed, "label order")).random(len(known))
     rows = np.flatnonzero(known)
-    places = rows[np.lexsort((draw[rows], ~intents[rows]))]
+    ordered = rows[np.lexsort((draw[rows], ~intents[rows]))]
     order = np.full(len(known), -1, dtype=np.int32)
-    order[places] = np.arange(len(places), dtype=np.int32)
+    order[ordered] = np.arange(len(ordered), dtype=np.int32)
     return order
 
 
 class LeakCheck:
-    """Sees every pool once and tells whether the splits are apart.
+    """Checks that no dialogue is in two splits, and counts texts that are.
 
-    Holds the dialogue ids and 8 bytes a pool, no texts.
+    Keeps the dialogue ids and 8 bytes of each pool, no texts.
     """
 
     def __init__(self) -> None:
@@ -63,26 +63,27 @@ class LeakCheck:
         self._leaked: set[str] = set()
         self._pairs: dict[Split, array[int]] = {split: array("Q") for split in SPLITS}
 
-    def see(self, dialog_id: str, split: Split, texts: Sequence[str]) -> None:
-        """Note a pool by its dialogue and by the texts of its context and response."""
+    def add(self, dialog_id: str, split: Split, texts: Sequence[str]) -> None:
+        """Add a pool by its dialogue and by the texts of its context and response."""
         if self._split_of.setdefault(dialog_id, split) != split:
             self._leaked.add(dialog_id)
         self._pairs[split].append(text_key("\n".join(texts)))
 
     def num_dialogues(self) -> dict[str, int]:
-        """Dialogues with at least one pool, by split."""
+        """Return the number of dialogues with at least one pool, by split."""
         return {**dict.fromkeys(SPLITS, 0), **Counter(self._split_of.values())}
 
     def num_copies_across_splits(self) -> int:
-        """How many (context, response) texts of validation and test stand, word for word, in an earlier split.
+        """Return how many (context, response) texts of validation and test occur word for word in an earlier split.
 
         Raises:
             DataError: a dialogue is in two splits.
         """
         if self._leaked:
-            shown = ", ".join(sorted(self._leaked)[:NUM_SHOWN])
+            named = ", ".join(sorted(self._leaked)[:_NUM_NAMED])
+            more = ", ..." if len(self._leaked) > _NUM_NAMED else ""
             raise DataError(
-                f"{len(self._leaked)} dialogues are in two splits ({shown}{', ...' * (len(self._leaked) > NUM_SHOWN)})",
+                f"{len(self._leaked)} dialogues are in two splits ({named}{more})",
                 "Keep every dialogue in one split, or leave the split out of the source to have it assigned.",
                 field="split",
             )
@@ -93,6 +94,11 @@ class LeakCheck:
 
 
 def text_key(text: str) -> int:
-    """64-bit key of a text; case and runs of white space don't count."""
+    """Return a 64-bit key of a text; case and runs of white space don't count.
+
+    Example:
+        >>> text_key("Reset  the router") == text_key("reset the router")
+        True
+    """
     plain = " ".join(text.lower().split())
     return int.from_bytes(hashlib.blake2b(plain.encode(), digest_size=8).digest(), "little")

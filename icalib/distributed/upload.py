@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import TypeAlias, final
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
-import icalib
 from icalib.core.errors import SettingError
 
 PACKAGES = ("icalib", "tune_spaces")
-_INSTALLED = Path(icalib.__file__).resolve().parents[1]  # a checkout, or where pip puts packages
+_INSTALLED = Path(__file__).resolve().parents[2]  # a checkout, or where pip puts packages
 MAX_BYTES = 100 * 2**20  # the job server refuses a larger request, whatever the setting
 _NUM_NAMED = 8
 _NO_CODE = ("__pycache__", "node_modules")

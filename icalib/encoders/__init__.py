@@ -1,1 +1,1 @@
-"""Transformer cross-encoders."""
+"""Encoders: features of pairs or pools from token ids."""

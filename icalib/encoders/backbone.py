@@ -1,4 +1,4 @@
-"""Finding and loading BERT- and RoBERTa-like backbones and their tokenisers."""
+"""Load BERT- and RoBERTa-like backbones and their tokenizers."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from icalib.core.storage import local_path, pull
 from icalib.data.encoding import Budget, Layout, PoolLayout
 
 EMBEDDED = "minilm"
-"""The backbone that comes with the installation: all-MiniLM-L6-v2, 6 layers, 384 wide."""
+"""The backbone that is installed with icalib: all-MiniLM-L6-v2, 6 layers, 384 wide."""
 
 
 def backbone_path(name: str) -> str:
-    """A folder or hub name that transformers can load; `minilm` is the embedded one, a URI's folder is brought here."""
+    """Return a folder or hub name that transformers can load; the folder at a URI is downloaded first."""
     if "://" in name:
         folder = local_path(name)
         pull(folder)
@@ -40,14 +40,14 @@ def backbone_path(name: str) -> str:
 
 @contextmanager
 def quiet_transformers() -> Generator[None, None, None]:
-    """No progress bars and load reports: heads that are new are no news."""
+    """Silence progress bars and reports of newly initialised heads while loading."""
     from transformers.utils import logging as transformers_logging
 
     level = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     root = logging.getLogger("transformers")
-    was = root.level
+    previous = root.level
     root.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
@@ -55,7 +55,7 @@ def quiet_transformers() -> Generator[None, None, None]:
             yield
     finally:
         transformers_logging.set_verbosity(level)
-        root.setLevel(was)
+        root.setLevel(previous)
 
 
 def _load(kind: str, name: str, **options: Any) -> Any:
@@ -73,27 +73,27 @@ def _load(kind: str, name: str, **options: Any) -> Any:
 
 
 def load_config(name: str) -> Any:
-    """The transformers config of a backbone."""
+    """Return the transformers config of a backbone."""
     return _load("AutoConfig", name)
 
 
 @lru_cache(maxsize=4)
 def load_tokenizer(name: str) -> Any:
-    """The fast tokenizer of a backbone."""
+    """Return the fast tokenizer of a backbone."""
     tokenizer = _load("AutoTokenizer", name, use_fast=True)
     if not tokenizer.is_fast:
         raise SettingError(f"`{name}` has no fast tokenizer (tokenizer.json); convert it with transformers first.")
-    tokenizer.split_special_tokens = True  # "[SEP]" typed by a user is text and must not forge the layout
+    tokenizer.split_special_tokens = True  # "[SEP]" in a user's text is text and must not change the layout
     return tokenizer
 
 
 def load_pretrained(name: str, **options: Any) -> Any:
-    """The encoder with its pre-trained weights; only safetensors or weights-only files are read."""
+    """Return the encoder with its pre-trained weights; only safetensors or weights-only files are read."""
     return _load("AutoModel", name, **options)
 
 
 def backbone_digest(name: str) -> str:
-    """A digest that changes when the backbone's weights or tokenizer do."""
+    """Return a digest of the backbone's weights and tokenizer."""
     folder = Path(backbone_path(name))
     if not folder.is_dir():
         return content_digest({"hub": name, "revision": getattr(load_config(name), "_commit_hash", None)})
@@ -108,15 +108,15 @@ def _cached_file_digest(path: Path, _changed: int) -> str:
 
 
 class Tokenizer:
-    """Texts to ids, and the layout of this backbone's inputs."""
+    """A backbone's tokenizer, and the layout of its inputs."""
 
     def __init__(self, name: str) -> None:
         self._tokenizer = load_tokenizer(name)
 
     def __call__(self, texts: list[str]) -> list[list[int]]:
-        """Ids of each text without special tokens."""
+        """Return the ids of each text without special tokens."""
         with warnings.catch_warnings():
-            # Longer than the model's positions: the budget cuts later.
+            # Texts longer than the model's positions are cut later, by the budget.
             warnings.simplefilter("ignore")
             encoded = self._tokenizer(
                 texts, add_special_tokens=False, return_attention_mask=False, return_token_type_ids=False, verbose=False
@@ -132,7 +132,7 @@ class Tokenizer:
         turn_separators: bool = False,
         whole_pools: bool = False,
     ) -> Layout:
-        """The layout; intent tokens (or the marker of pools) follow the backbone's own vocabulary."""
+        """Return the layout; intent tokens (or the marker of pools) follow the backbone's vocabulary."""
         tokenizer = self._tokenizer
         return (PoolLayout if whole_pools else Layout)(
             cls=tokenizer.cls_token_id,
@@ -152,7 +152,7 @@ class Tokenizer:
 
     @property
     def mask_token(self) -> int:
-        """Id that stands for a hidden word."""
+        """Id of the mask token."""
         return self._tokenizer.mask_token_id
 
     def save(self, folder: Path) -> None:

@@ -1,9 +1,9 @@
-"""Dropout whose random numbers cost little on a CPU.
+"""Dropout with cheap random numbers on a CPU.
 
-torch draws a float for every element and thread-serially; for a six-layer encoder that is a third of a forward pass.
-Here four elements share one 64-bit draw: an element is dropped if its 16 bits, as a number, fall below p · 2¹⁶. So p
-is met to 1/2¹⁷, elements are independent, and masks depend on torch's generator alone. On other devices torch's own
-dropout, which is cheap there, does the work.
+torch draws a float for every element in a single thread; for a six-layer encoder that is a third of a forward pass.
+Here four elements share one 64-bit draw: an element is dropped if its 16 bits, as a number, are below p · 2¹⁶. The
+error of p is below 1/2¹⁷, elements are independent, and masks depend on torch's generator only. Other devices use
+torch's dropout, which is cheap there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ATTENTION = "icalib_sdpa"
 
 
 def cheap_dropout(x: Tensor, p: float, training: bool) -> Tensor:
-    """Inverted dropout of a tensor of any shape."""
+    """Apply inverted dropout to a tensor of any shape."""
     if not training or p == 0.0:
         return x
     if x.device.type != "cpu":
@@ -30,7 +30,7 @@ def cheap_dropout(x: Tensor, p: float, training: bool) -> Tensor:
 
 
 class Dropout(nn.Module):
-    """Takes nn.Dropout's place."""
+    """A replacement for nn.Dropout."""
 
     def __init__(self, p: float) -> None:
         super().__init__()
@@ -60,9 +60,9 @@ def attention(
     dropout: float = 0.0,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Scaled dot-product attention [B, heads, L, D/heads] → [B, L, heads, D/heads], with dropout of its weights.
+    """Compute scaled dot-product attention [B, heads, L, D/heads] → [B, L, heads, D/heads] with dropout of weights.
 
-    torch's own is used wherever it draws no random numbers on a CPU.
+    torch's implementation is used unless it would draw random numbers on a CPU.
     """
     if query.device.type != "cpu" or dropout == 0.0 or not module.training:
         p = dropout if module.training else 0.0
@@ -79,7 +79,7 @@ def attention(
 
 
 def register_attention() -> None:
-    """Make `attention` known to transformers; its masks are those of SDPA."""
+    """Register `attention` with transformers; its masks are those of SDPA."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
 

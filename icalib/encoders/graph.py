@@ -8,6 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import one_hot, scaled_dot_product_attention
+from typing_extensions import override
 
 from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.dropout import Dropout
@@ -23,8 +24,8 @@ class GraphEncoder(BackboneEncoder):
 
     Features are [V_r ; max V ; s]: the response's node and the maximum over all nodes of the utterance dependency
     graph after its layers, and the state of [CLS] after one self-attention layer over the tokens. The paper's abstract
-    tells of the two branches; the graph's edges, pooling and widths are our reading. The paper's backbone is ALBERT,
-    ICAST's re-implementation and ours take BERT.
+    describes the two branches; the graph's edges, pooling and widths are our interpretation. The paper's backbone is
+    ALBERT; ICAST's re-implementation and ours use BERT.
 
     Args:
         config: the settings.
@@ -36,13 +37,13 @@ class GraphEncoder(BackboneEncoder):
         """Settings of the graph reasoning network."""
 
         turn_separators: Literal[True] = True  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Write a separator between the utterances of a context: it tells the nodes apart."""
+        """Write a separator between the utterances of a context: it delimits the nodes."""
         branches: Literal["both", "graph", "sequence"] = "both"
-        """Which vectors the head sees; one branch alone is an ablation."""
+        """Which vectors the head gets; a single branch is an ablation."""
         graph_layers: int = Field(default=2, ge=0)
         """Layers V ← ReLU(ÂVW) + V."""
         normalisation: Normalisation = "random-walk"
-        """Of the adjacency matrix with self loops: each row sums to 1 (D⁻¹A), or symmetric (D^−½AD^−½)."""
+        """Normalisation of the adjacency matrix with self loops: D⁻¹A, whose rows sum to 1, or D^−½AD^−½."""
         sequence_attention: bool = True
         """Whether a self-attention layer precedes the reading of [CLS] in the sequence branch."""
 
@@ -60,8 +61,8 @@ class GraphEncoder(BackboneEncoder):
         self.dropout = Dropout(dropout)
         self.width = states * (2 * with_graph + with_sequence)
 
+    @override
     def forward(self, batch: Batch) -> Encoded:
-        """Encode a batch; padding changes nothing."""
         states_BLD, mask_BL = self.token_states(batch)
         vectors: list[Tensor] = []
         if self.config.branches != "sequence":
@@ -72,7 +73,7 @@ class GraphEncoder(BackboneEncoder):
         return Encoded(states_BLD, features_BD, segment_similarity(states_BLD, batch, mask_BL))
 
     def _graph(self, states_BLD: Tensor, batch: Batch) -> list[Tensor]:
-        """V_r and max V, [B, D] each."""
+        """Return V_r and max V, [B, D] each."""
         numbers_BL, num_turns_B = turn_numbers(batch, self._separator)
         nodes_BVD = utterance_nodes(states_BLD, numbers_BL, num_turns_B)
         edges_BVV = adjacency(num_turns_B, nodes_BVD.shape[1], self.config.normalisation).to(nodes_BVD.dtype)
@@ -83,11 +84,14 @@ class GraphEncoder(BackboneEncoder):
 
 
 def utterance_nodes(states_BLD: Tensor, numbers_BL: Tensor, num_turns_B: Tensor) -> Tensor:
-    """Mean states of the response (node 0) and of each turn of the context (nodes 1 …), [B, V, D]; 0 where none is.
+    """Return mean states of the response (node 0) and of each turn of the context (nodes 1 …), [B, V, D].
+
+    Missing turns are 0.
 
     Args:
         states_BLD: the tokens' states.
-        numbers_BL, num_turns_B: what `turn_numbers` says of the batch.
+        numbers_BL: see `turn_numbers`.
+        num_turns_B: see `turn_numbers`.
     """
     num_nodes = int(num_turns_B.max()) + 1
     node_BL = torch.where(numbers_BL == num_turns_B[:, None], 0, numbers_BL + 1)
@@ -97,15 +101,15 @@ def utterance_nodes(states_BLD: Tensor, numbers_BL: Tensor, num_turns_B: Tensor)
 
 
 def adjacency(num_turns_B: Tensor, num_nodes: int, normalisation: Normalisation) -> Tensor:
-    """The normalised adjacency matrices Â [B, V, V] of the utterance dependency graphs; 0 for nodes that aren't there.
+    """Return the normalised adjacency matrices Â [B, V, V] of the utterance dependency graphs; 0 for missing nodes.
 
     Undirected edges join the response (node 0) and each turn (nodes 1 …), and consecutive turns; each node has a loop.
     """
-    places_V = torch.arange(num_nodes, device=num_turns_B.device)
-    distance_VV = (places_V[:, None] - places_V).abs()
-    joined_VV = (distance_VV <= 1) | (places_V == 0) | (places_V[:, None] == 0)
-    there_BV = places_V <= num_turns_B[:, None]
-    edges_BVV = (joined_VV & there_BV[:, :, None] & there_BV[:, None]).float()
+    index_V = torch.arange(num_nodes, device=num_turns_B.device)
+    distance_VV = (index_V[:, None] - index_V).abs()
+    joined_VV = (distance_VV <= 1) | (index_V == 0) | (index_V[:, None] == 0)
+    exists_BV = index_V <= num_turns_B[:, None]
+    edges_BVV = (joined_VV & exists_BV[:, :, None] & exists_BV[:, None]).float()
     degree_BV = edges_BVV.sum(2).clamp(min=1)
     if normalisation == "random-walk":
         return edges_BVV / degree_BV[:, :, None]
@@ -113,7 +117,7 @@ def adjacency(num_turns_B: Tensor, num_nodes: int, normalisation: Normalisation)
 
 
 class SelfAttention(nn.Module):
-    """One multi-head self-attention layer with residual and layer norm, of which the first token's state is read."""
+    """One multi-head self-attention layer with residual and layer norm, whose first token's state is used."""
 
     def __init__(self, width: int, num_heads: int, dropout: float) -> None:
         super().__init__()
@@ -123,7 +127,7 @@ class SelfAttention(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, states_BLD: Tensor, mask_BL: Tensor) -> Tensor:
-        """The first token's state [B, D]: only its query is asked."""
+        """Return the first token's state [B, D], the only query that is computed."""
         first_BD = states_BLD[:, 0]
         query, key, value = (
             layer(states).unflatten(-1, (self._num_heads, -1)).transpose(1, 2)

@@ -1,4 +1,4 @@
-"""IART: context and candidate matched word by word at several depths of attention, turns weighted by intents."""
+"""IART: word-by-word matching of context and candidate at several depths, with turns weighted by intents."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, elu, max_pool3d, scaled_dot_product_attention
+from typing_extensions import override
 
 from icalib.data.encoding import Budget
 from icalib.encoders.backbone import Tokenizer, load_config
@@ -24,39 +25,39 @@ class IART(AbstractEncoder):
     """Intent-aware response ranking with transformers (Yang et al. 2020), after the authors' released code.
 
     Turns and candidate pass through the same S self-attention blocks; at each of the S + 1 depths they also attend to
-    each other. The 2(S + 1) pairs of states give a similarity tensor [T, W, W] each, a turn's share of which is its
+    each other. The 2(S + 1) pairs of states give a similarity tensor [T, W, W] each, in which a turn is scaled by its
     attention weight by intents; a 3-D CNN over them makes the features, and the linear head the logit.
 
-    Our reading: words are the backbone tokenizer's word pieces, with vectors of their own (the paper has words); places
-    without a word are 0 in the similarity tensors, so that padding changes nothing; of a turn that is too long the last
-    words stay, of a candidate the first; the attention starts uniform. Nothing of the backbone but the tokenizer takes
-    part.
+    Our interpretation: words are the backbone tokenizer's word pieces, with separate vectors (the paper has words);
+    positions without a word are 0 in the similarity tensors, so that padding changes nothing; a turn that is too long
+    keeps its last words, a candidate its first; the attention starts uniform. Only the tokenizer of the backbone is
+    used.
 
     Args:
         config: the settings.
-        num_intents: K, of the intent classifier; 0 for none, which leaves the attention uniform.
-        pretrained: plays no part; word vectors and classifier come from stages of their own.
+        num_intents: K, of the intent classifier; 0 for uniform attention.
+        pretrained: ignored; word vectors and classifier come from separate stages.
     """
 
     class Config(AbstractEncoder.Config):
-        """Settings of IART; the defaults are the paper's but for its number of words a turn (180 for Ubuntu)."""
+        """Settings of IART; the defaults are the paper's except for the words of a turn (180 for Ubuntu)."""
 
         has_backbone: ClassVar[bool] = False
         has_dropout: ClassVar[bool] = False
 
         budget: Budget = Budget(max_context_tokens=1205, max_candidate_tokens=200)
-        """Tokens of context, separators counted, and candidate that are read at all."""
+        """Tokens of context, including separators, and of candidate that the encoder sees."""
         turn_separators: Literal[True] = True  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Write a separator between the utterances of a context: it tells the turns apart."""
+        """Write a separator between the utterances of a context: it delimits the turns."""
         max_turns: int = Field(default=6, ge=1)
-        """T: the last so many turns of the context are matched."""
+        """T: number of turns matched, the last of the context."""
         max_words: int = Field(default=200, ge=1)
-        """W: so many words of a turn and of the candidate are matched. Memory grows with its square where texts are
-        that long; shorter ones cost what they would at a smaller W."""
+        """W: number of words matched of a turn and of the candidate. Memory grows with the square of the actual
+        lengths, so short texts cost the same at a larger W."""
         embedding_size: int = Field(default=200, ge=1)
-        """D: of the word vectors and all states."""
+        """D: width of the word vectors and of all states."""
         num_blocks: int = Field(default=4, ge=0)
-        """S: self-attention blocks."""
+        """S: number of self-attention blocks."""
         num_channels: int = Field(default=16, ge=1)
         """Channels of both convolutions."""
         intent_attention: AttentionKind = "bilinear"
@@ -80,15 +81,16 @@ class IART(AbstractEncoder):
         self.convolutions = Convolutions(2 * (config.num_blocks + 1), config.num_channels)
         self.width: int = self.convolutions.width(config.max_turns, config.max_words)
 
+    @override
     def train(self, mode: bool = True) -> IART:
-        """Training mode for all but the intent classifier, which stays as it was trained."""
+        """Set training mode for all but the intent classifier, which stays in evaluation mode."""
         super().train(mode)
         if self.intent_classifier is not None:
             self.intent_classifier.eval()
         return self
 
+    @override
     def forward(self, batch: Batch) -> Encoded:
-        """Encode a batch; padding changes nothing."""
         config = self.config
         turns = context_words(batch, self._separator, max_turns=config.max_turns, max_words=config.max_words)
         candidate = candidate_words(batch, self._separator, max_words=config.max_words)
@@ -103,7 +105,7 @@ class IART(AbstractEncoder):
 
     @torch.no_grad()
     def _intents(self, batch: Batch, turns: Words, candidate: Words) -> tuple[Tensor, Tensor]:
-        """The classifier's probabilities of the turns' intents [B, T, K] and the candidate's [B, K]."""
+        """Return the classifier's probabilities of the turns' intents [B, T, K] and the candidate's [B, K]."""
         if self.intent_classifier is None:
             none_BT0 = turns.mask_BTW.new_zeros((*turns.mask_BTW.shape[:2], 0), dtype=torch.float32)
             return none_BT0, none_BT0[:, 0]
@@ -115,7 +117,7 @@ class IART(AbstractEncoder):
 
 
 def intent_classifier(config: IART.Config, vocabulary: int, num_intents: int) -> TextCNN:
-    """The classifier that the encoder holds, untrained."""
+    """Return the encoder's intent classifier, untrained."""
     return TextCNN(
         vocabulary, config.embedding_size, num_filters=config.intent_filters, num_classes=num_intents, dropout=0.5
     )
@@ -131,23 +133,23 @@ class Block(nn.Module):
         self.mixed = nn.LayerNorm(width)
 
     def forward(self, queries_BTWD: Tensor, keys_BTVD: Tensor, mask_BTV: Tensor) -> Tensor:
-        """States [B, T, W, D] of the queries after attending to keys where the mask is true."""
-        heard_BTWD = scaled_dot_product_attention(queries_BTWD, keys_BTVD, keys_BTVD, attn_mask=mask_BTV[:, :, None])
-        states_BTWD = self.attended(queries_BTWD + heard_BTWD)
+        """Return the queries' states [B, T, W, D] after attending to keys where the mask is true."""
+        attended_BTWD = scaled_dot_product_attention(queries_BTWD, keys_BTVD, keys_BTVD, attn_mask=mask_BTV[:, :, None])
+        states_BTWD = self.attended(queries_BTWD + attended_BTWD)
         return self.mixed(states_BTWD + self.outer(torch.relu(self.inner(states_BTWD))))
 
 
 class Matching(nn.Module):
-    """Similarities of turns and candidate at all depths: S + 1 of them with and S + 1 without cross attention."""
+    """Similarities of turns and candidate at all depths: S + 1 with and S + 1 without cross attention."""
 
     def __init__(self, width: int, num_blocks: int) -> None:
         super().__init__()
-        self.own = nn.ModuleList(Block(width) for _ in range(num_blocks))  # the same for turns and candidate
+        self.own = nn.ModuleList(Block(width) for _ in range(num_blocks))  # shared by turns and candidate
         self.turn_to_candidate = nn.ModuleList(Block(width) for _ in range(num_blocks + 1))
         self.candidate_to_turn = nn.ModuleList(Block(width) for _ in range(num_blocks + 1))
 
     def forward(self, turns_BTWD: Tensor, turn_mask_BTW: Tensor, candidate_B1VD: Tensor, mask_B1V: Tensor) -> Tensor:
-        """sim_s[i, j] = U_s[i]·R_s[j] / √D as [B, 2(S + 1), T, W, V]; 0 where one of the two is no word."""
+        """Return sim_s[i, j] = U_s[i]·R_s[j] / √D as [B, 2(S + 1), T, W, V]; 0 where either is not a word."""
         turn_keys_BTW, keys_B1V = _with_first(turn_mask_BTW), _with_first(mask_B1V)
         turns, candidates = [turns_BTWD], [candidate_B1VD]
         for block in self.own:
@@ -170,7 +172,7 @@ class Matching(nn.Module):
 
 
 def _with_first(mask_BTW: Tensor) -> Tensor:
-    """The mask, with the first place for a text without words: attention to nothing is no number."""
+    """Return the mask with the first position set for texts without words: attention to nothing is NaN."""
     first_W = torch.arange(mask_BTW.shape[2], device=mask_BTW.device) == 0
     return mask_BTW | (first_W & ~mask_BTW.any(2, keepdim=True))
 
@@ -178,12 +180,12 @@ def _with_first(mask_BTW: Tensor) -> Tensor:
 class IntentAttention(nn.Module):
     """Weights of a context's turns from their intents and the candidate's; uniform at the start.
 
-    `dot` is wᵀ[I_u; I_r], in which the candidate's part is the same for all turns; `outer` is the same function as
+    `dot` is wᵀ[I_u; I_r], in which the candidate's term is the same for all turns; `outer` is the same function as
     `bilinear`, with its matrix as one vector.
 
     Args:
         kind: the form of the logits.
-        num_intents: K; without intents all turns weigh the same.
+        num_intents: K; without intents all turns have the same weight.
     """
 
     def __init__(self, kind: AttentionKind, num_intents: int) -> None:
@@ -193,13 +195,13 @@ class IntentAttention(nn.Module):
         self.weight = nn.Parameter(torch.zeros(shape)) if num_intents else None
 
     def forward(self, turns_BTK: Tensor, candidate_BK: Tensor, is_turn_BT: Tensor) -> Tensor:
-        """Weights [B, T]: they sum to 1 over the real turns and are 0 elsewhere."""
+        """Return weights [B, T] that sum to 1 over the actual turns and are 0 elsewhere."""
         logits_BT = self._logits(turns_BTK, candidate_BK).float()
         return logits_BT.masked_fill(~is_turn_BT, torch.finfo(logits_BT.dtype).min).softmax(1) * is_turn_BT
 
     def _logits(self, turns_BTK: Tensor, candidate_BK: Tensor) -> Tensor:
         if self.weight is None:
-            return turns_BTK.sum(2)  # of no intents: 0
+            return turns_BTK.sum(2)  # K = 0, so zeros
         if self._kind == "bilinear":
             return torch.einsum("btk,kj,bj->bt", turns_BTK, self.weight, candidate_BK)
         both_BTK = candidate_BK[:, None].expand_as(turns_BTK)
@@ -211,13 +213,13 @@ class IntentAttention(nn.Module):
 class Convolutions(nn.Module):
     """Two layers of 3 × 3 × 3 convolution, ELU and max-pooling of stride 3 over turns × words × words, flattened.
 
-    An axis that isn't a multiple of three is pooled as the released code's SAME does: places that are missing count
-    half before the first and half behind the last, an odd one behind.
+    An axis that isn't a multiple of three is padded as by the released code's SAME: half of the missing positions
+    before the first, half after the last, an odd one after.
 
-    Texts are often far shorter than W. Where there is no word a convolution's output is the same from place to place,
-    but for the last, which the border touches; so as many of the W places as show nothing new are left out, and the
-    columns that they would have given are copied. The features are those of the whole tensor. They are computed in
-    float32: the gradients that torch 2.13 has of such convolutions in bfloat16 are now and then no numbers on a CPU.
+    Texts are often far shorter than W. Where there is no word, a convolution's output is the same at all positions
+    except the last, which the border affects; so redundant ones of the W positions are left out, and the columns that
+    they would give are copied. The features are those of the whole tensor. They are computed in float32: in bfloat16
+    the gradients of such convolutions in torch 2.13 are occasionally NaN on a CPU.
     """
 
     def __init__(self, num_inputs: int, num_channels: int) -> None:
@@ -226,13 +228,13 @@ class Convolutions(nn.Module):
         self.second = nn.Conv3d(num_channels, num_channels, 3, padding=1)
 
     def width(self, num_turns: int, num_words: int) -> int:
-        """Number of features: 8464 for 6 turns of 200 words and 16 channels."""
+        """Return the number of features: 8464 for 6 turns of 200 words and 16 channels."""
         return self.second.out_channels * _pooled(num_turns) * _pooled(num_words) ** 2
 
     def forward(self, similarity_BSTWV: Tensor, num_words: int) -> Tensor:
-        """Features [B, D] of a tensor that is 0 from its W and V words on to `num_words` of both."""
+        """Return features [B, D] of the tensor padded with zeros from W and V words to `num_words` of both."""
         turn_words, candidate_words = similarity_BSTWV.shape[3:]
-        rows, columns = _places_needed(turn_words, num_words), _places_needed(candidate_words, num_words)
+        rows, columns = _positions_needed(turn_words, num_words), _positions_needed(candidate_words, num_words)
         padding = (0, columns - candidate_words, 0, rows - turn_words)
         with torch.autocast(similarity_BSTWV.device.type, enabled=False):
             pooled = self._layers(nn.functional.pad(similarity_BSTWV.float(), padding))
@@ -247,40 +249,40 @@ class Convolutions(nn.Module):
 
 
 def _before(size: int) -> int:
-    """Missing places that pooling counts before an axis; of two one, and one alone stands behind it."""
+    """Return the positions that pooling adds before an axis: one if two are missing, none if one is."""
     return -size % _POOL // 2
 
 
 def _pooled(size: int) -> int:
-    """Size of an axis after both layers."""
+    """Return the size of an axis after both layers."""
     for _ in range(2):
         size = -(-size // _POOL)
     return size
 
 
-def _places_needed(num_words: int, size: int) -> int:
-    """The shortest axis, of the same alignment as `size`, whose features have all that differ.
+def _positions_needed(num_words: int, size: int) -> int:
+    """Return the shortest axis, aligned like `size`, that has all distinct features.
 
-    Those before the last word, one that saw none and no border, and the last.
+    These are the ones before the last word, one that no word or border affects, and the last.
     """
-    # A word reaches one place on in each convolution, and a third of its place in each pooling.
+    # Each convolution spreads a word by one position; each pooling divides its index by three.
     first_shift, second_shift = _before(size), _before(-(-size // _POOL))
     last_touched = ((num_words + first_shift) // _POOL + 1 + second_shift) // _POOL
     return size - _POOL**2 * max(_pooled(size) - (last_touched + 3), 0)
 
 
 def _with_copies(features: Tensor, axis: int, size: int) -> Tensor:
-    """The axis as long as `size` would have made it: the last feature but one stands for those left out."""
+    """Extend the axis to its length for `size`: the second last feature is copied for those left out."""
     missing = _pooled(size) - features.shape[axis]
     if not missing:
         return features
     head, last = features.split([features.shape[axis] - 1, 1], axis)
-    shape = [missing if place == axis else -1 for place in range(features.ndim)]
+    shape = [missing if dim == axis else -1 for dim in range(features.ndim)]
     return torch.cat([head, head.narrow(axis, head.shape[axis] - 1, 1).expand(shape), last], axis)
 
 
 def _mean_similarity(words_BLD: Tensor, turns: Words, candidate: Words) -> Tensor:
-    """Cosine [B] of the mean word vectors of context and candidate."""
+    """Return the cosine [B] of the mean word vectors of context and candidate."""
     context_BD, candidate_BD = (
         (words.of(words_BLD) * words.mask_BTW[:, :, :, None]).sum((1, 2)).float() for words in (turns, candidate)
     )

@@ -1,4 +1,4 @@
-"""JM: one pass over a whole pool, so that candidates see each other."""
+"""JM: one pass over a whole pool, so that candidates attend to each other."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
+from typing_extensions import override
 
 from icalib.core.errors import SettingError
 from icalib.data.encoding import Budget
@@ -19,12 +20,12 @@ class JointEncoder(BackboneEncoder):
     """A context and all its candidates in one sequence (joint matching, Zhang et al. 2021).
 
     `[CLS] context [SEP] ◆ r₁ [SEP] … ◆ r_C [SEP]` with a marker token ◆ whose embedding is added to the backbone. The
-    paper's abstract says that all candidates are matched jointly with the matching component unchanged; markers,
-    budget and what is read are our reading.
+    paper's abstract states that all candidates are matched jointly with the matching component unchanged; markers,
+    budget and features are our interpretation.
 
     Args:
         config: the settings.
-        num_intents: 0; the sequence has no place for intents.
+        num_intents: 0; the sequence has no slots for intents.
         pretrained: load the backbone's weights; False where a checkpoint's weights follow.
 
     Raises:
@@ -41,13 +42,14 @@ class JointEncoder(BackboneEncoder):
         texts are cut first."""
         read: Literal["marker", "cls"] = "marker"
         """`marker`: a candidate's features are the state of the marker before it, so any number of candidates can be
-        ranked. `cls`: the state of [CLS] in the candidate's slot of as many as pools have, which makes the linear head
-        one from [CLS] to the candidates; it knows places, so it needs the shuffling of training."""
+        ranked. `cls`: the state of [CLS] in the candidate's slot, so that the linear head maps [CLS] to candidates; it
+        depends on their order, so training must shuffle them."""
         num_candidates: int = Field(default=10, ge=1)
-        """C, slots of `cls`; every pool must have as many candidates, in training too."""
+        """C, slots of `cls`; every pool must have this number of candidates, also in training."""
 
+        @override
         def check(self, sizes_of_pools: set[int]) -> None:
-            """Refuse pools that have not one candidate for each slot of `cls`.
+            """Refuse pools that don't have one candidate for each slot of `cls`.
 
             Raises:
                 SettingError: `read` is cls, and there are pools of another number of candidates.
@@ -64,14 +66,15 @@ class JointEncoder(BackboneEncoder):
             raise SettingError(
                 "a joint encoder learns no intents: its input is a whole pool. Take a regime without intents."
             )
-        super().__init__(config, num_intents=1, pretrained=pretrained)  # the marker has the first intent's place
+        super().__init__(config, num_intents=1, pretrained=pretrained)  # the marker has the id of the first intent
         self.config = config
         self._marker = self.vocabulary
         if config.read == "cls":
             self.width *= config.num_candidates
 
+    @override
     def forward(self, batch: Batch) -> Encoded:
-        """Encode whole pools; features and similarities [N, …] are those of all their candidates, pool by pool.
+        """Encode whole pools; features and similarities [N, …] have one row for each candidate, pool by pool.
 
         Raises:
             SettingError: `read` is cls, and a pool has another number of candidates.
@@ -83,20 +86,20 @@ class JointEncoder(BackboneEncoder):
         return Encoded(states_BLD, features_ND, _similarities(states_BLD, batch, mask_BL, markers_BL))
 
     def _slots(self, states_BLD: Tensor, sizes_B: Tensor) -> Tensor:
-        """[N, C · D]: the state of [CLS] in the slot of the candidate's place, zeros in the others."""
+        """Return [N, C · D]: the state of [CLS] in the slot of the candidate's index, zeros in the others."""
         self.config.check(set(sizes_B.tolist()))
         slots_CC = torch.eye(self.config.num_candidates, dtype=states_BLD.dtype, device=states_BLD.device)
         return torch.einsum("ck,bd->bckd", slots_CC, states_BLD[:, 0]).flatten(0, 1).flatten(1)
 
 
 def _similarities(states_BLD: Tensor, batch: Batch, mask_BL: Tensor, markers_BL: Tensor) -> Tensor:
-    """Cosine of the mean states of the context and of each candidate with marker and separator, [N], float32."""
+    """Return the cosine of the mean states of context and each candidate with its special tokens, [N], float32."""
     sizes_B = markers_BL.sum(1)
     second_BL = (batch.segments_BL == 1) & mask_BL
-    first_place_B = sizes_B.cumsum(0) - sizes_B
-    place_BL = first_place_B[:, None] + markers_BL.cumsum(1) - 1  # of the candidate that a token belongs to, in N
+    first_index_B = sizes_B.cumsum(0) - sizes_B
+    index_BL = first_index_B[:, None] + markers_BL.cumsum(1) - 1  # of each token's candidate, in N
     states_BLD = states_BLD.float()
     candidate_ND = states_BLD.new_zeros(int(sizes_B.sum()), states_BLD.shape[-1])
-    candidate_ND = candidate_ND.index_add(0, place_BL[second_BL], states_BLD[second_BL])
+    candidate_ND = candidate_ND.index_add(0, index_BL[second_BL], states_BLD[second_BL])
     context_BD = torch.einsum("bl,bld->bd", (mask_BL & ~second_BL).float(), states_BLD)
     return cosine_similarity(context_BD.repeat_interleave(sizes_B, 0), candidate_ND, dim=-1)

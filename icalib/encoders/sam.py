@@ -9,6 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from typing_extensions import override
 
 from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.transformer import BackboneEncoder, Batch, Encoded, segment_similarity
@@ -19,10 +20,10 @@ from icalib.encoders.turns import candidate_words, context_words
 class SAM(BackboneEncoder):
     """A two-layer matching network on a backbone's token states, after the description of SAM (Zhang et al. 2022).
 
-    This is a re-implementation by description. Known are the two kinds of features, similarity and semantic, that a
-    two-layer matching network takes from BERT's states and joins to one probability. How the layers look inside is our
-    reading, and so is that one pass of the backbone over the whole pair gives the states of all utterances. Matching is
-    computed in float32.
+    This is a re-implementation from the description: a two-layer matching network computes similarity and semantic
+    features from BERT's states and joins them to one probability. The inside of the layers is our interpretation, and
+    so is that one pass of the backbone over the pair gives the states of all utterances. Matching is computed in
+    float32.
 
     Args:
         config: the settings.
@@ -34,13 +35,13 @@ class SAM(BackboneEncoder):
         """Settings of SAM."""
 
         turn_separators: Literal[True] = True  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Write a separator between the utterances of a context: it tells the turns apart."""
+        """Write a separator between the utterances of a context: it delimits the turns."""
         frozen_backbone: bool = False
-        """Keep the backbone's weights as they are and learn the matching alone."""
+        """Freeze the backbone and train only the matching."""
         similarity_features: bool = True
-        """The first layer, which compares words; without it SAM is a hierarchical BERT."""
+        """Use the first layer, which compares words; without it SAM is a hierarchical BERT."""
         matching_size: int = Field(default=256, ge=2, multiple_of=2)
-        """Width of the comparisons, of both kinds of features (the BiLSTM's directions have half of it each) and of the
+        """Width of the comparisons, of both kinds of features (half of it for each direction of the BiLSTM) and of the
         GRU."""
 
     def __init__(self, config: Config, *, num_intents: int, pretrained: bool = True) -> None:
@@ -52,8 +53,8 @@ class SAM(BackboneEncoder):
         self.semantic = SemanticFeatures(self.width, size)
         self.dialogue = Dialogue(size * (3 if config.similarity_features else 1), size, self.width)
 
+    @override
     def forward(self, batch: Batch) -> Encoded:
-        """Encode a batch; padding changes nothing."""
         states_BLD, mask_BL = self.token_states(batch)
         turns, candidate = (find(batch, self._separator) for find in (context_words, candidate_words))
         with torch.autocast(states_BLD.device.type, enabled=False):
@@ -67,7 +68,7 @@ class SAM(BackboneEncoder):
 
 
 class SimilarityFeatures(nn.Module):
-    """The first layer: words of an utterance and of the response, each compared with what it finds in the other."""
+    """The first layer: each word of an utterance or the response, compared with what it attends to in the other."""
 
     def __init__(self, width: int, size: int) -> None:
         super().__init__()
@@ -75,23 +76,23 @@ class SimilarityFeatures(nn.Module):
         self.read = nn.LSTM(size, size // 2, batch_first=True, bidirectional=True)
 
     def forward(self, turns_BTWD: Tensor, turn_mask_BTW: Tensor, response_B1VD: Tensor, mask_B1V: Tensor) -> Tensor:
-        """Features [B, T, 2 · size] of each turn with the response."""
+        """Return features [B, T, 2 · size] of each turn with the response."""
         num_turns = turns_BTWD.shape[1]
         response_BTVD = response_B1VD.expand(-1, num_turns, -1, -1)
         mask_BTV = mask_B1V.expand(-1, num_turns, -1)
         scores_BTWV = turns_BTWD @ response_BTVD.transpose(2, 3) * turns_BTWD.shape[-1] ** -0.5
-        heard_BTWD = _softmax(scores_BTWV, mask_BTV) @ response_BTVD
-        echoed_BTVD = _softmax(scores_BTWV.transpose(2, 3), turn_mask_BTW) @ turns_BTWD
+        attended_BTWD = _softmax(scores_BTWV, mask_BTV) @ response_BTVD
+        attended_BTVD = _softmax(scores_BTWV.transpose(2, 3), turn_mask_BTW) @ turns_BTWD
         return torch.cat(
             [
-                self._summary(turns_BTWD, heard_BTWD, turn_mask_BTW),
-                self._summary(response_BTVD, echoed_BTVD, mask_BTV),
+                self._summary(turns_BTWD, attended_BTWD, turn_mask_BTW),
+                self._summary(response_BTVD, attended_BTVD, mask_BTV),
             ],
             2,
         )
 
     def _summary(self, words_BTWD: Tensor, found_BTWD: Tensor, mask_BTW: Tensor) -> Tensor:
-        """[x; x̃; x − x̃; x ∘ x̃] through a linear layer and a BiLSTM, and the maximum over the words [B, T, size]."""
+        """Return the maximum over words [B, T, size] of a BiLSTM over [x; x̃; x − x̃; x ∘ x̃] after a linear layer."""
         both = [words_BTWD, found_BTWD, words_BTWD - found_BTWD, words_BTWD * found_BTWD]
         compared_BTWH = torch.relu(self.compare(torch.cat(both, 3))) * mask_BTW[:, :, :, None]
         lengths_N = mask_BTW.sum(2).flatten().clamp(min=1)
@@ -105,7 +106,7 @@ class SimilarityFeatures(nn.Module):
 
 
 class SemanticFeatures(nn.Module):
-    """The second layer: the mean states of an utterance and of the response, and how near they are.
+    """The second layer: the mean states of an utterance and of the response, and their similarity.
 
     [s_u; s_r; cos(s_u, s_r); s_uᵀWs_r] through a linear layer.
     """
@@ -113,16 +114,16 @@ class SemanticFeatures(nn.Module):
     def __init__(self, width: int, size: int) -> None:
         super().__init__()
         self.bilinear = nn.Linear(width, width, bias=False)
-        nn.init.zeros_(self.bilinear.weight)  # the cosine is there from the start
+        nn.init.zeros_(self.bilinear.weight)  # at the start only the cosine contributes
         self.join = nn.Linear(2 * width + 2, size)
 
     def forward(self, turns_BTWD: Tensor, turn_mask_BTW: Tensor, response_B1VD: Tensor, mask_B1V: Tensor) -> Tensor:
-        """Features [B, T, size] of each turn with the response."""
+        """Return features [B, T, size] of each turn with the response."""
         turns_BTD = _means(turns_BTWD, turn_mask_BTW)
         response_BTD = _means(response_B1VD, mask_B1V).expand_as(turns_BTD)
-        near_BT1 = cosine_similarity(turns_BTD, response_BTD, dim=2)[:, :, None]
-        bilinear_BT1 = (turns_BTD * self.bilinear(response_BTD)).sum(2, keepdim=True)
-        return torch.relu(self.join(torch.cat([turns_BTD, response_BTD, near_BT1, bilinear_BT1], 2)))
+        cosine_BT1 = cosine_similarity(turns_BTD, response_BTD, dim=2)[:, :, None]
+        bilicosine_BT1 = (turns_BTD * self.bilinear(response_BTD)).sum(2, keepdim=True)
+        return torch.relu(self.join(torch.cat([turns_BTD, response_BTD, cosine_BT1, bilicosine_BT1], 2)))
 
 
 class Dialogue(nn.Module):
@@ -134,20 +135,20 @@ class Dialogue(nn.Module):
         self.join = nn.Linear(2 * size, num_features)
 
     def forward(self, turns_BTD: Tensor, is_turn_BT: Tensor) -> Tensor:
-        """Features [B, D]; turns that aren't there come last and change nothing."""
+        """Return features [B, D]; missing turns come last and have no effect."""
         states_BTH, _ = self.read(turns_BTD)
         last_B = (is_turn_BT.sum(1) - 1).clamp(min=0)
-        places_T = torch.arange(is_turn_BT.shape[1], device=last_B.device)
+        index_T = torch.arange(is_turn_BT.shape[1], device=last_B.device)
         last_BH = states_BTH[torch.arange(len(last_B), device=last_B.device), last_B]
-        highest_BH = states_BTH.masked_fill((places_T > last_B[:, None])[:, :, None], -torch.inf).amax(1)
+        highest_BH = states_BTH.masked_fill((index_T > last_B[:, None])[:, :, None], -torch.inf).amax(1)
         return torch.tanh(self.join(torch.cat([last_BH, highest_BH], 1)))
 
 
 def _softmax(scores_BTWV: Tensor, mask_BTV: Tensor) -> Tensor:
-    """Weights over the places where the mask is true; all alike where it is nowhere."""
+    """Return weights over the positions where the mask is true; uniform where it is nowhere true."""
     return scores_BTWV.masked_fill(~mask_BTV[:, :, None], torch.finfo(scores_BTWV.dtype).min).softmax(3)
 
 
 def _means(words_BTWD: Tensor, mask_BTW: Tensor) -> Tensor:
-    """Mean states of the words [B, T, D]; 0 where there are none."""
+    """Return the mean states of the words [B, T, D]; 0 for texts without words."""
     return (words_BTWD * mask_BTW[:, :, :, None]).sum(2) / mask_BTW.sum(2, keepdim=True).clamp(min=1)

@@ -1,4 +1,4 @@
-"""Linear layers whose spectral norm is bounded, so that distances between inputs survive in the features (SNGP)."""
+"""Linear layers with a bounded spectral norm, which preserves distances between inputs in the features (SNGP)."""
 
 from __future__ import annotations
 
@@ -27,18 +27,17 @@ _LAYERS: dict[Scope, str] = {
 
 
 class SpectralNorm(Settings):
-    """Which linear layers of the encoder have their spectral norm bounded, and by what."""
+    """Which linear layers of the encoder have a bounded spectral norm, and the bound."""
 
     scope: Scope = "ffn"
-    """head: none of the encoder; a Gaussian-process head bounds its own (`head.spectral_bound`), in every scope. ffn:
-    both feed-forward matrices of every layer; ffn+attention_output: the attention's output projection, too
-    (SNGP's code at its widest); all_linear: query, key and value as well."""
+    """head: none of the encoder's; a Gaussian-process head bounds its dense layer (`head.spectral_bound`) in every
+    scope. ffn: both feed-forward matrices of every layer; ffn+attention_output: also the attention's output projection
+    (the widest scope of SNGP's code); all_linear: also query, key and value."""
     bound: float = Field(default=0.95, gt=0)
-    """c: the largest spectral norm; a matrix below it stays as it is."""
+    """c: the largest spectral norm; matrices below it are unchanged."""
     relative: bool = False
-    """Whether `bound` counts in units of each matrix's own norm at the start. Pre-trained matrices have norms far
-    above 1, so an absolute bound changes what they compute at once; relative with bound 1 only keeps them from
-    growing."""
+    """Whether `bound` is in units of each matrix's initial norm. Pre-trained matrices have norms far above 1, so an
+    absolute bound changes their outputs immediately; a relative bound of 1 only keeps them from growing."""
 
 
 class SpectralLinear(nn.Linear):
@@ -46,14 +45,14 @@ class SpectralLinear(nn.Linear):
 
     Spectral normalisation as SNGP has it (Liu et al. 2020; Miyato et al. 2018, algorithm 1): u and v start exact; each
     training forward makes one power iteration, evaluation none. σ̂ is computed in float32, and gradients pass through
-    σ̂ = uᵀWv but not through u and v. One iteration follows the norm as long as one direction leads; where several
-    press against the bound at once it is exceeded, by about a tenth while the weights move fast, by 0.5 % once the
-    learning rate has fallen. Its parameters are the plain layer's and have their names.
+    σ̂ = uᵀWv but not through u and v. One iteration tracks the norm while one direction dominates; where several
+    directions reach the bound at once it is exceeded, by about a tenth while the weights change fast, by 0.5 % once the
+    learning rate is low. Its parameters are the plain layer's, with the same names.
 
     Args:
         plain: the layer to take weights from; they are shared, not copied.
-        bound: c, or ρ if `relative`; infinity bounds nothing.
-        relative: c = ρ · ‖W(0)‖, with the norm that W has now; it is kept in checkpoints.
+        bound: c, or ρ if `relative`; infinity for no bound.
+        relative: c = ρ · ‖W(0)‖, with the norm of W at construction, which checkpoints store.
     """
 
     u: Tensor
@@ -72,23 +71,24 @@ class SpectralLinear(nn.Linear):
 
     @torch.no_grad()
     def warm_up(self) -> None:
-        """Take the weights as they are now for the start: find u, v and the norm, without the steps it would take."""
+        """Compute u, v and the initial norm of the current weights exactly, without power iterations."""
         u, v = leading_singular_vectors(self.weight)
         self.u.copy_(u)
         self.v.copy_(v)
         self.initial_norm.copy_(u @ self.weight @ v)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Wx + b with the effective W; the product is in autocast's precision."""
+        """Return Wx + b with the effective W; the product is in autocast's precision."""
         return linear(input, self.effective_weight(), self.bias)
 
     def effective_weight(self) -> Tensor:
-        """W · min(1, c / σ̂) [out, in], in float32."""
+        """Return W · min(1, c / σ̂) [out, in], in float32."""
         with torch.autocast(self.weight.device.type, enabled=False):
-            # Stochastic passes of a finished model run in training mode, too, and must leave it as it is.
+            # Stochastic passes of a trained model also run in training mode and must not change it.
             if self.training and torch.is_grad_enabled():
                 self._iterate()
-            norm = self.u.clone() @ self.weight @ self.v.clone()  # clones: the next forward moves u and v in place
+            # Clones, because the next forward changes u and v in place.
+            norm = self.u.clone() @ self.weight @ self.v.clone()
             bound = self._bound * self.initial_norm if self._relative else self._bound
             return self.weight / (norm / bound).clamp(min=1.0)
 
@@ -99,10 +99,10 @@ class SpectralLinear(nn.Linear):
 
 
 def leading_singular_vectors(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """u [out] and v [in] of the largest singular value of W [out, in]: Wv = σu.
+    """Return u [out] and v [in] of the largest singular value of W [out, in]: Wv = σu.
 
-    Exact where power iteration crawls: 15 steps miss up to a tenth of the norms of MiniLM's layers. One eigenpair of
-    the shorter side's Gram matrix costs a small part of a singular value decomposition.
+    Power iteration is slow here: after 15 steps the norms of MiniLM's layers are wrong by up to a tenth. One eigenpair
+    of the shorter side's Gram matrix costs a fraction of a singular value decomposition.
     """
     from scipy.linalg import eigh
 
@@ -119,7 +119,7 @@ def bound_layers(backbone: nn.Module, scope: Scope, bound: float, relative: bool
     """Replace a backbone's linear layers by bounded ones that share their weights.
 
     Returns:
-        The layers' names and the spectral norms they have now.
+        The layers' names and their current spectral norms.
 
     Raises:
         SettingError: the backbone has no layer of that kind.
@@ -137,16 +137,16 @@ def bound_layers(backbone: nn.Module, scope: Scope, bound: float, relative: bool
 
 
 def initial_norms(module: nn.Module) -> dict[str, float]:
-    """Names of the bounded layers below a module, and the spectral norms they started from."""
+    """Return the names of the bounded layers below a module with their initial spectral norms."""
     return {n: m.initial_norm.item() for n, m in module.named_modules() if isinstance(m, SpectralLinear)}
 
 
 def warm_up(module: nn.Module, loaded: Container[str]) -> None:
-    """Measure the bounded layers below a module whose weights came from a model without bounds.
+    """Initialise the bounded layers below a module from weights of a model without bounds.
 
     Args:
-        module: its weights have just been loaded.
-        loaded: the names under which they were; a layer whose `u` is among them has its bounds from there.
+        module: a module whose weights were loaded.
+        loaded: names of the loaded tensors; a layer whose `u` is among them is left unchanged.
     """
     for name, layer in module.named_modules():
         if isinstance(layer, SpectralLinear) and f"{name}.u" not in loaded:

@@ -6,18 +6,18 @@ import torch
 from torch import Tensor, nn
 
 WIDTHS = (3, 4, 5)
-"""Words that a filter spans."""
+"""Widths of the filters, in words."""
 
 
 class TextCNN(nn.Module):
     """Word vectors, filters of three widths with ReLU, the maximum of each over the text, linear (Kim 2014, Fig. 1).
 
     Args:
-        vocabulary: ids that there are.
-        width: D, of the word vectors.
-        num_filters: F, of each width.
+        vocabulary: number of ids.
+        width: D, width of the word vectors.
+        num_filters: F, filters of each width.
         num_classes: K.
-        dropout: of the filters' maxima.
+        dropout: dropout of the filters' maxima.
     """
 
     def __init__(self, vocabulary: int, width: int, *, num_filters: int, num_classes: int, dropout: float) -> None:
@@ -28,16 +28,16 @@ class TextCNN(nn.Module):
         self.output = nn.Linear(len(WIDTHS) * num_filters, num_classes)
 
     def forward(self, ids_NW: Tensor, mask_NW: Tensor) -> Tensor:
-        """Logits [N, K] of texts whose words are where the mask is true, at the start; other places don't matter."""
+        """Return logits [N, K] of texts; words are where the mask is true, at the start, and the rest is ignored."""
         words_NDW = (self.embedding(ids_NW) * mask_NW[:, :, None]).transpose(1, 2)
         features_NF = torch.cat([self._maxima(convolve(words_NDW), mask_NW) for convolve in self.filters], 1)
         return self.output(self.dropout(features_NF))
 
     @staticmethod
     def _maxima(responses_NFW: Tensor, mask_NW: Tensor) -> Tensor:
-        """Maximum [N, F] over the places where a filter touches a word; 0 for a text without words."""
-        places_W = torch.arange(responses_NFW.shape[2], device=mask_NW.device)
+        """Return the maximum [N, F] over the positions where a filter overlaps a word; 0 for texts without words."""
+        index_W = torch.arange(responses_NFW.shape[2], device=mask_NW.device)
         span = responses_NFW.shape[2] - mask_NW.shape[1] + 1
         lengths_N = mask_NW.sum(1)
-        touched_NW = (places_W < lengths_N[:, None] + span - 1) & (lengths_N[:, None] > 0)
+        touched_NW = (index_W < lengths_N[:, None] + span - 1) & (lengths_N[:, None] > 0)
         return responses_NFW.relu().masked_fill(~touched_NW[:, None], 0.0).amax(2)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, final
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from typing_extensions import override
 
 from icalib.core.component import Component, ComponentConfig
 from icalib.core.errors import SettingError
@@ -25,16 +26,16 @@ class Batch(NamedTuple):
     lengths_B: Tensor
 
     def to(self, device: torch.device) -> Batch:
-        """The batch on a device."""
+        """Return the batch on a device."""
         return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
 
 
 class Encoded(NamedTuple):
-    """What the encoder says of a batch.
+    """Outputs of an encoder for a batch.
 
-    `states_BLD` are the last hidden states, `features_BD` what the answer head reads of each pair (the state of [CLS]
-    or more), `similarity_B` the cosine of the mean states of context and candidate. Where an input is a whole pool,
-    `features_BD` and `similarity_B` have an entry for each of its candidates.
+    `states_BLD` are the last hidden states, `features_BD` the answer head's input for each pair (the state of [CLS] or
+    more), `similarity_B` the cosine of the mean states of context and candidate. Where an input is a whole pool,
+    `features_BD` and `similarity_B` have a row for each of its candidates.
     """
 
     states_BLD: Tensor
@@ -43,53 +44,53 @@ class Encoded(NamedTuple):
 
 
 class AbstractEncoder(Component, nn.Module):
-    """Turns a batch of pairs into states; has `width` features."""
+    """Base of encoders, which turn a batch of pairs into token states and `width` features."""
 
     class Config(ComponentConfig):
         """Base of encoders' settings."""
 
         has_backbone: ClassVar[bool] = True
-        """Whether it stands on a pre-trained transformer: post-training goes on with it, intents are read from it."""
+        """Whether it contains a pre-trained transformer, which can be post-trained and predicts intents."""
         has_dropout: ClassVar[bool] = True
-        """Whether MC dropout has anything to switch on in it."""
+        """Whether it has dropout that MC dropout can use."""
         whole_pools: ClassVar[bool] = False
-        """Whether one input holds all candidates of a pool."""
+        """Whether one input contains all candidates of a pool."""
 
         backbone: Annotated[str, ByContent(backbone_digest)] = EMBEDDED
         """`minilm` (embedded), a folder, or a hub name such as bert-base-uncased."""
         budget: Budget = Budget()
         """Tokens of context and candidate that the encoder sees."""
         turn_separators: bool = False
-        """Write a separator between the utterances of a context, too."""
+        """Write a separator between the utterances of a context."""
 
         def check(self, sizes_of_pools: set[int]) -> None:
-            """Refuse pools of numbers of candidates that it can't read, before anything is computed."""
+            """Refuse pools with an unsupported number of candidates, before anything is computed."""
 
         def for_post_training(self) -> AbstractEncoder.Config:
-            """The encoder to post-train: one for all methods, whatever they build on its weights later."""
+            """Return the settings of the encoder to post-train, which all methods share."""
             return self
 
     width: int
     state_width: int
-    """Width of `states_BLD`, from which intents and masked words are read."""
+    """Width of `states_BLD`, from which intents and masked tokens are predicted."""
     vocabulary: int
     max_length: int
 
     @property
     def spectral_norms(self) -> dict[str, float]:
-        """Spectral norms at load of the layers whose norm is bounded, by layer."""
+        """Initial spectral norms of the layers with a bounded norm, by layer."""
         return {}
 
 
 class BackboneEncoder(AbstractEncoder):
     """An encoder on a pre-trained transformer, with tokens added for the intents.
 
-    What it computes first are the token states of a pair; its weights are named alike in all such encoders, so that
-    one post-trained backbone serves them all.
+    It first computes the token states of a pair. The backbone's weights have the same names in all such encoders, so
+    that they share one post-trained backbone.
 
     Args:
         config: the settings.
-        num_intents: embeddings to add after the vocabulary (small random ones, as the backbone initialises).
+        num_intents: embeddings to add after the vocabulary, initialised like the backbone's.
         pretrained: load the backbone's weights; False where a checkpoint's weights follow.
     """
 
@@ -97,16 +98,17 @@ class BackboneEncoder(AbstractEncoder):
         """Settings of the transformer."""
 
         dropout: float | None = Field(default=None, ge=0, lt=1)
-        """Dropout of hidden states and attention; None keeps the backbone's own (0.1 in BERT)."""
+        """Dropout of hidden states and attention; None keeps that of the backbone (0.1 in BERT)."""
         num_layers: int | None = Field(default=None, ge=1)
-        """Use the backbone's first layers only; None uses all. Half the layers cost half the time."""
+        """Use only the first layers of the backbone; None uses all. Half the layers take half the time."""
         cheap_dropout: bool = True
-        """Draw dropout masks from 16 random bits an element on a CPU: the same distribution at half the cost."""
+        """On a CPU, draw dropout masks from 16 random bits for each element: the same distribution at half the cost."""
         spectral_norm: SpectralNorm | None = None
-        """Bound the spectral norms of the backbone's linear layers; None leaves them free."""
+        """Bound the spectral norms of the backbone's linear layers; None for no bound."""
 
+        @override
         def for_post_training(self) -> TransformerEncoder.Config:
-            """The plain cross-encoder on the same backbone, without bounds."""
+            """Return the plain cross-encoder on the same backbone, without bounds."""
             shared: dict[str, Any] = {name: getattr(self, name) for name in BackboneEncoder.Config.model_fields}
             shared["spectral_norm"] = None
             return TransformerEncoder.Config(**shared)
@@ -153,14 +155,14 @@ class BackboneEncoder(AbstractEncoder):
         self.backbone = backbone
 
     @property
+    @override
     def spectral_norms(self) -> dict[str, float]:
-        """Names of the backbone's bounded layers, and the spectral norms that they started with."""
         return initial_norms(self.backbone)
 
     def token_states(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Last hidden states [B, L, D], and which places are no padding [B, L]; padding changes nothing."""
-        places_L = torch.arange(batch.ids_BL.shape[1], device=batch.ids_BL.device)
-        mask_BL = places_L < batch.lengths_B[:, None]
+        """Return the last hidden states [B, L, D] and the mask of tokens that aren't padding [B, L]."""
+        index_L = torch.arange(batch.ids_BL.shape[1], device=batch.ids_BL.device)
+        mask_BL = index_L < batch.lengths_B[:, None]
         segments = {"token_type_ids": batch.segments_BL} if self.has_segments else {}
         output = self.backbone(input_ids=batch.ids_BL, attention_mask=mask_BL.long(), **segments)
         return output.last_hidden_state, mask_BL
@@ -168,11 +170,12 @@ class BackboneEncoder(AbstractEncoder):
 
 @final
 class TransformerEncoder(BackboneEncoder):
-    """The papers' cross-encoder: features are the state of [CLS]."""
+    """The plain cross-encoder: features are the state of [CLS]."""
 
     class Config(BackboneEncoder.Config):
         """Settings of the transformer."""
 
+    @override
     def forward(self, batch: Batch) -> Encoded:
         """Encode a batch; padding beyond `lengths_B` changes nothing."""
         states_BLD, mask_BL = self.token_states(batch)
@@ -180,7 +183,7 @@ class TransformerEncoder(BackboneEncoder):
 
 
 def segment_similarity(states_BLD: Tensor, batch: Batch, mask_BL: Tensor) -> Tensor:
-    """Cosine of the mean states of the two segments, as a bi-encoder reads them; [B], float32."""
+    """Return the cosine of the mean states of the two segments, as a bi-encoder does; [B], float32."""
     candidate_BL = (batch.segments_BL == 1).to(states_BLD.dtype)
     context_BL = mask_BL.to(states_BLD.dtype) - candidate_BL
     sums = torch.einsum("bsl,bld->bsd", torch.stack([context_BL, candidate_BL], 1), states_BLD)

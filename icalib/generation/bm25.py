@@ -8,7 +8,8 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from icalib.data.negatives import SCORE_DIGITS, bm25_matrices, tokenize
+from icalib.data.bm25 import bm25_matrices, tokenize
+from icalib.data.negatives import SCORE_DIGITS
 
 
 class BM25Index:

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from icalib.data.negatives import tokenize
+from icalib.data.bm25 import tokenize
 from icalib.data.schema import Utterance
 
 NEAR_DUPLICATE = 0.9

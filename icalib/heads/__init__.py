@@ -1,1 +1,1 @@
-"""From features to logits."""
+"""Heads: logits from features."""

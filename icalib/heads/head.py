@@ -1,4 +1,4 @@
-"""Heads: from the encoder's features to logits, and to a posterior over logits where a head has one."""
+"""Heads: logits, and optionally a posterior over logits, from the encoder's features."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 from pydantic import Field
 from torch import Tensor, nn
+from typing_extensions import override
 
 from icalib.core.component import Component, ComponentConfig, Settings
 
@@ -18,63 +19,62 @@ class Support(Settings):
     """Training pairs that a posterior is computed from."""
 
     size: int = Field(default=256, ge=2)
-    """S: how many pairs, or fewer where training has too few of one class for `positive_share`."""
+    """S: number of pairs; fewer if training has too few of one class for `positive_share`."""
     choice: Literal["balanced_random", "per_class_kmeans", "last_batch"] = "balanced_random"
-    """`balanced_random`: drawn at random, each from another context where there are enough. `per_class_kmeans`: the
-    real pair nearest to each k-means centroid, class by class. `last_batch`: the last pairs of an epoch."""
+    """`balanced_random`: drawn at random, from different contexts if there are enough. `per_class_kmeans`: the pair
+    nearest to each k-means centroid of each class. `last_batch`: the last pairs of an epoch."""
     positive_share: float = Field(default=0.5, gt=0, lt=1)
-    """Share of right pairs; ½ is the balance of 1:1 training, 0.1 that of pools of ten."""
+    """Fraction of right pairs; ½ is the balance of 1:1 training, 0.1 that of pools of ten."""
 
 
 class AbstractHead(Component, nn.Module):
-    """Turns features [B, D] into logits [B]; computes in float32 whatever the encoder's precision.
+    """Base of heads, which turn features [B, D] into logits [B], in float32 for any precision of the encoder.
 
-    `mean_B` is the logit of the mean function (zeros where there is none): what the head corrects.
+    `mean_B` is the logit of the mean function (zeros without one), to which the head adds a correction.
     """
 
     class Config(ComponentConfig):
         """Base of heads' settings."""
 
         own_objective: ClassVar[bool] = False
-        """Whether the head brings its own training objective, so that no loss goes with it."""
+        """Whether the head defines its training objective, so that no loss can be combined with it."""
 
         @property
         def has_posterior(self) -> bool:
-            """Whether it is a PosteriorHead."""
+            """Whether the head is a `PosteriorHead`."""
             return issubclass(self.owner, PosteriorHead)
 
         @property
         def looks_at_pairs(self) -> bool:
-            """Whether its posterior is computed from pairs that it is shown after training, not from what it saw in
-            training."""
+            """Whether the posterior is computed from training pairs after training, rather than during it."""
             return True
 
         @property
         def pairs_for_posterior(self) -> Support | None:
-            """The support set that the posterior is computed from; None takes every training pair."""
+            """The support set that the posterior is computed from; None uses every training pair."""
             return None
 
     def forward(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
-        """Point logits [B]."""
+        """Return point logits [B]."""
         raise NotImplementedError
 
     def losses(self, features_BD: Tensor, mean_B: Tensor, labels_B: Tensor, loss: PairLoss) -> Tensor:
-        """Training loss of each pair [B]."""
+        """Return the training loss of each pair [B]."""
         return loss(self(features_BD, mean_B), labels_B)
 
     def touch(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
-        """A number in which every parameter of the head takes part."""
+        """Return a scalar that depends on every parameter of the head, for batches without a loss."""
         return self(features_BD, mean_B).sum()
 
     def start_epoch(self) -> None:
-        """An epoch of training begins."""
+        """Prepare for an epoch of training."""
 
     def start_part(self, *, counted: bool) -> None:
-        """This process' part of an update begins; not `counted` if its pairs only stand in for none."""
+        """Prepare for this process' part of an update; `counted` is false if its pairs are placeholders."""
 
 
 class LogitPosterior(NamedTuple):
-    """Posterior of each pair's logit: an even mixture of S Gaussians; both fields have shape [S, B]."""
+    """Posterior of each pair's logit: an equal-weight mixture of S Gaussians; both fields have shape [S, B]."""
 
     mean_SB: Tensor
     var_SB: Tensor
@@ -91,15 +91,16 @@ class PosteriorTask(Protocol):
 class PosteriorHead(AbstractHead):
     """A head whose logits have a posterior, computed from training pairs once the weights are final.
 
-    The weights and the posterior must be of one time: `forget` drops a posterior whose weights have moved, and a head
-    without one refuses to predict.
+    The posterior belongs to the weights that it was computed for: `forget` drops it when they change, and a head
+    without a posterior refuses to predict.
     """
 
     num_jitters: int
-    """How many times since construction a matrix needed more jitter than planned."""
+    """How many times since construction jitter had to be raised."""
 
+    @override
     def touch(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
-        """A number in which every parameter of the head takes part; in training it makes the posterior stale."""
+        """Return a scalar that depends on every parameter; in training mode, drop the posterior."""
         if self.training:
             self.forget()
         return super().touch(features_BD, mean_B)
@@ -109,20 +110,20 @@ class PosteriorHead(AbstractHead):
         super()._load_from_state_dict(*args, **kwargs)
 
     def observe(self, features_BD: Tensor, mean_B: Tensor, labels_B: Tensor) -> None:
-        """Take in some training pairs (in evaluation mode, no gradients)."""
+        """Observe some training pairs (in evaluation mode, without gradients)."""
         raise NotImplementedError
 
     def observations(self) -> dict[str, Tensor]:
-        """What this process has taken in, for the others to join."""
+        """Return what this process observed, to be joined with the other processes' observations."""
         raise NotImplementedError
 
-    def condition(self, shares: Sequence[dict[str, Tensor]], *, seed: int) -> None:
-        """Compute the posterior from what all processes observed, in rank order; observations are dropped."""
+    def condition(self, observations: Sequence[dict[str, Tensor]], *, seed: int) -> None:
+        """Compute the posterior from the observations of all processes, in rank order, and drop them."""
         raise NotImplementedError
 
-    def collect(self, shares: Sequence[dict[str, Tensor]], *, seed: int) -> None:
+    def collect(self, observations: Sequence[dict[str, Tensor]], *, seed: int) -> None:
         """Do the part of `condition` that `posterior_tasks` does not do; by default all of it."""
-        self.condition(shares, seed=seed)
+        self.condition(observations, seed=seed)
 
     def posterior_tasks(self, *, seed: int) -> Sequence[PosteriorTask]:
         """What is left after `collect`, as tasks that can run anywhere; by default nothing."""
@@ -133,25 +134,25 @@ class PosteriorHead(AbstractHead):
         raise NotImplementedError
 
     def posterior(self, features_BD: Tensor, mean_B: Tensor) -> LogitPosterior:
-        """The logits' posterior.
+        """Return the posterior of the logits.
 
         Raises:
-            PosteriorError: there is none for the weights as they are.
+            PosteriorError: there is no posterior for the current weights.
         """
         raise NotImplementedError
 
     def posterior_state(self) -> dict[str, Tensor]:
-        """What a checkpoint keeps of the posterior, as named tensors.
+        """Return the tensors of the posterior that a checkpoint stores.
 
         Raises:
-            PosteriorError: there is none for the weights as they are.
+            PosteriorError: there is no posterior for the current weights.
         """
         raise NotImplementedError
 
     def load_posterior_state(self, state: dict[str, Tensor]) -> None:
-        """Take a posterior from a checkpoint."""
+        """Load the posterior of a checkpoint."""
         raise NotImplementedError
 
     def forget(self) -> None:
-        """Drop posterior and observations: the weights have changed."""
+        """Drop posterior and observations because the weights have changed."""
         raise NotImplementedError

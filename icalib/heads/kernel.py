@@ -1,4 +1,4 @@
-"""gpytorch's kernels as a module that any wrapper can shard."""
+"""gpytorch's kernels as a module whose parameters can be sharded."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ KernelName = Literal["rbf", "matern", "linear"]
 class ScaledKernel(nn.Module):
     """σ² k(x/ℓ, x'/ℓ) with k the RBF kernel, Matérn's with ν = 5/2, or the inner product.
 
-    gpytorch computes k. The hyper-parameters are kept here, as logarithms: gpytorch calls its modules past the hooks
-    by which DeepSpeed gathers sharded parameters. They are parameters only if they are learnt.
+    gpytorch computes k. The hyper-parameters are kept here, as logarithms, because gpytorch calls its modules without
+    the hooks by which DeepSpeed gathers sharded parameters. They are parameters only if they are learnt.
     """
 
     log_length_scale: Tensor
@@ -33,12 +33,12 @@ class ScaledKernel(nn.Module):
                 self.register_buffer(scale, start, persistent=False)
 
     def forward(self, x_AD: Tensor, x_BD: Tensor) -> Tensor:
-        """Kernel matrix [A, B]."""
+        """Return the kernel matrix [A, B]."""
         unit = _unit_kernel(self._name, like=x_AD)
         return self.log_output_scale.exp() * unit(self._scaled(x_AD), self._scaled(x_BD)).to_dense()
 
     def diagonal(self, x_BD: Tensor) -> Tensor:
-        """Kernel of each point with itself [B]."""
+        """Return the kernel of each point with itself [B]."""
         return self.log_output_scale.exp() * _unit_kernel(self._name, like=x_BD)(self._scaled(x_BD), diag=True)
 
     def _scaled(self, x_BD: Tensor) -> Tensor:
@@ -46,7 +46,7 @@ class ScaledKernel(nn.Module):
 
 
 def _unit_kernel(name: KernelName, *, like: Tensor) -> Any:
-    """gpytorch's kernel with all its own scales at 1."""
+    """Return gpytorch's kernel with its scales set to 1."""
     with warnings.catch_warnings():
         # linear_operator compiles one of its functions by torch.jit.script when it is imported.
         warnings.filterwarnings("ignore", r"`torch\.jit\.script` is deprecated", DeprecationWarning)

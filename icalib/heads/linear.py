@@ -1,10 +1,11 @@
-"""The papers' plain head."""
+"""The linear head."""
 
 from __future__ import annotations
 
 from typing import final
 
 from torch import Tensor, nn
+from typing_extensions import override
 
 from icalib.heads.head import AbstractHead
 
@@ -22,6 +23,6 @@ class LinearHead(AbstractHead):
         nn.init.normal_(self.linear.weight, std=0.02)
         nn.init.zeros_(self.linear.bias)
 
+    @override
     def forward(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
-        """Logits [B]."""
         return mean_B + self.linear(features_BD).squeeze(-1)

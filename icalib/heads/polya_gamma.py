@@ -9,6 +9,7 @@ from typing import ClassVar, final
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from typing_extensions import override
 
 from icalib.core.errors import PosteriorError
 from icalib.heads.head import LogitPosterior, PairLoss, PosteriorHead, Support
@@ -37,9 +38,11 @@ class GibbsTask:
     seed: int
 
     def run(self) -> Chains:
-        """Sample the block where the state is; the chains come back on the CPU."""
+        """Sample the block, on a GPU if there is one; the chains are returned on the CPU."""
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        state = {name: tensor.to(device) for name, tensor in self.state.items()}
         chains = sample_block(
-            chain_problem(self.state), self.block, num_chains=self.num_chains, num_steps=self.num_steps, seed=self.seed
+            chain_problem(state), self.block, num_chains=self.num_chains, num_steps=self.num_steps, seed=self.seed
         )
         return Chains(chains.omega_SN.cpu(), chains.num_jitters)
 
@@ -49,43 +52,43 @@ class PolyaGammaHead(PosteriorHead):
     """f ~ GP(μ, σ²k) on projected features, P(right) = σ(f); training maximises the evidence of each batch.
 
     The gradient of log p(y|X) is that of log p(y|ω,X) averaged over ω ~ p(ω|y,X) (Fisher's identity), so chains run
-    without gradients and f never appears in the loss. At prediction the logit's posterior is an even mixture over
-    chains, given a support set of training pairs (PG-DRR Eq. 14).
+    without gradients and f never appears in the loss. At prediction the logit's posterior is an equal-weight mixture
+    over chains, given a support set of training pairs (PG-DRR Eq. 14).
 
-    The projection starts as the identity, so that the kernel first sees the encoder's own similarities: from a random
-    projection few labels don't find back to them.
+    The projection starts as the identity, so that the kernel starts from the encoder's similarities: few labels don't
+    suffice to recover them from a random projection.
     """
 
     class Config(PosteriorHead.Config):
-        """Settings of a Pólya–Gamma head; the defaults are PG-DRR's where it names them."""
+        """Settings of a Pólya–Gamma head; defaults are those of PG-DRR where the paper states them."""
 
         own_objective: ClassVar[bool] = True
 
         kernel: KernelName = "rbf"
         """RBF, Matérn 5/2, or the inner product, which makes the head Bayesian logistic regression."""
         length_scale: float = Field(default=1.0, gt=0)
-        """ℓ, the distance at which features stop being alike; normalised features are at most 2 apart."""
+        """ℓ, in units of distance between features; normalised features are at most 2 apart."""
         output_scale: float = Field(default=8.0, gt=0)
         """σ², the prior variance of a logit."""
         learn_kernel: bool = False
-        """Learn ℓ and σ² too. With a learnt σ² above 16 average the sigmoid with more than 32 quadrature nodes."""
+        """Learn ℓ and σ² too. With a learnt σ² above 16, use more than 32 quadrature nodes for predictions."""
         normalise: bool = True
-        """Divide projected features by their length. Without it distances in the hundreds make all pairs unlike."""
+        """Divide projected features by their length; otherwise distances in the hundreds make all kernels 0."""
         num_chains: int = Field(default=30, ge=1)
         """Gibbs chains, in training and for the posterior."""
         num_steps: int = Field(default=10, ge=1)
         """Gibbs steps of each chain for a training batch."""
         prediction_steps: int = Field(default=20, ge=1)
-        """Gibbs steps of each chain for the posterior; fewer leave it short of the data and look like caution."""
+        """Gibbs steps of each chain for the posterior; with fewer it has not converged and looks under-confident."""
         train_sampler: Method = "series"
-        """How Pólya–Gamma variables are drawn in training: a sum of 64 gammas, or exactly. The posterior's are always
-        drawn exactly."""
+        """How Pólya–Gamma variables are drawn in training: by a series of 64 terms, or exactly. For the posterior they
+        are always drawn exactly."""
         support: Support = Support()
-        """The pairs that the posterior is computed from. Time at prediction grows with the square of their number."""
+        """The pairs that the posterior is computed from. Prediction time grows with the square of their number."""
 
         @property
+        @override
         def pairs_for_posterior(self) -> Support | None:
-            """The support set."""
             return self.support
 
     def __init__(self, config: Config, *, width: int) -> None:
@@ -105,18 +108,20 @@ class PolyaGammaHead(PosteriorHead):
         self._state: dict[str, Tensor] = {}
         self._conditional: Conditional | None = None
 
+    @override
     def forward(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
-        """The posterior's mean logits [B].
+        """Return the posterior's mean logits [B].
 
         Raises:
-            PosteriorError: there is no posterior for the weights as they are.
+            PosteriorError: there is no posterior for the current weights.
         """
         return self.posterior(features_BD, mean_B).mean_SB.mean(0)
 
+    @override
     def losses(self, features_BD: Tensor, mean_B: Tensor, labels_B: Tensor, loss: PairLoss) -> Tensor:
-        """Each pair's even share [B] of −log p(y|ω, X), averaged over chains, with the batch as the data set.
+        """Return −log p(y|ω, X) / B for each pair [B], averaged over chains, with the batch as the data set.
 
-        The chains' seed comes from torch's global generator. In training mode the posterior is forgotten.
+        The chains' seed comes from torch's global generator. In training mode the posterior is dropped.
 
         Raises:
             NumericalError: the features aren't finite.
@@ -137,68 +142,75 @@ class PolyaGammaHead(PosteriorHead):
         self.num_jitters += chains.num_jitters + conditional.num_jitters
         return (-evidence / len(labels_B)).expand(len(labels_B))
 
+    @override
     def touch(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
-        """A number in which every parameter of the head takes part; in training it makes the posterior stale."""
         if self.training:
             self.forget()
         with torch.autocast(features_BD.device.type, enabled=False):
             projected_BD = self._project(features_BD)
             return self.kernel(projected_BD, projected_BD).sum() + mean_B.sum()
 
+    @override
     @torch.no_grad()
     def observe(self, features_BD: Tensor, mean_B: Tensor, labels_B: Tensor) -> None:
-        """Keep pairs' projected features, means and labels."""
+        """Store pairs' projected features, means and labels."""
         with torch.autocast(features_BD.device.type, enabled=False):
             projected_BD = self._project(features_BD)
         dtype = projected_BD.dtype
         self._observed.append(_on_cpu(features=projected_BD, mean=mean_B.to(dtype), labels=labels_B.to(dtype)))
 
+    @override
     def observations(self) -> dict[str, Tensor]:
-        """What this process has taken in: features [N, D], mean [N] and labels [N], N = 0 if nothing."""
-        like = self.projection.weight  # of which ZeRO 3 may hold another worker's part here, so its shape is none
+        """Return what this process observed: features [N, D], mean [N] and labels [N]; N may be 0."""
+        like = self.projection.weight  # its shape is unknown under ZeRO 3, where another worker may hold it
         nothing = {"features": like.new_empty(0, self.projection.in_features), "mean": like.new_empty(0)}
         return _joined([_on_cpu(**nothing, labels=nothing["mean"]), *self._observed])
 
-    def condition(self, shares: Sequence[dict[str, Tensor]], *, seed: int) -> None:
-        """Collect the support set and run all chains here, with `prediction_steps` steps."""
-        self.collect(shares, seed=seed)
+    @override
+    def condition(self, observations: Sequence[dict[str, Tensor]], *, seed: int) -> None:
+        """Collect the support set and run all chains in this process, with `prediction_steps` steps."""
+        self.collect(observations, seed=seed)
         self.take_results([task.run() for task in self.posterior_tasks(seed=seed)])
 
+    @override
     @torch.no_grad()
-    def collect(self, shares: Sequence[dict[str, Tensor]], *, seed: int) -> None:
-        """Join what all processes observed, in rank order; observations are dropped. The chains are left out."""
-        joined = {name: part.to(self.projection.weight.device) for name, part in _joined(shares).items()}
+    def collect(self, observations: Sequence[dict[str, Tensor]], *, seed: int) -> None:
+        """Join the observations of all processes, in rank order, and drop them; the chains are left out."""
+        joined = {name: part.to(self.projection.weight.device) for name, part in _joined(observations).items()}
         self.forget()
         problem = self._problem(joined["features"], joined["mean"], joined["labels"])
         self._state = {**joined, "kernel": problem.kernel_NN}
 
+    @override
     def posterior_tasks(self, *, seed: int) -> Sequence[GibbsTask]:
-        """The chains over the collected support set, block by block."""
+        """Return the chains over the collected support set, block by block."""
         state, config = self._collected(), self.config
         return [
             GibbsTask(state, block, config.num_chains, config.prediction_steps, seed)
             for block in range(num_blocks(config.num_chains))
         ]
 
+    @override
     def take_results(self, results: Sequence[Chains]) -> None:
         """Complete the collected support set by its chains.
 
         Raises:
-            PosteriorError: nothing was collected, or the chains are of another support set.
+            PosteriorError: nothing was collected, or the chains belong to another support set.
         """
         chains, num_points = join_blocks(results), len(self._collected()["labels"])
         if chains.omega_SN.shape[1] != num_points:
             raise PosteriorError(
                 f"the chains are over {chains.omega_SN.shape[1]} points, but the support set has {num_points}. "
-                "Sample the chains from this head's own posterior state."
+                "Sample the chains from this head's posterior state."
             )
         self._state["omega"] = chains.omega_SN.to(self._state["kernel"])
         self._conditional = None
         self.num_jitters += chains.num_jitters
 
+    @override
     @torch.no_grad()
     def posterior(self, features_BD: Tensor, mean_B: Tensor) -> LogitPosterior:
-        """One Gaussian a chain for each pair's logit."""
+        """Return one Gaussian for each chain and each pair's logit."""
         with torch.autocast(features_BD.device.type, enabled=False):
             projected_BD = self._project(features_BD)
             conditional = self._conditional_on(projected_BD.device)
@@ -206,28 +218,31 @@ class PolyaGammaHead(PosteriorHead):
             prior_var_B = self.kernel.diagonal(projected_BD)
             return LogitPosterior(*conditional.predict(cross_BN, prior_var_B, mean_B.to(projected_BD)))
 
+    @override
     def posterior_state(self) -> dict[str, Tensor]:
-        """Support set (features [N, D], mean [N], labels [N]), its kernel matrix [N, N] and omega [S, N].
+        """Return the support set (features [N, D], mean [N], labels [N]), its kernel matrix [N, N] and omega [S, N].
 
-        Without omega if the support set was only collected so far.
+        Before the chains have run there is no omega.
         """
         return dict(self._collected())
 
+    @override
     def load_posterior_state(self, state: dict[str, Tensor]) -> None:
-        """Take a posterior, or a support set still without chains, from a checkpoint.
+        """Load a posterior, or a support set without chains, from a checkpoint.
 
         Raises:
-            PosteriorError: the state is of another kind of head.
+            PosteriorError: the state belongs to another kind of head.
         """
         missing = {"features", "mean", "labels", "kernel"} - state.keys()
         if missing:
             raise PosteriorError(
-                f"the checkpoint's posterior lacks {', '.join(sorted(missing))}, so it isn't a Pólya–Gamma head's. "
-                "Delete it and give the command again: it is computed anew."
+                f"the checkpoint's posterior lacks {', '.join(sorted(missing))}, so it isn't that of a Pólya–Gamma "
+                "head. Delete it and run the command again to recompute it."
             )
         self.forget()
         self._state = dict(state)
 
+    @override
     def forget(self) -> None:
         """Drop posterior, support set and observations."""
         self._observed, self._state, self._conditional = [], {}, None
@@ -243,18 +258,18 @@ class PolyaGammaHead(PosteriorHead):
     def _collected(self) -> dict[str, Tensor]:
         if not self._state:
             raise PosteriorError(
-                "the Pólya–Gamma head has no posterior for its weights as they are: they were trained on, or never "
-                "conditioned. Give the command that trained it again with --fresh."
+                "the Pólya–Gamma head has no posterior for its current weights: they changed after it was computed, or "
+                "it never was. Run the training command again with --fresh."
             )
         return self._state
 
     def _conditional_on(self, device: torch.device) -> Conditional:
-        """The posterior's factors, computed once a device."""
+        """Return the posterior's factors, computed once for each device."""
         state = self._collected()
         if "omega" not in state:
             raise PosteriorError(
                 "the Pólya–Gamma head's support set is collected, but its chains haven't been run: training was "
-                "stopped before its end. Give the same command again; it goes on from the trained weights."
+                "interrupted. Run the same command again to resume from the trained weights."
             )
         if self._conditional is None or self._conditional.omega_SN.device != device:
             there = {name: tensor.to(device) for name, tensor in state.items()}
@@ -263,7 +278,7 @@ class PolyaGammaHead(PosteriorHead):
 
 
 def chain_problem(state: Mapping[str, Tensor]) -> ChainProblem:
-    """What Gibbs chains need of a Pólya–Gamma head's posterior state."""
+    """Return the points for Gibbs chains from a Pólya–Gamma head's posterior state."""
     return ChainProblem(kernel_NN=state["kernel"], mean_N=state["mean"], labels_N=state["labels"])
 
 

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from pydantic import Field
 from torch import Tensor, nn
+from typing_extensions import override
 
 from icalib.core.errors import PosteriorError, SettingError
 from icalib.encoders.spectral_norm import SpectralLinear
@@ -23,7 +24,7 @@ class RandomFeatureHead(PosteriorHead):
     """f = m + φ(x)ᵀβ: a Gaussian process by random features, with Laplace's posterior (SNGP; GPF-BERT Eq. 2-5).
 
     x is a spectrally normalised dense layer of the encoder's features, then tanh, dropout and LayerNorm without
-    parameters. The layer starts as the identity, so that x keeps what the pre-trained encoder knows. φ is fixed.
+    parameters. The layer starts as the identity, so that x preserves the pre-trained features. φ is fixed.
     """
 
     class Config(AbstractHead.Config):
@@ -33,32 +34,32 @@ class RandomFeatureHead(PosteriorHead):
         """φ. cosine: random features of an RBF kernel. linear: x itself: a linear last layer with Laplace's
         posterior (`num_features` is then D)."""
         num_features: int = Field(default=2048, ge=1)
-        """L: the kernel is met to about 1/√L."""
+        """L: the kernel's error is about 1/√L."""
         length_scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] | Literal["median"] | None = None
-        """ℓ of the kernel exp(−‖x − x'‖²/2ℓ²); None is √(D/2), which gives features at cosine 0.9 a kernel of 0.82;
-        median is the median distance within the first batch of training."""
+        """ℓ of the kernel exp(−‖x − x'‖²/2ℓ²); None is √(D/2), which gives features with cosine 0.9 a kernel of 0.82;
+        `median` is the median distance within the first batch of training."""
         spectral_bound: float | None = Field(default=0.95, gt=0)
-        """Largest spectral norm of the dense layer; None doesn't bound it."""
+        """Largest spectral norm of the dense layer; None for no bound."""
         activation: Literal["tanh", "none"] = "tanh"
-        """What follows the dense layer."""
+        """Activation after the dense layer."""
         dropout: float = Field(default=0.1, ge=0, lt=1)
         """Dropout before the LayerNorm, in training."""
         ridge: float = Field(default=1.0, gt=0, allow_inf_nan=False)
         """τ: prior precision of β."""
         laplace: Literal["exact", "last_epoch_sum", "ema"] = "exact"
-        """Where the posterior's precision comes from. exact: the training pairs under the final weights.
-        last_epoch_sum: the last epoch's steps, as the weights moved. ema: the same steps, the latest counting most,
-        as in SNGP's code."""
+        """What the posterior's precision is computed from. exact: all training pairs with the final weights.
+        last_epoch_sum: the steps of the last epoch, each with its weights. ema: a moving average of those steps, as in
+        SNGP's code."""
         ema_momentum: float = Field(default=0.999, ge=0, lt=1)
-        """α: what each step leaves of the moving average."""
+        """α: decay of the moving average."""
         likelihood: Likelihood = "logistic"
-        """logistic weighs a pair by p(1 − p), gaussian by 1, as SNGP's code."""
+        """Weight of a pair: p(1 − p) for logistic, 1 for gaussian as in SNGP's code."""
         effective_n: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-        """How many pairs the precision stands for; None is the number of pairs seen. SNGP's code has 1000."""
+        """Number of pairs that the precision is scaled to; None for the actual number. SNGP's code has 1000."""
 
         @property
+        @override
         def looks_at_pairs(self) -> bool:
-            """Only for the exact precision."""
             return self.laplace == "exact"
 
     frequencies_LD: Tensor
@@ -88,15 +89,17 @@ class RandomFeatureHead(PosteriorHead):
         self._num_observed = 0
         self._counted = True
 
+    @override
     def forward(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
-        """Point logits [B]: those of the posterior's mode."""
+        """Return point logits [B], those of the posterior's mode."""
         return self._phi_and_logits(features_BD, mean_B)[1]
 
+    @override
     def losses(self, features_BD: Tensor, mean_B: Tensor, labels_B: Tensor, loss: PairLoss) -> Tensor:
-        """Training loss of each pair [B]; training without exact Laplace also counts the step's information.
+        """Return the training loss of each pair [B]; without exact Laplace, also add the step's information.
 
         Raises:
-            SettingError: the median distance is asked for, and the first batch has no two different pairs.
+            SettingError: `length_scale` is median, and the first batch has no two different pairs.
         """
         if self.training:
             self.forget()
@@ -107,38 +110,41 @@ class RandomFeatureHead(PosteriorHead):
             self.steps.add(seen * self._counted, len(phi_BL) * self._counted)
         return loss(logits_B, labels_B)
 
+    @override
     def start_epoch(self) -> None:
-        """The information of an epoch's steps is summed from nothing."""
         if self.steps is not None:
             self.steps.reset()
 
+    @override
     def start_part(self, *, counted: bool) -> None:
-        """Pairs that stand in for none give no information."""
         self._counted = counted
 
+    @override
     @torch.no_grad()
     def observe(self, features_BD: Tensor, mean_B: Tensor, labels_B: Tensor) -> None:
-        """Add some training pairs' information; nothing to do where training summed it."""
+        """Add the information of some training pairs; no action needed if training summed it."""
         if self.steps is None:
             phi_BL, logits_B = self._phi_and_logits(features_BD, mean_B)
             self._observed_LL = self._observed() + information(phi_BL, logits_B, self.config.likelihood)
             self._num_observed += len(phi_BL)
 
+    @override
     def observations(self) -> dict[str, Tensor]:
-        """The information [L, L] and the number of pairs that this process has seen; empty where training summed it."""
+        """Return this process' information [L, L] and number of pairs; empty if training summed it."""
         if self.steps is not None:
             return {}
         return {"precision": self._observed(), "count": torch.tensor([self._num_observed])}
 
+    @override
     @torch.no_grad()
-    def condition(self, shares: Sequence[dict[str, Tensor]], *, seed: int) -> None:
-        """Factor the precision of all pairs; nothing is drawn, so `seed` has no part in it.
+    def condition(self, observations: Sequence[dict[str, Tensor]], *, seed: int) -> None:
+        """Factor the precision of all pairs; `seed` is not used, since nothing is drawn.
 
         Raises:
             NumericalError: weights or features aren't finite.
-            PosteriorError: training was to sum the information, and there was none.
+            PosteriorError: the information of training steps is needed, and there was no step.
         """
-        total_LL, num_pairs = self.steps.total() if self.steps is not None else _joined(shares)
+        total_LL, num_pairs = self.steps.total() if self.steps is not None else _joined(observations)
         if self.config.effective_n is not None:
             total_LL = total_LL * (self.config.effective_n / max(num_pairs, 1))
         factor_LL, raised = precision_factor(total_LL.to(self.phases_L.device), ridge=self.config.ridge)
@@ -146,27 +152,30 @@ class RandomFeatureHead(PosteriorHead):
         self.num_jitters += raised
         self.factor_LL = factor_LL.float()
 
+    @override
     def posterior(self, features_BD: Tensor, mean_B: Tensor) -> LogitPosterior:
-        """The logits' posterior: one Gaussian, fields [1, B].
+        """Return the posterior of the logits: one Gaussian, fields [1, B].
 
         Raises:
-            PosteriorError: there is none for the weights as they are.
+            PosteriorError: there is no posterior for the current weights.
         """
         factor_LL = self._factor()
         phi_BL, logits_B = self._phi_and_logits(features_BD, mean_B)
         with _float32(phi_BL):
             return LogitPosterior(logits_B[None], logit_variance(factor_LL, phi_BL)[None])
 
+    @override
     def posterior_state(self) -> dict[str, Tensor]:
-        """The precision's Cholesky factor [L, L].
+        """Return the precision's Cholesky factor [L, L].
 
         Raises:
-            PosteriorError: there is none for the weights as they are.
+            PosteriorError: there is no posterior for the current weights.
         """
         return {"factor": self._factor()}
 
+    @override
     def load_posterior_state(self, state: dict[str, Tensor]) -> None:
-        """Take a Cholesky factor from a checkpoint.
+        """Load the Cholesky factor of a checkpoint.
 
         Raises:
             PosteriorError: it is missing or of another size.
@@ -175,13 +184,14 @@ class RandomFeatureHead(PosteriorHead):
         if shape != [self.num_features] * 2:
             raise PosteriorError(
                 f"the posterior of a head with {self.num_features} random features is a factor of that many "
-                f"rows and columns; the checkpoint holds {shape or sorted(state)}. Delete the checkpoint and give the "
-                "command again: what it held is computed anew."
+                f"rows and columns; the checkpoint has {shape or sorted(state)}. Delete the checkpoint and run the "
+                "command again to recompute it."
             )
         self.factor_LL = state["factor"].to(self.phases_L.device)
 
+    @override
     def forget(self) -> None:
-        """Drop posterior and observations; the information that training sums stays."""
+        """Drop posterior and observations, but not the information that training sums."""
         self.factor_LL = None
         self._observed_LL = None
         self._num_observed = 0
@@ -192,7 +202,7 @@ class RandomFeatureHead(PosteriorHead):
             return phi_BL, mean_B.float() + self.coefficients(phi_BL)
 
     def _phi(self, hidden_BD: Tensor) -> Tensor:
-        """Features of about unit norm [B, L]."""
+        """Return features of about unit norm [B, L]."""
         if self.config.features == "linear":
             return hidden_BD / math.sqrt(self.num_features)
         return random_features(hidden_BD / self.length_scale, self.frequencies_LD, self.phases_L)
@@ -227,8 +237,8 @@ class RandomFeatureHead(PosteriorHead):
     def _factor(self) -> Tensor:
         if self.factor_LL is None:
             raise PosteriorError(
-                "this random-feature head has no posterior for the weights as they are: they were trained further, or "
-                "the head was never shown its training pairs. Give the command that trained it again with --fresh."
+                "this random-feature head has no posterior for its current weights: they changed after it was "
+                "computed, or it never was. Run the training command again with --fresh."
             )
         return self.factor_LL
 
@@ -236,8 +246,8 @@ class RandomFeatureHead(PosteriorHead):
 class Coefficients(nn.Module):
     """φ [B, L] ↦ φᵀβ [B], with β = β'·√(L/2) learnt as β'.
 
-    The scaling lets φ have unit norm, as the prior β ~ N(0, I) needs it, while β' learns as fast as on unscaled
-    cosines. β' is a vector, and so free of weight decay, which would be a second prior.
+    The scaling lets φ have unit norm, as the prior β ~ N(0, I) requires, while β' learns as fast as on unscaled
+    cosines. β' is a vector and thus exempt from weight decay, which would be a second prior.
     """
 
     def __init__(self, num_features: int) -> None:
@@ -245,12 +255,12 @@ class Coefficients(nn.Module):
         self.scaled_L = nn.Parameter(0.02 * torch.randn(num_features))
 
     def forward(self, phi_BL: Tensor) -> Tensor:
-        """Logits [B]."""
+        """Return logits [B]."""
         return phi_BL @ (self.scaled_L * math.sqrt(len(self.scaled_L) / 2))
 
 
 class StepInformation(nn.Module):
-    """The information of an epoch's training steps, over all processes; a part of the weights' checkpoint.
+    """The information of an epoch's training steps over all processes, saved with the weights.
 
     Args:
         num_features: L.
@@ -269,13 +279,13 @@ class StepInformation(nn.Module):
         self.register_buffer("num_steps", torch.zeros(1, dtype=torch.int64))
 
     def reset(self) -> None:
-        """Start from nothing."""
+        """Reset to zero."""
         for buffer in self.buffers():
             buffer.zero_()
 
     @torch.no_grad()
     def add(self, step_LL: Tensor, num_pairs: int) -> None:
-        """Add a step's Σ wφφᵀ; every process must, with 0 pairs if it has none, and all end up with the same."""
+        """Add a step's Σ wφφᵀ, summed over processes; every process must call it, with 0 pairs if it has none."""
         pairs = torch.full_like(self.num_pairs, num_pairs)
         if dist.is_initialized():
             dist.all_reduce(step_LL)
@@ -290,7 +300,7 @@ class StepInformation(nn.Module):
         self.num_steps += 1
 
     def total(self) -> tuple[Tensor, int]:
-        """The epoch's Σ wφφᵀ [L, L] and its number of pairs.
+        """Return the epoch's Σ wφφᵀ [L, L] and its number of pairs.
 
         Raises:
             PosteriorError: no step was added.
@@ -298,8 +308,8 @@ class StepInformation(nn.Module):
         num_pairs, num_steps = int(self.num_pairs), int(self.num_steps)
         if not num_steps:
             raise PosteriorError(
-                "head.laplace takes the precision from the last epoch's training steps, and these weights have had "
-                "none. Train them, or set head.laplace=exact."
+                "head.laplace computes the precision from the last epoch's training steps, and these weights had no "
+                "step. Train them, or set head.laplace=exact."
             )
         if self._momentum is None:
             return self.moving_LL, num_pairs
@@ -317,16 +327,16 @@ def _momentum(config: RandomFeatureHead.Config) -> float | None:
     return config.ema_momentum if config.laplace == "ema" else None
 
 
-def _joined(shares: Sequence[dict[str, Tensor]]) -> tuple[Tensor, int]:
-    """The information and number of all processes' pairs, added in rank order."""
-    total_LL = shares[0]["precision"]
-    for share in shares[1:]:
-        total_LL = total_LL + share["precision"].to(total_LL.device)
-    return total_LL, sum(int(share["count"]) for share in shares)
+def _joined(observations: Sequence[dict[str, Tensor]]) -> tuple[Tensor, int]:
+    """Return the information and number of all processes' pairs, added in rank order."""
+    total_LL = observations[0]["precision"]
+    for one in observations[1:]:
+        total_LL = total_LL + one["precision"].to(total_LL.device)
+    return total_LL, sum(int(one["count"]) for one in observations)
 
 
 def _gathered(rows: Tensor) -> Tensor:
-    """All processes' rows, in rank order."""
+    """Return the rows of all processes, in rank order."""
     if not dist.is_initialized():
         return rows
     found: list[Any] = [None] * dist.get_world_size()
@@ -335,5 +345,5 @@ def _gathered(rows: Tensor) -> Tensor:
 
 
 def _float32(features: Tensor) -> torch.autocast:
-    """No autocast: the posterior needs more digits than bfloat16 has."""
+    """Switch autocast off: the posterior needs more digits than bfloat16 has."""
     return torch.autocast(features.device.type, enabled=False)

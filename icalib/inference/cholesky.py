@@ -12,21 +12,26 @@ MAX_RAISES = 6
 
 
 class NumericalError(IcalibError):
-    """Numbers that arithmetic can't go on with: NaN, infinite, or a matrix far from positive."""
+    """Values that a computation can't continue with: NaN, infinities, or a matrix far from positive definite."""
 
 
 def safe_cholesky(matrix: Tensor, *, jitter: float) -> tuple[Tensor, int]:
-    """Lower Cholesky factors of symmetric positive matrices, and how many times a matrix needed (more) jitter.
+    """Return lower Cholesky factors of symmetric positive matrices, and how many times jitter had to be raised.
 
-    Every matrix is tried as it is. One that fails gets `jitter` times the mean of its diagonal added to the diagonal,
-    then ten times as much, and so on; its neighbours in the batch keep the jitter they have.
+    Each matrix is first tried without jitter. If that fails, `jitter` times the mean of its diagonal is added to the
+    diagonal, then ten times as much, and so on; the other matrices of the batch keep the jitter that they have.
+
+    Example:
+        >>> factor, num_raised = safe_cholesky(torch.tensor([[4.0, 2.0], [2.0, 5.0]]), jitter=1e-6)
+        >>> factor.tolist(), num_raised
+        ([[2.0, 0.0], [1.0, 2.0]], 0)
 
     Args:
         matrix: [..., N, N].
-        jitter: the first jitter, as a share of the mean diagonal.
+        jitter: the first jitter, as a fraction of the mean diagonal.
 
     Raises:
-        NumericalError: a matrix isn't finite, or is far from positive.
+        NumericalError: a matrix isn't finite, or is far from positive definite.
     """
     size = matrix.shape[-1]
     identity = torch.eye(size, dtype=matrix.dtype, device=matrix.device)

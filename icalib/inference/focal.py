@@ -1,4 +1,4 @@
-"""What a focal loss does to probabilities, undone."""
+"""The inverse of the bias that a focal loss gives probabilities."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch.nn.functional import softplus
 
 
 def inverse_focal_logits(logits: Tensor, gamma: float) -> Tensor:
-    """Logits of the probability η whose focal-loss minimiser is σ(f); any shape, float64, rising with f.
+    """Return logits of the probability η whose focal-loss minimiser is σ(f); any shape, float64, rising with f.
 
     The minimiser p of η·L(p, 1) + (1 − η)·L(p, 0) solves η/(1 − η) = h(p)/h(1 − p) with
     h(u) = u / ((1 − u)^γ − γ(1 − u)^(γ−1) u log u) (Charoenphakdee et al. 2021). In logits that is
@@ -23,11 +23,16 @@ def inverse_focal_logits(logits: Tensor, gamma: float) -> Tensor:
 
 
 def inverse_focal(prob: Tensor, gamma: float) -> Tensor:
-    """The probability η whose focal-loss minimiser is `prob`: 0.774 stands for 0.9 at γ = 1; any shape, float64."""
+    """Return the probability η whose focal-loss minimiser is `prob`; any shape, float64.
+
+    Example:
+        >>> round(inverse_focal(torch.tensor(0.774), gamma=1.0).item(), 2)
+        0.9
+    """
     return torch.sigmoid(inverse_focal_logits(torch.logit(prob.double()), gamma))
 
 
 def _log_excess(logits: Tensor, gamma: float) -> Tensor:
-    """log A(f); A lies between 1 and 1 + γ and has reached its limits, to 1e-15, at |f| = 40."""
+    """Return log A(f); A is between 1 and 1 + γ and reaches its limits, to 1e-15, at |f| = 40."""
     bounded = logits.clamp(-40.0, 40.0)
     return torch.log1p(gamma * bounded.exp() * softplus(-bounded))

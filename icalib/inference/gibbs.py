@@ -22,12 +22,12 @@ from icalib.inference.cholesky import safe_cholesky
 
 CHAINS_PER_BLOCK = 5
 NUGGET = {torch.float32: 1e-4, torch.float64: 1e-8}
-"""What the prior's factor adds to K's diagonal, as a share of it: rounding leaves K of many points singular."""
+"""Added to K's diagonal for the prior's factor, as a fraction of it: rounding leaves K of many points singular."""
 
 
 @dataclass(frozen=True)
 class ChainProblem:
-    """N labelled points as Gibbs chains see them: all that another process needs."""
+    """N labelled points: all that a process needs to run Gibbs chains."""
 
     kernel_NN: Tensor
     """K, without noise."""
@@ -42,7 +42,7 @@ class ChainProblem:
         return self.labels_N - 0.5
 
     def detach(self) -> ChainProblem:
-        """The same points without gradients."""
+        """Return the same points without gradients."""
         return ChainProblem(self.kernel_NN.detach(), self.mean_N.detach(), self.labels_N)
 
 
@@ -51,7 +51,7 @@ class Chains(NamedTuple):
 
     omega_SN: Tensor
     num_jitters: int
-    """How many times a matrix needed more jitter than planned."""
+    """How many times jitter had to be raised."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Conditional:
         return self.problem.mean_N + self.alpha_SN @ self.problem.kernel_NN
 
     def log_evidence(self) -> Tensor:
-        """log p(y | ω, X) of each chain [S], f integrated out.
+        """Return log p(y | ω, X) of each chain [S], f integrated out.
 
         −N log 2 + κᵀμ − ½μᵀΩμ − Σ log L_ii + ½bᵀKα, b = κ − ωμ: the Gaussian evidence of the pseudo-targets κ/ω with
         noise 1/ω, times the factors that completing the square leaves; finite as ω → 0.
@@ -86,14 +86,14 @@ class Conditional:
         return constant - (self.omega_SN @ mean_N**2 + log_det - fit) / 2
 
     def draw(self, prior_factor_NN: Tensor, generator: torch.Generator) -> Tensor:
-        """Exact draws f ~ N(m, Σ) [S, N] by Matheron's rule: a draw of the prior and of the noise, corrected."""
+        """Draw f ~ N(m, Σ) [S, N] exactly, by Matheron's rule: a draw of the prior and of the noise, corrected."""
         prior_SN = draw_prior(self.problem, prior_factor_NN, len(self.omega_SN), generator)
         noise_SN = _normal(self.omega_SN, generator)
         gap_SN = self.problem.kappa_N - self.omega_SN * prior_SN - self.omega_SN.sqrt() * noise_SN
         return prior_SN + self._weights(gap_SN) @ self.problem.kernel_NN
 
     def predict(self, cross_BN: Tensor, prior_var_B: Tensor, mean_B: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance [S, B] of new points' logits: m* = μ* + k*ᵀα, v* = k** − ‖L⁻¹(s∘k*)‖².
+        """Return mean m* = μ* + k*ᵀα and variance v* = k** − ‖L⁻¹(s∘k*)‖² of new points' logits, [S, B] each.
 
         Args:
             cross_BN: k*, the kernel between the new points and these.
@@ -113,17 +113,17 @@ class Conditional:
         return self.problem.kappa_N - self.omega_SN * self.problem.mean_N
 
     def _weights(self, b_SN: Tensor) -> Tensor:
-        """A(b) = b − s∘B⁻¹(s∘(Kb)), which is K⁻¹Σb."""
+        """Return A(b) = b − s∘B⁻¹(s∘(Kb)), which is K⁻¹Σb."""
         root_SN = self.omega_SN.sqrt()
         scaled_SN1 = (root_SN * (b_SN @ self.problem.kernel_NN))[:, :, None]
         return b_SN - root_SN * torch.cholesky_solve(scaled_SN1, self.factor_SNN).squeeze(-1)
 
 
 def condition(problem: ChainProblem, omega_SN: Tensor) -> Conditional:
-    """f | y, ω for each chain's ω.
+    """Return f | y, ω for each chain's ω.
 
     Raises:
-        NumericalError: K isn't finite, or is no kernel matrix.
+        NumericalError: K isn't finite, or isn't a valid kernel matrix.
     """
     root_SN, kernel_NN = omega_SN.sqrt(), problem.kernel_NN
     identity_NN = torch.eye(len(kernel_NN), dtype=kernel_NN.dtype, device=kernel_NN.device)
@@ -133,7 +133,7 @@ def condition(problem: ChainProblem, omega_SN: Tensor) -> Conditional:
 
 
 def draw_prior(problem: ChainProblem, factor_NN: Tensor, num_draws: int, generator: torch.Generator) -> Tensor:
-    """Draws f ~ N(μ, LLᵀ) [S, N]."""
+    """Draw f ~ N(μ, LLᵀ) [S, N]."""
     noise_SN = _normal(problem.mean_N.expand(num_draws, -1), generator)
     return problem.mean_N + noise_SN @ factor_NN.mT
 
@@ -149,7 +149,7 @@ def run_chains(
 ) -> Chains:
     """Run all chains side by side from independent draws of the prior (PG-DRR Alg. 1).
 
-    Random numbers are drawn where `generator` lives, the algebra is done where `problem` lies.
+    Random numbers are drawn on the device of `generator`; the algebra runs on that of `problem`.
 
     Args:
         problem: the points.
@@ -159,7 +159,7 @@ def run_chains(
         method: how ω is drawn.
 
     Raises:
-        NumericalError: the kernel matrix isn't finite, or is no kernel matrix.
+        NumericalError: the kernel matrix isn't finite, or isn't valid.
     """
     prior_factor_NN, num_jitters = _prior_factor(problem.kernel_NN)
     f_SN = draw_prior(problem, prior_factor_NN, num_chains, generator)
@@ -173,7 +173,7 @@ def run_chains(
 
 
 def num_blocks(num_chains: int) -> int:
-    """Number of blocks that chains are sampled in."""
+    """Return the number of blocks that chains are sampled in."""
     return -(-num_chains // CHAINS_PER_BLOCK)
 
 
@@ -186,10 +186,10 @@ def sample_block(
     seed: int,
     method: polya_gamma.Method = "exact",
 ) -> Chains:
-    """One of the blocks that `num_chains` chains are sampled in, the same whoever computes it and when.
+    """Return one of the blocks that `num_chains` chains are sampled in; it depends on its arguments only.
 
-    Every block draws from a generator of its own on the CPU. Another kind of device rounds otherwise, which moves
-    the states by rounding errors and now and then turns a rejection.
+    Every block draws from its own generator on the CPU. Another kind of device rounds differently, which changes
+    states by rounding errors and occasionally a rejection.
     """
     size = min(CHAINS_PER_BLOCK, num_chains - block * CHAINS_PER_BLOCK)
     generator = torch.Generator().manual_seed(child_seed(seed, "chains", block))
@@ -197,14 +197,14 @@ def sample_block(
 
 
 def join_blocks(blocks: Sequence[Chains]) -> Chains:
-    """All chains, from their blocks in order."""
+    """Join the chains of all blocks, in order."""
     return Chains(torch.cat([block.omega_SN for block in blocks]), sum(block.num_jitters for block in blocks))
 
 
 def sample_chains(
     problem: ChainProblem, *, num_chains: int, num_steps: int, seed: int, method: polya_gamma.Method = "exact"
 ) -> Chains:
-    """All blocks, one after the other."""
+    """Sample all blocks, one after the other."""
     return join_blocks(
         [
             sample_block(problem, block, num_chains=num_chains, num_steps=num_steps, seed=seed, method=method)

@@ -1,7 +1,7 @@
-"""Laplace's approximation of a logistic model on fixed features: f = φᵀβ, β ~ N(0, I/τ).
+"""Laplace approximation of a logistic model on fixed features: f = φᵀβ, β ~ N(0, I/τ).
 
 At the posterior's mode the precision is P = τI + Σᵢ wᵢ φᵢφᵢᵀ with wᵢ = pᵢ(1 − pᵢ), and the variance of a logit is
-φᵀP⁻¹φ (SNGP, Liu et al. 2020). The sum is the information that pairs give. Sums are in float64.
+φᵀP⁻¹φ (SNGP, Liu et al. 2020). The sum is the information of the pairs. Sums are in float64.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _JITTER = 1e-8
 
 
 def information(phi_BL: Tensor, logits_B: Tensor, likelihood: Likelihood) -> Tensor:
-    """Σ wφφᵀ [L, L] of some pairs: w is p(1 − p) for a logistic likelihood and 1 for a Gaussian one."""
+    """Return Σ wφφᵀ [L, L] of some pairs: w is p(1 − p) for a logistic likelihood and 1 for a Gaussian one."""
     phi_BL = phi_BL.double()
     if likelihood == "gaussian":
         return phi_BL.T @ phi_BL
@@ -28,7 +28,7 @@ def information(phi_BL: Tensor, logits_B: Tensor, likelihood: Likelihood) -> Ten
 
 
 def precision_factor(information_LL: Tensor, *, ridge: float) -> tuple[Tensor, int]:
-    """The lower Cholesky factor C of P = τI + Σ wφφᵀ = CCᵀ, and how often jitter had to be raised.
+    """Return the lower Cholesky factor C of P = τI + Σ wφφᵀ = CCᵀ, and how often jitter had to be raised.
 
     Args:
         information_LL: Σ wφφᵀ.
@@ -42,5 +42,5 @@ def precision_factor(information_LL: Tensor, *, ridge: float) -> tuple[Tensor, i
 
 
 def logit_variance(factor_LL: Tensor, phi_BL: Tensor) -> Tensor:
-    """Var f = φᵀP⁻¹φ = ‖C⁻¹φ‖² [B]."""
+    """Return Var f = φᵀP⁻¹φ = ‖C⁻¹φ‖² [B]."""
     return torch.linalg.solve_triangular(factor_LL, phi_BL.T, upper=False).square().sum(0)

@@ -9,7 +9,7 @@ from icalib.inference.quadrature import probability_moments
 
 
 def mixture_moments(mean_SB: Tensor, var_SB: Tensor, *, num_nodes: int = 32) -> Moments:
-    """Moments of even mixtures of S Gaussian logits, of one pass through the model.
+    """Return the moments of equal-weight mixtures of S Gaussian logits, from one pass through the model.
 
     Variances follow the law of total variance; the mutual information H(E σ(f)) − E H(σ(f)) is that between a label
     and its logit, over the mixture and its Gaussians, in nats as for Monte Carlo passes (Houlsby et al. 2011, Eq. 2).

@@ -27,17 +27,17 @@ Proposal = Callable[[Tensor, torch.Generator], tuple[Tensor, Tensor]]
 
 @torch.no_grad()
 def sample(c: Tensor, *, generator: torch.Generator, method: Method = "exact", num_terms: int = 64) -> Tensor:
-    """One draw from PG(1, c) for each element of `c`, in c's shape, dtype and place.
+    """Draw from PG(1, c) for each element of `c`, with its shape, dtype and device.
 
-    The draws are made in float64 where `generator` lives, so that a CPU generator gives the same draws to tensors on
-    any device; a generator on the accelerator saves the journey. A draw depends on the generator's state and on all
-    elements of the call: rejected elements draw again, so splitting one call in two gives other draws.
+    Draws are made in float64 on the generator's device, so that a CPU generator gives tensors on any device the same
+    draws; a generator on the accelerator avoids the copy. A draw depends on the generator's state and on all elements
+    of the call: rejected elements draw again, so splitting one call in two changes the draws.
 
     Args:
         c: the tilts, any shape; their signs don't matter.
         generator: the source of all randomness.
-        method: "exact" is Devroye's rejection sampler; "series" sums gammas and has no branches.
-        num_terms: terms of the series; memory holds that many float64 for each element.
+        method: "exact" is Devroye's rejection sampler; "series" sums gamma variables without branching.
+        num_terms: terms of the series; memory grows to that many float64 for each element.
 
     Raises:
         NumericalError: `c` holds NaN or infinities.
@@ -53,7 +53,12 @@ def sample(c: Tensor, *, generator: torch.Generator, method: Method = "exact", n
 
 
 def mean(c: Tensor) -> Tensor:
-    """E[ω] = tanh(c/2) / (2c) for ω ~ PG(1, c)."""
+    """Return E[ω] = tanh(c/2) / (2c) for ω ~ PG(1, c).
+
+    Example:
+        >>> mean(torch.tensor(0.0)).item()
+        0.25
+    """
     c64 = c.double()
     square, away = c64**2, _away_from_zero(c64)
     taylor = 1 / 4 - square / 48 + square**2 / 480 - 17 * square**3 / 80640
@@ -61,7 +66,7 @@ def mean(c: Tensor) -> Tensor:
 
 
 def variance(c: Tensor) -> Tensor:
-    """Var[ω] = −(1/c) dE[ω]/dc = (2 tanh(c/2) − c sech²(c/2)) / (4c³) for ω ~ PG(1, c)."""
+    """Return Var[ω] = −(1/c) dE[ω]/dc = (2 tanh(c/2) − c sech²(c/2)) / (4c³) for ω ~ PG(1, c)."""
     c64 = c.double()
     square, away = c64**2, _away_from_zero(c64)
     taylor = 1 / 24 - square / 120 + 17 * square**2 / 13440 - 31 * square**3 / 181440
@@ -74,9 +79,9 @@ def _away_from_zero(c: Tensor) -> Tensor:
 
 
 def _series(c: Tensor, generator: torch.Generator, num_terms: int) -> Tensor:
-    """The first terms of ω = Σ_k g_k / d_k, g_k ~ Exp(1), d_k = 2π²((k − ½)² + c²/4π²), the others at their mean.
+    """Draw ω = Σ_k g_k / d_k, g_k ~ Exp(1), d_k = 2π²((k − ½)² + c²/4π²), with the tail of the sum at its mean.
 
-    Without that tail mean even 100 terms are visibly too small (Polson et al. 2013, Eq. 2).
+    Without the tail's mean even 100 terms are visibly too small (Polson et al. 2013, Eq. 2).
     """
     k = torch.arange(1, num_terms + 1, dtype=torch.float64, device=c.device)
     rates = 2 * math.pi**2 * (k - 0.5) ** 2 + c[:, None] ** 2 / 2
@@ -84,12 +89,12 @@ def _series(c: Tensor, generator: torch.Generator, num_terms: int) -> Tensor:
 
 
 def _exact(c: Tensor, generator: torch.Generator) -> Tensor:
-    """ω = X/4 with X ~ J*(1, c/2), the tilted Jacobi variable (Polson et al. 2013, §4)."""
+    """Draw ω = X/4 with X ~ J*(1, c/2), the tilted Jacobi variable (Polson et al. 2013, §4)."""
     return _until_accepted(_jacobi, c / 2, generator) / 4
 
 
 def _until_accepted(proposal: Proposal, z: Tensor, generator: torch.Generator) -> Tensor:
-    """Propose for the elements not yet accepted, until there are none."""
+    """Propose for the elements not yet accepted until all are."""
     draws = torch.empty_like(z)
     waiting = torch.arange(len(z), device=z.device)
     while len(waiting):
@@ -109,9 +114,9 @@ def _jacobi(z: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
 
 
 def _right_mass(z: Tensor) -> Tensor:
-    """Share of the proposal's mass right of the cut.
+    """Return the fraction of the proposal's mass right of the cut.
 
-    The masses are those of Polson et al. (2013, §4.1), divided by e^{−tz²/2}: where erfcx overflows, the share is 0.
+    The masses are those of Polson et al. (2013, §4.1), divided by e^{−tz²/2}: where erfcx overflows, it is 0.
     """
     right = math.pi / (math.pi**2 / 4 + z**2) * math.exp(-(math.pi**2) * _CUT / 8)
     scaled = [torch.special.erfcx((1 + sign * _CUT * z) / math.sqrt(2 * _CUT)) for sign in (-1, 1)]
@@ -120,17 +125,17 @@ def _right_mass(z: Tensor) -> Tensor:
 
 
 def _series_accepts(x: Tensor, uniform: Tensor) -> Tensor:
-    """Whether U a₀(x) lies below the alternating series Σ (−1)ⁿ aₙ(x).
+    """Return whether U a₀(x) is below the alternating series Σ (−1)ⁿ aₙ(x).
 
-    Partial sums close in on the limit from both sides, so the fourth decides wherever an earlier one would have; what
-    it leaves out is below e^{−60} a₀. The tilt cancels.
+    Partial sums approach the limit from both sides, so the fourth decides wherever an earlier one would have; the
+    remainder is below e^{−60} a₀. The tilt cancels.
     """
     rate = torch.where(x <= _CUT, 2 / x, math.pi**2 * x / 2)
     return uniform <= 1 - 3 * torch.exp(-2 * rate) + 5 * torch.exp(-6 * rate) - 7 * torch.exp(-12 * rate)
 
 
 def _truncated_inverse_gaussian(z: Tensor, generator: torch.Generator) -> Tensor:
-    """X ~ IG(mean 1/z, shape 1) given X ≤ cut."""
+    """Draw X ~ IG(mean 1/z, shape 1) given X ≤ cut."""
     x, small = torch.empty_like(z), z < 1 / _CUT
     x[small] = _until_accepted(_tilted_levy, z[small], generator)
     x[~small] = _until_accepted(_inverse_gaussian, z[~small], generator)
@@ -138,14 +143,14 @@ def _truncated_inverse_gaussian(z: Tensor, generator: torch.Generator) -> Tensor
 
 
 def _tilted_levy(z: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """The untilted law (z = 0) below the cut by two exponentials, tilted by rejection; for means right of the cut."""
+    """Propose from the untilted law (z = 0) below the cut, by two exponentials; rejection tilts it (means above it)."""
     e, e_bound, e_tilt = (_exponential(z, generator) for _ in range(3))
     x = _CUT / (1 + _CUT * e) ** 2
     return x, (e**2 <= 2 * e_bound / _CUT) & (z**2 * x / 2 <= e_tilt)
 
 
 def _inverse_gaussian(z: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """The whole law, cut by rejection; for means left of the cut (Michael, Schucany & Haas 1976)."""
+    """Propose from the whole law; rejection cuts it (Michael, Schucany & Haas 1976), for means below the cut."""
     mu = 1 / z
     a = mu * torch.randn(z.shape, generator=generator, dtype=z.dtype, device=z.device) ** 2 / 2
     x = mu / (1 + a + torch.sqrt(a * (2 + a)))  # the smaller root, in a form that doesn't cancel

@@ -9,11 +9,15 @@ Floats = npt.NDArray[np.float64]
 
 
 def pool_softmax(logit_N: Floats, sizes_P: npt.NDArray[np.int64]) -> Floats:
-    """Softmax over each pool's candidates, [N].
+    """Return the softmax over each pool's candidates, [N].
 
     Args:
         logit_N: the pools' logits, one pool after the other.
         sizes_P: candidates of each pool, at least one.
+
+    Example:
+        >>> pool_softmax(np.array([1.0, 1.0, 5.0]), np.array([2, 1])).tolist()
+        [0.5, 0.5, 1.0]
     """
     starts_P = np.cumsum(sizes_P) - sizes_P
     largest_P = np.maximum.reduceat(logit_N, starts_P)

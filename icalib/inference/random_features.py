@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def random_features(x_BD: Tensor, frequencies_LD: Tensor, phases_L: Tensor) -> Tensor:
-    """φ(x) = √(2/L) cos(Wx + b) [B, L] (Rahimi & Recht 2007, algorithm 1; GPF-BERT Eq. 2).
+    """Return φ(x) = √(2/L) cos(Wx + b) [B, L] (Rahimi & Recht 2007, algorithm 1; GPF-BERT Eq. 2).
 
     With W ~ N(0, 1/ℓ²) and b ~ U(0, 2π), φ(x)ᵀφ(x') is exp(−‖x − x'‖²/2ℓ²) to O(1/√L).
     """
@@ -17,6 +17,6 @@ def random_features(x_BD: Tensor, frequencies_LD: Tensor, phases_L: Tensor) -> T
 
 
 def median_distance(x_BD: Tensor) -> Tensor:
-    """The median distance of two different rows: the usual first guess of a kernel's length-scale."""
+    """Return the median distance between different rows, the usual initial length-scale of a kernel."""
     distances = torch.pdist(x_BD)
     return distances[distances > 0].median()

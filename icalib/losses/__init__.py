@@ -1,1 +1,1 @@
-"""What training minimises."""
+"""Training losses."""

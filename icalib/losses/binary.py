@@ -7,45 +7,46 @@ from typing import ClassVar, Literal, final
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from typing_extensions import override
 
 from icalib.core.component import Component, ComponentConfig
 
 Link = Literal["sigmoid", "softmax"]
-"""How logits become probabilities: each by itself, or by a softmax over the candidates of its pool."""
+"""How logits become probabilities: individually, or by a softmax over the candidates of a pool."""
 
 
 class AbstractLoss(Component):
-    """Loss of each pair from its logit and label: [B], [B] → [B]."""
+    """Base of losses, which give each pair a loss from its logit and label: [B], [B] → [B]."""
 
     class Config(ComponentConfig):
         """Base of losses' settings."""
 
         link: ClassVar[Link] = "sigmoid"
-        """What a model trained with it means by its logits."""
+        """Which probabilities the logits of a model trained with it stand for."""
 
     balanced: bool = False
-    """Whether every batch must have right and wrong pairs in the shares that training has."""
+    """Whether every batch must have the same fraction of right pairs as the training set."""
 
     def __call__(self, logits_B: Tensor, labels_B: Tensor) -> Tensor:
-        """Loss of each pair."""
+        """Return the loss of each pair."""
         raise NotImplementedError
 
 
 @final
 class BinaryCrossEntropy(AbstractLoss):
-    """−y log σ(f) − (1 − y) log(1 − σ(f)): ICAST Eq. 4 and 15 with the sign slip mended."""
+    """−y log σ(f) − (1 − y) log(1 − σ(f)): ICAST Eq. 4 and 15 with the sign error fixed."""
 
     class Config(AbstractLoss.Config):
         """Settings of binary cross-entropy."""
 
         max_loss: float | None = Field(default=None, gt=0)
-        """A pair's loss is at most this, and where it is teaches nothing; None leaves it (IART: 10)."""
+        """Largest loss of a pair; pairs at this bound have no gradient. None for no bound (IART: 10)."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
 
+    @override
     def __call__(self, logits_B: Tensor, labels_B: Tensor) -> Tensor:
-        """Loss of each pair."""
         labels_B = labels_B.to(torch.float32)
         losses_B = nn.functional.binary_cross_entropy_with_logits(logits_B, labels_B, reduction="none")
         return losses_B if self.config.max_loss is None else losses_B.clamp(max=self.config.max_loss)

@@ -8,6 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
+from typing_extensions import override
 
 from icalib.losses.binary import AbstractLoss
 
@@ -24,14 +25,14 @@ class FocalLoss(AbstractLoss):
         """Settings of the focal loss."""
 
         gamma: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["flsd-53"] = 2.0
-        """γ: how much less a pair counts the surer it is; flsd-53 takes 5 where p_t < 0.2, else 3 (Mukhoti et al.
+        """γ: how strongly confident pairs are down-weighted; flsd-53 is 5 where p_t < 0.2, else 3 (Mukhoti et al.
         2020)."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
 
+    @override
     def __call__(self, logits_B: Tensor, labels_B: Tensor) -> Tensor:
-        """Loss of each pair."""
         targets_B = labels_B.to(logits_B.dtype)
         cost_B = binary_cross_entropy_with_logits(logits_B, targets_B, reduction="none")  # −log p_t
         doubt_B = binary_cross_entropy_with_logits(logits_B, 1 - targets_B, reduction="none")  # −log(1 − p_t)

@@ -1,10 +1,11 @@
-"""For heads that bring their own training objective."""
+"""Placeholder loss for heads that define their training objective."""
 
 from __future__ import annotations
 
 from typing import final
 
 from torch import Tensor
+from typing_extensions import override
 
 from icalib.core.errors import SettingError
 from icalib.losses.binary import AbstractLoss
@@ -12,22 +13,23 @@ from icalib.losses.binary import AbstractLoss
 
 @final
 class HeadObjective(AbstractLoss):
-    """What the head says: e.g. the Pólya-Gamma head's evidence of a whole batch."""
+    """The head's training objective, e.g. the evidence of a batch for the Pólya–Gamma head."""
 
     class Config(AbstractLoss.Config):
-        """Settings of a head's own objective."""
+        """Settings of a head's objective."""
 
         balanced: bool = True
-        """Every batch has right and wrong pairs in the shares that training has, as a Gaussian process wants whose data
-        set the batch is: one without a right pair teaches it little. False takes them as they come."""
+        """Give every batch the same fraction of right pairs as the training set: to a Gaussian process the batch is the
+        data set, and without right pairs it learns little. False shuffles pairs without that constraint."""
 
     def __init__(self, config: Config) -> None:
         self.balanced = config.balanced
 
+    @override
     def __call__(self, logits_B: Tensor, labels_B: Tensor) -> Tensor:
-        """There is no loss of single pairs.
+        """Refuse to compute a loss of single pairs.
 
         Raises:
-            SettingError: always; a head with an objective of its own never asks.
+            SettingError: always; heads with `own_objective` do not call it.
         """
-        raise SettingError("HeadObjective goes only with a head that brings its own objective, e.g. PolyaGammaHead.")
+        raise SettingError("HeadObjective works only with a head that defines its objective, e.g. PolyaGammaHead.")

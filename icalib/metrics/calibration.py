@@ -1,7 +1,7 @@
-"""How far probabilities can be trusted: calibration errors, reliability table, Brier score and likelihood.
+"""Calibration errors, reliability table, Brier score and likelihood.
 
 Unless said otherwise, `prob` and `label` are [N]: the probability that a pair is right, and whether it is. Labels
-may be fractions (the chance of a hit among tied candidates).
+may be fractions (the probability of a hit among tied candidates).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RELIABILITY_SCHEMA = pa.schema(
         ("hi", pa.float64()),
         ("n", pa.int64()),
         ("conf", pa.float64()),  # mean probability, NaN in an empty bin
-        ("acc", pa.float64()),  # share of right ones, NaN in an empty bin
+        ("acc", pa.float64()),  # fraction of right pairs, NaN in an empty bin
         ("acc_low", pa.float64()),  # Wilson 95 % interval; (0, 1) in an empty bin
         ("acc_high", pa.float64()),
     ]
@@ -44,7 +44,7 @@ class BinSums(NamedTuple):
 
 
 def bin_sums(prob: FloatArray, label: Labels, num_bins: int, group: IntArray | None = None) -> BinSums:
-    """Sums in bins min(⌊p M⌋, M − 1): [M], or [groups, M] where `group` ([N], from 0 up) says whose a pair is.
+    """Return sums in bins min(⌊p M⌋, M − 1): [M], or [groups, M] where `group` [N] holds each pair's group.
 
     Raises:
         SettingError: fewer than one bin.
@@ -64,12 +64,12 @@ def bin_sums(prob: FloatArray, label: Labels, num_bins: int, group: IntArray | N
 
 
 def ece_of(sums: BinSums) -> FloatArray:
-    """Expected calibration error Σ (n_b / n) |acc_b − conf_b|: [..., M] → [...]."""
+    """Return the expected calibration error Σ (n_b / n) |acc_b − conf_b|: [..., M] → [...]."""
     return np.abs(sums.prob - sums.label).sum(axis=-1) / sums.num_pairs.sum(axis=-1)
 
 
 def mce_of(sums: BinSums, min_count: int = 1) -> FloatArray:
-    """Largest |acc_b − conf_b| of the bins with at least `min_count` pairs; 0 if none has: [..., M] → [...]."""
+    """Return the largest |acc_b − conf_b| of the bins with `min_count` pairs or more, else 0: [..., M] → [...]."""
     gap = np.abs(sums.prob - sums.label) / np.maximum(sums.num_pairs, 1)
     return np.where(sums.num_pairs >= min_count, gap, 0).max(axis=-1)
 
@@ -81,10 +81,19 @@ def ece(
     num_bins: int | None = None,
     variant: Literal["standard", "penha2021"] = "standard",
 ) -> float:
-    """Expected calibration error over equal bins (Naeini et al. 2015), 10 unless set.
+    """Return the expected calibration error over bins of equal width (Naeini et al. 2015).
 
-    `penha2021` is what the script of Penha and Hauff (2021) computes, to compare with their tables: 50 bins unless
-    set, and the sum divided by the number of bins once more.
+    Args:
+        prob: [N].
+        label: [N].
+        num_bins: 10 unless given, 50 for `penha2021`.
+        variant: `penha2021` is what the script of Penha and Hauff (2021) computes, to compare with their tables: the
+            sum divided by the number of bins once more.
+
+    Example:
+        >>> prob, label = np.array([0.9, 0.8, 0.3]), np.array([1, 0, 0])
+        >>> round(ece(prob, label), 3)
+        0.4
     """
     if variant == "standard":
         return float(ece_of(bin_sums(prob, label, NUM_BINS if num_bins is None else num_bins)))
@@ -93,24 +102,27 @@ def ece(
 
 
 def mce(prob: FloatArray, label: Labels, *, num_bins: int = NUM_BINS, min_count: int = 1) -> float:
-    """Maximum calibration error over the bins with at least `min_count` pairs."""
+    """Return the maximum calibration error over the bins with `min_count` pairs or more."""
     return float(mce_of(bin_sums(prob, label, num_bins), min_count))
 
 
 def signed_gap(prob: FloatArray, label: Labels) -> float:
-    """Σ (n_b / n)(conf_b − acc_b) = mean p − mean y, whatever the bins; above 0 means over-confident."""
+    """Return mean p − mean y, which is Σ (n_b / n)(conf_b − acc_b) for any bins; above 0 is over-confident."""
     return float(np.mean(prob) - np.mean(label))
 
 
 def adaptive_ece(prob: FloatArray, label: Labels, *, num_bins: int = NUM_BINS) -> float:
-    """ECE over bins of equal count: pairs sorted by probability (ties as they come), sizes differ by one at most."""
+    """Return the ECE over bins of equal count: pairs sorted by probability, ties in the order given.
+
+    The sizes of bins differ by at most one.
+    """
     return float(resampled_adaptive_ece(prob, label, np.ones((1, len(prob))), num_bins=num_bins)[0])
 
 
 def resampled_adaptive_ece(
     prob: FloatArray, label: Labels, counts: FloatArray, *, num_bins: int = NUM_BINS
 ) -> FloatArray:
-    """Adaptive ECE of samples that hold pair i `counts[r, i]` times: [R, N] → [R].
+    """Return the adaptive ECE of samples that hold pair i `counts[r, i]` times: [R, N] → [R].
 
     Raises:
         SettingError: fewer than one bin.
@@ -123,7 +135,7 @@ def resampled_adaptive_ece(
 
 
 def _equal_count_error(gap: FloatArray, count: FloatArray, num_bins: int) -> float:
-    """`gap` holds p − y by rising p; a pair that a bin's edge cuts gives each side its share of copies."""
+    """Return the error from p − y, sorted by rising p; copies of a pair at the edge of a bin are split between both."""
     total_count = np.concatenate([[0.0], np.cumsum(count)])
     total_gap = np.concatenate([[0.0], np.cumsum(count * gap)])
     size, larger = divmod(int(total_count[-1]), num_bins)
@@ -133,12 +145,12 @@ def _equal_count_error(gap: FloatArray, count: FloatArray, num_bins: int) -> flo
 
 
 def brier(prob: FloatArray, label: Labels) -> float:
-    """Brier score: mean (p − y)²."""
+    """Return the Brier score, mean (p − y)²."""
     return float(np.mean((prob - label) ** 2))
 
 
 def brier_skill(brier_score: FloatArray, base_rate: FloatArray) -> FloatArray:
-    """1 − Brier / π(1 − π): 0 for the base rate π as every probability, 1 for perfection, NaN for π of 0 or 1."""
+    """Return 1 − Brier / π(1 − π) with base rate π: 0 where every probability is π, 1 at best, NaN for π of 0 or 1."""
     reference = base_rate * (1 - base_rate)
     return 1 - np.divide(
         brier_score, reference, out=np.full(np.shape(reference), np.nan), where=np.asarray(reference) > 0
@@ -146,24 +158,24 @@ def brier_skill(brier_score: FloatArray, base_rate: FloatArray) -> FloatArray:
 
 
 def log_losses(prob: FloatArray, label: Labels) -> FloatArray:
-    """Negative log-likelihood of each pair in nats, [N]; probabilities are clipped to [1e-7, 1 − 1e-7]."""
+    """Return the negative log-likelihood of each pair in nats, [N]; prob is clipped to [1e-7, 1 − 1e-7]."""
     clipped = np.clip(prob, PROB_CLIP, 1 - PROB_CLIP)
     right = label.astype(np.float64)
     return -(right * np.log(clipped) + (1 - right) * np.log1p(-clipped))
 
 
 def nll(prob: FloatArray, label: Labels) -> float:
-    """Mean negative log-likelihood in nats of probabilities, clipped to [1e-7, 1 − 1e-7]."""
+    """Return the mean negative log-likelihood in nats; prob is clipped to [1e-7, 1 − 1e-7]."""
     return float(np.mean(log_losses(prob, label)))
 
 
 def nll_from_logits(logit: FloatArray, label: Labels) -> float:
-    """Mean negative log-likelihood in nats of probabilities σ(logit), exact where they saturate."""
+    """Return the mean negative log-likelihood in nats of probabilities σ(logit), exact where they saturate."""
     return float(np.mean(np.logaddexp(0, logit) - label * logit))
 
 
 def reliability_table(prob: FloatArray, label: Labels, *, num_bins: int = NUM_BINS) -> pa.Table:
-    """The reliability diagram's data, RELIABILITY_SCHEMA, one row a bin."""
+    """Return the data of a reliability diagram: RELIABILITY_SCHEMA, one row for each bin."""
     sums = bin_sums(prob, label, num_bins)
     empty = sums.num_pairs == 0
     count = np.where(empty, 1, sums.num_pairs)
@@ -182,17 +194,17 @@ def reliability_table(prob: FloatArray, label: Labels, *, num_bins: int = NUM_BI
 
 
 def wilson_interval(successes: FloatArray, count: FloatArray, level: float = 0.95) -> tuple[FloatArray, FloatArray]:
-    """Wilson's (1927) score interval of a share, elementwise; (0, 1) where the count is 0.
+    """Return Wilson's (1927) score interval of a fraction, elementwise; (0, 1) where the count is 0.
 
-    Written out since successes among tied candidates are fractions, which library functions refuse.
+    Library functions refuse the fractional successes that tied candidates give.
     """
     z = NormalDist().inv_cdf((1 + level) / 2)
     centre = (successes + z**2 / 2) / (count + z**2)
-    share = successes / np.maximum(count, 1)
-    half_width = z / (count + z**2) * np.sqrt(count * share * (1 - share) + z**2 / 4)
+    fraction = successes / np.maximum(count, 1)
+    half_width = z / (count + z**2) * np.sqrt(count * fraction * (1 - fraction) + z**2 / 4)
     return np.maximum(centre - half_width, 0), np.minimum(centre + half_width, 1)
 
 
 def _check_num_bins(num_bins: int) -> None:
     if num_bins < 1:
-        raise SettingError(f"num_bins is {num_bins}; a calibration error needs 1 bin at least.")
+        raise SettingError(f"num_bins is {num_bins}; a calibration error needs at least 1 bin.")

@@ -1,4 +1,4 @@
-"""Precision, recall and F1 of the class "right" over pairs, and the threshold that makes F1 largest."""
+"""Precision, recall and F1 of the class "right" over pairs, and the threshold with the largest F1."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from icalib.metrics.pairs import FloatArray, IntArray, PoolScores
 from icalib.metrics.ranking import top_candidate
 
 Decision = Literal["threshold", "argmax"]
-"""Which candidates are called right: all above a threshold, or each pool's best one."""
+"""Which candidates count as right: all above a threshold, or the best one of each pool."""
 
 
 class Classification(NamedTuple):
@@ -25,7 +25,7 @@ class Classification(NamedTuple):
 def classification(
     true_positives: FloatArray, predicted_positives: FloatArray, positives: FloatArray
 ) -> Classification:
-    """P, R and F1 = 2 TP / (predicted + actual positives) from counts, elementwise."""
+    """Return P, R and F1 = 2 TP / (predicted + actual positives) from counts, elementwise."""
     return Classification(
         precision=_ratio(true_positives, predicted_positives),
         recall=_ratio(true_positives, positives),
@@ -34,7 +34,13 @@ def classification(
 
 
 def classification_at(prob: FloatArray, label: IntArray, threshold: float) -> Classification:
-    """P, R and F1 where a pair is called right if its probability is above the threshold; prob, label: [N]."""
+    """Return P, R and F1 where pairs above the threshold are called right; prob, label: [N].
+
+    Example:
+        >>> found = classification_at(np.array([0.9, 0.6, 0.2, 0.7]), np.array([1, 0, 0, 1]), threshold=0.5)
+        >>> round(float(found.f1), 3)
+        0.8
+    """
     predicted = prob > threshold
     return classification(
         np.asarray(label[predicted].sum(), np.float64),
@@ -44,9 +50,9 @@ def classification_at(prob: FloatArray, label: IntArray, threshold: float) -> Cl
 
 
 def classification_by_argmax(scores: PoolScores) -> Classification:
-    """P, R and F1 where each pool's best candidate alone is called right, in expectation over ties.
+    """Return P, R and F1 where only each pool's best candidate is called right, in expectation over ties.
 
-    With one right candidate a pool all three are R@1.
+    With one right candidate in each pool, all three are R@1.
     """
     return classification(
         top_candidate(scores).hit.sum(),
@@ -56,10 +62,10 @@ def classification_by_argmax(scores: PoolScores) -> Classification:
 
 
 def fit_threshold(prob: FloatArray, label: IntArray) -> float:
-    """The threshold in [0, 1) that makes F1 of `prob > threshold` largest; prob, label: [N].
+    """Return the threshold in [0, 1) with the largest F1 of `prob > threshold`; prob, label: [N].
 
-    Every set of pairs that a threshold can call right is looked at. The threshold lies midway between the
-    neighbouring values (0 and 1 count as values); of equally good ones, the one nearest 0.5 is taken.
+    Candidates are the midpoints between neighbouring values (0 and 1 count as values); of equally good ones the one
+    nearest to 0.5 is chosen.
 
     Raises:
         DataError: there are no pairs, or a probability is NaN or outside [0, 1].

@@ -1,10 +1,11 @@
-"""The scores of pools as flat arrays: what every metric is computed from."""
+"""Scores of pools as flat arrays, the input of every metric."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from icalib.core.errors import DataError
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+V = TypeVar("V", bound=np.generic)
 
 _COLUMNS = ("pool_id", "candidate", "label", "logit", "prob")
 _EVALUATE_AGAIN = "Score the pools again, or evaluate the predictions that `icalib run` wrote."
@@ -26,7 +28,7 @@ class PoolScores:
 
     Attributes:
         pool_ids: B names, in ascending order.
-        logit: [N], what ranking uses.
+        logit: [N], the ranking score.
         prob: [N], probability of being right.
         label: [N], 1 right, 0 wrong.
         offsets: [B + 1]; pool b's candidates are `offsets[b]:offsets[b + 1]`.
@@ -40,12 +42,12 @@ class PoolScores:
 
     @classmethod
     def from_predictions(cls, predictions: pa.Table) -> PoolScores:
-        """The scored pools of a PREDICTION_SCHEMA table whose labels are known, whatever the order of its rows.
+        """Return the pools of a PREDICTION_SCHEMA table whose labels are known; the order of its rows does not matter.
 
         Raises:
-            DataError: a column is missing or has nulls, a pair is there twice, a score is NaN, a probability
-                lies outside [0, 1], a label is none of −1, 0 and 1, a pool has no right candidate, or no
-                pool has known labels.
+            DataError: a column is missing or has nulls, a pair occurs twice, a score is NaN, a probability
+                is outside [0, 1], a label is not −1, 0 or 1, a pool has no right candidate, or no pool has
+                known labels.
         """
         _check_columns(predictions)
         known = _drop_unlabelled(predictions.select(list(_COLUMNS)))
@@ -68,18 +70,52 @@ class PoolScores:
         _check_scores(scores, known["candidate"].to_numpy())
         return scores
 
+    @classmethod
+    def from_lists(
+        cls,
+        logits: Sequence[Sequence[float]],
+        labels: Sequence[Sequence[int]],
+        probs: Sequence[Sequence[float]] | None = None,
+    ) -> PoolScores:
+        """Return pools "0", "1", … from one list for each pool; probabilities are σ(logit) unless given.
+
+        Example:
+            >>> scores = PoolScores.from_lists([[2.0, 1.0], [0.0, 3.0, 0.5]], [[1, 0], [1, 0, 0]])
+            >>> scores.num_pools, scores.offsets.tolist()
+            (2, [0, 2, 5])
+        """
+        from scipy.special import expit
+
+        logit = np.concatenate([np.asarray(pool, np.float64) for pool in logits])
+        width = len(str(len(logits) - 1))  # so that names ascend
+        return cls(
+            pool_ids=tuple(f"{index:0{width}}" for index in range(len(logits))),
+            logit=logit,
+            prob=expit(logit) if probs is None else np.concatenate([np.asarray(pool, np.float64) for pool in probs]),
+            label=np.concatenate([np.asarray(pool, np.int64) for pool in labels]),
+            offsets=np.cumsum([0, *(len(pool) for pool in logits)]),
+        )
+
     @property
     def num_pools(self) -> int:
-        """B."""
+        """Number of pools B."""
         return len(self.pool_ids)
 
     @cached_property
     def pool(self) -> IntArray:
-        """[N], the index of each pair's pool."""
+        """Index of each pair's pool, [N]."""
         return np.repeat(np.arange(self.num_pools), np.diff(self.offsets))
 
+    def sizes(self) -> FloatArray:
+        """Return the number of candidates of each pool, [B]."""
+        return np.diff(self.offsets).astype(np.float64)
+
+    def split(self, values: npt.NDArray[V]) -> list[npt.NDArray[V]]:
+        """Return the values [N] of each pool's candidates, one array for each pool."""
+        return np.split(values, self.offsets[1:-1])
+
     def pool_sum(self, values: npt.NDArray[np.generic]) -> FloatArray:
-        """Sums over each pool's candidates: [N] → [B]."""
+        """Return sums over each pool's candidates: [N] → [B]."""
         return np.add.reduceat(values.astype(np.float64), self.offsets[:-1])
 
 
@@ -87,13 +123,13 @@ def check_same_pools(runs: Sequence[PoolScores]) -> None:
     """Refuse to compare runs that were not evaluated on the same pools.
 
     Raises:
-        DataError: names a pool that one run has and another lacks.
+        DataError: a pool is in one run and not in another.
     """
     first = set(runs[0].pool_ids)
-    for number, run in enumerate(runs[1:], start=2):
+    for run_number, run in enumerate(runs[1:], start=2):
         if odd := first.symmetric_difference(run.pool_ids):
             raise DataError(
-                f"run 1 and run {number} were not evaluated on the same pools: {len(odd)} are in one only, "
+                f"run 1 and run {run_number} were not evaluated on the same pools: {len(odd)} are in one only, "
                 f"e.g. {min(odd)!r}",
                 "Evaluate the runs on the same pools, then compare them again.",
                 field="pool_id",
@@ -104,7 +140,7 @@ def _check_columns(predictions: pa.Table) -> None:
     for name in _COLUMNS:
         if name not in predictions.column_names:
             raise DataError(
-                f"the predictions have no such column, only {', '.join(predictions.column_names)}",
+                f"the predictions lack this column; they have {', '.join(predictions.column_names)}",
                 _EVALUATE_AGAIN,
                 field=name,
             )
@@ -113,7 +149,7 @@ def _check_columns(predictions: pa.Table) -> None:
 
 
 def _drop_unlabelled(predictions: pa.Table) -> pa.Table:
-    """Without the pools that have a candidate of unknown label (−1)."""
+    """Drop the pools that have a candidate of unknown label (−1)."""
     unknown = predictions.filter(pc.field("label") == -1)["pool_id"].unique()
     return predictions.filter(~pc.field("pool_id").isin(unknown))
 
@@ -121,16 +157,16 @@ def _drop_unlabelled(predictions: pa.Table) -> pa.Table:
 def _check_scores(scores: PoolScores, candidate: npt.NDArray[np.generic]) -> None:
     repeated = np.concatenate([[False], (candidate[1:] == candidate[:-1]) & (np.diff(scores.pool) == 0)])
     wrong_pairs = (
-        ("candidate", repeated, "is there twice", "one row a pool and candidate"),
-        ("label", ~np.isin(scores.label, (0, 1)), "has a label that is none of −1, 0, 1", "1 right, 0 wrong"),
+        ("candidate", repeated, "occurs twice", "one row for each pool and candidate"),
+        ("label", ~np.isin(scores.label, (0, 1)), "has a label other than −1, 0 and 1", "1 right, 0 wrong"),
         ("logit", np.isnan(scores.logit), "has a NaN score", "numbers"),
         ("prob", ~((scores.prob >= 0) & (scores.prob <= 1)), "has no probability", "numbers from 0 to 1"),
     )
-    for field, wrong, fault, expected in wrong_pairs:
+    for field, wrong, problem, expected in wrong_pairs:
         if wrong.any():
             pair = int(np.flatnonzero(wrong)[0])
             raise DataError(
-                f"candidate {candidate[pair]} of pool {scores.pool_ids[scores.pool[pair]]!r} {fault} "
+                f"candidate {candidate[pair]} of pool {scores.pool_ids[scores.pool[pair]]!r} {problem} "
                 f"({int(wrong.sum())} such pairs); expected {expected}",
                 _EVALUATE_AGAIN,
                 field=field,

@@ -1,7 +1,7 @@
 """Ranking metrics per pool, in expectation over random tie-breaking.
 
 Candidates are ranked on logits: sigmoids saturate and isotonic maps are flat, and both make ties. A block of n
-tied candidates takes the n ranks after the candidates that are strictly better, in each order with equal chance.
+tied candidates takes the n ranks after the candidates that are strictly better, every order being equally likely.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from icalib.metrics.pairs import FloatArray, IntArray, PoolScores
 
 @dataclass(frozen=True, eq=False)
 class TopCandidate:
-    """The candidate that each pool's ranking puts first.
+    """The candidate that is ranked first in each pool.
 
     Attributes:
         prob: [B], its probability of being right (the largest one where tied candidates' differ).
-        hit: [B], the chance that it is a right one: 0 or 1 without ties.
+        hit: [B], the probability that it is right: 0 or 1 without ties.
     """
 
     prob: FloatArray
@@ -27,9 +27,15 @@ class TopCandidate:
 
 
 def recall_at_k(scores: PoolScores, k: int) -> FloatArray:
-    """R@k of each pool: the expected share of its right candidates among the first k, [B].
+    """Return R@k of each pool, [B]: the expected fraction of its right candidates among the first k.
 
-    A right candidate in a block of n after g better ones is among the first k with chance clip((k − g) / n, 0, 1).
+    A right candidate in a block of n after g better ones is among the first k with probability
+    clip((k − g) / n, 0, 1).
+
+    Example:
+        >>> scores = PoolScores.from_lists([[2.0, 1.0], [0.5, 0.1, 0.5], [0.0, 3.0]], [[1, 0], [1, 0, 0], [1, 0]])
+        >>> recall_at_k(scores, 1).tolist()
+        [1.0, 0.5, 0.0]
     """
     blocks = _tied_blocks(scores)
     found = blocks.right * np.clip((k - blocks.better) / blocks.size, 0, 1)
@@ -37,24 +43,24 @@ def recall_at_k(scores: PoolScores, k: int) -> FloatArray:
 
 
 def average_precision(scores: PoolScores) -> FloatArray:
-    """Expected average precision of each pool, [B]; its mean is MAP, and 1/rank with one right candidate.
+    """Return the expected average precision of each pool, [B]; its mean is MAP.
 
-    The closed form of McSherry and Najork (2008): at place i of a block of n candidates, r of them right, after g
-    better ones, R of them right, a right candidate stands with chance r/n, and the expected precision there is
-    (R + 1 + (i − 1)(r − 1)/(n − 1)) / (g + i).
+    With one right candidate it is 1/rank. The closed form of McSherry and Najork (2008): position i of a block of n
+    candidates, r of them right, after g better ones, R of them right, holds a right candidate with probability r/n, and
+    the expected precision there is (R + 1 + (i − 1)(r − 1)/(n − 1)) / (g + i).
     """
     blocks = _tied_blocks(scores)
     g, n, r = blocks.better, blocks.size, blocks.right
     harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, len(scores.label) + 1))])
     sum_inverse_rank = harmonic[g + n] - harmonic[g]  # Σ 1/(g + i)
-    sum_place_over_rank = n - (g + 1) * sum_inverse_rank  # Σ (i − 1)/(g + i)
+    sum_position_over_rank = n - (g + 1) * sum_inverse_rank  # Σ (i − 1)/(g + i)
     others_right = (r - 1) / np.maximum(n - 1, 1)
-    gained = r / n * ((blocks.better_right + 1) * sum_inverse_rank + others_right * sum_place_over_rank)
+    gained = r / n * ((blocks.better_right + 1) * sum_inverse_rank + others_right * sum_position_over_rank)
     return _sum_blocks(blocks, gained, scores.num_pools) / scores.pool_sum(scores.label)
 
 
 def top_candidate(scores: PoolScores) -> TopCandidate:
-    """Each pool's first candidate: how probable it is, and whether it is right."""
+    """Return the candidate that is ranked first in each pool."""
     blocks = _tied_blocks(scores)
     first = blocks.better == 0
     largest_prob = np.maximum.reduceat(scores.prob[blocks.order], blocks.start)
@@ -63,10 +69,10 @@ def top_candidate(scores: PoolScores) -> TopCandidate:
 
 @dataclass(frozen=True, eq=False)
 class _TiedBlocks:
-    """Runs of equal logits in pools sorted from best to worst; one entry a block except `order`, one a pair."""
+    """Runs of equal logits in pools sorted from best to worst; one entry for each block, in `order` for each pair."""
 
     order: IntArray  # [N], pairs by pool and falling logit
-    start: IntArray  # the block's first place in `order`
+    start: IntArray  # the block's first index in `order`
     pool: IntArray
     size: IntArray
     right: IntArray  # right candidates in the block
@@ -79,7 +85,7 @@ def _tied_blocks(scores: PoolScores) -> _TiedBlocks:
     logit, label = scores.logit[order], scores.label[order]
     changes = (np.diff(scores.pool) != 0) | (logit[1:] != logit[:-1])
     start = np.flatnonzero(np.concatenate([[True], changes]))
-    pool = scores.pool[start]  # sorting within pools leaves every place in its pool
+    pool = scores.pool[start]  # sorting within pools keeps every index in its pool
     pool_start = scores.offsets[pool]
     right_before = np.concatenate([[0], np.cumsum(label)])
     return _TiedBlocks(

@@ -1,8 +1,8 @@
-"""Answering only where the model is confident: risk, coverage and the areas between.
+"""Selective answering: risk and coverage when only confident pools are answered.
 
-The unit is the pool: its error is 1 − hit@1, its confidence how sure the model is of the candidate it puts first.
-Functions that measure take [..., Q] arrays of Q pools; leading axes (resamples) are kept. `coverage_threshold` and
-`selective_risk` decide on validation pools what to answer later, and take [Q].
+The unit is the pool: its error is 1 − hit@1, its confidence the probability of the candidate that is ranked first.
+Metrics take [..., Q] arrays of Q pools and keep leading axes (resamples). `coverage_threshold` and `selective_risk` fit
+on validation pools which ones to answer, and take [Q].
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from icalib.metrics.pairs import FloatArray
 
 
 def sorted_errors(confidence: FloatArray, error: FloatArray) -> FloatArray:
-    """Errors by falling confidence, each block of equal confidences replaced by its mean error: [..., Q]."""
+    """Return errors by falling confidence; blocks of equal confidence get their mean error: [..., Q]."""
     rows = np.reshape(confidence, (-1, np.shape(confidence)[-1]))
     order = np.argsort(-rows, axis=-1, kind="stable")
     confidence_down = np.take_along_axis(rows, order, axis=-1)
@@ -31,7 +31,7 @@ def sorted_errors(confidence: FloatArray, error: FloatArray) -> FloatArray:
 
 
 def risk_coverage(confidence: FloatArray, error: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The curve: coverage i/Q, [Q], and risk, the mean error of the i most confident pools, [..., Q]."""
+    """Return coverage i/Q, [Q], and risk, the mean error of the i most confident pools, [..., Q]."""
     num_pools = np.shape(error)[-1]
     answered = np.arange(1, num_pools + 1)
     risk = np.cumsum(sorted_errors(confidence, error), axis=-1) / answered
@@ -39,29 +39,34 @@ def risk_coverage(confidence: FloatArray, error: FloatArray) -> tuple[FloatArray
 
 
 def aurc(confidence: FloatArray, error: FloatArray) -> FloatArray:
-    """Area under the risk-coverage curve, (1/Q) Σ_i risk_i (Geifman et al. 2019): [...]."""
+    """Return the area under the risk-coverage curve, (1/Q) Σ_i risk_i (Geifman et al. 2019): [...].
+
+    Example:
+        >>> round(float(aurc(np.array([0.9, 0.8, 0.4]), np.array([0.0, 1.0, 0.0]))), 3)
+        0.278
+    """
     return risk_coverage(confidence, error)[1].mean(axis=-1)
 
 
 def e_aurc(confidence: FloatArray, error: FloatArray) -> FloatArray:
-    """AURC above that of the perfect order, which answers all hits first: [...]."""
+    """Return AURC minus that of the perfect order, which answers all hits first: [...]."""
     return aurc(confidence, error) - aurc(-error, error)
 
 
 def risk_at_coverage(confidence: FloatArray, error: FloatArray, coverage: float) -> FloatArray:
-    """Risk when at least this share of the pools is answered, and no more than needed: [...]."""
+    """Return the risk when the smallest number of pools that reaches this coverage is answered: [...]."""
     return risk_coverage(confidence, error)[1][..., _num_answered(coverage, np.shape(error)[-1]) - 1]
 
 
 def coverage_at_risk(confidence: FloatArray, error: FloatArray, risk: float) -> FloatArray:
-    """Largest coverage whose risk is no higher than this; 0 if there is none: [...]."""
+    """Return the largest coverage whose risk is at most this, else 0: [...]."""
     coverage, risks = risk_coverage(confidence, error)
     within = risks <= risk + 1e-12  # the mean errors of tied blocks don't add up exactly
     return np.where(within, coverage, 0).max(axis=-1)
 
 
 class SelectiveRisk(NamedTuple):
-    """What answering only pools with confidence ≥ `threshold` gave: shares, the risk's with its Wilson interval."""
+    """Coverage and risk when only pools with confidence ≥ `threshold` are answered; Wilson interval of the risk."""
 
     threshold: float
     coverage: float
@@ -71,14 +76,14 @@ class SelectiveRisk(NamedTuple):
 
 
 def coverage_threshold(confidence: FloatArray, coverage: float) -> float:
-    """The largest confidence t such that at least this share of the pools has confidence ≥ t; confidence: [Q].
+    """Return the largest confidence t such that at least this fraction of pools has confidence ≥ t; confidence: [Q].
 
     Raises:
         SettingError: the coverage is not above 0 and at most 1.
         DataError: there are no pools, or a confidence is NaN.
     """
     if not 0 < coverage <= 1:
-        raise SettingError(f"the coverage is {coverage:g}; expected a share above 0 and at most 1, e.g. 0.8.")
+        raise SettingError(f"the coverage is {coverage:g}; expected a fraction above 0 and at most 1, e.g. 0.8.")
     if not confidence.size or np.isnan(confidence).any():
         raise DataError(
             f"no threshold can be fitted on {confidence.size} pools, {int(np.isnan(confidence).sum())} of them without "
@@ -90,9 +95,9 @@ def coverage_threshold(confidence: FloatArray, coverage: float) -> float:
 
 
 def selective_risk(confidence: FloatArray, error: FloatArray, coverage: float, *, level: float = 0.95) -> SelectiveRisk:
-    """Risk among the pools that `coverage_threshold` answers; confidence, error: [Q].
+    """Return the risk among the pools that `coverage_threshold` answers; confidence, error: [Q].
 
-    Tied pools are answered together, so the coverage reached may be larger than the one asked for.
+    Tied pools are answered together, so the actual coverage may be larger.
 
     Raises:
         SettingError, DataError: see `coverage_threshold`.
@@ -105,9 +110,10 @@ def selective_risk(confidence: FloatArray, error: FloatArray, coverage: float, *
 
 
 def auroc(confidence: FloatArray, error: FloatArray) -> FloatArray:
-    """Chance that a hit is more confident than an error, ties counting half; NaN without both: [...].
+    """Return the probability that a hit is more confident than an error, ties counting half: [...].
 
-    An error between 0 and 1 counts as that share of an error and the rest of a hit.
+    NaN without both hits and errors. An error between 0 and 1 counts as that fraction of an error and the rest of a
+    hit.
     """
     errors = sorted_errors(confidence, error)
     num_errors = errors.sum(axis=-1, keepdims=True)
@@ -118,5 +124,5 @@ def auroc(confidence: FloatArray, error: FloatArray) -> FloatArray:
 
 
 def _num_answered(coverage: float, num_pools: int) -> int:
-    """The least number of pools that is at least this share of them."""
+    """Return the smallest number of pools that reaches the coverage."""
     return max(1, math.ceil(coverage * num_pools - 1e-9))  # 0.8 · 35 is above 28 in floats

@@ -1,4 +1,4 @@
-"""What chance could do: bootstrap intervals over pools, paired permutation tests, Holm's correction.
+"""Bootstrap intervals over pools, paired permutation tests and Holm's correction.
 
 The pool is the unit, since the candidates of one context are not independent.
 """
@@ -18,7 +18,7 @@ _DRAWS_AT_ONCE = 250_000
 
 
 class Interval(NamedTuple):
-    """Ends of an interval; NaN where there is none."""
+    """Ends of an interval; NaN if undefined."""
 
     low: float
     high: float
@@ -39,15 +39,15 @@ def bootstrap(
     num_bootstrap: int = 1000,
     level: float = 0.95,
 ) -> dict[str, Interval]:
-    """Percentile intervals (Efron 1979) of statistics of B = `num_pools` pools, resampled as wholes.
+    """Return percentile intervals (Efron 1979) of statistics of B = `num_pools` pools, resampled as wholes.
 
     Args:
         statistics: maps resamples, [R, B] indices of pools drawn with replacement, to named values, [R] each.
-            Resamples in which a value is NaN don't count for it.
+            Resamples in which a value is NaN are ignored for it.
         num_pools: B.
         seed: root seed.
-        num_bootstrap: resamples in all; 0 gives no intervals.
-        level: the share of resamples inside an interval.
+        num_bootstrap: number of resamples; 0 gives no intervals.
+        level: the fraction of resamples inside an interval.
     """
     rng = np.random.default_rng(child_seed(seed, "bootstrap"))
     chunk = max(1, _DRAWS_AT_ONCE // num_pools)
@@ -62,9 +62,9 @@ def bootstrap(
 def paired_permutation_test(
     first: FloatArray, second: FloatArray, *, seed: int, num_permutations: int = 9999
 ) -> PairedTest:
-    """Two-sided permutation test of the mean difference of two runs' values over the same pools, [B] each.
+    """Test the mean difference of two runs' values over the same pools, [B] each, by permutation, two-sided.
 
-    Each pool's two values are swapped or not; with few pools all 2^B ways are gone through, so p is exact.
+    Each pool's two values are swapped at random; with few pools all 2^B ways are enumerated, so p is exact.
 
     Raises:
         DataError: the runs differ in their number of pools, or there are fewer than two.
@@ -74,7 +74,7 @@ def paired_permutation_test(
     if first.shape != second.shape or len(first) < 2:
         raise DataError(
             f"the first run has values of {len(first)} pools and the second of {len(second)}; a paired test "
-            "needs the same pools in both, two at least",
+            "needs the same pools in both, at least two",
             "Evaluate both runs on the same pools.",
         )
     difference = first - second
@@ -91,7 +91,12 @@ def paired_permutation_test(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's (1979) step-down adjustment of a family's p-values, in the order given."""
+    """Return the p-values of a family adjusted by Holm's (1979) step-down method, in the order given.
+
+    Example:
+        >>> holm([0.01, 0.04, 0.03])
+        [0.03, 0.06, 0.06]
+    """
     p = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(p, kind="stable")
     stepped = p[order] * np.arange(len(p), 0, -1)

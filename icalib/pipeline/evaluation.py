@@ -36,9 +36,9 @@ class Fitted(Settings):
     predicts_scores: bool = False
     """Whether logits are scores on a scale of their own, from which the map makes probabilities."""
 
-    def summarise(self, predictions: pa.Table, *, seed: int) -> pa.Table:
+    def summarise(self, predictions: pa.Table, *, seed: int, also: Sequence[str] = ()) -> pa.Table:
         """All metrics of predictions; see `metrics.summary.summarise`."""
-        return summarise(predictions, threshold=self.decision_threshold, decision=self.decision, seed=seed)
+        return summarise(predictions, threshold=self.decision_threshold, decision=self.decision, seed=seed, also=also)
 
     def save(self, path: Path) -> None:
         """Write it as JSON."""

@@ -119,7 +119,7 @@ def evaluate(run: FinishedRun, data: Path, limit: int | None, context: RunContex
     started = time.monotonic()
     remove(folder.path / "result.json")
     predictions = pa.concat_tables(iter_predictions(run, data, "test", limit, context))
-    metrics = run.fitted.summarise(predictions, seed=run.settings.seed)
+    metrics = run.fitted.summarise(predictions, seed=run.settings.seed, also=run.settings.metrics)
     folder.write_table("predictions.parquet", predictions)
     split = pa.array(["test"] * metrics.num_rows)
     folder.write_table("metrics.parquet", metrics.add_column(0, METRIC_SCHEMA.field("split"), split))

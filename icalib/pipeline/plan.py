@@ -23,7 +23,7 @@ from icalib.core.storage import push, remove
 from icalib.data.pools import read_pool_set
 from icalib.data.selection import Selection
 from icalib.models.precision import Precision
-from icalib.pipeline.counting import CountingExecutor, Work, pairs_scored
+from icalib.pipeline.counting import CountingExecutor, pairs_scored
 from icalib.pipeline.executor import Executor, Resources
 from icalib.pipeline.rates import Estimate, Machines, Rates, estimated, measure_rates
 from icalib.pipeline.run import CACHE, EVALUATED, RunContext, RunSettings, check_fits, plan_path, stages_of, start
@@ -125,13 +125,12 @@ def plan(runs: Sequence[RunSettings], context: RunContext, *, pairs: float | Non
     Raises:
         SettingError: a method that can't be counted.
     """
-    counted = [_count(settings, context) for settings in runs]
-    distinct = {work.digest: work for _, works in counted for work in works}
-    reused = sum(len(works) for _, works in counted) - len(distinct)
-    job, works = counted[0]
+    counted = [count(settings, context) for settings in runs]
+    distinct = {work.digest: work for executor in counted for work in executor.works}
+    reused = sum(len(executor.works) for executor in counted) - len(distinct)
     if pairs is not None:
-        distinct["pairs"] = pairs_scored(works, pairs)
-    rates, starts = _measured(runs[0], job, context, fresh=fresh)
+        distinct["pairs"] = pairs_scored(counted[0].works, pairs)
+    rates, starts = _measured(runs[0], counted[0], context, fresh=fresh)
     resources = context.executor.resources
     machines = Machines(
         num_workers=resources.num_workers,
@@ -149,8 +148,12 @@ def plan(runs: Sequence[RunSettings], context: RunContext, *, pairs: float | Non
     return made
 
 
-def _count(settings: RunSettings, context: RunContext) -> tuple[TrainJob, Sequence[Work]]:
-    """What a run will do, and its first training; the pools are tokenised for it."""
+def count(settings: RunSettings, context: RunContext) -> CountingExecutor:
+    """Count what a run will do; the pools are tokenised for it.
+
+    Raises:
+        SettingError: the method trains nothing, or can't be counted.
+    """
     pool_set, method = read_pool_set(settings.data), settings.settings
     check_fits(settings, pool_set)
     if not method.regime.trains:
@@ -163,12 +166,15 @@ def _count(settings: RunSettings, context: RunContext) -> tuple[TrainJob, Sequen
         trained = regime.run(stages, start(stages, method, pool_set))
         for split in EVALUATED:
             regime.score(stages, trained.members, split)
-    assert executor.first_training is not None
-    return executor.first_training, executor.works
+    return executor
 
 
-def _measured(settings: RunSettings, job: TrainJob, context: RunContext, *, fresh: bool) -> tuple[Rates, Starts]:
+def _measured(
+    settings: RunSettings, counted: CountingExecutor, context: RunContext, *, fresh: bool
+) -> tuple[Rates, Starts]:
     """Rates and start-up times: from the cache, else measured."""
+    job = counted.first_training
+    assert job is not None
     scoring, resources = settings.settings.scoring, context.executor.resources
     measured = job.model_copy(
         update={

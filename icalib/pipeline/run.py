@@ -15,7 +15,6 @@ from typing import Any
 import pyarrow as pa
 from pydantic import Field
 
-import icalib
 from icalib.calibration.post_hoc import post_hoc_metrics
 from icalib.core.component import Settings
 from icalib.core.errors import RunFolderError, SettingError
@@ -25,6 +24,7 @@ from icalib.core.paths import Stored
 from icalib.core.run_folder import METRIC_SCHEMA, PLAN, RunFolder
 from icalib.core.stage_cache import Stage, StageCache
 from icalib.core.storage import is_mirrored, location, pull, push, remove
+from icalib.core.version import __version__
 from icalib.data.pools import read_pool_set
 from icalib.data.schema import PoolSet, Split
 from icalib.data.selection import Fraction, Limit, Selection
@@ -53,6 +53,8 @@ class RunSettings(Settings):
     backbone: str
     experiment: str = Field(pattern=FOLDER_NAME)
     settings: Method
+    metrics: tuple[str, ...] = Field(default=(), exclude_if=lambda metrics: not metrics)
+    """Import paths of further metrics to compute, e.g. `my_lab.metrics:mean_rank`."""
 
 
 @dataclass(frozen=True)
@@ -246,7 +248,7 @@ def _write_metrics(
 ) -> None:
     tables: list[pa.Table] = []
     for split in evaluated:
-        table = fitted.summarise(folder.predictions(split), seed=settings.seed)
+        table = fitted.summarise(folder.predictions(split), seed=settings.seed, also=settings.metrics)
         tables.append(table.add_column(0, METRIC_SCHEMA.field("split"), pa.array([split] * table.num_rows)))
     method = settings.settings
     if "test" in evaluated and method.calibration is None:
@@ -296,7 +298,7 @@ def _write_provenance(folder: RunFolder, pool_set: PoolSet, context: RunContext,
     folder.write_json(
         "provenance.json",
         {
-            "icalib": icalib.__version__,
+            "icalib": __version__,
             "python": platform.python_version(),
             "packages": {name: _version(name) for name in PACKAGES},
             "command": context.command,

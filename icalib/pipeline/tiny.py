@@ -10,7 +10,7 @@ from icalib.core.job import Artifact
 from icalib.core.storage import location, push
 from icalib.data.encoding import Budget, write_tokens
 from icalib.data.pools import as_pools, iter_pools
-from icalib.data.prepare import prepare
+from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.schema import Pool
 from icalib.data.selection import Selection
 from icalib.data.simulate import simulate
@@ -68,7 +68,8 @@ def _tiny_pools() -> tuple[list[Pool], tuple[str, ...]]:
     with TemporaryDirectory(prefix="icalib-") as temporary:
         source, data = Path(temporary) / "dialogues.jsonl", Path(temporary) / "pools"
         simulate(source, num_dialogues=20, seed=1)
-        pool_set = prepare(source, data, num_candidates=3, negative_sampler="random", labelled=0.5)
+        settings = PrepareSettings(num_candidates=3, negative_sampler="random", labelled=0.5)
+        pool_set = prepare(source, data, settings)
         pools = [pool for batch in iter_pools(data, "train") for pool in as_pools(batch)]
     return pools[:_NUM_POOLS], pool_set.intents
 

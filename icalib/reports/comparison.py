@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import shlex
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, final
 
 from icalib.core.storage import location
-from icalib.metrics.summary import METRICS
+from icalib.metrics.builtin import BUILTIN
+from icalib.metrics.catalogue import find_metric, metrics_among
+from icalib.metrics.metric import Direction
 
 Result = Mapping[str, Any]
 """What `--json` prints and result.json holds."""
@@ -21,6 +23,9 @@ COLUMNS = ("F1", "P", "R", "R@1", "R@2", "R@5", "MAP", "ECE", "NLL", "Brier", "A
 
 SHIFT_COLUMNS = ("R@1", "MAP", "ECE", "ECE_adaptive", "NLL", "Brier")
 """Metrics of the tables of runs on pools that they were not trained on, in order."""
+
+ARROWS: Mapping[Direction | None, str] = {"maximize": " ↑", "minimize": " ↓", None: ""}
+"""What follows the name of a metric in a heading."""
 
 MISSING = "–"
 
@@ -100,12 +105,24 @@ def method_rows(results: Sequence[Result]) -> list[MethodRow]:
     ]
 
 
+def shown_metrics(results: Sequence[Result], chosen: Sequence[str] = COLUMNS) -> tuple[str, ...]:
+    """Return the columns of a table of results: the chosen metrics, then those from outside icalib that some have."""
+    return with_outside_metrics(chosen, {name: None for result in results for name in result["test"]})
+
+
+def with_outside_metrics(chosen: Sequence[str], measured: Iterable[str]) -> tuple[str, ...]:
+    """Return the chosen metrics, then those among the measured ones that come from outside icalib."""
+    outside = (name for name, metric in metrics_among(measured).items() if metric not in BUILTIN)
+    return tuple(dict.fromkeys((*chosen, *outside)))
+
+
 def best_labels(rows: Sequence[MethodRow], metric: str) -> set[str]:
     """Labels of the rows with the best mean as it is printed; empty if there is nothing to compare."""
     means = {row.label: round(mean, 3) for row in rows if (mean := row.mean(metric)) is not None}
-    if len(means) < 2:
+    direction = find_metric(metric).direction
+    if len(means) < 2 or direction is None:
         return set()
-    best = (max if METRICS[metric].greater_is_better else min)(means.values())
+    best = max(means.values()) if direction == "maximize" else min(means.values())
     return {label for label, mean in means.items() if mean == best}
 
 

@@ -17,12 +17,12 @@ from icalib.core.errors import DataError
 from icalib.core.files import read_json
 from icalib.core.run_folder import RoundSummary, RunFolder
 from icalib.data.schema import POOLS_FILE, SPLITS
+from icalib.metrics.catalogue import find_metric
 from icalib.metrics.pairs import PoolScores
-from icalib.metrics.summary import METRICS
 from icalib.reports import charts
 from icalib.reports.case_table import CaseTable, build_case_table
 from icalib.reports.comparison import (
-    COLUMNS,
+    ARROWS,
     MISSING,
     SHIFT_COLUMNS,
     MethodRow,
@@ -34,6 +34,7 @@ from icalib.reports.comparison import (
     format_share,
     format_value,
     method_rows,
+    shown_metrics,
 )
 from icalib.reports.page import figure_json, write_page
 from icalib.reports.paired_tests import MethodTest, paired_tests
@@ -134,24 +135,27 @@ def write_report(runs: Sequence[RunFolder], out: Path, title: str) -> Path:
     """
     # The folder may have been moved since result.json was written.
     results = [{**run.result, "run": str(run.path)} for run in runs]
+    shifts = [result for run in runs for result in run.shifts()]
+    columns, shift_columns = shown_metrics(results), shown_metrics(shifts, SHIFT_COLUMNS)
     return write_page(
         "report.html.j2",
         out,
         title=title,
-        columns=[(name, METRICS[name]) for name in COLUMNS],
-        parts=[_data_part(name, group) for name, group in by_data(results).items()],
+        columns=[find_metric(name) for name in columns],
+        parts=[_data_part(name, group, columns) for name, group in by_data(results).items()],
         splits=SPLITS,
-        shift_columns=[(name, METRICS[name]) for name in SHIFT_COLUMNS],
-        shifts=_shift_parts(runs),
+        shift_columns=[find_metric(name) for name in shift_columns],
+        shifts=[(title, _shift_rows(method_rows(group), shift_columns)) for title, group in by_shift(shifts)],
         post_hoc_metrics=_POST_HOC_METRICS,
         calibrators=list(POST_HOC),
+        arrows=ARROWS,
     )
 
 
-def _data_part(name: str, results: Sequence[Result]) -> _DataPart:
+def _data_part(name: str, results: Sequence[Result], columns: Sequence[str]) -> _DataPart:
     rows = method_rows(results)
     runs = {row.label: [RunFolder(result["run"]) for result in row.results] for row in rows}
-    best = {metric: best_labels(rows, metric) for metric in COLUMNS}
+    best = {metric: best_labels(rows, metric) for metric in columns}
     scores = {
         label: [PoolScores.from_predictions(run.predictions("test")) for run in members]
         for label, members in runs.items()
@@ -203,7 +207,7 @@ def _method_part(
     trained = training.num_rows > 0
     return _MethodPart(
         label=row.label,
-        cells=tuple(_cell(row, runs, metric, row.label in best[metric]) for metric in COLUMNS),
+        cells=tuple(_cell(row, runs, metric, row.label in best[metric]) for metric in best),
         num_seeds=row.num_seeds,
         duration=format_seconds(row.seconds),
         shown_seed=row.results[0]["seed"],
@@ -231,18 +235,10 @@ def _cell(row: MethodRow, runs: Sequence[RunFolder], metric: str, is_best: bool)
     )
 
 
-def _shift_parts(runs: Sequence[RunFolder]) -> list[tuple[str, tuple[_ShiftRow, ...]]]:
-    """Metrics of the runs on other pools, by what was trained on and tested on."""
-    results = [result for run in runs for result in run.shifts()]
-    return [(title, _shift_rows(method_rows(group))) for title, group in by_shift(results)]
-
-
-def _shift_rows(rows: Sequence[MethodRow]) -> tuple[_ShiftRow, ...]:
-    best = {metric: best_labels(rows, metric) for metric in SHIFT_COLUMNS}
+def _shift_rows(rows: Sequence[MethodRow], columns: Sequence[str]) -> tuple[_ShiftRow, ...]:
+    best = {metric: best_labels(rows, metric) for metric in columns}
     return tuple(
-        _ShiftRow(
-            row.label, row.num_seeds, tuple(_plain_cell(row, name, row.label in best[name]) for name in SHIFT_COLUMNS)
-        )
+        _ShiftRow(row.label, row.num_seeds, tuple(_plain_cell(row, name, row.label in best[name]) for name in columns))
         for row in rows
     )
 

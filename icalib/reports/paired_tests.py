@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
 
 from icalib.core.run_folder import RunFolder
+from icalib.metrics.catalogue import find_metric
 from icalib.metrics.pairs import FloatArray, PoolScores, check_same_pools
-from icalib.metrics.ranking import average_precision, recall_at_k
 from icalib.metrics.significance import holm, paired_permutation_test
+from icalib.reports.comparison import with_outside_metrics
 
 
 class MethodTest(NamedTuple):
@@ -25,21 +26,14 @@ class MethodTest(NamedTuple):
     p_holm: float
 
 
-def _brier(scores: PoolScores) -> FloatArray:
-    return scores.pool_sum((scores.prob - scores.label) ** 2) / np.diff(scores.offsets)
-
-
-_PER_POOL: dict[str, Callable[[PoolScores], FloatArray]] = {
-    "R@1": lambda scores: recall_at_k(scores, 1),
-    "MAP": average_precision,
-    "Brier": _brier,
-}
+TESTED = ("R@1", "MAP", "Brier")
+"""Metrics that are tested, and with them any from outside icalib that has values of single pools."""
 
 
 def paired_tests(
     runs: Mapping[str, Sequence[RunFolder]], *, against: str | None = None, shift: str | None = None, seed: int = 0
 ) -> list[MethodTest]:
-    """Permutation tests of every pair of methods in R@1, MAP and Brier score over test pools.
+    """Permutation tests of every pair of methods over test pools, in each of `TESTED`.
 
     A pool's value is the mean over the method's seeds. Holm's correction is over the pairs within a metric.
 
@@ -59,7 +53,7 @@ def paired_tests(
     }
     check_same_pools([one for members in scores.values() for one in members])
     tests: list[MethodTest] = []
-    for metric, per_pool in _PER_POOL.items():
+    for metric, per_pool in _per_pool(run for members in runs.values() for run in members).items():
         values = {label: np.mean([per_pool(s) for s in members], axis=0) for label, members in scores.items()}
         pairs = [pair for pair in combinations(values, 2) if against is None or against in pair]
         outcomes = [paired_permutation_test(values[a], values[b], seed=seed) for a, b in pairs]
@@ -69,3 +63,9 @@ def paired_tests(
             for (a, b), outcome, p_holm in zip(pairs, outcomes, adjusted, strict=True)
         ]
     return tests
+
+
+def _per_pool(runs: Iterable[RunFolder]) -> dict[str, Callable[[PoolScores], FloatArray]]:
+    measured = dict.fromkeys(name for run in runs for name in run.result["test"])
+    metrics = (find_metric(name) for name in with_outside_metrics(TESTED, measured))
+    return {metric.name: metric.per_pool for metric in metrics if metric.per_pool is not None}

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, final
 
 from icalib.core.errors import DataError
 from icalib.core.run_folder import RunFolder
-from icalib.metrics.summary import METRICS
-from icalib.reports.comparison import MISSING, data_name, format_seconds
+from icalib.metrics.catalogue import find_metric
+from icalib.reports.comparison import ARROWS, MISSING, data_name, format_seconds
 from icalib.reports.paired_tests import MethodTest, paired_tests
 from icalib.tables.table import Published, PublishedValue, Row, Table
 
@@ -204,9 +204,8 @@ def _text(table: Table, value: PublishedValue) -> str:
 def _columns(table: Table) -> tuple[str, ...]:
     if table.kind == "cost":
         return tuple(_COSTS[metric] for metric in table.metrics)
-    arrows = {True: " ↑", False: " ↓", None: ""}
     unit = " %" if table.percent else ""
-    return tuple(f"{metric}{unit}{arrows[METRICS[metric].greater_is_better]}" for metric in table.metrics)
+    return tuple(f"{metric}{unit}{ARROWS[find_metric(metric).direction]}" for metric in table.metrics)
 
 
 def _published(row: Row, fraction: float) -> list[Published]:

@@ -10,11 +10,11 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from icalib.metrics.summary import METRICS
+from icalib.metrics.catalogue import find_metric
+from icalib.metrics.metric import Direction
 from icalib.reports.charts import NEUTRAL, OKABE_ITO, colour, dash
-from icalib.reports.comparison import format_spread
+from icalib.reports.comparison import ARROWS, format_spread
 from icalib.reports.sweep_trials import Line, Trial, param_text, settings_text, sort_key
-from icalib.sweeps.folder import Direction
 from icalib.sweeps.importances import spans_decades
 
 _BLUE, _VERMILION, _LIGHT_BLUE = OKABE_ITO[0], OKABE_ITO[1], OKABE_ITO[5]
@@ -22,7 +22,6 @@ _BLUE, _VERMILION, _LIGHT_BLUE = OKABE_ITO[0], OKABE_ITO[1], OKABE_ITO[5]
 _SCALE = ((0.0, NEUTRAL), (1.0, _VERMILION))
 _TINY = 1e-3  # smaller values are written with exponents
 _LEVEL_LABEL = 18  # characters that find room beside each other above the axes
-_BETTER = {True: " ↑", False: " ↓", None: ""}
 
 
 def history_figure(trials: Sequence[Trial], metric: str, direction: Direction, names: Mapping[str, str]) -> go.Figure:
@@ -221,7 +220,7 @@ def cost_figure(trials: Sequence[Trial]) -> go.Figure:
 
 def metric_title(metric: str) -> str:
     """The display name of a metric."""
-    return METRICS[metric].title
+    return find_metric(metric).title
 
 
 def _add_trials(
@@ -298,7 +297,7 @@ def _varied_text(line: Line, lines: Sequence[Line], names: Mapping[str, str]) ->
 
 
 def _axis_title(metric: str) -> str:
-    return f"{metric_title(metric)}{_BETTER[METRICS[metric].greater_is_better]}, validation"
+    return f"{metric_title(metric)}{ARROWS[find_metric(metric).direction]}, validation"
 
 
 def _all_numbers(values: Sequence[Any]) -> bool:

@@ -12,8 +12,16 @@ from typing import Any, final
 import plotly.graph_objects as go
 from markupsafe import Markup
 
+from icalib.metrics.metric import Direction
 from icalib.reports import sweep_charts as charts
-from icalib.reports.comparison import COLUMNS, format_seconds, format_share, format_spread, format_value
+from icalib.reports.comparison import (
+    COLUMNS,
+    format_seconds,
+    format_share,
+    format_spread,
+    format_value,
+    with_outside_metrics,
+)
 from icalib.reports.page import figure_json, write_page
 from icalib.reports.sweep_trials import (
     GOALS,
@@ -32,7 +40,7 @@ from icalib.reports.sweep_trials import (
     varies_one_at_a_time,
     winners_command,
 )
-from icalib.sweeps.folder import Best, Direction, SweepFolder, SweepSettings
+from icalib.sweeps.folder import Best, SweepFolder, SweepSettings
 from icalib.sweeps.importances import importances
 
 
@@ -223,7 +231,7 @@ def _winner(folder: SweepFolder, names: Mapping[str, str]) -> _Winner | None:
 def _shown(best: Best, metrics: Sequence[str]) -> list[str]:
     """What was tuned, then the columns of every comparison."""
     known = {**best.validation, **best.test}
-    return [metric for metric in dict.fromkeys((*metrics, *COLUMNS)) if metric in known]
+    return [metric for metric in dict.fromkeys((*metrics, *with_outside_metrics(COLUMNS, known))) if metric in known]
 
 
 def _history(trials: Sequence[Trial], metrics: Mapping[str, Direction], names: Mapping[str, str]) -> list[_Figure]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from torch.utils.tensorboard.summary import hparams
 from torch.utils.tensorboard.writer import SummaryWriter
 
-from icalib.metrics.tags import metric_tag
+from icalib.metrics.catalogue import metric_tag
 from icalib.reports.comparison import COLUMNS
 from icalib.reports.sweep_trials import Trial, sweep_trials
 from icalib.reports.tensorboard import write_once

@@ -18,7 +18,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from icalib.metrics.summary import METRICS
+from icalib.metrics.catalogue import find_metric, metrics_among
+from icalib.metrics.metric import Direction
 from icalib.reports.comparison import MISSING, format_seconds, format_share, format_spread, format_value
 from icalib.reports.sweep_trials import (
     GOALS,
@@ -32,7 +33,7 @@ from icalib.reports.sweep_trials import (
     winners_command,
 )
 from icalib.reports.terminal import people_console
-from icalib.sweeps.folder import Best, Direction, State, SweepFolder, SweepSettings, decoded_params, order_of
+from icalib.sweeps.folder import Best, State, SweepFolder, SweepSettings, decoded_params, order_of
 
 _NUM_RECENT = 8
 _STYLES: Mapping[State, str] = {"complete": "green", "pruned": "dim", "failed": "red", "running": "cyan"}
@@ -183,7 +184,9 @@ class SweepProgress:
         self._live.refresh()
 
     def _line(self, ended: _Ended) -> str:
-        values = ", ".join(f"{METRICS[name].title} {format_value(ended.values.get(name))}" for name in self._metrics)
+        values = ", ".join(
+            f"{find_metric(name).title} {format_value(ended.values.get(name))}" for name in self._metrics
+        )
         outcome = f"trial {ended.number} {ended.state} in {format_seconds(ended.seconds)}: {values}"
         best = self._best()
         of_all = f"{len(self._ended)}/{self._num_trials}; " if self._num_trials else ""
@@ -277,15 +280,15 @@ def _winner_table(winner: Best, metrics: Mapping[str, Direction]) -> Table:
         ("validation", "test"),
     )
     known = {**winner.validation, **winner.test}
-    for metric in (*metrics, *(name for name in METRICS if name in known and name not in metrics)):
+    for metric in dict.fromkeys((*metrics, *metrics_among(known))):
         if metric != "num_pools":
             validation, test = (values.get(metric, (None, None)) for values in (winner.validation, winner.test))
-            table.add_row(metric, format_spread(*validation), format_spread(*test))
+            table.add_row(find_metric(metric).name, format_spread(*validation), format_spread(*test))
     return table
 
 
 def _metric_titles(metrics: Mapping[str, Direction]) -> list[str]:
-    return [f"{METRICS[metric].title} {GOALS[direction]}" for metric, direction in metrics.items()]
+    return [f"{find_metric(metric).title} {GOALS[direction]}" for metric, direction in metrics.items()]
 
 
 def _failure(number: int, settings: str, error: str | None) -> Text:

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+from icalib.metrics.metric import Direction
 from icalib.reports.comparison import run_command
-from icalib.sweeps.folder import Best, Direction, State, SweepFolder, decoded_params, order_of
+from icalib.sweeps.folder import Best, State, SweepFolder, decoded_params, order_of
 
 NUM_BEST = 10
 """Number of trials in a table of the best."""

@@ -27,9 +27,9 @@ from torch.utils.tensorboard.writer import SummaryWriter
 from icalib.core.events import Event, RunUpdated
 from icalib.core.files import whole_file
 from icalib.core.run_folder import RoundSummary, RunFolder
+from icalib.metrics.catalogue import metric_tag
 from icalib.metrics.pairs import PoolScores
-from icalib.metrics.tags import metric_tag
-from icalib.reports.comparison import COLUMNS
+from icalib.reports.comparison import COLUMNS, with_outside_metrics
 from icalib.reports.drawing import reliability_image, risk_coverage_image
 from icalib.reports.gain import bulk
 
@@ -142,7 +142,7 @@ def _write_test(run: RunFolder, last_step: int, writer: SummaryWriter) -> None:
     writer.add_pr_curve("class/precision_recall", scores.label, scores.prob, last_step)
     writer.add_image("cal/reliability", reliability_image(scores), last_step, dataformats="HWC")
     writer.add_image("sel/risk_coverage", risk_coverage_image(scores), last_step, dataformats="HWC")
-    shown = {metric_tag(metric): values[metric] for metric in COLUMNS if metric in values}
+    shown = {metric_tag(metric): values[metric] for metric in with_outside_metrics(COLUMNS, values) if metric in values}
     events = writer.file_writer
     assert events is not None  # open until the writer is closed
     for summary in hparams(_flat_settings(run.config), shown):

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from icalib.core.run_folder import RunFolder
-from icalib.metrics.summary import METRICS
+from icalib.metrics.catalogue import find_metric, metrics_among
 from icalib.reports.comparison import (
     COLUMNS,
     SHIFT_COLUMNS,
@@ -27,14 +27,15 @@ from icalib.reports.comparison import (
     format_seconds,
     format_value,
     method_rows,
+    shown_metrics,
 )
 from icalib.reports.paired_tests import MethodTest, paired_tests
 
 if TYPE_CHECKING:
     from icalib.scoring.cost import Cost
 
-_QUALITY, _TRUST = COLUMNS[:7], COLUMNS[7:]
-_BETTER = {True: "higher", False: "lower", None: ""}
+_NUM_QUALITY = COLUMNS.index("ECE")
+_BETTER = {"maximize": "higher", "minimize": "lower", None: ""}
 _LOG_WIDTH = 160
 
 
@@ -70,7 +71,7 @@ def _method_table(title: str, results: Sequence[Result], columns: Sequence[str])
     table.add_column("method", no_wrap=True)
     table.add_column("seeds", justify="right", no_wrap=True)
     for metric in columns:
-        table.add_column(metric, justify="right", no_wrap=True)
+        table.add_column(find_metric(metric).name, justify="right", no_wrap=True)
     table.add_column("time", justify="right", no_wrap=True)
     best = {metric: best_labels(rows, metric) for metric in columns}
     for row in rows:
@@ -83,13 +84,14 @@ def print_comparison(results: Sequence[Result], console: Console | None = None) 
     """Print one comparison per pool set; if the terminal is narrow, quality and trust are separate tables."""
     console = console or people_console()
     for group in by_data(results).values():
-        table = comparison_table(group)
+        columns = shown_metrics(group)
+        table = comparison_table(group, columns)
         unbounded = console.options.update_width(10_000)
         if console.measure(table, options=unbounded).maximum <= console.width:
             console.print(table)
         else:
-            console.print(comparison_table(group, _QUALITY))
-            console.print(comparison_table(group, _TRUST))
+            console.print(comparison_table(group, columns[:_NUM_QUALITY]))
+            console.print(comparison_table(group, columns[_NUM_QUALITY:]))
 
 
 def print_runs(runs: Sequence[RunFolder], console: Console | None = None) -> None:
@@ -106,7 +108,7 @@ def print_runs(runs: Sequence[RunFolder], console: Console | None = None) -> Non
 def print_shifts(results: Sequence[Result], console: Console | None = None) -> None:
     """Print one table for each pool set that runs were evaluated on and not trained on."""
     for title, group in by_shift(results):
-        (console or people_console()).print(_method_table(title, group, SHIFT_COLUMNS))
+        (console or people_console()).print(_method_table(title, group, shown_metrics(group, SHIFT_COLUMNS)))
 
 
 def print_shift(result: Result, own: Result, console: Console | None = None) -> None:
@@ -187,14 +189,16 @@ def _metric_table(title: str, columns: Mapping[str, Mapping[str, float]]) -> Tab
     for index, name in enumerate(columns):
         table.add_column(escape(name), justify="right", style="dim" if index else "bold")
     table.add_column("better", style="dim")
-    for metric in (name for name in METRICS if name in first and name != "num_pools"):
-        values = (format_value(values.get(metric)) for values in columns.values())
-        table.add_row(metric, *values, _BETTER[METRICS[metric].greater_is_better])
+    for key, metric in metrics_among(first).items():
+        if key != "num_pools":
+            values = (format_value(values.get(key)) for values in columns.values())
+            table.add_row(metric.name, *values, _BETTER[metric.direction])
     return table
 
 
 def _caption(rows: Sequence[MethodRow], columns: Sequence[str]) -> str:
-    lower = ", ".join(metric for metric in columns if not METRICS[metric].greater_is_better)
+    metrics = [find_metric(name) for name in columns]
+    lower = ", ".join(metric.name for metric in metrics if metric.direction == "minimize")
     parts = ["test pools", "± sd over seeds" if any(row.num_seeds > 1 for row in rows) else "one seed"]
     parts += [f"lower is better: {lower}"] if lower else []
     return "; ".join([*parts, "best in bold"] if len(rows) > 1 else parts)

@@ -18,8 +18,8 @@ from scipy.special import expit
 from icalib.core.files import whole_file
 from icalib.core.job import Artifact, ShardedJob
 from icalib.data.batching import ordered_batches
+from icalib.data.bm25 import tokenize
 from icalib.data.encoding import Budget, Encoded, Ids, TokenPool
-from icalib.data.negatives import tokenize
 from icalib.data.pools import as_pools, iter_pools, read_rows
 from icalib.data.schema import Pool, Split
 from icalib.data.selection import Selection

@@ -31,10 +31,10 @@ from icalib.core.paths import Stored
 from icalib.core.run_folder import RunFolder, read_config
 from icalib.core.storage import pull, remove
 from icalib.data.selection import Fraction, Limit
+from icalib.metrics.metric import Direction
 
 SWEEP_VERSION = 2
 
-Direction = Literal["maximize", "minimize"]
 State = Literal["complete", "pruned", "failed", "running"]
 
 _NAMED_VALUE = [("name", pa.string()), ("value", pa.float64())]

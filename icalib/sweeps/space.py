@@ -3,8 +3,9 @@
 A module `tune_spaces/idea.py` is the space `idea`. It has
 
 - a docstring, whose first line is the question that the sweep answers;
-- `METHOD`, the method that is tuned unless another is named, and `METRICS`, validation metrics with `"maximize"` or
-  `"minimize"` (the first decides who wins; with several the report shows the Pareto front);
+- `METHOD`, the method that is tuned unless another is named, and `METRICS`, validation metrics (those from outside by
+  import path, `my_lab.metrics:mean_rank`) with `"maximize"` or `"minimize"` (the first decides who wins; with several
+  the report shows the Pareto front);
 - `suggest(trial)`, which returns changes of the method's settings by dotted key;
 - optionally `SAMPLER` and `PRUNER`, the defaults of the sweep, and `grid()`, the points of the sampler `grid`: what
   `trial` should suggest, by the names that `suggest` uses.
@@ -25,13 +26,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-import icalib
 from icalib.core.errors import SettingError
 from icalib.core.files import file_digest
-from icalib.metrics.summary import METRICS
-from icalib.sweeps.folder import Direction
+from icalib.metrics.catalogue import find_metric
+from icalib.metrics.metric import Direction
 
-FOLDER = Path(icalib.__file__).resolve().parents[1] / "tune_spaces"
+FOLDER = Path(__file__).resolve().parents[2] / "tune_spaces"
 """The folder of the spaces that come with icalib: beside the package, in a clone and where pip installs it."""
 
 SAMPLERS = ("grid", "random", "tpe", "nsga2", "qmc")
@@ -187,12 +187,10 @@ def _metrics(module: ModuleType) -> dict[str, Direction]:
         raise SettingError(f'{module.__file__} has no metrics; write METRICS = {{"F1": "maximize"}}, for example.')
     metrics = cast("dict[Any, Any]", found)
     for name, direction in metrics.items():
-        if name not in METRICS:
-            near = get_close_matches(str(name), METRICS, n=3)
-            hint = f"Did you mean {' or '.join(near)}? " if near else ""
-            raise SettingError(
-                f"METRICS of {module.__file__}: no metric {name!r}. {hint}There are: {', '.join(METRICS)}."
-            )
+        try:
+            find_metric(str(name))
+        except SettingError as error:
+            raise SettingError(f"METRICS of {module.__file__}: {error}") from error
         if direction not in ("maximize", "minimize"):
             raise SettingError(
                 f'METRICS of {module.__file__}: {name} has the direction {direction!r}, expected "maximize" or '

@@ -17,7 +17,7 @@ from icalib.core.run_folder import RunFolder
 from icalib.core.stage_cache import remove_stage
 from icalib.core.storage import local_path, pull, push, remove
 from icalib.data.pools import read_pool_set
-from icalib.metrics.summary import METRICS
+from icalib.metrics.catalogue import known_metrics
 from icalib.pipeline.executor import Executor, Resources
 from icalib.pipeline.run import RunContext, RunSettings, check_fits, differences, run
 from icalib.sweeps.folder import Best, SweepFolder, SweepSettings
@@ -269,6 +269,7 @@ def trial_settings(folder: SweepFolder, base: RunSettings, number: int, method: 
             "method": f"{base.method}@{folder.settings.space}-{number}",
             "settings": method,
             "backbone": method.encoder.backbone,
+            "metrics": tuple(name for name in folder.settings.metrics if name not in known_metrics()),
         }
     )
 
@@ -293,7 +294,8 @@ def _is_run_of(path: Path, settings: RunSettings) -> bool:
 
 
 def _best(folder: SweepFolder, number: int, params: dict[str, Any], runs: Sequence[RunFolder]) -> Best:
-    by_split = {split: {metric: mean_of(runs, split, metric) for metric in METRICS} for split in ("validation", "test")}
+    metrics = dict.fromkeys((*known_metrics(), *folder.settings.metrics))
+    by_split = {split: {metric: mean_of(runs, split, metric) for metric in metrics} for split in ("validation", "test")}
     return Best(
         trial=number,
         params=params,

@@ -14,10 +14,11 @@ from icalib.core.errors import Abandoned, IcalibError
 from icalib.core.events import EpochFinished, Event
 from icalib.core.paths import Stored
 from icalib.core.run_folder import RunFolder
-from icalib.metrics.tags import metric_tag
+from icalib.metrics.catalogue import metric_tag
+from icalib.metrics.metric import Direction
 from icalib.pipeline.executor import Executor, Resources
 from icalib.pipeline.run import RunContext, RunSettings, run
-from icalib.sweeps.folder import Direction, SweepFolder
+from icalib.sweeps.folder import SweepFolder
 from icalib.sweeps.pruning import Rungs
 from icalib.sweeps.study import mean_and_deviation
 

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from icalib.core.component import Settings, validated
 from icalib.core.errors import SettingError
-from icalib.metrics.summary import METRICS
+from icalib.metrics.catalogue import known_metrics
 
 _FOLDER = Path(__file__).parent
 
@@ -102,7 +102,7 @@ class Table(Settings):
 
     @model_validator(mode="after")
     def _holds_together(self) -> Self:
-        known = COSTS if self.kind == "cost" else tuple(METRICS)
+        known = COSTS if self.kind == "cost" else tuple(known_metrics())
         if odd := [metric for metric in self.metrics if metric not in known]:
             raise ValueError(
                 f"metrics: `{odd[0]}` is not a metric of a {self.kind} table; expected one of: {', '.join(known)}"

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from icalib.core.errors import IcalibError
 from icalib.core.seeding import child_seed
-from icalib.metrics.tags import metric_tag
+from icalib.metrics.catalogue import find_metric
 from icalib.models.model import Model
 from icalib.training.settings import TrainingSettings
 
@@ -252,9 +252,9 @@ def _end_epoch(
             figures = validation.figures(engine.gather(validation(model, engine.rank, engine.world_size)))
         model.train()
         state.log += [_point(state, "validation", tag, value) for tag, value in figures.items()]
-        tag = metric_tag(settings.selection_metric)
-        if tag in figures:
-            figure = -figures[tag] if settings.selection_metric == "NLL" else figures[tag]
+        metric = find_metric(settings.selection_metric)
+        if metric.tag in figures:
+            figure = metric.sign * figures[metric.tag]
     if math.isnan(figure):
         raise _diverged(f"validation is not a number after epoch {state.epoch}")
     if figure > state.best:

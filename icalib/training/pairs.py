@@ -16,10 +16,10 @@ from icalib.encoders.transformer import Batch
 from icalib.inference.pool_softmax import pool_softmax
 from icalib.losses.binary import AbstractLoss, Link
 from icalib.metrics.calibration import ece, nll, nll_from_logits
+from icalib.metrics.catalogue import metric_tag
 from icalib.metrics.classification import classification_at, classification_by_argmax, fit_threshold
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.ranking import average_precision, recall_at_k
-from icalib.metrics.tags import metric_tag
 from icalib.models.pool_inputs import PoolInputs
 from icalib.models.precision import autocast, forward_batches, resolve_precision
 from icalib.models.ranker import Ranker, make_batch

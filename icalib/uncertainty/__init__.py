@@ -1,1 +1,1 @@
-"""From a forward function to moments of logit and probability."""
+"""Uncertainty estimators: moments of logit and probability from a model's forward passes."""

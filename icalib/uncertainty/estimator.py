@@ -1,4 +1,4 @@
-"""Estimators: from a model of some pairs to moments of logit and probability. They know no encoder."""
+"""Estimators: moments of logits and probabilities of a batch of pairs. They do not depend on any encoder."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import ClassVar, Literal, Protocol, final
 
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from icalib.core.component import Component, ComponentConfig
 from icalib.heads.head import LogitPosterior
@@ -18,38 +19,38 @@ Needs = Literal["nothing", "dropout", "posterior"]
 
 
 class PairModel(Protocol):
-    """A model that has some pairs before it."""
+    """A model bound to a batch of pairs."""
 
     def logits(self, *, stochastic: bool, number: int) -> Tensor:
-        """The pairs' logits [B] of one pass; stochastic passes have every dropout on and draw by their number."""
+        """Return the logits [B] of one pass; a stochastic pass has all dropout on, seeded by its number."""
         ...
 
     def posterior(self) -> LogitPosterior:
-        """The posterior of the pairs' logits.
+        """Return the posterior of the logits.
 
         Raises:
-            PosteriorError: the model has none.
+            PosteriorError: the model has no posterior.
         """
         ...
 
 
 class AbstractEstimator(Component):
-    """Says how sure a prediction is."""
+    """Base of estimators of predictive uncertainty."""
 
     class Config(ComponentConfig):
         """Base of estimators' settings."""
 
         needs: ClassVar[Needs]
-        """What the model must have."""
+        """What the model must provide."""
 
     def estimate(self, model: PairModel) -> Moments:
-        """Moments of the pairs' logits."""
+        """Return the moments of the pairs' logits."""
         raise NotImplementedError
 
 
 @final
 class Deterministic(AbstractEstimator):
-    """One pass with dropout off: variances and mutual information are 0."""
+    """A single pass with dropout off: variances and mutual information are 0."""
 
     class Config(AbstractEstimator.Config):
         """A deterministic pass has no settings."""
@@ -59,8 +60,8 @@ class Deterministic(AbstractEstimator):
     def __init__(self, config: Config) -> None:
         self.config = config
 
+    @override
     def estimate(self, model: PairModel) -> Moments:
-        """One pass."""
         moments = RunningMoments()
         moments.add(model.logits(stochastic=False, number=0))
         return moments.result()
@@ -68,7 +69,7 @@ class Deterministic(AbstractEstimator):
 
 @final
 class MCDropout(AbstractEstimator):
-    """T passes with every dropout on, attention's too (ICAST Eq. 9)."""
+    """T passes with all dropout on, including that of attention (ICAST Eq. 9)."""
 
     class Config(AbstractEstimator.Config):
         """Settings of MC dropout."""
@@ -81,8 +82,8 @@ class MCDropout(AbstractEstimator):
     def __init__(self, config: Config) -> None:
         self.config = config
 
+    @override
     def estimate(self, model: PairModel) -> Moments:
-        """T passes, summed as they come."""
         moments = RunningMoments()
         for number in range(self.config.num_passes):
             moments.add(model.logits(stochastic=True, number=number))
@@ -91,7 +92,7 @@ class MCDropout(AbstractEstimator):
 
 @final
 class Posterior(AbstractEstimator):
-    """One pass and the head's posterior of the logit."""
+    """A single pass, integrated over the head's posterior of the logit."""
 
     class Config(AbstractEstimator.Config):
         """Settings of the integral over the posterior."""
@@ -100,7 +101,7 @@ class Posterior(AbstractEstimator):
 
         integration: Literal["quadrature", "mean_field"] = "quadrature"
         """How E σ(f) is computed: quadrature (exact to 1e-5 up to a variance of 8), or σ(m / √(1 + λv)), which SNGP
-        and GPF-BERT use and which errs by up to 0.015. Variances and mutual information always take quadrature."""
+        and GPF-BERT use, with errors up to 0.015. Variances and mutual information always use quadrature."""
         mean_field_factor: float = Field(default=MEAN_FIELD_FACTOR, ge=0, allow_inf_nan=False)
         """λ of mean_field: π/8 by theory, 0.1 in SNGP's code, 0 ignores the variance."""
         num_nodes: int = Field(default=32, ge=2, le=256)
@@ -109,8 +110,8 @@ class Posterior(AbstractEstimator):
     def __init__(self, config: Config) -> None:
         self.config = config
 
+    @override
     def estimate(self, model: PairModel) -> Moments:
-        """One pass, integrated over the posterior."""
         mean_SB, var_SB = model.posterior()
         moments = mixture_moments(mean_SB, var_SB, num_nodes=self.config.num_nodes)
         if self.config.integration == "quadrature":

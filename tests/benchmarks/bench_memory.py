@@ -37,9 +37,9 @@ def _peak() -> float:
 
 
 def _prepare(source: Path, folder: str, limit: int) -> float:
-    from icalib.data.prepare import prepare
+    from icalib.data.prepare import PrepareSettings, prepare
 
-    prepare(source, Path(folder) / f"pools-{limit}", limit=limit)
+    prepare(source, Path(folder) / f"pools-{limit}", PrepareSettings(limit=limit))
     return _peak()
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from common import NUM_POOLS, Ratio, alternate, first_pools, print_table
 from rank_bm25 import BM25Okapi
 
-from icalib.data.negatives import mine_block, query_blocks, tokenize, write_index
+from icalib.data.bm25 import tokenize
+from icalib.data.negatives import mine_block, query_blocks, write_index
 
 NUM_NEGATIVES = 9
 PLAIN_QUERIES = 60

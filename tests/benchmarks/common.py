@@ -54,10 +54,10 @@ def dialogues() -> Path:
 
 def pool_folder() -> Path:
     """At most NUM_POOLS pools a split, prepared once and kept for the next benchmark."""
-    from icalib.data.prepare import prepare
+    from icalib.data.prepare import PrepareSettings, prepare
 
     folder = WORK / "pools"
-    prepare(dialogues(), folder, limit=NUM_POOLS, labelled=1.0)
+    prepare(dialogues(), folder, PrepareSettings(limit=NUM_POOLS, labelled=1.0))
     return folder
 
 

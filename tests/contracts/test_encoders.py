@@ -18,8 +18,8 @@ from icalib.models.checkpoint import save_ranker
 from icalib.models.config import RankerConfig
 from icalib.models.ranker import Ranker, load_ranker
 from icalib.scoring.scorer import ScoringContext, score_pools
+from icalib.training.answers import answer_curriculum
 from icalib.training.examples import gold_labels
-from icalib.training.job import answer_curriculum
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout
 

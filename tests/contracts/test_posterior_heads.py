@@ -51,7 +51,7 @@ def test_every_change_of_the_weights_makes_the_posterior_stale(
 ) -> None:
     move(head)
     for refused in (lambda: head.eval().posterior(FEATURES, MEAN), head.posterior_state):
-        with pytest.raises(PosteriorError, match=r"no posterior for .* weights .*--fresh"):
+        with pytest.raises(PosteriorError, match=r"no posterior for its current weights.*--fresh"):
             refused()
 
 

@@ -19,7 +19,7 @@ from icalib.core.run_folder import RunFolder
 from icalib.core.stage_cache import RESUME
 from icalib.core.storage import local_path, location, names_in, pull, remove
 from icalib.data.pools import read_pool_set
-from icalib.data.prepare import prepare
+from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.questions import Question
 from icalib.data.schema import Utterance
 from icalib.pipeline.inference import FinishedRun
@@ -75,7 +75,7 @@ def pools(bucket: Bucket, machines: Machines, tiny_pools: Path) -> str:
     """The tiny pools, prepared into the bucket."""
     machines.enter("prepares")
     out = local_path(f"{bucket.uri}/pools")
-    prepare(tiny_pools.parent / "dialogues.jsonl", out, num_candidates=4, seed=7)
+    prepare(tiny_pools.parent / "dialogues.jsonl", out, PrepareSettings(num_candidates=4, seed=7))
     return location(out)
 
 
@@ -131,8 +131,13 @@ def test_pools_in_a_bucket_are_those_of_a_disk(pools: str, machines: Machines, t
     machines.enter("reads")
     assert read_pool_set(local_path(pools)).digest == read_pool_set(tiny_pools).digest
     notes: list[str] = []
-    prepare(tiny_pools.parent / "dialogues.jsonl", local_path(pools), num_candidates=4, seed=7, note=notes.append)
-    assert "nothing to do" in notes[-1]
+    prepare(
+        tiny_pools.parent / "dialogues.jsonl",
+        local_path(pools),
+        PrepareSettings(num_candidates=4, seed=7),
+        note=notes.append,
+    )
+    assert "no action needed" in notes[-1]
 
 
 def test_a_run_in_a_bucket_is_that_of_a_disk_whoever_dies(in_bucket: RunFolder, on_disk: RunFolder) -> None:

@@ -1,4 +1,4 @@
-"""Dialogues whose words are numbers, as tokens."""
+"""Token stores of dialogues whose words are numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from icalib.data.schema import Pool
 
 
 def number_store(folder: Path, pools: Mapping[str, Sequence[str]]) -> TokenStore:
-    """Tokens of pools whose contexts are given by pool id; the dialogue is what stands before a slash in it.
+    """Return the tokens of pools whose contexts are given by pool id; the part before a slash is the dialogue's id.
 
     The candidates are 98 and 99 in every pool.
     """

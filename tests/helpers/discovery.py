@@ -14,6 +14,9 @@ from functools import cache
 from typing import Any, TypeVar
 
 from icalib.core.component import Component, ComponentConfig, Settings, components, validated
+from icalib.data.negatives import NEGATIVE_SAMPLERS, NegativeSampler
+from icalib.data.sources.base import Reader
+from icalib.data.sources.readers import READERS
 from icalib.methods.catalogue import method_names
 from icalib.sweeps.space import space_names
 
@@ -60,11 +63,32 @@ def spaces() -> list[str]:
     return space_names() + _members("spaces")
 
 
+def readers() -> list[str]:
+    """Return every corpus reader's name or import path."""
+    return [*READERS.names(), *_instances(Reader)]
+
+
+def samplers() -> list[str]:
+    """Return every negative sampler's name or import path."""
+    return [*NEGATIVE_SAMPLERS.names(), *_instances(NegativeSampler)]
+
+
 @cache
 def import_all(package: str) -> None:
     """Import every module of a package, so that its classes are known."""
     for module in _modules(package):
         importlib.import_module(module)
+
+
+def _instances(kind: type) -> list[str]:
+    """Return the import path (`module:name`) of each value of a kind in the packages outside of icalib."""
+    return [
+        f"{module}:{name}"
+        for package in OUTSIDE
+        for module in _modules(package)
+        for name, value in vars(importlib.import_module(module)).items()
+        if isinstance(value, kind)
+    ]
 
 
 def _members(subpackage: str) -> list[str]:

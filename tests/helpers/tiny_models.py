@@ -11,7 +11,7 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, Roberta
 
 from icalib.data.encoding import Budget, TokenStore, write_tokens
 from icalib.data.pools import as_pools, iter_pools, read_pool_set
-from icalib.data.prepare import prepare
+from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.schema import Split
 from icalib.data.simulate import simulate
 from icalib.encoders import backbone
@@ -89,7 +89,7 @@ def _save(folder: Path, model: type, config: object, tokenizer: Tokenizer, names
 def write_tiny_pools(folder: Path) -> Path:
     """A simulated corpus of 40 dialogues, prepared in this process: pools of 4 candidates."""
     simulate(folder / "dialogues.jsonl", num_dialogues=40, seed=1)
-    prepare(folder / "dialogues.jsonl", folder / "pools", num_candidates=4, labelled=0.25)
+    prepare(folder / "dialogues.jsonl", folder / "pools", PrepareSettings(num_candidates=4, labelled=0.25))
     return folder / "pools"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers.discovery import OUTSIDE, discovered, methods, spaces
+from helpers.discovery import OUTSIDE, discovered, methods, readers, samplers, spaces
 from helpers.tiny_models import token_store
 from helpers.tiny_training import train_and_score
 from typer.testing import CliRunner
@@ -100,6 +100,8 @@ def test_the_conformance_suites_discover_everything() -> None:
         assert COMPONENTS[setting] in [f"{owner.__module__}.{owner.__name__}" for owner in discovered(base)]
     assert "my_lab.methods.idea7" in methods()
     assert "my_lab.spaces.idea7" in spaces()
+    assert "my_lab.readers:zendesk" in readers()
+    assert "my_lab.samplers:nearest" in samplers()
 
 
 def test_the_command_line_shows_them_by_import_path() -> None:

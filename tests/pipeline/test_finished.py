@@ -21,7 +21,7 @@ from icalib.core.errors import DataError, RunFolderError, SettingError
 from icalib.core.files import read_json, write_json
 from icalib.core.run_folder import PREDICTION_SCHEMA
 from icalib.data.pools import as_pools, iter_pools, pools_digest, read_pool_set
-from icalib.data.prepare import prepare
+from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.simulate import simulate
 from icalib.pipeline.inference import FinishedRun, evaluate, iter_predictions
 from icalib.pipeline.run import RunContext, run
@@ -62,7 +62,7 @@ def elsewhere(teacher: FinishedRun, bm25: FinishedRun, tmp_path_factory: pytest.
 def other_pools(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("other")
     simulate(folder / "dialogues.jsonl", num_dialogues=50, seed=9)
-    prepare(folder / "dialogues.jsonl", folder / "counter", num_candidates=3)
+    prepare(folder / "dialogues.jsonl", folder / "counter", PrepareSettings(num_candidates=3))
     return folder / "counter"
 
 

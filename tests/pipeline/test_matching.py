@@ -13,7 +13,7 @@ from helpers.runs import Silent, run_context, small_settings
 from icalib.core.run_folder import RunFolder
 from icalib.encoders.iart import IART
 from icalib.encoders.sam import SAM
-from icalib.metrics.tags import metric_tag
+from icalib.metrics.catalogue import metric_tag
 from icalib.models.checkpoint import read_weights
 from icalib.models.ranker import load_ranker
 from icalib.pipeline import stages

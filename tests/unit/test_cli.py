@@ -96,7 +96,7 @@ def test_show_explains_every_setting(icalib) -> None:
             "none of these methods has such a setting. did you mean `regime.training.epochs`",
         ),
         (["run", "bert"], "`data` is missing"),
-        (["run", "bert", "--data", "nowhere"], "no pool folder"),
+        (["run", "bert", "--data", "nowhere"], "not a pool folder"),
         (["run", "nowhere/config.yaml"], "no config at"),
         (["report", "nowhere"], "is not a run folder"),
         (["score", "nowhere", "--data", "nowhere"], "is not a run folder"),
@@ -136,7 +136,7 @@ def test_other_pools_are_looked_at_before_anything_is_trained(icalib, tiny_pools
     command = ["compare", "bert", "--data", tiny_pools, "--runs", tmp_path / "runs"]
     code, _, err = icalib(*command, "--shift", tmp_path / "nowhere")
     assert code == 2
-    assert "no pool folder" in err
+    assert "not a pool folder" in err
     code, _, err = icalib(*command, "--shift", tiny_pools, "--shift", tiny_pools)
     assert code == 2
     assert "have the same name" in err

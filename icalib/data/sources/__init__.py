@@ -1,1 +1,22 @@
-"""Readers, one file a source."""
+"""Corpus readers, one file a format; what a reader outside icalib needs can be imported from here."""
+
+from icalib.data.schema import Dialogue, Pool
+from icalib.data.sources.base import Reader, Source, dialogues_in, pools_in
+from icalib.data.sources.files import first_line, read_lines
+from icalib.data.sources.json_object import json_members
+from icalib.data.sources.records import Raw, build, parse_json
+
+__all__ = [
+    "Dialogue",
+    "Pool",
+    "Raw",
+    "Reader",
+    "Source",
+    "build",
+    "dialogues_in",
+    "first_line",
+    "json_members",
+    "parse_json",
+    "pools_in",
+    "read_lines",
+]

@@ -1,4 +1,4 @@
-"""The ICAST authors' folders (Deng et al. 2023): train, valid, test and perhaps unlabeled, each with
+"""The ICAST authors' folders (Deng et al. 2023): train, valid, test and optionally unlabeled, each with
 
 context.tsv            utterance, tags, utterance, tags, ... (tags joined by `_`, may be empty);
                        in `unlabeled` utterances only
@@ -12,18 +12,20 @@ labelled last.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 
 from icalib.core.errors import DataError
 from icalib.data.schema import Pool, Split
-from icalib.data.sources.base import OnReject, Raw, Source, accepted, alternating, open_bytes, pool_from, spaced
+from icalib.data.sources.base import Reader, Source, alternating, pool_from, pools_in, spaced
+from icalib.data.sources.files import open_bytes
+from icalib.data.sources.records import Raw
 
 FOLDERS: dict[str, Split] = {"train": "train", "unlabeled": "train", "valid": "validation", "test": "test"}
 COLUMNS = ("context.tsv", "answer.tsv", "negative_sampling.tsv")
 
 
-def open_icast(path: Path) -> Source:
+def _open(path: Path) -> Source:
     """Open the folder that holds train, valid and test."""
     folders = [path / name for name in FOLDERS if (path / name).is_dir()]
     files = tuple(_file(folder, column) for folder in folders for column in COLUMNS)
@@ -31,15 +33,10 @@ def open_icast(path: Path) -> Source:
         raise DataError(
             f"found none of the folders {', '.join(FOLDERS)}", "Name the folder that holds them.", path=path
         )
-
-    def pools(on_reject: OnReject | None) -> Iterator[Pool]:
-        return accepted(chain.from_iterable(map(_aligned, folders)), _pool, on_reject)
-
-    return Source("icast", files, pools=pools)
+    return Source(files, pools=pools_in(folders, _aligned, _pool))
 
 
-def is_icast(path: Path) -> bool:
-    """Whether a folder looks like the authors'."""
+def _detects(path: Path) -> bool:
     return any((path / "train" / name).is_file() for name in ("context.tsv", "context.tsv.gz"))
 
 
@@ -51,7 +48,7 @@ def _file(folder: Path, name: str) -> Path:
 
 
 def _text_lines(file: Path) -> Iterator[str]:
-    """Every line, blank ones too, since the files are aligned by line number."""
+    """Yield every line, blank ones too, since the files are aligned by line number."""
     with open_bytes(file) as lines:
         for line in lines:
             yield line.decode("utf-8", "surrogateescape").rstrip("\r\n")
@@ -63,7 +60,7 @@ def _aligned(folder: Path) -> Iterator[Raw]:
         if None in row:
             short = files[row.index(None)]
             raise DataError(
-                f"ends before line {number}, but another file of the folder goes on",
+                f"ends before line {number}, but another file of the folder continues",
                 f"{', '.join(COLUMNS)} must have the same number of lines.",
                 path=short,
                 line=number,
@@ -89,3 +86,6 @@ def _pool(raw: Raw) -> Pool:
     if not answer.strip():
         raise raw.error("found an empty answer", field="answer.tsv")
     return pool_from(raw, f"icast-{folder}-{raw.line}", split, utterances, answer, negatives.split("\t"), "icast")
+
+
+icast = Reader(_open, _detects)

@@ -1,4 +1,4 @@
-"""Our own form: one dialogue a line.
+"""The JSONL format of icalib: one dialogue a line.
 
     {"dialog_id": str, "source": str, "domain": str, "split": "train" | "validation" | "test",
      "utterances": [{"speaker": "user" | "agent", "text": str, "intents": [str, ...]}]}
@@ -8,21 +8,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
 from pathlib import Path
+from typing import Any
 
 from icalib.data.schema import Dialogue
-from icalib.data.sources.base import OnReject, Raw, Source, accepted, build, parse_json, read_lines, unique_dialogues
+from icalib.data.sources.base import Reader, Source, dialogues_in
+from icalib.data.sources.files import first_line, plain_name, read_lines
+from icalib.data.sources.records import Raw, build, parse_json
 
 
-def open_jsonl(path: Path) -> Source:
-    """Open a JSONL file."""
-
-    def dialogues(on_reject: OnReject | None) -> Iterator[Dialogue]:
-        return accepted(read_lines(path), unique_dialogues(_dialogue), on_reject)
-
-    return Source("jsonl", (path,), dialogues)
+def _open(path: Path) -> Source:
+    return Source((path,), dialogues_in((path,), read_lines, _dialogue))
 
 
 def _dialogue(raw: Raw) -> Dialogue:
     return build(Dialogue, parse_json(raw), raw)
+
+
+def _detects(path: Path) -> bool:
+    return path.is_file() and (plain_name(path).endswith(".jsonl") or _is_dialogue(first_line(path)))
+
+
+def _is_dialogue(line: str) -> bool:
+    try:
+        value: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and "utterances" in value
+
+
+jsonl = Reader(_open, _detects)

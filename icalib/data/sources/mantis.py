@@ -1,68 +1,63 @@
 """MANtIS (Penha et al. 2019): JSON with or without intents, and the response-ranking TSV.
 
-JSON: merged_{train,dev,test}[_intents].json, MSDialog's form with `intent` lists on the labelled dialogues.
+JSON: merged_{train,dev,test}[_intents].json, MSDialog's format with `intent` lists on the annotated dialogues.
 TSV: `label \\t utterance_1 \\t ... \\t utterance_n \\t candidate`; consecutive lines with one context are a pool.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections.abc import Iterator
 from pathlib import Path
 
 from icalib.data.schema import Dialogue, Pool
-from icalib.data.sources.base import (
-    OnReject,
-    Raw,
-    Source,
-    accepted,
-    alternating,
+from icalib.data.sources.base import Reader, Source, alternating, dialogues_in, pool_from, pools_in, spaced
+from icalib.data.sources.files import (
     files_of,
-    json_members,
+    first_line,
+    holds,
     plain_name,
-    pool_from,
     read_lines,
     required_split,
-    spaced,
     split_in_name,
-    unique_dialogues,
 )
-from icalib.data.sources.msdialog import forum_dialogue
+from icalib.data.sources.forum import MANTIS_FIELDS, forum_dialogue, forum_fields
+from icalib.data.sources.json_object import json_members
+from icalib.data.sources.records import Raw
 
 
-def open_mantis(path: Path) -> Source:
+def _open_json(path: Path) -> Source:
     """Open one MANtIS JSON file, or a folder of them; where it holds both, the files with intents are read."""
     files = files_of(path, ".json")
     if with_intents := tuple(file for file in files if plain_name(file).endswith("_intents.json")):
         files = with_intents
-
-    def dialogue(raw: Raw) -> Dialogue:
-        return forum_dialogue(raw, source="mantis", split=split_in_name(raw.path), intent_field="intent")
-
-    def dialogues(on_reject: OnReject | None) -> Iterator[Dialogue]:
-        return accepted(chain.from_iterable(map(json_members, files)), unique_dialogues(dialogue), on_reject)
-
-    return Source("mantis", files, dialogues)
+    return Source(files, dialogues_in(files, json_members, _dialogue))
 
 
-def open_mantis_tsv(path: Path) -> Source:
-    """Open one TSV file whose name tells its split, or a folder of them."""
+def _dialogue(raw: Raw) -> Dialogue:
+    return forum_dialogue(raw, source="mantis", split=split_in_name(raw.path), intent_field="intent")
+
+
+def _detects_json(path: Path) -> bool:
+    return holds(path, ".json") or bool((forum_fields(path) or frozenset()) & MANTIS_FIELDS)
+
+
+def _open_tsv(path: Path) -> Source:
+    """Open one TSV file whose name has its split, or a folder of them."""
     files = files_of(path, ".tsv")
     for file in files:
         required_split(file)
-
-    def pools(on_reject: OnReject | None) -> Iterator[Pool]:
-        groups = chain.from_iterable(_groups(read_lines(file)) for file in files)
-        return accepted(groups, _pool, on_reject)
-
-    return Source("mantis-tsv", files, pools=pools)
+    return Source(files, pools=pools_in(files, _groups, _pool))
 
 
-def _groups(lines: Iterable[Raw]) -> Iterator[Raw]:
+def _detects_tsv(path: Path) -> bool:
+    return holds(path, ".tsv") or (path.is_file() and first_line(path).startswith(("0\t", "1\t")))
+
+
+def _groups(file: Path) -> Iterator[Raw]:
     """Join the lines of one pool: the same context, and no second right candidate."""
     group: list[Raw] = []
-    for line in lines:
-        if group and not _goes_on(group, line):
+    for line in read_lines(file):
+        if group and not _continues(group, line):
             yield _joined(group)
             group = []
         group.append(line)
@@ -70,7 +65,7 @@ def _groups(lines: Iterable[Raw]) -> Iterator[Raw]:
         yield _joined(group)
 
 
-def _goes_on(group: list[Raw], line: Raw) -> bool:
+def _continues(group: list[Raw], line: Raw) -> bool:
     _, context, _ = _parts(group[0])
     label, next_context, _ = _parts(line)
     has_right = any(_parts(member)[0] == "1" for member in group)
@@ -104,3 +99,7 @@ def _pool(raw: Raw) -> Pool:
     split = required_split(raw.path)
     context = alternating(spaced(text) for text in _parts(lines[0])[1].split("\t") if text.strip())
     return pool_from(raw, f"mantis-{split}-{raw.line}", split, context, right[0], wrong, "mantis")
+
+
+mantis = Reader(_open_json, _detects_json)
+mantis_tsv = Reader(_open_tsv, _detects_tsv)

@@ -8,49 +8,39 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from icalib.core.errors import DataError
 from icalib.data.schema import Dialogue, Pool
-from icalib.data.sources.base import (
-    OnReject,
-    Raw,
-    Source,
-    accepted,
-    build,
-    files_of,
-    pool_from,
-    read_lines,
-    required_split,
-    spaced,
-    split_in_name,
-    unique_dialogues,
-)
+from icalib.data.sources.base import Reader, Source, dialogues_in, pool_from, pools_in, spaced
+from icalib.data.sources.files import files_of, first_line, holds, read_lines, required_split, split_in_name
+from icalib.data.sources.records import Raw, build
 
 TRAIN_HEADER = ("Context", "Utterance", "Label")
 POOL_HEADER = ("Context", "Ground Truth Utterance")
 
 
-def open_udc(path: Path) -> Source:
+def _open(path: Path) -> Source:
     """Open one CSV file, or a folder with train.csv, valid.csv and test.csv."""
     files = files_of(path, ".csv")
     dialogue_files = [file for file in files if _header(file) == TRAIN_HEADER]
     pool_files = [file for file in files if file not in dialogue_files]
     for file in pool_files:
         required_split(file)
-
-    def dialogues(on_reject: OnReject | None) -> Iterator[Dialogue]:
-        return accepted(chain.from_iterable(map(_rows, dialogue_files)), unique_dialogues(_dialogue), on_reject)
-
-    def pools(on_reject: OnReject | None) -> Iterator[Pool]:
-        return accepted(chain.from_iterable(map(_rows, pool_files)), _pool, on_reject)
-
-    return Source("udc", files, dialogues, pools, last_turn_only=True)
+    return Source(
+        files,
+        dialogues_in(dialogue_files, _rows, _dialogue),
+        pools_in(pool_files, _rows, _pool),
+        last_turn_only=True,
+    )
 
 
-def is_udc_header(line: str) -> bool:
+def _detects(path: Path) -> bool:
+    return holds(path, ".csv") or (path.is_file() and _is_header(first_line(path)))
+
+
+def _is_header(line: str) -> bool:
     """Whether a file's first line is that of the corpus."""
     header = tuple(line.split(","))
     return header == TRAIN_HEADER or header[:2] == POOL_HEADER
@@ -58,7 +48,7 @@ def is_udc_header(line: str) -> bool:
 
 def _header(file: Path) -> tuple[str, ...]:
     first = next(read_lines(file), None)
-    if first is None or not is_udc_header(first.text):
+    if first is None or not _is_header(first.text):
         raise DataError(
             f'found the header "{first.text[:60] if first else ""}"',
             f'Expected "{",".join(TRAIN_HEADER)}" or "{",".join(POOL_HEADER)},Distractor_0,...".',
@@ -69,7 +59,7 @@ def _header(file: Path) -> tuple[str, ...]:
 
 
 def _rows(file: Path) -> Iterator[Raw]:
-    """The rows after the header; a quoted field may go over several lines."""
+    """Yield the rows after the header; a quoted field may span several lines."""
     lines = _Lines(file)
     reader = csv.reader(lines)
     try:
@@ -80,14 +70,14 @@ def _rows(file: Path) -> Iterator[Raw]:
     except csv.Error as error:
         raise DataError(
             f"broken CSV: {error}",
-            "Mend the file (--skip-bad can't go on after this).",
+            "Fix the file (--skip-bad cannot skip this).",
             path=file,
             line=lines.number,
         ) from error
 
 
 class _Lines:
-    """Feeds a CSV reader and remembers where the row at hand began and how it reads."""
+    """Feeds a CSV reader and keeps the first line number and the text of the current row."""
 
     def __init__(self, file: Path) -> None:
         self._lines = read_lines(file)
@@ -102,17 +92,17 @@ class _Lines:
             yield raw.text + "\n"
 
     def take(self) -> tuple[int, str]:
-        """Line and text of the row that the reader has just given."""
+        """Return line number and text of the row that the reader has just returned."""
         taken, self._taken = self._taken, []
         return taken[0].line, "\n".join(raw.text for raw in taken)
 
 
 def _turns(context: str) -> list[dict[str, Any]]:
-    """Utterances of a context: the turn before the response is the user's, the one before it the agent's."""
+    """Return the utterances of a context: the turn before the response is the user's, the one before it the agent's."""
     turns = [turn for turn in context.split("__eot__") if turn.replace("__eou__", "").strip()]
     return [
-        {"speaker": "agent" if (len(turns) - place) % 2 == 0 else "user", "text": spaced(text)}
-        for place, turn in enumerate(turns)
+        {"speaker": "agent" if (len(turns) - index) % 2 == 0 else "user", "text": spaced(text)}
+        for index, turn in enumerate(turns)
         for text in turn.split("__eou__")
         if text.strip()
     ]
@@ -151,3 +141,6 @@ def _pool(raw: Raw) -> Pool:
     return pool_from(
         raw, f"udc-{split}-{raw.line}", split, _turns(context), _response(right), map(_response, wrong), "ubuntu"
     )
+
+
+udc = Reader(_open, _detects)

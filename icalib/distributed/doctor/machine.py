@@ -40,15 +40,15 @@ def check_versions(nodes: Sequence[Node]) -> tuple[Check, Answers[dict[str, str]
 
 def versions() -> dict[str, str]:
     """Versions here; icalib's is followed by a digest of its files."""
-    import icalib
+    from icalib.core.version import __version__
 
-    folder = Path(icalib.__file__).parent
+    folder = Path(__file__).parents[2]
     files = sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".j2", ".yaml"))
     code = content_digest({str(path.relative_to(folder)): file_digest(path) for path in files})
     return {
         "python": platform.python_version(),
         **{name: _version(name) for name in _PACKAGES},
-        "icalib": f"{icalib.__version__} (files {code[:8]})",
+        "icalib": f"{__version__} (files {code[:8]})",
     }
 
 

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from pydantic import Field
 
 from icalib.core.seeding import child_seed
+from icalib.data.bm25 import bm25_matrices
 from icalib.data.encoding import Encoded, Ids, Layout, TokenStore
-from icalib.data.negatives import bm25_matrices
 from icalib.models.ranker import ANSWER
 from icalib.training.post_training.task import AbstractPostTraining, Asked, batched
 from icalib.training.post_training.windows import Window, Windows

@@ -108,7 +108,7 @@ def test_training_with_the_tests_prior_needs_no_shift() -> None:
     np.testing.assert_allclose(fitted.apply(np.array([-1.0, 2.0])), expit([-1.0, 2.0]))
 
 
-def test_isotonic_is_calibrated_where_it_was_fitted_and_not_elsewhere() -> None:
+def test_isotonic_is_calibrated_only_where_it_was_fitted() -> None:
     logit, label = pairs(500, seed=6, slope=0.5, offset=-1)
     fitted = CALIBRATORS["isotonic"].fit(logit, label)
     assert ece(fitted.apply(logit), label) == pytest.approx(0, abs=1e-12)
@@ -130,7 +130,7 @@ def test_platt_scaling_of_constant_scores_is_the_smoothed_base_rate() -> None:
 
 
 @pytest.mark.parametrize("name", FITTED)
-def test_scores_in_the_wrong_order_never_turn_the_ranking_round(name: str) -> None:
+def test_scores_in_the_wrong_order_never_reverse_the_ranking(name: str) -> None:
     logit, label = pairs(500, seed=8, slope=-2)
     prob = CALIBRATORS[name].fit(logit, label).apply(np.array([-3.0, 3.0]))
     assert prob[0] <= prob[1]
@@ -160,14 +160,14 @@ def test_the_focal_inverse_takes_gamma_from_its_settings() -> None:
         ([0.0, np.nan, np.inf], [1, 0, 0], "2 without a finite score"),
     ],
 )
-def test_pairs_that_decide_nothing_are_refused(name: str, logit: Any, label: Any, message: str) -> None:
+def test_pairs_that_cannot_be_fitted_are_refused(name: str, logit: Any, label: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
         CALIBRATORS[name].fit(np.array(logit), np.array(label, np.int64), train_prior=0.5)
 
 
 @pytest.mark.parametrize("train_prior", [None, 0.0, 1.0, math.nan])
 def test_a_prior_shift_needs_the_prior_of_training(train_prior: float | None) -> None:
-    with pytest.raises(SettingError, match="needs the share of right pairs in training"):
+    with pytest.raises(SettingError, match="needs the fraction of right pairs in training"):
         CALIBRATORS["prior-shift"].fit(np.array([0.0, 1.0]), np.array([0, 1]), train_prior=train_prior)
 
 

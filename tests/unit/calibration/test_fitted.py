@@ -46,7 +46,7 @@ def test_a_map_comes_back_from_json(fitted: FittedMap) -> None:
 @pytest.mark.parametrize(
     "values", [{"kind": "spline"}, {"kind": "affine", "slope": -1, "offset": 0}, {"kind": "focal-inverse", "gamma": -1}]
 )
-def test_what_is_no_map_is_refused(values: dict[str, Any]) -> None:
+def test_an_invalid_map_is_refused(values: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match="calibration"):
         validated(Kept, {"calibration": values})
 
@@ -56,7 +56,7 @@ def test_what_is_no_map_is_refused(values: dict[str, Any]) -> None:
     [((0.0, 1.0), (0.5,)), ((1.0, 0.0), (0.1, 0.2)), ((1.0, 1.0), (0.1, 0.2)), ((0.0, 1.0), (0.9, 0.2))],
 )
 def test_knots_that_do_not_ascend_are_refused(logits: tuple[float, ...], probs: tuple[float, ...]) -> None:
-    with pytest.raises(SettingError, match="are no isotonic map"):
+    with pytest.raises(SettingError, match="are not a valid isotonic map"):
         validated(IsotonicMap, {"logits": logits, "probs": probs})
 
 

@@ -11,8 +11,8 @@ from icalib.calibration.fitted import prob_logit
 from icalib.calibration.post_hoc import POST_HOC, fit_on, post_hoc_metrics, post_hoc_tag
 from icalib.core.run_folder import METRIC_SCHEMA
 from icalib.metrics.calibration import brier, ece, nll
+from icalib.metrics.catalogue import metric_tag
 from icalib.metrics.pairs import PoolScores
-from icalib.metrics.tags import metric_tag
 
 
 def overconfident(num_pools: int, *, seed: int) -> pa.Table:
@@ -42,7 +42,7 @@ def test_there_is_a_row_for_each_calibrator_and_metric(validation: pa.Table, hel
     assert np.isnan(table["high"].to_numpy()).all()
 
 
-def test_the_figures_are_those_of_a_map_fitted_on_validation(validation: pa.Table, held_out: pa.Table) -> None:
+def test_the_values_are_those_of_a_map_fitted_on_validation(validation: pa.Table, held_out: pa.Table) -> None:
     rows = post_hoc_metrics(validation, held_out, train_prior=0.5).to_pylist()
     values = {row["metric"]: row["value"] for row in rows}
     fitted = fit_on(PoolScores.from_predictions(validation), Platt.Config().build(), train_prior=None)
@@ -59,6 +59,6 @@ def test_without_training_there_is_no_prior_to_shift(validation: pa.Table, held_
     assert metrics == [f"{m}@{name}" for name in ("temperature", "platt", "isotonic") for m in ("ECE", "NLL", "Brier")]
 
 
-def test_post_hoc_metrics_are_tagged_beside_the_methods_own() -> None:
+def test_post_hoc_metrics_are_tagged_beside_those_of_the_method() -> None:
     tags = [metric_tag(name) for name in ("ECE", post_hoc_tag("ECE", "platt"), "F1@0.5")]
     assert tags == ["cal/ECE", "cal/ECE@platt", "class/F1@0.5"]

@@ -111,12 +111,12 @@ def test_saved_settings_name_the_component_and_load_back_equal() -> None:
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("icalib.losses.binary.BinaryCrossEntropy", "is no AbstractHead"),
-        ("os.system", "is no AbstractHead"),
+        ("icalib.losses.binary.BinaryCrossEntropy", "is not a subclass of AbstractHead"),
+        ("os.system", "is not a subclass of AbstractHead"),
         ("icalib.heads.linear.AbstractHead", "is abstract"),
         ("icalib.heads.linear.LinaerHead", "no component"),
         ("icalib.nothing.Head", "no component"),
-        ("LinearHead", "no AbstractHead `LinearHead`. There are: .*linear-head"),
+        ("LinearHead", "no AbstractHead `LinearHead`. Available: .*linear-head"),
         ("abstract-head", "no AbstractHead"),
         (".linear.LinearHead", "no component"),
         (5, "no component"),
@@ -191,7 +191,7 @@ def test_short_names_reach_subclasses_of_subclasses() -> None:
 
 @pytest.mark.parametrize("value", ["electrik", "turbo", "wheels", ""])
 def test_an_unknown_short_name_is_answered_with_those_that_exist(value: str) -> None:
-    with pytest.raises(SettingError, match=f"no Engine `{value}`. There are: diesel, electric, v8-turbo;"):
+    with pytest.raises(SettingError, match=f"no Engine `{value}`. Available: diesel, electric, v8-turbo;"):
         with_setting(Car(), "engine", value)
 
 

@@ -6,8 +6,12 @@ import signal
 import time
 from pathlib import Path
 
+from icalib.core.events import Event, Message
+from icalib.core.job import Job
 from icalib.core.locks import FileLock
-from icalib.core.stage_cache import StageCache, remove_stage
+from icalib.core.stage_cache import StageCache, StageName, remove_stage
+
+TEACHER = StageName("teacher")
 
 
 def compute(root: Path, calls: Path, seconds: float) -> None:
@@ -17,7 +21,7 @@ def compute(root: Path, calls: Path, seconds: float) -> None:
         (folder / "begun").touch()
         time.sleep(seconds)
 
-    StageCache(root).run("teacher", {}, build)
+    StageCache(root).run(TEACHER, Job(), build)
 
 
 def start(root: Path, calls: Path, seconds: float) -> multiprocessing.Process:
@@ -54,9 +58,9 @@ def test_a_killed_process_leaves_no_lock(tmp_path: Path) -> None:
     assert process.pid is not None
     os.kill(process.pid, signal.SIGKILL)
     process.join()
-    waits: list[str] = []
-    stage = StageCache(root, on_wait=waits.append).run("teacher", {}, lambda folder: None)
-    assert waits == []
+    waits: list[Event] = []
+    stage = StageCache(root, emit=waits.append).run(TEACHER, Job(), lambda folder: None)
+    assert not [event for event in waits if isinstance(event, Message)]
     assert not stage.reused
 
 
@@ -64,15 +68,17 @@ def test_waiting_is_reported(tmp_path: Path) -> None:
     root, calls = tmp_path / "cache", tmp_path / "calls"
     process = start(root, calls, 0.5)
     wait_for(calls)
-    waits: list[str] = []
-    assert StageCache(root, on_wait=waits.append).run("teacher", {}, lambda folder: None).reused
-    assert waits == ["teacher"]
+    waits: list[Event] = []
+    assert StageCache(root, emit=waits.append).run(TEACHER, Job(), lambda folder: None).reused
+    assert [event.text for event in waits if isinstance(event, Message)] == [
+        "teacher: waiting: another process is computing this stage"
+    ]
     process.join()
 
 
 def test_a_stage_in_use_is_not_removed(tmp_path: Path) -> None:
     cache = StageCache(tmp_path)
-    stage = cache.run("student", {}, lambda folder: None)
+    stage = cache.run(StageName("student"), Job(), lambda folder: None)
     assert not remove_stage(stage.path)
     del cache
     assert remove_stage(stage.path)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from icalib.core.errors import RunFolderError
-from icalib.core.run_folder import METRIC_SCHEMA, TRAINING_SCHEMA, RoundSummary, RunFolder
+from icalib.core.run_folder import METRIC_SCHEMA, RUN_VERSION, TRAINING_SCHEMA, RoundSummary, RunFolder
 
 SUMMARY = RoundSummary(
     round=1, num_pools_scored=2, num_pools_selected=1, num_pairs_selected=3, num_pools_by_rule={"confident": 1},
@@ -26,7 +26,7 @@ def test_a_written_run_opens_with_its_config_and_tables(tmp_path: Path) -> None:
     table = METRIC_SCHEMA.empty_table()
     run.write_table("metrics.parquet", table)
     opened = RunFolder.open(run.path)
-    assert opened.config == {"version": 1, "method": "bert", "name": "ä"}
+    assert opened.config == {"version": RUN_VERSION, "method": "bert", "name": "ä"}
     assert opened.result == {"method": "bert", "test": {}}
     assert opened.metrics().schema == METRIC_SCHEMA
     assert opened.name == "bert-desk-0.1-s1"

@@ -15,16 +15,16 @@ budgets = st.integers(1, 400)
 def check_budget(batches: list[np.ndarray], lengths: list[int], size: int, budget: int) -> None:
     for batch in batches:
         assert 1 <= len(batch) <= size
-        longest = max(lengths[int(place)] for place in batch)
+        longest = max(lengths[int(index)] for index in batch)
         assert len(batch) * longest <= budget or len(batch) == 1
 
 
 @given(lengths_of_examples, sizes, budgets)
 def test_ordered_batches_hold_each_index_once_in_order_of_length(lengths: list[int], size: int, budget: int) -> None:
     batches = ordered_batches(lengths, size, budget)
-    order = [int(place) for batch in batches for place in batch]
+    order = [int(index) for batch in batches for index in batch]
     assert sorted(order) == list(range(len(lengths)))
-    assert [lengths[place] for place in order] == sorted(lengths)
+    assert [lengths[index] for index in order] == sorted(lengths)
     check_budget(batches, lengths, size, budget)
 
 
@@ -33,7 +33,7 @@ def test_shuffled_batches_hold_each_index_once_under_the_budget(
     lengths: list[int], size: int, budget: int, seed: int
 ) -> None:
     batches = shuffled_batches(lengths, size, budget, np.random.default_rng(seed))
-    assert sorted(int(place) for batch in batches for place in batch) == list(range(len(lengths)))
+    assert sorted(int(index) for batch in batches for index in batch) == list(range(len(lengths)))
     check_budget(batches, lengths, size, budget)
 
 
@@ -65,12 +65,12 @@ def test_batches_of_classes_hold_each_index_once_under_the_budget(
 ) -> None:
     classes = data.draw(st.lists(st.integers(0, 1), min_size=len(lengths), max_size=len(lengths)))
     batches = shuffled_batches(lengths, size, budget, np.random.default_rng(seed), classes=classes)
-    assert sorted(int(place) for batch in batches for place in batch) == list(range(len(lengths)))
+    assert sorted(int(index) for batch in batches for index in batch) == list(range(len(lengths)))
     check_budget(batches, lengths, size, budget)
 
 
 @pytest.mark.parametrize(("negatives", "rights"), [(1, {8}), (3, {4}), (9, {1, 2})])
-def test_each_batch_and_each_workers_part_of_it_has_the_classes_in_their_shares(
+def test_each_batch_and_each_workers_part_of_it_has_the_classes_in_their_proportions(
     negatives: int, rights: set[int]
 ) -> None:
     rng = np.random.default_rng(0)

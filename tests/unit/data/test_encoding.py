@@ -40,7 +40,7 @@ INTENTS = [[0], [], [2, 1]]
 def test_bert_writes_a_plain_pair_with_one_separator() -> None:
     pair, start = layout().pair(layout().context_ids(CONTEXT, None), ids(7, 8))
     assert pair.tolist() == [CLS, 1, 2, 3, 4, 5, 6, SEP, 7, 8, SEP]
-    assert start == 8  # the candidate's place: segment 1 is the candidate and the last separator
+    assert start == 8  # where the candidate starts: segment 1 is the candidate and the last separator
 
 
 def test_roberta_writes_two_separators() -> None:
@@ -62,7 +62,7 @@ def test_an_intent_question_ends_with_the_utterance_and_knows_the_intents_before
     assert first.tolist() == [CLS, 1, 2, SEP]
 
 
-def test_turn_separators_stand_between_utterances_after_their_intents() -> None:
+def test_turn_separators_are_between_utterances_after_their_intents() -> None:
     turns = layout(turns=True)
     pair, start = turns.pair(turns.context_ids(CONTEXT, None), ids(7, 8))
     assert pair.tolist() == [CLS, 1, 2, SEP, 3, SEP, 4, 5, 6, SEP, 7, 8, SEP]

@@ -14,7 +14,7 @@ from helpers.stores import Machines
 from icalib.core.errors import DataError, StorageError
 from icalib.core.storage import local_path, location, names_in, push
 from icalib.data.pools import read_pool_set
-from icalib.data.prepare import prepare
+from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.simulate import simulate
 
 
@@ -32,37 +32,37 @@ def test_mining_tasks_may_run_on_other_machines(machines: Machines, source: Path
         return found
 
     out = machines.on("a", "pools")
-    there = prepare(source, out, num_candidates=3, parallel_map=on_another)
-    assert there.digest == prepare(source, tmp_path / "here", num_candidates=3).digest
+    there = prepare(source, out, PrepareSettings(num_candidates=3), parallel_map=on_another)
+    assert there.digest == prepare(source, tmp_path / "here", PrepareSettings(num_candidates=3)).digest
     assert names_in(machines.on("a", "")) == {"pools"}  # no index is left
     assert read_pool_set(machines.on("c", "pools")) == there
     assert names_in(out) == {"pools.json", "train.parquet", "validation.parquet", "test.parquet"}
 
 
-def test_dialogues_may_lie_there_too(machines: Machines, source: Path) -> None:
-    place = machines.on("a", "dialogues.jsonl")
-    place.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, place)
-    push(place)
+def test_dialogues_may_be_stored_there_too(machines: Machines, source: Path) -> None:
+    path = machines.on("a", "dialogues.jsonl")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, path)
+    push(path)
     here = machines.on("b", "dialogues.jsonl")
-    assert prepare(here, here.with_name("pools"), num_candidates=3).source == location(here)
+    assert prepare(here, here.with_name("pools"), PrepareSettings(num_candidates=3)).source == location(here)
 
 
-def test_pools_that_did_not_arrive_are_sent_by_the_same_command(machines: Machines, source: Path) -> None:
+def test_pools_that_were_not_uploaded_are_uploaded_by_the_same_command(machines: Machines, source: Path) -> None:
     out = machines.on("a", "pools")
     with pytest.MonkeyPatch.context() as patch:
         broken = Machines(machines.folder, patch)
         broken.fails(lambda kind, path: kind == "write" and "pools.json" in path)
         with pytest.raises(StorageError):
-            prepare(source, out, num_candidates=3)
-    with pytest.raises(DataError, match=r"fsspec\+file://.*no pool folder"):
+            prepare(source, out, PrepareSettings(num_candidates=3))
+    with pytest.raises(DataError, match=r"fsspec\+file://.*not a pool folder"):
         read_pool_set(machines.on("b", "pools"))
-    prepare(source, machines.on("a", "pools"), num_candidates=3)
+    prepare(source, machines.on("a", "pools"), PrepareSettings(num_candidates=3))
     assert read_pool_set(machines.on("b", "pools")).num_pools["train"] > 0
 
 
-def test_what_was_brought_is_compared_with_its_digest(machines: Machines, source: Path) -> None:
-    prepare(source, machines.on("a", "pools"), num_candidates=3)
+def test_downloaded_pools_are_compared_with_their_digest(machines: Machines, source: Path) -> None:
+    prepare(source, machines.on("a", "pools"), PrepareSettings(num_candidates=3))
     file = machines.there("pools/test.parquet")
     table = pq.read_table(file)
     pq.write_table(table.take(list(reversed(range(table.num_rows)))), file)

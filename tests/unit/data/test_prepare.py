@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from icalib.core.component import validated
 from icalib.core.errors import DataError, SettingError, StorageError
 from icalib.data.pools import (
     ROW_GROUP,
@@ -24,7 +25,7 @@ from icalib.data.pools import (
     read_pool_set,
     read_rows,
 )
-from icalib.data.prepare import prepare
+from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.schema import SPLITS, Pool
 from icalib.data.selection import Selection
 from icalib.data.simulate import simulate
@@ -58,11 +59,11 @@ def pools_of(folder: Path, split: Any) -> list[Pool]:
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     root = tmp_path_factory.mktemp("prepared")
     source = corpus(root / "d.jsonl", 400)
-    prepare(source, root / "pools", num_candidates=5)
+    prepare(source, root / "pools", PrepareSettings(num_candidates=5))
     return source, root / "pools"
 
 
-def test_pools_are_complete_and_right(prepared: tuple[Path, Path]) -> None:
+def test_pools_are_complete_and_correct(prepared: tuple[Path, Path]) -> None:
     source, folder = prepared
     dialogues = {d["dialog_id"]: d for d in map(json.loads, source.read_text().splitlines())}
     pool_set = read_pool_set(folder, verify=True)
@@ -85,7 +86,7 @@ def test_pools_are_complete_and_right(prepared: tuple[Path, Path]) -> None:
             assert len(own.intersection(pool.candidates)) == 1
 
 
-def test_position_says_nothing(prepared: tuple[Path, Path]) -> None:
+def test_labels_are_uniform_over_positions(prepared: tuple[Path, Path]) -> None:
     labels = [pool.label for pool in pools_of(prepared[1], "train")]
     counts = np.bincount(labels, minlength=5)
     assert ((counts - 96) ** 2 / 96).sum() < 18.5  # chi-square, 4 degrees of freedom, p = 0.001
@@ -127,45 +128,45 @@ def test_rows_come_in_the_order_asked(prepared: tuple[Path, Path]) -> None:
         read_rows(folder, "train", [480])
 
 
-def test_same_seed_same_pools_whatever_the_workers(prepared: tuple[Path, Path], tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_pools_with_any_parallel_map(prepared: tuple[Path, Path], tmp_path: Path) -> None:
     source, folder = prepared
 
     def threads(function: Any, blocks: Any) -> Iterator[Any]:
         with ThreadPoolExecutor(3) as pool:
             yield from pool.map(function, blocks)
 
-    again = prepare(source, tmp_path / "again", num_candidates=5, parallel_map=threads)
-    other = prepare(source, tmp_path / "other", num_candidates=5, seed=8)
+    again = prepare(source, tmp_path / "again", PrepareSettings(num_candidates=5), parallel_map=threads)
+    other = prepare(source, tmp_path / "other", PrepareSettings(num_candidates=5, seed=8))
     assert again.digest == read_pool_set(folder).digest == pools_digest(tmp_path / "again")
     assert other.digest != again.digest
 
 
-def test_same_inputs_again_do_nothing_and_others_need_fresh(tmp_path: Path) -> None:
+def test_the_same_inputs_need_no_action_and_others_need_fresh(tmp_path: Path) -> None:
     source, out = corpus(tmp_path / "d.jsonl", 60), tmp_path / "pools"
-    first = prepare(source, out, num_candidates=3)
+    first = prepare(source, out, PrepareSettings(num_candidates=3))
     stamp = (out / "train.parquet").stat().st_mtime_ns
     notes: list[str] = []
-    assert prepare(source, out, num_candidates=3, note=notes.append) == first
+    assert prepare(source, out, PrepareSettings(num_candidates=3), note=notes.append) == first
     assert (out / "train.parquet").stat().st_mtime_ns == stamp
-    assert "nothing to do" in notes[0]
+    assert "no action needed" in notes[0]
     with pytest.raises(SettingError, match=r"\(num_candidates\).*--fresh"):
-        prepare(source, out, num_candidates=4)
-    assert prepare(source, out, num_candidates=4, fresh=True).num_candidates == 4
+        prepare(source, out, PrepareSettings(num_candidates=4))
+    assert prepare(source, out, PrepareSettings(num_candidates=4), fresh=True).num_candidates == 4
 
 
-def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_of_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.tex").write_text("x")
-    with pytest.raises(SettingError, match="no pool folder"):
+    with pytest.raises(SettingError, match="not a pool folder"):
         prepare(corpus(tmp_path / "d.jsonl", 60), tmp_path / "out", fresh=True)
     assert (tmp_path / "out" / "thesis.tex").is_file()
 
 
 def test_limit_random_negatives_and_mining_blocks(tmp_path: Path) -> None:
     source = corpus(tmp_path / "d.jsonl", 100)
-    limited = prepare(source, tmp_path / "a", num_candidates=3, limit=20, negative_sampler="random")
+    limited = prepare(source, tmp_path / "a", PrepareSettings(num_candidates=3, limit=20, negative_sampler="random"))
     assert limited.num_pools == {"train": 20, "validation": 20, "test": 20}
-    prepare(source, tmp_path / "b", num_candidates=3, mining_block=50)
+    prepare(source, tmp_path / "b", PrepareSettings(num_candidates=3, mining_block=50))
     pools = pools_of(tmp_path / "b", "train")
     right = {pool.candidates[pool.label]: row for row, pool in enumerate(pools)}
     for row, pool in enumerate(pools):  # 120 responses: blocks of 40
@@ -174,7 +175,7 @@ def test_limit_random_negatives_and_mining_blocks(tmp_path: Path) -> None:
 
 def test_dialogues_without_split_are_assigned_one(tmp_path: Path) -> None:
     source = corpus(tmp_path / "d.jsonl", 200, with_split=False)
-    found = prepare(source, tmp_path / "a", num_candidates=3).num_dialogues
+    found = prepare(source, tmp_path / "a", PrepareSettings(num_candidates=3)).num_dialogues
     assert sum(found.values()) == 200
     assert found["train"] > 130
     assert min(found.values()) > 5
@@ -185,10 +186,10 @@ def test_bad_records_stop_or_are_set_aside(tmp_path: Path) -> None:
     source.write_text(source.read_text() + '{"dialog_id": "d0", "utterances": []}\nnot json\n')
     out = tmp_path / "pools"
     with pytest.raises(DataError, match="line 61"):
-        prepare(source, out, num_candidates=3)
+        prepare(source, out, PrepareSettings(num_candidates=3))
     assert [path.name for path in tmp_path.iterdir()] == ["d.jsonl"]
     notes: list[str] = []
-    assert prepare(source, out, num_candidates=3, skip_bad=True, note=notes.append).num_rejected == 2
+    assert prepare(source, out, PrepareSettings(num_candidates=3, skip_bad=True), note=notes.append).num_rejected == 2
     rejected = [json.loads(line) for line in (tmp_path / "pools.rejected.jsonl").read_text().splitlines()]
     assert [(r["path"], r["line"], r["field"], r["raw"]) for r in rejected] == [
         (str(source), 61, "utterances", '{"dialog_id": "d0", "utterances": []}'),
@@ -197,35 +198,36 @@ def test_bad_records_stop_or_are_set_aside(tmp_path: Path) -> None:
     assert "2 records were left out" in notes[0]
 
 
-def test_what_a_killed_process_left_goes_at_the_next_prepare(tmp_path: Path) -> None:
+def test_files_of_a_killed_process_are_removed_by_the_next_prepare(tmp_path: Path) -> None:
     source, out = corpus(tmp_path / "d.jsonl", 60), tmp_path / "pools"
     kill_itself = (
-        "import os, sys; from icalib.data.prepare import prepare; "
-        "prepare(sys.argv[1], sys.argv[2], num_candidates=3, progress=lambda *_: os.kill(os.getpid(), 9))"
+        "import os, sys; from icalib.data.prepare import PrepareSettings, prepare; "
+        "prepare(sys.argv[1], sys.argv[2], PrepareSettings(num_candidates=3), "
+        "progress=lambda *_: os.kill(os.getpid(), 9))"
     )
     assert subprocess.run([sys.executable, "-c", kill_itself, source, out], check=False).returncode == -9
     (left,) = tmp_path.glob(".pools*")
     (left / "train_index_0").mkdir(exist_ok=True)
-    prepare(source, out, num_candidates=3)
+    prepare(source, out, PrepareSettings(num_candidates=3))
     assert {path.name for path in tmp_path.iterdir()} == {"d.jsonl", "pools"}
     assert {path.name for path in out.iterdir()} == {"pools.json", *(f"{split}.parquet" for split in SPLITS)}
 
 
-def test_a_folder_that_a_live_process_works_in_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_that_a_running_process_uses_is_refused(tmp_path: Path) -> None:
     source, out = corpus(tmp_path / "d.jsonl", 60), tmp_path / "pools"
 
     def prepare_again(*_: object) -> None:
-        with pytest.raises(SettingError, match="another `icalib prepare` is at work"):
-            prepare(source, out, num_candidates=3)
+        with pytest.raises(SettingError, match="another `icalib prepare` is using"):
+            prepare(source, out, PrepareSettings(num_candidates=3))
 
-    prepare(source, out, num_candidates=3, progress=prepare_again)
+    prepare(source, out, PrepareSettings(num_candidates=3), progress=prepare_again)
     assert read_pool_set(out, verify=True).num_pools["train"] == 72
 
 
 def test_too_few_responses_and_no_responses(tmp_path: Path) -> None:
     source = corpus(tmp_path / "d.jsonl", 10)
     with pytest.raises(DataError, match="the train split has 12 responses, fewer than the 20 candidates"):
-        prepare(source, tmp_path / "a", num_candidates=20)
+        prepare(source, tmp_path / "a", PrepareSettings(num_candidates=20))
     lone = tmp_path / "lone.jsonl"
     lone.write_text('{"dialog_id": "x", "utterances": [{"speaker": "user", "text": "hi"}]}\n')
     with pytest.raises(DataError, match="no pool came out"):
@@ -237,7 +239,7 @@ def test_missing_splits_are_noted(tmp_path: Path) -> None:
     lines = [line for line in source.read_text().splitlines() if '"train"' in line]
     source.write_text("\n".join(lines))
     notes: list[str] = []
-    prepare(source, tmp_path / "a", num_candidates=3, note=notes.append)
+    prepare(source, tmp_path / "a", PrepareSettings(num_candidates=3), note=notes.append)
     assert notes == ["there are no validation pools", "there are no test pools"]
     assert pools_of(tmp_path / "a", "validation") == []
 
@@ -248,7 +250,7 @@ def test_missing_splits_are_noted(tmp_path: Path) -> None:
 )
 def test_settings_out_of_range(tmp_path: Path, settings: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match=next(iter(settings))):
-        prepare(corpus(tmp_path / "d.jsonl", 20), tmp_path / "a", **settings)
+        prepare(corpus(tmp_path / "d.jsonl", 20), tmp_path / "a", validated(PrepareSettings, settings))
 
 
 def test_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,7 +261,7 @@ def test_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
     with pytest.raises(StorageError, match="No space left"):
-        prepare(source, tmp_path / "a", num_candidates=3)
+        prepare(source, tmp_path / "a", PrepareSettings(num_candidates=3))
     assert [path.name for path in tmp_path.iterdir()] == ["d.jsonl"]
 
 
@@ -284,7 +286,7 @@ def test_ready_pools_keep_their_candidates_in_a_new_order(tmp_path: Path) -> Non
 
 
 def test_pool_folder_errors(prepared: tuple[Path, Path], tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no pool folder"):
+    with pytest.raises(DataError, match="not a pool folder"):
         read_pool_set(tmp_path)
     metadata = json.loads((prepared[1] / "pools.json").read_text())
 
@@ -310,26 +312,26 @@ def test_pool_folder_errors(prepared: tuple[Path, Path], tmp_path: Path) -> None
         read_pool_set(missing)
     swapped = copy("swapped")
     (swapped / "test.parquet").write_bytes((prepared[1] / "validation.parquet").read_bytes())
-    read_pool_set(swapped)  # the same number of pools: only the digest tells
+    read_pool_set(swapped)  # the same number of pools: only the digest differs
     with pytest.raises(DataError, match="differ"):
         read_pool_set(swapped, verify=True)
 
 
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("icalib.data.spill.BATCH_ROWS", 32)
-    monkeypatch.setattr("icalib.data.prepare.ROW_GROUP", 32)
+    monkeypatch.setattr("icalib.data.pool_folder.ROW_GROUP", 32)
 
     def peak(num_dialogues: int) -> int:
         # pydantic keeps up to 16 384 strings of at most 63 characters; these are longer
         source = corpus(tmp_path / f"{num_dialogues}.jsonl", num_dialogues, num_words=60)
         tracemalloc.start()
         try:
-            prepare(source, tmp_path / str(num_dialogues), num_candidates=3, mining_block=100)
+            prepare(source, tmp_path / str(num_dialogues), PrepareSettings(num_candidates=3, mining_block=100))
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
 
-    prepare(corpus(tmp_path / "warm.jsonl", 60), tmp_path / "warm", num_candidates=3)
+    prepare(corpus(tmp_path / "warm.jsonl", 60), tmp_path / "warm", PrepareSettings(num_candidates=3))
     small, large = peak(150), peak(1500)
     assert large < 2 * small
 
@@ -342,7 +344,7 @@ def real_data() -> Path:
 
 @pytest.mark.skipif(not real_data().is_file(), reason="the real dialogues are not here")
 def test_real_dialogues_give_the_published_number_of_pairs(tmp_path: Path) -> None:
-    pool_set = prepare(real_data(), tmp_path / "molweni", negative_sampler="random")
+    pool_set = prepare(real_data(), tmp_path / "molweni", PrepareSettings(negative_sampler="random"))
     assert pool_set.num_pools == {"train": 13957, "validation": 934, "test": 856}
     assert len(pool_set.intents) == 18
 

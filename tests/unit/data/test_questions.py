@@ -22,7 +22,7 @@ def write(path: Path, *lines: Any) -> Path:
 
 
 @pytest.mark.parametrize("name", ["questions.jsonl", "questions.jsonl.gz"])
-def test_questions_come_in_order_and_are_called_after_their_line(tmp_path: Path, name: str) -> None:
+def test_questions_come_in_order_and_take_their_line_number_as_id(tmp_path: Path, name: str) -> None:
     path = write(tmp_path / name, question(), "", question(id="printer", extra=1), question())
     assert [one.id for one in read_questions(path)] == ["1", "printer", "4"]
 
@@ -59,7 +59,7 @@ def test_a_bad_line_is_named_with_field_and_cure(tmp_path: Path, bad: Any, field
     assert "--skip-bad" not in str(caught.value)
 
 
-def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf8_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "q.jsonl"
     path.write_bytes(json.dumps(question()).encode().replace(b"hums", b"h\xffms"))
     with pytest.raises(DataError, match="byte 0xff"):

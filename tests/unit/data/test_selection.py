@@ -15,7 +15,7 @@ ORDER = np.random.default_rng(0).permutation(200)
 
 
 @pytest.mark.parametrize("fraction", [0.005, 0.01, 0.07, 0.1, 0.29, 1.0])
-def test_the_labelled_share_is_rounded_up(fraction: float) -> None:
+def test_the_labelled_fraction_is_rounded_up(fraction: float) -> None:
     rows = Selection(labelled_fraction=fraction).rows("train", "labelled", ORDER)
     assert len(rows) == {0.005: 1, 0.01: 2, 0.07: 14, 0.1: 20, 0.29: 58, 1.0: 200}[fraction]
     assert sorted(ORDER[rows]) == list(range(len(rows)))
@@ -23,7 +23,7 @@ def test_the_labelled_share_is_rounded_up(fraction: float) -> None:
 
 
 @given(st.floats(0.001, 1), st.floats(0.001, 1), st.integers(1, 250))
-def test_smaller_fractions_and_limits_lie_inside_larger_ones(one: float, two: float, limit: int) -> None:
+def test_smaller_fractions_and_limits_are_contained_in_larger_ones(one: float, two: float, limit: int) -> None:
     small, large = sorted((one, two))
     limited = {"train": limit}
     inside = Selection.model_validate({"labelled_fraction": small, "limit": limited}).rows("train", "labelled", ORDER)
@@ -34,7 +34,7 @@ def test_smaller_fractions_and_limits_lie_inside_larger_ones(one: float, two: fl
 
 @given(st.floats(0.001, 1), st.integers(1, 250), st.integers(0, 50))
 def test_labelled_and_unlabelled_pools_share_none_and_make_up_all(fraction: float, limit: int, unknown: int) -> None:
-    order = np.where(200 - unknown > ORDER, ORDER, -1)  # pools whose right candidate nobody knows
+    order = np.where(200 - unknown > ORDER, ORDER, -1)  # pools whose right candidate is unknown
     selection = Selection(labelled_fraction=fraction, limit={"train": limit})
     labelled, unlabelled, every = (selection.rows("train", part, order) for part in ("labelled", "unlabelled", "all"))
     assert not set(labelled) & set(unlabelled)
@@ -61,7 +61,7 @@ def test_no_pool_is_an_error_that_names_split_and_cure() -> None:
         Selection(labelled_fraction=0.1, limit={"train": 5}).rows("train", "labelled", np.full(9, -1))
 
 
-def test_no_unlabelled_pool_is_no_error() -> None:
+def test_no_unlabelled_pool_is_not_an_error() -> None:
     assert len(Selection(labelled_fraction=1.0).rows("train", "unlabelled", ORDER)) == 0
 
 

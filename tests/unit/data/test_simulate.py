@@ -11,8 +11,8 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import RidgeClassifier
 
 from icalib.core.errors import SettingError
+from icalib.data.bm25 import tokenize
 from icalib.data.contexts import context_responses
-from icalib.data.negatives import tokenize
 from icalib.data.pools import as_pools, iter_pools
 from icalib.data.prepare import prepare
 from icalib.data.schema import Dialogue, Pool
@@ -42,7 +42,7 @@ def test_corpus_is_a_function_of_its_seed(tmp_path: Path) -> None:
     assert first == same != other
 
 
-def test_splits_and_noise_are_as_told(tmp_path: Path) -> None:
+def test_splits_and_noise_are_as_reported(tmp_path: Path) -> None:
     truth = simulate(tmp_path / "desk.jsonl", num_dialogues=2000, label_noise=0.1, intent_noise=0.0)
     splits = [dialogue.split for dialogue in read(tmp_path / "desk.jsonl")]
     assert [splits.count(s) for s in ("train", "validation", "test")] == [1400, 300, 300]
@@ -77,19 +77,19 @@ def test_fixes_do_not_repeat_the_users_words() -> None:
 def test_lexical_overlap_is_not_enough_but_the_rules_can_be_learned(prepared: Path) -> None:
     train, test = pools_of(prepared / "pools", "train"), pools_of(prepared / "pools", "test")
     okapi = BM25Okapi([tokenize(reply) for reply in REPLIES])
-    place = {reply: number for number, reply in enumerate(REPLIES)}
+    index = {reply: number for number, reply in enumerate(REPLIES)}
 
     def query(pool: Pool) -> str:
         return " ".join(utterance.text for utterance in pool.context)
 
     def recall(scores: np.ndarray) -> float:
-        best = [max(p.candidates, key=lambda c, row=row: row[place[c]]) for p, row in zip(test, scores, strict=True)]
+        best = [max(p.candidates, key=lambda c, row=row: row[index[c]]) for p, row in zip(test, scores, strict=True)]
         return float(np.mean([b == p.candidates[p.label] for b, p in zip(best, test, strict=True)]))
 
     lexical = recall(np.array([okapi.get_scores(tokenize(query(pool))) for pool in test]))
     features = TfidfVectorizer(ngram_range=(1, 2))
     learned = RidgeClassifier().fit(
-        features.fit_transform(map(query, train)), [place[p.candidates[p.label]] for p in train]
+        features.fit_transform(map(query, train)), [index[p.candidates[p.label]] for p in train]
     )
     decisions = np.full((len(test), len(REPLIES)), -np.inf)
     decisions[:, learned.classes_] = learned.decision_function(features.transform(map(query, test)))

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from icalib.core.errors import DataError, SettingError
 from icalib.data.schema import Dialogue
-from icalib.data.sources.base import json_members
-from icalib.data.sources.detect import open_source
+from icalib.data.sources.json_object import json_members
+from icalib.data.sources.readers import open_source
 
 
 def turn(speaker: str, text: str, *intents: str) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def forum(path: Path, intent_field: str, intents: Any, **members: Any) -> Path:
     return path
 
 
-# our own form
+# JSONL
 
 
 @pytest.mark.parametrize("compress", [False, True])
@@ -48,7 +48,7 @@ def test_jsonl_streams_dialogues_plain_or_gzipped(tmp_path: Path, compress: bool
     path.write_bytes(gzip.compress(text.encode()) if compress else text.encode())
     source = open_source(path)
     dialogues = list(source.dialogues(None))
-    assert source.name == "jsonl"
+    assert source.reader == "jsonl"
     assert [d.dialog_id for d in dialogues] == ["a", "b"]
     assert dialogues[0].utterances[0].intents == ("GG",)
     assert dialogues[1].split is None
@@ -78,15 +78,15 @@ def test_a_bad_record_is_named_by_line_and_field(tmp_path: Path, bad: Any, field
     assert "--skip-bad" in str(caught.value)
 
 
-def test_rejected_records_are_heard_of_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_rejected_records_are_reported_and_reading_continues(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     good = json.dumps(record("a")).encode()
     path.write_bytes(b'{"broken\n' + good + b'\n{"dialog_id": "\xff"}\n' + good.replace(b'"a"', b'"b"') + b"\n")
-    heard: list[tuple[int, str]] = []
-    dialogues = open_source(path).dialogues(lambda error, raw: heard.append((error.line, error.found)))
+    reported: list[tuple[int, str]] = []
+    dialogues = open_source(path).dialogues(lambda error, raw: reported.append((error.line, error.found)))
     assert [d.dialog_id for d in dialogues] == ["a", "b"]
-    assert [line for line, _ in heard] == [1, 3]
-    assert "byte 0xff at character 16 is not UTF-8" in heard[1][1]
+    assert [line for line, _ in reported] == [1, 3]
+    assert "byte 0xff at character 16 is not UTF-8" in reported[1][1]
 
 
 def test_damaged_gzip_is_a_data_error(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_damaged_gzip_is_a_data_error(tmp_path: Path) -> None:
         list(open_source(path).dialogues(None))
 
 
-def test_wrong_path_empty_file_and_unknown_form(tmp_path: Path) -> None:
+def test_wrong_path_empty_file_and_unknown_format(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         open_source(tmp_path / "nowhere.jsonl")
     (tmp_path / "empty.jsonl").write_text("\n")
@@ -136,7 +136,7 @@ def test_members_of_a_json_object_are_those_json_reads(
 
 
 def test_members_are_found_across_chunks_with_their_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("icalib.data.sources.base.JSON_CHUNK", 3)
+    monkeypatch.setattr("icalib.data.sources.json_object.CHUNK", 3)
     path = tmp_path / "o.json"
     path.write_text('{\n"a": "ü€😀",\n\n"b": [1,\n 23],\n"c": 456\n}', encoding="utf-8")
     assert [(raw.line, raw.value) for raw in json_members(path)] == [
@@ -160,7 +160,7 @@ def test_broken_json_object_names_the_line(tmp_path: Path, text: str, line: int)
 def test_msdialog_tags_and_roles(tmp_path: Path) -> None:
     source = open_source(forum(tmp_path / "MSDialog-Intent.json", "tags", "OQ GG"))
     (dialogue,) = source.dialogues(None)
-    assert source.name == "msdialog"
+    assert source.reader == "msdialog"
     assert dialogue.dialog_id == "msdialog-7"
     assert dialogue.domain == "Word"
     assert dialogue.split is None
@@ -183,13 +183,13 @@ def test_mantis_folder_takes_splits_from_names_and_prefers_intents(tmp_path: Pat
         forum(tmp_path / f"{name}.json", "intent", ["OQ", "FD"])
     source = open_source(tmp_path)
     dialogues = list(source.dialogues(None))
-    assert source.name == "mantis"
+    assert source.reader == "mantis"
     assert [(d.dialog_id, d.split) for d in dialogues] == [
         ("mantis-validation-7", "validation"),
         ("mantis-train-7", "train"),
     ]
     assert dialogues[0].utterances[0].intents == ("OQ", "FD")
-    assert open_source(tmp_path / "merged_train_intents.json").name == "mantis"
+    assert open_source(tmp_path / "merged_train_intents.json").reader == "mantis"
 
 
 # ready pools
@@ -202,7 +202,7 @@ def test_mantis_tsv_groups_lines_of_a_context(tmp_path: Path) -> None:
     )
     source = open_source(path)
     pools = list(source.pools(None))
-    assert source.name == "mantis-tsv"
+    assert source.reader == "mantis-tsv"
     assert [p.candidates for p in pools] == [("right", "wrong"), ("yes", "no", "maybe"), ("yes too", "no")]
     assert [u.speaker for u in pools[0].context] == ["user", "agent", "user"]
     assert {p.split for p in pools} == {"validation"}
@@ -268,9 +268,9 @@ def test_udc_bad_rows_name_the_line_where_they_begin(tmp_path: Path) -> None:
     write_csv(
         path, ["Context", "Utterance", "Label"], ["a\nb", "c", "1"], ["a", "b"], ["a", "b", "maybe"], ["", "", "1"]
     )
-    heard: list[tuple[int, str]] = []
-    assert len(list(open_source(path).dialogues(lambda e, raw: heard.append((e.line, e.field))))) == 1
-    assert heard == [(4, ""), (5, "Label"), (6, "Context.0.Utterance")]
+    reported: list[tuple[int, str]] = []
+    assert len(list(open_source(path).dialogues(lambda e, raw: reported.append((e.line, e.field))))) == 1
+    assert reported == [(4, ""), (5, "Label"), (6, "Context.0.Utterance")]
 
 
 def icast_folder(root: Path) -> Path:
@@ -290,7 +290,7 @@ def icast_folder(root: Path) -> Path:
 def test_icast_folders(tmp_path: Path) -> None:
     source = open_source(icast_folder(tmp_path))
     train, unlabelled, validation, test = source.pools(None)
-    assert source.name == "icast"
+    assert source.reader == "icast"
     assert [(u.speaker, u.text, u.intents) for u in train.context] == [
         ("user", "u1", ("OQ",)),
         ("agent", "a1", ("PA", "GG")),

@@ -26,7 +26,7 @@ def dialogue(speakers: str) -> Dialogue:
         ("ua", 2, []),
         ("ua", 1, [1]),
         ("uuaa", 2, [2, 3]),
-        ("aaaua", 2, [4]),  # nobody asked before turn 3
+        ("aaaua", 2, [4]),  # the user speaks at turn 3 first
         ("aaa", 1, []),
     ],
 )
@@ -42,10 +42,10 @@ def test_context_is_the_last_turns() -> None:
     assert [p.turn for p in context_responses(dialogue("uauaua"), last_turn_only=True)] == [5]
 
 
-def test_assigned_splits_have_the_wanted_shares_and_depend_on_seed_and_id_alone() -> None:
+def test_assigned_splits_have_the_wanted_fractions_and_depend_on_seed_and_id_alone() -> None:
     splits = [assigned_split(f"d{n}", seed=3) for n in range(4000)]
-    shares = [splits.count(name) / 4000 for name in ("train", "validation", "test")]  # type: ignore[arg-type]
-    assert shares == pytest.approx([0.8, 0.1, 0.1], abs=0.02)
+    fractions = [splits.count(name) / 4000 for name in ("train", "validation", "test")]  # type: ignore[arg-type]
+    assert fractions == pytest.approx([0.8, 0.1, 0.1], abs=0.02)
     assert splits[17] == assigned_split("d17", seed=3)
     assert splits != [assigned_split(f"d{n}", seed=4) for n in range(4000)]
 
@@ -69,19 +69,19 @@ def test_label_order_is_shuffled_by_seed() -> None:
 
 def test_leak_check_names_the_dialogues() -> None:
     leaks = LeakCheck()
-    leaks.see("d1", "train", ["a", "b"])
-    leaks.see("d2", "train", ["a", "c"])
-    leaks.see("d1", "test", ["x", "y"])
+    leaks.add("d1", "train", ["a", "b"])
+    leaks.add("d2", "train", ["a", "c"])
+    leaks.add("d1", "test", ["x", "y"])
     with pytest.raises(DataError, match=r"1 dialogues are in two splits \(d1\)"):
         leaks.num_copies_across_splits()
 
 
 def test_leak_check_counts_copies_across_splits() -> None:
     leaks = LeakCheck()
-    leaks.see("d1", "train", ["hello", "you"])
-    leaks.see("d2", "train", ["hello", "you"])  # in one split: no leak
-    leaks.see("d3", "validation", ["Hello", "you"])
-    leaks.see("d4", "test", ["hello ", "you"])
-    leaks.see("d5", "test", ["hello", "there"])
+    leaks.add("d1", "train", ["hello", "you"])
+    leaks.add("d2", "train", ["hello", "you"])  # in one split: no leak
+    leaks.add("d3", "validation", ["Hello", "you"])
+    leaks.add("d4", "test", ["hello ", "you"])
+    leaks.add("d5", "test", ["hello", "there"])
     assert leaks.num_copies_across_splits() == 2
     assert leaks.num_dialogues() == {"train": 2, "validation": 1, "test": 2}

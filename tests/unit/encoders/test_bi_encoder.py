@@ -82,7 +82,7 @@ def test_equal_contexts_are_read_once_and_a_batch_once(ranker: Ranker, monkeypat
     assert len(read) == 2
 
 
-def test_it_stays_as_it_is(ranker: Ranker, tmp_path: Path) -> None:
+def test_training_does_not_change_it(ranker: Ranker, tmp_path: Path) -> None:
     ranker.train()
     bi_encoder = ranker.bi_encoder
     assert bi_encoder is not None

@@ -114,7 +114,7 @@ def test_neither_padding_nor_longer_dialogues_beside_it_change_a_pair(
 
 
 @pytest.mark.parametrize(("branches", "width"), [("both", 96), ("graph", 64), ("sequence", 32)])
-def test_each_branch_can_stand_alone(tiny_bert: Path, branches: str, width: int) -> None:
+def test_each_branch_works_alone(tiny_bert: Path, branches: str, width: int) -> None:
     ranker = graph(tiny_bert, branches=branches)
     assert encoded(ranker, TURNS).features_BD.shape == (1, width)
     assert ranker.encoder.width == width

@@ -67,8 +67,8 @@ def test_a_block_is_attention_and_two_layers_each_with_residual_and_norm() -> No
     queries, keys = torch.randn(2, 3, 5, 8), torch.randn(2, 3, 4, 8)
     mask = torch.tensor([True, True, False, True]).expand(2, 3, 4)
     weights = (torch.einsum("btid,btjd->btij", queries, keys) / 8**0.5)[..., [0, 1, 3]].softmax(-1)
-    heard = torch.einsum("btij,btjd->btid", weights, keys[:, :, [0, 1, 3]])
-    states = nn.functional.layer_norm(queries + heard, (8,))
+    attended = torch.einsum("btij,btjd->btid", weights, keys[:, :, [0, 1, 3]])
+    states = nn.functional.layer_norm(queries + attended, (8,))
     inner = torch.relu(states @ block.inner.weight.T + block.inner.bias)
     expected = nn.functional.layer_norm(states + inner @ block.outer.weight.T + block.outer.bias, (8,))
     torch.testing.assert_close(block(queries, keys, mask), expected)
@@ -91,7 +91,7 @@ def same_pooled(tensor: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("size", [12, 13, 50, 61, 200])
 @pytest.mark.parametrize(("rows", "columns"), [(1, 12), (5, 3), (9, 10), (12, 1)])
-def test_places_left_out_change_nothing(size: int, rows: int, columns: int) -> None:
+def test_positions_left_out_change_nothing(size: int, rows: int, columns: int) -> None:
     torch.manual_seed(0)
     network = Convolutions(2, 3)
     similarity = torch.randn(2, 2, 4, rows, columns)
@@ -108,7 +108,7 @@ def test_places_left_out_change_nothing(size: int, rows: int, columns: int) -> N
 
 
 def test_convolutions_are_computed_in_float32_whatever_the_precision() -> None:
-    """In bfloat16 torch 2.13 reads memory that nobody has written for the gradient of these shapes on a CPU."""
+    """In bfloat16 torch 2.13 reads uninitialised memory for the gradient of these shapes on a CPU."""
     torch.manual_seed(0)
     network, similarity = Convolutions(10, 16), torch.randn(2, 10, 2, 9, 9)
     gradients: list[Tensor] = []
@@ -167,7 +167,7 @@ def test_limit_uniform_attention_is_dam_up_to_one_over_the_turns(tiny_bert: Path
     torch.testing.assert_close(seen[1] * num_turns, seen[0])
 
 
-def test_other_pairs_padding_and_what_pad_tokens_say_change_nothing(tiny_bert: Path) -> None:
+def test_other_pairs_and_padding_change_nothing(tiny_bert: Path) -> None:
     made = encoder(tiny_bert)
     together = features(made, PAIRS)
     for place, pair in enumerate(PAIRS):

@@ -78,13 +78,13 @@ def test_identical_candidates_differ_by_their_position_alone(tiny_bert: Path) ->
     torch.testing.assert_close(permuted, logits(ranker, CANDIDATES)[order], rtol=1e-5, atol=1e-6)
 
 
-def test_candidates_see_each_other(tiny_bert: Path) -> None:
+def test_candidates_attend_to_each_other(tiny_bert: Path) -> None:
     ranker = joint(tiny_bert)
     other = [CANDIDATES[0], np.arange(80, 90, dtype=np.int32)]
     assert logits(ranker, CANDIDATES[:2])[0] != logits(ranker, other)[0]
 
 
-def test_read_from_cls_the_head_is_a_linear_layer_onto_the_places(tiny_bert: Path) -> None:
+def test_read_from_cls_the_head_is_a_linear_layer_onto_the_slots(tiny_bert: Path) -> None:
     ranker = joint(tiny_bert, similarity_start="none", read="cls", num_candidates=4)
     inputs = ranker.layout.inputs(CONTEXT, None, CANDIDATES)
     with torch.inference_mode():
@@ -95,7 +95,7 @@ def test_read_from_cls_the_head_is_a_linear_layer_onto_the_places(tiny_bert: Pat
         logits(ranker, CANDIDATES, CANDIDATES[:2])
 
 
-def test_intents_have_no_place(tiny_bert: Path) -> None:
+def test_intents_are_refused(tiny_bert: Path) -> None:
     config = JointEncoder.Config.model_validate({"backbone": str(tiny_bert), "budget": BUDGET})
     with pytest.raises(SettingError, match="learns no intents"):
         Ranker(RankerConfig(encoder=config, intents=("a",)))

@@ -86,7 +86,7 @@ def test_a_copy_of_an_utterance_is_as_near_as_can_be() -> None:
     torch.testing.assert_close(of_turn, of_response)
 
 
-def test_words_are_compared_with_what_they_find_in_the_other_text() -> None:
+def test_words_are_compared_with_what_they_attend_to_in_the_other_text() -> None:
     torch.manual_seed(0)
     layer = SimilarityFeatures(6, 4)
     turn, response = torch.randn(1, 1, 3, 6), torch.randn(1, 1, 5, 6)

@@ -65,7 +65,7 @@ def test_leading_vectors_are_those_of_the_decomposition(shape: tuple[int, int]) 
 
 
 @pytest.mark.parametrize("scale", [0.2, 0.94])
-def test_a_layer_below_the_bound_stays_as_it_is(scale: float) -> None:
+def test_a_layer_below_the_bound_is_unchanged(scale: float) -> None:
     bounded = layer(scale)
     for mode in (True, False):
         assert torch.equal(bounded.train(mode).effective_weight(), bounded.weight)
@@ -162,7 +162,7 @@ def test_without_the_setting_nothing_is_bounded(tiny_bert: Path) -> None:
     assert tiny_ranker(tiny_bert, spectral_norm={"scope": "head"}).encoder.spectral_norms == {}
 
 
-def test_a_relative_bound_of_1_leaves_a_pretrained_encoder_as_it_is(tiny_bert: Path) -> None:
+def test_a_relative_bound_of_1_leaves_a_pretrained_encoder_unchanged(tiny_bert: Path) -> None:
     ids = torch.arange(5, 25).reshape(2, 10)
     batch = Batch(ids, torch.zeros_like(ids), torch.tensor([10, 10]))
     plain, bounded, tight = (
@@ -185,7 +185,7 @@ def test_parameters_keep_their_names_and_bounds_travel_with_the_weights(tiny_ber
     assert load_ranker(tmp_path).encoder.spectral_norms == bounded.encoder.spectral_norms
 
 
-def test_weights_of_a_model_without_bounds_are_measured_anew(tiny_bert: Path) -> None:
+def test_bounds_of_loaded_weights_without_bounds_are_recomputed(tiny_bert: Path) -> None:
     bounded = small_encoder(tiny_bert, "ffn", relative=True)
     other = {name: 2 * tensor for name, tensor in tiny_ranker(tiny_bert).state_dict().items()}
     before = bounded.encoder.spectral_norms

@@ -21,7 +21,7 @@ def test_features_are_the_filters_maxima_over_the_words() -> None:
     torch.testing.assert_close(network(ids[None], torch.ones(1, 4, dtype=torch.bool))[0], expected)
 
 
-def test_padding_and_the_texts_beside_change_nothing() -> None:
+def test_padding_and_other_texts_change_nothing() -> None:
     torch.manual_seed(0)
     network = TextCNN(20, 6, num_filters=4, num_classes=3, dropout=0.5).eval()
     texts = [[5, 6], [], [1, 2, 3, 4, 5, 6, 7]]

@@ -93,7 +93,7 @@ def test_half_precision_backbones_are_computed_in_single(tiny_bert: Path, tmp_pa
         assert {parameter.dtype for parameter in encoder.parameters()} == {torch.float32}
 
 
-def test_a_backbone_that_is_not_there_says_what_was_expected(tmp_path: Path) -> None:
+def test_a_missing_backbone_is_refused_with_what_was_expected(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"can't load the backbone.*Expected a folder"):
         load_config(str(tmp_path))
 
@@ -106,7 +106,7 @@ def test_the_digest_of_a_backbone_follows_its_files(tiny_bert: Path, tmp_path: P
     assert backbone_digest(str(copy)) != backbone_digest(str(tiny_bert))
 
 
-def test_a_backbone_may_lie_in_an_object_store(tiny_bert: Path, machines: Machines) -> None:
+def test_a_backbone_may_be_in_an_object_store(tiny_bert: Path, machines: Machines) -> None:
     shutil.copytree(tiny_bert, machines.on("a", "bert"))
     push(machines.on("a", "bert"))
     uri = location(machines.on("b", "bert"))

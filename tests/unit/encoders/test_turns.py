@@ -19,7 +19,7 @@ utterances = st.lists(
     pairs=st.lists(st.tuples(utterances, st.lists(st.integers(1, 99), min_size=1, max_size=4)), min_size=1, max_size=4),
     separators=st.integers(1, 2),
 )
-def test_words_know_their_turn_whatever_stands_beside_them(
+def test_turns_of_words_do_not_depend_on_their_neighbours(
     pairs: list[tuple[list[np.ndarray], list[int]]], separators: int
 ) -> None:
     layout = Layout(CLS, SEP, PAD, separators, 1000, 128, Budget(max_candidate_tokens=8), turn_separators=True)

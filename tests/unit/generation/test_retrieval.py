@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rank_bm25 import BM25Okapi
 
-from icalib.data.negatives import tokenize
+from icalib.data.bm25 import tokenize
 from icalib.data.pools import as_pools, iter_pools, read_rows
 from icalib.data.schema import SPLITS, Pool, Split
 from icalib.data.selection import Selection

@@ -43,7 +43,7 @@ def losses(head: PolyaGammaHead, pairs: tuple[Tensor, Tensor, Tensor]) -> Tensor
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_losses_share_out_the_batchs_negative_evidence(kernel: str) -> None:
+def test_losses_split_the_negative_evidence_of_the_batch_evenly(kernel: str) -> None:
     head, pairs = make_head(kernel=kernel), made_pairs()
     torch.manual_seed(3)
     shares = losses(head, pairs)
@@ -116,7 +116,7 @@ def test_training_lowers_the_loss() -> None:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_the_posterior_tells_the_classes_apart(kernel: str) -> None:
+def test_the_posterior_separates_the_classes(kernel: str) -> None:
     head = conditioned(make_head(kernel=kernel), made_pairs(64))
     features, mean, labels = made_pairs(40, seed=1)
     posterior = head.posterior(features, mean)
@@ -135,7 +135,7 @@ def test_predictions_turn_with_the_labels() -> None:
     assert torch.allclose(flipped, 1 - prob, atol=0.08)
 
 
-def test_the_mean_function_is_corrected_only_where_the_support_set_says_so() -> None:
+def test_the_mean_function_is_corrected_only_near_the_support_set() -> None:
     features, mean, labels = made_pairs(32)
     head = conditioned(make_head(normalise=False), (features, mean + 1, labels))
     far = 100 * torch.eye(WIDTH)[:2]
@@ -153,7 +153,7 @@ def test_an_empty_support_set_leaves_the_prior() -> None:
     assert torch.allclose(posterior.var_SB, torch.full((30, 3), 8.0))
 
 
-def test_shares_of_several_processes_are_joined_in_rank_order() -> None:
+def test_observations_of_several_processes_are_joined_in_rank_order() -> None:
     pairs, whole = made_pairs(12), make_head()
     conditioned(whole, pairs)
     shares = []
@@ -210,7 +210,7 @@ def test_training_forgets_the_posterior_and_evaluation_does_not() -> None:
     head.posterior(*pairs[:2])
     losses(head.train(), pairs)
     for refused in (lambda: head.posterior(*pairs[:2]), lambda: head(*pairs[:2]), head.posterior_state):
-        with pytest.raises(PosteriorError, match="no posterior for its weights"):
+        with pytest.raises(PosteriorError, match="no posterior for its current weights"):
             refused()
 
 

@@ -100,7 +100,7 @@ def test_without_pairs_the_variance_is_the_priors_and_with_them_smaller() -> Non
     assert (after > 0).all()
 
 
-def test_two_processes_shares_are_one_processes_pairs_in_any_batches() -> None:
+def test_observations_of_two_processes_equal_those_of_one_in_any_batches() -> None:
     features, mean, labels = made_pairs()
     parts = [(features[i::2], mean[i::2], labels[i::2]) for i in range(2)]
     one, two = conditioned(head(), (features, mean, labels)), conditioned(head(), *parts)
@@ -136,7 +136,7 @@ def test_a_checkpoints_posterior_is_the_same() -> None:
 
 
 @pytest.mark.parametrize("laplace", ["exact", "last_epoch_sum", "ema"])
-def test_a_posterior_older_than_the_weights_is_refused(laplace: str) -> None:
+def test_a_posterior_of_earlier_weights_is_refused(laplace: str) -> None:
     model, pairs = head(laplace=laplace), made_pairs()
     with pytest.raises(PosteriorError, match="no posterior"):
         model.posterior(*pairs[:2])
@@ -271,7 +271,7 @@ def test_the_exact_mode_carries_no_sums_in_its_weights() -> None:
     assert sizes[1] - sizes[0] == NUM_FEATURES**2 + 2
 
 
-def test_the_number_of_pairs_that_the_precision_stands_for_can_be_set() -> None:
+def test_the_precision_can_be_scaled_to_a_number_of_pairs() -> None:
     pairs = made_pairs(48)
     tripled = conditioned(head(effective_n=144.0), pairs)
     copies = conditioned(head(), pairs, pairs, pairs)
@@ -285,7 +285,7 @@ def test_a_gaussian_likelihood_leaves_less_variance() -> None:
     assert (gaussian.posterior(*test).var_SB < logistic.posterior(*test).var_SB).all()
 
 
-def test_pairs_are_told_apart_after_training_and_focal_loss_with_gamma_0_is_no_other() -> None:
+def test_training_separates_the_classes_and_focal_loss_with_gamma_0_is_the_same() -> None:
     pairs = made_pairs(200)
     plain, focal = head(), head()
     for model, loss in ((plain, LOSS), (focal, FocalLoss.Config(gamma=0.0).build())):

@@ -9,7 +9,7 @@ POSITIVE = torch.tensor([[4.0, 2.0], [2.0, 3.0]])
 SINGULAR = torch.tensor([[1.0, 1.0], [1.0, 1.0 - 1e-6]])
 
 
-def test_positive_matrices_are_factored_as_they_are() -> None:
+def test_positive_matrices_are_factored_without_jitter() -> None:
     factor, num_raised = safe_cholesky(POSITIVE, jitter=1e-4)
     assert num_raised == 0
     assert torch.allclose(factor @ factor.mT, POSITIVE)
@@ -39,6 +39,6 @@ def test_gradients_pass_through_raised_matrices() -> None:
 
 
 @pytest.mark.parametrize("matrix", [torch.full((2, 2), float("nan")), -torch.eye(2)])
-def test_hopeless_matrices_are_refused(matrix: torch.Tensor) -> None:
+def test_indefinite_matrices_are_refused(matrix: torch.Tensor) -> None:
     with pytest.raises(NumericalError, match=r"1 of 2 matrices of size 2"):
         safe_cholesky(torch.stack([POSITIVE, matrix]), jitter=1e-4)

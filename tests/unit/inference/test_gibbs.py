@@ -72,7 +72,7 @@ def test_evidence_is_finite_without_any_noise_precision() -> None:
     assert torch.allclose(evidence, expected)
 
 
-def test_limit_evidence_without_prior_variance_is_a_coin_toss_a_point() -> None:
+def test_limit_evidence_without_prior_variance_is_a_coin_toss_for_each_point() -> None:
     _, problem = made_problem()
     tiny = ChainProblem(1e-12 * problem.kernel_NN, torch.zeros(6, dtype=torch.float64), problem.labels_N)
     evidence = gibbs.condition(tiny, made_omega(3, 6)).log_evidence()
@@ -162,7 +162,7 @@ def test_a_linear_kernel_is_bayesian_logistic_regression() -> None:
     assert (((mean.mean(0) - expected) / error).abs() < 4).all()
 
 
-def test_blocks_are_the_same_whoever_computes_them_and_when() -> None:
+def test_blocks_depend_on_their_arguments_only() -> None:
     _, problem = made_problem()
     asked = {"num_chains": 12, "num_steps": 3, "seed": 8}
     together = gibbs.sample_chains(problem, **asked)
@@ -192,7 +192,7 @@ def test_repeated_points_in_single_precision_need_no_more_than_the_planned_nugge
     assert chains.omega_SN.isfinite().all()
 
 
-def test_a_matrix_that_is_no_kernel_is_counted_and_then_refused() -> None:
+def test_a_matrix_that_is_not_a_kernel_is_counted_and_then_refused() -> None:
     slightly = torch.tensor([[1.0, 1.001], [1.001, 1.0]])
     labels = torch.tensor([0.0, 1.0])
     asked = {"num_chains": 1, "num_steps": 1, "seed": 1}

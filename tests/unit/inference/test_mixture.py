@@ -57,7 +57,7 @@ def test_an_unbounded_logit_shares_ln_2() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(-20, 20), st.floats(0, 50)), min_size=1, max_size=5))
-def test_information_lies_between_zero_and_the_entropy_of_the_mean(gaussians: list[tuple[float, float]]) -> None:
+def test_information_is_between_zero_and_the_entropy_of_the_mean(gaussians: list[tuple[float, float]]) -> None:
     mean_SB, var_SB = torch.tensor(gaussians, dtype=torch.float64).T[:, :, None]
     found = mixture_moments(mean_SB, var_SB)
     assert 0 <= found.mutual_information.item() <= binary_entropy(found.prob_mean).item() + 1e-12

@@ -35,7 +35,7 @@ def test_identical_passes_share_no_information(logit: float, passes: int) -> Non
     assert result.prob_var.item() == result.logit_var.item() == 0.0
 
 
-def test_passes_that_say_0_and_1_share_ln_2() -> None:
+def test_passes_of_0_and_1_share_ln_2() -> None:
     result = moments(torch.tensor([[-800.0], [800.0]]))
     assert result.mutual_information.item() == pytest.approx(math.log(2), abs=1e-15)
 
@@ -44,13 +44,13 @@ def test_passes_that_say_0_and_1_share_ln_2() -> None:
     ("probs", "expected"),
     [((0.9, 0.9, 0.9, 0.1, 0.1), 0.355), ((0.99, 0.99, 0.99, 0.99, 0.01), 0.453), ((0.95, 0.9, 0.3, 0.8, 0.6), 0.141)],
 )
-def test_the_two_sided_formula_gives_known_figures(probs: tuple[float, ...], expected: float) -> None:
+def test_the_two_sided_formula_gives_known_values(probs: tuple[float, ...], expected: float) -> None:
     result = moments(torch.logit(torch.tensor(probs, dtype=torch.float64))[:, None])
     assert result.mutual_information.item() == pytest.approx(expected, abs=5e-4)
 
 
 @given(logits_of_passes)
-def test_information_lies_between_zero_and_the_entropy_of_the_mean(logits: list[list[float]]) -> None:
+def test_information_is_between_zero_and_the_entropy_of_the_mean(logits: list[list[float]]) -> None:
     result = moments(torch.tensor(logits, dtype=torch.float64))
     assert (result.mutual_information >= 0).all()
     assert (result.mutual_information <= binary_entropy(result.prob_mean) + 1e-12).all()

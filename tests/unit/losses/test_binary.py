@@ -5,7 +5,7 @@ import torch
 from icalib.losses.binary import BinaryCrossEntropy
 
 
-def test_a_loss_above_the_highest_teaches_nothing() -> None:
+def test_a_clipped_loss_has_no_gradient() -> None:
     logits = torch.tensor([-30.0, -2.0, 30.0], requires_grad=True)
     labels = torch.tensor([1, 1, 1])
     free = BinaryCrossEntropy.Config().build()(logits, labels)

@@ -78,7 +78,7 @@ def test_far_logits_give_finite_losses_and_gradients(gamma: float | str) -> None
 
 
 @pytest.mark.parametrize("wrong", [-0.1, float("inf"), "flsd-35"])
-def test_a_gamma_that_is_none_is_refused(wrong: object) -> None:
+def test_an_invalid_gamma_is_refused(wrong: object) -> None:
     with pytest.raises(SettingError, match="gamma"):
         validated(FocalLoss.Config, {"gamma": wrong})
 

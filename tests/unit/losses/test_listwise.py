@@ -35,7 +35,7 @@ def test_the_loss_is_cross_entropy_of_each_pool(pools: list[tuple[int, int]]) ->
 
 
 @given(pools, st.floats(-30, 30))
-def test_what_all_candidates_of_a_pool_share_counts_nothing(pools: list[tuple[int, int]], shift: float) -> None:
+def test_a_constant_added_to_a_pool_changes_nothing(pools: list[tuple[int, int]], shift: float) -> None:
     sizes, logits, labels = made(pools)
     shifts = torch.repeat_interleave(shift * torch.arange(len(sizes)), torch.tensor(sizes))
     loss = LOSS.of_pools(sizes)

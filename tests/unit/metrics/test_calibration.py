@@ -76,7 +76,7 @@ def test_adaptive_bins_are_the_parts_of_array_split(pairs: list[tuple[float, int
 
 
 @given(PAIRS, st.data())
-def test_counts_stand_for_repeated_pairs(pairs: list[tuple[float, int]], data: st.DataObject) -> None:
+def test_counts_are_repetitions_of_pairs(pairs: list[tuple[float, int]], data: st.DataObject) -> None:
     prob, label = arrays(pairs)
     size = {"min_size": prob.size, "max_size": prob.size}
     counts = np.array(data.draw(st.lists(st.integers(0, 4), **size).filter(any)))

@@ -47,7 +47,7 @@ def test_no_threshold_beats_the_fitted_one(pairs: list[tuple[float, int]]) -> No
     assert all(classification_at(prob, label, other).f1 <= fitted for other in (0.0, *prob))
 
 
-def test_the_threshold_lies_midway_and_nearest_one_half() -> None:
+def test_the_threshold_is_midway_and_nearest_one_half() -> None:
     label = np.array([0, 0, 1, 1])
     assert fit_threshold(np.array([0.1, 0.2, 0.6, 0.7]), label) == pytest.approx(0.4)
     # without a right pair every threshold is as good as any other: (0.45 + 0.6) / 2 is nearest to 0.5

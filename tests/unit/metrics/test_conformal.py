@@ -73,12 +73,12 @@ def test_no_set_is_empty_and_sets_grow_with_the_threshold(
 
 @pytest.mark.parametrize(("num_pools", "coverage", "needed"), [(8, 0.9, 9), (18, 0.95, 19), (3, 0.8, 4)])
 def test_too_few_pools_are_refused_with_the_number_needed(num_pools: int, coverage: float, needed: int) -> None:
-    with pytest.raises(DataError, match=f"{num_pools} validation pools are too few.*Score {needed} pools"):
+    with pytest.raises(DataError, match=f"{num_pools} validation pools are too few.*Score at least {needed} pools"):
         fit_conformal(simulated(num_pools, seed=1), coverage)
     assert fit_conformal(simulated(needed, seed=1), coverage).num_pools == needed
 
 
 @pytest.mark.parametrize("coverage", [0.0, 1.0, -0.1, 1.5, float("nan")])
-def test_a_coverage_that_is_no_share_is_refused(coverage: float) -> None:
-    with pytest.raises(SettingError, match="expected a share between 0 and 1"):
+def test_a_coverage_outside_0_to_1_is_refused(coverage: float) -> None:
+    with pytest.raises(SettingError, match="expected a fraction between 0 and 1"):
         fit_conformal(simulated(5, seed=1), coverage)

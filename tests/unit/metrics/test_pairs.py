@@ -31,7 +31,7 @@ def test_pools_of_unknown_label_are_dropped() -> None:
     assert scores.logit.tolist() == [3, 1, 0, 1]
 
 
-def test_scores_of_unlabelled_pools_are_not_looked_at() -> None:
+def test_scores_of_unlabelled_pools_are_not_checked() -> None:
     assert pool_scores([[3, 1], [np.nan, 5]], [[1, 0], [-1, -1]]).num_pools == 1
 
 
@@ -45,7 +45,7 @@ def test_scores_of_unlabelled_pools_are_not_looked_at() -> None:
         ("logit", [0.0, 1.0, 2.0, np.nan], "logit", "candidate 1 of pool 'pool-00001' has a NaN score"),
         ("prob", [0.0, 1.0, 0.2, np.nan], "prob", "candidate 1 of pool 'pool-00001' has no probability"),
         ("prob", [0.0, 1.5, 0.2, 0.3], "prob", "candidate 1 of pool 'pool-00000' has no probability"),
-        ("candidate", [0, 1, 0, 0], "candidate", "candidate 0 of pool 'pool-00001' is there twice"),
+        ("candidate", [0, 1, 0, 0], "candidate", "candidate 0 of pool 'pool-00001' occurs twice"),
     ],
 )
 def test_tables_that_cannot_be_measured_are_refused(
@@ -59,7 +59,7 @@ def test_tables_that_cannot_be_measured_are_refused(
 
 def test_a_missing_column_is_named() -> None:
     table = prediction_table([[1, 0]], [[1, 0]]).drop_columns(["prob"])
-    with pytest.raises(DataError, match=r"`prob`.*no such column"):
+    with pytest.raises(DataError, match=r"`prob`.*lack this column"):
         PoolScores.from_predictions(table)
 
 

@@ -51,7 +51,7 @@ def test_one_right_candidate_among_ties() -> None:
     assert average_precision(scores)[0] == pytest.approx((1 / 2 + 1 / 3 + 1 / 4) / 3)
 
 
-def test_constant_scores_rank_at_chance() -> None:
+def test_constant_scores_rank_at_random() -> None:
     scores = pool_scores([[0.0] * 10], [[0] * 9 + [1]])
     assert recall_at_k(scores, 1)[0] == pytest.approx(0.1)
     assert recall_at_k(scores, 5)[0] == pytest.approx(0.5)

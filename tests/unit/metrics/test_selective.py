@@ -72,7 +72,7 @@ def test_the_threshold_answers_just_enough_pools(coverage: float, threshold: flo
 
 
 @given(POOLS, st.floats(0.001, 1))
-def test_a_threshold_answers_the_share_asked_for_and_a_higher_one_does_not(
+def test_a_threshold_reaches_the_coverage_and_a_higher_one_does_not(
     pools: list[tuple[float, float]], coverage: float
 ) -> None:
     confidence, error = arrays(pools)
@@ -93,7 +93,7 @@ def test_tied_pools_are_answered_together_and_the_risk_has_its_wilson_interval()
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
 
 
-def test_a_threshold_needs_pools_confidences_and_a_share() -> None:
+def test_a_threshold_needs_pools_confidences_and_a_coverage() -> None:
     for coverage in (0.0, 1.01, np.nan):
         with pytest.raises(SettingError, match="above 0 and at most 1"):
             coverage_threshold(np.array([0.5]), coverage)
@@ -118,7 +118,7 @@ def test_excess_is_never_negative_and_order_of_pools_does_not_count(pools: list[
 
 
 @given(st.lists(st.lists(POOL, min_size=4, max_size=4), min_size=1, max_size=5))
-def test_rows_are_measured_each_on_its_own(rows: list[list[tuple[float, float]]]) -> None:
+def test_rows_are_independent(rows: list[list[tuple[float, float]]]) -> None:
     confidence, error = (np.stack(part) for part in zip(*map(arrays, rows), strict=True))
     for metric in (aurc, e_aurc, auroc):
         alone = [float(metric(*row)) for row in zip(confidence, error, strict=True)]

@@ -35,7 +35,7 @@ def test_all_resamples_are_made_and_hold_as_many_pools() -> None:
     assert {columns for _, columns in shapes} == {1000}
 
 
-def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
+def test_intervals_cover_the_truth_at_about_their_level() -> None:
     rng = np.random.default_rng(5)
     covered = 0
     for trial in range(200):
@@ -94,7 +94,7 @@ def test_holm_by_hand() -> None:
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=10))
-def test_holm_lies_between_no_correction_and_bonferroni(p_values: list[float]) -> None:
+def test_holm_is_between_no_correction_and_bonferroni(p_values: list[float]) -> None:
     adjusted = holm(p_values)
     for p, corrected in zip(p_values, adjusted, strict=True):
         assert p <= corrected <= min(1, len(p_values) * p)

@@ -7,9 +7,10 @@ from unit.metrics.made_predictions import prediction_table, simulated_table
 
 from icalib.core.run_folder import METRIC_SCHEMA
 from icalib.metrics import calibration, classification, ranking, selective
+from icalib.metrics.catalogue import known_metrics
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.significance import bootstrap
-from icalib.metrics.summary import METRICS, summarise
+from icalib.metrics.summary import summarise
 
 WITHOUT_INTERVAL = {"threshold", "num_pools"}
 
@@ -63,7 +64,7 @@ def test_values_are_those_of_each_metric(decimals: int | None) -> None:
     predictions = simulated_table(150, seed=1, decimals=decimals)
     summary = values_of(summarise(predictions, threshold=0.4, seed=0, num_bootstrap=0))
     assert summary == pytest.approx(measured_directly(predictions, 0.4))
-    assert list(summary) == list(METRICS)
+    assert list(summary) == list(known_metrics())
 
 
 @pytest.mark.parametrize("decimals", [None, 0])
@@ -77,7 +78,7 @@ def test_by_argmax_p_r_and_f1_are_those_of_the_best_candidates(decimals: int | N
     assert summaries[1]["F1"] == summaries[0]["F1_argmax"] != summaries[0]["F1"]
 
 
-def test_ties_are_decided_by_chance_not_in_favour_of_the_right_candidate() -> None:
+def test_ties_count_in_expectation_not_in_favour_of_the_right_candidate() -> None:
     predictions = prediction_table([[1, 1, 0, 0], [2, 2, 2, 2]], [[1, 0, 0, 0], [0, 0, 0, 1]])
     summary = values_of(summarise(predictions, threshold=0.5, seed=0, decision="argmax", num_bootstrap=0))
     assert (summary["P"], summary["R"], summary["F1"]) == pytest.approx(((1 / 2 + 1 / 4) / 2,) * 3)
@@ -144,7 +145,7 @@ def test_a_perfect_model_has_no_error_and_no_auroc() -> None:
 
 
 def test_every_metric_is_described_once() -> None:
-    assert all(metric.title and metric.description for metric in METRICS.values())
-    assert METRICS["F1"].greater_is_better is True
-    assert METRICS["ECE"].greater_is_better is False
-    assert METRICS["gap"].greater_is_better is None
+    assert all(metric.title and metric.description for metric in known_metrics().values())
+    assert known_metrics()["F1"].direction == "maximize"
+    assert known_metrics()["ECE"].direction == "minimize"
+    assert known_metrics()["gap"].direction is None

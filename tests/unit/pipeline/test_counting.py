@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from itertools import count
+import itertools
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from helpers.tiny_models import tiny_ranker
+from helpers.runs import run_context
+from helpers.tiny_models import BUDGET
 from helpers.train_jobs import train_job
 
 from icalib.core.component import with_settings
 from icalib.data.encoding import TokenStore
+from icalib.data.pools import read_pool_set
 from icalib.data.selection import Selection
 from icalib.methods.catalogue import load_method
-from icalib.methods.composition import Method
-from icalib.pipeline.counting import CountingWorkbench, Work, pairs_scored, planned
+from icalib.pipeline.counting import Work, pairs_scored
+from icalib.pipeline.plan import count
 from icalib.pipeline.rates import Machines, Rates, estimated, measure_rates
-from icalib.regimes.regime import Parts
+from icalib.pipeline.run import RunSettings
 
 RATES = Rates(
     training_lengths=(10.0, 20.0),
@@ -31,22 +34,21 @@ ALONE = Machines(num_workers=1, threads=1, num_scorers=1, training_start=5.0, sc
 
 
 @pytest.fixture
-def count_method(tokens: Path, tiny_bert: Path, intents: tuple[str, ...], tmp_path: Path):
-    """Count a method on the tiny corpus; validation stands for test too."""
-    stores = {split: TokenStore(tokens / f"{split}.arrow") for split in ("train", "validation")}
-    stores["test"] = stores["validation"]
-    folders = count()
+def count_method(tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> Callable[..., dict[str, Work]]:
+    """Count a method on the tiny corpus."""
 
-    def counted(name: str, seed: int = 1, **settings: object) -> dict[str, Work]:
-        method = load_method(name)
-        assert isinstance(method, Method)
-        method = with_settings(method, settings)
-        ranker = tiny_ranker(tiny_bert, intents=intents if method.regime.needs_intents() else ())
-        folder = tmp_path / str(next(folders))
-        folder.mkdir()
-        bench = CountingWorkbench(stores, Selection(labelled_fraction=0.25), ranker, seed, folder)  # type: ignore[arg-type]
-        parts = Parts(ranker=ranker.config, loss=method.loss, estimator=method.uncertainty, start=None)
-        return {work.name: work for work in planned(method, parts, bench, ("validation", "test"))}
+    def counted(name: str, seed: int = 1, **changes: object) -> dict[str, Work]:
+        wanted = {"encoder.backbone": str(tiny_bert), "encoder.budget": BUDGET, **changes}
+        settings = RunSettings(
+            method=name,
+            data=tiny_pools,
+            labelled=0.25,
+            seed=seed,
+            backbone=str(tiny_bert),
+            experiment="counted",
+            settings=with_settings(load_method(name), wanted),
+        )
+        return {work.name: work for work in count(settings, run_context(tmp_path)).works}
 
     return counted
 
@@ -56,14 +58,17 @@ def sizes(store: TokenStore, fraction: float = 0.25) -> tuple[int, int]:
     return len(selection.rows("train", "labelled", order)), len(selection.rows("train", "unlabelled", order))
 
 
-def test_supervised_training_is_counted_pair_by_pair(count_method, store: TokenStore, tokens: Path) -> None:
+def test_supervised_training_is_counted_pair_by_pair(
+    count_method, store: TokenStore, tokens: Path, tiny_pools: Path
+) -> None:
     works = count_method("bert", **{"regime.training.epochs": 2, "post_training": None})
     labelled, _ = sizes(store)
     num_validation = len(TokenStore(tokens / "validation.arrow"))
+    num_test = read_pool_set(tiny_pools).num_pools["test"]
     assert list(works) == ["teacher", "validation/scores", "test/scores"]
     assert sum(works["teacher"].trained.values()) == 2 * 4 * labelled  # pools of 4 candidates
     assert sum(works["teacher"].passed.values()) == 2 * 4 * num_validation
-    assert works["test/scores"].pairs == 4 * num_validation
+    assert works["test/scores"].pairs == 4 * num_test
 
 
 def test_dropout_passes_views_and_questions_are_counted(count_method, store: TokenStore) -> None:
@@ -116,7 +121,7 @@ def test_scoring_is_divided_among_tasks_and_scaled_to_any_number_of_pairs() -> N
 
 def test_rates_are_differences_of_the_clock(tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:
     job = train_job(tiny_pools, tiny_bert, tmp_path, batch_size=8)
-    ticks = count()
+    ticks = itertools.count()
     rates = measure_rates(
         job, precision="fp32", max_tokens=1024, device=torch.device("cpu"), clock=lambda: float(next(ticks))
     )

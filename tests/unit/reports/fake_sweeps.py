@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from icalib.sweeps.folder import Best, Direction, State, SweepFolder, SweepSettings, decoded_params, encoded_params
+from icalib.metrics.metric import Direction
+from icalib.sweeps.folder import Best, State, SweepFolder, SweepSettings, decoded_params, encoded_params
 
 HOSTILE = "<script>alert('oom')</script> OutOfMemoryError: a worker used 7.9 GiB of 8 GiB. Use smaller batches."
 RULE = "regime.rule"

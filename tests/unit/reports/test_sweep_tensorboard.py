@@ -7,7 +7,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from unit.reports.fake_sweeps import RULE, write_published, write_sampled
 
-from icalib.metrics.tags import metric_tag
+from icalib.metrics.catalogue import metric_tag
 from icalib.reports.sweep_tensorboard import write_sweep_tensorboard
 from icalib.reports.sweep_trials import sweep_trials
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from unit.reports.fake_sweeps import RULE, write_published, write_sampled, write_trials, write_two_objectives
 
+from icalib.metrics.metric import Direction
 from icalib.reports.sweep_trials import (
     Trial,
     lines_by_param,
@@ -18,7 +19,6 @@ from icalib.reports.sweep_trials import (
     sweep_trials,
     varies_one_at_a_time,
 )
-from icalib.sweeps.folder import Direction
 
 _METRICS: dict[str, Direction] = {"R@1": "maximize", "ECE": "minimize"}
 

@@ -124,11 +124,11 @@ def test_more_nodes_serve_larger_variances() -> None:
     assert abs(found[0] - found[1]) > 1e-3
 
 
-def test_estimators_say_what_they_need() -> None:
+def test_estimators_declare_what_they_need() -> None:
     assert [e.Config.needs for e in (Deterministic, MCDropout, Posterior)] == ["nothing", "dropout", "posterior"]
 
 
-def test_one_pass_is_no_mc_dropout() -> None:
+def test_mc_dropout_needs_two_passes() -> None:
     with pytest.raises(SettingError, match="num_passes"):
         validated(MCDropout.Config, {"num_passes": 1})
 
@@ -163,7 +163,7 @@ def test_stochastic_passes_leave_bounded_weights_as_they_are(tiny_bert: Path, st
     assert all(torch.equal(tensor, before[name]) for name, tensor in ranker.state_dict().items())
 
 
-def test_eval_mode_is_restored_even_after_a_fault(
+def test_eval_mode_is_restored_after_an_error(
     tiny_bert: Path, store: TokenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ranker = tiny_ranker(tiny_bert)

@@ -14,7 +14,7 @@ from icalib.core.job import read_job
 from icalib.data.encoding import TokenStore
 from icalib.data.selection import Selection
 from icalib.encoders.iart import IART
-from icalib.metrics.tags import metric_tag
+from icalib.metrics.catalogue import metric_tag
 from icalib.models.config import RankerConfig
 from icalib.models.ranker import Ranker, start_weights
 from icalib.training.local_engine import LocalEngine

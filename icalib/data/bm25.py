@@ -1,0 +1,85 @@
+"""BM25 between texts, and the negative sampler that prefers the responses with the highest BM25 score.
+
+The scores are those of `rank_bm25.BM25Okapi`, the right response being the query.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+from rank_bm25 import BM25Okapi
+from scipy.sparse import csr_array
+
+from icalib.data.negatives import NegativeSampler, Rows, Scores
+
+QUERY_ROWS = 16
+"""Queries scored at once: limits the score matrix to 16 rows."""
+
+
+def tokenize(text: str) -> list[str]:
+    """Return the lower-cased words of a text, as BM25 sees them.
+
+    Example:
+        >>> tokenize("It's 5 GB, isn't it?")
+        ['it', 's', '5', 'gb', 'isn', 't', 'it']
+    """
+    return re.findall(r"\w+", text.lower())
+
+
+def bm25_matrices(tokens: Sequence[Sequence[str]]) -> tuple[csr_array, csr_array]:
+    """Return word counts and BM25 weights, both [N, V], such that counts @ weights.T are BM25Okapi's scores [N, N].
+
+    Weight of word w in response d: idf(w) · f (k1 + 1) / (f + k1 (1 − b + b |d| / avgdl)), f being the count of w
+    in d, with BM25Okapi's idf (at least epsilon times the mean idf), k1 and b.
+    """
+    if not any(tokens):  # BM25Okapi divides by the number of words
+        return csr_array((len(tokens), 1)), csr_array((len(tokens), 1))
+    okapi = BM25Okapi(tokens)
+    column = {word: index for index, word in enumerate(okapi.idf)}
+    lengths = [len(frequencies) for frequencies in okapi.doc_freqs]
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    words = chain.from_iterable(okapi.doc_freqs)
+    columns = np.fromiter((column[word] for word in words), dtype=np.int32, count=indptr[-1])
+    frequencies = chain.from_iterable(frequencies.values() for frequencies in okapi.doc_freqs)
+    count = np.fromiter(frequencies, dtype=np.float64, count=indptr[-1])
+    idf = np.fromiter(okapi.idf.values(), dtype=np.float64, count=len(column))
+    length = np.repeat(np.asarray(okapi.doc_len, dtype=np.float64), lengths)
+    norm = okapi.k1 * (1 - okapi.b + okapi.b * length / okapi.avgdl)
+    weight = idf[columns] * count * (okapi.k1 + 1) / (count + norm)
+    shape = (len(tokens), len(column))
+    return csr_array((count, columns, indptr), shape), csr_array((weight, columns, indptr), shape)
+
+
+def _write_index(index: Path, responses: Iterable[str]) -> None:
+    counts, weights = bm25_matrices([tokenize(response) for response in responses])
+    _save_sparse(index, "count", counts)
+    _save_sparse(index, "weight", weights.T.tocsr())
+
+
+def _scores(index: Path, queries: range) -> Iterator[tuple[Rows, Scores]]:
+    counts, weights = _load_sparse(index, "count"), _load_sparse(index, "weight")
+    for start in range(queries.start, queries.stop, QUERY_ROWS):
+        scores = csr_array(counts[start : min(start + QUERY_ROWS, queries.stop)] @ weights)
+        values = np.asarray(scores.data, dtype=np.float64)
+        for first, last in zip(scores.indptr[:-1], scores.indptr[1:], strict=True):
+            yield scores.indices[first:last].astype(np.int64), values[first:last]
+
+
+def _save_sparse(folder: Path, name: str, matrix: csr_array) -> None:
+    for part in ("data", "indices", "indptr"):
+        np.save(folder / f"{name}_{part}.npy", getattr(matrix, part))
+    np.save(folder / f"{name}_shape.npy", np.asarray(matrix.shape))
+
+
+def _load_sparse(folder: Path, name: str) -> csr_array:
+    data, indices, indptr, shape = (
+        np.load(folder / f"{name}_{part}.npy", mmap_mode="r") for part in ("data", "indices", "indptr", "shape")
+    )
+    return csr_array((data, indices, indptr), tuple(shape.tolist()))
+
+
+bm25 = NegativeSampler(_write_index, _scores)

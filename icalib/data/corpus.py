@@ -1,0 +1,147 @@
+"""The reading pass of `prepare`: from a source to one file of rows a split."""
+
+from __future__ import annotations
+
+import json
+import os
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from icalib.core.errors import DataError
+from icalib.data.contexts import context_responses
+from icalib.data.mining import Progress
+from icalib.data.schema import SPLITS, Split
+from icalib.data.settings import PrepareSettings
+from icalib.data.sources.base import Source
+from icalib.data.sources.records import OnReject
+from icalib.data.spill import Spill
+from icalib.data.splits import split_of
+
+
+class Corpus:
+    """The rows of a source: one spill a split and a few facts about its pools."""
+
+    def __init__(self, folder: Path, settings: PrepareSettings) -> None:
+        self.spills = {split: Spill(folder / f"{split}.arrow") for split in SPLITS}
+        self.mined: set[Split] = set()
+        """Splits whose rows hold the right response alone."""
+        self.intents: set[str] = set()
+        self.has_intents = array("b")
+        """Whether each training pool has intents (0 or 1)."""
+        self.label_known = array("b")
+        """Whether the right candidate of each training pool is known (0 or 1)."""
+        self._limit = settings.limit
+
+    @property
+    def num_rows(self) -> dict[str, int]:
+        """Pools of each split."""
+        return {split: spill.num_rows for split, spill in self.spills.items()}
+
+    def is_full(self, split: Split) -> bool:
+        """Whether a split has reached the limit."""
+        return self._limit is not None and self.spills[split].num_rows >= self._limit
+
+    def all_full(self) -> bool:
+        """Whether every split has reached the limit."""
+        return all(map(self.is_full, SPLITS))
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Add a row, unless its split has reached the limit."""
+        split: Split = row["split"]
+        if self.is_full(split):
+            return
+        names = {name for utterance in row["context"] for name in utterance["intents"]}
+        self.intents |= names
+        if split == "train":
+            self.has_intents.append(bool(names))
+            self.label_known.append(row["label"] >= 0)
+        self.spills[split].append(row)
+
+    def fraction_with_intents(self) -> float | None:
+        """Return the fraction of training pools with intents; None where all or none have them."""
+        fraction = sum(self.has_intents) / max(1, len(self.has_intents))
+        return fraction if 0 < fraction < 1 else None
+
+
+def read_corpus(
+    source: Source, folder: Path, settings: PrepareSettings, on_reject: OnReject | None, progress: Progress
+) -> Corpus:
+    """Read a source into files in `folder`.
+
+    Raises:
+        DataError: a record that is not valid, without `on_reject`; a source without pools.
+    """
+    corpus = Corpus(folder, settings)
+    for done, rows in enumerate(_records(source, corpus, settings, on_reject), 1):
+        for row in rows:
+            corpus.add(row)
+        if done % 1000 == 0:
+            progress("read", done, None)
+        if corpus.all_full():
+            break
+    for spill in corpus.spills.values():
+        spill.close()
+    num_pools = sum(corpus.num_rows.values())
+    progress("read", num_pools, num_pools)
+    if not num_pools:
+        raise DataError(
+            "no pool came out of it",
+            f"A response needs {settings.min_context} utterances before it, one of them by the user. Choose a source "
+            "with longer dialogues (in Python, min_context=1 takes two-turn dialogues as well).",
+            path=source.files[0],
+        )
+    return corpus
+
+
+def _records(
+    source: Source, corpus: Corpus, settings: PrepareSettings, on_reject: OnReject | None
+) -> Iterator[list[dict[str, Any]]]:
+    """Yield the rows of each record; a dialogue's rows have the right response as their only candidate."""
+    for dialogue in source.dialogues(on_reject):
+        split = split_of(dialogue, settings.seed)
+        corpus.mined.add(split)
+        pairs = context_responses(
+            dialogue,
+            context_turns=settings.context_turns,
+            min_context=settings.min_context,
+            last_turn_only=source.last_turn_only,
+        )
+        yield [
+            {
+                "pool_id": f"{dialogue.dialog_id}#{pair.turn}",
+                "dialog_id": dialogue.dialog_id,
+                "domain": dialogue.domain,
+                "split": split,
+                "context": [utterance.model_dump() for utterance in pair.context],
+                "candidates": [pair.response.text],
+                "label": 0,
+                "label_order": -1,
+            }
+            for pair in pairs
+        ]
+    for pool in source.pools(on_reject):
+        row = pool.row()
+        yield [{**row, "context": row["context"][-settings.context_turns :]}]
+
+
+class RejectedRecords:
+    """The records that were left out, one JSON object a line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.count = path, 0
+
+    def __call__(self, error: DataError, raw: str) -> None:
+        """Add a record."""
+        self.count += 1
+        line = {"path": error.path, "line": error.line, "field": error.field, "reason": error.found, "raw": raw}
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def move_to(self, target: Path) -> None:
+        """Move the file; without records, remove an earlier one."""
+        if self.count:
+            os.replace(self.path, target)
+        else:
+            target.unlink(missing_ok=True)

@@ -1,0 +1,136 @@
+"""Writing a pool folder: pools as Parquet, in a folder that exists whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from icalib.core.errors import SettingError, StorageError
+from icalib.core.locks import FileLock
+from icalib.core.seeding import child_seed
+from icalib.core.storage import remove
+from icalib.data.corpus import Corpus
+from icalib.data.mining import Progress
+from icalib.data.pools import INPUTS_KEY, ROW_GROUP, row_digest, split_file
+from icalib.data.schema import POOL_SCHEMA, Split
+from icalib.data.splits import LeakCheck, label_order
+
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, None)
+"""None: numpy reports a short write without a number."""
+
+
+class PoolWriter:
+    """Turns spilled rows into shuffled pools in Parquet.
+
+    Args:
+        folder: gets one file a split.
+        seed: root seed.
+        inputs: what the pools depend on; stored in the files' metadata.
+    """
+
+    def __init__(self, folder: Path, seed: int, inputs: dict[str, Any]) -> None:
+        self.folder, self.seed = folder, seed
+        self.leaks = LeakCheck()
+        self.schema = POOL_SCHEMA.with_metadata({INPUTS_KEY: json.dumps(inputs)})
+        self.digests: dict[str, str] = {}
+        self.num_candidates = 0
+
+    def write(self, split: Split, corpus: Corpus, negatives: NDArray[np.int64] | None, progress: Progress) -> None:
+        """Write a split.
+
+        Args:
+            split: whose rows.
+            corpus: the rows; without negatives they hold all their candidates.
+            negatives: rows of each row's negatives, [num_rows, C − 1].
+            progress: receives the stage `write <split>`.
+        """
+        spill, order = corpus.spills[split], None
+        if split == "train":
+            order = label_order(corpus.has_intents, corpus.label_known, self.seed)
+        digest = hashlib.sha256()
+        group: list[dict[str, Any]] = []
+        with pq.ParquetWriter(self.folder / split_file(split), self.schema, compression="zstd") as writer:
+            for number, row in enumerate(spill.rows()):
+                wrong = [] if negatives is None else [spill.response(other) for other in negatives[number].tolist()]
+                row["candidates"] += wrong
+                row["label_order"] = -1 if order is None else int(order[number])
+                pool = self._shuffled(row)
+                digest.update(row_digest(pool))
+                group.append(pool)
+                if len(group) == ROW_GROUP or number == spill.num_rows - 1:
+                    writer.write_table(pa.Table.from_pylist(group, schema=self.schema))
+                    group = []
+                    progress(f"write {split}", number + 1, spill.num_rows)
+        self.digests[split] = digest.hexdigest()
+
+    def _shuffled(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Return the row with its candidates in an order that depends on the seed and the pool's id alone."""
+        candidates = row["candidates"]
+        self.num_candidates = max(self.num_candidates, len(candidates))
+        rng = np.random.default_rng(child_seed(self.seed, "candidates", row["pool_id"]))
+        order = rng.permutation(len(candidates)).tolist()
+        row["candidates"] = [candidates[index] for index in order]
+        row["label"] = order.index(row["label"]) if row["label"] >= 0 else -1
+        texts = [utterance["text"] for utterance in row["context"]]
+        self.leaks.add(row["dialog_id"], row["split"], [*texts, *candidates[:1]])
+        return row
+
+
+@contextmanager
+def whole_folder(out: Path) -> Generator[Path]:
+    """Yield a working folder beside `out`, which replaces `out` if the block succeeds and is removed if it fails.
+
+    What a killed process left in it is removed first.
+
+    Raises:
+        SettingError: another process prepares the same folder.
+        StorageError: the disk refused a write.
+    """
+    folder = out.with_name(f".{out.name}.tmp")
+    try:
+        with _claimed(folder):
+            for leftover in folder.iterdir():
+                shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+            yield folder
+            for leftover in (*folder.glob("*.arrow"), *folder.glob("*.npy")):
+                leftover.unlink()
+            if out.exists():
+                shutil.rmtree(out)
+            os.replace(folder, out)
+            remove(folder)  # in a store, where workers found the index
+    except OSError as error:
+        if error.errno in DISK_ERRORS:
+            raise StorageError(
+                f"cannot write {out}: {error.strerror or error}. No incomplete folder is left. Free some space or "
+                "choose another folder, then run the same command again."
+            ) from error
+        raise
+
+
+@contextmanager
+def _claimed(folder: Path) -> Generator[None]:
+    """Create a folder that no other process works in, and remove it when the block ends.
+
+    The claim is a lock on the folder, which the system releases when the process dies.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder)
+    if not lock.acquire(wait=False):
+        raise SettingError(f"another `icalib prepare` is using {folder}. Wait until it ends, or choose another --out.")
+    try:
+        yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        lock.release()

@@ -1,0 +1,44 @@
+"""What a pool set depends on besides its source."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from icalib.core.component import Settings
+
+
+class PrepareSettings(Settings):
+    """Settings of `prepare`.
+
+    Example:
+        >>> PrepareSettings(num_candidates=4, labelled=0.25).negative_sampler
+        'bm25'
+    """
+
+    num_candidates: int = Field(default=10, ge=2)
+    """C: candidates of a pool, the right response and C − 1 negatives."""
+    negative_sampler: str = "bm25"
+    """`bm25`, `random`, or the name or import path of another sampler."""
+    context_turns: int = Field(default=4, ge=1)
+    """Maximum number of utterances in a context."""
+    min_context: int = Field(default=2, ge=1)
+    """Minimum number of utterances before a response."""
+    labelled: float | None = Field(default=None, gt=0, le=1)
+    """Default labelled fraction of the set; None: the fraction of training pools with intents, where only some have
+    them."""
+    seed: int = 7
+    """Of splits, negatives, the order of candidates and the order in which pools become labelled."""
+    limit: int | None = Field(default=None, ge=1)
+    """Maximum number of pools of a split, the first ones."""
+    mining_block: int = Field(default=200_000, ge=2)
+    """Maximum number of responses in one index; larger splits are mined block by block."""
+    format: str | None = None
+    """The source's format: a reader's name or import path; None detects it."""
+    skip_bad: bool = False
+    """Leave out records that are not valid and write them to `<out>.rejected.jsonl`."""
+
+    def inputs(self) -> dict[str, Any]:
+        """Return the settings that the pools depend on; the reader counts through the source's digest."""
+        return self.model_dump(exclude={"format"})

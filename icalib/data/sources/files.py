@@ -1,0 +1,139 @@
+"""Text files of a source: plain or gzipped lines, and what a file's name says."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, cast
+
+from icalib.core.errors import DataError, SettingError
+from icalib.data.schema import Split
+from icalib.data.sources.records import SKIP_CURE, Raw
+
+GZIP_MAGIC = b"\x1f\x8b"
+GZIP_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile)
+"""What reading a damaged gzip file raises."""
+
+_SPLIT_WORDS: dict[str, Split] = {
+    "train": "train",
+    "training": "train",
+    "valid": "validation",
+    "validation": "validation",
+    "dev": "validation",
+    "test": "test",
+}
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """Open a plain or gzipped file for reading; gzip is detected by its first bytes, not by the file's name."""
+    with path.open("rb") as file:
+        is_gzip = file.read(2) == GZIP_MAGIC
+    return cast("IO[bytes]", gzip.open(path, "rb")) if is_gzip else path.open("rb")
+
+
+def damaged(path: Path, error: Exception, line: int) -> DataError:
+    """Return the error for a gzip file that ends too early or holds other bytes."""
+    return DataError(
+        f"damaged gzip data ({error})", "Get the file again, or decompress what is left.", path=path, line=line
+    )
+
+
+def read_lines(path: Path, cure: str = SKIP_CURE) -> Iterator[Raw]:
+    """Yield the lines of a text file with their numbers; blank lines are counted and left out.
+
+    Bytes that aren't UTF-8 become lone surrogates, so that one record that is not valid doesn't stop the file.
+
+    Args:
+        path: plain or gzipped.
+        cure: what to do about a record that is not valid.
+
+    Raises:
+        DataError: damaged gzip data.
+    """
+    number = 0
+    try:
+        with open_bytes(path) as file:
+            for number, line in enumerate(file, 1):
+                text = line.decode("utf-8", "surrogateescape").rstrip("\r\n")
+                text = text.removeprefix("\ufeff") if number == 1 else text
+                if text.strip():
+                    yield Raw(path, number, text, cure=cure)
+    except GZIP_ERRORS as error:
+        raise damaged(path, error, number) from error
+
+
+def first_line(path: Path) -> str:
+    """Return the first line of a file that isn't blank.
+
+    Raises:
+        DataError: there is none.
+    """
+    first = next(read_lines(path), None)
+    if first is None:
+        raise DataError("the file is empty", "Choose a file with dialogues.", path=path)
+    return first.text
+
+
+def plain_name(path: Path) -> str:
+    """Return a file's name in lower case, without .gz.
+
+    Example:
+        >>> plain_name(Path("Train.CSV.gz"))
+        'train.csv'
+    """
+    return path.name.lower().removesuffix(".gz")
+
+
+def holds(folder: Path, suffix: str) -> bool:
+    """Whether a path is a folder with a file of this kind, plain or gzipped."""
+    return folder.is_dir() and any(plain_name(file).endswith(suffix) for file in folder.iterdir())
+
+
+def split_in_name(path: Path) -> Split | None:
+    """Return the split that is a word of its own in a file's name.
+
+    Example:
+        >>> split_in_name(Path("merged_dev_intents.json"))
+        'validation'
+    """
+    words = re.split(r"[^a-z]+", plain_name(path))
+    for word, split in _SPLIT_WORDS.items():
+        if word in words:
+            return split
+    return None
+
+
+def required_split(path: Path) -> Split:
+    """Return the split that is a word of its own in a file's name.
+
+    Raises:
+        SettingError: there is none.
+    """
+    split = split_in_name(path)
+    if split is None:
+        raise SettingError(
+            f"{path}: the file name has no split. The name of a file of ready pools must say its split. "
+            'Put "train", "valid" (or "dev") or "test" into the name.'
+        )
+    return split
+
+
+def files_of(path: Path, suffix: str) -> tuple[Path, ...]:
+    """Return the file itself, or the folder's files of this kind whose names have a split.
+
+    Raises:
+        DataError: the folder has no such file.
+    """
+    if path.is_file():
+        return (path,)
+    files = tuple(file for file in sorted(path.iterdir()) if plain_name(file).endswith(suffix) and split_in_name(file))
+    if not files:
+        raise DataError(
+            f"no {suffix} file with train, valid, dev or test in its name",
+            "Name the folder that holds them, or one file.",
+            path=path,
+        )
+    return files

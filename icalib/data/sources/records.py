@@ -1,0 +1,143 @@
+"""Raw records of a source with their position in a file, and their validation one by one."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from icalib.core.errors import DataError
+from icalib.data.schema import Dialogue
+
+OnReject = Callable[[DataError, str], None]
+"""Receives each record that is not valid, with its raw text; reading then continues with the next record."""
+
+T = TypeVar("T")
+Model = TypeVar("Model", bound=BaseModel)
+SKIP_CURE = "Fix the record, or leave such records out with --skip-bad"
+
+
+@dataclass(frozen=True)
+class Raw:
+    """One record as written in its file.
+
+    Args:
+        path: the file.
+        line: number of the record's first line, from 1.
+        text: the record's text.
+        value: what the text holds, where reading the file has parsed it already.
+        cure: what to do if the record is not valid; completed by a full stop in messages.
+    """
+
+    path: Path
+    line: int
+    text: str
+    value: Any = None
+    cure: str = SKIP_CURE
+
+    def error(self, found: str, cure: str = "", field: str = "") -> DataError:
+        """Return a DataError that points at this record."""
+        return DataError(found, cure or f"{self.cure}.", path=self.path, line=self.line, field=field)
+
+
+def accepted(raws: Iterable[Raw], parse: Callable[[Raw], T | None], on_reject: OnReject | None) -> Iterator[T]:
+    """Parse raw records, leaving out those for which `parse` returns None.
+
+    Args:
+        raws: the records.
+        parse: raises DataError for a record that is not valid.
+        on_reject: receives records that are not valid; None: the first one raises.
+
+    Raises:
+        DataError: a record is not valid and `on_reject` is None.
+    """
+    for raw in raws:
+        try:
+            refuse_bad_bytes(raw)
+            record = parse(raw)
+        except DataError as error:
+            if on_reject is None:
+                raise
+            on_reject(error, raw.text)
+            continue
+        if record is not None:
+            yield record
+
+
+def unique_dialogues(parse: Callable[[Raw], Dialogue | None]) -> Callable[[Raw], Dialogue | None]:
+    """Return a function like `parse` that refuses a dialog_id which an earlier record has used."""
+    first_line: dict[str, int] = {}
+
+    def parse_unique(raw: Raw) -> Dialogue | None:
+        dialogue = parse(raw)
+        if dialogue is not None and first_line.setdefault(dialogue.dialog_id, raw.line) != raw.line:
+            first = first_line[dialogue.dialog_id]
+            raise raw.error(f'dialog_id "{dialogue.dialog_id}" was used before, on line {first}', field="dialog_id")
+        return dialogue
+
+    return parse_unique
+
+
+def refuse_bad_bytes(raw: Raw) -> None:
+    """Refuse a record with bytes that aren't UTF-8 (`read_lines` keeps them as lone surrogates)."""
+    if bad := re.search("[\udc80-\udcff]", raw.text):
+        raise raw.error(
+            f"byte 0x{ord(bad[0]) - 0xDC00:02x} at character {bad.start() + 1} is not UTF-8",
+            f"Save the file as UTF-8. {raw.cure}.",
+        )
+
+
+def build(model: type[Model], value: Any, raw: Raw, names: Mapping[str, str] | None = None) -> Model:
+    """Validate a record.
+
+    Args:
+        model: the class to build, e.g. `Dialogue`.
+        value: its fields.
+        raw: the record that they were read from, for the message.
+        names: the source's own name of each of our fields that it calls otherwise, for the message.
+
+    Raises:
+        DataError: with the dotted name of the first field that is not valid, what was found and what was expected.
+
+    Example:
+        >>> raw = Raw(Path("tickets.txt"), 3, "17: it hums")
+        >>> dialogue = {"dialog_id": "17", "utterances": [{"speaker": "caller", "text": "it hums"}]}
+        >>> build(Dialogue, dialogue, raw, {"speaker": "role"})
+        Traceback (most recent call last):
+        icalib.core.errors.DataError: tickets.txt, line 3, field `utterances.0.role`: found "caller". Expected: Input \
+should be 'user' or 'agent'. Fix the record, or leave such records out with --skip-bad.
+    """
+    if not isinstance(value, dict):
+        raise raw.error(f"found {abbreviated(value)} where a JSON object was expected")
+    try:
+        return model.model_validate(value)
+    except ValidationError as invalid:
+        first = invalid.errors(include_url=False)[0]
+        field = ".".join(str((names or {}).get(str(part), part)) for part in first["loc"])
+        found = "it is missing" if first["type"] == "missing" else f"found {abbreviated(first['input'])}"
+        raise raw.error(found, f"Expected: {first['msg']}. {raw.cure}.", field) from None
+
+
+def abbreviated(value: Any) -> str:
+    """Return a value as JSON for a message, at most 60 characters of it."""
+    text = json.dumps(value, ensure_ascii=True, default=str)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def parse_json(raw: Raw) -> Any:
+    """Return the record's text as a JSON value.
+
+    Raises:
+        DataError: the text is not valid JSON.
+    """
+    try:
+        return json.loads(raw.text)
+    except json.JSONDecodeError as error:
+        raise raw.error(f"broken JSON at character {error.pos + 1}: {error.msg}") from None
+    except (ValueError, RecursionError) as error:
+        raise raw.error(f"JSON that cannot be read: {error}") from None

@@ -1,0 +1,107 @@
+"""All metrics: those of icalib, those of installed packages, and any other by its import path.
+
+A package adds metrics to every run's tables by the entry-point group `icalib.metrics`, whose entries name `Metric`
+values. A metric without an entry point is named by import path, `my_lab.metrics:mean_rank`, in the `METRICS` of a
+sweep space or the `metrics` of a run's settings; that path is also its name in metrics.parquet, so that reports find
+it again. docs/extend/metric.md has an example.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from functools import cache
+from importlib.metadata import entry_points
+from types import MappingProxyType
+
+from icalib.core.errors import SettingError
+from icalib.metrics.builtin import BUILTIN
+from icalib.metrics.metric import Metric
+
+ENTRY_POINTS = "icalib.metrics"
+
+
+@cache
+def known_metrics() -> Mapping[str, Metric]:
+    """Return the metrics of every run by name, in the order of tables: those of icalib, then those of
+    installed packages.
+
+    Raises:
+        SettingError: an installed package's metric can't be loaded, or its name is taken.
+    """
+    found = {metric.name: metric for metric in BUILTIN}
+    for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: entry.value):
+        metric = _imported(entry.value)
+        if metric.name in found:
+            raise SettingError(f"`{entry.value}`: a metric is already called {metric.name!r}. Rename one of the two.")
+        found[metric.name] = metric
+    return MappingProxyType(found)
+
+
+def find_metric(reference: str) -> Metric:
+    """Return the metric with a name, or at an import path `module:name`.
+
+    Raises:
+        SettingError: there is none.
+
+    Example:
+        >>> find_metric("NLL").direction
+        'minimize'
+    """
+    if reference in known_metrics():
+        return known_metrics()[reference]
+    if ":" in reference:
+        return _imported(reference)
+    near = get_close_matches(reference, known_metrics(), n=3)
+    hint = f"Did you mean {' or '.join(near)}? " if near else ""
+    raise SettingError(
+        f"no metric {reference!r}. {hint}There are: {', '.join(known_metrics())}; any other takes its import path, "
+        "e.g. my_lab.metrics:mean_rank."
+    )
+
+
+def metrics_among(names: Iterable[str]) -> dict[str, Metric]:
+    """Return the metrics among the names in a metrics table, in the order of tables.
+
+    Names of no metric are left out: values after post-hoc calibration (`ECE@platt`), and metrics of packages that
+    this machine lacks.
+
+    Example:
+        >>> list(metrics_among(["NLL", "ECE@platt", "R@1"]))
+        ['R@1', 'NLL']
+    """
+    names = tuple(names)
+    found = {name: metric for name, metric in known_metrics().items() if name in names}
+    for name in names:
+        if ":" in name:
+            try:
+                found[name] = find_metric(name)
+            except SettingError:
+                continue
+    return found
+
+
+def metric_tag(name: str) -> str:
+    """Return the TensorBoard tag of a name in a metrics table.
+
+    Example:
+        >>> metric_tag("R@1"), metric_tag("ECE@platt"), metric_tag("num_pools")
+        ('rank/R@1', 'cal/ECE@platt', 'data/num_pools')
+    """
+    base, at, calibrator = name.partition("@")
+    found = metrics_among([name, base])
+    if name in found:
+        return found[name].tag
+    return f"{found[base].tag if base in found else f'data/{base}'}{at}{calibrator}"
+
+
+def _imported(path: str) -> Metric:
+    module, _, name = path.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SettingError(f"no metric `{path}`: {error}. Check the path and PYTHONPATH.") from error
+    if not isinstance(found, Metric):
+        raise SettingError(f"`{path}` is {found!r}; expected an icalib.metrics.metric.Metric.")
+    return found

@@ -1,0 +1,106 @@
+"""What every metric must do; a new one, ours or of an installed package, is picked up by itself.
+
+A package that adds a metric imports these tests and a fixture `metric` of its own: see tests/outside/test_metric.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+from icalib.metrics.catalogue import known_metrics
+from icalib.metrics.metric import Metric
+from icalib.metrics.pairs import PoolScores
+from icalib.metrics.samples import Evaluation
+
+THRESHOLD = 0.3
+NUM_POOLS, NUM_CANDIDATES = 40, 8
+
+
+@pytest.fixture(params=list(known_metrics().values()), ids=list(known_metrics()))
+def metric(request: pytest.FixtureRequest) -> Metric:
+    return request.param
+
+
+@dataclass
+class Pools:
+    """One row for each pool, one column for each candidate."""
+
+    logits: np.ndarray
+    labels: np.ndarray
+    probs: np.ndarray
+
+    def take(self, pools: np.ndarray) -> Pools:
+        return Pools(self.logits[pools], self.labels[pools], self.probs[pools])
+
+    def shuffle_candidates(self, rng: np.random.Generator) -> Pools:
+        order = rng.permuted(np.tile(np.arange(self.logits.shape[1]), (len(self.logits), 1)), axis=1)
+        return Pools(*(np.take_along_axis(values, order, 1) for values in (self.logits, self.labels, self.probs)))
+
+    def evaluation(self) -> Evaluation:
+        lists = (values.tolist() for values in (self.logits, self.labels, self.probs))
+        return Evaluation(PoolScores.from_lists(*lists), THRESHOLD)
+
+
+@pytest.fixture
+def pools() -> Pools:
+    """Pools of a fair model: rounded logits, which tie candidates for the ranking; unrounded probabilities."""
+    rng = np.random.default_rng(7)
+    labels = np.zeros((NUM_POOLS, NUM_CANDIDATES), int)
+    labels[np.arange(NUM_POOLS), rng.integers(NUM_CANDIDATES, size=NUM_POOLS)] = 1
+    logits = rng.normal(-2 + 2.5 * labels, 1.5)
+    return Pools(logits.round(), labels, expit(logits))
+
+
+def test_a_metric_describes_itself(metric: Metric) -> None:
+    assert metric.name
+    assert metric.description
+    assert metric.tag == f"{metric.group}/{metric.name}"
+    assert metric.direction in ("maximize", "minimize", None)
+
+
+def test_the_order_of_pools_changes_nothing(metric: Metric, pools: Pools) -> None:
+    shuffled = pools.take(np.random.default_rng(0).permutation(NUM_POOLS))
+    assert metric.value(shuffled.evaluation()) == pytest.approx(metric.value(pools.evaluation()), abs=1e-12)
+
+
+def test_the_order_of_candidates_changes_nothing_even_where_they_tie(metric: Metric, pools: Pools) -> None:
+    shuffled = pools.shuffle_candidates(np.random.default_rng(0))
+    assert metric.value(shuffled.evaluation()) == pytest.approx(metric.value(pools.evaluation()), abs=1e-12)
+
+
+def test_no_scores_are_better_than_perfect_ones(metric: Metric, pools: Pools) -> None:
+    if metric.direction is None:
+        pytest.skip("neither direction is better")
+    perfect = Pools(40.0 * pools.labels - 20, pools.labels, pools.labels.astype(float))
+    best = metric.value(perfect.evaluation())
+    if np.isnan(best):
+        pytest.skip("undefined without an error")
+    assert metric.sign * best > metric.sign * metric.value(pools.evaluation())
+
+
+def test_a_resample_has_the_value_of_its_pools(metric: Metric, pools: Pools) -> None:
+    drawn = np.random.default_rng(3).integers(NUM_POOLS, size=(5, NUM_POOLS))
+    expected = [metric.value(pools.take(sample).evaluation()) for sample in drawn]
+    assert metric.of(pools.evaluation().samples(drawn)) == pytest.approx(expected, abs=1e-12, nan_ok=True)
+
+
+def test_the_mean_over_pools_of_one_size_is_the_value(metric: Metric, pools: Pools) -> None:
+    if metric.per_pool is None:
+        pytest.skip("has no values of single pools")
+    evaluation = pools.evaluation()
+    values = metric.per_pool(evaluation.scores)
+    assert values.shape == (NUM_POOLS,)
+    assert values.mean() == pytest.approx(metric.value(evaluation))
+
+
+def test_the_pools_are_left_as_they_are(metric: Metric, pools: Pools) -> None:
+    evaluation = pools.evaluation()
+    scores = evaluation.scores
+    before = [values.copy() for values in (scores.logit, scores.prob, scores.label, scores.offsets)]
+    metric.value(evaluation)
+    for values, kept in zip((scores.logit, scores.prob, scores.label, scores.offsets), before, strict=True):
+        np.testing.assert_array_equal(values, kept)

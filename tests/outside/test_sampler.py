@@ -1,0 +1,65 @@
+"""The recipe docs/extend/negative-sampler.md, used from outside icalib."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from icalib.core.errors import SettingError
+from icalib.data.pools import as_pools, iter_pools
+from icalib.data.prepare import PrepareSettings, prepare
+from icalib.data.simulate import simulate
+
+NEAREST = "my_lab.samplers:nearest"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    simulate(tmp_path / "dialogues.jsonl", num_dialogues=60)
+    return tmp_path / "dialogues.jsonl"
+
+
+def test_it_mines_in_other_processes(source: Path, tmp_path: Path) -> None:
+    def elsewhere(function: Callable[[Any], Any], blocks: Sequence[Any]) -> Iterator[Any]:
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as processes:
+            yield from processes.map(function, blocks)
+
+    settings = PrepareSettings(negative_sampler=NEAREST, num_candidates=3)
+    here = prepare(source, tmp_path / "here", settings)
+    assert here.negative_sampler == NEAREST
+    assert prepare(source, tmp_path / "elsewhere", settings, parallel_map=elsewhere).digest == here.digest
+    others = prepare(source, tmp_path / "random", PrepareSettings(negative_sampler="random", num_candidates=3))
+    assert others.digest != here.digest
+
+
+def test_negatives_are_spelled_alike(tmp_path: Path) -> None:
+    stems = ("printer", "network", "battery")
+    with (tmp_path / "d.jsonl").open("w") as file:
+        for number in range(30):
+            answer = f"the {stems[number % 3]} manual, page {number}, has more"
+            turns = ", ".join(
+                f'{{"speaker": "{speaker}", "text": "{text}"}}'
+                for speaker, text in (("user", "hi"), ("user", "help"), ("agent", answer))
+            )
+            file.write(f'{{"dialog_id": "d{number}", "split": "train", "utterances": [{turns}]}}\n')
+    prepare(tmp_path / "d.jsonl", tmp_path / "pools", PrepareSettings(negative_sampler=NEAREST, num_candidates=4))
+    for pool in as_pools(next(iter_pools(tmp_path / "pools", "train"))):
+        assert len({candidate.split()[1] for candidate in pool.candidates}) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("my_lab.samplers:nearst", "has no `nearst`.*Did you mean my_lab.samplers:nearest"),
+        ("my_lab.samplers:vector", "type function.*Expected an instance of icalib.data.negatives.NegativeSampler"),
+        ("bm52", "Did you mean bm25"),
+    ],
+)
+def test_a_wrong_name_is_refused(source: Path, tmp_path: Path, name: str, words: str) -> None:
+    with pytest.raises(SettingError, match=words):
+        prepare(source, tmp_path / "pools", PrepareSettings(negative_sampler=name))

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from icalib.core.errors import SettingError
+from icalib.core.extensions import Extensions
+
+NUMBERS = Extensions(Decimal, "--number", "icalib.test_numbers", {"zero": "outside_numbers:zero"})
+
+
+@pytest.fixture(autouse=True)
+def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module and an installed distribution that registers two of its objects."""
+    module = 'from decimal import Decimal\nzero = Decimal(0)\nseven = Decimal(7)\ntext = "7"\n'
+    (tmp_path / "outside_numbers.py").write_text(module)
+    (tmp_path / "broken_numbers.py").write_text("import nothing_of_this_name\n")
+    points = "[icalib.test_numbers]\nseven = outside_numbers:seven\nzero = outside_numbers:seven\n"
+    (tmp_path / "numbers-1.0.dist-info").mkdir()
+    (tmp_path / "numbers-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: numbers\nVersion: 1.0\n")
+    (tmp_path / "numbers-1.0.dist-info" / "entry_points.txt").write_text(points)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def test_a_component_is_found_by_name_entry_point_or_import_path() -> None:
+    assert list(NUMBERS.names()) == ["zero", "seven"]
+    assert NUMBERS.load("zero") == 0  # an entry point cannot replace it
+    assert NUMBERS.load("seven") == 7
+    assert NUMBERS.load("outside_numbers:seven") == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("sevn", r'--number "sevn" is unknown.*zero, seven, or an import path.*Did you mean seven\?'),
+        ("outside_numbers:sevn", r"has no `sevn`.*a Decimal.*Did you mean outside_numbers:seven\?"),
+        ("outside_numbers:text", "type str.*instance of decimal.Decimal"),
+        ("nowhere:seven", "cannot be imported: No module named 'nowhere'.*PYTHONPATH"),
+        ("broken_numbers:seven", "cannot be imported: No module named 'nothing_of_this_name'"),
+        ("outside_numbers:", "not a valid import path.*`module:name`"),
+        (":seven", "not a valid import path"),
+        ("a..b:seven", "not a valid import path"),
+    ],
+)
+def test_a_wrong_name_says_what_was_found_what_was_expected_and_what_to_do(name: str, words: str) -> None:
+    with pytest.raises(SettingError, match=words):
+        NUMBERS.load(name)

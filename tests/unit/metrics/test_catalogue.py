@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint, EntryPoints
+
+import pytest
+
+from icalib.core.errors import SettingError
+from icalib.metrics import catalogue
+from icalib.metrics.builtin import BUILTIN
+from icalib.metrics.catalogue import find_metric, known_metrics, metric_tag, metrics_among
+from icalib.metrics.metric import Metric
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Import paths of the metrics that installed packages register; fill it before the first use."""
+    paths: list[str] = []
+
+    def found(group: str) -> EntryPoints:
+        return EntryPoints(EntryPoint(path.rpartition(":")[2], path, group) for path in paths)
+
+    monkeypatch.setattr(catalogue, "entry_points", found)
+    known_metrics.cache_clear()
+    yield paths
+    known_metrics.cache_clear()
+
+
+def test_every_tag_is_that_of_one_metric() -> None:
+    tags = [metric.tag for metric in BUILTIN]
+    assert len(set(tags)) == len(tags)
+
+
+@pytest.mark.parametrize(("name", "direction"), [("NLL", "minimize"), ("R@1", "maximize"), ("gap", None)])
+def test_a_metric_knows_its_direction(name: str, direction: str | None) -> None:
+    assert find_metric(name).direction == direction
+
+
+def test_an_unknown_name_gets_a_suggestion() -> None:
+    with pytest.raises(SettingError, match=r"no metric 'ECE_adaptiv'\. Did you mean ECE_adaptive"):
+        find_metric("ECE_adaptiv")
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("no_lab.metrics:mean_rank", "no metric `no_lab.metrics:mean_rank`: No module named 'no_lab'"),
+        ("icalib.metrics.ranking:mean_rank", "has no attribute 'mean_rank'"),
+        ("icalib.metrics.ranking:recall_at_k", r"expected an icalib\.metrics\.metric\.Metric"),
+    ],
+)
+def test_an_import_path_without_a_metric_is_refused(path: str, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        find_metric(path)
+
+
+def test_a_name_that_is_taken_is_refused(installed: list[str]) -> None:
+    installed.append(f"{__name__}:TAKEN")
+    with pytest.raises(SettingError, match=r":TAKEN`: a metric is already called 'NLL'"):
+        known_metrics()
+
+
+def test_metrics_of_packages_that_are_not_installed_are_left_out() -> None:
+    assert list(metrics_among(["no_lab.metrics:mean_rank", "NLL", "NLL@platt", "R@1"])) == ["R@1", "NLL"]
+    assert metric_tag("no_lab.metrics:mean_rank") == "data/no_lab.metrics:mean_rank"
+
+
+def test_a_metric_without_a_function_is_refused() -> None:
+    with pytest.raises(SettingError, match="'nothing' has no function"):
+        Metric("nothing", "data", None, "measures nothing")
+
+
+def test_an_invalid_direction_is_refused() -> None:
+    with pytest.raises(SettingError, match="direction 'up'"):
+        Metric("up", "data", "up", "goes up", lambda samples: samples.num_pools)  # pyright: ignore[reportArgumentType]
+
+
+TAKEN = Metric("NLL", "cal", "minimize", "another NLL", lambda samples: samples.num_pools)

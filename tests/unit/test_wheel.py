@@ -1,0 +1,65 @@
+"""The built wheel works without the checkout, from another folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder into which the wheel is installed; its dependencies are those of this environment."""
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    quiet = {"check": True, "cwd": folder, "capture_output": True}
+    # pip builds in a copy's stead in the checkout: leave nothing there
+    source = folder / "source"
+    names = ("icalib", "tune_spaces", "pyproject.toml", "README.md", "LICENSE")
+    source.mkdir()
+    for name in names:
+        subprocess.run(["cp", "-r", str(ROOT / name), str(source / name)], check=True)
+    subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", "dist", str(source)], **quiet)
+    (wheel,) = (folder / "dist").glob("*.whl")
+    subprocess.run([*pip, "install", "--no-deps", "--no-index", "--target", str(folder / "site"), str(wheel)], **quiet)
+    return folder / "site"
+
+
+def run(installed: Path, folder: Path, *arguments: str) -> str:
+    """Run Python with the installed package before all others."""
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_package_is_the_installed_one_and_complete(installed: Path, tmp_path: Path) -> None:
+    assert run(installed, tmp_path, "-c", "import icalib; print(icalib.__file__)").startswith(str(installed))
+    assert "icast-table2" in run(installed, tmp_path, "-m", "icalib", "reproduce", "--list")
+    assert (installed / "tune_spaces" / "icast_grid.py").is_file()
+    assert (installed / "icalib" / "py.typed").is_file()
+    shipped = {path.relative_to(ROOT) for path in (ROOT / "icalib").rglob("*.j2")}
+    assert shipped
+    assert [path for path in shipped if not (installed / path).is_file()] == []
+
+
+def test_a_run_and_its_report_need_nothing_else(
+    installed: Path, tmp_path: Path, tiny_pools: Path, tiny_bert: Path
+) -> None:
+    options = ["--data", str(tiny_pools), "--backbone", str(tiny_bert), "--limit", "validation=8,test=8"]
+    settings = [
+        "--set=post_training=null",
+        "--set=regime.training.epochs=1",
+        "--set=encoder.budget.max_context_tokens=48",
+    ]
+    settings += ["--set=encoder.budget.max_candidate_tokens=16"]
+    run(installed, tmp_path, "-m", "icalib", "run", "bert", *options, *settings, "--executor", "local")
+    (report,) = (tmp_path / "runs").rglob("report.html")
+    assert report.stat().st_size > 10_000
