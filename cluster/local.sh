@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# A Ray cluster of several nodes on this machine, to try things out before real machines cost money.
-# It listens on loopback only, asks for a token, and sends no telemetry. `cluster/local.sh help` says how to use it.
+# A Ray cluster of several nodes on this machine, for trying things out before using machines that cost money.
+# It listens on loopback only, requires a token, and sends no telemetry. `cluster/local.sh help` shows its usage.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 state=${XDG_STATE_HOME:-$HOME/.local/state}/icalib/local-cluster
-token=$state/token     # 0600, made once, kept by `down`
-pidfile=$state/pid     # of local_nodes.py, which also leads the session (setsid) that all nodes are in
-exports=$state/exports # what a shell needs to reach the nodes
-scratch=$state/scratch # a link to Ray's own folder: socket paths under a long home would pass the limit of 107 bytes
+token=$state/token     # mode 0600, created once, kept by `down`
+pidfile=$state/pid     # of local_nodes.py, which leads the session (setsid) of all nodes
+exports=$state/exports # environment variables to reach the nodes
+scratch=$state/scratch # a link to Ray's folder: socket paths in a long home folder could exceed 107 bytes, their limit
 log=$state/nodes.log
 
 nodes=2
@@ -22,9 +22,10 @@ usage: cluster/local.sh up [--nodes N] [--cpus C] [--port P] [--dashboard-port D
        cluster/local.sh status
        cluster/local.sh down
 
-up      starts a head without CPUs and N worker nodes (2) with C CPUs each (the machine's, shared out) on 127.0.0.1,
-        waits for them, and prints what to export: eval "$(cluster/local.sh up)". If they run already, it only prints.
-status  shows the nodes' resources; exit status 1 if nothing runs.
+up      starts a head without CPUs and N worker nodes (default 2) with C CPUs each (default: the machine's CPUs divided
+        by N) on 127.0.0.1, waits for them, and prints the variables to export: eval "$(cluster/local.sh up)". If the
+        nodes are running already, it only prints the variables.
+status  shows the nodes' resources; exit status 1 if no nodes are running.
 down    stops these nodes and no other Ray.
 TEXT
 }
@@ -36,7 +37,7 @@ fail() {
     exit 2
 }
 
-leader() { # the pid of local_nodes.py if it runs; a pid file may outlive its process, and pids come round again
+leader() { # prints the pid of local_nodes.py if it runs; pids are reused, so the pid file alone is not enough
     local pid
     pid=$(cat "$pidfile" 2>/dev/null) && [[ $(ps -o args= -p "$pid" 2>/dev/null) == *local_nodes.py* ]] && echo "$pid"
 }
@@ -61,17 +62,17 @@ parse_up() {
         --cpus) cpus=$(number "$@") ;;
         --port) port=$(number "$@") ;;
         --dashboard-port) dashboard_port=$(number "$@") ;;
-        *) fail "no option $1; see cluster/local.sh help." ;;
+        *) fail "unknown option $1; see cluster/local.sh help." ;;
         esac
         shift 2
     done
-    local share=$(($(getconf _NPROCESSORS_ONLN) / nodes))
-    cpus=${cpus:-$((share > 0 ? share : 1))}
+    local cpus_per_node=$(($(getconf _NPROCESSORS_ONLN) / nodes))
+    cpus=${cpus:-$((cpus_per_node > 0 ? cpus_per_node : 1))}
 }
 
 require_free() {
     if (exec 3<>"/dev/tcp/127.0.0.1/$2") 2>/dev/null; then
-        fail "port $2 is taken, perhaps by another Ray. Give $1 another one."
+        fail "port $2 is taken, perhaps by another Ray. Use another one with $1."
     fi
 }
 
@@ -92,11 +93,11 @@ export RAY_USAGE_STATS_REPORT_URL=http://127.0.0.1:9/
 TEXT
 }
 
-start_nodes() { # in a session of their own, so that they outlive this shell and `down` finds all of them
+start_nodes() { # in a new session, so that they survive this shell and `down` finds all of them
     local python=$1
     # shellcheck source=/dev/null
     source "$exports"
-    # RAY_TMPDIR keeps the note of where a cluster runs out of /tmp/ray, where any other Ray of yours would find it.
+    # RAY_TMPDIR: in /tmp/ray, Ray would record this cluster's address for every other Ray of this user.
     RAY_TMPDIR=$(readlink "$scratch") PATH=$(dirname "$python"):$PATH \
         setsid "$python" "$here/local_nodes.py" --nodes "$nodes" --cpus "$cpus" --port "$port" \
         --dashboard-port "$dashboard_port" >"$state/address" 2>"$log" </dev/null &
@@ -110,7 +111,7 @@ await_nodes() {
         kill -0 "$(cat "$pidfile")" 2>/dev/null || break
         sleep 1
     done
-    say "The nodes did not start; the end of $log:"
+    say "The nodes did not start; the last lines of $log:"
     tail -n 20 "$log" >&2 || true
     stop_nodes
     exit 1
@@ -125,8 +126,8 @@ stop_nodes() {
             sleep 0.5
         done
     fi
-    # What is left of the session when its leader was killed. A Ray that was started elsewhere is in another session; and
-    # should the number have come round again, that session has no Ray.
+    # Stop the processes that are left in the session if its leader was killed. Any other Ray is in another session; if
+    # the session id was reused, there is no Ray in that session.
     [[ ! -s $pidfile ]] || pkill -KILL --session "$(cat "$pidfile")" --full ray || true
     [[ ! -L $scratch ]] || rm -rf "$(readlink "$scratch")"
     rm -f "$pidfile" "$exports" "$scratch" "$state/address"
@@ -135,7 +136,7 @@ stop_nodes() {
 up() {
     parse_up "$@"
     if leader >/dev/null; then
-        say "Already up; \`cluster/local.sh down\` stops it."
+        say "Already running; \`cluster/local.sh down\` stops it."
         cat "$exports"
         return
     fi
@@ -154,7 +155,7 @@ up() {
     await_nodes
     trap - INT TERM
     cat "$exports"
-    say "Up. With these exports in your shell (eval \"\$(cluster/local.sh up)\" does it):"
+    say "Running. With these variables in your shell (eval \"\$(cluster/local.sh up)\" sets them) you can use:"
     say "  icalib doctor"
     say "  icalib submit jobs/icast.yaml"
     say "  cluster/local.sh down"
@@ -162,7 +163,7 @@ up() {
 
 status() {
     if ! leader >/dev/null; then
-        say "Nothing runs. Start it with: cluster/local.sh up"
+        say "No nodes are running. Start them with: cluster/local.sh up"
         exit 1
     fi
     # shellcheck source=/dev/null
@@ -171,7 +172,7 @@ status() {
 }
 
 down() {
-    leader >/dev/null || say "Nothing runs."
+    leader >/dev/null || say "No nodes are running."
     stop_nodes
 }
 

@@ -1,4 +1,4 @@
-"""Wait until the Ray cluster at RAY_ADDRESS has so many nodes: `await_nodes.py NODES SECONDS`."""
+"""Wait until the Ray cluster at RAY_ADDRESS has a number of nodes: `await_nodes.py NODES SECONDS`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import ray
 
 
 def num_alive(address: str) -> int:
-    """How many nodes the cluster has; 0 as long as its head doesn't answer."""
+    """Return the number of live nodes; 0 while the head does not answer."""
     try:
         ray.init(address=address, logging_level=logging.CRITICAL, log_to_driver=False)
         return sum(node["Alive"] for node in ray.nodes())
@@ -22,13 +22,13 @@ def num_alive(address: str) -> int:
 
 
 def main() -> None:
-    """Poll until all are there, or time is up."""
+    """Poll until all nodes have joined, and exit with an error after the timeout."""
     nodes, seconds = int(sys.argv[1]), float(sys.argv[2])
     deadline = time.monotonic() + seconds
     while (alive := num_alive(os.environ["RAY_ADDRESS"])) < nodes:
         if time.monotonic() > deadline:
             sys.exit(
-                f"{alive} of {nodes} Ray nodes are there after {seconds:.0f} s; see the lines of `ray start` above."
+                f"{alive} of {nodes} Ray nodes have joined after {seconds:.0f} s; see the output of `ray start` above."
             )
         time.sleep(2)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from icalib.core.cluster_job import ClusterJob
     from icalib.core.job_file import JobFile
-    from icalib.distributed.cluster_jobs import JobServer
+    from icalib.distributed.job_server import JobServer
     from icalib.distributed.upload import Upload
 
 Address = Annotated[
@@ -205,7 +205,7 @@ def _check_paths(key: str, value: Any, file: Path) -> None:
 
 
 def _server(address: str | None) -> JobServer:
-    from icalib.distributed.cluster_jobs import JobServer
+    from icalib.distributed.job_server import JobServer
 
     server = JobServer(address)
     if server.is_exposed:

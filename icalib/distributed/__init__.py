@@ -1,1 +1,1 @@
-"""Ray and DeepSpeed, thin."""
+"""Everything that needs Ray or DeepSpeed."""

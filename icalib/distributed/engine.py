@@ -1,4 +1,4 @@
-"""DeepSpeed behind the training loop's `Engine`."""
+"""The training loop's `Engine`, implemented with DeepSpeed."""
 
 from __future__ import annotations
 
@@ -24,21 +24,27 @@ _STATE = "loop.json"
 
 
 def load_deepspeed() -> Any:
-    """Import DeepSpeed so that it compiles nothing and says nothing."""
+    """Import DeepSpeed without compiling operators and without its start-up output."""
     if not torch.cuda.is_available():
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
     with contextlib.redirect_stdout(io.StringIO()):
         import deepspeed
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
-    # Only inference all-reduce uses this op, and building it costs every new machine a minute.
+    # Only all-reduce at inference uses this operator, and building it takes a minute on every new machine.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     return deepspeed
 
 
 class DeepSpeedEngine:
-    """One worker of a Ray Train run.
+    """The engine of one worker of a Ray Train run.
 
-    bfloat16 is autocast around fp32 weights, so heads and optimiser keep their precision in every ZeRO stage.
+    bfloat16 is applied by autocast, and weights are fp32, so that heads and optimiser keep their precision in every
+    ZeRO stage.
+
+    Args:
+        model: the model to train.
+        settings: precision, gradient accumulation and clipping, ZeRO stage.
+        device: the worker's device.
     """
 
     def __init__(self, model: Model, settings: TrainingSettings, device: torch.device) -> None:
@@ -59,7 +65,7 @@ class DeepSpeedEngine:
             model=model.to(device),
             optimizer=optimizer,
             config={
-                "train_micro_batch_size_per_gpu": 1,  # only the product with the accumulation steps is checked
+                "train_micro_batch_size_per_gpu": 1,  # DeepSpeed only checks its product with the accumulation steps
                 "gradient_accumulation_steps": settings.gradient_accumulation,
                 "gradient_clipping": settings.max_grad_norm or 0.0,
                 "zero_optimization": {"stage": settings.zero_stage},
@@ -69,26 +75,26 @@ class DeepSpeedEngine:
         )
         self._peaks = peaks
         if self.world_size == 1 and settings.zero_stage == 0:
-            # Nothing to reduce, yet DeepSpeed would copy all gradients into flat buckets and back.
+            # There is nothing to reduce, but DeepSpeed would copy all gradients into flat buckets and back.
             self._engine.enable_backward_allreduce = False
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The model's forward pass, in the chosen precision."""
+        """Run the model's forward pass in the chosen precision."""
         with autocast(self.device, self._precision):
             return self._engine(*args, **kwargs)
 
     def backward_and_step(self, loss: Tensor) -> None:
-        """Backward; DeepSpeed steps when the parts of an update are complete."""
+        """Run the backward pass; DeepSpeed updates the weights once all micro-batches of an update are accumulated."""
         self._engine.backward(loss)
         self._engine.step()
 
     def set_learning_rate(self, factor: float) -> None:
-        """Scale the peak learning rates."""
+        """Set the learning rates to `factor` times their peak."""
         for group, peak in zip(self._engine.optimizer.param_groups, self._peaks, strict=True):
             group["lr"] = peak * factor
 
     def gather(self, value: Any) -> list[Any]:
-        """The workers' values, in rank order."""
+        """Return the values of all workers, in rank order."""
         if self.world_size == 1:
             return [value]
         values: list[Any] = [None] * self.world_size
@@ -96,7 +102,7 @@ class DeepSpeedEngine:
         return values
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The whole model's fp32 weights on rank 0."""
+        """Return the whole model's fp32 weights on rank 0, and an empty dict on other ranks."""
         module = self._engine.module
         if self._settings.zero_stage < 3:
             return module.state_dict() if self.rank == 0 else {}
@@ -104,7 +110,7 @@ class DeepSpeedEngine:
             return {name: t.detach().cpu().clone() for name, t in module.state_dict().items()} if self.rank == 0 else {}
 
     def save(self, state: dict[str, Any]) -> None:
-        """Every rank saves its part; Ray merges them."""
+        """Save a checkpoint: every rank saves its part, and Ray merges them."""
         import ray.train
 
         with tempfile.TemporaryDirectory() as folder:
@@ -118,8 +124,8 @@ class DeepSpeedEngine:
         """Resume from the run's last checkpoint.
 
         Raises:
-            SettingError: another number of workers, or another ZeRO stage, made it. DeepSpeed can't take such a
-                checkpoint, and in one case loads wrong weights without saying so.
+            SettingError: it was saved by another number of workers or with another ZeRO stage. DeepSpeed can't load
+                such a checkpoint, and in one case silently loads wrong weights.
         """
         import ray.train
 
@@ -131,14 +137,16 @@ class DeepSpeedEngine:
             self._check_fits(facts)
             path, _ = self._engine.load_checkpoint(folder)
             if path is None:
-                raise SettingError(f"DeepSpeed can't read the checkpoint in {folder}. Start anew with --fresh.")
+                raise SettingError(
+                    f"DeepSpeed can't read the checkpoint in {folder}. Use --fresh to train from scratch."
+                )
         return facts["state"]
 
     def _check_fits(self, facts: dict[str, Any]) -> None:
         stage, workers = facts["zero_stage"], facts["world_size"]
         if stage != self._settings.zero_stage or (stage > 0 and workers != self.world_size):
             raise SettingError(
-                f"the unfinished training was checkpointed by {workers} workers with ZeRO stage {stage}; now there are "
-                f"{self.world_size} with stage {self._settings.zero_stage}. Give --workers {workers} to go on, or "
-                "--fresh to start anew (ZeRO stage 0 resumes on any number of workers)."
+                f"the unfinished training was checkpointed by {workers} workers with ZeRO stage {stage}; this run has "
+                f"{self.world_size} with stage {self._settings.zero_stage}. Use --workers {workers} and stage {stage} "
+                "to resume, or --fresh to train from scratch (ZeRO stage 0 resumes on any number of workers)."
             )

@@ -1,4 +1,4 @@
-"""The executor that users run: training through Ray Train and DeepSpeed, shards as Ray tasks."""
+"""The default executor: training by Ray Train and DeepSpeed, shards as Ray tasks."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ from icalib.training.job import TrainingJob
 
 @final
 class RayExecutor:
-    """Works on the Ray that this process has joined; see `icalib.distributed.session`."""
+    """Executor on the Ray cluster that this process has joined (see `icalib.distributed.session`).
+
+    Args:
+        resources: what trainings and scoring tasks may use.
+    """
 
     def __init__(self, resources: Resources) -> None:
         self.resources = resources
 
     def train(self, job: TrainingJob, folder: Path, stage: str, emit: Emit) -> None:
-        """Train by Ray Train and DeepSpeed."""
+        """Train with Ray Train and DeepSpeed."""
         train(job, folder, self.resources, stage, emit)
 
     def map(self, job: ShardedJob, folder: Path, stage: str, emit: Emit) -> None:
-        """Compute shards by Ray tasks."""
+        """Compute shards as Ray tasks."""
         map_shards(job, folder, self.resources, stage, emit)
 
     def compute(self, job: LocalJob, folder: Path, stage: str, emit: Emit) -> None:
@@ -33,6 +37,6 @@ class RayExecutor:
         job.compute(folder, stage, emit)
 
     def side_by_side(self, number: int) -> tuple[RayExecutor, int]:
-        """Executors that share the resources."""
+        """Return an executor for each of `number` concurrent trainings, and how many of them run at a time."""
         resources, room = self.resources.shared_by(number)
         return RayExecutor(resources), room

@@ -1,4 +1,4 @@
-"""Work that is cut into shards: one shard a Ray task, on GPUs several, as many tasks at a time as there is room."""
+"""Sharded jobs as Ray tasks: one shard per task on CPUs, several on GPUs."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from icalib.core.storage import local_path, location, pull
 from icalib.models.memory import explained_shortage
 from icalib.pipeline.executor import Resources
 
-_TASKS_OF_A_GPU, _MOST_SHARDS_OF_A_TASK = 4, 64
+_TASKS_PER_GPU, _MAX_SHARDS_PER_TASK = 4, 64
 
 
 def map_shards(job: ShardedJob, folder: Path, resources: Resources, stage: str, emit: Emit) -> None:
     """Compute every shard of a job whose file is missing.
 
-    A worker that dies is replaced and its shard computed again.
+    A worker process that dies is replaced, and its shards are computed again.
 
     Raises:
-        IcalibError: a shard failed three times, or for a reason that only a user can remove.
+        IcalibError: a shard failed three times, or with an error that only the user can fix.
     """
     import ray
 
@@ -32,17 +32,17 @@ def map_shards(job: ShardedJob, folder: Path, resources: Resources, stage: str, 
         num_cpus=0 if use_gpu else job.num_threads,
         num_gpus=1 if use_gpu else 0,
         max_retries=3,
-        scheduling_strategy="DEFAULT",  # anywhere: a sweep's trial holds a placement without room for tasks
+        scheduling_strategy="DEFAULT",  # not in a trial's placement group, which has no resources for tasks
         retry_exceptions=[OSError],  # pyright: ignore[reportArgumentType]  # ray types it as bool only
     )(_compute_shards).options(name=type(job).__name__)
     missing = [index for index in range(len(shards)) if not job.shard_path(folder, index).is_file()]
-    size = _shards_of_a_task(len(missing), resources) if use_gpu else 1
+    size = _shards_per_task(len(missing), resources) if use_gpu else 1
     todo = [missing[start : start + size] for start in range(0, len(missing), size)]
     running: dict[Any, list[int]] = {}
     done = len(shards) - len(missing)
     emit(Progress(stage, done, len(shards), "shards"))
     while todo or running:
-        while todo and len(running) < resources.num_scorers + 1:  # one more, so that no worker waits for work
+        while todo and len(running) < resources.num_scorers + 1:  # one more, so that no worker is idle between tasks
             indices = todo.pop(0)
             running[task.remote(fields, [(n, shards[n]) for n in indices], location(folder))] = indices
         finished, _ = ray.wait(list(running), num_returns=1)
@@ -56,9 +56,12 @@ def map_shards(job: ShardedJob, folder: Path, resources: Resources, stage: str, 
     job.finish(folder)
 
 
-def _shards_of_a_task(missing: int, resources: Resources) -> int:
-    """Ray ends a GPU task's process with the task, so that no memory stays behind, and each has a model to load."""
-    return min(_MOST_SHARDS_OF_A_TASK, max(1, missing // (_TASKS_OF_A_GPU * resources.num_scorers)))
+def _shards_per_task(num_missing: int, resources: Resources) -> int:
+    """Return how many shards a GPU task computes.
+
+    Ray ends the process of a GPU task with the task, to free the GPU's memory, so every task has to load the model.
+    """
+    return min(_MAX_SHARDS_PER_TASK, max(1, num_missing // (_TASKS_PER_GPU * resources.num_scorers)))
 
 
 def _compute_shards(fields: str, shards: Sequence[tuple[int, Any]], folder: str) -> None:
@@ -70,7 +73,7 @@ def _compute_shards(fields: str, shards: Sequence[tuple[int, Any]], folder: str)
     device = torch.device("cuda" if torch.cuda.is_available() and job.uses_models else "cpu")
     for index, shard in shards:
         path = job.shard_path(target, index)
-        if path.is_file():  # a process that died has left it
+        if path.is_file():  # computed by a process that died later
             continue
         with explained_shortage(job.verb, job.memory_advice):
             job.compute_shard(index, shard, target, device)
@@ -81,7 +84,7 @@ def _collect(reference: Any, shard: str) -> None:
     import ray
     from ray.exceptions import RayError, RayTaskError
 
-    kept = "Finished shards are kept; the same command computes the others."
+    kept = "Finished shards are kept; run the same command again to compute the others."
     try:
         ray.get(reference)
     except RayTaskError as error:

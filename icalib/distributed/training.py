@@ -1,4 +1,4 @@
-"""Training runs: Ray Train places workers, DeepSpeed moves the weights."""
+"""Training runs: Ray Train starts and places the workers, DeepSpeed updates the weights."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from icalib.training.job import TrainingJob
 from icalib.training.posterior import complete_posterior
 
 _PROGRESS = "progress.json"
-_EPOCHS = "epochs.json"  # validation's points of the learning curve so far
-_STOP = "stop.json"  # its presence asks the workers to give up
+_EPOCHS = "epochs.json"  # points of the learning curve on validation so far
+_STOP = "stop.json"  # the workers stop when it exists
 _MAX_FAILURES = 3  # without a checkpoint between them
 
 
 def train(job: TrainingJob, folder: Path, resources: Resources, stage: str, emit: Emit) -> None:
-    """Run a training job in `folder`: checkpoint/ (the best weights), curve.json, result.json.
+    """Run a training job and write checkpoint/ (the best weights), curve.json and result.json to `folder`.
 
-    The same folder resumes from its last checkpoint.
+    A folder with an unfinished training resumes from its last checkpoint.
 
     Raises:
-        Abandoned: a consumer of the events ended it.
-        IcalibError: the workers failed for good, or for a reason that only a user can remove.
+        Abandoned: a consumer of the events stopped the training.
+        IcalibError: the workers failed repeatedly, or with an error that only the user can fix.
     """
-    remove(folder / _STOP)  # an earlier try's; whether to stop is decided again
-    with _Watch(job, folder, stage, emit):
+    remove(folder / _STOP)  # left by an earlier attempt
+    with _ProgressWatcher(job, folder, stage, emit):
         _fit(job, folder, resources)
     pull(folder, leave_out=RESUME)
     complete_posterior(job, folder, partial(_run_tasks, folder, resources))
@@ -52,8 +52,8 @@ def train(job: TrainingJob, folder: Path, resources: Resources, stage: str, emit
     if world_size < resources.num_workers:
         emit(
             Message(
-                f"{stage}: {world_size} of {resources.num_workers} workers finished it after nodes were lost; its "
-                "dropout masks are not those of an undisturbed training"
+                f"{stage}: nodes were lost, and {world_size} of {resources.num_workers} workers finished the training; "
+                "its dropout masks differ from those of an uninterrupted training"
             )
         )
 
@@ -67,9 +67,9 @@ def _run_tasks(folder: Path, resources: Resources, tasks: Sequence[PosteriorTask
         num_cpus=0 if resources.use_gpu else 1,
         num_gpus=1 if resources.use_gpu else 0,
         max_retries=3,
-        scheduling_strategy="DEFAULT",  # anywhere: a sweep's trial holds a placement without room for tasks
+        scheduling_strategy="DEFAULT",  # not in a trial's placement group, which has no resources for tasks
     )(_run_task)
-    shared = ray.put(tasks)  # what they have in common is stored once
+    shared = ray.put(tasks)  # data that the tasks have in common is stored once
     try:
         return ray.get([task.remote(shared, index) for index in range(len(tasks))])
     except RayError as error:
@@ -87,28 +87,28 @@ def _run_task(tasks: Sequence[PosteriorTask], index: int) -> Any:
 
 
 def _fit(job: TrainingJob, folder: Path, resources: Resources) -> None:
-    """Train; when workers or nodes die, resume from the last checkpoint with those that are left.
+    """Train; after the loss of workers or nodes, resume from the last checkpoint with those that are left.
 
-    Ray Train could retry by itself, but it also retries what only a user can fix, and never with fewer workers.
+    Ray Train's own retries would also repeat errors that only the user can fix, and never use fewer workers.
     """
     from ray.exceptions import RayError
     from ray.train import ControllerError, TrainingFailedError
 
-    failures, reached = 0, _last_checkpoint(folder)
+    failures, checkpoint = 0, _last_checkpoint(folder)
     while True:
         try:
             _trainer(job, folder, resources).fit()
             return
         except (TrainingFailedError, RayError) as error:
             _raise_user_error(error)
-            failures = failures + 1 if _last_checkpoint(folder) == reached else 1
-            reached = _last_checkpoint(folder)
+            failures = failures + 1 if _last_checkpoint(folder) == checkpoint else 1
+            checkpoint = _last_checkpoint(folder)
             room = room_for_workers(resources)
             if failures > _MAX_FAILURES:
-                raise IcalibError(_why_no_more(folder, resources, room, error)) from error
+                raise IcalibError(_failure_message(folder, resources, room, error)) from error
             lost = isinstance(error, ControllerError) and 0 < room < resources.num_workers
             if lost and job.loop_settings.zero_stage == 0:
-                resources = replace(resources, num_workers=room)  # nothing replaced the lost workers
+                resources = replace(resources, num_workers=room)  # the lost workers were not replaced
         _note(folder, f"failed; resumes from the last checkpoint (workers: {resources.num_workers})")
 
 
@@ -128,7 +128,7 @@ def _trainer(job: TrainingJob, folder: Path, resources: Resources) -> Any:
             num_workers=resources.num_workers,
             use_gpu=resources.use_gpu,
             resources_per_worker={"CPU": resources.cpus_per_worker, **({"GPU": 1} if resources.use_gpu else {})},
-            # GPUs of one node are wired together; CPU workers want a node's memory bandwidth each for themselves.
+            # GPUs of one node have fast links to each other; CPU workers compete for a node's memory bandwidth.
             placement_strategy="PACK" if resources.use_gpu else "SPREAD",
         ),
         run_config=RunConfig(
@@ -147,45 +147,45 @@ def _last_checkpoint(folder: Path) -> str:
 
 
 def _raise_user_error(error: Exception) -> None:
-    """User errors are not retried."""
+    """Raise the user error behind a failure, if there is one: user errors are not retried."""
     for failure in getattr(error, "worker_failures", {}).values():
         if isinstance(failure, IcalibError):
             raise failure from error
 
 
-def _why_no_more(folder: Path, resources: Resources, room: int, error: Exception) -> str:
-    kept = "The same command resumes from the last checkpoint"
+def _failure_message(folder: Path, resources: Resources, room: int, error: Exception) -> str:
+    resume = "Run the same command again to resume from the last checkpoint"
     if room < resources.num_workers:
         return (
             f"training in {folder} needs {resources.num_workers} workers, and the nodes that are left have room for "
-            f"{room}. {kept} when there are enough nodes; training with ZeRO stage 0 continues with fewer by itself."
+            f"{room}. {resume} once there are enough nodes; training with ZeRO stage 0 continues with fewer by itself."
         )
     return (
-        f"training failed in {folder} after {_MAX_FAILURES} retries: {error}. {kept}; "
+        f"training failed in {folder} after {_MAX_FAILURES} retries: {error}. {resume}; "
         "if memory ran out, lower `max_tokens_per_batch` or raise `gradient_accumulation`."
     )
 
 
 def _note(folder: Path, note: str) -> None:
-    """Show a note beside the progress until training continues."""
+    """Show a note next to the progress until training continues."""
     path = folder / _PROGRESS
     write_json(path, {**(read_json(path) if path.is_file() else {"done": 0, "total": 1}), "note": note})
 
 
 def _remove_resume_state(folder: Path) -> None:
-    """Optimiser states are of no use once the best weights are written, and are three times their size."""
+    """Remove the optimiser states: they are three times as large as the weights, and not needed after training."""
     for name in (RESUME, _PROGRESS, _EPOCHS, _STOP):
         remove(folder / name)
 
 
-class _Watch:
-    """Emits what rank 0 writes, until the block ends, and asks rank 0 to stop once a consumer has abandoned the run."""
+class _ProgressWatcher:
+    """A thread that emits what rank 0 writes, and makes rank 0 stop once a consumer has abandoned the run."""
 
     def __init__(self, job: TrainingJob, folder: Path, stage: str, emit: Emit) -> None:
         self._job, self._folder, self._stage, self._emit = job, folder, stage, emit
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._knows_norms = False
+        self._norms_emitted = False
         self._num_points = 0
         self._error: Exception | None = None
 
@@ -202,44 +202,44 @@ class _Watch:
 
     def _watch(self) -> None:
         try:
-            while not self._over.wait(_period(self._folder)):
-                self._look()
-            self._look()  # a short training may be over before the first look
+            while not self._over.wait(_interval(self._folder)):
+                self._poll()
+            self._poll()  # a short training may be over before the first interval
         except Exception as error:
             self._error = error
 
-    def _look(self) -> None:
-        progress = self._news(_PROGRESS)
+    def _poll(self) -> None:
+        progress = self._read(_PROGRESS)
         if progress is not None:
             self._emit(Progress(self._stage, progress["done"], progress["total"], progress["note"]))
-        norms = None if self._knows_norms else self._news(SPECTRAL_NORMS)
+        norms = None if self._norms_emitted else self._read(SPECTRAL_NORMS)
         if norms is not None:
-            self._knows_norms = True
+            self._norms_emitted = True
             self._emit(norms_message(self._stage, norms))
-        points = self._news(_EPOCHS) or ()
+        points = self._read(_EPOCHS) or ()
         if self._job.reports_epochs and len(points) > self._num_points:
             try:
                 self._emit(EpochFinished(self._stage, self._job.loop_settings.epochs, points))
             except Abandoned as error:
-                with suppress(StorageError):  # the next epoch gives another chance
+                with suppress(StorageError):  # repeated after the next epoch
                     write_json(self._folder / _STOP, {"reason": str(error)})
                     share(self._folder, _STOP)
             self._num_points = len(points)
 
-    def _news(self, name: str) -> Any:
+    def _read(self, name: str) -> Any:
         path = self._folder / name
-        with suppress(StorageError):  # whoever needs the store says so
+        with suppress(StorageError):  # the workers report an unreachable store
             pull(path)
         return read_json(path) if path.is_file() else None
 
 
-def _period(path: Path) -> float:
-    """Seconds between two looks at the progress."""
+def _interval(path: Path) -> float:
+    """Return the seconds between two updates of the progress."""
     return 5.0 if is_mirrored(path) else 0.5
 
 
 def _worker(config: dict[str, Any]) -> None:
-    """One training worker."""
+    """Run one training worker."""
     import ray.train.torch
     import torch
 
@@ -260,25 +260,25 @@ def _worker(config: dict[str, Any]) -> None:
 
 
 class _Rank0:
-    """Writes progress and the best weights beside the run."""
+    """Observer on rank 0, which writes progress and the best weights to the training's folder."""
 
     def __init__(self, model: Model, folder: Path) -> None:
         self._model, self._folder = model, folder
         self._last = 0.0
 
     def spectral_norms(self, norms: Mapping[str, float]) -> None:
-        """Written before the first update."""
+        """Write the spectral norms before the first update."""
         write_json(self._folder / SPECTRAL_NORMS, dict(norms))
         share(self._folder, SPECTRAL_NORMS)
 
     def progress(self, done: float, total: float, note: str) -> None:
-        """At most twice a second; less often in an object store, where it may fail too.
+        """Write the progress, at most twice a second; in an object store less often, and failures are ignored.
 
         Raises:
-            Abandoned: a consumer of the events has ended the run.
+            Abandoned: a consumer of the events has stopped the training.
         """
         now, path = time.monotonic(), self._folder / _PROGRESS
-        if now - self._last > _period(path):
+        if now - self._last > _interval(path):
             self._last = now
             with whole_file(path) as temporary:
                 temporary.write_text(json.dumps({"done": done, "total": total, "note": note}))
@@ -290,13 +290,13 @@ class _Rank0:
                 raise Abandoned(f"the training in {self._folder} was abandoned: {reason}")
 
     def best(self, weights: dict[str, Any]) -> None:
-        """Keep these weights; the earlier ones are replaced whole."""
-        remove(self._folder / "checkpoint" / POSTERIOR)  # it belongs to the earlier ones
+        """Save the best weights so far, replacing the earlier ones."""
+        remove(self._folder / "checkpoint" / POSTERIOR)  # computed for the earlier weights
         self._model.save(self._folder / "checkpoint", weights)
         share(self._folder, "checkpoint")
 
     def validated(self, points: Sequence[dict[str, Any]]) -> None:
-        """Let those who watch see how good the model is by now."""
+        """Write the learning curve so far, which the driver reads."""
         write_json(self._folder / _EPOCHS, list(points))
         with suppress(StorageError):
             push(self._folder / _EPOCHS)

@@ -1,4 +1,4 @@
-"""Ray Tune runs the trials of a sweep side by side; each is a driver that starts its own Ray Train runs."""
+"""Sweeps by Ray Tune: trials run concurrently, and each is a driver that starts its own Ray Train runs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from ray import tune
 from ray.tune.search import Searcher
+from typing_extensions import override
 
 from icalib.core.storage import is_mirrored
 from icalib.distributed.executor import RayExecutor
@@ -18,18 +19,18 @@ from icalib.sweeps.trial import TrialJob, run_seeds
 _FOLDER = ".tune"
 _ENVIRONMENT = {
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Ctrl-C ends a sweep as it ends a run
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # the run folders are the record
-    "RAY_AIR_NEW_OUTPUT": "0",  # its boxes go to standard output whatever the verbosity
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # results are kept in the run folders
+    "RAY_AIR_NEW_OUTPUT": "0",  # its tables are printed to standard output at any verbosity
 }
 
 
 def run_by_tune(trials: Trials) -> None:
-    """Run the trials that are missing, as many at a time as the plan says."""
+    """Run the missing trials, at most `plan.concurrent` at a time."""
     os.environ.update(_ENVIRONMENT)
     folder = trials.folder
     tune.Tuner(
-        # A trial waits for its training workers and must not hold what they need; Tune wants it to hold something.
-        tune.with_resources(_run_trial, {"cpu": 0, "memory": 64 * 2**20, **_where(folder)}),
+        # A trial waits for its training workers, so it must not reserve what they need; Tune requires some resource.
+        tune.with_resources(_run_trial, {"cpu": 0, "memory": 64 * 2**20, **_node_resources(folder)}),
         tune_config=tune.TuneConfig(
             search_alg=StudySearcher(trials),
             num_samples=trials.num_missing,
@@ -41,10 +42,10 @@ def run_by_tune(trials: Trials) -> None:
     shutil.rmtree(folder.path / _FOLDER, ignore_errors=True)
 
 
-def _where(folder: SweepFolder) -> dict[str, float]:
-    """Where trials run: anywhere, or beside the driver where their journal is on its disk alone.
+def _node_resources(folder: SweepFolder) -> dict[str, float]:
+    """Return resources that keep trials on the driver's node if their journal is only on its disk.
 
-    What trains and scores for them runs anywhere in any case.
+    Their training workers and scoring tasks run on any node in either case.
     """
     import ray
 
@@ -52,20 +53,23 @@ def _where(folder: SweepFolder) -> dict[str, float]:
 
 
 def _run_trial(config: dict[str, Any]) -> None:
-    """The process of a trial."""
-    # Other trials may use all there is for a while: wait for it rather than fail.
+    """Run a trial in a process of its own."""
+    # Other trials may hold all resources for a while: wait for them instead of failing.
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(24 * 3600))
     job = TrialJob.model_validate_json(config["job"])
     tune.report(run_seeds(job, RayExecutor(job.resources)))
 
 
 class StudySearcher(Searcher):
-    """Hands a study's trials to Ray Tune and reports what became of them.
+    """Search algorithm that passes the trials of an Optuna study to Ray Tune and reports their outcomes to the study.
 
-    Ray's OptunaSearch knows its trials only in memory and in a pickle of every ten seconds, so a killed sweep would
-    repeat some and lose others. Here Optuna's journal alone is the record: what is reported is kept, and trials that
-    were under way when the driver died, or failed in an earlier call, are the first to be handed out again, under the
-    same number.
+    Ray's OptunaSearch keeps its trials in memory and in a pickle that is written every ten seconds, so that a killed
+    sweep would repeat some trials and lose others. Here Optuna's journal is the only record: reported trials are kept,
+    and trials that were running when the driver died, or failed in an earlier call, are proposed first, under the same
+    number.
+
+    Args:
+        trials: the trials of the sweep.
     """
 
     def __init__(self, trials: Trials) -> None:
@@ -73,24 +77,26 @@ class StudySearcher(Searcher):
         self._trials = trials
         self._numbers: dict[str, int] = {}
 
+    @override
     def suggest(self, trial_id: str) -> Any:
-        """The next trial."""
         job = self._trials.next()
         if job is None:
             return self.FINISHED
         self._numbers[trial_id] = job.number
         return {"job": job.model_dump_json()}
 
+    @override
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """Report a trial's outcome."""
         self._trials.finish(self._numbers.pop(trial_id), None if error else result)
 
+    @override
     def __getstate__(self) -> dict[str, Any]:
-        """Tune pickles what it is given, and nothing reads that."""
-        return {}
+        return {}  # Tune pickles its search algorithm, and this one is never restored from that
 
+    @override
     def save(self, checkpoint_path: str) -> None:
-        """The journal is all there is to save."""
+        """Do nothing: the journal has everything."""
 
+    @override
     def restore(self, checkpoint_path: str) -> None:
-        """And all there is to restore."""
+        """Do nothing: the journal has everything."""

@@ -1,1 +1,1 @@
-"""Generators: texts that are made up for labelled pools."""
+"""Generators of texts for labelled pools."""

@@ -1,4 +1,4 @@
-"""BM25 over texts, asked by texts that need not be among them."""
+"""BM25 retrieval with queries that need not be among the indexed texts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from icalib.data.negatives import SCORE_DIGITS
 
 
 class BM25Index:
-    """Finds the texts that share the most telling words with a query: `rank_bm25.BM25Okapi`'s scores."""
+    """Ranks texts by their BM25 score for a query, with the scores of `rank_bm25.BM25Okapi`."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         tokens = [tokenize(text) for text in texts]
@@ -23,7 +23,7 @@ class BM25Index:
         self._columns = {word: column for column, word in enumerate(words)}
 
     def ranked(self, query: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Places of the texts with a score above 0, best first (ties in order), and their scores."""
+        """Return the indices of texts with a score above 0, best first (ties in order), and their scores."""
         columns = [self._columns[word] for word in tokenize(query) if word in self._columns]
         scores_N = np.round(self._weights_VN[columns].sum(axis=0), SCORE_DIGITS)
         order = np.argsort(-scores_N, kind="stable")[: np.count_nonzero(scores_N > 0)]

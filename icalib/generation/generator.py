@@ -1,4 +1,4 @@
-"""What a generator is: it makes up answers and contexts for labelled pools, for others to learn from."""
+"""Base of generators, which generate answers and contexts for labelled pools as training data of rankers."""
 
 from __future__ import annotations
 
@@ -12,66 +12,68 @@ from icalib.data.generated import Wanted
 from icalib.data.schema import Pool
 
 Task = Literal["answer", "question"]
-"""What a model is fine-tuned to write: the answer to a context, or the question that an answer replies to."""
+"""What a language model is fine-tuned to generate: the answer to a context, or the question before an answer."""
 
 
 class Answer(NamedTuple):
-    """An answer that was made up, and how."""
+    """A generated answer, and how it was generated."""
 
     text: str
     source: str
 
 
 class Context(NamedTuple):
-    """A context that was made up, and how."""
+    """A generated context, and how it was generated."""
 
     utterances: tuple[str, ...]
     source: str
 
 
 class AbstractGenerator(Component):
-    """Makes up texts for labelled pools; knows the training split only.
+    """Generates texts for labelled pools, using only the training split.
 
-    What it makes up for some pools depends on (settings, labelled pools, these pools, seed) alone.
+    The texts for some pools are a function of (settings, labelled pools, these pools, seed).
     """
 
     class Config(ComponentConfig):
         """Base of generators' settings."""
 
         seed: int = 0
-        """Its own seed: the texts that are made up once serve the runs of all seeds."""
+        """Seed of the generator, separate from the run's: runs of all seeds use the same generated texts."""
         pools_per_shard: int = Field(default=64, ge=1)
-        """Pools that one task serves and one file holds; sampled texts depend on it."""
+        """Number of pools per task and file; sampled texts depend on it."""
 
         @model_validator(mode="wrap")
         @classmethod
         def _from_model_name(cls, value: Any, handler: Any) -> Any:
-            """`facebook/bart-base` or a path is short for the language model that lies there."""
+            """Accept a hub name such as `facebook/bart-base`, or a path, as short for a language model."""
             fields = {"target": value} if isinstance(value, str) else value
             if isinstance(fields, dict) and "/" in str(fields.get("target", "")):
                 fields = {**fields, "target": "language-model", "model": fields["target"]}
             return handler(fields)
 
         def title(self, wanted: Wanted) -> str:
-            """Who makes up what is wanted, for people."""
+            """Return a description of the generator for reports."""
             raise NotImplementedError
 
         def learnt_tasks(self, wanted: Wanted) -> tuple[Task, ...]:
-            """What a model must be fine-tuned for first; nothing where none is needed."""
+            """Return the tasks that models must be fine-tuned for; empty if none is needed."""
             return ()
 
         def check(self) -> None:
-            """Refuse what can't work before anything is computed."""
+            """Raise a SettingError for settings that can't work, before anything is computed."""
 
     def grey_answers(self, pools: Sequence[Pool], number: int, seed: int) -> list[list[Answer]]:
-        """At most `number` answers for each pool that suit its context, but less than the right one."""
+        """Generate at most `number` answers per pool that fit its context, but less well than the right answer."""
         raise NotImplementedError
 
     def right_answers(self, pools: Sequence[Pool], seed: int) -> list[list[Answer]]:
-        """At most one answer for each pool that is as right as the right one."""
+        """Generate at most one other right answer per pool."""
         raise NotImplementedError
 
     def contexts(self, pools: Sequence[Pool], seed: int) -> list[list[Context | None]]:
-        """For each pool's candidates contexts that they would be right in; None for the right one, or where none is
-        found."""
+        """Generate, for each candidate of each pool, a context in which it would be right.
+
+        The result is None for the right candidate, and if no context is found.
+        """
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Texts that were made up for labelled pools, on disk: readable shards, and the same as ids for training."""
+"""Jobs that generate texts for labelled pools, and tokenise them for training."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from pydantic import SerializeAsAny
+from typing_extensions import override
 
 from icalib.core.events import Emit
 from icalib.core.files import whole_file, write_json
@@ -24,28 +25,28 @@ from icalib.data.selection import Selection
 from icalib.encoders.backbone import Tokenizer, backbone_digest
 from icalib.generation.generator import AbstractGenerator, Task
 from icalib.generation.retrieval import gold, training_pools, training_rows
-from icalib.generation.texts import question_place
+from icalib.generation.texts import question_index
 from icalib.models.checkpoint import CHECKPOINT_VERSION
 
 SUMMARY = "generated.json"
-"""Who made up what, beside the shards."""
+"""File that describes the generator and counts the texts, next to the shards."""
 
 TEXT_SCHEMA = pa.schema(
     [
         ("row", pa.int64()),  # of the training pools
         ("pool_id", pa.string()),
-        ("question", pa.string()),  # for people who look at it, as is the right answer
+        ("question", pa.string()),  # for people who read the table, like the right answer
         ("right_answer", pa.string()),
         ("answers", pa.list_(pa.string())),
         ("answer_sources", pa.list_(pa.string())),
-        ("contexts", pa.list_(pa.list_(pa.string()))),  # one a candidate, empty for none; or no list at all
+        ("contexts", pa.list_(pa.list_(pa.string()))),  # one per candidate, empty for none; or an empty outer list
         ("context_sources", pa.list_(pa.string())),
     ]
 )
 
 
 class GenerateJob(ShardedJob):
-    """One round of generating texts for the labelled pools, cut into shards."""
+    """Generates texts for the labelled pools, in shards."""
 
     version: ClassVar[int] = CHECKPOINT_VERSION
     verb: ClassVar[str] = "generating texts for"
@@ -55,27 +56,27 @@ class GenerateJob(ShardedJob):
     selection: Selection
     wanted: Wanted
     num_answers: int
-    """Grey answers a pool."""
+    """Number of grey answers per pool."""
     generator: SerializeAsAny[AbstractGenerator.Config]
     models: Mapping[Task, Artifact]
-    """Checkpoints of the fine-tuned models."""
+    """Checkpoints of the fine-tuned models, by task."""
 
     @property
+    @override
     def uses_models(self) -> bool:
-        """Retrieval has none."""
         return bool(self.models)
 
     def shards(self) -> list[Rows]:
-        """The rows of the labelled pools that each shard serves."""
+        """Return the rows of the labelled pools of each shard."""
         rows, size = training_rows(self.data.path, self.selection, "labelled"), self.generator.pools_per_shard
         return [rows[start : start + size] for start in range(0, len(rows), size)]
 
+    @override
     def shard_path(self, folder: Path, index: int) -> Path:
-        """Where a shard's texts are."""
         return folder / f"texts-{index:06d}.parquet"
 
+    @override
     def compute_shard(self, index: int, shard: Rows, folder: Path, device: torch.device) -> None:
-        """Generate the texts of one shard and write them."""
         pools = list(training_pools(self.data.path, shard))
         seed = child_seed(self.generator.seed, self.wanted, index)
         table = _generated(self, shard, pools, _generator(self, device), seed)
@@ -83,7 +84,7 @@ class GenerateJob(ShardedJob):
             pq.write_table(table, temporary)
 
     def finish(self, folder: Path) -> None:
-        """Write who generated what, and how many of each kind."""
+        """Write a description of the generator and the number of texts by source."""
         write_json(folder / SUMMARY, _summary(self, folder))
 
 
@@ -92,7 +93,7 @@ _built: dict[str, AbstractGenerator] = {}
 
 def _generator(job: GenerateJob, device: torch.device) -> AbstractGenerator:
     key = f"{device} {job.digest()}"
-    if key not in _built:  # one generator a process; workers stay alive from shard to shard
+    if key not in _built:  # one generator per process; workers are reused for many shards
         _built.clear()
         models = {task: model.path for task, model in job.models.items()}
         device = device if models else torch.device("cpu")
@@ -111,7 +112,7 @@ def _generated(
         {
             "row": int(row),
             "pool_id": pool.pool_id,
-            "question": pool.context[question_place(pool.context)].text,
+            "question": pool.context[question_index(pool.context)].text,
             "right_answer": gold(pool),
             "answers": [answer.text for answer in own_answers],
             "answer_sources": [answer.source for answer in own_answers],
@@ -124,7 +125,7 @@ def _generated(
 
 
 def generated_texts(folder: Path) -> Iterator[pa.Table]:
-    """TEXT_SCHEMA, one shard after the other."""
+    """Iterate over the tables of the shards (TEXT_SCHEMA)."""
     return (pq.read_table(path) for path in sorted(folder.glob("texts-*.parquet")))
 
 
@@ -144,19 +145,19 @@ def _summary(job: GenerateJob, folder: Path) -> dict[str, Any]:
 
 
 class TokenizeTextsJob(LocalJob):
-    """Turns generated texts into the encoder's token ids."""
+    """Tokenises generated texts for the encoder."""
 
     texts: Artifact
     backbone: Annotated[str, ByContent(backbone_digest)]
     budget: Budget
 
     def compute(self, folder: Path, stage: str, emit: Emit) -> None:
-        """Write an Arrow file that readers map into memory."""
+        """Write a memory-mappable Arrow file."""
         write_generated_tokens(self.texts.path, folder / GENERATED_TOKENS, Tokenizer(self.backbone), self.budget)
 
 
 def write_generated_tokens(texts: Path, path: Path, tokenize: Tokenize, budget: Budget) -> None:
-    """Tokenise a folder of texts."""
+    """Tokenise a folder of generated texts (ID_SCHEMA)."""
     with whole_file(path) as temporary, pa.ipc.new_file(str(temporary), ID_SCHEMA) as writer:
         for table in generated_texts(texts):
             writer.write_batch(_id_batch(table.to_pylist(), tokenize, budget))

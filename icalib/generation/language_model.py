@@ -1,4 +1,4 @@
-"""Sequence-to-sequence and causal language models that are fine-tuned to write answers and questions."""
+"""Sequence-to-sequence and causal language models, fine-tuned to generate answers and questions."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
+from typing_extensions import override
 
 from icalib.core.errors import SettingError
 from icalib.core.job import Artifact, ByContent
@@ -23,7 +24,7 @@ from icalib.data.selection import Selection
 from icalib.encoders.backbone import backbone_digest, quiet_transformers
 from icalib.generation.generator import AbstractGenerator, Answer, Context, Task
 from icalib.generation.retrieval import gold, training_pools, training_rows
-from icalib.generation.texts import is_near_duplicate, question_place
+from icalib.generation.texts import is_near_duplicate, question_index
 from icalib.models.checkpoint import CHECKPOINT_VERSION
 from icalib.models.model import Model
 from icalib.models.precision import autocast, resolve_precision
@@ -32,54 +33,55 @@ from icalib.training.settings import TrainingSettings
 
 Ids = NDArray[np.int64]
 
-_NO_TARGET = -100  # what cross-entropy leaves out
+_NO_TARGET = -100  # ignored by cross-entropy
 _SPECIAL_TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id")
-_GENERATION_TOKENS = 16_384  # padded tokens that are written at a time, all samples together
+_GENERATION_TOKENS = 16_384  # maximum number of padded tokens per generated batch, over all samples
 
 
 @final
 class LanguageModel(AbstractGenerator):
-    """A model fine-tuned on the labelled pools: context → right answer, and right answer → the user's last utterance.
+    """A language model fine-tuned on the labelled pools.
 
-    GRAY (Lin et al. 2020) and BIG (Deng Y. et al. 2021) both fine-tune one on positive pairs; input form, schedule and
-    decoding are our reading. Models with an encoder (BART, T5) read the source there; causal ones (DialoGPT) read
-    source and target in one sequence, with the loss on the target alone. Utterances end with the model's
-    end-of-sequence token, as DialoGPT's turns do.
+    It maps a context to its right answer, and a right answer to the user's last utterance. GRAY (Lin et al. 2020) and
+    BIG (Deng Y. et al. 2021) both fine-tune one on positive pairs; the input format, schedule and decoding are our
+    choice. Models with an encoder (BART, T5) encode the source; causal models (DialoGPT) read source and target in one
+    sequence, with the loss on the target only. Utterances end with the model's end-of-sequence token, like the turns of
+    DialoGPT.
     """
 
     class Config(AbstractGenerator.Config):
         """Settings of a language model."""
 
         model: Annotated[str, Field(min_length=1), ByContent(backbone_digest)]
-        """A hub name such as facebook/bart-base, or a folder."""
+        """Name on the Hugging Face Hub such as facebook/bart-base, or a folder."""
         training: TrainingSettings = TrainingSettings(epochs=3, max_tokens_per_batch=4096)
-        """Optimiser and schedule of the fine-tuning; there is no validation, the last weights are kept."""
+        """Optimiser and schedule of fine-tuning; without validation, the last weights are kept."""
         max_source_tokens: int = Field(default=256, ge=1)
-        """Tokens that are read; a context keeps its end, an answer its start."""
+        """Maximum number of source tokens; contexts are truncated at their start, answers at their end."""
         max_target_tokens: int = Field(default=64, ge=2)
-        """Tokens that are written."""
+        """Maximum number of generated tokens."""
         decoding: Literal["nucleus", "beam"] = "nucleus"
-        """`nucleus`: samples from the smallest set of words with probability `top_p` (Holtzman et al. 2020). `beam`:
-        the likeliest texts that beam search finds."""
+        """`nucleus`: samples from the smallest set of tokens with probability `top_p` (Holtzman et al. 2020). `beam`:
+        the most probable texts found by beam search."""
         top_p: float = Field(default=0.9, gt=0, le=1)
-        """p, of the nucleus."""
+        """p, the probability of the nucleus."""
         num_beams: int = Field(default=4, ge=1)
-        """Beams, or as many as answers are wanted where that is more."""
+        """Number of beams; raised to the number of answers if that is larger."""
 
+        @override
         def title(self, wanted: Wanted) -> str:
-            """The model, and how it writes."""
             how = f"nucleus, p = {self.top_p:g}" if self.decoding == "nucleus" else f"{self.num_beams} beams"
             return f"{self.model}, fine-tuned ({how})"
 
         def learnt_tasks(self, wanted: Wanted) -> tuple[Task, ...]:
-            """Answers; and questions, for contexts of wrong answers."""
+            """Return "answer", and for contexts of wrong answers also "question"."""
             return ("answer",) if wanted == "grey_answers" else ("answer", "question")
 
         def check(self) -> None:
-            """Refuse a model that can't be found, or can't write.
+            """Check that the model can be loaded and can generate text.
 
             Raises:
-                SettingError: no such model, or one without an end-of-sequence token.
+                SettingError: the model doesn't exist, or has no end-of-sequence token.
             """
             _load("AutoConfig", self.model)
             _end_of_sequence(self.model, _load("AutoTokenizer", self.model))
@@ -91,7 +93,7 @@ class LanguageModel(AbstractGenerator):
         self._writers = {task: Writer(str(path), config).to(device).eval() for task, path in models.items()}
 
     def grey_answers(self, pools: Sequence[Pool], number: int, seed: int) -> list[list[Answer]]:
-        """Distinct answers to the context that aren't nearly the right one."""
+        """Return distinct answers to the context that aren't near-duplicates of the right answer."""
         written = self._write("answer", [context_texts(pool) for pool in pools], number, seed)
         return [
             [Answer(text, "generated") for text in texts if not is_near_duplicate(text, gold(pool))]
@@ -99,45 +101,45 @@ class LanguageModel(AbstractGenerator):
         ]
 
     def right_answers(self, pools: Sequence[Pool], seed: int) -> list[list[Answer]]:
-        """An answer to the context."""
+        """Return an answer to the context."""
         written = self._write("answer", [context_texts(pool) for pool in pools], 1, seed)
         return [[Answer(text, "generated") for text in texts] for texts in written]
 
     def contexts(self, pools: Sequence[Pool], seed: int) -> list[list[Context | None]]:
-        """The pool's context with the question that a wrong answer replies to in place of the user's last utterance."""
+        """Return the pool's context with the user's last utterance replaced by a question for each wrong answer."""
         wrong = dict.fromkeys(chain.from_iterable(_wrong_answers(pool) for pool in pools))
         written = self._write("question", [[answer] for answer in wrong], 1, seed)
         questions = {answer: texts[0] for answer, texts in zip(wrong, written, strict=True) if texts}
         return [
             [
-                _asking(pool.context, questions[candidate]) if place != pool.label and candidate in questions else None
-                for place, candidate in enumerate(pool.candidates)
+                _asking(pool.context, questions[candidate]) if index != pool.label and candidate in questions else None
+                for index, candidate in enumerate(pool.candidates)
             ]
             for pool in pools
         ]
 
     def _write(self, task: Task, sources: Sequence[Sequence[str]], number: int, seed: int) -> list[list[str]]:
-        """At most `number` distinct texts a source."""
+        """Generate at most `number` distinct texts per source."""
         return self._writers[task].write(task, sources, number, seed=child_seed(seed, task), device=self._device)
 
 
 def context_texts(pool: Pool) -> list[str]:
-    """A pool's utterances."""
+    """Return the texts of a pool's context."""
     return [utterance.text for utterance in pool.context]
 
 
 def _wrong_answers(pool: Pool) -> Iterator[str]:
-    return (candidate for place, candidate in enumerate(pool.candidates) if place != pool.label)
+    return (candidate for index, candidate in enumerate(pool.candidates) if index != pool.label)
 
 
 def _asking(context: Sequence[Utterance], question: str) -> Context:
     texts = [utterance.text for utterance in context]
-    texts[question_place(context)] = question
+    texts[question_index(context)] = question
     return Context(tuple(texts), "generated question")
 
 
 class GeneratorJob(TrainingJob):
-    """One fine-tuning of a language model."""
+    """Fine-tunes a language model."""
 
     version: ClassVar[int] = CHECKPOINT_VERSION
 
@@ -147,44 +149,44 @@ class GeneratorJob(TrainingJob):
     selection: Selection
 
     @property
+    @override
     def loop_settings(self) -> TrainingSettings:
-        """Optimiser and schedule."""
         return self.generator.training
 
     @property
+    @override
     def loop_seed(self) -> int:
-        """Decides order and dropout."""
         return child_seed(self.generator.seed, "fine-tuning", self.task)
 
+    @override
     def build(self, device: torch.device) -> Training:
-        """The language model and the labelled pools' texts."""
         writer = Writer(self.generator.model, self.generator)
         return Training(writer, WritingCurriculum(writer, self))
 
 
 class TextPair(NamedTuple):
-    """Token ids of what is read and what is to be written."""
+    """Token ids of a source and of the target to generate."""
 
     source: Ids
     target: Ids
 
 
 class Writer(Model):
-    """A language model with its tokenizer: learns to write, and writes.
+    """A language model with its tokenizer, for fine-tuning and generation.
 
     Args:
-        name: hub name or folder.
-        config: how much is read and written, and how.
+        name: name on the Hugging Face Hub, or folder.
+        config: maximum lengths and decoding.
     """
 
     def __init__(self, name: str, config: LanguageModel.Config) -> None:
         super().__init__()
         self.config = config
         self._tokenizer = _load("AutoTokenizer", name)
-        self._tokenizer.split_special_tokens = True  # what users typed is text and forges no end of sequence
+        self._tokenizer.split_special_tokens = True  # users' texts must not contain special tokens
         self._end = _end_of_sequence(name, self._tokenizer)
         self._padding: int = self._end if self._tokenizer.pad_token_id is None else self._tokenizer.pad_token_id
-        # What the tokenizer puts before every text: <s> for BART, nothing for T5 and GPT-2.
+        # Tokens that the tokenizer adds before every text: <s> for BART, none for T5 and GPT-2.
         self._start: list[int] = [token for token in self._tokenizer("")["input_ids"] if token != self._end]
         self.has_encoder: bool = _load("AutoConfig", name).is_encoder_decoder
         kind = "AutoModelForSeq2SeqLM" if self.has_encoder else "AutoModelForCausalLM"
@@ -193,25 +195,25 @@ class Writer(Model):
         self._max_source, self._max_target = self._lengths(name)
 
     def _lengths(self, name: str) -> tuple[int, int]:
-        """Tokens of source and target, cut to the positions that the model has."""
+        """Return the maximum lengths of source and target, limited to the model's positions."""
         source, target = self.config.max_source_tokens, self.config.max_target_tokens
         positions = getattr(self.network.config, "max_position_embeddings", None) or source + target
         room = positions if self.has_encoder else positions - target
         if min(room, positions - target) < 1:
             raise SettingError(
-                f"generator.max_target_tokens is {target}, but `{name}` has only {positions} positions for what it "
-                "reads and writes. Give fewer."
+                f"generator.max_target_tokens is {target}, but `{name}` has only {positions} positions for source and "
+                "target. Set a smaller number."
             )
         return min(source, room), target
 
     def encode(self, task: Task, source: Sequence[str], target: str) -> TextPair:
-        """The ids to learn from."""
+        """Return the token ids of a training pair."""
         first = [] if not self.has_encoder else self._start
-        written = [*first, *self._ids([target])[0]][: self._max_target - 1]
-        return TextPair(self._source(task, source), np.array([*written, self._end], np.int64))
+        ids = [*first, *self._ids([target])[0]][: self._max_target - 1]
+        return TextPair(self._source(task, source), np.array([*ids, self._end], np.int64))
 
     def _source(self, task: Task, texts: Sequence[str]) -> Ids:
-        """u₁ <eos> u₂ <eos> … u_t <eos>, after what the tokenizer starts with."""
+        """Return the ids of u₁ <eos> u₂ <eos> … u_t <eos>, after the tokenizer's start tokens."""
         ids = [token for part in self._ids(texts) for token in (*part, self._end)]
         room = self._max_source - len(self._start)
         return np.array([*self._start, *(ids[-room:] if task == "answer" else ids[:room])], np.int64)
@@ -220,16 +222,16 @@ class Writer(Model):
         return self._tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
 
     def forward(self, pairs: Sequence[TextPair], device: torch.device) -> Tensor:
-        """Mean negative log-likelihood of each target's tokens [B], in nats."""
-        read = pairs if self.has_encoder else [TextPair(np.concatenate(pair), pair.target) for pair in pairs]
-        ids_BL, mask_BL = self._padded([pair.source for pair in read], device)
+        """Compute the mean negative log-likelihood of each target's tokens [B], in nats."""
+        sources = [pair.source if self.has_encoder else np.concatenate(pair) for pair in pairs]
+        ids_BL, mask_BL = self._padded(sources, device)
         if self.has_encoder:
             targets_BL, _ = self._padded([pair.target for pair in pairs], device, _NO_TARGET)
             shifted_BL = self.network.prepare_decoder_input_ids_from_labels(targets_BL)
             logits_BLV = self.network(input_ids=ids_BL, attention_mask=mask_BL, decoder_input_ids=shifted_BL).logits
         else:
-            unseen = [np.concatenate([np.full(len(pair.source), _NO_TARGET), pair.target]) for pair in pairs]
-            targets_BL = self._padded(unseen, device, _NO_TARGET)[0][:, 1:]
+            targets = [np.concatenate([np.full(len(pair.source), _NO_TARGET), pair.target]) for pair in pairs]
+            targets_BL = self._padded(targets, device, _NO_TARGET)[0][:, 1:]
             logits_BLV = self.network(input_ids=ids_BL, attention_mask=mask_BL).logits[:, :-1]
         nll_BL = nn.functional.cross_entropy(
             logits_BLV.float().transpose(1, 2), targets_BL, ignore_index=_NO_TARGET, reduction="none"
@@ -239,49 +241,49 @@ class Writer(Model):
     def _padded(
         self, ids: Sequence[Ids], device: torch.device, padding: int | None = None, *, left: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Ids and mask [B, L]; L is the longest of them."""
+        """Return ids and mask [B, L], padded to the maximum length L."""
         longest = max(map(len, ids))
         padding = self._padding if padding is None else padding
         ids_BL, mask_BL = np.full((len(ids), longest), padding), np.zeros((len(ids), longest), np.int64)
         for row, tokens in enumerate(ids):
-            place = slice(longest - len(tokens), longest) if left else slice(0, len(tokens))
-            ids_BL[row, place], mask_BL[row, place] = tokens, 1
+            columns = slice(longest - len(tokens), longest) if left else slice(0, len(tokens))
+            ids_BL[row, columns], mask_BL[row, columns] = tokens, 1
         return torch.from_numpy(ids_BL).to(device), torch.from_numpy(mask_BL).to(device)
 
     @torch.inference_mode()
     def write(
         self, task: Task, sources: Sequence[Sequence[str]], number: int, *, seed: int, device: torch.device
     ) -> list[list[str]]:
-        """At most `number` distinct texts for each source; fewer where some are empty or the same."""
+        """Generate at most `number` distinct texts per source; fewer if some are empty or the same."""
         torch.manual_seed(seed)
         ids = [self._source(task, source) for source in sources]
         lengths = [len(tokens) + self._max_target for tokens in ids]
         written: list[list[str]] = [[] for _ in sources]
         for batch in ordered_batches(lengths, 64, _GENERATION_TOKENS // number):
-            texts = self._generate([ids[int(place)] for place in batch], number, device)
-            for row, place in enumerate(batch):
+            texts = self._generate([ids[int(index)] for index in batch], number, device)
+            for row, index in enumerate(batch):
                 own = [text.strip() for text in texts[row * number : (row + 1) * number]]
-                written[int(place)] = list(dict.fromkeys(text for text in own if text))
+                written[int(index)] = list(dict.fromkeys(text for text in own if text))
         return written
 
     def _generate(self, sources: Sequence[Ids], number: int, device: torch.device) -> list[str]:
         ids_BL, mask_BL = self._padded(sources, device, left=not self.has_encoder)
-        how: dict[str, Any] = (
+        decoding: dict[str, Any] = (
             {"do_sample": True, "top_p": self.config.top_p, "top_k": 0}
             if self.config.decoding == "nucleus"
             else {"do_sample": False, "num_beams": max(number, self.config.num_beams)}
         )
         with autocast(device, resolve_precision(self.config.training.precision, device)):
-            made_BL = self.network.generate(
+            generated_BL = self.network.generate(
                 input_ids=ids_BL, attention_mask=mask_BL, num_return_sequences=number,
-                max_new_tokens=self._max_target, pad_token_id=self._padding, eos_token_id=self._end, **how,
+                max_new_tokens=self._max_target, pad_token_id=self._padding, eos_token_id=self._end, **decoding,
             )  # fmt: skip
         if not self.has_encoder:
-            made_BL = made_BL[:, ids_BL.shape[1] :]
-        return self._tokenizer.batch_decode(made_BL, skip_special_tokens=True)
+            generated_BL = generated_BL[:, ids_BL.shape[1] :]
+        return self._tokenizer.batch_decode(generated_BL, skip_special_tokens=True)
 
     def save(self, folder: Path, state: dict[str, Tensor]) -> None:
-        """Write the network, as transformers does, and its tokenizer."""
+        """Write the network in the format of transformers, and its tokenizer."""
         weights = {name.removeprefix("network."): tensor for name, tensor in state.items()}
         with quiet_transformers():
             self.network.save_pretrained(folder, state_dict=weights)
@@ -289,10 +291,10 @@ class Writer(Model):
 
 
 class WritingCurriculum:
-    """Right answers of labelled pools and the questions before them, to be written.
+    """Batches of right answers and questions of labelled pools, to fine-tune on.
 
     Raises:
-        SettingError: the model can't take them.
+        SettingError: the model can't be fine-tuned on them.
     """
 
     def __init__(self, writer: Writer, job: GeneratorJob) -> None:
@@ -303,28 +305,28 @@ class WritingCurriculum:
     def _pair(self, writer: Writer, pool: Pool) -> TextPair:
         if self._job.task == "answer":
             return writer.encode("answer", context_texts(pool), gold(pool))
-        return writer.encode("question", [gold(pool)], pool.context[question_place(pool.context)].text)
+        return writer.encode("question", [gold(pool)], pool.context[question_index(pool.context)].text)
 
     def batches(self, epoch: int) -> list[list[TextPair]]:
-        """All batches of an epoch."""
+        """Return all batches of an epoch."""
         settings = self._job.loop_settings
         rng = np.random.default_rng(child_seed(self._job.loop_seed, "epoch", epoch))
         lengths = [len(pair.source) + len(pair.target) for pair in self._pairs]
         batches = shuffled_batches(lengths, settings.batch_size, settings.max_tokens_per_batch, rng)
-        return [[self._pairs[int(place)] for place in batch] for batch in batches]
+        return [[self._pairs[int(index)] for index in batch] for batch in batches]
 
     def losses(
         self, forward: Callable[..., Any], examples: Sequence[TextPair], device: torch.device
     ) -> tuple[str, Tensor]:
-        """Summed loss of the texts."""
+        """Return the summed loss of the texts."""
         return f"{self._job.task}_text", forward(examples, device).sum()
 
 
 def _load(kind: str, name: str, **options: Any) -> Any:
-    """Something of a model; only safetensors or weights-only files are read.
+    """Load the config, tokenizer or network of a model; weights must be safetensors or weights-only files.
 
     Raises:
-        SettingError: there is no such model, or it is no language model.
+        SettingError: the model doesn't exist, or isn't a language model.
     """
     import transformers
 
@@ -333,13 +335,14 @@ def _load(kind: str, name: str, **options: Any) -> Any:
             return getattr(transformers, kind).from_pretrained(name, **options)
     except (OSError, ValueError) as error:
         raise SettingError(
-            f"can't load the generator `{name}`: {str(error).splitlines()[0]} Expected a hub name or a folder of a "
-            "sequence-to-sequence or causal language model (config.json, model.safetensors and a tokenizer)."
+            f"can't load the generator `{name}`: {str(error).splitlines()[0]} Expected a name on the Hugging Face Hub "
+            "or a folder of a sequence-to-sequence or causal language model (config.json, model.safetensors, "
+            "tokenizer)."
         ) from error
 
 
 def _special_tokens(found: Any) -> Any:
-    """A checkpoint's special tokens without its way of decoding: BART's is four beams, no trigram twice."""
+    """Return a checkpoint's special tokens without its decoding settings, such as BART's four beams."""
     from transformers import GenerationConfig
 
     return GenerationConfig(**{name: getattr(found, name) for name in _SPECIAL_TOKENS})
@@ -348,7 +351,7 @@ def _special_tokens(found: Any) -> Any:
 def _end_of_sequence(name: str, tokenizer: Any) -> int:
     if tokenizer.eos_token_id is None:
         raise SettingError(
-            f"`{name}` has no end-of-sequence token, so it can't write texts. Expected a sequence-to-sequence or "
+            f"`{name}` has no end-of-sequence token, so it can't generate texts. Expected a sequence-to-sequence or "
             "causal language model, such as facebook/bart-base or microsoft/DialoGPT-small."
         )
     return tokenizer.eos_token_id

@@ -1,4 +1,4 @@
-"""Substitutes for generators, where there is none: texts that the labelled dialogues hold already."""
+"""A generator without a language model: retrieves and rearranges texts of the corpus."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Literal, final
 import numpy as np
 import torch
 from pydantic import Field
+from typing_extensions import override
 
 from icalib.core.seeding import child_seed
 from icalib.data.generated import Wanted
@@ -21,56 +22,56 @@ from icalib.data.selection import Selection
 from icalib.data.splits import text_key
 from icalib.generation.bm25 import BM25Index
 from icalib.generation.generator import AbstractGenerator, Answer, Context, Task
-from icalib.generation.texts import is_near_duplicate, question_place, sentences
+from icalib.generation.texts import is_near_duplicate, question_index, sentences
 
 _ROWS_AT_A_TIME = 1024
 
 
 def training_rows(data: Path, selection: Selection, part: Literal["labelled", "all"]) -> Rows:
-    """Rows of the labelled pools of the training split, or of all its pools that a run uses."""
+    """Return the rows of the labelled pools of the training split, or of all its selected pools."""
     columns = [batch["label_order"].to_numpy() for batch in iter_pools(data, "train", ["label_order"])]
     return selection.rows("train", part, np.concatenate(columns))
 
 
 def training_pools(data: Path, rows: Rows) -> Iterator[Pool]:
-    """Some pools of the training split, in the order of `rows`."""
+    """Iterate over pools of the training split, in the order of `rows`."""
     for start in range(0, len(rows), _ROWS_AT_A_TIME):
         yield from as_pools(read_rows(data, "train", rows[start : start + _ROWS_AT_A_TIME]))
 
 
 def gold(pool: Pool) -> str:
-    """A labelled pool's right answer."""
+    """Return the right answer of a labelled pool."""
     return pool.candidates[pool.label]
 
 
 @final
 class Retrieval(AbstractGenerator):
-    """Retrieved and rearranged texts: no model, no training.
+    """Generates texts by retrieval and rearrangement, without a model or training.
 
-    The papers fine-tune sequence-to-sequence models (GRAY, Lin et al. 2020, Section 3.1, has a retriever beside it);
-    these substitutes are ours.
+    The papers fine-tune sequence-to-sequence models (GRAY, Lin et al. 2020, Section 3.1, also uses a retriever); these
+    substitutes are our design.
 
-    A wrong candidate is the right answer to some other context, which is a real positive where it is known: by
-    default if it is the right answer of a labelled pool. For the others the context of the nearest known answer
-    (BM25) has to do.
+    A wrong candidate is the right answer to another context, which is a true positive if that context is known: by
+    default, if it is the right answer of a labelled pool. For other candidates, the context of the most similar known
+    answer (BM25) is used.
     """
 
     class Config(AbstractGenerator.Config):
         """Settings of retrieval."""
 
         grey: Literal["question", "answer", "corrupted"] = "question"
-        """How grey answers are found. `question`: the best of BM25 for the user's last utterance. `answer`: for the
-        right answer, as BM25 negatives are. `corrupted`: the right answer with a sentence dropped, or half of it
-        replaced by a sentence of an answer that BM25 finds for it."""
+        """Source of grey answers. `question`: the best BM25 results for the user's last utterance. `answer`: the best
+        BM25 results for the right answer, like BM25 negatives. `corrupted`: the right answer with a sentence dropped,
+        or with half of it replaced by a sentence of a BM25 result for it."""
         max_repository: int = Field(default=50_000, ge=1)
-        """Answers to retrieve from, at most: the candidates of the labelled pools, then those of the others, of which
-        no label is used."""
+        """Maximum number of answers to retrieve from: the candidates of the labelled pools, then those of other pools,
+        whose labels are not used."""
         contexts_from: Literal["labelled", "all"] = "labelled"
-        """Whose true contexts may be known. `labelled`: labelled pools' only. `all`: every training pool's, which tells
-        the method the right answers of unlabelled pools wherever they are wrong candidates of labelled ones."""
+        """Pools whose true contexts may be used. `labelled`: labelled pools only. `all`: every training pool, which
+        reveals right answers of unlabelled pools that are wrong candidates of labelled ones."""
 
+        @override
         def title(self, wanted: Wanted) -> str:
-            """Which substitute it is."""
             if wanted == "pseudo_positives":
                 return "true contexts of wrong answers (else bm25), reordered right answers"
             return {
@@ -85,56 +86,56 @@ class Retrieval(AbstractGenerator):
         self.config, self._data, self._selection = config, data, selection
 
     def grey_answers(self, pools: Sequence[Pool], number: int, seed: int) -> list[list[Answer]]:
-        """Retrieved or corrupted answers; none that is among the pool's candidates or nearly the right one."""
+        """Return retrieved or corrupted answers that are neither candidates nor near-duplicates of the right answer."""
         if self.config.grey == "corrupted":
             return [self._corrupted(pool, number, seed) for pool in pools]
         source = f"bm25 of the {self.config.grey}"
         return [[Answer(text, source) for text in islice(self._retrieved(pool), number)] for pool in pools]
 
     def right_answers(self, pools: Sequence[Pool], seed: int) -> list[list[Answer]]:
-        """The right answer with its sentences in another order; as it is where it has only one."""
+        """Return the right answer with its sentences in another order; unchanged if it has only one sentence."""
         return [[_reordered(gold(pool), _rng(seed, pool))] for pool in pools]
 
     def contexts(self, pools: Sequence[Pool], seed: int) -> list[list[Context | None]]:
-        """The context that a wrong answer really came from, or that of the nearest known answer."""
+        """Return the context that a wrong answer was taken from, or that of the most similar known answer."""
         return [
             [
-                None if place == pool.label else self._context_of(candidate, pool)
-                for place, candidate in enumerate(pool.candidates)
+                None if index == pool.label else self._context_of(candidate, pool)
+                for index, candidate in enumerate(pool.candidates)
             ]
             for pool in pools
         ]
 
     def _context_of(self, answer: str, pool: Pool) -> Context | None:
-        known = ((place, "true context") for place in self._known_places.get(text_key(answer), ()))
-        nearest = ((int(place), "bm25 context") for place in self._known_index.ranked(answer)[0])
-        for place, source in chain(known, nearest):
-            found = self._known[place]
+        known = ((row, "true context") for row in self._known_rows.get(text_key(answer), ()))
+        nearest = ((int(row), "bm25 context") for row in self._known_index.ranked(answer)[0])
+        for row, source in chain(known, nearest):
+            found = self._known[row]
             if found.dialog_id != pool.dialog_id:
                 return Context(tuple(utterance.text for utterance in found.context), source)
         return None
 
     def _retrieved(self, pool: Pool) -> Iterator[str]:
-        query = gold(pool) if self.config.grey != "question" else pool.context[question_place(pool.context)].text
-        taken = {text_key(candidate) for candidate in pool.candidates}
-        for place in self._repository_index.ranked(query)[0]:
-            text = self._repository[int(place)]
-            if text_key(text) not in taken and not is_near_duplicate(text, gold(pool)):
+        query = gold(pool) if self.config.grey != "question" else pool.context[question_index(pool.context)].text
+        candidates = {text_key(candidate) for candidate in pool.candidates}
+        for row in self._repository_index.ranked(query)[0]:
+            text = self._repository[int(row)]
+            if text_key(text) not in candidates and not is_near_duplicate(text, gold(pool)):
                 yield text
 
     def _corrupted(self, pool: Pool, number: int, seed: int) -> list[Answer]:
-        """Alternately with a sentence less and with half of it replaced."""
-        rng, donors = _rng(seed, pool), self._retrieved(pool)
-        made: dict[int, Answer] = {}
-        for turn in range(4 * number):  # a short answer can be corrupted in few ways
-            answer = _dropped(gold(pool), rng) if turn % 2 == 0 else _replaced(gold(pool), next(donors, ""))
+        """Corrupt the right answer, alternately by dropping a sentence and by replacing half of it."""
+        rng, replacements = _rng(seed, pool), self._retrieved(pool)
+        found: dict[int, Answer] = {}
+        for turn in range(4 * number):  # several attempts, because a short answer can be corrupted in few ways
+            answer = _dropped(gold(pool), rng) if turn % 2 == 0 else _replaced(gold(pool), next(replacements, ""))
             if answer.text and not is_near_duplicate(answer.text, gold(pool)):
-                made.setdefault(text_key(answer.text), answer)
-        return list(made.values())[:number]
+                found.setdefault(text_key(answer.text), answer)
+        return list(found.values())[:number]
 
     @cached_property
     def _repository(self) -> list[str]:
-        """Distinct answers to retrieve from."""
+        """The distinct answers to retrieve from."""
         found: dict[int, str] = {}
         labelled = training_rows(self._data, self._selection, "labelled")
         others = np.setdiff1d(training_rows(self._data, self._selection, "all"), labelled)
@@ -151,7 +152,7 @@ class Retrieval(AbstractGenerator):
 
     @cached_property
     def _known(self) -> list[Pool]:
-        """The pools whose true contexts may be known."""
+        """The pools whose true contexts may be used."""
         rows = training_rows(self._data, self._selection, self.config.contexts_from)
         return [pool for pool in training_pools(self._data, rows) if pool.label >= 0]
 
@@ -160,15 +161,15 @@ class Retrieval(AbstractGenerator):
         return BM25Index([gold(pool) for pool in self._known])
 
     @cached_property
-    def _known_places(self) -> dict[int, list[int]]:
-        places: dict[int, list[int]] = {}
-        for place, pool in enumerate(self._known):
-            places.setdefault(text_key(gold(pool)), []).append(place)
-        return places
+    def _known_rows(self) -> dict[int, list[int]]:
+        rows: dict[int, list[int]] = {}
+        for row, pool in enumerate(self._known):
+            rows.setdefault(text_key(gold(pool)), []).append(row)
+        return rows
 
 
 def _rng(seed: int, pool: Pool) -> np.random.Generator:
-    """A pool's own draws, whichever shard it is in."""
+    """Return a generator of random draws for a pool, independent of its shard."""
     return np.random.default_rng(child_seed(seed, pool.pool_id))
 
 
@@ -178,18 +179,18 @@ def _reordered(text: str, rng: np.random.Generator) -> Answer:
         return Answer(text, "right answer")
     shuffled = parts
     while shuffled == parts:
-        shuffled = [parts[int(place)] for place in rng.permutation(len(parts))]
+        shuffled = [parts[int(index)] for index in rng.permutation(len(parts))]
     return Answer(" ".join(shuffled), "right answer, reordered")
 
 
 def _parts(text: str) -> list[str]:
-    """Sentences, or the words of a single one."""
+    """Split a text into sentences, or into words if it is a single sentence."""
     parts = sentences(text)
     return parts if len(parts) > 1 else text.split()
 
 
 def _dropped(text: str, rng: np.random.Generator) -> Answer:
-    """Without one of its sentences; a single one loses half of its words."""
+    """Drop one sentence of a text, or half of the words of a single sentence."""
     parts = sentences(text)
     if len(parts) == 1:
         words = text.split()
@@ -199,7 +200,7 @@ def _dropped(text: str, rng: np.random.Generator) -> Answer:
     return Answer(" ".join(parts), "sentence dropped")
 
 
-def _replaced(text: str, donor: str) -> Answer:
-    """The first half of it, then the donor's first sentence."""
+def _replaced(text: str, replacement: str) -> Answer:
+    """Replace the second half of a text by the first sentence of another text."""
     parts = _parts(text)
-    return Answer(" ".join([*parts[: len(parts) // 2], *sentences(donor)[:1]]), "half replaced")
+    return Answer(" ".join([*parts[: len(parts) // 2], *sentences(replacement)[:1]]), "half replaced")

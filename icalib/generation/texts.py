@@ -10,16 +10,16 @@ from icalib.data.bm25 import tokenize
 from icalib.data.schema import Utterance
 
 NEAR_DUPLICATE = 0.9
-"""Token F1 above which a text only repeats another one."""
+"""Token F1 above which two texts count as near-duplicates."""
 
 
 def sentences(text: str) -> list[str]:
-    """A text's sentences, cut after . ! ? and at line ends."""
+    """Split a text into sentences, after . ! ? and at line ends."""
     return [part for part in re.split(r"(?<=[.!?])\s+|\s*\n\s*", text.strip()) if part]
 
 
 def token_f1(text: str, other: str) -> float:
-    """Harmonic mean of the shares of either text's words that the other has, too (as SQuAD measures answers)."""
+    """Compute the harmonic mean of the fractions of each text's words that the other contains (SQuAD's measure)."""
     words, other_words = Counter(tokenize(text)), Counter(tokenize(other))
     if not words or not other_words:
         return float(words == other_words)
@@ -27,11 +27,11 @@ def token_f1(text: str, other: str) -> float:
 
 
 def is_near_duplicate(text: str, other: str) -> bool:
-    """Whether a text only repeats another one."""
+    """Return whether two texts are nearly the same."""
     return token_f1(text, other) > NEAR_DUPLICATE
 
 
-def question_place(context: Sequence[Utterance]) -> int:
-    """Place of the question that an answer replies to: the user's last utterance, else the last one."""
-    asked = [place for place, utterance in enumerate(context) if utterance.speaker == "user"]
-    return asked[-1] if asked else len(context) - 1
+def question_index(context: Sequence[Utterance]) -> int:
+    """Return the index of the question to answer: the user's last utterance, or else the last utterance."""
+    from_user = [index for index, utterance in enumerate(context) if utterance.speaker == "user"]
+    return from_user[-1] if from_user else len(context) - 1

@@ -81,10 +81,10 @@ class LogitPosterior(NamedTuple):
 
 
 class PosteriorTask(Protocol):
-    """A part of a posterior's computation that any process can do; picklable."""
+    """A part of a posterior's computation that any process can run; it must be picklable."""
 
     def run(self) -> Any:
-        """Do it; the result depends on the task alone."""
+        """Compute the part; the result depends on the task only."""
         ...
 
 
@@ -126,7 +126,7 @@ class PosteriorHead(AbstractHead):
         self.condition(observations, seed=seed)
 
     def posterior_tasks(self, *, seed: int) -> Sequence[PosteriorTask]:
-        """What is left after `collect`, as tasks that can run anywhere; by default nothing."""
+        """Return what is left after `collect` as tasks that can run anywhere; by default none."""
         return ()
 
     def take_results(self, results: Sequence[Any]) -> None:

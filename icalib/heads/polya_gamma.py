@@ -175,7 +175,7 @@ class PolyaGammaHead(PosteriorHead):
     @override
     @torch.no_grad()
     def collect(self, observations: Sequence[dict[str, Tensor]], *, seed: int) -> None:
-        """Join the observations of all processes, in rank order, and drop them; the chains are left out."""
+        """Join the observations of all processes, in rank order, and drop them, without running the chains."""
         joined = {name: part.to(self.projection.weight.device) for name, part in _joined(observations).items()}
         self.forget()
         problem = self._problem(joined["features"], joined["mean"], joined["labels"])

@@ -1,4 +1,4 @@
-"""A method: encoder × head × loss × uncertainty × calibration × regime, as settings."""
+"""Settings of a method: encoder × head × loss × uncertainty × calibration × regime."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from icalib.uncertainty.estimator import AbstractEstimator, Deterministic
 
 
 class ScoringSettings(Settings):
-    """How pools are scored."""
+    """Settings of scoring."""
 
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """As in training."""
+    """Precision of forward passes, as in training."""
     max_tokens_per_batch: int = Field(default=8192, ge=512)
-    """Padded tokens a forward pass; on a CPU at most 2048, which is faster there."""
+    """Maximum number of padded tokens per forward pass; at most 2048 are used on a CPU, which is faster there."""
     pools_per_shard: int = Field(default=32, ge=1)
-    """Pools that one task scores and one file holds; results depend on it, since it shapes the batches."""
+    """Number of pools per task and file; results depend on it, because it determines the batches."""
 
 
 class Method(Settings):
@@ -43,32 +43,32 @@ class Method(Settings):
     head: SerializeAsAny[AbstractHead.Config] = LinearHead.Config()
     """Turns features into a logit."""
     similarity_start: SimilarityOf = "both"
-    """Start from the similarity of context and candidate, read `together` by the model or also apart by the untrained
-    backbone (`both`; see RankerConfig); `none` is the papers' plain head."""
+    """Add the similarity of context and candidate to the logit, encoded `together` by the model, or also separately by
+    the untrained backbone (`both`; see RankerConfig); `none` is the papers' plain head."""
     loss: SerializeAsAny[AbstractLoss.Config] = BinaryCrossEntropy.Config()
-    """What training minimises."""
+    """Loss that training minimises."""
     uncertainty: SerializeAsAny[AbstractEstimator.Config] = Deterministic.Config()
-    """Where probabilities and their uncertainty come from."""
+    """Estimator of probabilities and their uncertainty."""
     regime: SerializeAsAny[AbstractRegime.Config] = Supervised.Config()
-    """Supervised training, an ensemble, or self-training."""
+    """Training regime, such as supervised training, an ensemble or self-training."""
     calibration: SerializeAsAny[AbstractCalibrator.Config] | None = None
     """Post-hoc calibration fitted on validation: temperature, platt, isotonic, prior-shift, focal-inverse, or null.
-    It changes probabilities, never the ranking; pseudo labels see the probabilities before it."""
+    It changes probabilities, never the ranking; pseudo labels use uncalibrated probabilities."""
     decision: Decision = "threshold"
-    """Which candidates count as right for P, R and F1: those above the threshold fitted on validation, or each pool's
-    best one (argmax; ICAST's table has it for JM and GRN)."""
+    """Candidates that count as predicted right for P, R and F1: those above a threshold fitted on validation, or each
+    pool's best one (argmax, which ICAST's table uses for JM and GRN)."""
     post_training: SerializeAsAny[AbstractPostTraining.Config] | None = NextUtterance.Config()
-    """Post-training on the corpus' own dialogues: next-utterance, which most methods share, utterance-relevance
-    (BERT_FP) or utterance-order (GRN); null leaves it out."""
+    """Post-training on the dialogues of the corpus: next-utterance (most methods), utterance-relevance (BERT_FP) or
+    utterance-order (GRN); null disables it."""
     pretraining: Pretraining | None = None
-    """Models that the encoder starts from where it has no backbone (IART); null for all others."""
+    """Models that initialise an encoder without a backbone (IART); null for all others."""
     scoring: ScoringSettings = ScoringSettings()
-    """How pools are scored."""
+    """Settings of scoring."""
 
     @field_validator("post_training", mode="before")
     @classmethod
     def _next_utterance_unless_named(cls, value: Any) -> Any:
-        """Configs from before there were several kinds name none."""
+        """Accept configs of earlier versions, which have no `target` because next-utterance was the only task."""
         return NextUtterance.Config(**value) if isinstance(value, dict) and "target" not in value else value
 
     @model_validator(mode="after")
@@ -77,11 +77,14 @@ class Method(Settings):
         self._check_uncertainty()
         if self.head.own_objective != isinstance(self.loss, HeadObjective.Config):
             wanted = "head-objective" if self.head.own_objective else "a loss of pairs, e.g. binary-cross-entropy"
-            raise ValueError(f"{self.head.owner.__name__} goes with {wanted}; found {self.loss.owner.__name__}")
+            raise ValueError(
+                f"found {self.loss.owner.__name__} with {self.head.owner.__name__}, which expects {wanted}. "
+                "Change `loss` or `head`"
+            )
         if self.head.own_objective and self.regime.compares_logits:
             raise ValueError(
                 f"{self.regime.owner.__name__} compares logits of pairs in training, and {self.head.owner.__name__} "
-                "has an objective of its own that shows none. Take linear-head or random-feature-head"
+                "has its own objective, which provides none. Use linear-head or random-feature-head"
             )
         self._check_calibration()
         if self.loss.link == "softmax":
@@ -89,7 +92,7 @@ class Method(Settings):
         elif self.encoder.whole_pools:
             raise ValueError(
                 f"{self.encoder.owner.__name__} reads whole pools, and {self.loss.owner.__name__} is a loss of single "
-                "pairs. Take pool-cross-entropy, or another encoder"
+                "pairs. Use pool-cross-entropy, or another encoder"
             )
         return self
 
@@ -97,21 +100,21 @@ class Method(Settings):
         if self.uncertainty.needs == "nothing" and self.regime.view_rule() is not None:
             raise ValueError(
                 "the intent confidence gain needs an uncertainty estimate: with `uncertainty` deterministic every gain "
-                "is 0. Take mc-dropout or posterior, or a regime without intents (bert, tsst)"
+                "is 0. Use mc-dropout or posterior, or a regime without intents (bert, tsst)"
             )
         if self.uncertainty.needs == "nothing" and self.regime.reads_twice:
             raise ValueError(
-                f"{self.regime.owner.__name__} as it is set reads one model twice, deterministic and by `uncertainty`, "
-                "and that is deterministic too. Take mc-dropout or posterior, or members=independent"
+                f"{self.regime.owner.__name__} as configured evaluates one model twice, deterministically and by "
+                "`uncertainty`, which is also deterministic. Use mc-dropout or posterior, or members=independent"
             )
         if self.uncertainty.needs == "posterior" and not self.head.has_posterior:
             raise ValueError(
-                f"`uncertainty` asks for a posterior of the logits, and {self.head.owner.__name__} has none. Take "
+                f"`uncertainty` needs a posterior of the logits, and {self.head.owner.__name__} has none. Use "
                 "random-feature-head or polya-gamma-head, or mc-dropout for the uncertainty"
             )
         if self.uncertainty.needs == "dropout" and not self.encoder.has_dropout:
             raise ValueError(
-                f"{self.encoder.owner.__name__} has no dropout, so all passes of mc-dropout would be the same. Take "
+                f"{self.encoder.owner.__name__} has no dropout, so all passes of mc-dropout would be the same. Use "
                 "`uncertainty` deterministic, or posterior on random-feature-head or polya-gamma-head"
             )
 
@@ -121,61 +124,59 @@ class Method(Settings):
         gamma = self.loss.gamma if isinstance(self.loss, FocalLoss.Config) else 0.0
         if gamma != self.calibration.gamma:
             raise ValueError(
-                f"focal-inverse undoes a focal loss of γ = {self.calibration.gamma:g}, and this model is trained with "
+                f"focal-inverse inverts a focal loss of γ = {self.calibration.gamma:g}, and this model is trained with "
                 + (f"γ = {gamma}" if isinstance(self.loss, FocalLoss.Config) else self.loss.owner.__name__)
-                + ". Set `calibration.gamma` to the loss's γ (flsd-53 has no inverse), or take platt or temperature"
+                + ". Set `calibration.gamma` to the loss's γ (flsd-53 has no inverse), or use platt or temperature"
             )
 
     def _check_start(self) -> None:
         encoder = self.encoder.owner.__name__
         if self.encoder.has_backbone and self.pretraining is not None:
             raise ValueError(
-                f"`pretraining` makes word vectors and an intent classifier for iart, and {encoder} has a pre-trained "
+                f"`pretraining` trains word vectors and an intent classifier for iart, and {encoder} has a pre-trained "
                 "backbone instead. Set it to null, or `encoder` to iart"
             )
         if not self.encoder.has_backbone and (self.post_training is not None or self.regime.needs_intents()):
             raise ValueError(
-                f"{encoder} has no pre-trained backbone that post-training could go on with or that could read intents "
-                "out of a context. Set `post_training` to null and take a regime without intents, or take another "
-                "encoder"
+                f"{encoder} has no pre-trained backbone, which post-training and the prediction of intents need. Set "
+                "`post_training` to null and use a regime without intents, or use another encoder"
             )
         if self.similarity_start == "both" and (self.encoder.whole_pools or not self.encoder.has_backbone):
             raise ValueError(
-                f"`similarity_start` both reads pairs with the untrained backbone, and {encoder} reads whole pools or "
-                "has none. Set it to together or none"
+                f"`similarity_start` both encodes pairs with the untrained backbone, and {encoder} reads whole pools "
+                "or has none. Set it to together or none"
             )
 
     def _check_whole_pools(self) -> None:
         loss = self.loss.owner.__name__
         if not self.regime.learns_whole_pools or self.regime.needs_intents():
             raise ValueError(
-                f"{loss} learns from whole pools with one right candidate, and {self.regime.owner.__name__} as it is "
-                "set teaches other things, too (intents, or labels of single pairs). Take supervised or ensemble "
-                "without intents, or a loss of pairs, e.g. binary-cross-entropy"
+                f"{loss} needs whole pools with one right candidate, and {self.regime.owner.__name__} with its "
+                "settings also trains on intents or on labels of single pairs. Use supervised or ensemble without "
+                "intents, or a loss of pairs, e.g. binary-cross-entropy"
             )
         if self.uncertainty.needs != "nothing" or self.head.has_posterior:
             raise ValueError(
-                f"{loss} makes probabilities by a softmax over a pool, and for those there is no uncertainty estimate "
-                f"here; found {self.uncertainty.owner.__name__} on {self.head.owner.__name__}. Take `uncertainty` "
+                f"found {self.uncertainty.owner.__name__} on {self.head.owner.__name__}; {loss} has probabilities from "
+                "a softmax over a pool, for which no uncertainty estimate is implemented. Use `uncertainty` "
                 "deterministic on linear-head, or a loss of pairs, e.g. binary-cross-entropy"
             )
 
     @property
     def calibrator(self) -> AbstractCalibrator.Config | None:
-        """The calibrator that is fitted: the regime's own, or the method's."""
+        """The calibrator that is fitted: the regime's if it requires one, else the method's."""
         return self.regime.own_calibrator or self.calibration
 
     def sizes_of_pools(self, num_candidates: int) -> set[int]:
-        """How many candidates of a pool are read together, in training and at test."""
+        """Return the numbers of candidates that are read together, in training and at test."""
         negatives = self.regime.train_negatives()
         return {num_candidates, min(1 + negatives, num_candidates) if negatives else num_candidates}
 
     def train_prior(self, num_candidates: int) -> float | None:
-        """Fraction of right pairs among those that shape the probabilities: the training pairs, or the support set.
+        """Return the fraction of right pairs among those that determine the probabilities; None without training.
 
-        None where nothing is trained.
-
-        A softmax is over the pool that is scored, however many candidates training pools had: nothing has shifted.
+        These are the training pairs, or the support set. With a softmax it is the fraction in the scored pools, because
+        the probabilities do not depend on the number of candidates in training.
         """
         if not self.regime.trains:
             return None

@@ -8,33 +8,32 @@ it again. docs/extend/metric.md has an example.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache
-from importlib.metadata import entry_points
 from types import MappingProxyType
 
 from icalib.core.errors import SettingError
+from icalib.core.extensions import Extensions
 from icalib.metrics.builtin import BUILTIN
 from icalib.metrics.metric import Metric
 
-ENTRY_POINTS = "icalib.metrics"
+OUTSIDE = Extensions(kind=Metric, setting="metric", group="icalib.metrics", builtin={})
+"""Metrics of other packages."""
 
 
 @cache
 def known_metrics() -> Mapping[str, Metric]:
-    """Return the metrics of every run by name, in the order of tables: those of icalib, then those of
-    installed packages.
+    """Return the metrics of every run by name, in the order of tables: icalib's, then installed packages'.
 
     Raises:
         SettingError: an installed package's metric can't be loaded, or its name is taken.
     """
     found = {metric.name: metric for metric in BUILTIN}
-    for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: entry.value):
-        metric = _imported(entry.value)
+    for entry in sorted(OUTSIDE.names()):
+        metric = OUTSIDE.load(entry)
         if metric.name in found:
-            raise SettingError(f"`{entry.value}`: a metric is already called {metric.name!r}. Rename one of the two.")
+            raise SettingError(f"entry point `{entry}`: there already is a metric {metric.name!r}. Rename one of them.")
         found[metric.name] = metric
     return MappingProxyType(found)
 
@@ -52,7 +51,7 @@ def find_metric(reference: str) -> Metric:
     if reference in known_metrics():
         return known_metrics()[reference]
     if ":" in reference:
-        return _imported(reference)
+        return OUTSIDE.load(reference)
     near = get_close_matches(reference, known_metrics(), n=3)
     hint = f"Did you mean {' or '.join(near)}? " if near else ""
     raise SettingError(
@@ -94,14 +93,3 @@ def metric_tag(name: str) -> str:
     if name in found:
         return found[name].tag
     return f"{found[base].tag if base in found else f'data/{base}'}{at}{calibrator}"
-
-
-def _imported(path: str) -> Metric:
-    module, _, name = path.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise SettingError(f"no metric `{path}`: {error}. Check the path and PYTHONPATH.") from error
-    if not isinstance(found, Metric):
-        raise SettingError(f"`{path}` is {found!r}; expected an icalib.metrics.metric.Metric.")
-    return found

@@ -1,4 +1,4 @@
-"""Checkpoints: self-contained folders of a configuration, weights and a posterior."""
+"""Checkpoints: self-contained folders with a configuration, weights and a posterior."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ WEIGHTS = "model.safetensors"
 POSTERIOR = "posterior.safetensors"
 
 
-REPEAT = "Delete that folder and give the command again: what it held is computed anew."
+RECOMPUTE = "Delete that folder and run the command again to recompute it."
 
 
 def save_ranker(folder: Path, config: RankerConfig, state: dict[str, Tensor]) -> None:
-    """Write a self-contained checkpoint: weights (safetensors), ranker.json, the backbone's config and tokenizer.
+    """Write a self-contained checkpoint: weights (safetensors), ranker.json, and the backbone's config and tokenizer.
 
-    The heads that only post-training needs are left out.
+    Heads that are only used in post-training are left out.
     """
     from icalib.encoders.backbone import load_config
 
@@ -37,41 +37,43 @@ def save_ranker(folder: Path, config: RankerConfig, state: dict[str, Tensor]) ->
     backbone.mkdir(parents=True, exist_ok=True)
     load_config(config.encoder.backbone).save_pretrained(backbone)
     Tokenizer(config.encoder.backbone).save(backbone)
-    (folder / POSTERIOR).unlink(missing_ok=True)  # it belonged to the weights that are replaced now
-    only_post_training = ("masked_word_head.", "question_heads.")
+    (folder / POSTERIOR).unlink(missing_ok=True)  # it was computed for the weights that are replaced here
+    only_post_training = ("masked_word_head.", "task_heads.")
     save_weights(folder, {name: state[name] for name in state if not name.startswith(only_post_training)})
     write_json(folder / "ranker.json", {"version": CHECKPOINT_VERSION, **config.model_dump(mode="json")})
 
 
 def save_weights(folder: Path, state: dict[str, Tensor]) -> None:
-    """Write the weights of a checkpoint (safetensors), whole or not at all."""
+    """Write the weights of a checkpoint (safetensors) atomically."""
     folder.mkdir(parents=True, exist_ok=True)
     with whole_file(folder / WEIGHTS) as temporary:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}, temporary)
 
 
 def load_ranker_config(folder: Path) -> RankerConfig:
-    """The configuration of a checkpoint; its backbone is the copy that lies in the checkpoint.
+    """Read the configuration of a checkpoint; its backbone is the copy in the checkpoint.
 
     Raises:
-        RunFolderError: no checkpoint is there, or one of another version.
+        RunFolderError: the folder is not a checkpoint, or one of another version.
     """
     try:
         fields = dict(read_json(folder / "ranker.json"))
     except (OSError, ValueError, TypeError) as error:
-        raise RunFolderError(f"{folder} holds no ranker ({error}). Name the checkpoint folder of a run.") from error
+        raise RunFolderError(
+            f"{folder} is not the checkpoint of a ranker ({error}). Give the checkpoint folder of a run."
+        ) from error
     version = fields.pop("version", None)
     if version != CHECKPOINT_VERSION:
         raise RunFolderError(
             f"{folder} is a checkpoint of version {version}; this icalib reads {CHECKPOINT_VERSION}. "
-            "Use the icalib that wrote it, or train again with --fresh."
+            "Use the icalib version that wrote it, or train again with --fresh."
         )
     config = validated_file(folder / "ranker.json", RankerConfig, fields)
     return with_setting(config, "encoder.backbone", str((folder / "backbone").resolve()))
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """The weights of a checkpoint.
+    """Read the weights of a checkpoint.
 
     Raises:
         RunFolderError: the file is missing or damaged.
@@ -79,34 +81,31 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     try:
         return load_file(folder / WEIGHTS)
     except (OSError, SafetensorError) as error:
-        raise RunFolderError(
-            f"the weights in {folder} can't be read ({error}). Delete that folder and give the command again: "
-            "what it held is computed anew."
-        ) from error
+        raise RunFolderError(f"the weights in {folder} can't be read ({error}). {RECOMPUTE}") from error
 
 
 def save_posterior(folder: Path, state: dict[str, Tensor]) -> None:
-    """Write a posterior beside the weights that it belongs to."""
+    """Write a posterior next to the weights that it was computed for."""
     kept = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
     with whole_file(folder / POSTERIOR) as temporary:
         save_file(kept, temporary, metadata={"weights": file_digest(folder / WEIGHTS)})
 
 
 def read_posterior(folder: Path) -> dict[str, Tensor]:
-    """The posterior of a checkpoint.
+    """Read the posterior of a checkpoint.
 
     Raises:
-        PosteriorError: the weights are not those that it was computed for, or the file is damaged.
+        PosteriorError: it was computed for other weights, or the file is damaged.
     """
     try:
         with safe_open(folder / POSTERIOR, framework="pt") as file:
-            belongs_to = (file.metadata() or {}).get("weights")
-            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # it is no dict
+            weights = (file.metadata() or {}).get("weights")
+            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # it isn't a dict
     except (OSError, SafetensorError) as error:
-        raise PosteriorError(f"{folder / POSTERIOR} can't be read ({error}). {REPEAT}") from error
-    if belongs_to != file_digest(folder / WEIGHTS):
+        raise PosteriorError(f"{folder / POSTERIOR} can't be read ({error}). {RECOMPUTE}") from error
+    if weights != file_digest(folder / WEIGHTS):
         raise PosteriorError(
             f"the posterior in {folder} was computed for other weights than those in {WEIGHTS}: its probabilities "
-            f"would be wrong. {REPEAT}"
+            f"would be wrong. {RECOMPUTE}"
         )
     return state

@@ -1,4 +1,4 @@
-"""What a ranker is made of."""
+"""Configuration of a ranker."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from icalib.losses.binary import Link
 
 SimilarityOf = Annotated[
     Literal["none", "together", "both"],
-    BeforeValidator(lambda value: {True: "together", False: "none"}.get(value, value)),  # it was a switch once
+    BeforeValidator(lambda value: {True: "together", False: "none"}.get(value, value)),  # earlier configs have a bool
 ]
 
 
 class RankerConfig(Settings):
-    """What a ranker is made of."""
+    """Configuration of a ranker: its encoder, head and intents."""
 
     encoder: SerializeAsAny[AbstractEncoder.Config] = TransformerEncoder.Config()
     head: SerializeAsAny[AbstractHead.Config] = LinearHead.Config()
     similarity_start: SimilarityOf = "together"
-    """Add a·s + b to the head's logit, with a and b learnt: s is the cosine of the mean states of context and
-    candidate. It lets few labels start from what a sentence encoder already knows. `together`: states of the pair as
-    the model reads it. `both`: plus the cosine that the untrained backbone has when it reads the two apart, as a
-    bi-encoder; a copy of it, which never learns, lies in the checkpoint. `none` is the papers' plain head on [CLS]."""
+    """Add a·s + b to the head's logit, with trained a and b, where s is the cosine of the mean states of context and
+    candidate. With few labels, training then starts from the knowledge of the sentence encoder. `together`: the states
+    are those of the jointly encoded pair. `both`: adds the cosine of a bi-encoder, the untrained backbone that encodes
+    the two separately; the checkpoint contains a frozen copy of it. `none`: the papers' plain head on [CLS]."""
     intents: tuple[str, ...] = ()
-    """The intent labels, in the order of the outputs of the intent head, or of the classifier that an encoder without
-    a backbone holds; empty for a ranker without intents."""
+    """The intent labels, in the order of the outputs of the intent head, or of the classifier in an encoder without a
+    backbone; empty for a ranker without intents."""
     link: Link = "sigmoid"
-    """How logits become probabilities; the loss decides."""
+    """Maps logits to probabilities; determined by the loss."""

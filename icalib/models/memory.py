@@ -1,4 +1,4 @@
-"""Memory that runs out: what to set, instead of a retry that ends the same way."""
+"""Error messages for exhausted memory, which name the settings to change."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ _CPU_ALLOCATOR = "DefaultCPUAllocator: "
 
 
 @contextmanager
-def explained_shortage(doing: str, cure: str) -> Generator[None, None, None]:
-    """Turn torch's complaint into one that says what to do.
+def explained_shortage(doing: str, advice: str) -> Generator[None, None, None]:
+    """Replace torch's out-of-memory errors by an `IcalibError` with advice.
 
     Raises:
-        IcalibError: the memory of GPU or machine ran out while `doing`; the `cure` is in the message.
+        IcalibError: GPU or machine ran out of memory while `doing`; the message contains the `advice`.
     """
     try:
         yield
     except torch.OutOfMemoryError as error:
-        found = ". ".join(str(error).split(". ")[:2])  # what it tried; the rest is about allocators
-        raise _shortage("GPU", doing, found, cure) from error
-    except RuntimeError as error:  # the only type that torch has for it
+        found = ". ".join(str(error).split(". ")[:2])  # the attempted allocation, without advice on allocators
+        raise _shortage("GPU", doing, found, advice) from error
+    except RuntimeError as error:  # torch has no more specific type for the CPU
         _, is_shortage, found = str(error).partition(_CPU_ALLOCATOR)
         if not is_shortage:
             raise
-        raise _shortage("machine", doing, found.split(". ")[0], cure) from error
+        raise _shortage("machine", doing, found.split(". ")[0], advice) from error
     except MemoryError as error:
-        raise _shortage("machine", doing, str(error) or "no more is known", cure) from error
+        raise _shortage("machine", doing, str(error) or "no details available", advice) from error
 
 
-def _shortage(whose: str, doing: str, found: str, cure: str) -> IcalibError:
-    return IcalibError(f"the {whose}'s memory ran out while {doing} ({found}). {cure}")
+def _shortage(owner: str, doing: str, found: str, advice: str) -> IcalibError:
+    return IcalibError(f"the {owner}'s memory ran out while {doing} ({found}). {advice}")

@@ -1,4 +1,4 @@
-"""What the training loop trains: a ranker of answers, or a generator of texts."""
+"""Base of the networks that the training loop trains: rankers of answers and generators of texts."""
 
 from __future__ import annotations
 
@@ -9,26 +9,30 @@ from torch import Tensor, nn
 
 
 class Model(nn.Module):
-    """A network that the loop and its engines can train, and that can be kept as a checkpoint."""
+    """A network that the training loop can train and that can be saved as a checkpoint."""
 
     def start_epoch(self) -> None:
-        """An epoch of training begins."""
+        """Prepare for an epoch of training."""
 
     def start_part(self, *, counted: bool) -> None:
-        """This process' part of an update begins; not `counted` if its examples only stand in for none."""
+        """Prepare for this process' part of an update.
+
+        Args:
+            counted: False if the examples only replace missing ones and have weight 0 in the loss.
+        """
 
     @property
     def spectral_norms(self) -> Mapping[str, float]:
-        """Spectral norms at load of the layers whose norm is bounded, by layer."""
+        """Spectral norms of the bounded layers when they were loaded, by layer."""
         return {}
 
     @property
     def weights_read_elsewhere(self) -> Sequence[Tensor]:
-        """Weights that are read outside the module that owns them; sharding engines must know."""
+        """Weights that are read outside the module that owns them; engines that shard weights need to know them."""
         return ()
 
     def save(self, folder: Path, state: dict[str, Tensor]) -> None:
-        """Write a self-contained checkpoint of weights of this model.
+        """Write a self-contained checkpoint of this model.
 
         Args:
             state: the weights, named as in `state_dict`.

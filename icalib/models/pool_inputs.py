@@ -1,4 +1,4 @@
-"""What an encoder reads of some pools, and which pairs each input is about."""
+"""Encoder inputs of pools, and the pairs that each input contains."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from icalib.data.encoding import Encoded, Intents, Layout, TokenPool
 
 @dataclass(frozen=True)
 class PoolInputs:
-    """Inputs of all candidates of some pools: one each, or one for a whole pool.
+    """Inputs of all candidates of some pools: one per candidate, or one per pool.
 
-    Pairs stand in the order of pools and candidates; those of input i are `bounds[i]:bounds[i + 1]`.
+    Pairs are in the order of pools and candidates; input i has the pairs `bounds[i]:bounds[i + 1]`.
     """
 
     inputs: list[Encoded]
@@ -23,21 +23,21 @@ class PoolInputs:
 
     @classmethod
     def of(cls, pools: Sequence[TokenPool], layout: Layout, intents: Sequence[Intents] | None) -> PoolInputs:
-        """The inputs of pools; with `intents`, those of each pool's utterances, in the intent view."""
+        """Build the inputs of pools; with the `intents` of their utterances, in the intent view."""
         inputs: list[Encoded] = []
         bounds = [0]
-        for place, pool in enumerate(pools):
-            written = layout.inputs(pool.context, intents[place] if intents is not None else None, pool.candidates)
-            inputs += written
-            each = len(pool.candidates) // len(written)
-            bounds += [bounds[-1] + each * number for number in range(1, len(written) + 1)]
+        for index, pool in enumerate(pools):
+            encoded = layout.inputs(pool.context, intents[index] if intents is not None else None, pool.candidates)
+            inputs += encoded
+            pairs_per_input = len(pool.candidates) // len(encoded)
+            bounds += [bounds[-1] + pairs_per_input * count for count in range(1, len(encoded) + 1)]
         return cls(inputs, bounds)
 
     @property
     def num_pairs(self) -> int:
-        """N."""
+        """Number of pairs, N."""
         return self.bounds[-1]
 
     def pairs(self, batch: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Places of the pairs of some inputs, in the inputs' order."""
-        return np.concatenate([np.arange(self.bounds[place], self.bounds[place + 1]) for place in batch])
+        """Return the indices of the pairs of some inputs, in the inputs' order."""
+        return np.concatenate([np.arange(self.bounds[index], self.bounds[index + 1]) for index in batch])

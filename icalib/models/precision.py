@@ -14,17 +14,17 @@ from icalib.data.batching import ordered_batches
 Precision = Literal["auto", "fp32", "bf16"]
 
 
-_MAX_TOKENS_ON_CPU = 2048  # the states of more no longer fit its caches: a third slower, with more memory
+_MAX_TOKENS_ON_CPU = 2048  # the states of larger batches exceed the caches: a third slower, and more memory
 
 
 def forward_batches(lengths: Sequence[int], max_tokens: int, device: torch.device) -> list[npt.NDArray[np.int64]]:
-    """Places of the inputs of each batch of a pass without gradients; empty without inputs."""
-    most = max_tokens if device.type != "cpu" else min(max_tokens, _MAX_TOKENS_ON_CPU)
-    return ordered_batches(lengths, 256, most) if lengths else []
+    """Return the indices of the inputs in each batch of a pass without gradients; an empty list without inputs."""
+    limit = max_tokens if device.type != "cpu" else min(max_tokens, _MAX_TOKENS_ON_CPU)
+    return ordered_batches(lengths, 256, limit) if lengths else []
 
 
 def resolve_precision(precision: Precision, device: torch.device) -> Literal["fp32", "bf16"]:
-    """What `auto` means on a device: bf16 where it has instructions for it."""
+    """Resolve `auto` on a device: bf16 if the hardware has instructions for it, else fp32."""
     if precision != "auto":
         return precision
     if device.type == "cuda":
@@ -33,10 +33,10 @@ def resolve_precision(precision: Precision, device: torch.device) -> Literal["fp
 
 
 def cpu_computes_bf16() -> bool:
-    """Whether this CPU multiplies in bfloat16."""
+    """Return whether this CPU has instructions for bfloat16 products."""
     return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()  # pyright: ignore[reportPrivateUsage]
 
 
 def autocast(device: torch.device, precision: Literal["fp32", "bf16"]) -> torch.autocast:
-    """Autocast to bfloat16, or nothing."""
+    """Return a context manager that autocasts to bfloat16 for `bf16` and does nothing for `fp32`."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")

@@ -1,1 +1,1 @@
-"""One run, from pools to metrics."""
+"""A run, from pools to metrics, and inference with finished runs."""

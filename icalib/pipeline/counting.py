@@ -1,7 +1,7 @@
-"""What a run will do, counted before it does it: an executor that counts instead of computing.
+"""An executor that counts the work of a run instead of computing it.
 
-The regime itself runs, and the jobs are those of the run, so that there is no second account of what it does and the
-stages have the run's digests, up to students whose pseudo labels aren't known yet.
+The run's own regime creates the run's own jobs, so the counts follow the code that runs, and the stages have the same
+digests as in the run. The exception are students whose pseudo labels are not yet known.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import MCDropout
 
 Lengths = Mapping[int, float]
-"""How many inputs there are of each number of tokens; expected numbers where they come from a sample."""
+"""Number of inputs by their number of tokens; expected values if estimated from a sample."""
 
-_MOST_POOLS = 2000  # more than these are counted from a sample of so many
-_SELECTED = 0.5  # fraction of the scored pools that a round is taken to pseudo-label; it may be none or all
+_MAX_POOLS = 2000  # larger pool sets are estimated from a sample of this size
+_SELECTED = 0.5  # assumed fraction of scored pools that a round pseudo-labels; it can be between none and all
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a stage will do.
+    """Amount of work of a stage.
 
     Args:
-        name: of the stage, as the run calls it.
-        kind: training, or scoring, or what isn't counted.
-        digest: stages with the same one are computed once.
+        name: name of the stage in the run.
+        kind: training, scoring, or a kind that isn't counted.
+        digest: stages with the same digest are computed once.
         trained: inputs of forward and backward passes.
-        passed: inputs of forward passes, deterministic ones.
-        dropped: inputs of forward passes with dropout on.
-        pairs: that are scored; 0 where nothing is.
-        updates: of the optimiser; 0 where nothing is trained.
-        low, high: minimum and maximum work, as fractions of the expected.
+        passed: inputs of forward passes without dropout.
+        dropped: inputs of forward passes with dropout.
+        pairs: number of scored pairs.
+        updates: number of optimiser updates.
+        low, high: minimum and maximum work, as fractions of the expected work.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Work:
 
     @property
     def num_inputs(self) -> float:
-        """Forward passes of single inputs, training's among them."""
+        """Number of inputs of forward passes, including those of training."""
         return sum(sum(lengths.values()) for lengths in (self.trained, self.passed, self.dropped))
 
 
@@ -85,31 +85,31 @@ def _times(lengths: Lengths, factor: float) -> dict[int, float]:
 def _sum(parts: Iterable[Lengths]) -> dict[int, float]:
     total: Counter[int] = Counter()
     for part in parts:
-        total.update(part)  # pyright: ignore[reportArgumentType]  # typed for integers; expected numbers are none
+        total.update(part)  # pyright: ignore[reportArgumentType]  # typed for integers; expected values are floats
     return dict(total)
 
 
 @final
 class CountingExecutor:
-    """Counts what jobs would take, and leaves stages without content.
+    """Counts the work of jobs, and leaves stages without content.
 
     Args:
-        resources: what the work will be divided by.
+        resources: resources of the run.
     """
 
     def __init__(self, resources: Resources) -> None:
         self.resources = resources
         self.works: list[Work] = []
         self.first_training: TrainJob | None = None
-        """The first training on answers."""
+        """The first job that trains on answers."""
         self._layouts: dict[str, Layout] = {}
         self._scored: dict[Path, tuple[Rows, float]] = {}
 
     def train(self, job: TrainingJob, folder: Path, stage: str, emit: Emit) -> None:
-        """Count a training.
+        """Count the work of a training job.
 
         Raises:
-            SettingError: it is a kind of training that isn't counted.
+            SettingError: this kind of training can't be counted.
         """
         if isinstance(job, TrainJob):
             self.first_training = self.first_training or job
@@ -120,32 +120,32 @@ class CountingExecutor:
             self.works.append(Work(stage, "uncounted", job.digest()))
         else:
             raise SettingError(
-                "word vectors and the intent classifier of iart are not counted. Plan another method, or use a run "
-                "with --limit as the measure."
+                "the training of iart's word vectors and intent classifier can't be planned. Plan another method, or "
+                "measure a run with --limit."
             )
         write_json(folder / "curve.json", [])
-        write_json(folder / "result.json", {"figure": 0.0})  # no model is better than another
+        write_json(folder / "result.json", {"figure": 0.0})  # all models are equally good
 
     def map(self, job: ShardedJob, folder: Path, stage: str, emit: Emit) -> None:
-        """Count a scoring; how long a generator takes isn't measured."""
+        """Count the work of a scoring job; generation is not counted."""
         if isinstance(job, ScoreJob):
             self.works.append(self._scoring(job, folder, stage))
         else:
             self.works.append(Work(stage, "uncounted", job.digest()))
 
     def compute(self, job: LocalJob, folder: Path, stage: str, emit: Emit) -> None:
-        """Pretend that a round finds pseudo labels; it costs next to nothing, as do all jobs of this kind."""
+        """Write a placeholder of pseudo labels; the cost of small jobs is neglected."""
         if isinstance(job, PseudoLabelJob):
             found = {"pool_id": [job.digest()], "candidate": [0], "label": [1], "view": ["plain"]}
             pq.write_table(pa.table(found), folder / "pseudo-000000.parquet")
             self._scored[folder] = self._scored[job.scores.path]
 
     def side_by_side(self, number: int) -> tuple[CountingExecutor, int]:
-        """One training after the other: side by side they share what one has alone."""
+        """Count trainings sequentially: in parallel they divide the same resources."""
         return self, 1
 
     def _windows(self, job: PostTrainJob, stage: str) -> Work:
-        """Windows of dialogues, each epoch as many."""
+        """Count the work of post-training; every epoch has the same number of windows."""
         ranker = Ranker(job.ranker, pretrained=False)
         store = TokenStore(job.train_tokens.path)
         curriculum = post_training_curriculum(job.task, ranker, store, job.selection, "train")
@@ -153,15 +153,15 @@ class CountingExecutor:
         return Work(stage, "training", job.digest(), trained=trained, updates=updates)
 
     def _answers(self, job: TrainJob, stage: str) -> Work:
-        """Labelled pools, and as many pseudo-labelled ones as a round is expected to select; validation every epoch."""
+        """Count the work of training on labelled and expected pseudo-labelled pools, with validation in every epoch."""
         training, store = job.training, TokenStore(job.train_tokens.path)
         sampled, factor = _sampled(_rows(job.selection, store, "train", "labelled"))
         trained, updates = self._curriculum(job, store, sampled, factor)
         low = high = 1.0
         if job.pseudo_labels is not None:
             extra, extra_updates = self._curriculum(job, store, *self._scored[job.pseudo_labels.path])
-            own, most = sum(trained.values()), sum(extra.values())
-            low, high = (part / (own + _SELECTED * most) for part in (own, own + most))
+            labelled, pseudo = sum(trained.values()), sum(extra.values())
+            low, high = (work / (labelled + _SELECTED * pseudo) for work in (labelled, labelled + pseudo))
             trained = _sum([trained, _times(extra, _SELECTED)])
             updates += _SELECTED * extra_updates
         min_epochs = min(training.epochs, 1 + training.patience) / training.epochs
@@ -182,7 +182,7 @@ class CountingExecutor:
     def _curriculum(
         self, job: TrainJob, store: TokenStore, rows: Rows, factor: float
     ) -> tuple[dict[int, float], float]:
-        """Inputs and updates of training on some pools, of which each stands for `factor`."""
+        """Count inputs and updates of training on some pools, each weighted by `factor`."""
         pools = [gold_labels(pool, with_intents=job.views_with_intents) for pool in store.pools(rows)]
         curriculum = answer_curriculum(
             pools,
@@ -197,24 +197,24 @@ class CountingExecutor:
         return _times(trained, factor), updates * factor
 
     def _scoring(self, job: ScoreJob, folder: Path, stage: str) -> Work:
-        """Every pair in each view, and with intents a question for each utterance."""
+        """Count every pair in each view, and with intents one input per utterance to predict them."""
         assert self.first_training is not None
         layout, store = self._layout(self.first_training.ranker), TokenStore(job.tokens.path)
         rows = _rows(job.selection, store, job.split, job.part)
         sampled, factor = _sampled(rows, min(job.sample or len(rows), len(rows)))
         pools = list(store.pools(sampled))
         lengths = _times(_view_lengths(layout, pools, with_intents=job.with_intents), factor)
-        asked = _times(_question_lengths(layout, pools) if job.with_intents else {}, factor)
-        draws = isinstance(job.estimator, MCDropout.Config)
+        questions = _times(_question_lengths(layout, pools) if job.with_intents else {}, factor)
+        has_dropout = isinstance(job.estimator, MCDropout.Config)
         passes = job.estimator.num_passes if isinstance(job.estimator, MCDropout.Config) else 1
-        many = _times(lengths, passes)
-        passed, dropped = (asked, many) if draws else (_sum([asked, many]), {})
+        pair_passes = _times(lengths, passes)
+        passed, dropped = (questions, pair_passes) if has_dropout else (_sum([questions, pair_passes]), {})
         pairs = factor * sum(len(pool.candidates) for pool in pools)
         self._scored[folder] = sampled, factor
         return Work(stage, "scoring", job.digest(), passed=passed, dropped=dropped, pairs=pairs)
 
     def _layout(self, ranker: RankerConfig) -> Layout:
-        """How inputs are written; the weights don't matter."""
+        """Return the layout of a ranker's inputs, which doesn't depend on its weights."""
         key = content_digest(ranker.model_dump(mode="json"))
         if key not in self._layouts:
             self._layouts[key] = Ranker(ranker, pretrained=False).layout
@@ -226,7 +226,7 @@ def _rows(selection: Selection, store: TokenStore, split: Split, part: Part) -> 
 
 
 def _view_lengths(layout: Layout, pools: Iterable[TokenPool], *, with_intents: bool) -> dict[int, float]:
-    """Inputs of the plain view; with intents, those of the view with the pools' own intents too."""
+    """Count the inputs of the plain view, and with intents those of the intent view with gold intents."""
     counts = Counter[int]()
     for pool in pools:
         counts.update(layout.input_lengths(pool.context, None, pool.candidates))
@@ -246,23 +246,23 @@ def _question_lengths(layout: Layout, pools: Iterable[TokenPool]) -> dict[int, f
 
 
 def _epochs(curriculum: Curriculum, training: TrainingSettings) -> tuple[dict[int, float], float]:
-    """Inputs and updates of all epochs; the first stands for the others, which draw other negatives."""
+    """Count inputs and updates of all epochs from the first; other epochs only draw other negatives."""
     batches = curriculum.batches(0)
     lengths: Counter[int] = Counter(int(example.length) for batch in batches for example in batch)
     return _times(lengths, training.epochs), float(len(batches) * training.epochs)
 
 
 def _sampled(rows: Rows, wanted: int | None = None) -> tuple[Rows, float]:
-    """Some rows, spread evenly, and for how many each stands so that there are `wanted` (None: all rows)."""
+    """Return evenly spaced rows and the weight of each, such that the weights sum to `wanted` (None: all rows)."""
     wanted = len(rows) if wanted is None else wanted
-    size = min(len(rows), wanted, _MOST_POOLS)
+    size = min(len(rows), wanted, _MAX_POOLS)
     if size == 0:
         return rows[:0], 1.0
     return rows[np.linspace(0, len(rows) - 1, size).astype(np.int64)], wanted / size
 
 
 def pairs_scored(works: Sequence[Work], pairs: float) -> Work:
-    """Scoring so many pairs as the last stage scores its own."""
+    """Return the work of scoring a number of pairs in the same way as the last stage."""
     last = works[-1]
     factor = pairs / last.pairs
     return replace(

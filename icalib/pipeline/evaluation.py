@@ -1,4 +1,4 @@
-"""From members' scores to predictions and metrics: what is fitted on validation, and its use on any pools."""
+"""From members' scores to predictions and metrics: fitting on validation, and applying the fit to any pools."""
 
 from __future__ import annotations
 
@@ -23,51 +23,51 @@ from icalib.scoring.scorer import average_members
 
 
 class Fitted(Settings):
-    """What was fitted on validation; it turns scores of any pools into predictions."""
+    """View rule, calibration and decision threshold that were fitted on validation."""
 
     rule: GainRule
-    """Which view to believe, with λ as a number."""
+    """Rule that chooses the view, with an absolute λ."""
     calibration: AnyMap | None
-    """The map from logits of mean probabilities to calibrated ones."""
+    """Map from logits of mean probabilities to calibrated probabilities."""
     decision_threshold: float
-    """Pairs above this probability count as right, unless each pool's best one does."""
+    """Pairs above this probability are predicted right if `decision` is threshold."""
     decision: Decision = "threshold"
-    """By which of the two P, R and F1 are measured."""
+    """Whether P, R and F1 use the threshold, or each pool's best candidate."""
     predicts_scores: bool = False
-    """Whether logits are scores on a scale of their own, from which the map makes probabilities."""
+    """Whether logits are scores on an arbitrary scale, which `calibration` maps to probabilities."""
 
     def summarise(self, predictions: pa.Table, *, seed: int, also: Sequence[str] = ()) -> pa.Table:
-        """All metrics of predictions; see `metrics.summary.summarise`."""
+        """Compute all metrics of predictions; see `metrics.summary.summarise`."""
         return summarise(predictions, threshold=self.decision_threshold, decision=self.decision, seed=seed, also=also)
 
     def save(self, path: Path) -> None:
-        """Write it as JSON."""
+        """Write a JSON file."""
         write_json(path, self.model_dump(mode="json"))
 
     @classmethod
     def load(cls, path: Path) -> Fitted:
-        """Read it.
+        """Read a JSON file.
 
         Raises:
-            RunFolderError: the file holds something else.
+            RunFolderError: the file has other content.
         """
         return validated_file(path, cls, read_json(path))
 
 
 class MemberScores:
-    """Scores of one split by all members, shard by shard, averaged."""
+    """Scores of one split, averaged over all members, shard by shard."""
 
     def __init__(self, members: Sequence[Stage]) -> None:
         self._members = [Shards(stage.path) for stage in members]
 
     def __iter__(self) -> Iterator[tuple[pa.Table, pa.Table | None]]:
-        """SCORE_SCHEMA and SHARD_INTENT_SCHEMA of each shard."""
+        """Iterate over the shards (SCORE_SCHEMA and SHARD_INTENT_SCHEMA)."""
         for shards in zip(*self._members, strict=True):
             yield average_members([scores for scores, _ in shards]), shards[0][1]
 
 
 def fit(validation: MemberScores, method: Method, train_prior: float | None) -> Fitted:
-    """Fit λ (where it is a quantile), the calibrator and the decision threshold on validation scores."""
+    """Fit λ (if it is a quantile), the calibrator and the decision threshold on validation scores."""
     raw = Fitted(
         rule=resolve_gain_rule(method.regime.view_rule() or GainRule(), validation),
         calibration=None,
@@ -85,21 +85,21 @@ def fit(validation: MemberScores, method: Method, train_prior: float | None) -> 
 
 
 def prediction_table(scores: Iterable[tuple[pa.Table, pa.Table | None]], fitted: Fitted) -> pa.Table:
-    """PREDICTION_SCHEMA of the shards of a split, averaged over members."""
+    """Return the predictions (PREDICTION_SCHEMA) of the scored shards of a split."""
     return pa.concat_tables([_predictions(choose_views(*shard, fitted.rule), fitted) for shard in scores])
 
 
 def _predictions(chosen: ChosenScores, fitted: Fitted) -> pa.Table:
-    """A pair whose logit is uncertain is ranked by its mean probability, written as a logit.
+    """Return predictions, where pairs with uncertain logits are ranked by the logit of their mean probability.
 
-    That is what the papers rank by: candidates of a pool differ in variance, so mean logits may order them otherwise.
+    The papers rank by it too. Candidates of a pool differ in variance, so mean logits can give another order.
     Calibration changes probabilities, never the ranking.
     """
     logit = chosen.logit if fitted.predicts_scores else prob_logit(chosen.prob)
     prob = chosen.prob if fitted.calibration is None else fitted.calibration.apply(logit)
     ranking = np.where(chosen.logit_var > 0, logit, chosen.logit)
     if fitted.predicts_scores and fitted.calibration is not None:
-        ranking = prob_logit(prob)  # a score's own scale means nothing beside other methods' logits
+        ranking = prob_logit(prob)  # the scale of scores isn't comparable with the logits of other methods
     columns = {
         "pool_id": chosen.pool_id,
         "candidate": chosen.candidate,
@@ -117,12 +117,12 @@ def _predictions(chosen: ChosenScores, fitted: Fitted) -> pa.Table:
 
 
 def intent_table(scores: MemberScores, names: tuple[str, ...]) -> pa.Table | None:
-    """INTENT_SCHEMA of a split; None where no intents were predicted."""
+    """Return the predicted intents of a split (INTENT_SCHEMA); None if there are none."""
     rows = [
-        {"pool_id": row["pool_id"], "utterance": index, "intents": [names[number] for number in numbers]}
+        {"pool_id": row["pool_id"], "utterance": index, "intents": [names[intent] for intent in ids]}
         for _, predicted in scores
         if predicted is not None
         for row in predicted.to_pylist()
-        for index, numbers in enumerate(row["intents"])
+        for index, ids in enumerate(row["intents"])
     ]
     return pa.Table.from_pylist(rows, schema=INTENT_SCHEMA) if rows else None

@@ -1,7 +1,7 @@
-"""Who carries out jobs: the `Executor` protocol, and `LocalExecutor`, which works in this process.
+"""The `Executor` protocol, which runs jobs, and `LocalExecutor`, which runs them in this process.
 
-`icalib.distributed.executor.RayExecutor` is what users run by default; `icalib.pipeline.counting.CountingExecutor`
-counts what a run would take. All of them get the same jobs, so what is planned has the digests of what runs.
+`icalib.distributed.executor.RayExecutor` is the default of users; `icalib.pipeline.counting.CountingExecutor` counts
+the work of a run. All executors get the same jobs, so a plan has the same digests as the run.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from icalib.training.local_engine import LocalEngine
 from icalib.training.posterior import complete_posterior, run_here
 
 SPECTRAL_NORMS = "spectral_norms.json"
-"""Norms of the bounded layers before training, by layer; only where the encoder's weights are bounded."""
+"""File with the norms of the bounded layers before training, by layer; only for encoders with bounded weights."""
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What training and scoring may use.
+    """Resources of training and scoring.
 
     Args:
-        num_workers: training workers.
-        use_gpu: one GPU a training worker, and scoring tasks on GPUs.
-        cpus_per_worker: CPU cores (and threads) of a training worker.
-        num_scorers: scoring tasks at a time.
+        num_workers: number of training workers.
+        use_gpu: use one GPU per training worker, and GPUs for scoring tasks.
+        cpus_per_worker: number of CPU cores (and threads) per training worker.
+        num_scorers: number of scoring tasks that run at a time.
     """
 
     num_workers: int
@@ -48,7 +48,7 @@ class Resources:
     num_scorers: int
 
     def shared_by(self, number: int) -> tuple[Resources, int]:
-        """What each of `number` trainings side by side may use, and how many fit at a time."""
+        """Return the resources of each of `number` parallel trainings, and how many of them fit at a time."""
         if self.num_workers > 1:
             each = max(1, self.num_workers // number)
             return replace(self, num_workers=each), self.num_workers // each
@@ -59,28 +59,28 @@ class Resources:
 
 
 class Executor(Protocol):
-    """Carries out jobs; what they leave in `folder` is the result.
+    """Runs jobs, which write their results to `folder`.
 
-    A folder may hold what an earlier, interrupted try left: it is resumed. Progress is emitted under the name of the
+    If the folder has files of an interrupted attempt, the job resumes from them. Progress events have the name of the
     `stage`.
     """
 
     @property
     def resources(self) -> Resources:
-        """What it works with."""
+        """Resources that jobs may use."""
         ...
 
     def train(self, job: TrainingJob, folder: Path, stage: str, emit: Emit) -> None:
-        """Train; leaves checkpoint/ (the best weights), curve.json and result.json.
+        """Train, and write checkpoint/ (the best weights), curve.json and result.json.
 
         Raises:
-            Abandoned: a consumer of the events ended it.
-            IcalibError: it failed for good, or for a reason that only a user can remove.
+            Abandoned: a consumer of the events ended the training.
+            IcalibError: all attempts failed, or the error needs a change by the user.
         """
         ...
 
     def map(self, job: ShardedJob, folder: Path, stage: str, emit: Emit) -> None:
-        """Compute every shard whose file is missing.
+        """Compute the shards whose files are missing.
 
         Raises:
             IcalibError: a shard failed.
@@ -88,23 +88,23 @@ class Executor(Protocol):
         ...
 
     def compute(self, job: LocalJob, folder: Path, stage: str, emit: Emit) -> None:
-        """Compute in this process."""
+        """Compute a small job in this process."""
         ...
 
     def side_by_side(self, number: int) -> tuple[Self, int]:
-        """An executor for each of `number` trainings at the same time, and how many fit at a time."""
+        """Return an executor for each of `number` parallel trainings, and how many of them fit at a time."""
         ...
 
 
 @final
 class LocalExecutor:
-    """Works in this process, one thing at a time: breakpoints stop where they are set, and no Ray is started.
+    """Runs jobs sequentially in this process, without Ray, so that breakpoints work.
 
-    Scores are the same to the bit as with any other executor, training with one worker the same to rounding.
+    Scores are bit-identical to those of other executors; training with one worker is equal up to rounding.
 
     Args:
-        device: where models are; None takes the GPU if there is one.
-        num_threads: threads of training; None takes all CPU cores.
+        device: device of the models; None uses the GPU if one is available.
+        num_threads: number of threads in training; None uses all CPU cores.
     """
 
     def __init__(self, device: torch.device | None = None, num_threads: int | None = None) -> None:
@@ -127,7 +127,7 @@ class LocalExecutor:
         remove(folder / RESUME)
 
     def map(self, job: ShardedJob, folder: Path, stage: str, emit: Emit) -> None:
-        """Compute one shard after the other."""
+        """Compute the shards sequentially."""
         shards = job.shards()
         device = self._device if job.uses_models else torch.device("cpu")
         with _threads(job.num_threads), explained_shortage(job.verb, job.memory_advice):
@@ -139,16 +139,16 @@ class LocalExecutor:
         job.finish(folder)
 
     def compute(self, job: LocalJob, folder: Path, stage: str, emit: Emit) -> None:
-        """Compute."""
+        """Compute a small job."""
         job.compute(folder, stage, emit)
 
     def side_by_side(self, number: int) -> tuple[LocalExecutor, int]:
-        """One training after the other."""
+        """Return this executor, which runs one training at a time."""
         return self, 1
 
 
 class _Observer:
-    """Emits what rank 0 observes, and keeps the best weights."""
+    """Emits the progress of rank 0 as events, and saves the best weights."""
 
     def __init__(self, job: TrainingJob, model: Model, folder: Path, stage: str, emit: Emit) -> None:
         self._job, self._model, self._folder, self._stage, self._emit = job, model, folder, stage, emit
@@ -169,10 +169,10 @@ class _Observer:
 
 
 def norms_message(stage: str, norms: Mapping[str, float]) -> Message:
-    """How far the encoder's layers were from their bound: too tight a bound shows before training is over."""
+    """Return a message with the layers' spectral norms before bounding, which shows too tight a bound early."""
     return Message(
         f"{stage}: {len(norms)} layers had spectral norms from {min(norms.values()):.2f} to {max(norms.values()):.2f} "
-        f"before their bound; all are in {SPECTRAL_NORMS} beside the checkpoint"
+        f"before their bound; all norms are in {SPECTRAL_NORMS} next to the checkpoint"
     )
 
 

@@ -1,4 +1,4 @@
-"""Using a finished run on any pools; nothing is fitted there: view rule, calibration and threshold are the run's."""
+"""Inference with a finished run on any pools, with the view rule, calibration and threshold that the run has fitted."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ from icalib.uncertainty.estimator import AbstractEstimator
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run folder, wherever it lies now, with what its predictions need."""
+    """A finished run folder, with everything that predictions need."""
 
     folder: RunFolder
     settings: RunSettings
     fitted: Fitted
     members: tuple[tuple[Path, AbstractEstimator.Config], ...]
-    """Checkpoint and estimator of each model whose probabilities are averaged; none without training."""
+    """Checkpoint and estimator of each model whose probabilities are averaged; empty for untrained rankers."""
 
     @classmethod
     def open(cls, path: Path) -> Self:
         """Open a finished run.
 
         Raises:
-            RunFolderError: it is not a finished run, lacks what it was fitted to, or has a file that can't be read.
+            RunFolderError: the folder is not a finished run, lacks fitted values, or has a file that can't be read.
         """
         folder = RunFolder.open(path)
         pull(folder.checkpoint_path)
@@ -61,13 +61,16 @@ class FinishedRun:
         )
         if not folder.fitted_path.is_file() or (settings.settings.regime.trains and not members):
             raise RunFolderError(
-                f"{path} lacks {folder.fitted_path.name} or members.json, which its probabilities need. "
-                "Run its `icalib run` command with --fresh: this version keeps them."
+                f"{path} lacks {folder.fitted_path.name} or members.json, which predictions need. "
+                "Run its `icalib run` command again with --fresh: this version writes them."
             )
         return cls(folder, settings, Fitted.load(folder.fitted_path), members)
 
     def load_members(self, scoring: ScoringSettings | None = None) -> LoadedMembers:
-        """The models in this process, on its GPU where it has one; `scoring` replaces the method's own settings.
+        """Load the models into this process, on the GPU if one is available.
+
+        Args:
+            scoring: replaces the method's scoring settings.
 
         Raises:
             SettingError: the method was not trained.
@@ -75,8 +78,8 @@ class FinishedRun:
         method = self.settings.settings
         if not method.regime.trains:
             raise SettingError(
-                f"{self.folder.path} is a run of `{self.settings.method}`, which has no trained model to load. Name a "
-                "run of a trained method such as bert or icast; `score` and `evaluate` take this one too."
+                f"{self.folder.path} is a run of `{self.settings.method}`, which has no trained model to load. Give a "
+                "run of a trained method such as bert or icast; `score` and `evaluate` also accept this run."
             )
         scoring = scoring or method.scoring
         return LoadedMembers.load(
@@ -91,24 +94,24 @@ class FinishedRun:
 def iter_predictions(
     run: FinishedRun, data: Path, split: Split, limit: int | None, context: RunContext
 ) -> Iterator[pa.Table]:
-    """PREDICTION_SCHEMA of the pools of a split, some at a time; their labels may be unknown.
+    """Iterate over the predictions (PREDICTION_SCHEMA) of a split's pools, whose labels may be unknown.
 
     Args:
-        run: says how to score and what was fitted.
-        data: a pool folder, whatever the run was trained on.
-        split: which pools.
-        limit: at most so many of them.
-        context: where to compute; scores are cached beside `runs`.
+        run: the run that predicts.
+        data: any pool folder.
+        split: split of the pools.
+        limit: maximum number of pools.
+        context: where to compute; scores are cached in its `runs` folder.
     """
     for shard in _member_scores(run, data, split, limit, context):
         yield prediction_table([shard], run.fitted)
 
 
 def evaluate(run: FinishedRun, data: Path, limit: int | None, context: RunContext) -> dict[str, Any]:
-    """Metrics on the test split of another pool set, kept in the run's folder; the same again is read from there.
+    """Compute metrics on the test split of another pool set, or read them from the run's folder if computed before.
 
     Returns:
-        What result.json of a run holds, with `data` the other pool set and `trained_on` the run's own.
+        Like result.json of a run, with `data` the other pool set and `trained_on` the run's own.
     """
     data = data.resolve()
     pool_set = read_pool_set(data)
@@ -140,13 +143,13 @@ def evaluate(run: FinishedRun, data: Path, limit: int | None, context: RunContex
 
 
 def cost_of(runs: Sequence[FinishedRun], data: Path, *, num_pairs: int, repeats: int) -> list[Cost]:
-    """Size and scoring time of runs on the same test pools, in the same precision.
+    """Measure size and scoring time of runs on the same test pools, in the same precision.
 
     Args:
-        runs: of trained methods; the first is what the others are compared with.
+        runs: runs of trained methods; the others are compared with the first.
         data: the pool folder.
-        num_pairs: rounded up to whole pools; fewer if there are fewer.
-        repeats: rounds.
+        num_pairs: number of pairs, rounded up to whole pools; fewer if the split has fewer.
+        repeats: number of rounds.
     """
     num_pools = math.ceil(num_pairs / read_pool_set(data).num_candidates)
     pools = selected_pools(data, "test", Selection(labelled_fraction=1.0, limit={"test": num_pools}))
@@ -167,7 +170,7 @@ def _member_scores(run: FinishedRun, data: Path, split: Split, limit: int | None
         path=data,
         pool_set=read_pool_set(data),
         selection=Selection(labelled_fraction=1.0, limit=limits),
-        # a checkpoint names the tokenizer that it holds
+        # The encoder in the checkpoint refers to the checkpoint's own tokenizer.
         encoder=load_ranker_config(run.members[0][0]).encoder if run.members else method.encoder,
         scoring=method.scoring,
         seed=run.settings.seed,
@@ -179,7 +182,7 @@ def _member_scores(run: FinishedRun, data: Path, split: Split, limit: int | None
 
 
 def checkpoint_digest(folder: Path) -> str:
-    """Digest of a model: its weights, its posterior and what it is made of."""
+    """Return the digest of a checkpoint's weights, posterior and configuration."""
     names: Sequence[str] = (WEIGHTS, POSTERIOR)
     files = {name: file_digest(folder / name) for name in names if (folder / name).is_file()}
     return content_digest({**files, "ranker": read_json(folder / "ranker.json")})

@@ -1,4 +1,4 @@
-"""A finished run's ranker that stays in memory and answers with calibrated probabilities."""
+"""The ranker of a finished run, loaded into memory, with calibrated probabilities."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ Context = Sequence[str | Mapping[str, str]]
 
 @dataclass(frozen=True)
 class RankedCandidate:
-    """A candidate in the order of a ranking.
+    """A ranked candidate.
 
     Attributes:
         text: the candidate.
-        index: where it was in the candidates, from 0.
-        rank: 1 for the best; tied candidates share the mean of the ranks that they take.
-        logit: what candidates are ranked by.
+        index: its index in the given candidates, from 0.
+        rank: 1 for the best; tied candidates have their mean rank.
+        logit: the score by which candidates are ranked.
         prob: calibrated probability of being right.
     """
 
@@ -46,10 +46,10 @@ class RankedCandidate:
 
 @dataclass(frozen=True)
 class LoadedRanker:
-    """A finished run with its models in memory; nothing is fitted.
+    """A finished run with its models in memory.
 
-    View rule, calibrator and decision threshold are the run's. MC dropout draws by the run's seed and by the position
-    of a question among those of the same call: the same call gives the same numbers.
+    View rule, calibrator and decision threshold are those that the run has fitted. The draws of MC dropout depend on
+    the run's seed and on the position of a question in its call, so the same call gives the same numbers.
     """
 
     run: FinishedRun
@@ -60,7 +60,7 @@ class LoadedRanker:
         """Load a finished run.
 
         Raises:
-            RunFolderError: it is not a finished run, or a file can't be read.
+            RunFolderError: the folder is not a finished run, or a file can't be read.
             SettingError: its method has no trained model.
         """
         run = FinishedRun.open(Path(path))
@@ -68,15 +68,14 @@ class LoadedRanker:
 
     @property
     def decision_threshold(self) -> float:
-        """Pairs above this probability count as right; fitted on the run's validation pools."""
+        """Pairs above this probability are predicted right; fitted on the run's validation pools."""
         return self.run.fitted.decision_threshold
 
     def rank(self, context: Context, candidates: Sequence[str]) -> list[RankedCandidate]:
-        """Rank candidates, the best first; tied ones keep their order.
+        """Rank candidates, best first; tied candidates keep their order.
 
         Args:
-            context: the last utterances; the run's contexts have room for a number of them, and older ones are left
-                out.
+            context: the last utterances; utterances beyond the run's `context_turns` are ignored, oldest first.
             candidates: two or more.
 
         Raises:
@@ -103,13 +102,13 @@ class LoadedRanker:
         coverage: float | None = None,
         sets: float | None = None,
     ) -> Predicted:
-        """Answer questions, exactly as `icalib predict` answers a file of them.
+        """Answer questions, with the same results as `icalib predict`.
 
         Args:
-            questions: one or more: objects with `context`, `candidates` and perhaps `id`, which is the question's
-                number by default, from 1.
-            coverage: answer this fraction of them, those with the most probable answers.
-            sets: give sets of candidates that contain a right one with this probability.
+            questions: one or more objects with `context`, `candidates` and optionally `id`, by default the question's
+                number from 1.
+            coverage: fraction of questions to answer, those with the most probable answers.
+            sets: also return sets of candidates that contain a right one with this probability.
 
         Raises:
             SettingError, DataError: see `icalib.pipeline.predict.predict`.
@@ -126,7 +125,7 @@ class LoadedRanker:
             pairs: context and candidate.
 
         Raises:
-            SettingError: the method's probabilities are of whole pools.
+            SettingError: the method has probabilities of whole pools only.
             DataError: a pair is invalid.
         """
         if self._has_softmax:
@@ -173,7 +172,7 @@ def _question(number: int, question: Question | Mapping[str, Any]) -> Question:
 
 
 def _utterances(context: Context) -> list[Any]:
-    """Encoders don't read speakers, so a text by itself is an utterance."""
+    """Return utterances with speakers; for plain texts the speaker is arbitrary, since encoders don't read it."""
     return [{"speaker": "user", "text": turn} if isinstance(turn, str) else turn for turn in context]
 
 
@@ -191,14 +190,14 @@ def _pool_id(index: int) -> str:
 
 
 def _unlabelled_pool(pool_id: str, context: tuple[Utterance, ...], candidates: list[str]) -> Pool:
-    """A pool that may have a single candidate, which `Pool` refuses in data."""
+    """Return a pool without validation, since `Pool` doesn't accept a single candidate."""
     return Pool.model_construct(
         pool_id=pool_id, dialog_id=pool_id, split="test", context=context, candidates=tuple(candidates), label=-1
     )
 
 
 def _expected_ranks(logit: FloatArray) -> FloatArray:
-    """Ranks [C] of one pool's candidates in expectation over random tie-breaking, from 1."""
+    """Compute the ranks [C] of one pool's candidates from 1, in expectation over random tie-breaking."""
     better = (logit[None, :] > logit[:, None]).sum(axis=1)
     tied = (logit[None, :] == logit[:, None]).sum(axis=1)
     return better + (tied + 1) / 2

@@ -1,4 +1,4 @@
-"""What runs would take: counted on the actual pools, at rates that are measured on the actual machines."""
+"""Plans of runs: work counted on the actual pools, at rates measured on the actual machines."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import torch
+from typing_extensions import override
 
 from icalib.core.component import Settings, validated_file
 from icalib.core.errors import SettingError
@@ -35,11 +36,11 @@ from icalib.training.settings import TrainingSettings
 
 _MEASURED_POOLS = 100
 _MEASURED = ("batch_size", "max_tokens_per_batch", "gradient_accumulation", "precision", "train_negatives")
-"""Training settings that shape an update."""
+"""Training settings that determine the cost of an update."""
 
 
 class RatesJob(ShardedJob):
-    """Measures how long inputs of a training and of scoring take on a machine."""
+    """Measures the time per input of training and scoring on a machine."""
 
     verb: ClassVar[str] = "measuring"
 
@@ -48,29 +49,29 @@ class RatesJob(ShardedJob):
     max_tokens: int
     threads: int
     machine: tuple[str, ...]
-    """What tells the machine and its software from others."""
+    """Identifies the machine and its software."""
 
     @property
+    @override
     def num_threads(self) -> int:
-        """Those of a training worker."""
         return self.threads
 
+    @override
     def shards(self) -> Sequence[Any]:
-        """One."""
         return [None]
 
+    @override
     def shard_path(self, folder: Path, index: int) -> Path:
-        """Where the rates are."""
         return folder / "rates.json"
 
+    @override
     def compute_shard(self, index: int, shard: Any, folder: Path, device: torch.device) -> None:
-        """Measure."""
         rates = measure_rates(self.job, precision=self.precision, max_tokens=self.max_tokens, device=device)
         write_json(self.shard_path(folder, index), rates.model_dump(mode="json"))
 
 
 class Starts(Settings):
-    """Seconds before a stage does anything."""
+    """Start-up seconds of a stage."""
 
     training: float
     scoring: float
@@ -78,13 +79,13 @@ class Starts(Settings):
 
 @dataclass(frozen=True)
 class Plan:
-    """What some runs take together.
+    """Estimated cost of some runs.
 
     Args:
-        stages: each that is computed, once.
-        reused: how many more stages the runs share with others of them.
-        memory: peak bytes of a training worker.
-        machines: what the work is divided by.
+        stages: the distinct stages to compute.
+        reused: number of further stages, which reuse one of these.
+        memory: peak memory of a training worker in bytes.
+        machines: the machines that do the work.
     """
 
     stages: tuple[Estimate, ...]
@@ -94,13 +95,13 @@ class Plan:
 
     @property
     def seconds(self) -> tuple[float, float, float]:
-        """Minimum, expected and maximum seconds of all stages, one after the other."""
+        """Minimum, expected and maximum seconds of all stages, run sequentially."""
         sums = (sum(getattr(stage, name) for stage in self.stages) for name in ("low", "seconds", "high"))
         low, expected, high = sums
         return low, expected, high
 
     def as_json(self) -> dict[str, Any]:
-        """What `--json` prints."""
+        """Return a JSON object, as printed by `--json`."""
         low, expected, high = self.seconds
         return {
             "stages": [asdict(stage) for stage in self.stages],
@@ -112,18 +113,19 @@ class Plan:
 
 
 def plan(runs: Sequence[RunSettings], context: RunContext, *, pairs: float | None = None, fresh: bool = False) -> Plan:
-    """Plan runs that share the stage cache, as the trials of a sweep do; what is cached already counts too.
+    """Plan runs that use the same stage cache, such as the trials of a sweep.
 
-    The plan of a single run is kept beside the cache, and the run's report shows it.
+    Stages that are already cached are included.
+    The plan of a single run is stored next to the cache, and the run's report shows it.
 
     Args:
-        runs: settings of each.
+        runs: settings of each run.
         context: the machines, and where the cache is.
-        pairs: score so many more pairs, as the test pairs are scored.
+        pairs: number of additional pairs to score, in the same way as the test pairs.
         fresh: measure the machines again.
 
     Raises:
-        SettingError: a method that can't be counted.
+        SettingError: a method can't be planned.
     """
     counted = [count(settings, context) for settings in runs]
     distinct = {work.digest: work for executor in counted for work in executor.works}
@@ -140,24 +142,26 @@ def plan(runs: Sequence[RunSettings], context: RunContext, *, pairs: float | Non
         scoring_start=starts.scoring,
     )
     stages = tuple(estimated(work, rates, machines) for work in distinct.values())
-    made = Plan(stages, reused, rates.memory, machines)
+    result = Plan(stages, reused, rates.memory, machines)
     if len(runs) == 1:
         path = plan_path(runs[0], context.runs)
-        write_json(path, made.as_json())
+        write_json(path, result.as_json())
         push(path)
-    return made
+    return result
 
 
 def count(settings: RunSettings, context: RunContext) -> CountingExecutor:
-    """Count what a run will do; the pools are tokenised for it.
+    """Count the work of a run; this tokenises its pools.
 
     Raises:
-        SettingError: the method trains nothing, or can't be counted.
+        SettingError: the method is untrained, or can't be planned.
     """
     pool_set, method = read_pool_set(settings.data), settings.settings
     check_fits(settings, pool_set)
     if not method.regime.trains:
-        raise SettingError(f"`{settings.method}` trains nothing: there is nothing to plan.")
+        raise SettingError(
+            f"`{settings.method}` is untrained, so it can't be planned. Plan a trained method, e.g. bert."
+        )
     real = stages_of(settings, pool_set, context, StageCache(context.runs / CACHE, emit=context.emit))
     executor = CountingExecutor(context.executor.resources)
     regime: AbstractRegime = method.regime.build()
@@ -172,7 +176,7 @@ def count(settings: RunSettings, context: RunContext) -> CountingExecutor:
 def _measured(
     settings: RunSettings, counted: CountingExecutor, context: RunContext, *, fresh: bool
 ) -> tuple[Rates, Starts]:
-    """Rates and start-up times: from the cache, else measured."""
+    """Return rates and start-up times from the cache, or measure them."""
     job = counted.first_training
     assert job is not None
     scoring, resources = settings.settings.scoring, context.executor.resources
@@ -211,7 +215,7 @@ def _measure(job: RatesJob, folder: Path, executor: Executor) -> None:
     scratch = folder / "start"
     try:
         training, scoring = tiny_jobs(scratch, executor.resources.num_workers)
-        # The first training starts processes and reads libraries that those after it find.
+        # The first training also starts processes and loads libraries, which later trainings reuse.
         executor.train(training, scratch / "first", "rates", ignore)
         begun = time.monotonic()
         executor.train(training, scratch / "training", "rates", ignore)

@@ -1,4 +1,4 @@
-"""Answering questions with a finished run in this process: the best candidate, or none where it isn't sure enough."""
+"""Answering questions with a finished run in this process, with abstention and sets of candidates."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ from icalib.scoring.loaded import LoadedMembers
 
 @dataclass(frozen=True)
 class Answer:
-    """What a run says to one question; indices count candidates from 0."""
+    """The answer to one question; candidates have indices from 0."""
 
     id: str
     answer: int | None
-    """The best candidate; None where the run abstains."""
+    """The best candidate; None if the run abstains."""
     text: str | None
     prob: float
-    """Probability that the best candidate is right, answered or not."""
+    """Probability that the best candidate is right, also given if the run abstains."""
     abstained: bool
     probs: list[float]
     set: list[int] | None
-    """Candidates that hold a right one with the chance asked for; None where nobody asked."""
+    """Candidates that contain a right one with the requested probability; None if not requested."""
 
     def record(self) -> dict[str, Any]:
-        """As a JSON object."""
+        """Return a JSON object."""
         return {name: value for name, value in asdict(self).items() if name != "set" or value is not None}
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """Answers in the order of the questions, and what to know about them."""
+    """Answers in the order of the questions, and notes about them."""
 
     answers: list[Answer]
     notes: list[str]
@@ -64,15 +64,15 @@ def predict(
     """Answer questions.
 
     Args:
-        run: of a trained method.
-        questions: one at least.
-        coverage: answer about this share of them, those with the most probable answers; the threshold is the one that
-            answers this share of the run's validation pools.
-        sets: give sets of candidates that hold a right one with this chance, fitted on the same pools.
+        run: a run of a trained method.
+        questions: one or more.
+        coverage: approximate fraction of questions to answer, those with the most probable answers; the threshold is
+            the one at which this fraction of the run's validation pools is answered.
+        sets: also return sets of candidates that contain a right one with this probability, fitted on the same pools.
         members: the run's models if they are already loaded.
 
     Raises:
-        SettingError: the method was not trained, or a share is out of its range.
+        SettingError: the method was not trained, or `coverage` or `sets` is out of range.
         DataError: there are too few validation pools for such sets.
     """
     validation = PoolScores.from_predictions(run.folder.predictions("validation"))
@@ -80,10 +80,10 @@ def predict(
     selective = None if coverage is None else selective_risk(top.prob, 1 - top.hit, coverage)
     conformal = None if sets is None else fit_conformal(validation, sets)
     context_turns = read_json(run.folder.path / "provenance.json")["context_turns"]
-    pools = [question.pool(f"{place:09d}", context_turns) for place, question in enumerate(questions)]
+    pools = [question.pool(f"{index:09d}", context_turns) for index, question in enumerate(questions)]
     scores = score_unlabelled(run, members or run.load_members(), pools)
     answers = _answers(questions, scores, selective, conformal)
-    notes = _odd_sizes(scores, validation)
+    notes = _size_notes(scores, validation)
     if selective is not None:
         notes.append(_coverage_note(answers, selective, validation.num_pools))
     if conformal is not None:
@@ -92,7 +92,7 @@ def predict(
 
 
 def score_unlabelled(run: FinishedRun, members: LoadedMembers, pools: Sequence[Pool]) -> PoolScores:
-    """Score pools whose labels are unknown, in this process; their ids ascend."""
+    """Score pools with unknown labels in this process; their ids must ascend."""
     shard = run.settings.settings.scoring.pools_per_shard
     with tempfile.TemporaryDirectory() as folder:
         store = members.tokenize(pools, Path(folder) / "questions.arrow")
@@ -156,16 +156,16 @@ def _answer(
     )
 
 
-def _odd_sizes(scores: PoolScores, validation: PoolScores) -> list[str]:
-    """Probabilities of being right depend on how many others there are."""
+def _size_notes(scores: PoolScores, validation: PoolScores) -> list[str]:
+    """Return a note if questions have other numbers of candidates, on which probabilities depend."""
     usual = np.unique(np.diff(validation.offsets))
-    odd = int((~np.isin(np.diff(scores.offsets), usual)).sum())
-    if not odd:
+    num_unusual = int((~np.isin(np.diff(scores.offsets), usual)).sum())
+    if not num_unusual:
         return []
-    numbers = f"{usual.min()} to {usual.max()}" if len(usual) > 1 else str(usual[0])
+    sizes = f"{usual.min()} to {usual.max()}" if len(usual) > 1 else str(usual[0])
     return [
-        f"{odd} of {scores.num_pools} questions have another number of candidates than the run's pools ({numbers}): "
-        "the probabilities are calibrated for that number, so don't rely on theirs"
+        f"{num_unusual} of {scores.num_pools} questions have another number of candidates than the run's pools "
+        f"({sizes}), for which the probabilities are calibrated: don't rely on the probabilities of these questions"
     ]
 
 
@@ -173,7 +173,7 @@ def _coverage_note(answers: Sequence[Answer], selective: SelectiveRisk, num_pool
     answered = sum(not answer.abstained for answer in answers)
     return (
         f"{answered} of {len(answers)} answered, those with probability {selective.threshold:.3f} or more; expected "
-        f"share of wrong answers {selective.risk:.1%} (95 % interval {selective.low:.1%} to {selective.high:.1%}), "
+        f"fraction of wrong answers {selective.risk:.1%} (95 % interval {selective.low:.1%} to {selective.high:.1%}), "
         f"measured on {num_pools} validation pools, {selective.coverage:.0%} of which were answered"
     )
 
@@ -181,6 +181,7 @@ def _coverage_note(answers: Sequence[Answer], selective: SelectiveRisk, num_pool
 def _sets_note(answers: Sequence[Answer], conformal: ConformalThreshold) -> str:
     size = np.mean([len(answer.set or ()) for answer in answers])
     return (
-        f"sets hold {size:.1f} candidates on average, a right one among them with a chance of {conformal.coverage:.0%} "
-        f"or more if the questions are like the {conformal.num_pools} validation pools that they were fitted on"
+        f"sets have {size:.1f} candidates on average and contain a right one with a probability of "
+        f"{conformal.coverage:.0%} or more if the questions are like the {conformal.num_pools} validation pools that "
+        "they were fitted on"
     )

@@ -1,4 +1,4 @@
-"""How long inputs take on this machine, and how long counted work takes at such rates."""
+"""Measured time per input on this machine, and the estimated time of counted work."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from icalib.training.answers import TrainJob
 from icalib.training.local_engine import LocalEngine
 
 _QUANTILES = (0.1, 0.5, 0.95)  # of the inputs' lengths
-_REPEATS = 2  # after one that warms up
-_EFFICIENCY = 0.9  # of workers that share work, against one alone
-_ERROR = 0.3  # of a predicted time, relative: other jobs, clock rates, padding
+_REPEATS = 2  # after a warm-up
+_EFFICIENCY = 0.9  # of several workers, relative to one worker
+_ERROR = 0.3  # relative error of an estimated time, because of other jobs, clock rates and padding
 
 
 class Rates(Settings):
-    """Seconds an input at some lengths, measured; inputs of other lengths lie between.
+    """Measured seconds per input at some lengths, interpolated for other lengths.
 
-    `trained` is forward, backward and the optimiser's share with the worker's threads; `passed` and `dropped` are
-    forward passes on one GPU or one CPU core, without and with dropout.
+    `trained` is the time of forward and backward pass and optimiser step, with the worker's threads. `passed` and
+    `dropped` are the times of forward passes without and with dropout, on one GPU or one CPU core.
     """
 
     training_lengths: tuple[float, ...]
@@ -39,18 +39,18 @@ class Rates(Settings):
     passed: tuple[float, ...]
     dropped: tuple[float, ...]
     memory: int
-    """Peak bytes of a training worker: of its GPU, or of the process."""
+    """Peak memory of a training worker in bytes: that of its GPU, or of the process."""
 
 
 @dataclass(frozen=True)
 class Machines:
-    """What shares the work.
+    """Machines that do the work.
 
     Args:
-        num_workers: training workers.
-        threads: of a training worker.
-        num_scorers: scoring tasks at a time.
-        training_start, scoring_start: seconds before a stage does anything, processes and imports and models.
+        num_workers: number of training workers.
+        threads: number of threads per training worker.
+        num_scorers: number of scoring tasks that run at a time.
+        training_start, scoring_start: start-up seconds of a stage, for processes, imports and models.
     """
 
     num_workers: int
@@ -62,7 +62,7 @@ class Machines:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds that a stage takes, and between which bounds."""
+    """Estimated seconds of a stage, with lower and upper bounds."""
 
     name: str
     num_inputs: float
@@ -73,7 +73,7 @@ class Estimate:
 
 
 def estimated(work: Work, rates: Rates, machines: Machines) -> Estimate:
-    """The time of a stage; one that isn't counted takes none."""
+    """Estimate the time of a stage; 0 for stages that aren't counted."""
     if work.kind == "training":
         start = machines.training_start
         trained = _total(work.trained, rates.training_lengths, rates.trained)
@@ -114,13 +114,14 @@ def measure_rates(
     device: torch.device,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Rates:
-    """Train and score some of a job's pools, short and long ones.
+    """Measure training and scoring of short and long pools of a job.
 
     Args:
-        job: the training to be; its model and its pools.
-        precision: of scoring.
-        max_tokens: padded tokens of a scoring batch.
-        clock: seconds from some moment on.
+        job: the training job, whose model and pools are used.
+        precision: precision of scoring.
+        max_tokens: maximum number of padded tokens of a scoring batch.
+        device: device of the model.
+        clock: returns seconds since any fixed time.
     """
     training = job.prepare(device)
     ranker = training.model
@@ -133,10 +134,10 @@ def measure_rates(
         engine.backward_and_step(loss / len(batch))
 
     batches = training.curriculum.batches(0)
-    most = max(map(len, batches))
-    full = [batch for batch in batches if 2 * len(batch) > most]  # what is left over at the end tells little
+    max_size = max(map(len, batches))
+    full = [batch for batch in batches if 2 * len(batch) > max_size]  # small remainders aren't representative
     sizes = [float(np.mean([example.length for example in batch])) for batch in full]
-    chosen = {sizes[place]: full[place] for place in _places(sizes)}
+    chosen = {sizes[index]: full[index] for index in _spread(sizes)}
     trained = {
         size: _seconds(lambda batch=batch: update(batch), device, clock) / len(batch) for size, batch in chosen.items()
     }
@@ -155,36 +156,36 @@ def measure_rates(
 def _passes(
     ranker: Ranker, job: TrainJob, precision: str, max_tokens: int, device: torch.device, clock: Callable[[], float]
 ) -> tuple[dict[float, float], dict[float, float]]:
-    """Seconds an input without and with dropout, by length."""
+    """Measure seconds per input without and with dropout, by length."""
     store = TokenStore(job.train_tokens.path)
     rows = job.selection.rows("train", "all", store.column("label_order"))
     inputs = PoolInputs.of(list(store.pools(rows.tolist())), ranker.layout, None).inputs
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as scoring tasks have
+    torch.set_num_threads(1)  # as in scoring tasks
     by_mode: dict[bool, dict[float, float]] = {False: {}, True: {}}
     batches = forward_batches([len(ids) for ids, _ in inputs], max_tokens, device)
-    sizes = [float(np.mean([len(inputs[place][0]) for place in batch])) for batch in batches]
+    sizes = [float(np.mean([len(inputs[index][0]) for index in batch])) for batch in batches]
     try:
-        for number in _places(sizes):
-            batch = make_batch([inputs[int(place)] for place in batches[number]], ranker.layout, device)
+        for chosen in _spread(sizes):
+            batch = make_batch([inputs[int(index)] for index in batches[chosen]], ranker.layout, device)
             for stochastic, seconds in by_mode.items():
                 ranker.train(stochastic)
                 with torch.inference_mode(), autocast(device, "bf16" if precision == "bf16" else "fp32"):
                     taken = _seconds(lambda batch=batch: ranker.answer_logits(batch), device, clock)
-                seconds[sizes[number]] = taken / len(batches[number])
+                seconds[sizes[chosen]] = taken / len(batches[chosen])
     finally:
         torch.set_num_threads(threads)
     return by_mode[False], by_mode[True]
 
 
-def _places(sizes: Sequence[float]) -> list[int]:
-    """Places of a short, a middling and a long one, by rising size."""
+def _spread(sizes: Sequence[float]) -> list[int]:
+    """Return the indices of a short, a medium and a long batch, in ascending order of size."""
     order = np.argsort(sizes, kind="stable")
     return list(dict.fromkeys(int(order[round(quantile * (len(order) - 1))]) for quantile in _QUANTILES))
 
 
 def _seconds(act: Callable[[], object], device: torch.device, clock: Callable[[], float]) -> float:
-    """The shortest of some tries: what else the machine did lengthens the others."""
+    """Measure the minimum time of several repetitions, which is least affected by other load on the machine."""
     taken: list[float] = []
     for _ in range(1 + _REPEATS):
         begun = clock()

@@ -1,4 +1,4 @@
-"""The tables of a run folder that grow while the run is under way, made from its events."""
+"""The tables of a run folder that are extended while the run is in progress, from its events."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ EVENTS = "events.jsonl"
 
 
 class RunRecord:
-    """Records a run's events in its folder, and passes them on.
+    """Records a run's events in its folder, and forwards them.
 
     Args:
-        folder: the run's.
-        emit: receives every event, and `RunUpdated` when the folder has something new to show.
+        folder: the run folder.
+        emit: receives every event, and `RunUpdated` when the folder has new content.
     """
 
     def __init__(self, folder: RunFolder, emit: Emit) -> None:
@@ -41,12 +41,12 @@ class RunRecord:
             self._add_content(event)
 
     def show(self) -> None:
-        """Let others see how far the run has come."""
+        """Announce new content, and copy the folder to its object store if it has one."""
         self._emit(RunUpdated(self._folder.path))
         push(self._folder.path)
 
     def _add_stage(self, stage: StageFinished) -> None:
-        """Keep stages.json up to date; what a run computed before it was interrupted counts as computed by it."""
+        """Update stages.json; stages that the run computed before an interruption do not count as reused."""
         before = self._stages.get(stage.stage)
         own = before is not None and before["digest"] == stage.digest and not before["reused"]
         self._stages[stage.stage] = {
@@ -59,7 +59,7 @@ class RunRecord:
         self._folder.write_json("stages.json", list(self._stages.values()))
 
     def _add_content(self, stage: StageFinished) -> None:
-        """Add what a stage has for people to look at."""
+        """Add the reportable content of a stage."""
         if (stage.path / "curve.json").is_file():
             self._add_curve(stage)
         elif stage.label == "pseudo-labels":
@@ -71,7 +71,7 @@ class RunRecord:
         self.show()
 
     def _add_curve(self, stage: StageFinished) -> None:
-        """Add a learning curve; steps continue over the stages."""
+        """Add a learning curve; steps are cumulative over the stages."""
         label = stage.label.replace("-", "_")
         self._rows += [
             {**point, "stage": label, "round": stage.round, "step": point["step"] + self._last_step}
@@ -81,7 +81,7 @@ class RunRecord:
         self._folder.write_table("training.parquet", pa.Table.from_pylist(self._rows, schema=TRAINING_SCHEMA))
 
     def _add_generated(self, stage: StageFinished) -> None:
-        """Add the texts that a generator generated, and which generator it was."""
+        """Add generated texts and a description of their generator."""
         summary = read_json(stage.path / SUMMARY)
         self._folder.write_table(f"generated/{stage.label}.parquet", pa.concat_tables(generated_texts(stage.path)))
         provenance = read_json(self._folder.path / "provenance.json")

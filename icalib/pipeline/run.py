@@ -1,4 +1,4 @@
-"""One run: a method on a data set with a seed, from pools to metrics."""
+"""A run: one method on a pool set with a seed, from pools to metrics."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from icalib.regimes.regime import AbstractRegime, Member, MethodParts
 
 PACKAGES = ("torch", "ray", "deepspeed", "transformers", "numpy", "pyarrow", "scikit-learn", "scipy")
 CACHE = ".cache"
-"""Folder of the stages, beside the experiments."""
+"""Folder of the stages, next to the experiments."""
 EVALUATED: tuple[Split, ...] = ("validation", "test")
 
 
 class RunSettings(Settings):
-    """Everything that decides a run's numbers; config.yaml holds it."""
+    """Everything that determines a run's numbers, stored in config.yaml."""
 
     method: str
     data: Stored
@@ -59,15 +59,15 @@ class RunSettings(Settings):
 
 @dataclass(frozen=True)
 class RunContext:
-    """Where a run happens, and what of its outcome is wanted; nothing here decides its numbers.
+    """Where and how to run, and which results to keep; does not affect the numbers.
 
     Args:
         runs: folder of experiments and of the stage cache.
-        executor: carries out the jobs.
+        executor: runs the jobs.
         emit: receives events; may raise `Abandoned` on `EpochFinished` to end the run.
-        command: what started it, for the record.
-        evaluated: splits to predict and measure; a sweep's trials leave test out.
-        keep_checkpoints: whether the run's folder gets the model.
+        command: the command line, for provenance.json.
+        evaluated: splits to predict and evaluate; the trials of a sweep leave out test.
+        keep_checkpoints: copy the models to the run folder.
     """
 
     runs: Path
@@ -79,7 +79,7 @@ class RunContext:
 
 
 def run_folder_of(settings: RunSettings, runs: Path) -> RunFolder:
-    """runs/<experiment>/<method>-<data>-<labelled>-s<seed>."""
+    """Return the run folder runs/<experiment>/<method>-<data>-<labelled>-s<seed>."""
     data = settings.data.name
     name = f"{settings.method}-{data}-{settings.labelled:g}-s{settings.seed}"
     return RunFolder(runs / settings.experiment / name)
@@ -88,13 +88,13 @@ def run_folder_of(settings: RunSettings, runs: Path) -> RunFolder:
 def run(
     settings: RunSettings, context: RunContext, *, fresh: bool = False, folder: RunFolder | None = None
 ) -> RunFolder:
-    """Run a method, or resume a run that was interrupted; a finished one is returned as it is.
+    """Run a method, or resume an interrupted run; a finished run is returned unchanged.
 
     Args:
-        settings: decide the numbers.
-        context: decides where and how.
+        settings: determine the numbers.
+        context: determines where and how to run.
         fresh: recompute everything from scratch.
-        folder: where to write; None takes runs/<experiment>/<method>-<data>-<labelled>-s<seed>.
+        folder: the run folder; None uses runs/<experiment>/<method>-<data>-<labelled>-s<seed>.
 
     Raises:
         SettingError: the method doesn't fit the data, or the folder holds a run with other settings.
@@ -125,12 +125,12 @@ def run(
 
 
 def plan_path(settings: RunSettings, runs: Path) -> Path:
-    """Path at which `icalib plan` keeps what it expects of a run."""
+    """Return the path where `icalib plan` stores the plan of a run."""
     return runs / CACHE / "plans" / f"plan-{content_digest(settings.model_dump(mode='json'))}.json"
 
 
 def _keep_plan(folder: RunFolder, settings: RunSettings, runs: Path) -> None:
-    """Copy a plan that was made of the run, for its report."""
+    """Copy the run's plan, if there is one, to the run folder for its report."""
     path = plan_path(settings, runs)
     pull(path)
     if path.is_file():
@@ -138,19 +138,19 @@ def _keep_plan(folder: RunFolder, settings: RunSettings, runs: Path) -> None:
 
 
 def check_fits(settings: RunSettings, pool_set: PoolSet) -> None:
-    """Refuse what can't work before any computing starts."""
+    """Raise a SettingError if method and data don't fit, before anything is computed."""
     for split in EVALUATED:
         if not pool_set.num_pools[split]:
             raise SettingError(
-                f"{settings.data} has no {split} pools, but thresholds are fitted on validation and metrics come from "
-                "test. Prepare data with all three splits."
+                f"{settings.data} has no {split} pools, but thresholds are fitted on validation and metrics are "
+                "computed on test. Prepare data with all three splits."
             )
     method = settings.settings
     method.regime.check()
     method.encoder.check(method.sizes_of_pools(pool_set.num_candidates))
     if method.regime.needs_intents() and not pool_set.intents:
         raise SettingError(
-            f"`{settings.method}` learns from intents, and no utterance of {settings.data} has any. "
+            f"`{settings.method}` trains on intents, and no utterance of {settings.data} has any. "
             "Use `tsst` (self-training without intents) or `bert`, or label the intents of some dialogues."
         )
 
@@ -165,7 +165,7 @@ def _claim(folder: RunFolder, settings: RunSettings) -> bool:
         if different:
             raise SettingError(
                 f"{folder.path} holds a run with other settings ({', '.join(different[:5])}). "
-                "Give --fresh to replace it, or another --experiment to keep both."
+                "Use --fresh to replace it, or another --experiment to keep both."
             )
         return folder.is_finished
     if folder.path.exists() and any(folder.path.iterdir()):
@@ -175,7 +175,7 @@ def _claim(folder: RunFolder, settings: RunSettings) -> bool:
 
 
 def differences(found: Any, wanted: Any, path: str = "") -> set[str]:
-    """Dotted names of the settings that differ."""
+    """Return the dotted names of the settings that differ."""
     if isinstance(found, dict) and isinstance(wanted, dict):
         return {
             name
@@ -207,7 +207,7 @@ def _train_and_predict(
 
 
 def stages_of(settings: RunSettings, pool_set: PoolSet, context: RunContext, cache: StageCache) -> RunStages:
-    """The stages of a run."""
+    """Return the stages of a run."""
     method = settings.settings
     inputs = RunInputs(
         path=settings.data,
@@ -221,7 +221,7 @@ def stages_of(settings: RunSettings, pool_set: PoolSet, context: RunContext, cac
 
 
 def start(stages: RunStages, method: Method, pool_set: PoolSet) -> MethodParts:
-    """What a method's regime starts with, after post-training or the models that the encoder starts from."""
+    """Return the parts of a method for its regime, after post-training or pretraining."""
     ranker, first = ranker_of(method, pool_set), None
     if method.regime.trains:
         stages.check_labels()
@@ -233,7 +233,7 @@ def start(stages: RunStages, method: Method, pool_set: PoolSet) -> MethodParts:
 
 
 def ranker_of(method: Method, pool_set: PoolSet) -> RankerConfig:
-    """The ranker that a method trains on some pools."""
+    """Return the configuration of the ranker that a method trains."""
     return RankerConfig(
         encoder=method.encoder,
         head=method.head,
@@ -252,14 +252,14 @@ def _write_metrics(
         tables.append(table.add_column(0, METRIC_SCHEMA.field("split"), pa.array([split] * table.num_rows)))
     method = settings.settings
     if "test" in evaluated and method.calibration is None:
-        # what each calibrator would add
+        # Metrics of each calibrator, for methods without one.
         prior = method.train_prior(pool_set.num_candidates)
         tables.append(post_hoc_metrics(folder.predictions("validation"), folder.predictions("test"), train_prior=prior))
     folder.write_table("metrics.parquet", pa.concat_tables(tables))
 
 
 def _keep_checkpoints(members: Sequence[Member], folder: RunFolder) -> None:
-    """Copy the models, each once, so that they outlast the cache; members.json says who uses which."""
+    """Copy each distinct model, so that it doesn't depend on the cache; members.json maps members to models."""
     remove(folder.checkpoint_path)
     models = list(dict.fromkeys(member.model.path for member in members))
     targets = {
@@ -281,7 +281,10 @@ def _keep_checkpoints(members: Sequence[Member], folder: RunFolder) -> None:
 
 
 def _copy_folder(source: Path, target: Path) -> None:
-    """Hard links where the file system has them, and no object store gives each copy a time of its own."""
+    """Copy a folder, with hard links if the file system supports them and no object store mirrors it.
+
+    An object store sets the modification time of each copy, which would also change the linked file.
+    """
     try:
         shutil.copytree(source, target, copy_function=shutil.copyfile if is_mirrored(target) else _link)
     except OSError:
@@ -353,5 +356,5 @@ def _write_result(
 
 
 def _total(stages: Sequence[Stage], seconds: float) -> float:
-    """Seconds as if nothing had been reused, so that methods can be compared."""
+    """Return the total seconds including those of reused stages, so that methods can be compared."""
     return round(seconds + sum(stage.seconds for stage in stages if stage.reused), 2)

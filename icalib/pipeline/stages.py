@@ -1,4 +1,4 @@
-"""The stages of one run: requests become jobs, and jobs become stages, from the cache or by an executor."""
+"""The stages of a run: turns requests into jobs, and computes jobs with an executor unless they are cached."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ from icalib.training.pseudo_labelled import pseudo_label_digest
 
 @dataclass(frozen=True)
 class RunInputs:
-    """What the stages of a run have in common.
+    """Inputs of all stages of a run.
 
     Args:
         path: the pool folder.
-        pool_set: what it holds.
-        selection: which of its pools the run uses.
-        encoder: the method's.
-        scoring: how pools are scored.
-        seed: the run's root seed.
-        splits: what is tokenised; training needs all.
+        pool_set: its description.
+        selection: the pools that the run uses.
+        encoder: encoder of the method.
+        scoring: settings of scoring.
+        seed: root seed of the run.
+        splits: splits to tokenise; training needs all.
     """
 
     path: Path
@@ -66,14 +66,14 @@ class RunInputs:
 
 
 class RunStages:
-    """The stages of one run.
+    """The stages of a run; implements `icalib.regimes.regime.Stages`.
 
     Args:
         inputs: see `RunInputs`.
-        cache: where stages are kept.
-        executor: carries out the jobs whose stages the cache lacks.
+        cache: stores the stages.
+        executor: runs the jobs whose stages aren't cached.
         emit: receives events.
-        tokens: the tokens' stage, where another object has it already.
+        tokens: the stage of the tokens, if it was computed before.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class RunStages:
 
     @property
     def selection(self) -> Selection:
-        """The run's pools."""
+        """The pools that the run uses."""
         return self.inputs.selection
 
     @property
@@ -99,7 +99,7 @@ class RunStages:
 
     @cached_property
     def tokens_stage(self) -> Stage:
-        """The tokens of all splits."""
+        """The stage with the tokens of all splits."""
         encoder = self.inputs.encoder
         job = TokenizeJob(data=self.data, backbone=encoder.backbone, budget=encoder.budget, splits=self.inputs.splits)
         return self._known_tokens or self.compute(StageName("tokens"), job)
@@ -108,11 +108,11 @@ class RunStages:
         return self.tokens_stage.artifact(f"{split}.arrow")
 
     def store(self, split: Split) -> TokenStore:
-        """The tokens of a split."""
+        """Return the tokens of a split."""
         return TokenStore(self._tokens(split).path)
 
     def check_labels(self) -> None:
-        """Find missing labels before hours of training.
+        """Check that every split has labels, before training.
 
         Raises:
             SettingError: a split has no pool with a known right candidate.
@@ -122,14 +122,14 @@ class RunStages:
             rows = self.selection.rows(split, "labelled", store.column("label_order"))
             if not (store.column("label")[rows] >= 0).any():
                 raise SettingError(
-                    f"no {split} pool of {self.inputs.path} has a known right candidate (`label` is -1 in all that "
-                    "this run uses). Training needs labelled pools, thresholds and metrics need labelled validation "
-                    "and test pools."
+                    f"no {split} pool of {self.inputs.path} has a known right candidate (`label` is -1 in all pools "
+                    "that this run uses). Training needs labelled pools; thresholds and metrics need labelled "
+                    "validation and test pools. Prepare data with labels in all three splits."
                 )
 
     def post_train(self, ranker: RankerConfig, task: AbstractPostTraining.Config) -> Stage:
-        """Learn from the corpus' own dialogues; one stage for all labelled fractions, seeds and methods."""
-        # Intents, labels, the head and the loss play no part, so one plain ranker serves all methods.
+        """Post-train on the dialogues of the corpus; one stage for all labelled fractions, seeds and methods."""
+        # Post-training doesn't use intents, labels, the head and the loss, so all methods use the same plain ranker.
         bare = ranker.model_copy(
             update={
                 "encoder": ranker.encoder.for_post_training(),
@@ -151,10 +151,10 @@ class RunStages:
         return self._train(StageName("post-training"), job)
 
     def pretrain(self, ranker: RankerConfig, settings: Pretraining) -> tuple[RankerConfig, Stage | None]:
-        """Train word vectors and an intent classifier for an encoder that starts from them.
+        """Train word vectors and an intent classifier that initialise the encoder.
 
         Returns:
-            The ranker, with the intents that the classifier predicts, and the stage to start from.
+            The ranker with the classifier's intents, and the stage with the initial weights.
         """
         encoder = ranker.encoder
         assert isinstance(encoder, IART.Config)
@@ -164,8 +164,8 @@ class RunStages:
         if not labelled_utterances(self._tokens("train").path, "train", self.selection):
             self._emit(
                 Message(
-                    "no labelled utterance has intents to learn a classifier from: all turns of a context weigh the "
-                    "same"
+                    "no labelled utterance has intents, so no intent classifier is trained: all turns of a context "
+                    "have the same weight"
                 )
             )
             return ranker, words
@@ -198,14 +198,14 @@ class RunStages:
         return self._train(name, self._answers(training, seed=self._seed(name)))
 
     def train_members(self, names: Sequence[StageName], training: AnswerTraining) -> list[Stage]:
-        """Train independent members: the first as if alone, the others side by side."""
+        """Train independent members, the first with all resources and the others in parallel."""
         first = self.train(names[0], training)
         others = range(1, len(names))
         if not others:
             return [first]
         jobs = {index: self._answers(training, seed=child_seed(self.inputs.seed, "member", index)) for index in others}
-        executor, room = self._executor.side_by_side(len(others))
-        with ThreadPoolExecutor(room) as pool:
+        executor, concurrency = self._executor.side_by_side(len(others))
+        with ThreadPoolExecutor(concurrency) as pool:
             return [first, *pool.map(lambda index: self._train(names[index], jobs[index], executor), others)]
 
     def _seed(self, name: StageName) -> int:
@@ -231,7 +231,7 @@ class RunStages:
         )
 
     def _generated_tokens(self, augmentation: Augmentation) -> Artifact:
-        """Generated texts as the encoder's token ids."""
+        """Tokenise generated texts for the encoder."""
         texts, encoder = augmentation.texts, self.inputs.encoder
         job = TokenizeTextsJob(texts=texts.artifact(), backbone=encoder.backbone, budget=encoder.budget)
         return self.compute(StageName("generated-tokens", texts.name.label), job).artifact(GENERATED_TOKENS)
@@ -274,22 +274,22 @@ class RunStages:
         return self.map(name, job)
 
     def map(self, name: StageName, job: ShardedJob) -> Stage:
-        """Compute a job that is cut into shards."""
+        """Compute a sharded job."""
         return self._cache.run(name, job, lambda folder: self._executor.map(job, folder, str(name), self._emit))
 
     def compute(self, name: StageName, job: LocalJob) -> Stage:
-        """Compute a job that takes little."""
+        """Compute a small job."""
         return self._cache.run(name, job, lambda folder: self._executor.compute(job, folder, str(name), self._emit))
 
     def validation_metric(self, model: Stage) -> float:
-        """The model's best value on validation while it was trained."""
+        """Return the model's best validation value during training."""
         return float(read_json(model.path / "result.json")["figure"])
 
     def _train(self, name: StageName, job: TrainingJob, executor: Executor | None = None) -> Stage:
         executor = executor or self._executor
         max_epochs = job.loop_settings.epochs
         if job.reports_epochs:
-            self._emit(EpochFinished(str(name), max_epochs, ()))  # ends it before it begins if the run was abandoned
+            self._emit(EpochFinished(str(name), max_epochs, ()))  # lets consumers abandon the run before training
         stage = self._cache.run(name, job, lambda folder: executor.train(job, folder, str(name), self._emit))
         if job.reports_epochs:
             points = validation_points(read_json(stage.path / "curve.json"))
@@ -302,8 +302,8 @@ class RunStages:
         if result.get("num_jitters"):
             self._emit(
                 Message(
-                    f"{name}: {result['num_jitters']} times a matrix of the Gaussian process could be factored only "
-                    "after more was added to its diagonal than planned; if that is often, lower head_learning_rate or "
+                    f"{name}: {result['num_jitters']} times, a matrix of the Gaussian process could only be factorised "
+                    "with more jitter on its diagonal than planned; if this is frequent, lower head_learning_rate or "
                     "head.output_scale"
                 )
             )

@@ -1,4 +1,4 @@
-"""A training and a scoring so small that starting is all they do: the whole path of a run, in seconds."""
+"""Tiny training and scoring jobs, whose time is dominated by start-up: the path of a run, in seconds."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _BUDGET = Budget(max_context_tokens=48, max_candidate_tokens=16)
 
 
 def tiny_jobs(folder: Path, num_workers: int) -> tuple[TrainJob, ScoreJob]:
-    """Jobs over a tiny backbone and simulated pools, all of which goes to `folder`.
+    """Create training and scoring jobs with a tiny backbone and simulated pools, which are written to `folder`.
 
-    The score job's checkpoint is that of a training in `folder`/training.
+    The scoring job expects the checkpoint of the training job in `folder`/training.
     """
     pools, intents = _tiny_pools()
     backbone, tokens = folder / "backbone", folder / "tokens.arrow"
@@ -79,7 +79,7 @@ def _texts(pool: Pool) -> list[str]:
 
 
 def _write_tiny_bert(folder: Path, texts: list[str]) -> None:
-    """A random BERT of one layer, 16 wide, whose vocabulary is the words of the texts."""
+    """Write a random BERT with one layer of width 16, and a vocabulary from the texts."""
     from tokenizers import Tokenizer as FastTokenizer
     from tokenizers import models, normalizers, pre_tokenizers, processors, trainers
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
@@ -90,7 +90,7 @@ def _write_tiny_bert(folder: Path, texts: list[str]) -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     trainer = trainers.WordPieceTrainer(vocab_size=400, special_tokens=list(names.values()), show_progress=False)
     tokenizer.train_from_iterator(texts, trainer)
-    ids = {name: place for place, name in enumerate(names)}  # the special tokens come first
+    ids = {name: index for index, name in enumerate(names)}  # the special tokens have the first ids
     tokenizer.post_processor = processors.BertProcessing((names["sep"], ids["sep"]), (names["cls"], ids["cls"]))
     config = BertConfig(
         vocab_size=tokenizer.get_vocab_size(),

@@ -1,4 +1,4 @@
-"""Tokenising a pool folder."""
+"""Job that tokenises a pool folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from icalib.encoders.backbone import Tokenizer, backbone_digest
 
 
 class TokenizeJob(LocalJob):
-    """Turns the utterances and candidates of some splits into token ids, each text once."""
+    """Tokenises the utterances and candidates of some splits, each distinct text once."""
 
     data: Artifact
     """Pool folder."""

@@ -1,1 +1,1 @@
-"""Supervised training and self-training, engine-free."""
+"""Training regimes: supervised, augmented, ensembles and self-training, independent of executors."""

@@ -1,10 +1,11 @@
-"""Supervised training on the labelled pools and on texts that were made up for them."""
+"""Supervised training on the labelled pools and on texts that were generated for them."""
 
 from __future__ import annotations
 
 from typing import ClassVar, final
 
 from pydantic import SerializeAsAny
+from typing_extensions import override
 
 from icalib.core.stage_cache import StageName
 from icalib.generation.generator import AbstractGenerator
@@ -25,7 +26,7 @@ from icalib.training.settings import TrainingSettings
 
 @final
 class Augmented(AbstractRegime):
-    """A generator makes up texts for the labelled pools, then one training run contrasts pairs with them."""
+    """Generates texts for the labelled pools, then trains with a loss that contrasts pairs with these texts."""
 
     class Config(AbstractRegime.Config):
         """Settings of augmented training."""
@@ -35,20 +36,20 @@ class Augmented(AbstractRegime):
         training: TrainingSettings = TrainingSettings()
         """Optimiser and schedule of the ranker."""
         generator: SerializeAsAny[AbstractGenerator.Config] = Retrieval.Config()
-        """Who makes up texts: retrieval, or a language model by its hub name (facebook/bart-base) or path."""
+        """Generator of texts: retrieval, or a language model by its hub name (facebook/bart-base) or path."""
         contrast: SerializeAsAny[AbstractContrast.Config] = GreyHinge.Config()
-        """What is made up, and what it adds to the loss: grey-hinge (GRAY) or pseudo-positives (BIG)."""
+        """Which texts are generated, and their loss term: grey-hinge (GRAY) or pseudo-positives (BIG)."""
 
+        @override
         def train_negatives(self) -> int | None:
-            """As in `training`."""
             return self.training.train_negatives
 
+        @override
         def num_epochs(self) -> int:
-            """Those of one training."""
             return self.training.epochs
 
         def check(self) -> None:
-            """A generator that can't be loaded is refused."""
+            """Check that the generator can be loaded."""
             if self.contrast.weight:
                 self.generator.check()
 
@@ -56,7 +57,7 @@ class Augmented(AbstractRegime):
         self.config = config
 
     def run(self, stages: Stages, parts: MethodParts) -> Trained:
-        """Generate texts, then train; without weight nothing is generated, and it is supervised training."""
+        """Generate texts, then train; with weight 0 no texts are generated, and training is supervised."""
         augmentation = self._augmentation(stages) if self.config.contrast.weight else None
         training = AnswerTraining(
             parts.ranker, parts.loss, self.config.training, parts.start, augmentation=augmentation

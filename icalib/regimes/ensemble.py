@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal, final
 
 from pydantic import Field
+from typing_extensions import override
 
 from icalib.core.stage_cache import StageName
 from icalib.regimes.regime import AbstractRegime, AnswerTraining, Member, MethodParts, Stages, Trained, checkpoint
@@ -14,7 +15,7 @@ from icalib.uncertainty.estimator import Deterministic
 
 @final
 class Ensemble(AbstractRegime):
-    """Models of different seeds (deep ensemble), or one model and its other reading (GPF-BERT's two members)."""
+    """Models with different seeds (deep ensemble), or one model with two estimators (GPF-BERT's two members)."""
 
     class Config(AbstractRegime.Config):
         """Settings of an ensemble."""
@@ -24,35 +25,34 @@ class Ensemble(AbstractRegime):
         training: TrainingSettings = TrainingSettings()
         """Optimiser and schedule of every member."""
         members: Literal["independent", "plain_and_estimated"] = "independent"
-        """`independent`: trained with seeds of their own, as parallel Ray Train runs (PG-DRR's five BERTs).
-        `plain_and_estimated`: one model, once deterministic and once by `uncertainty`; with MC dropout that is
-        GPF-BERT's ensemble."""
+        """`independent`: models trained with different seeds, in parallel (PG-DRR's five BERTs). `plain_and_estimated`:
+        one model with two estimators, deterministic and `uncertainty`; with MC dropout, this is GPF-BERT's ensemble."""
         num_members: int = Field(default=5, ge=1)
-        """M, for independent members."""
+        """M, the number of independent members."""
 
         @property
+        @override
         def reads_twice(self) -> bool:
-            """As GPF-BERT's two members."""
             return self.members == "plain_and_estimated"
 
+        @override
         def train_negatives(self) -> int | None:
-            """As in `training`."""
             return self.training.train_negatives
 
+        @override
         def num_epochs(self) -> int:
-            """Those of all members that are trained."""
             return self.num_trained * self.training.epochs
 
         @property
         def num_trained(self) -> int:
-            """Models that are trained."""
+            """Number of models that are trained."""
             return self.num_members if self.members == "independent" else 1
 
     def __init__(self, config: Config) -> None:
         self.config = config
 
+    @override
     def run(self, stages: Stages, parts: MethodParts) -> Trained:
-        """Train the members."""
         names = [StageName("teacher", f"member-{index}" if index else "") for index in range(self.config.num_trained)]
         training = AnswerTraining(parts.ranker, parts.loss, self.config.training, parts.start)
         models = [checkpoint(stage) for stage in stages.train_members(names, training)]

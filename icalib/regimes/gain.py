@@ -1,4 +1,4 @@
-"""Intent confidence gain: which view of a pair to believe (ICAST §4.3)."""
+"""Intent confidence gain: chooses between the plain and the intent view of a pair (ICAST §4.3)."""
 
 from __future__ import annotations
 
@@ -19,44 +19,45 @@ Floats = npt.NDArray[np.float64]
 R = TypeVar("R", bound="GainRule")
 
 
-ALWAYS_INTENTS = -1.0  # a gain lies in [−ln 2, ln 2]
+ALWAYS_INTENTS = -1.0  # gains are in [−ln 2, ln 2]
 
 
 NEVER_INTENTS = 1.0
 
 
 class GainRule(Settings):
-    """Which view of a pair to believe."""
+    """Rule that chooses the view of a pair."""
 
     scale: Literal["absolute", "quantile"] = "absolute"
-    """How thresholds are meant. `absolute`: as printed in the paper, for MC dropout. `quantile`: as shares between 0
-    and 1 of what was scored in the round, since other estimators' figures have another scale: λ of the gains, λʰ of
-    the mutual information, λ⁺ and λ̃⁺ of each pool's best p̄, λ⁻ and λ̃⁻ of all p̄. (At test λ is the quantile of
-    validation.) The defaults below are absolute: set them all with it."""
+    """Scale of the thresholds. `absolute`: values, as in the paper, which uses MC dropout. `quantile`: quantiles
+    between 0 and 1 of the round's scores, since the values of other estimators have another scale: λ of the gains, λʰ
+    of the mutual information, λ⁺ and λ̃⁺ of each pool's best p̄, λ⁻ and λ̃⁻ of all p̄. (At test, λ is the quantile of
+    validation.) The defaults of the thresholds are absolute: with `quantile`, set all of them."""
     gain_threshold: float = Field(default=0.02, ge=-1, le=1)
-    """λ: use the predicted intents iff Δ > λ. −1 uses them always, 1 never (gains lie between −0.69 and 0.69)."""
+    """λ: use the predicted intents iff Δ > λ. −1 uses them always, 1 never (gains are between −0.69 and 0.69)."""
     confidence: Literal["information", "certainty"] = "information"
-    """What counts as confidence g. `information`: mutual information, more is better, as paper and code have it.
-    `certainty`: the opposite sign (Δ' = g − g̃, and g < λʰ), the sounder reading of the word."""
+    """Definition of the confidence g. `information`: the mutual information, where more is better, as in the paper and
+    its code. `certainty`: the opposite sign (Δ' = g − g̃, and g < λʰ), which is closer to the usual meaning of
+    confidence."""
     intent_probability: Literal["none", "mean"] = "none"
-    """p^e of Eq. 11 and 13. `none`: 1, as in the code. `mean`: p̄ and g of the intent view are multiplied by the mean
-    probability of the chosen intents, as the paper prints it."""
+    """p^e of Eq. 11 and 13. `none`: 1, as in the authors' code. `mean`: p̄ and g of the intent view are multiplied by
+    the mean probability of the chosen intents, as in the paper."""
 
     @model_validator(mode="after")
-    def _are_shares(self) -> Self:
+    def _check_quantile(self) -> Self:
         if self.scale == "quantile" and self.gain_threshold < 0:
             raise ValueError(
-                f"with scale=quantile `gain_threshold` is a share between 0 and 1; found {self.gain_threshold}. "
-                "Give a share, or set `scale` to absolute (where -1 uses the intents always)"
+                f"`gain_threshold` is {self.gain_threshold}; with scale=quantile, expected a quantile between 0 and 1. "
+                "Give a quantile, or set `scale` to absolute (where -1 always uses the intents)"
             )
         return self
 
 
 @dataclass(frozen=True)
 class ChosenScores:
-    """Each pair's scores in the view that the gain rule chose; all arrays have shape [N].
+    """Scores of each pair in the view that the gain rule chose; all arrays have shape [N].
 
-    `gain` is Δ, NaN where there is one view only.
+    `gain` is Δ, or NaN if only one view was scored.
     """
 
     pool_id: npt.NDArray[Any]
@@ -74,19 +75,19 @@ class ChosenScores:
 
 
 Shard = tuple[pa.Table, pa.Table | None]
-"""Scores of some pools, and the intents that they were scored with."""
+"""Scores of some pools, and the predicted intents of the intent view."""
 
 
-_MOST_SHARDS = 500  # quantiles come from so many shards at most, so that memory doesn't grow with the pool
+_MAX_SHARDS = 500  # quantiles are computed from at most this number of shards, which bounds memory
 
 
 def resolve_gain_rule(rule: R, shards: Iterable[Shard]) -> R:
-    """The rule with λ as a number: where it is a quantile, that of these scores' gains."""
+    """Replace λ by its absolute value: if it is a quantile, by that quantile of the scores' gains."""
     if rule.scale == "absolute":
         return rule
-    gains = np.concatenate([choose_views(*shard, _absolute(rule)).gain for shard in thinned(shards)])
+    gains = np.concatenate([choose_views(*shard, _absolute(rule)).gain for shard in subsampled(shards)])
     found = gains[~np.isnan(gains)]
-    # Without a second view there is no gain, and λ plays no part.
+    # Without a second view there are no gains, and λ has no effect.
     threshold = float(np.quantile(found, rule.gain_threshold)) if len(found) else NEVER_INTENTS
     return rule.model_copy(update={"scale": "absolute", "gain_threshold": threshold})
 
@@ -95,25 +96,25 @@ def _absolute(rule: GainRule) -> GainRule:
     return rule.model_copy(update={"scale": "absolute"})
 
 
-def thinned(shards: Iterable[Shard]) -> list[Shard]:
-    """Shards evenly spread, fewer than a fixed number, without holding more."""
+def subsampled(shards: Iterable[Shard]) -> list[Shard]:
+    """Return evenly spaced shards, at most a fixed number, without keeping more in memory."""
     kept: list[Shard] = []
     step = 1
-    for number, shard in enumerate(shards):
-        if number % step:
+    for index, shard in enumerate(shards):
+        if index % step:
             continue
         kept.append(shard)
-        if len(kept) == _MOST_SHARDS:
+        if len(kept) == _MAX_SHARDS:
             kept, step = kept[::2], step * 2
     return kept
 
 
 def choose_views(scores: pa.Table, intents: pa.Table | None, rule: GainRule) -> ChosenScores:
-    """Believe the intent view of a pair iff it raises confidence by more than λ (ICAST §4.3, Alg. 1 line 7).
+    """Choose the intent view of a pair iff it raises confidence by more than λ (ICAST §4.3, Alg. 1 line 7).
 
     Args:
         scores: SCORE_SCHEMA of whole pools.
-        intents: SHARD_INTENT_SCHEMA of the same pools; None where the plain view alone was scored.
+        intents: SHARD_INTENT_SCHEMA of the same pools; None if only the plain view was scored.
     """
     views = np.asarray(scores["view"].to_pylist(), dtype=object)
     plain = scores.filter(pa.array(views == "plain"))
@@ -151,6 +152,6 @@ def choose_views(scores: pa.Table, intents: pa.Table | None, rule: GainRule) -> 
 def _intent_factor(intents: pa.Table, rule: GainRule, rows: npt.NDArray[np.int64]) -> Floats:
     if rule.intent_probability == "none":
         return np.ones(len(rows))
-    order = intents["row"].to_numpy()
-    places = np.argsort(order, kind="stable")
-    return intents["prob"].to_numpy()[places][np.searchsorted(order[places], rows)]
+    intent_rows = intents["row"].to_numpy()
+    order = np.argsort(intent_rows, kind="stable")
+    return intents["prob"].to_numpy()[order][np.searchsorted(intent_rows[order], rows)]

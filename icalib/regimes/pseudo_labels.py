@@ -1,4 +1,4 @@
-"""Intent confidence gain and pseudo labels (ICAST Eq. 5, 6, 8, 12-14)."""
+"""Pseudo labels of unlabelled pools (ICAST Eq. 5, 6, 8, 12-14)."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from icalib.core.run_folder import PSEUDO_LABEL_SCHEMA, RoundSummary
-from icalib.regimes.gain import ChosenScores, Floats, GainRule, Shard, choose_views, resolve_gain_rule, thinned
+from icalib.regimes.gain import ChosenScores, Floats, GainRule, Shard, choose_views, resolve_gain_rule, subsampled
 
 _NO_CALIBRATION = 1.0  # λʰ; mutual information is at most ln 2
 
 
 class PseudoLabelRule(GainRule):
-    """Which unlabelled pools and pairs to learn from, and with which labels."""
+    """Rule that selects unlabelled pools and pairs for training, and assigns their labels."""
 
     positive_threshold: float = Field(default=0.8, gt=0, lt=1)
     """λ⁺: a pool is confident if exactly one candidate's p̄ is above this (Eq. 5)."""
     negative_threshold: float = Field(default=0.1, gt=0, lt=1)
-    """λ⁻: in a confident pool, candidates below this are negatives; those between are left out (Eq. 6)."""
+    """λ⁻: in a confident pool, candidates below this are negatives; those in between are left out (Eq. 6)."""
     calibrated_positive_threshold: float = Field(default=0.5, gt=0, lt=1)
-    """λ̃⁺: answer-label calibration takes a pool without a confident candidate if exactly one p̄ is above this."""
+    """λ̃⁺: answer-label calibration selects a pool without a confident candidate if exactly one p̄ is above this."""
     calibrated_negative_threshold: float = Field(default=0.5, gt=0, lt=1)
     """λ̃⁻: in such a pool, candidates at or below this are negatives (Eq. 14)."""
     confidence_threshold: float = Field(default=0.2, ge=0, le=1)
-    """λʰ: and exactly one candidate's g is above this (Eq. 12). 1 switches answer-label calibration off."""
+    """λʰ: and if exactly one candidate's g is above this (Eq. 12). 1 disables answer-label calibration."""
     same_candidate: bool = False
-    """Ask that the candidate with p̄ > λ̃⁺ is the one with g > λʰ; the code doesn't."""
+    """Require that the candidate with p̄ > λ̃⁺ is the one with g > λʰ; the authors' code doesn't."""
     calibrate_confident_pools: bool = False
-    """Label the candidates between λ⁻ and λ⁺ of confident pools by λ̃± too, as Eq. 14 reads; the code leaves them
+    """Also label candidates between λ⁻ and λ⁺ of confident pools by λ̃±, as in Eq. 14; the authors' code leaves them
     out."""
 
     @model_validator(mode="after")
-    def _ordered(self) -> Self:
+    def _check_order(self) -> Self:
         low, high = self.calibrated_negative_threshold, self.calibrated_positive_threshold
         if not self.negative_threshold < low <= high < self.positive_threshold:
             raise ValueError(
-                "the thresholds must obey negative_threshold < calibrated_negative_threshold <= "
-                "calibrated_positive_threshold < positive_threshold (λ⁻ < λ̃⁻ ≤ λ̃⁺ < λ⁺, ICAST §4.4); found "
-                f"{self.negative_threshold} < {low} <= {high} < {self.positive_threshold}"
+                f"found thresholds {self.negative_threshold}, {low}, {high} and {self.positive_threshold}; expected "
+                "negative_threshold < calibrated_negative_threshold <= calibrated_positive_threshold < "
+                "positive_threshold (λ⁻ < λ̃⁻ ≤ λ̃⁺ < λ⁺, ICAST §4.4). Change them to fit this order"
             )
         return self
 
     @classmethod
     def quantiles(cls) -> Self:
-        """Thresholds as shares: the surest tenth of the pools, negatives below the median, the larger half of gains."""
+        """Return quantiles: the most confident tenth of pools, negatives below the median, the upper half of gains."""
         return cls(
             scale="quantile",
             gain_threshold=0.5,
@@ -62,14 +62,14 @@ class PseudoLabelRule(GainRule):
 
 
 def resolve_rule(rule: PseudoLabelRule, shards: Iterable[Shard]) -> PseudoLabelRule:
-    """The rule with every threshold as a number: where they are quantiles, those of these scores.
+    """Replace every threshold by its absolute value: quantiles by those of these scores.
 
-    A pool's best p̄ is above most p̄, so the order λ⁻ ≤ λ̃⁻ ≤ λ̃⁺ ≤ λ⁺ of the shares is that of the numbers.
+    A pool's best p̄ is above most p̄, so the order λ⁻ ≤ λ̃⁻ ≤ λ̃⁺ ≤ λ⁺ of the quantiles is that of the values.
     """
     if rule.scale == "absolute":
         return rule
     views = resolve_gain_rule(rule, shards)
-    chosen = [choose_views(*shard, views) for shard in thinned(shards)]
+    chosen = [choose_views(*shard, views) for shard in subsampled(shards)]
     probs = np.concatenate([scores.prob for scores in chosen])
     best = np.concatenate([_best_of_pools(scores) for scores in chosen])
     information = np.concatenate([scores.information for scores in chosen])
@@ -94,7 +94,10 @@ def _best_of_pools(chosen: ChosenScores) -> Floats:
 
 @dataclass(frozen=True)
 class PseudoLabels:
-    """Labels [N] of the kept pairs of some scores; `rule` names why each pool was kept, "" where it wasn't."""
+    """Labels [N] of the kept pairs of some scores.
+
+    `rule` is the reason why the pair's pool was selected, "" if it wasn't.
+    """
 
     keep: npt.NDArray[np.bool_]
     label: npt.NDArray[np.int64]
@@ -102,7 +105,7 @@ class PseudoLabels:
 
 
 def assign(chosen: ChosenScores, rule: PseudoLabelRule) -> PseudoLabels:
-    """Pseudo labels of whole pools: confident pools by Eq. 5 and 6, calibrated ones by Eq. 12 and 14."""
+    """Assign pseudo labels to whole pools: confident pools by Eq. 5 and 6, calibrated ones by Eq. 12 and 14."""
     _, pool = np.unique(chosen.row, return_inverse=True)
     confident_pair = chosen.prob > rule.positive_threshold
     likely_pair = chosen.prob > rule.calibrated_positive_threshold
@@ -121,12 +124,12 @@ def assign(chosen: ChosenScores, rule: PseudoLabelRule) -> PseudoLabels:
         calibrated &= False
 
     negative = chosen.prob < rule.negative_threshold
-    labelled_midway = likely_pair | (chosen.prob <= rule.calibrated_negative_threshold)
-    keep_confident = confident_pair | negative | (labelled_midway if rule.calibrate_confident_pools else False)
-    keep = (confident & keep_confident) | (calibrated & labelled_midway)
+    labelled_pair = likely_pair | (chosen.prob <= rule.calibrated_negative_threshold)
+    keep_confident = confident_pair | negative | (labelled_pair if rule.calibrate_confident_pools else False)
+    keep = (confident & keep_confident) | (calibrated & labelled_pair)
     label = np.where(confident & ~np.bool_(rule.calibrate_confident_pools), confident_pair, likely_pair)
-    why = np.where(confident, "confident", np.where(calibrated, "calibrated", ""))
-    return PseudoLabels(keep=keep, label=label.astype(np.int64), rule=why)
+    reason = np.where(confident, "confident", np.where(calibrated, "calibrated", ""))
+    return PseudoLabels(keep=keep, label=label.astype(np.int64), rule=reason)
 
 
 def _confident(information: Floats, rule: PseudoLabelRule) -> npt.NDArray[np.bool_]:
@@ -136,7 +139,7 @@ def _confident(information: Floats, rule: PseudoLabelRule) -> npt.NDArray[np.boo
 
 
 def pseudo_label_table(chosen: ChosenScores, labels: PseudoLabels) -> pa.Table:
-    """PSEUDO_LABEL_SCHEMA of the kept pairs."""
+    """Return the kept pairs (PSEUDO_LABEL_SCHEMA)."""
     keep = labels.keep
     columns = {
         "pool_id": chosen.pool_id[keep],
@@ -154,12 +157,12 @@ def pseudo_label_table(chosen: ChosenScores, labels: PseudoLabels) -> pa.Table:
     )
 
 
-# Most gains lie within ±0.03 nats, and none beyond ±ln 2: bins are nearly even up to 0.01 and then widen in proportion.
+# Most gains are within ±0.03 nats, and none beyond ±ln 2: bins are nearly even up to 0.01 and then grow exponentially.
 GAIN_EDGES = 0.01 * np.sinh(np.linspace(-1, 1, 81) * np.arcsinh(70))
 
 
 class RoundTally:
-    """Adds up what a round did, shard by shard."""
+    """Accumulates the statistics of a round, shard by shard."""
 
     def __init__(self) -> None:
         self._pools = self._selected = self._pairs = self._with_intents = 0
@@ -184,7 +187,7 @@ class RoundTally:
         known = chosen.gold >= 0
         if not known.any():
             return
-        best = _top_share(chosen)
+        best = _top_accuracy(chosen)
         self._top += float(best.sum())
         self._gold_pools += len(best)
         kept = labels.keep & known
@@ -200,7 +203,7 @@ class RoundTally:
         self._right_pools += float(((label == 1) & (gold == 1)).sum())
 
     def summary(self, number: int) -> RoundSummary:
-        """The round's summary."""
+        """Return the round's summary."""
         pairs = sum(self._confusion.values())
         right = self._confusion.get("true_positive", 0) + self._confusion.get("true_negative", 0)
         return RoundSummary(
@@ -219,8 +222,8 @@ class RoundTally:
         )
 
 
-def _top_share(chosen: ChosenScores) -> Floats:
-    """For each pool with gold: 1 if its best candidate is right, shared among ties."""
+def _top_accuracy(chosen: ChosenScores) -> Floats:
+    """Return, for each pool with a gold label, the fraction of its best (tied) candidates that are right."""
     known = chosen.gold >= 0
     _, pool = np.unique(chosen.row[known], return_inverse=True)
     prob, gold = chosen.prob[known], chosen.gold[known]

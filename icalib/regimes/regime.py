@@ -1,4 +1,4 @@
-"""Regimes: how labelled and unlabelled pools become one trained ranker, and how it scores."""
+"""Base of regimes, which train a ranker on labelled and unlabelled pools and score pools with it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from icalib.uncertainty.estimator import AbstractEstimator
 
 @dataclass(frozen=True)
 class MethodParts:
-    """What a method hands to its regime; `start` is the stage whose weights training starts from, if any."""
+    """The parts of a method that its regime uses; `start` is the stage with the initial weights, if any."""
 
     ranker: RankerConfig
     loss: AbstractLoss.Config
@@ -35,7 +35,7 @@ class MethodParts:
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Texts that were generated for the labelled pools, and what they add to the loss."""
+    """Texts that were generated for the labelled pools, and their loss term."""
 
     texts: Stage
     contrast: AbstractContrast.Config
@@ -43,13 +43,13 @@ class Augmentation:
 
 @dataclass(frozen=True)
 class AnswerTraining:
-    """A training on the labelled pools, and on pseudo labels or generated texts beside them.
+    """Request to train on the labelled pools, and optionally on pseudo labels or generated texts.
 
     Args:
-        ranker, loss, settings: what is trained, and how.
-        start: stage whose weights to start from; None starts from the backbone.
-        with_intents: learn the intent view and the intents of labelled pools too.
-        pseudo_labels: stage of a round's pseudo labels.
+        ranker, loss, settings: what to train, and how.
+        start: stage with the initial weights; None starts from the backbone.
+        with_intents: also train on the intent view and the intents of labelled pools.
+        pseudo_labels: stage with a round's pseudo labels.
         augmentation: generated texts.
     """
 
@@ -64,7 +64,7 @@ class AnswerTraining:
 
 @dataclass(frozen=True)
 class Scoring:
-    """Which pools to score, and how; `sample` of them drawn at random, or all."""
+    """Request to score pools of a part of a split: `sample` random pools, or all."""
 
     split: Split
     part: Part
@@ -74,7 +74,7 @@ class Scoring:
 
 
 class Stages(Protocol):
-    """What a regime may ask for; every stage may come from the cache."""
+    """Computes stages for a regime, or reads them from the cache."""
 
     @property
     def data(self) -> Artifact:
@@ -83,7 +83,7 @@ class Stages(Protocol):
 
     @property
     def selection(self) -> Selection:
-        """The run's pools."""
+        """The pools that the run uses."""
         ...
 
     @property
@@ -92,11 +92,11 @@ class Stages(Protocol):
         ...
 
     def train(self, name: StageName, training: AnswerTraining) -> Stage:
-        """Train a ranker; the stage's checkpoint/ holds the best weights."""
+        """Train a ranker; the stage's checkpoint/ has the best weights."""
         ...
 
     def train_members(self, names: Sequence[StageName], training: AnswerTraining) -> list[Stage]:
-        """Train as many independent members, the first as `train` would, the others with seeds of their own."""
+        """Train one independent member per name: the first with the seed of `train`, the others with their own."""
         ...
 
     def generate(self, wanted: Wanted, num_answers: int, generator: AbstractGenerator.Config) -> Stage:
@@ -108,21 +108,21 @@ class Stages(Protocol):
         ...
 
     def map(self, name: StageName, job: ShardedJob) -> Stage:
-        """Any other stage that is cut into shards."""
+        """Compute any other stage that is split into shards."""
         ...
 
     def compute(self, name: StageName, job: LocalJob) -> Stage:
-        """Any other stage that takes little."""
+        """Compute any other small stage."""
         ...
 
     def validation_metric(self, model: Stage) -> float:
-        """The model's best value on validation while it was trained; greater is better."""
+        """Return the model's best validation value during training; larger is better."""
         ...
 
 
 @dataclass(frozen=True)
 class Member:
-    """A checkpoint whose predictions count, and the estimator that they come from."""
+    """A checkpoint and an estimator, whose predictions are averaged with those of other members."""
 
     model: Artifact
     estimator: AbstractEstimator.Config
@@ -130,10 +130,10 @@ class Member:
 
 @dataclass(frozen=True)
 class Trained:
-    """A regime's outcome.
+    """Result of a regime.
 
-    `members` are averaged with equal weights (most regimes have one, untrained rankers none); they come from round
-    `chosen_round` of `num_rounds` (round 0 is the teacher).
+    The predictions of `members` are averaged with equal weights; most regimes have one member, untrained rankers none.
+    The members are from round `chosen_round` of `num_rounds`, where round 0 is the teacher.
     """
 
     members: tuple[Member, ...]
@@ -142,61 +142,61 @@ class Trained:
 
 
 class AbstractRegime(Component):
-    """Makes a ranker by asking for stages, and scores pools with it."""
+    """Trains a ranker by requesting stages, and scores pools with it."""
 
     class Config(ComponentConfig):
         """Base of regimes' settings."""
 
         trains: ClassVar[bool] = True
-        """Whether there is anything to train, plan and load."""
+        """Whether the regime trains models, which can be planned and loaded."""
 
         predicts_scores: ClassVar[bool] = False
-        """Whether the logits are scores on a scale of their own, which calibration maps to probabilities."""
+        """Whether logits are scores on an arbitrary scale, which calibration maps to probabilities."""
 
         learns_whole_pools: ClassVar[bool] = False
-        """Whether losses over whole pools can go with it."""
+        """Whether losses over whole pools are supported."""
 
         compares_logits: ClassVar[bool] = False
-        """Whether it compares logits of pairs, which a head with an objective of its own never shows."""
+        """Whether training compares logits of pairs, which a head with its own objective doesn't provide."""
 
         @property
         def own_calibrator(self) -> AbstractCalibrator.Config | None:
-            """The calibrator that it needs, whatever the method's is."""
+            """The calibrator that the regime requires, which replaces the method's; None uses the method's."""
             return None
 
         @property
         def reads_twice(self) -> bool:
-            """Whether a model's deterministic reading and the estimator's are both members."""
+            """Whether the same model is two members, deterministic and with the method's estimator."""
             return False
 
         def needs_intents(self) -> bool:
-            """Whether the data must have intent labels."""
+            """Return whether the data must have intent labels."""
             return False
 
         def view_rule(self) -> GainRule | None:
-            """How a view is chosen at test; None where the plain view is the only one."""
+            """Return the rule that chooses a view at test; None if only the plain view is used."""
             return None
 
         def train_negatives(self) -> int | None:
-            """Wrong candidates for each right one in training; None where all of a pool are taken."""
+            """Return the number of wrong candidates per right one in training; None if all candidates are used."""
             raise NotImplementedError
 
         def num_epochs(self) -> int:
-            """Maximum number of epochs of a whole run: all its trainings on answers together."""
+            """Return the maximum number of epochs of a run, summed over all its trainings on answers."""
             raise NotImplementedError
 
         def check(self) -> None:
-            """Refuse what can't work before anything is computed."""
+            """Raise a SettingError for settings that can't work, before anything is computed."""
 
     config: Any
     """The settings, of the concrete class."""
 
     def run(self, stages: Stages, parts: MethodParts) -> Trained:
-        """Train, and say which model to evaluate."""
+        """Train, and return the members to evaluate."""
         raise NotImplementedError
 
     def score(self, stages: Stages, members: Sequence[Member], split: Split) -> list[Stage]:
-        """Scores of a split's pools by each member."""
+        """Score a split's pools with each member."""
         with_intents = self.config.view_rule() is not None
         return [
             stages.score(scores_name(split, index), member.model, Scoring(split, "all", member.estimator, with_intents))
@@ -205,10 +205,10 @@ class AbstractRegime(Component):
 
 
 def checkpoint(stage: Stage) -> Artifact:
-    """The checkpoint that a training leaves."""
+    """Return the checkpoint in a training stage."""
     return stage.artifact("checkpoint")
 
 
 def scores_name(split: Split, index: int) -> StageName:
-    """The stage of a member's scores."""
+    """Return the name of the stage with a member's scores."""
     return StageName(f"scores-{index}" if index else "scores", split)

@@ -1,4 +1,4 @@
-"""Self-training in rounds: score the unlabelled pools, pseudo-label them, train the student, make it the teacher."""
+"""Self-training in rounds: score unlabelled pools, pseudo-label them, train a student, and make it the next teacher."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Literal, final
 
 import pyarrow.parquet as pq
 from pydantic import Field
+from typing_extensions import override
 
 from icalib.core.events import Emit
 from icalib.core.files import whole_file, write_json
@@ -32,47 +33,47 @@ from icalib.training.settings import TrainingSettings
 
 @final
 class SelfTraining(AbstractRegime):
-    """ICAST's Algorithm 1, and TSST where intents are off."""
+    """ICAST's Algorithm 1; TSST if intents are disabled."""
 
     class Config(AbstractRegime.Config):
         """Settings of self-training."""
 
         with_intents: bool = True
-        """Learn and predict intents, and let the gain choose the view; False is TSST."""
+        """Train on and predict intents, and choose the view by the gain; False is TSST."""
         rule: PseudoLabelRule = PseudoLabelRule()
         """Gain and pseudo-label thresholds."""
         num_rounds: int = Field(default=4, ge=1)
-        """Rounds of pseudo-labelling; the authors ran 4 with 1 % and 5 % labels, 8 with 10 %."""
+        """Number of rounds of pseudo-labelling; the authors used 4 with 1 % and 5 % labels, and 8 with 10 %."""
         pools_per_round: int | None = Field(default=None, ge=1)
-        """Score so many unlabelled pools a round, drawn anew each time; None scores all, as published."""
+        """Number of unlabelled pools to score per round, drawn again each round; None scores all, as in the paper."""
         teacher: TrainingSettings = TrainingSettings()
         """Optimiser and schedule of the teacher (round 0)."""
         student: TrainingSettings = TrainingSettings(epochs=5, patience=5, learning_rate=2e-5)
-        """Optimiser and schedule of each round's student, which goes on from the model that labelled the pools."""
+        """Optimiser and schedule of each round's student, which starts from the model that labelled the pools."""
         keep: Literal["best", "last"] = "best"
-        """Which round's model is the result: the best on validation, or the last. The teacher doesn't count."""
+        """Which round's model is the result: the best on validation, or the last. The teacher is not considered."""
 
+        @override
         def needs_intents(self) -> bool:
-            """Only with intents."""
             return self.with_intents
 
         def view_rule(self) -> GainRule | None:
-            """The same gain rule as in the rounds, with intents."""
+            """Return the gain rule of the rounds, or None without intents."""
             return self.rule if self.with_intents else None
 
         def train_negatives(self) -> int | None:
-            """As in `student`, whose models are kept."""
+            """Return the number of `student`, whose models are kept."""
             return self.student.train_negatives
 
+        @override
         def num_epochs(self) -> int:
-            """Those of the teacher and of each round's student."""
             return self.teacher.epochs + self.num_rounds * self.student.epochs
 
     def __init__(self, config: Config) -> None:
         self.config = config
 
     def run(self, stages: Stages, parts: MethodParts) -> Trained:
-        """Teacher, then rounds; they end early when nothing is selected, since no later round would differ."""
+        """Train the teacher and run rounds; stop early if no pool is selected, since later rounds would not differ."""
         config = self.config
         models = [self._teacher(stages, parts)]
         for number in range(1, config.num_rounds + 1):
@@ -98,13 +99,13 @@ class SelfTraining(AbstractRegime):
         return stages.train(StageName("teacher"), teacher)
 
     def pseudo_label(self, stages: Stages, parts: MethodParts, model: Stage, number: int) -> Stage:
-        """One round's scores and pseudo labels."""
+        """Score and pseudo-label the pools of one round."""
         scores = self._score(stages, parts, model, number)
         job = PseudoLabelJob(scores=scores.artifact(), rule=self.config.rule, round=number)
         return stages.compute(_in_round(number, "pseudo-labels"), job)
 
     def first_scores(self, stages: Stages, parts: MethodParts) -> Shards:
-        """The teacher's scores of the unlabelled pools: what round 1 selects from, whatever its rule."""
+        """Return the teacher's scores of the unlabelled pools, from which round 1 selects."""
         return Shards(self._score(stages, parts, self._teacher(stages, parts), 1).path)
 
     def _score(self, stages: Stages, parts: MethodParts, model: Stage, number: int) -> Stage:
@@ -113,7 +114,7 @@ class SelfTraining(AbstractRegime):
         return stages.score(_in_round(number, "scores"), checkpoint(model), scoring)
 
     def _choose(self, stages: Stages, models: list[Stage]) -> int:
-        """The round whose model is the result."""
+        """Return the round whose model is the result."""
         last = len(models) - 1
         if last == 0 or self.config.keep == "last":
             return last
@@ -132,8 +133,8 @@ class PseudoLabelJob(LocalJob):
     rule: PseudoLabelRule
     round: int
 
+    @override
     def compute(self, folder: Path, stage: str, emit: Emit) -> None:
-        """Write pseudo labels shard by shard, each beside the intents that its pools were scored with; then sum up."""
         write_pseudo_labels(folder, Shards(self.scores.path), self.rule, self.round)
 
 
@@ -141,20 +142,20 @@ def write_pseudo_labels(folder: Path, shards: Shards, rule: PseudoLabelRule, num
     """Write pseudo labels, and the intents that they were scored with, shard by shard; then the summary."""
     counts = RoundTally()
     rule = resolve_rule(rule, shards)
-    for place, (scores, intents) in enumerate(shards):
+    for index, (scores, intents) in enumerate(shards):
         chosen = choose_views(scores, intents, rule)
         labels = assign(chosen, rule)
         counts.add(chosen, labels)
-        with whole_file(folder / f"pseudo-{place:06d}.parquet") as temporary:
+        with whole_file(folder / f"pseudo-{index:06d}.parquet") as temporary:
             pq.write_table(pseudo_label_table(chosen, labels), temporary)
         if intents is not None:
-            with whole_file(folder / f"intents-{place:06d}.parquet") as temporary:
+            with whole_file(folder / f"intents-{index:06d}.parquet") as temporary:
                 pq.write_table(intents, temporary)
     write_json(folder / "summary.json", counts.summary(number).model_dump())
 
 
 def preview(shards: Iterable[Shard], rule: PseudoLabelRule, number: int) -> RoundSummary:
-    """What a rule would select from some scores."""
+    """Summarise what a rule would select from some scores, without writing anything."""
     counts = RoundTally()
     rule = resolve_rule(rule, shards)
     for shard in shards:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, final
 
+from typing_extensions import override
+
 from icalib.core.stage_cache import StageName
 from icalib.regimes.gain import GainRule
 from icalib.regimes.regime import AbstractRegime, AnswerTraining, Member, MethodParts, Stages, Trained, checkpoint
@@ -12,7 +14,7 @@ from icalib.training.settings import TrainingSettings
 
 @final
 class Supervised(AbstractRegime):
-    """One training run; with `with_intents` it is ICAST's teacher."""
+    """Trains one model; with `with_intents`, it is ICAST's teacher."""
 
     class Config(AbstractRegime.Config):
         """Settings of supervised training."""
@@ -22,31 +24,31 @@ class Supervised(AbstractRegime):
         training: TrainingSettings = TrainingSettings()
         """Optimiser and schedule."""
         with_intents: bool = False
-        """Learn the intent view and the intents themselves too, and choose the view at test by `rule`."""
+        """Also train on the intent view and on the intents, and choose the view at test by `rule`."""
         rule: GainRule = GainRule()
-        """Which view to believe at test; only with intents."""
+        """Rule that chooses the view at test; only used with intents."""
 
+        @override
         def needs_intents(self) -> bool:
-            """Only with intents."""
             return self.with_intents
 
         def view_rule(self) -> GainRule | None:
-            """The gain rule, with intents."""
+            """Return the gain rule, or None without intents."""
             return self.rule if self.with_intents else None
 
+        @override
         def train_negatives(self) -> int | None:
-            """As in `training`."""
             return self.training.train_negatives
 
+        @override
         def num_epochs(self) -> int:
-            """Those of one training."""
             return self.training.epochs
 
     def __init__(self, config: Config) -> None:
         self.config = config
 
+    @override
     def run(self, stages: Stages, parts: MethodParts) -> Trained:
-        """Train once."""
         training = AnswerTraining(
             parts.ranker, parts.loss, self.config.training, parts.start, with_intents=self.config.with_intents
         )

@@ -1,9 +1,11 @@
-"""Rankers that are not trained: the rows of every comparison that cost nothing."""
+"""Untrained rankers, as baselines of comparisons."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar, final
+
+from typing_extensions import override
 
 from icalib.calibration.calibrator import AbstractCalibrator, Platt
 from icalib.core.stage_cache import Stage, StageName
@@ -14,7 +16,7 @@ from icalib.scoring.untrained import Scorer, UntrainedScoreJob
 
 @final
 class Untrained(AbstractRegime):
-    """Scores by BM25 or by a bi-encoder, made probabilities by Platt's map on validation."""
+    """Scores with BM25 or a bi-encoder, mapped to probabilities by Platt scaling on validation."""
 
     class Config(AbstractRegime.Config):
         """Settings of an untrained ranker."""
@@ -23,31 +25,31 @@ class Untrained(AbstractRegime):
         predicts_scores: ClassVar[bool] = True
 
         scorer: Scorer
-        """bm25: Okapi BM25 of the candidate given the context, statistics from the candidates of the scored pools.
-        bi-encoder: cosine of the mean token states of context and candidate, encoded apart."""
+        """bm25: Okapi BM25 of the candidate given the context, with statistics from the candidates of the scored pools.
+        bi-encoder: cosine of the mean token states of context and candidate, encoded separately."""
 
         @property
         def own_calibrator(self) -> AbstractCalibrator.Config:
-            """Scores are no probabilities before a map is fitted."""
+            """Platt scaling, since scores are not probabilities."""
             return Platt.Config()
 
+        @override
         def train_negatives(self) -> int | None:
-            """Nothing is trained."""
             return None
 
+        @override
         def num_epochs(self) -> int:
-            """None."""
             return 0
 
     def __init__(self, config: Config) -> None:
         self.config = config
 
+    @override
     def run(self, stages: Stages, parts: MethodParts) -> Trained:
-        """Nothing to train."""
         return Trained(())
 
+    @override
     def score(self, stages: Stages, members: Sequence[Member], split: Split) -> list[Stage]:
-        """Scores of a split's pools."""
         job = UntrainedScoreJob(
             data=stages.data,
             split=split,

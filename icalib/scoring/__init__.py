@@ -1,1 +1,1 @@
-"""Scoring of pools."""
+"""Scoring pools with trained and untrained rankers."""

@@ -1,7 +1,7 @@
-"""What answering costs: size and scoring time of several models, measured side by side.
+"""Inference cost of several models: size and scoring time, measured together.
 
-One process and one thread; in every round each model scores the same pools in turn, so that whatever else the machine
-does meets all of them, and ratios are taken within a round.
+Measurements use one process and one thread. In every round, each model scores the same pools in turn, so that other
+load on the machine affects all models equally; ratios are taken within a round.
 """
 
 from __future__ import annotations
@@ -24,51 +24,51 @@ from icalib.scoring.loaded import LoadedMembers
 
 @dataclass(frozen=True)
 class Cost:
-    """Size and time of one method, all its models together."""
+    """Size and scoring time of one method, summed over its models."""
 
     label: str
     num_parameters: int
-    """Parameters that are learnt."""
+    """Number of trained parameters."""
     num_fixed: int
-    """Numbers kept beside them: the frozen backbone, random features, the posterior and the support set behind it."""
+    """Number of other values: the frozen backbone, random features, the posterior and its support set."""
     num_pairs: int
     seconds: float
-    """To score all pairs, median over the rounds."""
+    """Seconds to score all pairs, median over the rounds."""
     ratio: float
-    """Seconds over those of the first method, median over the rounds."""
+    """Seconds divided by those of the first method, median over the rounds."""
     ratio_low: float
     ratio_high: float
 
     @property
     def milliseconds_per_pair(self) -> float:
-        """Milliseconds a pair."""
+        """Milliseconds per pair."""
         return 1000 * self.seconds / self.num_pairs
 
 
 def measure_costs(methods: Sequence[tuple[str, LoadedMembers]], pools: Sequence[Pool], *, repeats: int) -> list[Cost]:
-    """Time the whole scoring of pools: every pass, view and member, and the prediction of intents.
+    """Measure the scoring of pools, including all passes, views and members, and the prediction of intents.
 
     Args:
-        methods: labels and models; the first is what the others are compared with.
-        pools: all methods score them all.
-        repeats: rounds, after one that warms up.
+        methods: labels and models; the others are compared with the first.
+        pools: the pools to score; every method scores all of them.
+        repeats: number of rounds after a warm-up round.
     """
     with tempfile.TemporaryDirectory() as folder, _one_thread():
         tokenized = [
-            (members, members.tokenize(pools, Path(folder) / f"{place}.arrow"))
-            for place, (_, members) in enumerate(methods)
+            (members, members.tokenize(pools, Path(folder) / f"{index}.arrow"))
+            for index, (_, members) in enumerate(methods)
         ]
         rounds = [[_seconds(members, store) for members, store in tokenized] for _ in range(repeats + 1)][1:]
     num_pairs = sum(len(pool.candidates) for pool in pools)
     return [
-        _cost(label, members, num_pairs, [times[place] for times in rounds], [times[0] for times in rounds])
-        for place, (label, members) in enumerate(methods)
+        _cost(label, members, num_pairs, [times[index] for times in rounds], [times[0] for times in rounds])
+        for index, (label, members) in enumerate(methods)
     ]
 
 
 def _seconds(members: LoadedMembers, store: TokenStore) -> float:
     started = time.perf_counter()
-    members.score(store, range(len(store)), seed=0)  # the scores come back as numbers, so a GPU is waited for
+    members.score(store, range(len(store)), seed=0)  # returns the scores on the CPU, and thus synchronises with a GPU
     return time.perf_counter() - started
 
 

@@ -1,4 +1,4 @@
-"""Scoring jobs: pools of a split, cut into shards."""
+"""Job that scores pools of a split in shards."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from pydantic import SerializeAsAny
+from typing_extensions import override
 
 from icalib.core.files import whole_file
 from icalib.core.job import Artifact, ShardedJob
@@ -29,7 +30,7 @@ from icalib.uncertainty.estimator import AbstractEstimator
 
 
 class ScoreJob(ShardedJob):
-    """One scoring run over a part of a split, cut into shards."""
+    """Scores a part of a split in shards."""
 
     version: ClassVar[int] = CHECKPOINT_VERSION
     verb: ClassVar[str] = "scoring"
@@ -42,7 +43,7 @@ class ScoreJob(ShardedJob):
     split: Split
     part: Part
     sample: int | None = None
-    """Score so many pools of the part, drawn by seed; None scores all."""
+    """Number of pools to score, drawn at random by `seed`; None scores all."""
     estimator: SerializeAsAny[AbstractEstimator.Config]
     with_intents: bool
     precision: Precision
@@ -51,23 +52,23 @@ class ScoreJob(ShardedJob):
     seed: int
 
     def shards(self) -> list[Rows]:
-        """The rows of each shard."""
+        """Return the rows of each shard."""
         rows = self.selection.rows(self.split, self.part, TokenStore(self.tokens.path).column("label_order"))
         if self.sample is not None and self.sample < len(rows):
             rng = np.random.default_rng(child_seed(self.seed, "sample", self.split, self.part))
             rows = np.sort(rng.choice(rows, self.sample, replace=False))
         return [rows[start : start + self.pools_per_shard] for start in range(0, len(rows), self.pools_per_shard)]
 
+    @override
     def shard_path(self, folder: Path, index: int) -> Path:
-        """Where a shard's scores are."""
         return folder / f"scores-{index:06d}.parquet"
 
     def shared_files(self, folder: Path, index: int) -> Sequence[Path]:
-        """Predicted intents, if there are any, are written before the scores whose presence completes the shard."""
+        """Return the files of a shard; intents come before the scores, whose presence marks the shard as complete."""
         return [_intents_path(self.shard_path(folder, index)), self.shard_path(folder, index)]
 
+    @override
     def compute_shard(self, index: int, shard: Rows, folder: Path, device: torch.device) -> None:
-        """Score one shard and write it."""
         scores, intents = score_pools(
             _context(self, device),
             TokenStore(self.tokens.path),
@@ -86,12 +87,12 @@ class ScoreJob(ShardedJob):
 
 @dataclass(frozen=True)
 class Shards:
-    """A folder of scored shards: `scores-<n>.parquet` and, with intents, `intents-<n>.parquet`."""
+    """A folder of scored shards: `scores-<n>.parquet`, and with intents also `intents-<n>.parquet`."""
 
     path: Path
 
     def __iter__(self) -> Iterator[tuple[pa.Table, pa.Table | None]]:
-        """SCORE_SCHEMA and SHARD_INTENT_SCHEMA, one shard after the other: memory doesn't grow with the pool."""
+        """Iterate over the shards (SCORE_SCHEMA and SHARD_INTENT_SCHEMA), with one shard in memory at a time."""
         for path in sorted(self.path.glob("scores-*.parquet")):
             intents = _intents_path(path)
             yield pq.read_table(path), pq.read_table(intents) if intents.is_file() else None
@@ -102,7 +103,10 @@ def _intents_path(scores: Path) -> Path:
 
 
 def _return_free_memory() -> None:
-    """Every batch shape is a new size to malloc; glibc's heap would only grow, shard after shard."""
+    """Return free heap memory to the operating system.
+
+    Batches have many different shapes, which fragment glibc's heap, so it would grow from shard to shard.
+    """
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
         libc.malloc_trim(0)
 
@@ -112,7 +116,7 @@ _loaded: dict[tuple[Artifact, str], Ranker] = {}
 
 def _context(job: ScoreJob, device: torch.device) -> ScoringContext:
     key = (job.model, str(device))
-    if key not in _loaded:  # one model a process; workers stay alive from shard to shard
+    if key not in _loaded:  # one model per process; workers are reused for many shards
         _loaded.clear()
         _loaded[key] = load_ranker(job.model.path).to(device).eval()
     ranker = _loaded[key]

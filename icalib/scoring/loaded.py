@@ -1,4 +1,4 @@
-"""The models of a finished run in this process: scoring a few pools without Ray."""
+"""The models of a finished run, loaded into this process to score a few pools without Ray."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from icalib.uncertainty.estimator import AbstractEstimator
 
 @dataclass(frozen=True)
 class LoadedMembers:
-    """Models whose probabilities are averaged, ready to score."""
+    """Loaded models whose probabilities are averaged."""
 
     contexts: tuple[ScoringContext, ...]
     with_intents: bool
@@ -35,7 +35,7 @@ class LoadedMembers:
         max_tokens: int,
         device: torch.device,
     ) -> LoadedMembers:
-        """Load checkpoints, each once; members may share one.
+        """Load the members' checkpoints, each distinct one once.
 
         Raises:
             RunFolderError, PosteriorError: see `load_ranker`.
@@ -56,17 +56,17 @@ class LoadedMembers:
 
     @property
     def rankers(self) -> list[Ranker]:
-        """The distinct models."""
+        """The distinct rankers of the members."""
         return list({id(context.ranker): context.ranker for context in self.contexts}.values())
 
     def tokenize(self, pools: Sequence[Pool], path: Path) -> TokenStore:
-        """The pools as ids, kept in a file; gold intents are left out, since scoring predicts its own."""
+        """Tokenise pools into a file at `path`; gold intents are left out, because scoring predicts intents."""
         encoder = self.contexts[0].ranker.config.encoder
         write_tokens(path, [pools], Tokenizer(encoder.backbone), (), encoder.budget)
         return TokenStore(path)
 
     def score(self, store: TokenStore, rows: Sequence[int], seed: int) -> tuple[pa.Table, pa.Table | None]:
-        """SCORE_SCHEMA of some pools, averaged, and SHARD_INTENT_SCHEMA where there are two views."""
+        """Score pools (SCORE_SCHEMA, averaged over members) and return predicted intents if there are two views."""
         scored = [
             score_pools(context, store, rows, with_intents=self.with_intents, seed=seed) for context in self.contexts
         ]

@@ -1,6 +1,6 @@
-"""Scoring a shard of pools: predict its intents, then score both views with an estimator.
+"""Scoring a shard of pools: predicts their intents, then scores both views with an estimator.
 
-A shard's result is a function of (checkpoint, rows, seed) alone.
+A shard's result is a function of (checkpoint, rows, seed).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SCORE_SCHEMA = pa.schema(
         ("pool_id", pa.string()),
         ("row", pa.int64()),  # the pool's row in its split
         ("candidate", pa.int32()),
-        ("label", pa.int32()),  # gold: 1, 0, −1 unknown; for reports, never for a method
+        ("label", pa.int32()),  # gold: 1, 0, or −1 for unknown; for reports only, never used by a method
         ("view", pa.string()),
         ("prob_mean", pa.float64()),
         ("prob_var", pa.float64()),
@@ -39,7 +39,7 @@ SCORE_SCHEMA = pa.schema(
         ("num_passes", pa.int32()),
     ]
 )
-"""One row a pair and view."""
+"""One row per pair and view."""
 
 SHARD_INTENT_SCHEMA = pa.schema(
     [
@@ -49,14 +49,14 @@ SHARD_INTENT_SCHEMA = pa.schema(
         ("prob", pa.float64()),  # p^e: mean over utterances of the mean probability of the chosen intents
     ]
 )
-"""One row a pool: the predicted intents of each utterance of its context."""
+"""One row per pool: the predicted intents of each utterance of its context."""
 
-INTENT_THRESHOLD = 0.5  # in the authors' code an intent is chosen if its probability is above this; none may be
+INTENT_THRESHOLD = 0.5  # as in the authors' code, intents above this probability are chosen; there may be none
 
 
 @dataclass(frozen=True)
 class ScoringContext:
-    """What scoring needs besides the pools."""
+    """Model, estimator and device of scoring."""
 
     ranker: Ranker
     layout: Layout
@@ -66,21 +66,25 @@ class ScoringContext:
     max_tokens: int
 
     def batches(self, inputs: Sequence[Encoded]) -> list[npt.NDArray[np.int64]]:
-        """Places of the inputs of each batch."""
+        """Return the indices of the inputs in each batch."""
         return forward_batches([len(ids) for ids, _ in inputs], self.max_tokens, self.device)
 
     def autocast(self) -> torch.autocast:
-        """The precision to compute in."""
+        """Return the autocast context of the precision."""
         return autocast(self.device, resolve_precision(self.precision, self.device))
 
 
 def score_pools(
     context: ScoringContext, store: TokenStore, rows: Sequence[int], *, with_intents: bool, seed: int
 ) -> tuple[pa.Table, pa.Table | None]:
-    """SCORE_SCHEMA of some pools, and SHARD_INTENT_SCHEMA where `with_intents` asks for both views.
+    """Score pools (SCORE_SCHEMA); with intents, also score the intent view and return SHARD_INTENT_SCHEMA.
 
     Args:
-        seed: decides every dropout mask; give each shard its own.
+        context: how to score.
+        store: the pools' tokens.
+        rows: the pools to score.
+        with_intents: predict intents and score both views.
+        seed: determines every dropout mask; each shard needs its own.
     """
     pools = list(store.pools(rows))
     context.ranker.eval()
@@ -96,9 +100,9 @@ def score_pools(
 
 
 def average_members(tables: Sequence[pa.Table]) -> pa.Table:
-    """SCORE_SCHEMA of an ensemble from its members' scores of the same pairs: the moments of their even mixture.
+    """Average the members' scores of the same pairs (SCORE_SCHEMA): the moments of their even mixture.
 
-    Each member's mean entropy is H(p̄) − g, so the mixture's mutual information needs nothing else.
+    Each member's mean entropy is H(p̄) − g, so the mixture's mutual information follows from the members' p̄ and g.
     """
     if len(tables) == 1:
         return tables[0]
@@ -117,8 +121,8 @@ def average_members(tables: Sequence[pa.Table]) -> pa.Table:
     }
     merged = tables[0]
     for name, values in columns.items():
-        place = merged.schema.get_field_index(name)
-        merged = merged.set_column(place, merged.schema.field(name), pa.array(values, merged.schema.field(name).type))
+        index = merged.schema.get_field_index(name)
+        merged = merged.set_column(index, merged.schema.field(name), pa.array(values, merged.schema.field(name).type))
     return merged
 
 
@@ -127,22 +131,22 @@ def _entropy(prob: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def predict_intents(context: ScoringContext, pools: Sequence[TokenPool]) -> tuple[list[list[list[int]]], list[float]]:
-    """Intents of every utterance, each given those predicted before it, with dropout off.
+    """Predict the intents of every utterance given those predicted for earlier utterances, without dropout.
 
     Returns:
-        For each pool its utterances' intents, and p^e: the mean over its utterances of the mean probability of
-        the chosen intents (1 where none is chosen).
+        For each pool, its utterances' intents, and p^e: the mean over utterances of the mean probability of their
+        chosen intents (1 for utterances without any).
     """
     chosen: list[list[list[int]]] = [[] for _ in pools]
     confidence: list[list[float]] = [[] for _ in pools]
     for utterance in range(max((len(pool.context) for pool in pools), default=0)):
-        asked = [place for place, pool in enumerate(pools) if len(pool.context) > utterance]
-        questions = [context.layout.intent_question(pools[p].context, chosen[p], utterance) for p in asked]
+        present = [index for index, pool in enumerate(pools) if len(pool.context) > utterance]
+        questions = [context.layout.intent_question(pools[i].context, chosen[i], utterance) for i in present]
         probs_NK = _intent_probs(context, questions)
-        for place, probs_K in zip(asked, probs_NK, strict=True):
+        for index, probs_K in zip(present, probs_NK, strict=True):
             names = np.flatnonzero(probs_K > INTENT_THRESHOLD)
-            chosen[place].append(names.tolist())
-            confidence[place].append(float(probs_K[names].mean()) if len(names) else 1.0)
+            chosen[index].append(names.tolist())
+            confidence[index].append(float(probs_K[names].mean()) if len(names) else 1.0)
     return chosen, [float(np.mean(probs)) for probs in confidence]
 
 
@@ -150,7 +154,7 @@ def _intent_probs(context: ScoringContext, questions: Sequence[Encoded]) -> npt.
     probs = np.zeros((len(questions), len(context.ranker.config.intents)))
     with torch.inference_mode(), context.autocast():
         for batch in context.batches(questions):
-            inputs = make_batch([questions[int(place)] for place in batch], context.layout, context.device)
+            inputs = make_batch([questions[int(index)] for index in batch], context.layout, context.device)
             probs[batch] = torch.sigmoid(context.ranker.intent_logits(inputs).double()).cpu().numpy()
     return probs
 
@@ -187,7 +191,7 @@ def _pair_moments(
     fields = ("prob_mean", "prob_var", "logit_mean", "logit_var", "mutual_information")
     columns = {name: np.zeros(pools.num_pairs) for name in (*fields, "num_passes")}
     for number, batch in enumerate(context.batches(pools.inputs)):
-        moments = _batch_moments(context, [pools.inputs[int(place)] for place in batch], child_seed(seed, view, number))
+        moments = _batch_moments(context, [pools.inputs[int(index)] for index in batch], child_seed(seed, view, number))
         pairs = pools.pairs(batch)
         for name in fields:
             columns[name][pairs] = getattr(moments, name).cpu().numpy()
@@ -206,20 +210,20 @@ def _batch_moments(context: ScoringContext, inputs: Sequence[Encoded], seed: int
 
 @dataclass(frozen=True)
 class _BatchModel:
-    """A ranker with a batch before it: what an estimator asks."""
+    """A ranker and a batch, as the model that an estimator queries."""
 
     ranker: Ranker
     inputs: Batch
     seed: int
 
     def logits(self, *, stochastic: bool, number: int) -> torch.Tensor:
-        """Logits [B] of one pass."""
+        """Compute the logits [B] of one pass, with dropout if `stochastic`."""
         self.ranker.train(stochastic)
         if stochastic:
             torch.manual_seed(child_seed(self.seed, number))
         return self.ranker.answer_logits(self.inputs)
 
     def posterior(self) -> LogitPosterior:
-        """The logits' posterior, with dropout off."""
+        """Compute the posterior of the logits, without dropout."""
         self.ranker.eval()
         return self.ranker.answer_posterior(self.inputs)

@@ -1,4 +1,4 @@
-"""Scores of rankers without training: BM25, and the backbone as a bi-encoder."""
+"""Scoring with untrained rankers: BM25, and the backbone as a bi-encoder."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import torch
 from pydantic import SerializeAsAny
 from rank_bm25 import BM25Okapi
 from scipy.special import expit
+from typing_extensions import override
 
 from icalib.core.files import whole_file
 from icalib.core.job import Artifact, ShardedJob
@@ -34,7 +35,7 @@ Scorer = Literal["bm25", "bi-encoder"]
 
 
 class UntrainedScoreJob(ShardedJob):
-    """Scores of a split's pools by a ranker without training, in one shard: BM25's statistics are of all its pools."""
+    """Scores a split's pools with an untrained ranker, in one shard since BM25's statistics cover all pools."""
 
     verb: ClassVar[str] = "scoring"
 
@@ -47,20 +48,20 @@ class UntrainedScoreJob(ShardedJob):
     """The bi-encoder's backbone."""
 
     @property
+    @override
     def uses_models(self) -> bool:
-        """Both scorers work on the CPU."""
         return False
 
+    @override
     def shards(self) -> Sequence[Any]:
-        """One."""
         return [None]
 
+    @override
     def shard_path(self, folder: Path, index: int) -> Path:
-        """Where the scores are."""
         return folder / f"scores-{index:06d}.parquet"
 
     def compute_shard(self, index: int, shard: Any, folder: Path, device: torch.device) -> None:
-        """Write SCORE_SCHEMA with the score as the logit; its sigmoid stands for the probability until calibration."""
+        """Write SCORE_SCHEMA with the score as the logit and its sigmoid as a preliminary, uncalibrated probability."""
         pools = selected_pools(self.data.path, self.split, self.selection)
         scores = bm25_scores(pools) if self.scorer == "bm25" else _bi_encoder_scores(self.encoder, pools)
         with whole_file(self.shard_path(folder, index)) as temporary:
@@ -68,7 +69,7 @@ class UntrainedScoreJob(ShardedJob):
 
 
 def selected_pools(data: Path, split: Split, selection: Selection) -> list[Pool]:
-    """All pools of a split that are selected, whether labelled or not."""
+    """Read the selected pools of a split, labelled or not."""
     order = np.concatenate([batch["label_order"].to_numpy() for batch in iter_pools(data, split, ["label_order"])])
     return list(as_pools(read_rows(data, split, selection.rows(split, "all", order))))
 
@@ -117,19 +118,19 @@ def _token_pool(pool: Pool, tokenizer: Tokenizer, budget: Budget) -> TokenPool:
 
 
 def bm25_scores(pools: Sequence[Pool]) -> list[Floats]:
-    """Okapi BM25 of each pool's candidates, the context being the query; statistics from all their candidates."""
+    """Compute Okapi BM25 scores of each pool's candidates given its context, with statistics from all candidates."""
     documents = list(dict.fromkeys(candidate for pool in pools for candidate in pool.candidates))
-    places = {document: place for place, document in enumerate(documents)}
-    index = BM25Okapi([tokenize(document) for document in documents])
+    indices = {document: index for index, document in enumerate(documents)}
+    bm25 = BM25Okapi([tokenize(document) for document in documents])
     scores: list[Floats] = []
     for pool in pools:
         query = tokenize(" ".join(utterance.text for utterance in pool.context))
-        scores.append(np.asarray(index.get_batch_scores(query, [places[c] for c in pool.candidates]), np.float64))
+        scores.append(np.asarray(bm25.get_batch_scores(query, [indices[c] for c in pool.candidates]), np.float64))
     return scores
 
 
 def bi_encoder_scores(encoder: TransformerEncoder, layout: Any, pools: Sequence[TokenPool]) -> list[Floats]:
-    """Cosine of the mean token states of context and candidate, encoded apart; each distinct text once."""
+    """Compute the cosine of the mean token states of context and candidate, each distinct text encoded separately."""
     texts: dict[bytes, Ids] = {}
     keys: list[tuple[bytes, list[bytes]]] = []
     for pool in pools:
@@ -151,7 +152,7 @@ def _unit_means(encoder: TransformerEncoder, layout: Any, texts: Sequence[Ids]) 
     vectors = np.zeros((len(texts), encoder.width))
     encoder.eval()
     with torch.inference_mode():
-        for places in ordered_batches([length for _, length in encoded], 256, 8192):
-            batch = make_batch([encoded[int(place)] for place in places], layout, torch.device("cpu"))
-            vectors[places] = unit_means(encoder, batch).double().numpy()
+        for rows in ordered_batches([length for _, length in encoded], 256, 8192):
+            batch = make_batch([encoded[int(row)] for row in rows], layout, torch.device("cpu"))
+            vectors[rows] = unit_means(encoder, batch).double().numpy()
     return vectors

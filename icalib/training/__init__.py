@@ -1,1 +1,1 @@
-"""Training: the loop, its settings and what is learnt."""
+"""Training: the loop, its settings, and the curricula that it trains on."""

@@ -1,4 +1,4 @@
-"""Training a ranker on answers: labelled pools, and pseudo labels or generated texts beside them."""
+"""Job that trains a ranker on answers: on labelled pools, and optionally on pseudo labels or generated texts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import torch
 from pydantic import SerializeAsAny
+from typing_extensions import override
 
 from icalib.core.job import Artifact
 from icalib.data.encoding import Layout, TokenStore
@@ -31,7 +32,7 @@ from icalib.training.settings import TrainingSettings
 
 
 class TrainJob(TrainingJob):
-    """One training of a ranker on answers."""
+    """Trains a ranker on answers."""
 
     version: ClassVar[int] = CHECKPOINT_VERSION
 
@@ -40,42 +41,42 @@ class TrainJob(TrainingJob):
     training: TrainingSettings
     selection: Selection
     views_with_intents: bool = False
-    """Learn the intent view and the intents of labelled pools too."""
+    """Also train on the intent view and the intents of labelled pools."""
     train_tokens: Artifact
     validation_tokens: Artifact
     start: Artifact | None = None
-    """Checkpoint whose weights to start from; None starts from the backbone."""
+    """Checkpoint with the initial weights; None starts from the backbone."""
     pseudo_labels: Artifact | None = None
-    """Folder of pseudo-label shards to learn from beside the labelled pools; its digest is that of what is learnt, so
-    that rules that select the same pairs share the student."""
+    """Folder of pseudo-label shards, used in addition to the labelled pools. Its digest covers only what is trained on,
+    so rules that select the same pairs reuse the same student."""
     contrast: SerializeAsAny[AbstractContrast.Config] | None = None
-    """What generated texts add to the loss; None learns from the pools alone."""
+    """Loss term of generated texts; None trains on the pools alone."""
     generated: Artifact | None = None
     """Token file of the generated texts."""
     seed: int
 
     @property
+    @override
     def loop_settings(self) -> TrainingSettings:
-        """Optimiser and schedule."""
         return self.training
 
     @property
+    @override
     def loop_seed(self) -> int:
-        """The seed of all random draws."""
         return self.seed
 
     @property
+    @override
     def reports_epochs(self) -> bool:
-        """Validation is what a run is judged by."""
         return True
 
     @property
+    @override
     def has_posterior(self) -> bool:
-        """The answer head decides."""
         return self.ranker.head.has_posterior
 
+    @override
     def build(self, device: torch.device) -> Training:
-        """The ranker, its pools and validation."""
         ranker = Ranker(self.ranker)
         if self.start is not None:
             start_weights(ranker, self.start.path)
@@ -87,14 +88,14 @@ class TrainJob(TrainingJob):
         rows = self.selection.rows("train", "labelled", store.column("label_order"))
         labelled = [gold_labels(pool, with_intents=self.views_with_intents) for pool in store.pools(rows)]
         pseudo = pseudo_labelled(self.pseudo_labels.path, store) if self.pseudo_labels else []
-        made = (
+        make_curriculum = (
             answer_curriculum
             if self.contrast is None or self.generated is None
             else partial(
                 AugmentedCurriculum, contrast=self.contrast.build(), generated=GeneratedStore(self.generated.path)
             )
         )
-        return made(
+        return make_curriculum(
             [*labelled, *pseudo],
             store,
             layout,
@@ -107,17 +108,19 @@ class TrainJob(TrainingJob):
     def _validation(self, ranker: Ranker, device: torch.device, curriculum: Curriculum) -> PlainValidation:
         store = TokenStore(self.validation_tokens.path)
         rows = self.selection.rows("validation", "all", store.column("label_order"))
-        known = rows[store.column("label")[rows] >= 0]
+        labelled = rows[store.column("label")[rows] >= 0]
         if not is_conditioned_on_support(ranker):
-            return PlainValidation(store, known.tolist(), ranker.layout, self.training, device, link=self.ranker.link)
+            return PlainValidation(
+                store, labelled.tolist(), ranker.layout, self.training, device, link=self.ranker.link
+            )
         assert isinstance(curriculum, AnswerCurriculum)
         conditioning = Conditioning(curriculum, self.training, device, self.seed)
         return PlainValidation(
-            store, known.tolist(), ranker.layout, self.training, device, prepare=conditioning.complete
+            store, labelled.tolist(), ranker.layout, self.training, device, prepare=conditioning.complete
         )
 
+    @override
     def add_posterior(self, checkpoint: Path, training: Training, engine: Engine) -> int:
-        """Show the head the pairs that its posterior is computed from."""
         assert isinstance(training.curriculum, AnswerCurriculum)
         ranker = load_ranker(checkpoint).to(engine.device)
         Conditioning(training.curriculum, self.training, engine.device, self.seed).begin(ranker, engine)
@@ -138,7 +141,7 @@ def answer_curriculum(
     num_intents: int,
     seed: int,
 ) -> AnswerCurriculum | PoolCurriculum:
-    """Pairs and intents, or whole pools where the loss looks at those."""
+    """Return a curriculum of pairs and intents, or of whole pools if the loss needs these."""
     if isinstance(loss, AbstractPoolLoss):
         return PoolCurriculum(pools, store, layout, loss, settings, seed=seed)
     return AnswerCurriculum(pools, store, layout, loss, settings, num_intents=num_intents, seed=seed)

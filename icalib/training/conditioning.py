@@ -1,4 +1,4 @@
-"""From final weights to a posterior: which training pairs a head is shown, and in which order."""
+"""Conditioning a head's posterior on training pairs, after training."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from icalib.training.settings import TrainingSettings
 
 
 class Conditioning:
-    """Gives a ranker's head its posterior: every training pair, or a support set of them, in evaluation mode.
+    """Computes the posterior of a ranker's head from all training pairs or a support set, in evaluation mode.
 
-    A head that learns from every pair is shown a part of them by each process; a support set is small, so each
-    process shows its head all of it, and all get the same posterior.
+    If the posterior depends on every pair, each process handles a part of them. A support set is small, so each process
+    handles all of it, and all processes get the same posterior.
 
     Args:
         curriculum: the training pairs.
-        settings: precision and batch size of the passes.
-        device: where the ranker is.
-        seed: decides the support set and the chains.
+        settings: precision and batch size of the forward passes.
+        device: device of the ranker.
+        seed: determines the support set and the random draws of the posterior.
     """
 
     def __init__(
@@ -39,19 +39,19 @@ class Conditioning:
         self._curriculum, self._settings, self._device, self._seed = curriculum, settings, device, seed
 
     def complete(self, ranker: Ranker) -> None:
-        """Compute the whole posterior in this process, whatever the others do."""
+        """Compute the whole posterior in this process."""
         _head(ranker).condition([self._observed(ranker, 0, 1)], seed=child_seed(self._seed, "posterior"))
 
     def begin(self, ranker: Ranker, engine: Engine) -> None:
-        """Compute the posterior together with the other workers, but for what the head splits into tasks."""
+        """Compute the posterior together with the other workers, except for what the head splits into tasks."""
         if ranker.config.head.pairs_for_posterior is not None:
-            shares = [self._observed(ranker, 0, 1)]
+            observed = [self._observed(ranker, 0, 1)]
         else:
-            shares = engine.gather(self._observed(ranker, engine.rank, engine.world_size))
-        _head(ranker).collect(shares, seed=child_seed(self._seed, "posterior"))
+            observed = engine.gather(self._observed(ranker, engine.rank, engine.world_size))
+        _head(ranker).collect(observed, seed=child_seed(self._seed, "posterior"))
 
     def _observed(self, ranker: Ranker, rank: int, world_size: int) -> dict[str, Tensor]:
-        """What the head has taken in of every world-size-th batch."""
+        """Let the head observe every world-size-th batch, and return its observations."""
         head, support = _head(ranker), ranker.config.head.pairs_for_posterior
         passes = _Passes(ranker, self._curriculum, self._settings, self._device)
         examples = self._curriculum.pairs() if ranker.config.head.looks_at_pairs else []
@@ -74,7 +74,7 @@ def _head(ranker: Ranker) -> PosteriorHead:
 
 
 class _Passes:
-    """Runs a ranker over examples in its precision, without gradients."""
+    """Runs forward passes of a ranker over examples, without gradients."""
 
     def __init__(
         self, ranker: Ranker, curriculum: AnswerCurriculum, settings: TrainingSettings, device: torch.device
@@ -90,15 +90,15 @@ class _Passes:
         self._run(self._ranker.observe, examples)
 
     def features(self, examples: Sequence[Example]) -> npt.NDArray[np.float32]:
-        """The encoder's features [N, D]."""
+        """Compute the encoder's features [N, D]."""
         found: list[npt.NDArray[np.float32]] = [np.zeros(0, np.float32)] * len(examples)
         for batch in self.batches(examples):
             rows = self._run(
                 lambda inputs, _: self._ranker.encoder(inputs).features_BD.float().cpu().numpy(),
-                [examples[int(place)] for place in batch],
+                [examples[int(index)] for index in batch],
             )
-            for place, row in zip(batch, rows, strict=True):
-                found[int(place)] = row
+            for index, row in zip(batch, rows, strict=True):
+                found[int(index)] = row
         return np.stack(found)
 
     def _run(self, function: Callable[..., Any], examples: Sequence[Example]) -> Any:
@@ -114,21 +114,23 @@ def choose_support(
     *,
     seed: int,
 ) -> list[Example]:
-    """The pairs that a posterior is computed from, as `support` asks, right ones first.
+    """Choose the support pairs of a posterior, right pairs first.
 
     Args:
         examples: the training pairs, in the order of the last epoch's batches.
-        features: gives the features [N, D] of examples; only `per_class_kmeans` asks.
+        support: number of pairs, and how they are chosen.
+        features: computes the features [N, D] of examples; only used by `per_class_kmeans`.
+        seed: determines the random draws.
     """
     if support.choice == "last_batch":
         return list(examples[-support.size :])
     rng = np.random.default_rng(seed)
-    shuffled = [examples[int(place)] for place in rng.permutation(len(examples))]
-    right = [example for example in shuffled if example.labels.labels[example.place] == 1]
-    wrong = [example for example in shuffled if example.labels.labels[example.place] == 0]
-    share = support.positive_share
-    size = int(min(support.size, len(right) / share, len(wrong) / (1 - share)))
-    num_right = round(size * share)
+    shuffled = [examples[int(index)] for index in rng.permutation(len(examples))]
+    right = [example for example in shuffled if example.labels.labels[example.position] == 1]
+    wrong = [example for example in shuffled if example.labels.labels[example.position] == 0]
+    fraction = support.positive_share
+    size = int(min(support.size, len(right) / fraction, len(wrong) / (1 - fraction)))
+    num_right = round(size * fraction)
     if support.choice == "per_class_kmeans":
         return [
             *_nearest_to_centroids(right, num_right, features, seed),
@@ -139,7 +141,10 @@ def choose_support(
 
 
 def _from_other_contexts(examples: Sequence[Example], taken: set[int]) -> list[Example]:
-    """One example of each context that isn't taken, then the others: a support set of many contexts says more."""
+    """Order examples so that each context that isn't in `taken` appears once before any repeats.
+
+    A support set of many contexts is more informative.
+    """
     first: list[Example] = []
     rest: list[Example] = []
     seen = set(taken)
@@ -151,21 +156,21 @@ def _from_other_contexts(examples: Sequence[Example], taken: set[int]) -> list[E
 
 def _nearest_to_centroids(
     examples: Sequence[Example],
-    number: int,
+    num_centroids: int,
     features: Callable[[Sequence[Example]], npt.NDArray[np.float32]],
     seed: int,
 ) -> list[Example]:
-    """For each of `number` k-means centroids the nearest real pair, each pair once."""
-    if len(examples) <= number:
+    """Return the distinct examples nearest to each of `num_centroids` k-means centroids."""
+    if len(examples) <= num_centroids:
         return list(examples)
     from sklearn.cluster import KMeans
     from sklearn.metrics import pairwise_distances_argmin
 
     known = features(examples)
-    centroids = KMeans(number, random_state=seed % 2**31).fit(known).cluster_centers_
-    return [examples[int(place)] for place in np.unique(pairwise_distances_argmin(centroids, known))]
+    centroids = KMeans(num_centroids, random_state=seed % 2**31).fit(known).cluster_centers_
+    return [examples[int(index)] for index in np.unique(pairwise_distances_argmin(centroids, known))]
 
 
 def is_conditioned_on_support(ranker: Ranker) -> bool:
-    """Whether the head needs its support pairs even for a point prediction."""
+    """Return whether the head needs its support pairs even for point predictions."""
     return isinstance(ranker.answer_head, PosteriorHead) and ranker.config.head.pairs_for_posterior is not None

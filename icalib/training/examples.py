@@ -1,4 +1,4 @@
-"""What a training run learns from: examples, and the batches of each epoch."""
+"""Training examples, and the batches of each epoch."""
 
 from __future__ import annotations
 
@@ -20,8 +20,13 @@ TASKS: tuple[Task, ...] = ("answer_plain", "answer_intent", "intent")
 class PairLabels:
     """Labels of some candidates of one pool.
 
-    `intent_view` says per candidate whether the pair is also learnt with intents; `learn_intents` whether the
-    context's intents are themselves targets.
+    Args:
+        row: row of the pool in its split.
+        candidates: indices of the labelled candidates.
+        labels: 1 or 0 for each of them.
+        intent_view: for each of them, whether the pair is also trained on in the intent view.
+        intents: the intents of the context's utterances.
+        learn_intents: whether these intents are targets themselves.
     """
 
     row: int
@@ -33,7 +38,7 @@ class PairLabels:
 
 
 def gold_labels(pool: TokenPool, *, with_intents: bool) -> PairLabels:
-    """A labelled pool's labels; its gold intents where it has any and they are wanted."""
+    """Return the gold labels of a labelled pool, including its gold intents if `with_intents`."""
     candidates = np.arange(len(pool.candidates))
     has_intents = with_intents and any(len(names) for names in pool.intents)
     return PairLabels(
@@ -47,19 +52,20 @@ def gold_labels(pool: TokenPool, *, with_intents: bool) -> PairLabels:
 
 
 class Example(NamedTuple):
-    """One input to be: a candidate of a pool (answer tasks) or one of its utterances (intent task).
+    """Reference to one input: a candidate of a pool (answer tasks) or an utterance of its context (intent task).
 
-    Ids are assembled only when the example's batch comes up, so that an epoch's plan stays small.
+    `position` is an index into the pool's labelled candidates or into its context. Token ids are assembled when the
+    batch is used, so that the list of an epoch's examples stays small.
     """
 
     task: Task
     labels: PairLabels
-    place: int
+    position: int
     length: int
 
 
 def sampled_negatives(pool: PairLabels, num_negatives: int | None, rng: np.random.Generator) -> PairLabels:
-    """The pool with all its positives and at most `num_negatives` negatives for each of them."""
+    """Keep all positives of a pool and draw at most `num_negatives` negatives for each of them."""
     negatives = np.flatnonzero(pool.labels == 0)
     positives = np.flatnonzero(pool.labels == 1)
     if num_negatives is None or len(negatives) <= num_negatives * len(positives):
@@ -69,33 +75,33 @@ def sampled_negatives(pool: PairLabels, num_negatives: int | None, rng: np.rando
 
 
 def pool_examples(labels: PairLabels, tokens: TokenPool, layout: Layout) -> Iterator[Example]:
-    """The examples of one pool: the three losses of ICAST Eq. 15."""
+    """Yield the examples of one pool, for the three losses of ICAST Eq. 15."""
     context, intents = tokens.context, labels.intents
-    for place, number in enumerate(labels.candidates):
+    for position, number in enumerate(labels.candidates):
         candidate = tokens.candidates[int(number)]
-        yield Example("answer_plain", labels, place, layout.pair_length(context, None, candidate))
-        if labels.intent_view[place]:
-            yield Example("answer_intent", labels, place, layout.pair_length(context, intents, candidate))
+        yield Example("answer_plain", labels, position, layout.pair_length(context, None, candidate))
+        if labels.intent_view[position]:
+            yield Example("answer_intent", labels, position, layout.pair_length(context, intents, candidate))
     if labels.learn_intents:
         for utterance in range(len(context)):
             yield Example("intent", labels, utterance, layout.question_length(context, intents, utterance))
 
 
 def encode(example: Example, tokens: TokenPool, layout: Layout) -> Encoded:
-    """Input ids of an example."""
+    """Return the input ids of an example."""
     labels = example.labels
     if example.task == "intent":
-        return layout.intent_question(tokens.context, labels.intents, example.place)
+        return layout.intent_question(tokens.context, labels.intents, example.position)
     context = layout.context_ids(tokens.context, labels.intents if example.task == "answer_intent" else None)
-    return layout.pair(context, tokens.candidates[int(labels.candidates[example.place])])
+    return layout.pair(context, tokens.candidates[int(labels.candidates[example.position])])
 
 
 def target(example: Example, num_intents: int) -> npt.NDArray[np.float32]:
-    """The label [1], or the utterance's intents as multi-hot [K]."""
+    """Return the label [1], or the utterance's intents as a multi-hot vector [K]."""
     if example.task != "intent":
-        return np.array([example.labels.labels[example.place]], np.float32)
+        return np.array([example.labels.labels[example.position]], np.float32)
     hot = np.zeros(num_intents, np.float32)
-    hot[list(example.labels.intents[example.place])] = 1.0
+    hot[list(example.labels.intents[example.position])] = 1.0
     return hot
 
 
@@ -110,12 +116,13 @@ def epoch_batches(
     rng: np.random.Generator,
     balanced: bool = False,
 ) -> list[list[Example]]:
-    """All batches of an epoch, one task a batch, tasks mixed: a function of the arguments alone.
+    """Return all batches of an epoch in random order; each batch has examples of one task.
 
-    Negatives are drawn anew for every epoch; both views of a pair use the same draw.
+    Negatives are drawn again for every epoch; both views of a pair use the same draw. The result is a function of the
+    arguments.
 
     Args:
-        balanced: right and wrong pairs have the same shares in all batches, right ones first.
+        balanced: give all batches the same fraction of right pairs, and put these first.
     """
     by_task: dict[Task, list[Example]] = {task: [] for task in TASKS}
     for labels in labelled:
@@ -125,7 +132,7 @@ def epoch_batches(
     batches: list[list[Example]] = []
     for task, examples in by_task.items():
         lengths = [example.length for example in examples]
-        classes = [e.labels.labels[e.place] for e in examples] if balanced and task != "intent" else None
+        classes = [e.labels.labels[e.position] for e in examples] if balanced and task != "intent" else None
         for batch in shuffled_batches(lengths, batch_size, max_tokens, rng, classes=classes):
-            batches.append([examples[int(place)] for place in batch])
-    return [batches[int(place)] for place in rng.permutation(len(batches))]
+            batches.append([examples[int(index)] for index in batch])
+    return [batches[int(index)] for index in rng.permutation(len(batches))]

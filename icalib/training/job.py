@@ -1,4 +1,4 @@
-"""What every training job has, and running one in a worker, whatever engine moves the weights."""
+"""Base of training jobs, and running one in a worker with any engine."""
 
 from __future__ import annotations
 
@@ -23,14 +23,17 @@ from icalib.training.loop import Curriculum, EarlyStoppingData, Engine, LoopStat
 from icalib.training.settings import TrainingSettings
 
 _SMALLER_POSTERIOR = (
-    "Its matrix grows with the square of `head.num_features` (random features) or `head.support.size` (Pólya-Gamma): "
-    "lower that, or use a machine with more memory."
+    "Its matrix grows with the square of `head.num_features` (random features) or `head.support.size` (Pólya-Gamma). "
+    "Lower that setting, or use a machine with more memory."
 )
 
 
 @dataclass(frozen=True)
 class Training:
-    """What the loop needs; `validation_selects` is False where validation is only shown, and chooses nothing."""
+    """Model, curriculum and validation of a training run.
+
+    `validation_selects` is False if validation metrics are only logged and do not choose the best weights.
+    """
 
     model: Model
     curriculum: Curriculum
@@ -39,7 +42,7 @@ class Training:
 
 
 class TrainingJob(Job):
-    """Base of trainings: everything that a worker needs to know."""
+    """Base of training jobs, with everything that a worker needs."""
 
     @property
     def loop_settings(self) -> TrainingSettings:
@@ -53,16 +56,16 @@ class TrainingJob(Job):
 
     @property
     def reports_epochs(self) -> bool:
-        """Whether validation after each epoch says how good the run is: then a pruner may end it."""
+        """Whether validation metrics measure the run's quality, so that a pruner may end it after an epoch."""
         return False
 
     @property
     def has_posterior(self) -> bool:
-        """Whether a posterior follows from the final weights."""
+        """Whether a posterior is computed after training."""
         return False
 
     def build(self, device: torch.device) -> Training:
-        """Build the model and the data; called with torch seeded the same in every worker."""
+        """Build the model and its data; torch is seeded equally in every worker."""
         raise NotImplementedError
 
     def prepare(self, device: torch.device) -> Training:
@@ -71,33 +74,33 @@ class TrainingJob(Job):
         return self.build(device)
 
     def add_posterior(self, checkpoint: Path, training: Training, engine: Engine) -> int:
-        """Compute the posterior of a checkpoint's weights, together with the other workers, and keep it there.
+        """Compute the posterior of a checkpoint's weights together with the other workers, and save it there.
 
-        What the head splits into tasks is left out: see `icalib.training.posterior`.
+        Computations that the head splits into tasks are left to `icalib.training.posterior`.
 
         Returns:
-            How many times a matrix needed more jitter than planned.
+            Number of matrices that needed more jitter than planned.
         """
         raise NotImplementedError
 
 
 class TrainingObserver(Protocol):
-    """Receives rank 0's news."""
+    """Receives the progress of a training job on rank 0."""
 
     def spectral_norms(self, norms: Mapping[str, float]) -> None:
-        """Spectral norms of the bounded layers before training, by layer."""
+        """Receive the spectral norms of the bounded layers before training, by layer."""
         ...
 
     def progress(self, done: float, total: float, note: str) -> None:
-        """Updates that are done."""
+        """Report that `done` of `total` updates are done."""
         ...
 
     def best(self, weights: dict[str, Tensor]) -> None:
-        """The best weights so far."""
+        """Receive the best weights so far."""
         ...
 
     def validated(self, points: Sequence[dict[str, Any]]) -> None:
-        """Validation's points of the learning curve, all epochs so far; may raise `Abandoned`."""
+        """Receive the validation points of all epochs so far; may raise `Abandoned`."""
         ...
 
 
@@ -108,7 +111,7 @@ def run_training(
     make_engine: Callable[[Model, TrainingSettings], Engine],
     make_observer: Callable[[Model], TrainingObserver],
 ) -> None:
-    """Train in one of the job's workers; all of them together leave checkpoint/, curve.json and result.json."""
+    """Train in one of the job's workers; together they write checkpoint/, curve.json and result.json to `folder`."""
     with explained_shortage("training", _memory_advice(job.loop_settings)):
         training = job.prepare(device)
         engine = make_engine(training.model, job.loop_settings)
@@ -134,7 +137,7 @@ def run_training(
 
 def _add_posterior(job: TrainingJob, folder: Path, training: Training, engine: Engine) -> int:
     head: PosteriorHead = training.model.get_submodule("answer_head")  # pyright: ignore[reportAssignmentType]
-    # Gathering waits until the best weights are written for all workers to read.
+    # Gathering also waits until rank 0 has written the best weights, which all workers read.
     num_jitters = sum(engine.gather(head.num_jitters))
     pull(folder / "checkpoint")
     with explained_shortage("computing the posterior", _SMALLER_POSTERIOR):
@@ -161,7 +164,7 @@ def _result(training: Training, engine: Engine, state: LoopState, num_jitters: i
 
 def _memory_advice(training: TrainingSettings) -> str:
     return (
-        f"Lower `max_tokens_per_batch` (it is {training.max_tokens_per_batch}) or raise `gradient_accumulation` (it is "
-        f"{training.gradient_accumulation}); with several workers `zero_stage` 1 to 3 (it is {training.zero_stage}) "
-        "divides the optimiser's memory among them."
+        f"Lower `max_tokens_per_batch` (it is {training.max_tokens_per_batch}) or raise `gradient_accumulation` (now "
+        f"{training.gradient_accumulation}). With several workers, `zero_stage` 1 to 3 (it is {training.zero_stage}) "
+        "shards the optimiser state among them."
     )

@@ -1,4 +1,4 @@
-"""One process and plain torch behind the training loop."""
+"""An engine for one process with plain torch."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ T = TypeVar("T")
 
 
 class LocalEngine:
-    """One process and plain torch: for notebooks, debuggers and tests.
+    """Trains in one process with plain torch, for notebooks, debuggers and tests.
 
     Args:
-        model: what is trained.
-        settings: optimiser and schedule; `zero_stage` has no meaning for one process.
-        device: where the model goes; None is the CPU.
-        folder: keeps the checkpoint to resume from; None keeps none.
+        model: the model to train.
+        settings: optimiser and schedule; `zero_stage` has no effect in one process.
+        device: device of the model; None means the CPU.
+        folder: where the checkpoint to resume from is stored; None disables checkpoints.
     """
 
     rank = 0
@@ -47,12 +47,12 @@ class LocalEngine:
         self._calls = 0
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The model's forward pass, in the chosen precision."""
+        """Run the model's forward pass in the precision of the settings."""
         with autocast(self.device, resolve_precision(self._settings.precision, self.device)):
             return self.model(*args, **kwargs)
 
     def backward_and_step(self, loss: Tensor) -> None:
-        """Backward, and a clipped step when the parts of an update are complete."""
+        """Run the backward pass; step with clipped gradients at every `gradient_accumulation`-th call."""
         (loss / self._settings.gradient_accumulation).backward()
         self._calls += 1
         if self._calls % self._settings.gradient_accumulation == 0:
@@ -67,15 +67,15 @@ class LocalEngine:
             group["lr"] = group["peak_lr"] * factor
 
     def gather(self, value: T) -> list[T]:
-        """The one worker's value."""
+        """Return a list of this value, since there is one worker."""
         return [value]
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The weights."""
+        """Return a copy of the weights."""
         return {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
 
     def save(self, state: dict[str, Any]) -> None:
-        """Keep weights, optimiser and the loop's state."""
+        """Save weights, optimiser state and the loop's state."""
         if self._folder is None:
             return
         kept = {
@@ -85,7 +85,7 @@ class LocalEngine:
             torch.save(kept, temporary)
 
     def load(self) -> dict[str, Any] | None:
-        """Resume from the last checkpoint, if there is one."""
+        """Load the last checkpoint, if one exists, and return the loop's state."""
         path = self._folder / _CHECKPOINT if self._folder is not None else None
         if path is None or not path.is_file():
             return None

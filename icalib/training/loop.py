@@ -1,4 +1,4 @@
-"""The training loop. It talks to an `Engine` and a `Curriculum` and knows neither Ray nor DeepSpeed."""
+"""The training loop. It uses an `Engine` and a `Curriculum` and does not depend on Ray or DeepSpeed."""
 
 from __future__ import annotations
 
@@ -19,73 +19,76 @@ from icalib.metrics.catalogue import find_metric
 from icalib.models.model import Model
 from icalib.training.settings import TrainingSettings
 
-_LEAST_GAIN = 0.01  # of the training loss; BERT_FP's, as its authors coded it
+_MIN_IMPROVEMENT = 0.01  # of the training loss, as in the code of BERT_FP's authors
 _POINT_EVERY = 10  # updates between points of the learning curve
 
 
 class EarlyStoppingData(Protocol):
-    """Validation figures of the model as it stands."""
+    """Validation metrics of the current model."""
 
     def __call__(self, model: Any, rank: int, world_size: int, /) -> Any:
-        """This worker's share of the validation scores; `figures` joins all shares."""
+        """Compute this worker's part of the validation results; `metrics` combines the parts."""
         ...
 
-    def figures(self, shares: Sequence[Any]) -> dict[str, float]:
-        """Metrics from all workers' shares; without the selection metric among them the last epoch is the best."""
+    def metrics(self, results: Sequence[Any]) -> dict[str, float]:
+        """Compute metrics from all workers' results, by tag.
+
+        If the selection metric is not among them, the last epoch counts as the best.
+        """
         ...
 
 
 class Curriculum(Protocol):
-    """What is learnt: batches of each epoch and the loss of some examples."""
+    """Batches of each epoch, and the loss of their examples."""
 
     def batches(self, epoch: int) -> Sequence[Sequence[Any]]:
-        """All batches of an epoch, the same on every worker and every try."""
+        """Return all batches of an epoch, the same on every worker and in every attempt."""
         ...
 
     def losses(self, forward: Callable[..., Any], examples: Sequence[Any], device: torch.device) -> tuple[str, Tensor]:
-        """The task's name and the summed loss of some examples of one batch."""
+        """Return the name of the task and the summed loss of some examples of one batch."""
         ...
 
 
 class Engine(Protocol):
-    """What moves the weights: one process of possibly many."""
+    """Runs forward and backward passes and optimiser steps in one of the worker processes."""
 
     rank: int
     world_size: int
     device: torch.device
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The model's forward pass."""
+        """Run the model's forward pass."""
         ...
 
     def backward_and_step(self, loss: Tensor) -> None:
-        """Backward; the optimiser steps at every `gradient_accumulation`-th call."""
+        """Run the backward pass; the optimiser steps at every `gradient_accumulation`-th call."""
         ...
 
     def set_learning_rate(self, factor: float) -> None:
-        """Scale every parameter group's peak learning rate."""
+        """Set each parameter group's learning rate to its peak times `factor`."""
         ...
 
     def gather(self, value: Any) -> list[Any]:
-        """The workers' values, in rank order, on every worker."""
+        """Return the values of all workers in rank order, on every worker."""
         ...
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The whole model's weights on rank 0 (other ranks may get an empty dict)."""
+        """Return the weights of the whole model on rank 0 (other ranks may get an empty dict)."""
         ...
 
     def save(self, state: dict[str, Any]) -> None:
-        """Save a checkpoint to resume from, with the loop's state."""
+        """Save a checkpoint to resume from, including the loop's state."""
         ...
 
     def load(self) -> dict[str, Any] | None:
-        """Resume from the last checkpoint, if there is one; gives the loop's state."""
+        """Load the last checkpoint, if one exists, and return the loop's state."""
         ...
 
 
 @dataclass
 class LoopState:
-    """Where the loop stands; kept in every checkpoint."""
+    """Progress of the loop, saved in every checkpoint."""
 
     epoch: int = 0
     batch: int = 0
@@ -99,18 +102,18 @@ class LoopState:
 
 
 class Observer(Protocol):
-    """Hears of the loop's progress on rank 0."""
+    """Receives the loop's progress on rank 0."""
 
     def progress(self, done: float, total: float, note: str) -> None:
-        """So many updates are done."""
+        """Report that `done` of `total` updates are done."""
         ...
 
     def best(self, weights: dict[str, Tensor]) -> None:
-        """These weights are the best so far."""
+        """Receive the best weights so far."""
         ...
 
     def validated(self, points: Sequence[dict[str, Any]]) -> None:
-        """An epoch is over; these points of the learning curve are all that validation has given so far."""
+        """Receive the validation points of all epochs so far, after each epoch."""
         ...
 
 
@@ -124,9 +127,10 @@ def train(
     seed: int,
     validation: EarlyStoppingData | None,
 ) -> LoopState:
-    """Train until the epochs are over or validation stops improving; `observer.best` has had the weights to keep.
+    """Train until all epochs are done or validation stops improving; `observer.best` receives the weights to keep.
 
-    Every random draw is a function of (seed, update, rank), so that a resumed run goes on as if undisturbed.
+    Every random draw is a function of (seed, update, rank), so a resumed run gives the same result as an uninterrupted
+    one.
     """
     state = LoopState(**(engine.load() or {}))
     started = time.monotonic() - state.seconds
@@ -178,17 +182,20 @@ def _update(
     seed: int,
     step: int,
 ) -> tuple[str, float]:
-    """One update. Each worker computes every world-size-th example; the loss is the batch's sum over `batch_size`."""
+    """Run one update and return its task and mean loss.
+
+    Each worker processes every world-size-th example. The loss is the batch's sum divided by `batch_size`.
+    """
     parts = engine.world_size * settings.gradient_accumulation
     task, summed = "", 0.0
     for number in range(settings.gradient_accumulation):
         torch.manual_seed(child_seed(seed, "update", step, number, engine.rank))
         part = batch[number * engine.world_size + engine.rank :: parts]
-        # A worker without an example still takes part in the collective operations, with weight 0.
+        # A worker without examples must still take part in the collective operations; its loss has weight 0.
         model.start_part(counted=bool(part))
         task, loss = curriculum.losses(engine.forward, part or batch[:1], engine.device)
         loss = loss if part else loss * 0.0
-        # The engine averages over workers and parts, so the mean over the batch is the sum times their number.
+        # The engine averages over workers and parts, so the sum is multiplied by their number.
         engine.backward_and_step(loss * (parts / settings.batch_size))
         summed += float(loss.detach())
     if not math.isfinite(summed):
@@ -198,16 +205,17 @@ def _update(
 
 def _diverged(what: str) -> IcalibError:
     return IcalibError(
-        f"training diverged: {what}. Lower `learning_rate` or `head_learning_rate`, or set precision=fp32."
+        f"training diverged: {what}, expected a finite number. "
+        "Lower `learning_rate` or `head_learning_rate`, or set precision=fp32."
     )
 
 
 def _curve(
     engine: Engine, losses: dict[str, list[float]], settings: TrainingSettings, state: LoopState, factor: float
 ) -> list[dict[str, Any]]:
-    shares = engine.gather({task: (sum(values), len(values)) for task, values in losses.items()})
+    sums = engine.gather({task: (sum(values), len(values)) for task, values in losses.items()})
     points = {
-        f"loss/{task}": sum(share[task][0] for share in shares) / sum(share[task][1] for share in shares)
+        f"loss/{task}": sum(worker[task][0] for worker in sums) / sum(worker[task][1] for worker in sums)
         for task in losses
     }
     points["opt/lr"] = settings.learning_rate * factor
@@ -215,17 +223,17 @@ def _curve(
 
 
 def stalled_epochs(log: Sequence[dict[str, Any]], epoch: int) -> int:
-    """How many of the epochs before `epoch` had a training loss not at least 0.01 below that of the one before."""
+    """Count the epochs before `epoch` whose training loss was not at least 0.01 below that of the previous epoch."""
     losses: dict[int, list[float]] = {}
     for point in log:
         if point["tag"].startswith("loss/") and point["split"] == "train" and point["epoch"] < epoch:
             losses.setdefault(point["epoch"], []).append(point["value"])
     means = [float(np.mean(values)) for values in losses.values()]
-    return sum(after > before - _LEAST_GAIN for before, after in pairwise(means))
+    return sum(after > before - _MIN_IMPROVEMENT for before, after in pairwise(means))
 
 
 def validation_points(log: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What a learning curve has of validation."""
+    """Return the validation points of a learning curve."""
     return [point for point in log if point["split"] == "validation"]
 
 
@@ -243,22 +251,22 @@ def _end_epoch(
 ) -> None:
     state.epoch += 1
     state.batch = 0
-    figure = float(state.epoch)  # where validation doesn't choose, the last epoch is the best
+    value = float(state.epoch)  # without a selection metric, the last epoch counts as the best
     if validation is not None:
         model.eval()
-        if settings.zero_stage == 3:  # a forward pass gathers weights, so all workers must make the same ones
-            figures = validation.figures([validation(model, 0, 1)])
+        if settings.zero_stage == 3:  # forward passes gather weights, so all workers must run the same passes
+            metrics = validation.metrics([validation(model, 0, 1)])
         else:
-            figures = validation.figures(engine.gather(validation(model, engine.rank, engine.world_size)))
+            metrics = validation.metrics(engine.gather(validation(model, engine.rank, engine.world_size)))
         model.train()
-        state.log += [_point(state, "validation", tag, value) for tag, value in figures.items()]
+        state.log += [_point(state, "validation", tag, measured) for tag, measured in metrics.items()]
         metric = find_metric(settings.selection_metric)
-        if metric.tag in figures:
-            figure = metric.sign * figures[metric.tag]
-    if math.isnan(figure):
-        raise _diverged(f"validation is not a number after epoch {state.epoch}")
-    if figure > state.best:
-        state.best, state.best_epoch = figure, state.epoch
+        if metric.tag in metrics:
+            value = metric.sign * metrics[metric.tag]
+    if math.isnan(value):
+        raise _diverged(f"the validation metric is nan after epoch {state.epoch}")
+    if value > state.best:
+        state.best, state.best_epoch = value, state.epoch
         weights = engine.state_dict()
         if engine.rank == 0:
             observer.best(weights)

@@ -1,4 +1,4 @@
-"""AdamW with the parameter groups of a ranker."""
+"""AdamW with the parameter groups of a model."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from icalib.training.settings import TrainingSettings
 
 
 def make_optimizer(model: Model, settings: TrainingSettings) -> torch.optim.AdamW:
-    """AdamW, which clips each element of the gradients first where the settings say so."""
+    """Return AdamW, with clipping of gradient elements before each step if `max_grad_value` is set."""
     optimizer = torch.optim.AdamW(parameter_groups(model, settings), fused=True)
     limit = settings.max_grad_value
     if limit is not None:
-        # Element by element it doesn't matter how ZeRO has flattened and sharded the gradients.
-        optimizer.register_step_pre_hook(lambda taken, *_: _clip_values(taken.param_groups, limit))
+        # Clipping is element-wise, so it is correct on gradients that ZeRO has flattened and sharded.
+        optimizer.register_step_pre_hook(lambda stepped, *_: _clip_values(stepped.param_groups, limit))
     return optimizer
 
 
@@ -27,11 +27,14 @@ def _clip_values(groups: Sequence[dict[str, Any]], limit: float) -> None:
 
 
 def parameter_groups(model: Model, settings: TrainingSettings) -> list[dict[str, Any]]:
-    """The backbone and what is new on it, each with and without weight decay; `peak_lr` is the schedule's peak."""
+    """Return groups for the backbone and for new layers, each with and without weight decay.
+
+    `peak_lr` is the peak learning rate of the schedule.
+    """
     head_rate = settings.head_learning_rate or settings.learning_rate
     groups: dict[tuple[float, float], list[Tensor]] = {}
-    learnt = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-    for name, parameter in learnt:
+    trainable = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    for name, parameter in trainable:
         rate = settings.learning_rate if name.startswith("encoder.backbone.") else head_rate
         decay = settings.weight_decay if parameter.ndim > 1 else 0.0
         groups.setdefault((rate, decay), []).append(parameter)

@@ -1,4 +1,4 @@
-"""Learning answers and intents from labelled and pseudo-labelled pools."""
+"""Curriculum and validation of answers and intents, from labelled and pseudo-labelled pools."""
 
 from __future__ import annotations
 
@@ -27,16 +27,20 @@ from icalib.training.examples import Example, PairLabels, encode, epoch_batches,
 from icalib.training.settings import TrainingSettings
 
 MEASURED = ("F1", "R@1", "MAP", "ECE", "NLL")
-"""Metrics of the validation pools after each epoch."""
+"""Metrics that are computed on the validation pools after each epoch."""
 
 
 class AnswerCurriculum:
-    """Pairs in both views and intents of utterances, each batch of one kind (ICAST Eq. 15).
+    """Batches of pairs in either view and of intents of utterances, one task per batch (ICAST Eq. 15).
 
     Args:
-        pools: labels of pools; what is learnt of each pool stands there.
+        pools: labels of pools, which define the examples of each pool.
         store: the pools' tokens.
-        seed: decides the order and the negatives.
+        layout: assembles the inputs.
+        loss: loss of pairs.
+        settings: batch sizes and number of negatives.
+        num_intents: K.
+        seed: determines the order and the negatives.
     """
 
     def __init__(
@@ -54,7 +58,7 @@ class AnswerCurriculum:
         self._settings, self._num_intents, self._seed = settings, num_intents, seed
 
     def batches(self, epoch: int) -> list[list[Example]]:
-        """All batches of an epoch."""
+        """Return all batches of an epoch."""
         return epoch_batches(
             self._pools,
             self._store,
@@ -69,7 +73,7 @@ class AnswerCurriculum:
     def losses(
         self, forward: Callable[..., Any], examples: Sequence[Example], device: torch.device
     ) -> tuple[str, Tensor]:
-        """Summed loss: of pairs, or of utterances (mean over the K intents)."""
+        """Return the summed loss of pairs, or of utterances (mean over the K intents)."""
         task = examples[0].task
         batch, targets = self.inputs(examples, device)
         if task == "intent":
@@ -78,22 +82,28 @@ class AnswerCurriculum:
         return task, forward("answer", batch, labels_B=targets[:, 0], loss=self._loss).sum()
 
     def inputs(self, examples: Sequence[Example], device: torch.device) -> tuple[Batch, Tensor]:
-        """Encoder inputs and targets ([B, 1] or, of intents, [B, K]) of examples of one task."""
+        """Return encoder inputs and targets ([B, 1], or [B, K] for intents) of examples of one task."""
         encoded = [encode(example, self._store.pool(example.labels.row), self._layout) for example in examples]
         targets = np.stack([target(example, self._num_intents) for example in examples])
         return make_batch(encoded, self._layout, device), torch.from_numpy(targets).to(device)
 
     def pairs(self) -> list[Example]:
-        """Every pair of the first epoch, in each view that it is learnt in."""
+        """Return every pair of the first epoch, in each of its views."""
         return [example for batch in self.batches(0) for example in batch if example.task != "intent"]
 
 
 class PlainValidation:
-    """Validation figures from one deterministic pass over the plain view: cheap enough for every epoch.
+    """Validation metrics from one deterministic pass over the plain view, cheap enough for every epoch.
 
     Args:
-        link: how logits become probabilities; with a softmax each pool's best candidate alone is called right for F1.
-        prepare: called with the ranker first; heads that predict from support pairs look at them anew.
+        store: the pools' tokens.
+        rows: labelled validation pools.
+        layout: assembles the inputs.
+        settings: precision and batch size of the passes.
+        device: device of the ranker.
+        link: maps logits to probabilities; with a softmax, F1 counts only each pool's best candidate as predicted
+            right.
+        prepare: called with the ranker before each pass, for heads that predict from support pairs.
     """
 
     def __init__(
@@ -113,7 +123,7 @@ class PlainValidation:
         self._max_tokens = settings.max_tokens_per_batch
 
     def __call__(self, ranker: Ranker, rank: int, world_size: int) -> list[tuple[int, list[float], int]]:
-        """(row, logits of the candidates, label) of every world-size-th pool."""
+        """Return (row, logits of the candidates, label) of every world-size-th pool."""
         self._prepare(ranker)
         pools = list(self._store.pools(self._rows[rank::world_size]))
         inputs = PoolInputs.of(pools, self._layout, None)
@@ -122,9 +132,9 @@ class PlainValidation:
         parts = np.split(logits, ends[:-1]) if pools else []
         return [(pool.row, part.tolist(), pool.label) for pool, part in zip(pools, parts, strict=True)]
 
-    def figures(self, shares: Sequence[list[tuple[int, list[float], int]]]) -> dict[str, float]:
-        """F1 (threshold fitted, or by argmax), R@1, MAP, ECE and NLL, by tag."""
-        pools = sorted(pool for share in shares for pool in share)
+    def metrics(self, results: Sequence[list[tuple[int, list[float], int]]]) -> dict[str, float]:
+        """Compute F1 (at a fitted threshold, or by argmax), R@1, MAP, ECE and NLL, by tag."""
+        pools = sorted(pool for result in results for pool in result)
         logit = np.concatenate([logits for _, logits, _ in pools])
         offsets = np.cumsum([0] + [len(logits) for _, logits, _ in pools])
         label = np.zeros(len(logit), np.int64)
@@ -135,23 +145,23 @@ class PlainValidation:
         decided = (
             classification_by_argmax(scores) if softmax else classification_at(prob, label, fit_threshold(prob, label))
         )
-        figures = {
+        metrics = {
             "F1": float(decided.f1),
             "R@1": float(recall_at_k(scores, 1).mean()),
             "MAP": float(average_precision(scores).mean()),
             "ECE": ece(prob, label),
             "NLL": nll(prob, label) if softmax else nll_from_logits(logit, label),
         }
-        return {metric_tag(name): figures[name] for name in MEASURED}
+        return {metric_tag(name): metrics[name] for name in MEASURED}
 
 
 def plain_logits(
     ranker: Ranker, pools: PoolInputs, layout: Layout, device: torch.device, precision: Any, max_tokens: int
 ) -> Any:
-    """Logits [N] of all pairs in one pass, longest inputs last."""
+    """Compute the logits [N] of all pairs, in the order of `pools`."""
     logits = np.zeros(pools.num_pairs)
     with torch.inference_mode(), autocast(device, precision):
         for batch in forward_batches([len(ids) for ids, _ in pools.inputs], max_tokens, device):
-            inputs = make_batch([pools.inputs[int(place)] for place in batch], layout, device)
+            inputs = make_batch([pools.inputs[int(index)] for index in batch], layout, device)
             logits[pools.pairs(batch)] = ranker.answer_logits(inputs).float().cpu().numpy()
     return logits

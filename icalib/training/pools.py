@@ -1,4 +1,4 @@
-"""Learning which candidate of a pool is right from labelled pools as wholes."""
+"""Curriculum of whole labelled pools, for losses over all candidates of a pool."""
 
 from __future__ import annotations
 
@@ -20,24 +20,25 @@ from icalib.training.settings import TrainingSettings
 
 
 class PoolExample(NamedTuple):
-    """A pool with the candidates to learn from, in the order in which the encoder gets them."""
+    """A pool with the candidates to train on, in the order in which the encoder reads them."""
 
     labels: PairLabels
     length: int
-    """Padded tokens that the pool takes in a batch, at most."""
+    """Maximum number of padded tokens of the pool in a batch."""
 
 
 class PoolCurriculum:
-    """Pools, each with its right candidate and some wrong ones, drawn and put in another order every epoch.
+    """Batches of pools, each with its right candidate and wrong ones that are drawn and shuffled again every epoch.
 
-    The order is JM's cheap augmentation (Zhang et al. 2021): the right candidate's place says nothing.
+    Shuffling is the augmentation of JM (Zhang et al. 2021): the position of the right candidate carries no information.
 
     Args:
-        pools: labels of pools, one candidate of each right.
+        pools: labels of pools with one right candidate each.
         store: the pools' tokens.
-        loss: sees a batch's pools apart.
-        settings: `batch_size` counts pools.
-        seed: decides the order and the negatives.
+        layout: assembles the inputs.
+        loss: loss of whole pools.
+        settings: batch sizes and number of negatives; `batch_size` counts pools.
+        seed: determines the order and the negatives.
     """
 
     def __init__(
@@ -54,23 +55,24 @@ class PoolCurriculum:
         self._settings, self._seed = settings, seed
 
     def batches(self, epoch: int) -> list[list[PoolExample]]:
-        """All batches of an epoch."""
+        """Return all batches of an epoch."""
         settings = self._settings
         rng = np.random.default_rng(child_seed(self._seed, "epoch", epoch))
         drawn = [_shuffled(sampled_negatives(pool, settings.train_negatives, rng), rng) for pool in self._pools]
         lengths = [self._input_lengths(pool) for pool in drawn]
-        most = max(map(len, lengths), default=0)  # so that no mix of pools exceeds the tokens of a batch
-        examples = [PoolExample(pool, most * max(ids)) for pool, ids in zip(drawn, lengths, strict=True)]
+        # Counting every pool as the largest one ensures that no combination of pools exceeds `max_tokens_per_batch`.
+        max_inputs = max(map(len, lengths), default=0)
+        examples = [PoolExample(pool, max_inputs * max(ids)) for pool, ids in zip(drawn, lengths, strict=True)]
         batches = shuffled_batches(
             [example.length for example in examples], settings.batch_size, settings.max_tokens_per_batch, rng
         )
-        return [[examples[int(place)] for place in batch] for batch in batches]
+        return [[examples[int(index)] for index in batch] for batch in batches]
 
     def losses(
         self, forward: Callable[..., Any], examples: Sequence[PoolExample], device: torch.device
     ) -> tuple[str, Tensor]:
-        """Summed loss of pools."""
-        inputs = [written for example in examples for written in self._inputs(example.labels)]
+        """Return the summed loss of pools."""
+        inputs = [encoded for example in examples for encoded in self._inputs(example.labels)]
         labels = np.concatenate([example.labels.labels for example in examples]).astype(np.float32)
         loss = self._loss.of_pools([len(example.labels.labels) for example in examples])
         batch = make_batch(inputs, self._layout, device)
@@ -79,11 +81,13 @@ class PoolCurriculum:
 
     def _inputs(self, labels: PairLabels) -> list[Encoded]:
         tokens = self._store.pool(labels.row)
-        return self._layout.inputs(tokens.context, None, [tokens.candidates[int(n)] for n in labels.candidates])
+        return self._layout.inputs(tokens.context, None, [tokens.candidates[int(index)] for index in labels.candidates])
 
     def _input_lengths(self, labels: PairLabels) -> list[int]:
         tokens = self._store.pool(labels.row)
-        return self._layout.input_lengths(tokens.context, None, [tokens.candidates[int(n)] for n in labels.candidates])
+        return self._layout.input_lengths(
+            tokens.context, None, [tokens.candidates[int(index)] for index in labels.candidates]
+        )
 
 
 def _shuffled(labels: PairLabels, rng: np.random.Generator) -> PairLabels:

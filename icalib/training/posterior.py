@@ -1,4 +1,4 @@
-"""Completing a posterior by the tasks that its head splits it into, wherever they run."""
+"""Completing a posterior with the tasks that its head splits the computation into."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from icalib.models.ranker import load_ranker
 from icalib.training.job import TrainingJob
 
 RunTasks = Callable[[Sequence[PosteriorTask]], Sequence[Any]]
-"""Runs tasks, in any processes and any order, and returns their results in the tasks' order."""
+"""Runs tasks in any processes and any order, and returns their results in the order of the tasks."""
 
 
 def run_here(tasks: Sequence[PosteriorTask]) -> list[Any]:
-    """Run tasks one after the other in this process."""
+    """Run tasks sequentially in this process."""
     return [task.run() for task in tasks]
 
 
 def complete_posterior(job: TrainingJob, folder: Path, run_tasks: RunTasks) -> None:
-    """Run the tasks that training left, if its head has any, and keep the completed posterior in the checkpoint.
+    """Run the posterior tasks of the checkpoint's head, if it has any, and save the completed posterior.
 
-    A task's result depends on (checkpoint, seed, task) alone: not on which worker ran it, nor on how many there are.
+    A task's result is a function of (checkpoint, seed, task), independent of the worker that runs it and of their
+    number.
     """
     if not job.has_posterior:
         return

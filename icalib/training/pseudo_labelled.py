@@ -1,4 +1,4 @@
-"""Pseudo-label shards, as training reads them."""
+"""Reading pseudo-label shards for training."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from icalib.training.examples import PairLabels
 
 
 def pseudo_labelled(folder: Path, store: TokenStore) -> list[PairLabels]:
-    """The pools of a round's pseudo-label shards.
+    """Return the labels of the pools in a round's pseudo-label shards.
 
-    A pair with intents is learnt in both views, one without only in the plain view; a context's predicted intents
-    are targets if a kept pair of it is with intents.
+    A pair with intents is trained on in both views, a pair without in the plain view only. The predicted intents of a
+    context are targets if at least one of its kept pairs has intents.
     """
     by_id = {str(name): row for row, name in enumerate(store.column("pool_id"))}
     pools: list[PairLabels] = []
@@ -58,20 +58,20 @@ def _intents_path(shard: Path) -> Path:
 
 
 def pseudo_label_digest(folder: Path) -> str:
-    """Digest of what training takes from a round's pseudo-label shards.
+    """Return the digest of what training reads from a round's pseudo-label shards.
 
-    Rules that select the same pairs, with the same labels, views and intents, have the same digest: figures such as
-    gains don't count, nor do intents that no kept pair is learnt with.
+    Rules that select the same pairs with the same labels, views and intents have the same digest. Values such as gains
+    are left out, and so are the intents of pools without a kept pair in the intent view.
     """
-    return content_digest([_learnt(path) for path in sorted(folder.glob("pseudo-*.parquet"))])
+    return content_digest([_training_content(path) for path in sorted(folder.glob("pseudo-*.parquet"))])
 
 
-def _learnt(path: Path) -> dict[str, Any]:
+def _training_content(path: Path) -> dict[str, Any]:
     table = pq.read_table(path, columns=["pool_id", "candidate", "label", "view"])
     with_intents = set(table.filter(pc.field("view") == "intent")["pool_id"].to_pylist())
     intents: dict[str, Any] = {}
-    shard = _intents_path(path)
-    if shard.is_file():
-        rows = pq.read_table(shard, columns=["pool_id", "intents"]).to_pylist()
+    intents_path = _intents_path(path)
+    if intents_path.is_file():
+        rows = pq.read_table(intents_path, columns=["pool_id", "intents"]).to_pylist()
         intents = {row["pool_id"]: row["intents"] for row in rows if row["pool_id"] in with_intents}
     return {"pairs": table.to_pydict(), "intents": intents}

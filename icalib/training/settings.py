@@ -10,55 +10,62 @@ from icalib.core.component import Settings
 from icalib.core.job import NOT_IN_DIGEST
 from icalib.models.precision import Precision
 
-_STALLED_FACTOR = 0.9  # BERT_FP's, as its authors coded it
+_STALLED_FACTOR = 0.9  # as in the code of BERT_FP's authors
 
 
-_STAIR_FACTOR, _STAIR_UPDATES = 0.9, 400  # IART's, as its authors coded them
+_STAIR_FACTOR, _STAIR_UPDATES = 0.9, 400  # as in the code of IART's authors
 
 
 class TrainingSettings(Settings):
-    """How a model is trained."""
+    """Settings of the training loop and the optimiser."""
 
     epochs: int = Field(default=5, ge=1)
-    """Passes over the examples, at most."""
+    """Maximum number of passes over the examples."""
     patience: int = Field(default=2, ge=1)
-    """Stop after this many epochs without a better validation figure (`selection_metric`)."""
+    """Stop after this many epochs without an improvement of the validation metric (`selection_metric`)."""
     selection_metric: Literal["F1", "R@1", "MAP", "NLL"] = "F1"
-    """What early stopping and the choice of the best weights look at, on validation only."""
+    """Validation metric used for early stopping and for choosing the best weights."""
     learning_rate: float = Field(default=5e-5, gt=0)
-    """Peak learning rate of the pre-trained backbone; of all, where there is none."""
+    """Peak learning rate of the pre-trained backbone; of all weights in a model without a backbone."""
     head_learning_rate: float | None = Field(default=None, gt=0)
-    """Peak learning rate of what is new on the backbone: heads, layers of the encoder; None takes the backbone's."""
+    """Peak learning rate of newly initialised layers (heads, layers of the encoder); None uses the backbone's."""
     weight_decay: float = Field(default=0.01, ge=0)
-    """AdamW's weight decay, not on biases and norms."""
+    """AdamW's weight decay; not applied to biases and norms."""
     warmup_fraction: float = Field(default=0.1, ge=0, lt=1)
-    """Share of the updates over which the learning rate rises."""
+    """Fraction of the updates over which the learning rate rises linearly."""
     schedule: Literal["linear", "constant", "plateau", "staircase"] = "linear"
-    """What the learning rate does then. `linear`: falls to 0. `constant`: stays. `plateau`: stays, but is multiplied by
-    0.9 after each epoch whose training loss was not at least 0.01 below that of the epoch before (BERT_FP).
+    """Learning rate after the warm-up. `linear`: decays to 0. `constant`: stays at its peak. `plateau`: is multiplied
+    by 0.9 after each epoch whose training loss was not at least 0.01 below that of the previous epoch (BERT_FP).
     `staircase`: is multiplied by 0.9 after every 400 updates (IART)."""
     max_grad_norm: float | None = Field(default=1.0, gt=0)
-    """Gradients are clipped to this norm; None leaves it."""
+    """Maximum norm of the gradients; larger ones are clipped. None disables clipping by norm."""
     max_grad_value: float | None = Field(default=None, gt=0)
-    """Each element of the gradients is clipped to this absolute value, after the norm; None leaves them."""
+    """Maximum absolute value of each element of the gradients, applied after the norm; None disables clipping by
+    value."""
     batch_size: int = Field(default=16, ge=1)
-    """Examples an update, over all workers."""
+    """Maximum number of examples per update, over all workers."""
     max_tokens_per_batch: int = Field(default=8192, ge=512)
-    """Padded tokens an update; long examples make smaller batches."""
+    """Maximum number of padded tokens per update; long examples give smaller batches."""
     gradient_accumulation: int = Field(default=1, ge=1)
-    """Parts in which each worker computes its share of an update, to save memory."""
+    """Number of parts into which each worker splits its examples of an update, to save memory."""
     train_negatives: int | None = Field(default=None, ge=1)
-    """Wrong candidates for each right one, drawn anew every epoch; None takes all of the pool."""
+    """Number of wrong candidates per right one, drawn again each epoch; None uses all candidates of the pool."""
     precision: Precision = "auto"
-    """fp32, bf16 (autocast; weights and heads stay fp32), or auto: bf16 where the hardware computes in it."""
+    """`fp32`, `bf16` (autocast; weights and heads stay in fp32), or `auto`: bf16 if the hardware supports it."""
     zero_stage: Literal[0, 1, 2, 3] = 0
-    """DeepSpeed's ZeRO stage: what is sharded over the workers (1 optimiser, 2 gradients, 3 weights)."""
+    """DeepSpeed's ZeRO stage: what is sharded over the workers (1: optimiser state, 2: also gradients, 3: also
+    weights)."""
     checkpoint_every: Annotated[int, NOT_IN_DIGEST] = Field(default=100, ge=1)
-    """Updates between checkpoints to resume from; it has no effect on the result."""
+    """Number of updates between checkpoints to resume from; no effect on the result."""
 
     def progress_factor(self, progress: float, stalled_epochs: int = 0, updates: int = 0) -> float:
-        """Learning-rate factor after a share `progress` of all updates, so many of them, and so many epochs without a
-        better loss."""
+        """Return the factor of the learning rate.
+
+        Args:
+            progress: fraction of all updates that are done.
+            stalled_epochs: number of epochs without a better training loss, for `plateau`.
+            updates: number of updates that are done, for `staircase`.
+        """
         if progress < self.warmup_fraction:
             return progress / self.warmup_fraction
         if self.schedule == "linear":

@@ -57,13 +57,12 @@ def _score(work: Path) -> float:
     import torch
 
     from icalib.distributed.session import EVERYWHERE
-    from icalib.scoring.job import score_shard, shard_rows
 
     os.environ.update(EVERYWHERE)
     job = score_job(work, num_passes=2, precision="auto", pools_per_shard=32)
     with tempfile.TemporaryDirectory() as folder:
-        for number, rows in enumerate(shard_rows(job)):
-            score_shard(job, number, rows.tolist(), Path(folder), torch.device("cpu"))
+        for number, rows in enumerate(job.shards()):
+            job.compute_shard(number, rows, Path(folder), torch.device("cpu"))
     return _peak()
 
 

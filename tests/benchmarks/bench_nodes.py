@@ -59,9 +59,10 @@ def main() -> None:
 
 def _shards_a_second(fields: str, num_nodes: int) -> float:
     """Shards a second by a cluster whose nodes have loaded the model."""
+    from icalib.core.events import ignore
     from icalib.data.selection import Selection
     from icalib.distributed import session
-    from icalib.distributed.scoring import score
+    from icalib.distributed.shards import map_shards
     from icalib.scoring.job import ScoreJob
 
     job = ScoreJob.model_validate_json(fields)
@@ -74,10 +75,10 @@ def _shards_a_second(fields: str, num_nodes: int) -> float:
             resources = session.available()
             with tempfile.TemporaryDirectory() as folder:
                 warm_up = job.model_copy(update={"selection": few, "pools_per_shard": 1})
-                score(warm_up, Path(folder), resources, lambda *_: None)
+                map_shards(warm_up, Path(folder), resources, "scores", ignore)
             with tempfile.TemporaryDirectory() as folder:
                 started = time.perf_counter()
-                score(job, Path(folder), resources, lambda *_: None)
+                map_shards(job, Path(folder), resources, "scores", ignore)
                 return NUM_POOLS / POOLS_PER_SHARD / (time.perf_counter() - started)
         finally:
             session.stop()

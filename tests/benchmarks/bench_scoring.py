@@ -83,23 +83,22 @@ def _job(work: Path, precision: Precision) -> str:
 
 def _one_thread(fields: str) -> float:
     """Passes over all pairs a second, in this process."""
-    from icalib.scoring.job import score_shard, shard_rows
-
     torch.set_num_threads(1)
     job, device = ScoreJob.model_validate_json(fields), torch.device("cpu")
-    shards = shard_rows(job)
+    shards = job.shards()
     with tempfile.TemporaryDirectory() as folder:
-        score_shard(job, 0, shards[0][:1].tolist(), Path(folder), device)
+        job.compute_shard(0, shards[0][:1], Path(folder), device)
         started = time.perf_counter()
         for number, rows in enumerate(shards):
-            score_shard(job, number, rows.tolist(), Path(folder), device)
+            job.compute_shard(number, rows, Path(folder), device)
         return NUM_PASSES / (time.perf_counter() - started)
 
 
 def _through_ray(fields: str) -> float:
     """Passes over all pairs a second, by Ray tasks whose processes have loaded the model."""
+    from icalib.core.events import ignore
     from icalib.distributed import session
-    from icalib.distributed.scoring import score
+    from icalib.distributed.shards import map_shards
 
     job = ScoreJob.model_validate_json(fields)
     warm_up = {
@@ -111,10 +110,10 @@ def _through_ray(fields: str) -> float:
     try:
         resources = session.available()
         with tempfile.TemporaryDirectory() as folder:
-            score(job.model_copy(update=warm_up), Path(folder), resources, lambda *_: None)
+            map_shards(job.model_copy(update=warm_up), Path(folder), resources, "scores", ignore)
         with tempfile.TemporaryDirectory() as folder:
             started = time.perf_counter()
-            score(job, Path(folder), resources, lambda *_: None)
+            map_shards(job, Path(folder), resources, "scores", ignore)
             return NUM_PASSES / (time.perf_counter() - started)
     finally:
         session.stop()

@@ -16,6 +16,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from icalib.core.job import Artifact
     from icalib.data.schema import Pool, Split
     from icalib.models.precision import Precision
     from icalib.scoring.job import ScoreJob
@@ -88,8 +89,8 @@ def score_job(folder: Path, *, num_passes: int, precision: Precision, pools_per_
     from icalib.uncertainty.estimator import MCDropout
 
     return ScoreJob(
-        checkpoint=folder / "checkpoint",
-        tokens=folder / "train.arrow",
+        model=made_here(folder / "checkpoint"),
+        tokens=made_here(folder / "train.arrow"),
         selection=Selection(labelled_fraction=1.0),
         split="train",
         part="all",
@@ -100,6 +101,13 @@ def score_job(folder: Path, *, num_passes: int, precision: Precision, pools_per_
         pools_per_shard=pools_per_shard,
         seed=1,
     )
+
+
+def made_here(path: Path) -> Artifact:
+    """A file or folder of the benchmark as a job's input; its place is its identity."""
+    from icalib.core.job import Artifact
+
+    return Artifact(path=path, digest=str(path))
 
 
 def text_pairs(pools: Sequence[Pool]) -> tuple[list[tuple[str, str]], list[float]]:

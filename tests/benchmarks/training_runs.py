@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from common import BACKBONE, in_fresh_process, num_cores, silently
+from common import BACKBONE, in_fresh_process, made_here, num_cores, silently
 
 from icalib.core.files import read_json
 from icalib.data.selection import Selection
@@ -22,7 +22,7 @@ from icalib.losses.binary import BinaryCrossEntropy
 from icalib.models.checkpoint import save_ranker
 from icalib.models.config import RankerConfig
 from icalib.models.precision import Precision
-from icalib.training.job import TrainJob
+from icalib.training.answers import TrainJob
 from icalib.training.local_engine import LocalEngine
 from icalib.training.settings import TrainingSettings
 
@@ -35,13 +35,12 @@ SETTINGS = TrainingSettings(epochs=1)
 def training_job(tokens: Path, precision: Precision) -> TrainJob:
     """All training pools of the token files; validation with one pool, so that the loop is all that counts."""
     return TrainJob(
-        kind="answers",
         ranker=RankerConfig(similarity_start="both"),
         loss=BinaryCrossEntropy.Config(),
         training=SETTINGS.model_copy(update={"precision": precision}),
         selection=Selection(labelled_fraction=1.0, limit={"validation": 1}),
-        train_tokens=tokens / "train.arrow",
-        validation_tokens=tokens / "validation.arrow",
+        train_tokens=made_here(tokens / "train.arrow"),
+        validation_tokens=made_here(tokens / "validation.arrow"),
         seed=1,
     )
 
@@ -69,13 +68,14 @@ def mean_length(store: TokenStore) -> float:
 
 
 def _ray_and_deepspeed(job: str, threads: int | None) -> float:
+    from icalib.core.events import ignore
     from icalib.distributed import session
     from icalib.distributed.training import train
 
     session.start(num_cpus=threads)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            train(TrainJob.model_validate_json(job), Path(folder), session.available())
+            train(TrainJob.model_validate_json(job), Path(folder), session.available(), "training", ignore)
             result = read_json(Path(folder) / "result.json")
     finally:
         session.stop()
@@ -83,12 +83,11 @@ def _ray_and_deepspeed(job: str, threads: int | None) -> float:
 
 
 def _bare_loop(fields: str, threads: int | None) -> float:
-    from icalib.training.job import prepare_training
     from icalib.training.loop import train
 
     torch.set_num_threads(threads or num_cores())
     job, device = TrainJob.model_validate_json(fields), torch.device("cpu")
-    training = prepare_training(job, device)
+    training = job.prepare(device)
     with tempfile.TemporaryDirectory() as folder:
         state = train(
             training.model,

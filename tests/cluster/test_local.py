@@ -18,7 +18,7 @@ import psutil
 import pytest
 from helpers.manifests import CLUSTER, NO_TELEMETRY
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
 def free_port() -> int:
@@ -51,7 +51,7 @@ def _session(process: psutil.Process) -> int:
 
 
 def _is_zombie(process: psutil.Process) -> bool:
-    """Ended, although nobody has asked for its exit code: containers often lack a process that does."""
+    """Ended, but its exit code has not been read yet; containers often lack an init process that does so."""
     try:
         return process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -139,5 +139,5 @@ def test_a_misspelt_command_is_refused(local: Local, words: tuple[str, ...]) -> 
 
 
 def test_status_and_down_without_nodes_say_so(local: Local) -> None:
-    assert "Nothing runs" in local("status").stderr
+    assert "No nodes are running" in local("status").stderr
     assert local("down").returncode == 0

@@ -142,7 +142,7 @@ def test_shared_nodes_start_a_ray_of_their_own(workplace: Path) -> None:
         assert int(node["memory"]) + int(node["object-store-memory"]) <= 1000 * 2**20
 
 
-def test_on_shared_nodes_rays_folder_lies_where_nobody_else_can_look(workplace: Path, tmp_path: Path) -> None:
+def test_on_shared_nodes_rays_folder_is_in_one_that_only_the_user_can_open(workplace: Path, tmp_path: Path) -> None:
     """What srun was to run is run here, with a stand-in for Ray that notes where its folder is to be."""
     _, calls = run(SHARED, workplace)
     ray = workplace / "bin" / "ray"
@@ -151,7 +151,7 @@ def test_on_shared_nodes_rays_folder_lies_where_nobody_else_can_look(workplace: 
     folders = []
     for call in (call for call in calls if "bash" in call):
         done = subprocess.run(
-            call[call.index("bash") : next(place for place, word in enumerate(call) if word.startswith("auth="))],
+            call[call.index("bash") : next(index for index, word in enumerate(call) if word.startswith("auth="))],
             env={**os.environ, "PATH": f"{workplace / 'bin'}:{os.environ['PATH']}"},
             capture_output=True,
             text=True,

@@ -1,4 +1,4 @@
-"""What every estimator must do; a new one is discovered."""
+"""What every estimator must do; a new one, of icalib or of a package outside of it, is discovered."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import math
 
 import pytest
 import torch
+from helpers.discovery import discovered
 from torch import Tensor
 
-from icalib.core.component import components, validated
+from icalib.core.component import validated
 from icalib.heads.head import LogitPosterior
 from icalib.inference.mutual_information import Moments, binary_entropy
 from icalib.uncertainty.estimator import AbstractEstimator
 
-ESTIMATORS = components(AbstractEstimator)
+ESTIMATORS = {owner.__name__: owner for owner in discovered(AbstractEstimator)}
 FIELDS = ("prob_mean", "prob_var", "logit_mean", "logit_var", "mutual_information")
 LOGITS = torch.tensor([-3.0, 0.2, 1.5, 8.0])
 
@@ -49,7 +50,6 @@ def estimate(config: AbstractEstimator.Config, *, noise: float = 1.0, order: Ten
 def test_settings_survive_a_file(name: str) -> None:
     config = ESTIMATORS[name].Config()
     assert validated(AbstractEstimator.Config, config.model_dump(mode="json")) == config
-    assert validated(AbstractEstimator.Config, name) == config
 
 
 def test_it_says_what_the_model_must_have(estimator: AbstractEstimator.Config) -> None:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import pytest
 from helpers.discovery import settings_classes
 
 from icalib.core.component import Settings
+from icalib.core.job import Artifact
 from icalib.core.paths import Stored
 
 
 def path_types(hint: Any) -> list[Any]:
     """Return how a type names paths: as `Stored`, or plainly."""
-    if hint == Stored or hint is Path:
+    if hint is Artifact:
+        return [Stored]
+    if get_origin(hint) is Annotated and set(get_args(Stored)[1:]) <= set(get_args(hint)[1:]):
+        return [Stored]
+    if hint is Path:
         return [hint]
     return [found for part in get_args(hint) for found in path_types(part)]
 

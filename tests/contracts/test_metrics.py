@@ -1,7 +1,4 @@
-"""What every metric must do; a new one, ours or of an installed package, is picked up by itself.
-
-A package that adds a metric imports these tests and a fixture `metric` of its own: see tests/outside/test_metric.py.
-"""
+"""What every metric must do; a new one, of icalib or of a package outside of it, is discovered."""
 
 from __future__ import annotations
 
@@ -9,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from helpers.discovery import metrics
 from scipy.special import expit
 
-from icalib.metrics.catalogue import known_metrics
+from icalib.metrics.catalogue import find_metric
 from icalib.metrics.metric import Metric
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.samples import Evaluation
@@ -20,9 +18,9 @@ THRESHOLD = 0.3
 NUM_POOLS, NUM_CANDIDATES = 40, 8
 
 
-@pytest.fixture(params=list(known_metrics().values()), ids=list(known_metrics()))
+@pytest.fixture(params=metrics())
 def metric(request: pytest.FixtureRequest) -> Metric:
-    return request.param
+    return find_metric(request.param)
 
 
 @dataclass

@@ -21,12 +21,14 @@ def config(request: pytest.FixtureRequest) -> Any:
 def test_it_builds_from_its_settings_and_makes_a_method(config: Any) -> None:
     assert isinstance(config.build(), AbstractRegime)
     method = Method(regime=config, uncertainty=MCDropout.Config())
-    assert 0 < method.train_prior(10) <= 0.5
+    prior = method.train_prior(10)
+    assert (prior is not None) == config.trains
+    assert prior is None or 0 < prior <= 0.5
     assert max(method.sizes_of_pools(10)) == 10
 
 
 def test_it_says_how_long_it_trains_and_on_how_many_wrong_candidates(config: Any) -> None:
-    assert config.num_epochs() >= 1
+    assert (config.num_epochs() >= 1) == config.trains
     assert config.train_negatives() is None or config.train_negatives() >= 1
 
 

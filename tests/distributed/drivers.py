@@ -10,18 +10,24 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from helpers.runs import ONE_WORKER
+
 from icalib.core.run_folder import RunFolder
+from icalib.distributed.executor import RayExecutor
 from icalib.pipeline.run import RunSettings
+
+ON_RAY = RayExecutor(ONE_WORKER)
 
 _RUN = """
 import sys
 from pathlib import Path
-from helpers.runs import Silent, run_context
+from distributed.drivers import ON_RAY
+from helpers.runs import run_context
 from icalib.distributed import session
 from icalib.pipeline.run import RunSettings, run
 settings = RunSettings.model_validate_json(Path(sys.argv[1]).read_text())
 session.start(num_cpus=2)
-run(settings, run_context(Path(sys.argv[2]), Silent()))
+run(settings, run_context(Path(sys.argv[2]), executor=ON_RAY))
 session.stop()
 """
 

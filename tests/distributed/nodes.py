@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 from distributed.drivers import wait_for
 
-from icalib.distributed import scoring, session
+from icalib.core.files import write_json
+from icalib.distributed import session
+from icalib.distributed.shards import _compute_shards
 
 MEMORY = 100 * 2**20
 
@@ -130,14 +132,20 @@ def read_trace(path: Path) -> list[list[str]]:
 
 def trace_worker(config: dict[str, Any]) -> None:
     """A training worker that says where it is, and no more."""
+    import ray.train
+
+    context = ray.train.get_context()
+    if context.get_world_rank() == 0:
+        write_json(Path(config["folder"], "result.json"), {"world_size": context.get_world_size()})
     with Path(config["folder"], "trace").open("a") as file:
         file.write(f"{here()} 0\n")
 
 
-def score_traced_shard(fields: str, number: int, rows: Sequence[int], folder: str) -> None:
-    """Score a shard when as many nodes as `folder`/meet says have begun with one; `folder`/trace tells where."""
+def compute_traced_shards(fields: str, described: Sequence[tuple[int, Any]], folder: str) -> None:
+    """Compute shards when as many nodes as `folder`/meet says have begun with one; `folder`/trace tells where."""
     trace, meet = Path(folder) / "trace", Path(folder) / "meet"
-    with trace.open("a") as file:
-        file.write(f"{here()} {number} {os.getpid()}\n")
-    wait_for(lambda: len({node for node, *_ in read_trace(trace)}) >= int(meet.read_text()), lambda: True)
-    scoring._score_shard(fields, number, rows, folder)
+    for number, shard in described:
+        with trace.open("a") as file:
+            file.write(f"{here()} {number} {os.getpid()}\n")
+        wait_for(lambda: len({node for node, *_ in read_trace(trace)}) >= int(meet.read_text()), lambda: True)
+        _compute_shards(fields, [(number, shard)], folder)

@@ -18,9 +18,9 @@ from icalib.distributed.doctor.machine import check_versions
 from icalib.distributed.doctor.nodes import Node, alive_nodes
 from icalib.distributed.doctor.rehearsal import check_workers
 from icalib.distributed.doctor.storage import check_storage
-from icalib.distributed.session import Resources
+from icalib.pipeline.executor import Resources
 
-pytestmark = [pytest.mark.ray, pytest.mark.long]
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 HUB_NAME = "lab/bert"
 
@@ -119,7 +119,7 @@ def test_shared_storage_passes_and_what_cannot_be_written_fails(odd_node: list[N
 
 def test_more_workers_than_fit_fail(odd_node: list[Node]) -> None:
     check = check_workers(Resources(3, use_gpu=False, cpus_per_worker=1, num_scorers=1))
-    assert (check.status, check.cure) == ("fail", "Add nodes, or give --workers 2.")
+    assert (check.status, check.cure) == ("fail", "Add nodes, or use --workers 2.")
 
 
 def test_damaged_pools_fail(odd_node: list[Node], tiny_pools: Path, tmp_path: Path) -> None:

@@ -12,15 +12,16 @@ from distributed.drivers import finish_run, kill_when
 from helpers.runs import ONE_WORKER, small_settings, table_digest
 from helpers.score_jobs import score_job
 from helpers.tiny_models import tiny_ranker, token_store
-from icalib.distributed.scoring import score
 
+from icalib.core.events import ignore
 from icalib.core.run_folder import RunFolder
 from icalib.data.pools import read_pool_set
+from icalib.distributed.shards import map_shards
 from icalib.models.checkpoint import save_ranker
 from icalib.pipeline.run import RunSettings
 from icalib.uncertainty.estimator import MCDropout
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
@@ -74,14 +75,14 @@ def test_a_scoring_worker_killed_in_a_shard_loses_nothing(
     calm, stormy = tmp_path / "calm", tmp_path / "stormy"
     calm.mkdir()
     stormy.mkdir()
-    score(job, calm, ONE_WORKER, lambda done, total, note: None)
+    map_shards(job, calm, ONE_WORKER, "scores", ignore)
     killed: list[int] = []
     over = threading.Event()
 
     def kill_one_scorer() -> None:
         while not killed and not over.is_set():
             for process in psutil.process_iter(["cmdline"]):
-                if "ray::_score_shard" in " ".join(process.info["cmdline"] or []):
+                if "ray::ScoreJob" in " ".join(process.info["cmdline"] or []):
                     process.kill()
                     killed.append(process.pid)
                     return
@@ -89,7 +90,7 @@ def test_a_scoring_worker_killed_in_a_shard_loses_nothing(
 
     killer = threading.Thread(target=kill_one_scorer)
     killer.start()
-    score(job, stormy, ONE_WORKER, lambda done, total, note: None)
+    map_shards(job, stormy, ONE_WORKER, "scores", ignore)
     over.set()
     killer.join()
     assert killed, "no scorer was seen, so nothing was tested"

@@ -27,7 +27,7 @@ import yaml
 from icalib.data.pools import read_pool_set
 from icalib.data.simulate import simulate
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 BIN = Path(sys.executable).parent
 WAIT_S = 180.0
@@ -201,7 +201,7 @@ def test_the_exit_code_is_the_jobs(head: Head, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("token", "said"),
-    [(None, "asks for a token and got none"), ("0" * 64, "doesn't accept the token"), ("", "holds none")],
+    [(None, "requires a token, and none was sent"), ("0" * 64, "does not accept the token"), ("", "contains none")],
 )
 def test_nothing_without_the_token(
     head: Head, prepare_job: tuple[Path, Path], tmp_path: Path, token: str | None, said: str

@@ -9,28 +9,29 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from distributed.drivers import kill_when, wait_for
-from distributed.nodes import Nodes, cluster_of_its_own, read_trace, score_traced_shard, trace_worker, where
+from distributed.drivers import ON_RAY, kill_when, wait_for
+from distributed.nodes import Nodes, cluster_of_its_own, compute_traced_shards, read_trace, trace_worker, where
 from helpers.losses import TracedLoss
-from helpers.runs import Silent, prediction_digest, run_context, small_settings, table_digest
+from helpers.runs import prediction_digest, run_context, small_settings, table_digest
 from helpers.score_jobs import score_job
 from helpers.tiny_models import tiny_ranker, token_store
 from helpers.train_jobs import train_job
-from icalib.distributed.scoring import score
 
 from icalib.core.component import with_setting
+from icalib.core.events import ignore
 from icalib.core.files import file_digest, read_json
 from icalib.data.pools import read_pool_set
-from icalib.distributed import scoring, session, training
-from icalib.distributed.session import Resources
+from icalib.distributed import session, shards, training
+from icalib.distributed.shards import map_shards
 from icalib.distributed.training import train
 from icalib.models.checkpoint import save_ranker
+from icalib.pipeline.executor import Resources
 from icalib.pipeline.run import run
-from icalib.scoring.job import ScoreJob, shard_path
-from icalib.training.job import TrainJob
+from icalib.scoring.job import ScoreJob
+from icalib.training.answers import TrainJob
 from icalib.uncertainty.estimator import MCDropout
 
-pytestmark = [pytest.mark.ray, pytest.mark.long]
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 ONE_CORE, TWO_CORES = {"num_cpus": 1}, {"num_cpus": 2}
 TWO_WORKERS = Resources(num_workers=2, use_gpu=False, cpus_per_worker=1, num_scorers=3)
@@ -86,7 +87,7 @@ class Trained:
 
 
 def trained(make_job: MakeJob, folder: Path, resources: Resources = TWO_WORKERS) -> Trained:
-    train(make_job(folder / "trace"), folder, resources)
+    train(make_job(folder / "trace"), folder, resources, "teacher", ignore)
     return Trained(folder)
 
 
@@ -163,8 +164,8 @@ def scored(job: ScoreJob, folder: Path, resources: Resources) -> Scored:
     folder.mkdir(exist_ok=True)
     (folder / "meet").write_text(str(resources.num_scorers))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scoring, "_score_shard", score_traced_shard)
-        score(job, folder, resources, lambda done, total, note: None)
+        patch.setattr(shards, "_compute_shards", compute_traced_shards)
+        map_shards(job, folder, resources, "scores", ignore)
     return Scored(folder)
 
 
@@ -188,7 +189,7 @@ def test_a_node_that_dies_in_scoring_costs_the_shard_that_it_had(
 
     def node_with_unfinished_shard() -> str | None:
         trace = read_trace(folder / "trace")
-        unfinished = (node for node, number, _ in trace if not shard_path(folder, int(number)).is_file())
+        unfinished = (node for node, number, _ in trace if not scoring_job.shard_path(folder, int(number)).is_file())
         return next(unfinished, None) if len(trace) > 5 else None
 
     with nodes.one_dies(node_with_unfinished_shard) as killed:
@@ -212,11 +213,11 @@ def test_a_driver_that_dies_leaves_a_free_cluster_and_a_run_to_resume(
     nodes.are(ONE_CORE, ONE_CORE)
     whole = small_settings("bert", tiny_pools, tiny_bert)
     settings = whole.model_copy(update={"settings": with_setting(whole.settings, "post_training", None)})
-    undisturbed = run(settings, run_context(tmp_path / "undisturbed", Silent()))
+    undisturbed = run(settings, run_context(tmp_path / "undisturbed", executor=ON_RAY))
     runs = tmp_path / "runs"
     kill_when(settings, runs, lambda: any(runs.glob(".cache/*/ray/checkpoint_*/loop.json")), nodes.address)
     wait_for(lambda: ray.available_resources().get("CPU") == len(nodes.ids), lambda: True, seconds=60)
-    resumed = run(settings, run_context(runs, Silent()))
+    resumed = run(settings, run_context(runs, executor=ON_RAY))
     assert prediction_digest(resumed) == prediction_digest(undisturbed)
     assert resumed.training().to_pylist() == undisturbed.training().to_pylist()
 
@@ -235,7 +236,7 @@ def test_models_run_on_nodes_with_gpus_and_other_work_on_those_without(
     without, *with_gpu = nodes.are(TWO_CORES, *[{"num_cpus": 2, "num_gpus": 1}] * 2)
     resources = session.available()
     assert resources == Resources(num_workers=2, use_gpu=True, cpus_per_worker=1, num_scorers=2)
-    train(make_job(tmp_path / "unused"), tmp_path, resources)
+    train(make_job(tmp_path / "unused"), tmp_path, resources, "teacher", ignore)
     assert {node for node, _ in read_trace(tmp_path / "trace")} == set(with_gpu)
     many = scored(scoring_job.model_copy(update={"pools_per_shard": 1}), tmp_path / "scores", resources)
     assert many.nodes == set(with_gpu)

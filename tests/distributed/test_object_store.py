@@ -1,4 +1,4 @@
-"""Pools and runs in an object store, on machines that share nothing else."""
+"""A run in a bucket on machines that share nothing else: its driver dies, and the bucket is away for a while."""
 
 from __future__ import annotations
 
@@ -9,24 +9,19 @@ from pathlib import Path
 
 import pytest
 from distributed.buckets import Bucket
-from distributed.drivers import finish_run, kill_when, wait_for
+from distributed.drivers import ON_RAY, finish_run, kill_when, wait_for
 from distributed.nodes import Nodes, cluster_of_its_own
-from helpers.runs import Silent, run_context, small_settings, table_digest
+from helpers.runs import run_context, small_settings, table_digest
 
 from icalib.core import storage
 from icalib.core.component import with_settings
 from icalib.core.run_folder import RunFolder
 from icalib.core.stage_cache import RESUME
-from icalib.core.storage import local_path, location, names_in, pull, remove
-from icalib.data.pools import read_pool_set
+from icalib.core.storage import local_path, location, names_in
 from icalib.data.prepare import PrepareSettings, prepare
-from icalib.data.questions import Question
-from icalib.data.schema import Utterance
-from icalib.pipeline.inference import FinishedRun
-from icalib.pipeline.predict import predict
 from icalib.pipeline.run import RunSettings, run
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
 class Machines:
@@ -87,7 +82,7 @@ def settings_for(data: Path, backbone: Path) -> RunSettings:
 @pytest.fixture(scope="module")
 def on_disk(nodes: Nodes, tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A run on a disk that all nodes share."""
-    return run(settings_for(tiny_pools, tiny_bert), run_context(tmp_path_factory.mktemp("disk"), Silent()))
+    return run(settings_for(tiny_pools, tiny_bert), run_context(tmp_path_factory.mktemp("disk"), executor=ON_RAY))
 
 
 @pytest.fixture(scope="module")
@@ -127,19 +122,6 @@ def outcome(folder: RunFolder) -> str:
     return table_digest(*(folder.path / name for name in names))
 
 
-def test_pools_in_a_bucket_are_those_of_a_disk(pools: str, machines: Machines, tiny_pools: Path) -> None:
-    machines.enter("reads")
-    assert read_pool_set(local_path(pools)).digest == read_pool_set(tiny_pools).digest
-    notes: list[str] = []
-    prepare(
-        tiny_pools.parent / "dialogues.jsonl",
-        local_path(pools),
-        PrepareSettings(num_candidates=4, seed=7),
-        note=notes.append,
-    )
-    assert "no action needed" in notes[-1]
-
-
 def test_a_run_in_a_bucket_is_that_of_a_disk_whoever_dies(in_bucket: RunFolder, on_disk: RunFolder) -> None:
     assert outcome(in_bucket) == outcome(on_disk)
     assert in_bucket.result["data"] == in_bucket.config["data"] == "s3://bucket/pools"
@@ -152,28 +134,3 @@ def test_nothing_but_the_record_is_left_there(in_bucket: RunFolder, bucket: Buck
     for name in names_in(cache):
         assert "stage.json" in names_in(cache / name)
         assert not names_in(cache / name) & {RESUME, "progress.json"}
-
-
-def test_another_machine_reuses_every_stage(
-    in_bucket: RunFolder, machines: Machines, bucket: Bucket, pools: str, tiny_bert: Path
-) -> None:
-    before = outcome(in_bucket)
-    machines.enter("third driver")
-    folder = local_path(in_bucket.result["run"])
-    pull(folder)
-    remove(folder)
-    listener = Silent()
-    again = run(settings_for(local_path(pools), tiny_bert), run_context(local_path(f"{bucket.uri}/runs"), listener))
-    assert listener.stages == {"tokens": True, "teacher": True, "validation/scores": True, "test/scores": True}
-    assert outcome(again) == before
-
-
-def test_another_machine_answers_with_the_run(in_bucket: RunFolder, machines: Machines) -> None:
-    machines.enter("answers")
-    location = in_bucket.result["run"]
-    question = Question(
-        id="q", context=(Utterance(speaker="user", text="It hums."),), candidates=("Restart it.", "Hello!")
-    )
-    machines.enter("answers")
-    (answer,) = predict(FinishedRun.open(local_path(location)), [question]).answers
-    assert 0 <= answer.prob <= 1

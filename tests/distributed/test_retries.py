@@ -1,8 +1,7 @@
-"""What a failed training costs: no retry where none can help, a few from the last checkpoint where one may."""
+"""Trainings that end early: what only a user can remove is tried once, and what was abandoned is not retried."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,11 @@ from helpers.runs import ONE_WORKER
 from helpers.train_jobs import train_job
 
 from icalib.core.errors import Abandoned, IcalibError, SettingError
-from icalib.distributed import training
-from icalib.distributed.session import Resources
-from icalib.distributed.training import Watcher, train
-from icalib.training.job import TrainJob
+from icalib.core.events import EpochFinished, Event, ignore
+from icalib.distributed.training import train
+from icalib.pipeline.executor import Resources
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 TWO_WORKERS = Resources(num_workers=2, use_gpu=False, cpus_per_worker=1, num_scorers=2)
 
@@ -42,110 +40,31 @@ def test_what_only_a_user_can_mend_is_tried_once(
     trace = tmp_path / "trace"
     job = train_job(tiny_pools, tiny_bert, tmp_path, loss=HopelessLoss.Config(trace=trace, error=error))
     with pytest.raises(kind, match=message):
-        train(job, tmp_path, ONE_WORKER)
+        train(job, tmp_path, ONE_WORKER, "teacher", ignore)
     assert trace.read_text().split() == [error]
 
 
-class Impatient(Watcher):
-    """Gives a training up after its first epoch."""
+class Impatient:
+    """Abandons a training after its first epoch."""
 
     def __init__(self) -> None:
         self.epochs = 0
 
-    def validated(self, points: Sequence[dict[str, Any]]) -> None:
-        self.epochs = max(point["epoch"] for point in points)
-        raise Abandoned("seen enough")
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, EpochFinished):
+            self.epochs = max(point["epoch"] for point in event.points)
+            raise Abandoned("seen enough")
 
 
-def test_a_training_that_its_watcher_gives_up_ends_at_once_and_is_not_retried(
+def test_a_training_that_is_abandoned_ends_at_once_and_is_not_retried(
     local_ray: None, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
 ) -> None:
-    watcher = Impatient()
+    impatient = Impatient()
     job = train_job(tiny_pools, tiny_bert, tmp_path, epochs=400, patience=400)
-    with pytest.raises(Abandoned, match="given up: seen enough"):
-        train(job, tmp_path, TWO_WORKERS, watcher)
-    assert 1 <= watcher.epochs < 200
+    with pytest.raises(Abandoned, match="was abandoned: seen enough"):
+        train(job, tmp_path, TWO_WORKERS, "teacher", impatient)
+    assert 1 <= impatient.epochs < 200
     assert not (tmp_path / "result.json").exists()
-    train(job.model_copy(update={"training": job.training.model_copy(update={"epochs": 1})}), tmp_path, TWO_WORKERS)
-    assert (tmp_path / "result.json").exists()  # nobody is stopped by what another watcher thought
-
-
-class Trainers:
-    """Stands in for Ray Train: every fit fails as told, the last may succeed; keeps the number of workers of each."""
-
-    def __init__(self, *outcomes: Callable[[], None]) -> None:
-        self._outcomes = list(outcomes)
-        self.workers: list[int] = []
-
-    def __call__(self, job: TrainJob, folder: Path, resources: Resources) -> Trainers:
-        self.workers.append(resources.num_workers)
-        return self
-
-    def fit(self) -> None:
-        self._outcomes.pop(0)()
-
-
-def succeeds() -> None: ...
-
-
-def worker_dies() -> None:
-    from ray.train import WorkerGroupError
-
-    raise WorkerGroupError("a worker died", {0: RuntimeError("killed")})
-
-
-def nobody_comes() -> None:
-    from ray.train import ControllerError
-
-    raise ControllerError(TimeoutError("no room for the workers"))
-
-
-def checkpoint_then_death(folder: Path, number: int) -> Callable[[], None]:
-    def fail() -> None:
-        (folder / "ray" / f"checkpoint_{number:03d}").mkdir(parents=True)
-        worker_dies()
-
-    return fail
-
-
-@pytest.fixture
-def fit(
-    local_ray: None, monkeypatch: pytest.MonkeyPatch, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
-) -> Callable[..., list[int]]:
-    """Train through given outcomes on a cluster with room for so many workers; the workers of each fit."""
-
-    def fit(*outcomes: Callable[[], None], room: int = 2, zero_stage: int = 0) -> list[int]:
-        trainers = Trainers(*outcomes)
-        monkeypatch.setattr(training, "_trainer", trainers)
-        monkeypatch.setattr(training, "room_for_workers", lambda resources: room)
-        job = train_job(tiny_pools, tiny_bert, tmp_path, zero_stage=zero_stage)
-        train(job, tmp_path, TWO_WORKERS)
-        return trainers.workers
-
-    return fit
-
-
-def test_deaths_are_survived_with_as_many_workers(fit: Callable[..., list[int]]) -> None:
-    assert fit(worker_dies, worker_dies, worker_dies, succeeds) == [2, 2, 2, 2]
-
-
-def test_the_fourth_death_without_progress_is_the_last(fit: Callable[..., list[int]]) -> None:
-    with pytest.raises(IcalibError, match=r"(?s)after 3 retries.*a worker died.*last checkpoint"):
-        fit(worker_dies, worker_dies, worker_dies, worker_dies)
-
-
-def test_a_training_that_moves_on_may_fail_often(fit: Callable[..., list[int]], tmp_path: Path) -> None:
-    assert fit(*(checkpoint_then_death(tmp_path, n) for n in range(9)), succeeds) == [2] * 10
-
-
-def test_fewer_workers_go_on_when_nobody_takes_the_place_of_the_lost(fit: Callable[..., list[int]]) -> None:
-    assert fit(worker_dies, nobody_comes, succeeds, room=1) == [2, 2, 1]
-
-
-def test_busy_nodes_are_waited_for(fit: Callable[..., list[int]]) -> None:
-    assert fit(nobody_comes, nobody_comes, succeeds, room=2) == [2, 2, 2]
-
-
-def test_sharded_optimisers_need_all_their_workers(fit: Callable[..., list[int]]) -> None:
-    with pytest.raises(IcalibError, match="needs 2 workers, and the nodes that are left have room for 1"):
-        fit(worker_dies, *[nobody_comes] * 3, room=1, zero_stage=2)
+    short = job.model_copy(update={"training": job.training.model_copy(update={"epochs": 1})})
+    train(short, tmp_path, TWO_WORKERS, "teacher", ignore)
+    assert (tmp_path / "result.json").exists()  # nobody is stopped by what another consumer thought

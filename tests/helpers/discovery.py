@@ -18,6 +18,8 @@ from icalib.data.negatives import NEGATIVE_SAMPLERS, NegativeSampler
 from icalib.data.sources.base import Reader
 from icalib.data.sources.readers import READERS
 from icalib.methods.catalogue import method_names
+from icalib.metrics.catalogue import known_metrics
+from icalib.metrics.metric import Metric
 from icalib.sweeps.space import space_names
 
 S = TypeVar("S", bound=Settings)
@@ -25,7 +27,10 @@ S = TypeVar("S", bound=Settings)
 OUTSIDE = tuple(os.environ.get("ICALIB_CONFORMANCE", "my_lab").split(","))
 """Packages outside of icalib."""
 
-_REQUIRED: dict[str, dict[str, Any]] = {"LanguageModel": {"model": "facebook/bart-base"}}  # settings without defaults
+_REQUIRED: dict[str, dict[str, Any]] = {
+    "Untrained": {"scorer": "bm25"},
+    "LanguageModel": {"model": "facebook/bart-base"},
+}  # settings without defaults
 
 
 def discovered(base: type[Component]) -> list[type[Component]]:
@@ -71,6 +76,11 @@ def readers() -> list[str]:
 def samplers() -> list[str]:
     """Return every negative sampler's name or import path."""
     return [*NEGATIVE_SAMPLERS.names(), *_instances(NegativeSampler)]
+
+
+def metrics() -> list[str]:
+    """Return every metric's name or import path."""
+    return [*known_metrics(), *_instances(Metric)]
 
 
 @cache

@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).parents[2] / "docs" / "extend"
-OURS = ("method", "head", "loss", "estimator", "calibrator", "sweep-space", "corpus-reader", "negative-sampler")
+OURS = (
+    "method",
+    "head",
+    "loss",
+    "estimator",
+    "calibrator",
+    "sweep-space",
+    "metric",
+    "corpus-reader",
+    "negative-sampler",
+)
 EXAMPLES = [
     pytest.param(found[1], found[2], id=f"{page.stem}: {found[1]}")
     for page in sorted(DOCS.glob("*.md"))
@@ -33,4 +43,4 @@ def test_a_recipe_has_a_whole_example_names_its_suite_and_is_in_the_index(name: 
 def test_the_index_names_every_kind() -> None:
     index = (DOCS / "README.md").read_text()
     linked = set(re.findall(r"\(([\w-]+)\.md\)", index))
-    assert linked == {*OURS, "metric"}
+    assert linked == set(OURS)

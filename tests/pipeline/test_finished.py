@@ -202,7 +202,7 @@ def test_questions_are_answered_where_the_run_is_sure(
     assert f"{answered} of {len(ids)} answered" in err
     assert "measured on 12 validation pools" in err
     mean_size = np.mean([len(answer["set"]) for answer in answers])
-    assert f"sets hold {mean_size:.1f} candidates on average" in err
+    assert f"sets have {mean_size:.1f} candidates on average" in err
 
 
 def test_only_the_last_turns_count_and_files_are_written_whole(

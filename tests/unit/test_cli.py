@@ -30,7 +30,7 @@ def icalib(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
 @pytest.fixture
 def without_intents(tmp_path: Path) -> Path:
     """Pools in which nobody labelled an intent."""
-    from icalib.data.prepare import prepare
+    from icalib.data.prepare import PrepareSettings, prepare
     from icalib.data.simulate import simulate
 
     source = tmp_path / "plain.jsonl"
@@ -40,7 +40,7 @@ def without_intents(tmp_path: Path) -> Path:
         for utterance in line["utterances"]:
             utterance["intents"] = []
     source.write_text("\n".join(map(json.dumps, lines)))
-    prepare(source, tmp_path / "pools", num_candidates=3, labelled=0.5)
+    prepare(source, tmp_path / "pools", PrepareSettings(num_candidates=3, labelled=0.5))
     return tmp_path / "pools"
 
 
@@ -82,7 +82,7 @@ def test_show_explains_every_setting(icalib) -> None:
     ("arguments", "said"),
     [
         (["show", "icats"], "Did you mean `icast`"),
-        (["show", "my_lab.methods.idea7"], "PYTHONPATH"),
+        (["show", "their_lab.methods.idea7"], "PYTHONPATH"),
         (["show", "icast", "--set", "regime.rule.gain_threshold"], "write --set NAME=VALUE"),
         (["show", "icast", "--set", "regime.rule.gain_treshold=0"], "Did you mean `gain_threshold`"),
         (["show", "icast", "--set", "regime.rule.gain_threshold=3"], "less than or equal to 1"),

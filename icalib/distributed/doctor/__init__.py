@@ -1,1 +1,1 @@
-"""What `icalib doctor` looks at before a run costs money."""
+"""The checks of `icalib doctor`, which find problems before a run costs money."""

@@ -1,4 +1,4 @@
-"""All checks, one after the other."""
+"""All checks of a cluster, in order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from icalib.core.check import Check, by_node
 from icalib.core.errors import IcalibError
 from icalib.core.storage import location
 from icalib.distributed.doctor.inputs import check_data, check_model
-from icalib.distributed.doctor.machine import check_clocks, check_gpus, check_room, check_versions
+from icalib.distributed.doctor.machine import check_clocks, check_free_space, check_gpus, check_versions
 from icalib.distributed.doctor.nodes import Answers, Node, alive_nodes, ask
 from icalib.distributed.doctor.rehearsal import check_scoring, check_training, check_workers, fetch
 from icalib.distributed.doctor.security import check_security
@@ -20,17 +20,17 @@ from icalib.distributed.session import Resources, start
 from icalib.pipeline.tiny import tiny_jobs
 
 DEFAULT_WORKERS = 2
-"""Training workers of the rehearsal: the fewest that must reach each other."""
+"""Training workers of the rehearsal: with two, workers have to reach each other."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a run would need.
+    """The requirements of a run.
 
     Args:
-        runs: folder that all nodes must share.
-        backbone: name or folder.
-        data: pool folder; None looks at no data.
+        runs: the folder for runs, on storage that all nodes share.
+        backbone: name or folder of the encoder.
+        data: pool folder; None skips the check of the data.
         num_workers: training workers.
     """
 
@@ -41,38 +41,38 @@ class Wanted:
 
 
 def join(address: str | None) -> Check:
-    """Start or join Ray."""
+    """Start Ray or join the cluster at the address, and return the check of that."""
     try:
         start(address)
-    except (IcalibError, RuntimeError, ValueError) as error:  # Ray's own errors are RuntimeErrors too
+    except (IcalibError, RuntimeError, ValueError) as error:  # some of Ray's own errors are RuntimeErrors
         return Check(
             "cluster",
             "fail",
             " ".join(str(error).split()),
-            "Give the address of the head's GCS, HOST:6379; Ray and Python here must be those of the cluster, and "
-            "RAY_AUTH_TOKEN_PATH must name its token.",
+            "Pass the address of the head's GCS, HOST:6379. Ray and Python must have the same versions here as on the "
+            "cluster, and RAY_AUTH_TOKEN_PATH must name a file with its token.",
         )
     return Check("cluster", "ok", f"joined {address}" if address else "this machine")
 
 
 def examine(wanted: Wanted, on_begin: Callable[[str], None]) -> Iterator[Check]:
-    """Look at the cluster that was joined; nodes that don't answer at all are left out of what follows.
+    """Check the cluster that was joined; nodes that don't answer are left out of later checks.
 
     Args:
-        wanted: what a run would need.
-        on_begin: hears what is looked at next.
+        wanted: the requirements of the run.
+        on_begin: called with a description of what is checked next.
     """
     on_begin("versions on every node")
     nodes = alive_nodes()
     versions, answers = check_versions(nodes)
-    yield _nodes(nodes, answers)
+    yield _check_nodes(nodes, answers)
     yield versions
     nodes = [node for node in nodes if node.name in answers.given]
     if not nodes:
         return
     on_begin("GPUs, memory, disk, clocks")
     yield check_gpus(nodes)
-    yield check_room(nodes)
+    yield check_free_space(nodes)
     yield check_clocks(nodes)
     yield from check_security(nodes)
     on_begin(f"the backbone {wanted.backbone} on every node")
@@ -90,26 +90,26 @@ def examine(wanted: Wanted, on_begin: Callable[[str], None]) -> Iterator[Check]:
     yield from _rehearsal(nodes, folder, resources, [storage, workers], on_begin)
 
 
-def _nodes(nodes: Sequence[Node], answers: Answers[dict[str, str]]) -> Check:
+def _check_nodes(nodes: Sequence[Node], answers: Answers[dict[str, str]]) -> Check:
     if answers.refused:
         return Check(
             "nodes",
             "fail",
             by_node(answers.refused),
-            "Install icalib there (the same as here), see whether the node is overloaded, or take it out of the "
+            "Install the same icalib there as here, check whether the node is overloaded, or remove it from the "
             "cluster.",
         )
-    has = {node.name: f"{node.cpus:g} CPUs" + (f" and {node.gpus} GPUs" if node.gpus else "") for node in nodes}
-    return Check("nodes", "ok", by_node(has))
+    resources = {node.name: f"{node.cpus:g} CPUs" + (f" and {node.gpus} GPUs" if node.gpus else "") for node in nodes}
+    return Check("nodes", "ok", by_node(resources))
 
 
 def _rehearsal(
     nodes: Sequence[Node], folder: Path, resources: Resources, before: Sequence[Check], on_begin: Callable[[str], None]
 ) -> Iterator[Check]:
-    """A training step and a scored shard, if what they need is there."""
-    lacking = [check.name for check in before if check.status != "ok"]
-    if lacking:
-        yield Check("training step", "warn", f"not tried: see {' and '.join(lacking)}", "Mend that first.")
+    """Check a training step and scoring, if the checks before them passed."""
+    not_ok = [check.name for check in before if check.status != "ok"]
+    if not_ok:
+        yield Check("training step", "warn", f"skipped: see {' and '.join(not_ok)}", "Fix that first.")
         return
     on_begin(f"a training step by {resources.num_workers} workers")
     try:

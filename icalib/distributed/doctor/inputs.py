@@ -1,4 +1,4 @@
-"""Whether every node reads the same backbone and the same pools."""
+"""Checks that every node reads the same backbone and the same pools."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from icalib.distributed.doctor.nodes import Answers, Node, ask, refusal
 
 
 def check_model(nodes: Sequence[Node], backbone: str) -> Check:
-    """Whether config and tokenizer load everywhere, from the same files."""
+    """Check that every node loads config and tokenizer of the backbone from the same files."""
     cure = (
-        f"Give --backbone a folder that all nodes share, download `{backbone}` there into the cache of each of these "
-        "nodes (`hf download`, and HF_HOME names the cache), or let them reach the hub."
+        f"Set --backbone to a folder that all nodes share, download `{backbone}` to the cache of each of these nodes "
+        "(`hf download`; HF_HOME names the cache), or give them access to the hub."
     )
     answers = ask(nodes, model_digest, backbone)
     return refusal("model", answers, cure) or judge_alike("model", backbone, answers.given, cure)
 
 
 def model_digest(backbone: str) -> str:
-    """A digest of the backbone's files, after its config and tokenizer were loaded."""
+    """Load the backbone's config and tokenizer, and return the digest of its files."""
     from icalib.encoders.backbone import backbone_digest, load_config, load_tokenizer
 
     load_config(backbone)
@@ -31,23 +31,23 @@ def model_digest(backbone: str) -> str:
 
 
 def check_data(nodes: Sequence[Node], data: Path) -> Check:
-    """Whether every node reads the same pools."""
-    place = location(data)
+    """Check that every node reads the same pools."""
+    pools = location(data)
     cure = (
-        f"Copy the pools to storage that all nodes share under the same path, and give --data that path, not {place}."
+        f"Copy the pools to storage that all nodes share under the same path, and set --data to it instead of {pools}."
     )
-    answers: Answers[str] = ask(nodes, data_digest, place)
-    return refusal("data", answers, cure) or judge_alike("data", place, answers.given, cure)
+    answers: Answers[str] = ask(nodes, data_digest, pools)
+    return refusal("data", answers, cure) or judge_alike("data", pools, answers.given, cure)
 
 
-def data_digest(place: str) -> str:
-    """The digest of a pool set whose files are whole."""
-    return read_pool_set(local_path(place)).digest
+def data_digest(pools: str) -> str:
+    """Return the digest of a pool set, after checking that its files are complete."""
+    return read_pool_set(local_path(pools)).digest
 
 
-def judge_alike(name: str, place: str, digests: Mapping[str, str], cure: str) -> Check:
-    """One digest, or several."""
-    shown = {node: f"digest {digest[:8]}" for node, digest in digests.items()}
-    if len(alike(shown)) > 1:
-        return Check(name, "fail", f"{place} differs: {by_node(shown)}", cure)
-    return Check(name, "ok", f"{place} is read by every node ({next(iter(shown.values()), 'no node')})")
+def judge_alike(name: str, source: str, digests: Mapping[str, str], cure: str) -> Check:
+    """Return the check that all nodes found the same digest."""
+    found = {node: f"digest {digest[:8]}" for node, digest in digests.items()}
+    if len(alike(found)) > 1:
+        return Check(name, "fail", f"{source} differs: {by_node(found)}", cure)
+    return Check(name, "ok", f"{source} is the same on every node ({next(iter(found.values()), 'no node')})")

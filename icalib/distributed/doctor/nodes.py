@@ -1,4 +1,4 @@
-"""Asking every node of a cluster the same."""
+"""Calling a function on every node of a cluster."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from icalib.core.check import Check, by_node
 
 R = TypeVar("R")
 
-PATIENCE_S = 180.0
-"""How long a node may take to answer: the first answer waits for a new process and its imports."""
+TIMEOUT_S = 180.0
+"""Seconds that a node may take to answer; the first answer includes the start of a process and its imports."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node that is alive.
+    """A live node.
 
     Args:
-        name: its host, and the start of its id, since a machine may hold several nodes.
-        address: where other nodes reach it.
-        cpus, gpus: what it has according to Ray, busy or not.
+        id: Ray's id of the node.
+        name: its host name and the start of its id, since a machine may run several nodes.
+        address: the IP address at which other nodes reach it.
+        cpus, gpus: its resources according to Ray, idle or not.
     """
 
     id: str
@@ -33,14 +34,14 @@ class Node:
 
 @dataclass(frozen=True)
 class Answers(Generic[R]):
-    """What nodes answered, and what was heard of those that couldn't, by the node's name."""
+    """What the nodes returned, and the errors of those that failed, by the node's name."""
 
     given: dict[str, R] = field(default_factory=dict[str, R])
     refused: dict[str, str] = field(default_factory=dict[str, str])
 
 
 def alive_nodes() -> list[Node]:
-    """The nodes that are alive, in the order of their names."""
+    """Return the live nodes, sorted by name."""
     import ray
 
     nodes = [
@@ -58,7 +59,7 @@ def alive_nodes() -> list[Node]:
 
 
 def ask(nodes: Sequence[Node], function: Callable[..., R], *arguments: Any) -> Answers[R]:
-    """Call a function once on each node, however busy it is."""
+    """Call a function once on each node, even if all of its resources are in use."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -69,14 +70,14 @@ def ask(nodes: Sequence[Node], function: Callable[..., R], *arguments: Any) -> A
         )
         for node in nodes
     }
-    answered, _ = ray.wait(list(asked.values()), num_returns=len(asked), timeout=PATIENCE_S)
+    answered, _ = ray.wait(list(asked.values()), num_returns=len(asked), timeout=TIMEOUT_S)
     answers = Answers[R]()
     for name, reference in asked.items():
         if reference in answered:
             _collect(answers, name, reference)
         else:
             ray.cancel(reference, force=True)
-            answers.refused[name] = f"no answer within {PATIENCE_S:.0f} s"
+            answers.refused[name] = f"no answer within {TIMEOUT_S:.0f} s"
     return answers
 
 
@@ -98,5 +99,5 @@ def _one_line(error: BaseException) -> str:
 
 
 def refusal(name: str, answers: Answers[Any], cure: str) -> Check | None:
-    """The failing check of nodes that couldn't answer; None where all did."""
+    """Return a failing check if a node could not answer, and None if all did."""
     return Check(name, "fail", by_node(answers.refused), cure) if answers.refused else None

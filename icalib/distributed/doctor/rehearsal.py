@@ -1,4 +1,4 @@
-"""A training step and a scored shard of a tiny ranker: the whole path of a run, in seconds."""
+"""Checks that train and score with a tiny ranker: every step of a run, in seconds."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from icalib.scoring.job import ScoreJob
 from icalib.training.answers import TrainJob
 
 _STEP, _SHARD = "training step", "scored shard"
-_PATIENCE_S = 300.0
+_TIMEOUT_S = 300.0
 
 
 def check_workers(resources: Resources) -> Check:
-    """Whether so many training workers fit, and find room now."""
+    """Check that the training workers fit on the cluster, and that enough of it is idle now."""
     import ray
 
     wanted, kind = resources.num_workers, "GPU" if resources.use_gpu else "CPU"
@@ -35,8 +35,8 @@ def check_workers(resources: Resources) -> Check:
         return Check(
             "workers",
             "fail",
-            f"{wanted} training workers are asked for, and the nodes have room for {room}",
-            f"Add nodes, or give --workers {room}." if room else f"Add nodes with {kind}s.",
+            f"{wanted} training workers requested, and the nodes have room for {room}",
+            f"Add nodes, or use --workers {room}." if room else f"Add nodes with {kind}s.",
         )
     idle = int(ray.available_resources().get(kind, 0))
     if idle < wanted:
@@ -44,56 +44,56 @@ def check_workers(resources: Resources) -> Check:
             "workers",
             "warn",
             f"{wanted} training workers fit, but only {idle} {kind}s are idle now",
-            "Wait for the jobs that hold them (`icalib jobs`), or stop them, then look again.",
+            "Wait for the jobs that use them (`icalib jobs`), or stop those jobs; then run this command again.",
         )
     return Check("workers", "ok", f"{wanted} fit, one {kind} each; room for {room}")
 
 
 def check_training(job: TrainJob, folder: Path, resources: Resources) -> Check:
-    """Some updates by Ray Train and DeepSpeed, checkpoints through the storage."""
-    load_deepspeed()  # quietly: transformers imports it when it builds a model
-    fault = _fault_of(lambda: train(job, folder, resources, "training", ignore))
-    if fault:
+    """Check that Ray Train and DeepSpeed run some updates, with checkpoints on the storage."""
+    load_deepspeed()  # before transformers imports it with its start-up output
+    error = _error_of(lambda: train(job, folder, resources, "training", ignore))
+    if error:
         return Check(
             _STEP,
             "fail",
-            fault,
-            "Where it says nothing better: the workers must reach each other on any port (firewalls, security groups); "
-            "with several network cards set GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME on the nodes.",
+            error,
+            "If the message does not explain it: workers must reach each other on any port (check firewalls and "
+            "security groups); on nodes with several network interfaces set GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME.",
         )
-    facts = read_json(folder / "result.json")
-    return Check(_STEP, "ok", f"{facts['updates']} updates by {facts['world_size']} workers ({facts['device']})")
+    result = read_json(folder / "result.json")
+    return Check(_STEP, "ok", f"{result['updates']} updates by {result['world_size']} workers ({result['device']})")
 
 
 def check_scoring(job: ScoreJob, folder: Path, resources: Resources) -> Check:
-    """Two shards, each by a Ray task."""
-    fault = _fault_of(lambda: map_shards(job, folder, resources, "scoring", ignore))
-    if fault:
-        return Check(_SHARD, "fail", fault, "See the message; what the task has printed is in the node's Ray log.")
+    """Check that Ray tasks score all shards."""
+    error = _error_of(lambda: map_shards(job, folder, resources, "scoring", ignore))
+    if error:
+        return Check(_SHARD, "fail", error, "See the message; the output of the task is in the node's Ray logs.")
     number = len(job.shards())
-    pairs = sum(pq.read_metadata(job.shard_path(folder, place)).num_rows for place in range(number))
+    pairs = sum(pq.read_metadata(job.shard_path(folder, index)).num_rows for index in range(number))
     return Check(_SHARD, "ok", f"{number} shards, {pairs} pairs")
 
 
-def _fault_of(act: Callable[[], None]) -> str:
-    """What went wrong, in one line; empty if nothing did."""
-    faults = [f"not done within {_PATIENCE_S:.0f} s"]
+def _error_of(action: Callable[[], None]) -> str:
+    """Return the error of an action in one line, or an empty string if it succeeds in time."""
+    errors = [f"did not finish within {_TIMEOUT_S:.0f} s"]
 
     def attempt() -> None:
         try:
-            act()
-            faults.clear()
+            action()
+            errors.clear()
         except (IcalibError, OSError) as error:
-            faults[:] = [" ".join(str(error).split())]
-        except Exception as error:  # whatever is broken on a machine, this is where it is to be told
-            faults[:] = [" ".join(f"{type(error).__name__}: {error}".split())]
+            errors[:] = [" ".join(str(error).split())]
+        except Exception as error:  # any defect of a machine is to be reported as a failed check
+            errors[:] = [" ".join(f"{type(error).__name__}: {error}".split())]
 
-    thread = threading.Thread(target=attempt, daemon=True)  # workers that wait for each other wait for half an hour
+    thread = threading.Thread(target=attempt, daemon=True)  # workers wait for each other for up to half an hour
     thread.start()
-    thread.join(_PATIENCE_S)
-    return "".join(faults)
+    thread.join(_TIMEOUT_S)
+    return "".join(errors)
 
 
-def fetch(place: str) -> None:
-    """Bring what `tiny_jobs` has written to this node, where it lies in an object store."""
-    pull(local_path(place))
+def fetch(folder: str) -> None:
+    """Copy the files of `tiny_jobs` to this node if they are in an object store."""
+    pull(local_path(folder))

@@ -1,1 +1,1 @@
-"""Post-training: what an encoder learns from the corpus' own dialogues before it sees a label."""
+"""Post-training: self-supervised tasks on the dialogues of the corpus, before training on labels."""

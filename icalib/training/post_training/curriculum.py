@@ -1,4 +1,4 @@
-"""Learning and measuring what a kind of post-training asks."""
+"""Curriculum and held-out metrics of a post-training task."""
 
 from __future__ import annotations
 
@@ -16,71 +16,74 @@ from icalib.data.selection import Selection
 from icalib.encoders.backbone import Tokenizer
 from icalib.models.precision import autocast, resolve_precision
 from icalib.models.ranker import Ranker, make_batch
-from icalib.training.post_training.masked_tokens import Vocabulary, hide
+from icalib.training.post_training.masked_tokens import Vocabulary, mask_tokens
 from icalib.training.post_training.task import AbstractPostTraining
 from icalib.training.settings import TrainingSettings
 
 
 class Outcome(NamedTuple):
-    """What became of examples [B] or hidden words [N]: the loss of each, and whether the likeliest class was right."""
+    """Loss of each example [B] or masked token [N], and whether its most probable class is right."""
 
     losses: Tensor
     right: Tensor
 
 
 class PostTrainingCurriculum:
-    """A kind of post-training as the training loop wants it, with words hidden where the settings say so.
+    """A post-training task as a `Curriculum`, with masked tokens if `masked_word_weight` is above 0.
 
     Args:
-        kind: makes the examples and asks about them.
-        settings: those of the kind.
-        layout: how inputs are written.
-        vocabulary: what hidden words are replaced by.
+        task: makes the examples and their classes.
+        settings: settings of the task.
+        layout: assembles the inputs.
+        vocabulary: replacements of masked tokens.
     """
 
     def __init__(
-        self, kind: AbstractPostTraining, settings: AbstractPostTraining.Config, layout: Layout, vocabulary: Vocabulary
+        self, task: AbstractPostTraining, settings: AbstractPostTraining.Config, layout: Layout, vocabulary: Vocabulary
     ) -> None:
-        self._kind, self._settings, self._layout, self._vocabulary = kind, settings, layout, vocabulary
+        self._task, self._settings, self._layout, self._vocabulary = task, settings, layout, vocabulary
 
     def batches(self, epoch: int) -> Sequence[Sequence[Any]]:
-        """All batches of an epoch."""
-        return self._kind.batches(epoch)
+        """Return all batches of an epoch."""
+        return self._task.batches(epoch)
 
     def losses(self, forward: Callable[..., Any], examples: Sequence[Any], device: torch.device) -> tuple[str, Tensor]:
-        """Summed loss of the question, plus the masked-word loss (mean over the hidden words, times the examples)."""
-        task, asked, words = self.outcomes(forward, examples, device)
-        if words is None:
-            return task, asked.losses.sum()
-        word_loss = self._settings.masked_word_weight * len(examples) * words.losses.mean()
-        return "post_training", asked.losses.sum() + word_loss
+        """Return the summed task loss plus the masked-token loss.
+
+        The masked-token loss is the mean over masked tokens, times the number of examples.
+        """
+        task, classified, tokens = self.outcomes(forward, examples, device)
+        if tokens is None:
+            return task, classified.losses.sum()
+        token_loss = self._settings.masked_word_weight * len(examples) * tokens.losses.mean()
+        return "post_training", classified.losses.sum() + token_loss
 
     def outcomes(
         self, forward: Callable[..., Any], examples: Sequence[Any], device: torch.device
     ) -> tuple[str, Outcome, Outcome | None]:
-        """The task of a batch, the outcome of each example, and of each hidden word where words are hidden.
+        """Return the task of a batch, the outcomes of its examples, and those of masked tokens if any are masked.
 
-        Which words are hidden is drawn from torch's generator, which the loop seeds for every update.
+        Masked tokens are drawn from torch's generator, which the loop seeds for every update.
         """
-        task, head, encoded, classes = self._kind.asked(examples)
+        task, head, encoded, classes = self._task.collate(examples)
         classes_B = torch.tensor(classes, device=device)
         if self._settings.masked_word_weight == 0:
-            logits = forward("question", make_batch(encoded, self._layout, device), head=head)
+            logits = forward("classify", make_batch(encoded, self._layout, device), head=head)
             return task, _outcome(logits, classes_B), None
         rng = np.random.default_rng(int(torch.randint(2**62, ())))
-        hidden = hide(encoded, self._settings.masked_share, self._layout, self._vocabulary, rng)
-        logits, word_logits_NV = forward(
-            "question",
-            make_batch(hidden.encoded, self._layout, device),
+        masked = mask_tokens(encoded, self._settings.masked_share, self._layout, self._vocabulary, rng)
+        logits, token_logits_NV = forward(
+            "classify",
+            make_batch(masked.encoded, self._layout, device),
             head=head,
-            places_N2=torch.from_numpy(hidden.places_N2).to(device),
+            positions_N2=torch.from_numpy(masked.positions_N2).to(device),
         )
-        words_N = torch.from_numpy(hidden.words_N).to(device)
-        return task, _outcome(logits, classes_B), _outcome(word_logits_NV, words_N)
+        tokens_N = torch.from_numpy(masked.tokens_N).to(device)
+        return task, _outcome(logits, classes_B), _outcome(token_logits_NV, tokens_N)
 
 
 def _outcome(logits: Tensor, classes: Tensor) -> Outcome:
-    """From logits of classes [N, K], or of the second of two classes [N]."""
+    """Evaluate logits of K classes [N, K], or of the second of two classes [N]."""
     if logits.ndim == 1:
         losses = nn.functional.binary_cross_entropy_with_logits(logits, classes.to(logits.dtype), reduction="none")
         return Outcome(losses, (logits > 0) == (classes == 1))
@@ -91,24 +94,24 @@ def _outcome(logits: Tensor, classes: Tensor) -> Outcome:
 def post_training_curriculum(
     settings: AbstractPostTraining.Config, ranker: Ranker, store: TokenStore, selection: Selection, split: Split
 ) -> PostTrainingCurriculum:
-    """What a ranker learns from the contexts of a split's pools, labelled or not.
+    """Build the curriculum of a post-training task on the contexts of a split's pools, labelled or not.
 
     Raises:
-        SettingError: the contexts hold no windows.
+        SettingError: the contexts contain no windows.
     """
     rows = selection.rows(split, "all", store.column("label_order")).tolist()
-    words = Vocabulary(Tokenizer(ranker.config.encoder.backbone).mask_token, ranker.encoder.vocabulary)
-    kind = settings.build(store=store, rows=rows, layout=ranker.layout)
-    return PostTrainingCurriculum(kind, settings, ranker.layout, words)
+    vocabulary = Vocabulary(Tokenizer(ranker.config.encoder.backbone).mask_token, ranker.encoder.vocabulary)
+    task = settings.build(store=store, rows=rows, layout=ranker.layout)
+    return PostTrainingCurriculum(task, settings, ranker.layout, vocabulary)
 
 
 class HeldOutWindows:
-    """Accuracy and mean loss of each task on windows that aren't learnt from: the same ones after every epoch.
+    """Accuracy and mean loss of each task on held-out windows, the same windows after every epoch.
 
     Args:
         curriculum: over held-out windows.
-        settings: decide precision.
-        seed: decides which words are hidden.
+        settings: precision of the forward passes.
+        seed: determines which tokens are masked.
     """
 
     def __init__(
@@ -119,25 +122,25 @@ class HeldOutWindows:
         self._precision: Literal["fp32", "bf16"] = resolve_precision(settings.precision, device)
 
     def __call__(self, ranker: Ranker, rank: int, world_size: int, /) -> list[tuple[str, float, float, int]]:
-        """(task, summed loss, number of right ones, number) for every world-size-th batch."""
+        """Return (task, summed loss, number right, number of examples) for every world-size-th batch."""
         found: list[tuple[str, float, float, int]] = []
         with torch.inference_mode(), autocast(self._device, self._precision):
             for number in range(rank, len(self._batches), world_size):
                 torch.manual_seed(child_seed(self._seed, "held-out", number))  # every update seeds its own
-                task, asked, words = self._curriculum.outcomes(ranker, self._batches[number], self._device)
-                for name, outcome in ((task, asked), ("masked_words", words)):
+                task, classified, tokens = self._curriculum.outcomes(ranker, self._batches[number], self._device)
+                for name, outcome in ((task, classified), ("masked_words", tokens)):
                     if outcome is not None:
                         sums = float(outcome.losses.sum()), float(outcome.right.sum())
                         found.append((name, *sums, len(outcome.losses)))
         return found
 
-    def figures(self, shares: Sequence[list[tuple[str, float, float, int]]]) -> dict[str, float]:
-        """`held_out/<task>/accuracy` and `held_out/<task>/loss`."""
+    def metrics(self, results: Sequence[list[tuple[str, float, float, int]]]) -> dict[str, float]:
+        """Compute `held_out/<task>/accuracy` and `held_out/<task>/loss` from all workers' results."""
         sums: dict[str, list[float]] = {}
-        for name, *parts in (part for share in shares for part in share):
-            sums[name] = [a + b for a, b in zip(sums.get(name, (0.0, 0.0, 0.0)), parts, strict=True)]
+        for name, *terms in (batch for result in results for batch in result):
+            sums[name] = [a + b for a, b in zip(sums.get(name, (0.0, 0.0, 0.0)), terms, strict=True)]
         return {
-            f"held_out/{name}/{figure}": value / number
+            f"held_out/{name}/{metric}": value / number
             for name, (loss, right, number) in sums.items()
-            for figure, value in (("accuracy", right), ("loss", loss))
+            for metric, value in (("accuracy", right), ("loss", loss))
         }

@@ -1,4 +1,4 @@
-"""Post-training a ranker on the corpus' own dialogues."""
+"""Job that post-trains a ranker on the dialogues of the corpus."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import torch
 from pydantic import SerializeAsAny
+from typing_extensions import override
 
 from icalib.core.errors import SettingError
 from icalib.core.job import Artifact
@@ -21,7 +22,10 @@ from icalib.training.settings import TrainingSettings
 
 
 class PostTrainJob(TrainingJob):
-    """One post-training, shared by all labelled fractions, seeds and methods with the same encoder."""
+    """Post-trains a ranker.
+
+    Runs with the same encoder reuse the result for all labelled fractions, seeds and methods.
+    """
 
     version: ClassVar[int] = CHECKPOINT_VERSION
 
@@ -32,29 +36,29 @@ class PostTrainJob(TrainingJob):
     validation_tokens: Artifact
 
     @property
+    @override
     def loop_settings(self) -> TrainingSettings:
-        """Optimiser and schedule."""
         return self.task.training
 
     @property
+    @override
     def loop_seed(self) -> int:
-        """The task's own seed."""
         return self.task.seed
 
+    @override
     def build(self, device: torch.device) -> Training:
-        """The ranker with the heads that are asked, and windows of dialogues."""
-        ranker = Ranker(self.ranker, masked_words=self.task.masked_word_weight > 0, questions=self.task.questions)
+        ranker = Ranker(self.ranker, masked_words=self.task.masked_word_weight > 0, task_heads=self.task.task_heads)
         curriculum = post_training_curriculum(
             self.task, ranker, TokenStore(self.train_tokens.path), self.selection, "train"
         )
         return Training(ranker, curriculum, self._held_out(ranker, device), validation_selects=False)
 
     def _held_out(self, ranker: Ranker, device: torch.device) -> HeldOutWindows | None:
-        """Windows of validation contexts; None where those are too short to hold any."""
-        few = self.task.model_copy(update={"max_windows": self.task.held_out_windows})
+        """Return the windows of validation contexts; None if the contexts contain no windows."""
+        held_out = self.task.model_copy(update={"max_windows": self.task.held_out_windows})
         store = TokenStore(self.validation_tokens.path)
         try:
-            curriculum = post_training_curriculum(few, ranker, store, self.selection, "validation")
+            curriculum = post_training_curriculum(held_out, ranker, store, self.selection, "validation")
         except SettingError:
             return None
         return HeldOutWindows(curriculum, self.task.training, device, self.task.seed)

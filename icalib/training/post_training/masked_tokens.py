@@ -1,4 +1,4 @@
-"""Hiding words as BERT does (Devlin et al. 2019, §3.1), anew each time that an input comes up."""
+"""Token masking as in BERT (Devlin et al. 2019, §3.1), drawn again each time that an input is used."""
 
 from __future__ import annotations
 
@@ -12,47 +12,47 @@ from icalib.data.encoding import Encoded, Ids, Layout
 
 
 class Vocabulary(NamedTuple):
-    """What words may be replaced by: the id of [MASK], or one of `size` words."""
+    """Replacements of masked tokens: the id of [MASK], or a random id below `size`."""
 
     mask_token: int
     size: int
 
 
-class Hidden(NamedTuple):
-    """Inputs with hidden words.
+class MaskedInputs(NamedTuple):
+    """Inputs with masked tokens.
 
-    `places_N2` are the words' places (input, position), `words_N` what stood there.
+    `positions_N2` has the (input, position) of each masked token, `tokens_N` its original id.
     """
 
     encoded: list[Encoded]
-    places_N2: npt.NDArray[np.int64]
-    words_N: npt.NDArray[np.int64]
+    positions_N2: npt.NDArray[np.int64]
+    tokens_N: npt.NDArray[np.int64]
 
 
-def hide(
-    encoded: Sequence[Encoded], share: float, layout: Layout, vocabulary: Vocabulary, rng: np.random.Generator
-) -> Hidden:
-    """Hide a share of each input's words, at least one: 80 % as [MASK], 10 % as another word, 10 % as they are.
+def mask_tokens(
+    encoded: Sequence[Encoded], fraction: float, layout: Layout, vocabulary: Vocabulary, rng: np.random.Generator
+) -> MaskedInputs:
+    """Choose a fraction of each input's tokens, at least one token, and mask them.
 
-    [CLS] and separators are no words.
+    80 % of them become [MASK], 10 % a random token, and 10 % stay unchanged. [CLS] and separators are never chosen.
     """
     special = [layout.cls, layout.separator]
-    hidden: list[Encoded] = []
-    places: list[tuple[int, int]] = []
-    words: list[int] = []
+    masked: list[Encoded] = []
+    positions: list[tuple[int, int]] = []
+    tokens: list[int] = []
     for row, (ids, start) in enumerate(encoded):
-        ordinary = np.flatnonzero(~np.isin(ids, special))
-        chosen = np.sort(rng.choice(ordinary, max(1, round(len(ordinary) * share)), False))
-        words += ids[chosen].tolist()
-        places += [(row, int(place)) for place in chosen]
-        hidden.append((_replaced(ids, chosen, vocabulary, rng), start))
-    return Hidden(hidden, np.array(places, np.int64), np.array(words, np.int64))
+        eligible = np.flatnonzero(~np.isin(ids, special))
+        chosen = np.sort(rng.choice(eligible, max(1, round(len(eligible) * fraction)), False))
+        tokens += ids[chosen].tolist()
+        positions += [(row, int(position)) for position in chosen]
+        masked.append((_replaced(ids, chosen, vocabulary, rng), start))
+    return MaskedInputs(masked, np.array(positions, np.int64), np.array(tokens, np.int64))
 
 
 def _replaced(ids: Ids, chosen: npt.NDArray[np.int64], vocabulary: Vocabulary, rng: np.random.Generator) -> Ids:
     replaced = ids.copy()
-    dice = rng.random(len(chosen))
-    replaced[chosen[dice < 0.8]] = vocabulary.mask_token
-    other = chosen[(dice >= 0.8) & (dice < 0.9)]
+    draws = rng.random(len(chosen))
+    replaced[chosen[draws < 0.8]] = vocabulary.mask_token
+    other = chosen[(draws >= 0.8) & (draws < 0.9)]
     replaced[other] = rng.integers(vocabulary.size, size=len(other))
     return replaced

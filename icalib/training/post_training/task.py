@@ -1,7 +1,7 @@
-"""What the kinds of post-training have in common: questions asked of windows of dialogues.
+"""Base of post-training tasks: classification of windows of dialogues.
 
-The answers are free: they come from the dialogues themselves, labelled or not, and no answer of an unlabelled pool is
-ever asked for (see `Windows`).
+The targets come from the dialogues themselves, labelled or not, so no labels are needed; no answer of an unlabelled
+pool is ever a target (see `Windows`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from icalib.data.encoding import Encoded
 from icalib.training.settings import TrainingSettings
 
 
-class Asked(NamedTuple):
-    """The inputs of one batch, the head that is asked about them, and the right classes [B]."""
+class TaskBatch(NamedTuple):
+    """The inputs of one batch, the name of the head that classifies them, and their classes [B]."""
 
     task: str
     head: str
@@ -28,54 +28,54 @@ class Asked(NamedTuple):
 
 
 class AbstractPostTraining(Component):
-    """What is learnt in post-training: batches of examples from windows of dialogues, and what is asked about them.
+    """A self-supervised task: batches of examples from windows of dialogues, and their classes.
 
     Args:
         config: the settings.
         store: the tokens of a split's pools.
-        rows: pools whose contexts are read.
-        layout: how inputs are written.
+        rows: pools whose contexts are used.
+        layout: assembles the inputs.
 
     Raises:
-        SettingError: the contexts hold no windows.
+        SettingError: the contexts contain no windows.
     """
 
     class Config(ComponentConfig):
-        """Settings that all kinds of post-training have."""
+        """Settings of every post-training task."""
 
         training: TrainingSettings = TrainingSettings()
-        """Optimiser and schedule; there is no validation, the last weights are kept."""
+        """Optimiser and schedule; without validation, the last weights are kept."""
         max_windows: int | None = Field(default=None, ge=1)
-        """Windows of dialogues an epoch, drawn anew each epoch; None takes all."""
+        """Maximum number of windows per epoch, drawn again each epoch; None uses all."""
         masked_word_weight: float = Field(default=0.0, ge=0)
-        """Weight of the masked-word loss beside the other; 0 leaves words unmasked."""
+        """Weight of the masked-token loss, added to the task's loss; 0 masks no tokens."""
         masked_share: float = Field(default=0.15, gt=0, lt=1)
-        """Share of the tokens that are hidden, 80 % as [MASK], 10 % as another word, 10 % as they are."""
+        """Fraction of tokens to predict: 80 % become [MASK], 10 % a random token, 10 % stay unchanged."""
         held_out_windows: int = Field(default=100, ge=1)
-        """Windows of validation dialogues whose accuracy and loss the learning curves show after each epoch; nothing is
-        chosen by them."""
+        """Number of windows of validation dialogues whose accuracy and loss are logged after each epoch. They do not
+        affect which weights are kept."""
         seed: int = 0
-        """Its own seed: one post-trained model serves the runs of all seeds."""
+        """Seed of post-training, separate from the run's: runs of all seeds use the same post-trained model."""
 
-        questions: ClassVar[Mapping[str, int]] = {}
-        """Classes of each linear head on [CLS] that is asked, by name; these heads are dropped afterwards."""
+        task_heads: ClassVar[Mapping[str, int]] = {}
+        """Number of classes of each linear head on [CLS], by name; these heads are dropped after post-training."""
 
         @property
         def learns_answers(self) -> bool:
-            """Whether it is the answer head that is asked, and that starts from what it learnt."""
-            return not self.questions
+            """Whether the answer head is trained, so that later training starts from its weights."""
+            return not self.task_heads
 
     def batches(self, epoch: int) -> Sequence[Sequence[Any]]:
-        """All batches of an epoch: a function of the settings, the data and the epoch alone."""
+        """Return all batches of an epoch, a function of the settings, the data and the epoch."""
         raise NotImplementedError
 
-    def asked(self, examples: Sequence[Any]) -> Asked:
-        """What is asked about the examples of one batch."""
+    def collate(self, examples: Sequence[Any]) -> TaskBatch:
+        """Collate the examples of one batch into inputs and classes."""
         raise NotImplementedError
 
 
 class _Sized(Protocol):
-    """An example that knows about how many tokens it has."""
+    """An example with an approximate number of tokens."""
 
     @property
     def length(self) -> int: ...
@@ -85,7 +85,7 @@ E = TypeVar("E", bound=_Sized)
 
 
 def batched(examples: Sequence[E], training: TrainingSettings, rng: np.random.Generator) -> list[list[E]]:
-    """Batches of examples of like length, in random order."""
+    """Group examples of similar length into batches, in random order."""
     lengths = [example.length for example in examples]
     batches = shuffled_batches(lengths, training.batch_size, training.max_tokens_per_batch, rng)
-    return [[examples[int(place)] for place in batch] for batch in batches]
+    return [[examples[int(index)] for index in batch] for batch in batches]

@@ -1,4 +1,4 @@
-"""Windows of dialogues: an utterance and those before it."""
+"""Windows of dialogues: an utterance and the utterances before it."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ MAX_DRAWS = 100
 
 
 class Window(NamedTuple):
-    """Utterance `place` of the context in `row` is the target, those before it are the context."""
+    """A target utterance, at `position` of the context of the pool in `row`, and the utterances before it."""
 
     row: int
-    place: int
+    position: int
 
 
 class Windows:
-    """Distinct windows of contexts, none of whose targets is a candidate of a pool of the same dialogue.
+    """Distinct windows of the pools' contexts.
 
-    So no answer of an unlabelled pool is ever a target, and one post-trained model serves every labelled fraction.
+    No target is a candidate of a pool of the same dialogue. Therefore no answer of an unlabelled pool is ever a target,
+    and the same post-trained model can be used for every labelled fraction.
 
     Args:
-        rows: pools whose contexts are read, labelled or not.
-        width: utterances of a window's context. Dialogues without so many give one window, of all there are. None
-            takes all utterances before the target, however many.
+        rows: pools whose contexts are used, labelled or not.
+        width: number of utterances in a window's context. Shorter dialogues give one window, with all utterances that
+            they have. None uses all utterances before the target.
 
     Raises:
-        SettingError: the contexts hold no two windows with different targets.
+        SettingError: the contexts contain no two windows with different targets.
     """
 
     def __init__(self, store: TokenStore, rows: Sequence[int], width: int | None = None) -> None:
@@ -42,91 +43,96 @@ class Windows:
         self.windows, self.dialogues = self._find(rows)
         if all(np.array_equal(self.target(window), self.target(self.windows[0])) for window in self.windows):
             raise SettingError(
-                "post-training finds no dialogue windows: the contexts have one utterance each, or all the same. "
-                "Switch it off with --set post_training=null, or prepare with longer contexts."
+                "post-training found no dialogue windows: the contexts have one utterance each, or all the same. "
+                "Expected contexts with two or more different utterances. "
+                "Disable post-training with --set post_training=null, or prepare the data with longer contexts."
             )
 
     def __len__(self) -> int:
         return len(self.windows)
 
     def target(self, window: Window) -> Ids:
-        """The target's ids."""
-        return self._store.pool(window.row).context[window.place]
+        """Return the token ids of a window's target."""
+        return self._store.pool(window.row).context[window.position]
 
     def context(self, window: Window) -> list[Ids]:
-        """The ids of the utterances before the target."""
-        return self._store.pool(window.row).context[self._start(window) : window.place]
+        """Return the token ids of the utterances before the target."""
+        return self._store.pool(window.row).context[self._start(window) : window.position]
 
     def _start(self, window: Window) -> int:
-        return max(0, window.place - self._width) if self._width is not None else 0
+        return max(0, window.position - self._width) if self._width is not None else 0
 
     def encode(self, window: Window, target: Window, layout: Layout) -> Encoded:
-        """A window's context with some target after it."""
+        """Return the input ids of a window's context followed by a target, its own or another."""
         ids = self.target(target)[: layout.budget.max_candidate_tokens]
         return layout.pair(layout.context_ids(self.context(window), None), ids)
 
     def length(self, window: Window, target: Window, layout: Layout) -> int:
-        """How many ids `encode` gives."""
+        """Return the number of ids that `encode` returns."""
         ids = self.target(target)[: layout.budget.max_candidate_tokens]
         return layout.pair_length(self.context(window), None, ids)
 
-    def sample(self, most: int | None, rng: np.random.Generator) -> list[int]:
-        """Numbers of at most so many windows in random order, each once."""
-        size = min(most or len(self), len(self))
+    def sample(self, max_windows: int | None, rng: np.random.Generator) -> list[int]:
+        """Draw the indices of at most `max_windows` windows (None: of all) without replacement."""
+        size = min(max_windows or len(self), len(self))
         return rng.choice(len(self), size, replace=False).tolist()
 
-    def elsewhere(self, number: int, rng: np.random.Generator) -> Window:
-        """A target from another dialogue than window `number`'s, with other words."""
-        target = self.target(self.windows[number])
+    def sample_other_dialogue(self, index: int, rng: np.random.Generator) -> Window:
+        """Draw a window of another dialogue whose target differs from that of window `index`."""
+        target = self.target(self.windows[index])
         draws = 0
         while True:
             draws += 1
             other = int(rng.integers(len(self)))
-            # Where every other dialogue says the same, this one's other utterances have to do.
-            allowed = self.dialogues[other] != self.dialogues[number] or draws > MAX_DRAWS
+            # If all other dialogues have the same target, the window's own dialogue is allowed too.
+            allowed = self.dialogues[other] != self.dialogues[index] or draws > MAX_DRAWS
             if allowed and not np.array_equal(self.target(self.windows[other]), target):
                 return self.windows[other]
 
-    def may_stand_in(self, number: int, other: Window) -> bool:
-        """Whether an utterance is neither window `number`'s target nor a candidate of a pool of its dialogue."""
-        words, target = self.target(other).tobytes(), self.target(self.windows[number]).tobytes()
-        return words != target and words not in self._answers[self.dialogues[number]]
+    def can_replace_target(self, index: int, other: Window) -> bool:
+        """Return whether a target is neither that of window `index` nor a candidate of a pool of its dialogue."""
+        words, target = self.target(other).tobytes(), self.target(self.windows[index]).tobytes()
+        return words != target and words not in self._answers[self.dialogues[index]]
 
-    def spoken(self, rows: Sequence[int]) -> dict[str, list[Window]]:
-        """The distinct utterances of each dialogue's contexts that are no candidates of its pools."""
-        spoken: dict[str, dict[bytes, Window]] = {}
+    def utterances(self, rows: Sequence[int]) -> dict[str, list[Window]]:
+        """Return the distinct utterances of each dialogue's contexts, without the candidates of its pools."""
+        found: dict[str, dict[bytes, Window]] = {}
         for pool in self._store.pools(rows):
             answers = self._answers[pool.dialog_id]
-            for place, ids in enumerate(pool.context):
+            for position, ids in enumerate(pool.context):
                 if len(ids) and ids.tobytes() not in answers:
-                    spoken.setdefault(pool.dialog_id, {}).setdefault(ids.tobytes(), Window(pool.row, place))
-        return {dialogue: list(places.values()) for dialogue, places in spoken.items()}
+                    found.setdefault(pool.dialog_id, {}).setdefault(ids.tobytes(), Window(pool.row, position))
+        return {dialogue: list(windows.values()) for dialogue, windows in found.items()}
 
     def _find(self, rows: Sequence[int]) -> tuple[list[Window], list[str]]:
-        """The windows and their dialogues."""
+        """Return the windows and the ids of their dialogues."""
         found: dict[tuple[str, bytes, bytes], Window] = {}
         for pool in self._store.pools(rows):
             answers = self._answers[pool.dialog_id]
-            for place in range(1, len(pool.context)):
-                target, before = pool.context[place].tobytes(), pool.context[place - 1].tobytes()
-                key, window = (pool.dialog_id, before, target), Window(pool.row, place)
-                if len(pool.context[place]) and target not in answers and not self._is_known(found.get(key), window):
+            for position in range(1, len(pool.context)):
+                target, before = pool.context[position].tobytes(), pool.context[position - 1].tobytes()
+                key, window = (pool.dialog_id, before, target), Window(pool.row, position)
+                if len(pool.context[position]) and target not in answers and not self._is_known(found.get(key), window):
                     found[key] = window
         if self._width is not None:
-            found = self._deepest(found)
+            found = self._longest_contexts(found)
         return list(found.values()), [dialogue for dialogue, _, _ in found]
 
     def _is_known(self, earlier: Window | None, window: Window) -> bool:
-        """Whether there is the same window, with as long a context if its length matters."""
-        return earlier is not None and (self._width is None or self._depth(earlier) >= self._depth(window))
+        """Return whether an equal window is known, with a context that is at least as long if `width` is set."""
+        return earlier is not None and (
+            self._width is None or self._context_size(earlier) >= self._context_size(window)
+        )
 
-    def _deepest(self, found: dict[tuple[str, bytes, bytes], Window]) -> dict[tuple[str, bytes, bytes], Window]:
-        """The windows with the longest contexts of their dialogue, which are `width` where it has so many."""
-        deepest: dict[str, int] = {}
+    def _longest_contexts(
+        self, found: dict[tuple[str, bytes, bytes], Window]
+    ) -> dict[tuple[str, bytes, bytes], Window]:
+        """Keep the windows with the longest context of their dialogue, at most `width` utterances."""
+        longest: dict[str, int] = {}
         for (dialogue, _, _), window in found.items():
-            deepest[dialogue] = max(self._depth(window), deepest.get(dialogue, 0))
-        return {key: window for key, window in found.items() if self._depth(window) == deepest[key[0]]}
+            longest[dialogue] = max(self._context_size(window), longest.get(dialogue, 0))
+        return {key: window for key, window in found.items() if self._context_size(window) == longest[key[0]]}
 
-    def _depth(self, window: Window) -> int:
-        """How many utterances its context has."""
-        return window.place - self._start(window)
+    def _context_size(self, window: Window) -> int:
+        """Return the number of utterances in a window's context."""
+        return window.position - self._start(window)

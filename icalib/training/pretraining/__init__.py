@@ -1,1 +1,1 @@
-"""Small models that an encoder without a backbone starts from."""
+"""Pretraining of small models that initialise an encoder without a backbone."""

@@ -1,4 +1,4 @@
-"""A small classifier of the intents of single texts, learnt from the labelled pools' utterances."""
+"""A small intent classifier of single texts, trained on the utterances of the labelled pools."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
+from typing_extensions import override
 
 from icalib.core.component import Settings
 from icalib.core.job import Artifact
@@ -32,7 +33,7 @@ _WORDS = "encoder.embedding.weight"
 
 
 class IntentLearning(Settings):
-    """How the intent classifier is learnt."""
+    """Settings of the training of the intent classifier."""
 
     training: TrainingSettings = TrainingSettings(
         epochs=50,
@@ -43,14 +44,14 @@ class IntentLearning(Settings):
         schedule="constant",
         batch_size=32,
     )
-    """Optimiser and schedule; examples are utterances. `selection_metric` may be NLL or F1, both over all utterances
-    and intents of the validation pools; without intents there the last weights are kept."""
+    """Optimiser and schedule; examples are utterances. `selection_metric` can be NLL or F1, over all utterances and
+    intents of the validation pools; if these have no intents, the last weights are kept."""
     seed: int = 0
-    """Its own seed: the classifier serves the runs of all seeds."""
+    """Seed of the classifier, separate from the run's: runs of all seeds use the same classifier."""
 
 
 class IntentClassifierJob(TrainingJob):
-    """One training of an intent classifier."""
+    """Trains an intent classifier."""
 
     version: ClassVar[int] = CHECKPOINT_VERSION
 
@@ -61,23 +62,23 @@ class IntentClassifierJob(TrainingJob):
     validation_tokens: Artifact
     selection: Selection
     start: Artifact | None = None
-    """Checkpoint of word vectors; None learns them from nothing."""
+    """Checkpoint of word vectors; None starts from random vectors."""
 
     @property
+    @override
     def loop_settings(self) -> TrainingSettings:
-        """Optimiser and schedule."""
         return self.settings.training
 
     @property
+    @override
     def loop_seed(self) -> int:
-        """The seed of all draws."""
         return self.settings.seed
 
+    @override
     def build(self, device: torch.device) -> Training:
-        """The model, and what it learns from and is measured on."""
         learner = IntentLearner(self.encoder, self.num_intents)
         if self.start is not None:
-            learner.start_from(self.start.path)
+            learner.load_word_vectors(self.start.path)
         train = labelled_utterances(self.train_tokens.path, "train", self.selection)
         held_out = labelled_utterances(self.validation_tokens.path, "validation", self.selection)
         curriculum = IntentCurriculum(train, self.settings, self.num_intents)
@@ -85,14 +86,14 @@ class IntentClassifierJob(TrainingJob):
 
 
 class LabelledText(NamedTuple):
-    """An utterance and the numbers of its intents."""
+    """An utterance and the indices of its intents."""
 
     ids: Ids
     intents: tuple[int, ...]
 
 
 class Texts(NamedTuple):
-    """N padded texts, where they have words, and their intents."""
+    """N padded texts, the mask of their words, and their intents."""
 
     ids_NW: Tensor
     mask_NW: Tensor
@@ -100,7 +101,7 @@ class Texts(NamedTuple):
 
 
 class IntentLearner(Model):
-    """The classifier as IART holds it, beside IART's own word vectors, which pass through unchanged."""
+    """IART's intent classifier, together with IART's word vectors, which are not trained."""
 
     def __init__(self, encoder: IART.Config, num_intents: int) -> None:
         super().__init__()
@@ -111,80 +112,83 @@ class IntentLearner(Model):
             {"embedding": words, "intent_classifier": intent_classifier(encoder, vocabulary, num_intents)}
         )
         words.requires_grad_(False)
-        self._share_words()
+        self._copy_word_vectors()
 
-    def start_from(self, checkpoint: Path) -> None:
-        """Take word vectors for both."""
+    def load_word_vectors(self, checkpoint: Path) -> None:
+        """Load word vectors into the encoder and the classifier."""
         self.encoder["embedding"].load_state_dict({"weight": read_weights(checkpoint)[_WORDS]})
-        self._share_words()
+        self._copy_word_vectors()
 
-    def _share_words(self) -> None:
+    def _copy_word_vectors(self) -> None:
         words: Any = self.encoder["embedding"]
         classifier: Any = self.encoder["intent_classifier"]
         classifier.embedding.load_state_dict(words.state_dict())
 
     def forward(self, texts: Texts) -> Tensor:
-        """Logits [N, K]."""
+        """Compute the logits [N, K] of the intents."""
         return self.encoder["intent_classifier"](texts.ids_NW, texts.mask_NW)
 
     def save(self, folder: Path, state: dict[str, Tensor]) -> None:
-        """Keep both, under the names that IART has for them."""
+        """Save the classifier and the word vectors under the names that IART uses."""
         save_weights(folder, state)
 
 
 class IntentCurriculum:
-    """Utterances with intents, in batches of like length."""
+    """Batches of utterances of similar length, with their intents."""
 
     def __init__(self, texts: Sequence[LabelledText], settings: IntentLearning, num_intents: int) -> None:
         self._texts, self._settings, self._num_intents = texts, settings, num_intents
 
     def batches(self, epoch: int) -> list[list[LabelledText]]:
-        """All batches of an epoch."""
+        """Return all batches of an epoch."""
         training = self._settings.training
         rng = np.random.default_rng(child_seed(self._settings.seed, "utterances", epoch))
         lengths = [len(text.ids) for text in self._texts]
         batches = shuffled_batches(lengths, training.batch_size, training.max_tokens_per_batch, rng)
-        return [[self._texts[int(place)] for place in batch] for batch in batches]
+        return [[self._texts[int(index)] for index in batch] for batch in batches]
 
     def losses(
         self, forward: Callable[..., Tensor], examples: Sequence[LabelledText], device: torch.device
     ) -> tuple[str, Tensor]:
-        """Summed over the utterances: mean cross-entropy of the K intents."""
+        """Return the mean binary cross-entropy over the K intents, summed over the utterances."""
         texts = padded(examples, self._num_intents, device)
         losses_NK = binary_cross_entropy_with_logits(forward(texts).float(), texts.intents_NK, reduction="none")
         return "utterance_intents", losses_NK.mean(1).sum()
 
 
 class IntentValidation:
-    """How well the intents of held-out utterances are told."""
+    """F1 and NLL of the predicted intents of held-out utterances."""
 
     def __init__(self, texts: Sequence[LabelledText], job: IntentClassifierJob, device: torch.device) -> None:
         self._texts, self._num_intents, self._device = texts, job.num_intents, device
         self._max_tokens = job.loop_settings.max_tokens_per_batch
 
     def __call__(self, model: IntentLearner, rank: int, world_size: int) -> npt.NDArray[np.float64]:
-        """Of every world-size-th utterance together: summed cross-entropy, its terms; right, found and real intents."""
+        """Return sums over every world-size-th utterance.
+
+        They are the cross-entropy, its number of terms, and the numbers of true positive, predicted and gold intents.
+        """
         texts = self._texts[rank::world_size]
         sums = np.zeros(5)
         with torch.inference_mode():
             for batch in forward_batches([len(text.ids) for text in texts], self._max_tokens, self._device):
-                inputs = padded([texts[int(place)] for place in batch], self._num_intents, self._device)
-                logits_NK, real_NK = model(inputs).double(), inputs.intents_NK.bool()
+                inputs = padded([texts[int(index)] for index in batch], self._num_intents, self._device)
+                logits_NK, gold_NK = model(inputs).double(), inputs.intents_NK.bool()
                 losses = binary_cross_entropy_with_logits(logits_NK, inputs.intents_NK.double(), reduction="sum")
-                found_NK = logits_NK > 0
-                counts = [(found_NK & real_NK).sum(), found_NK.sum(), real_NK.sum()]
-                sums += [float(losses), real_NK.numel(), *(float(count) for count in counts)]
+                predicted_NK = logits_NK > 0
+                counts = [(predicted_NK & gold_NK).sum(), predicted_NK.sum(), gold_NK.sum()]
+                sums += [float(losses), gold_NK.numel(), *(float(count) for count in counts)]
         return sums
 
-    def figures(self, shares: Sequence[npt.NDArray[np.float64]]) -> dict[str, float]:
-        """Micro-averaged F1 at probability ½, and NLL an intent."""
-        loss, terms, right, found, real = np.sum(shares, axis=0).tolist()
-        figures = {"F1": 2 * right / (found + real), "NLL": loss / terms}
-        return {metric_tag(name): value for name, value in figures.items()}
+    def metrics(self, results: Sequence[npt.NDArray[np.float64]]) -> dict[str, float]:
+        """Compute micro-averaged F1 at probability ½, and the mean NLL per utterance and intent."""
+        loss, terms, right, predicted, gold = np.sum(results, axis=0).tolist()
+        metrics = {"F1": 2 * right / (predicted + gold), "NLL": loss / terms}
+        return {metric_tag(name): value for name, value in metrics.items()}
 
 
 def padded(texts: Sequence[LabelledText], num_intents: int, device: torch.device) -> Texts:
-    """A batch on a device."""
+    """Return a padded batch on a device."""
     width = max(1, *(len(text.ids) for text in texts))
     ids_NW = np.zeros((len(texts), width), np.int64)
     mask_NW = np.zeros_like(ids_NW, dtype=np.bool_)
@@ -197,7 +201,10 @@ def padded(texts: Sequence[LabelledText], num_intents: int, device: torch.device
 
 
 def labelled_utterances(tokens: Path, split: Split, selection: Selection) -> list[LabelledText]:
-    """Utterances with intents in the contexts of a split's pools (of the labelled ones in training), each once."""
+    """Return the distinct utterances with intents in the contexts of a split's pools.
+
+    In the training split, only labelled pools are used.
+    """
     store = TokenStore(tokens)
     rows = selection.rows(split, "labelled" if split == "train" else "all", store.column("label_order"))
     found: dict[tuple[bytes, tuple[int, ...]], LabelledText] = {}

@@ -1,4 +1,4 @@
-"""Which models are pretrained."""
+"""Settings of pretraining."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from icalib.training.pretraining.word_vectors import WordVectors
 
 
 class Pretraining(Settings):
-    """Models that IART starts from, each a stage of the run that all seeds share."""
+    """Models that initialise IART. Each is a stage of the run, reused by the runs of all seeds."""
 
     word_vectors: WordVectors | None = WordVectors()
-    """Word vectors learnt from the training pools' texts; null starts from random ones."""
+    """Word vectors trained on the texts of the training pools; null starts from random vectors."""
     intent_classifier: IntentLearning | None = IntentLearning()
-    """Classifier of intents learnt from the labelled pools' utterances; null weighs all turns the same."""
+    """Intent classifier trained on the utterances of the labelled pools; null weights all turns equally."""

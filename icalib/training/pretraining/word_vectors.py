@@ -1,4 +1,4 @@
-"""Word vectors of the corpus' own texts: word2vec's skip-gram with negative sampling (Mikolov et al. 2013)."""
+"""Word vectors trained on the corpus: word2vec's skip-gram with negative sampling (Mikolov et al. 2013)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
+from typing_extensions import override
 
 from icalib.core.component import Settings
 from icalib.core.errors import SettingError
@@ -26,52 +27,53 @@ from icalib.models.model import Model
 from icalib.training.job import Training, TrainingJob
 from icalib.training.settings import TrainingSettings
 
-_NOISE_POWER = 0.75  # noise words are drawn from the unigram distribution to this power, as in word2vec
+_NOISE_POWER = 0.75  # noise words are drawn from the unigram distribution raised to this power, as in word2vec
 
 
 class WordVectors(Settings):
-    """How word vectors are learnt."""
+    """Settings of the training of word vectors."""
 
     training: TrainingSettings = TrainingSettings(
         learning_rate=2e-3, weight_decay=0.0, warmup_fraction=0.0, batch_size=64, max_grad_norm=None
     )
-    """Optimiser and schedule; examples are texts, there is no validation, the last weights are kept."""
+    """Optimiser and schedule; examples are texts. Without validation, the last weights are kept."""
     window: int = Field(default=5, ge=1)
-    """Words on either side that a word may be asked to predict; how many is drawn anew for each."""
+    """Maximum number of neighbours on either side that a word predicts; the number is drawn for each word."""
     num_negatives: int = Field(default=5, ge=1)
-    """Weight of the noise words against a true one: as if each pair had so many of its own."""
+    """k, the weight of the noise words relative to the true neighbour, as if each pair had k noise words of its own."""
     noise_words: int = Field(default=128, ge=1)
-    """Noise words an update, which all its pairs share: the expected loss is the same, at a fraction of the cost."""
+    """Number of noise words per update, used for all its pairs: the expected loss is the same at a fraction of the
+    cost."""
     subsampling: float = Field(default=1e-3, gt=0)
-    """t: an occurrence of a word with relative frequency f stays with probability √(t/f), if that is below 1."""
+    """t: an occurrence of a word with relative frequency f is kept with probability min(1, √(t/f))."""
     seed: int = 0
-    """Its own seed: the vectors serve the runs of all seeds."""
+    """Seed of the word vectors, separate from the run's: runs of all seeds use the same vectors."""
 
 
 class WordVectorJob(TrainingJob):
-    """One training of word vectors."""
+    """Trains word vectors."""
 
     version: ClassVar[int] = CHECKPOINT_VERSION
 
     settings: WordVectors
     backbone: Annotated[str, NOT_IN_DIGEST]
-    """Whose tokenizer made the tokens: it counts by them."""
+    """Model whose tokenizer made the tokens; the tokens' digest already depends on it."""
     width: int
     train_tokens: Artifact
     selection: Selection
 
     @property
+    @override
     def loop_settings(self) -> TrainingSettings:
-        """Optimiser and schedule."""
         return self.settings.training
 
     @property
+    @override
     def loop_seed(self) -> int:
-        """The seed of all draws."""
         return self.settings.seed
 
     def build(self, device: torch.device) -> Training:
-        """The model and what it learns from: texts of training pools, labelled or not.
+        """Build the model, and its curriculum of texts of training pools, labelled or not.
 
         Raises:
             SettingError: no text has two words.
@@ -84,7 +86,7 @@ class WordVectorJob(TrainingJob):
 
 
 class Pairs(NamedTuple):
-    """P words, a neighbour of each, and the M noise words that all of them share."""
+    """P words, a neighbour of each, and M noise words that are used for all of them."""
 
     words_P: Tensor
     neighbours_P: Tensor
@@ -92,7 +94,7 @@ class Pairs(NamedTuple):
 
 
 class SkipGram(Model):
-    """Vectors v of words and u of neighbours; the checkpoint keeps v under the name that encoders have for it."""
+    """Vectors v of words and u of neighbours; the checkpoint contains v, under the name that encoders use."""
 
     def __init__(self, vocabulary: int, width: int) -> None:
         super().__init__()
@@ -103,19 +105,19 @@ class SkipGram(Model):
         nn.init.zeros_(self.neighbours.weight)
 
     def forward(self, pairs: Pairs, num_negatives: int) -> Tensor:
-        """Losses [P]: −log σ(v·u) − k E_noise[log σ(−v·u)], the paper's eq. 4 with the expectation over `noise_M`."""
+        """Compute the losses [P]: −log σ(v·u) − k E[log σ(−v·u)], the paper's Eq. 4 with the mean over `noise_M`."""
         with torch.autocast(pairs.words_P.device.type, enabled=False):
             words_PD, neighbours_PD = self.encoder["embedding"](pairs.words_P), self.neighbours(pairs.neighbours_P)
             noise_PM = words_PD @ self.neighbours(pairs.noise_M).T
             return -logsigmoid((words_PD * neighbours_PD).sum(1)) - num_negatives * logsigmoid(-noise_PM).mean(1)
 
     def save(self, folder: Path, state: dict[str, Tensor]) -> None:
-        """Keep the words' vectors; the neighbours' were needed for learning alone."""
+        """Save the vectors of words; those of neighbours are only needed in training."""
         save_weights(folder, {name: tensor for name, tensor in state.items() if name.startswith("encoder.")})
 
 
 class SkipGramCurriculum:
-    """Texts; each update makes the pairs of some of them.
+    """Batches of texts, from which each update draws pairs of neighbouring words.
 
     Raises:
         SettingError: no text has two words.
@@ -125,8 +127,8 @@ class SkipGramCurriculum:
         self._texts, self._settings = [text for text in texts if len(text) > 1], settings
         if not self._texts:
             raise SettingError(
-                "word vectors can't be learnt: no text of the training pools has two words. Leave them out with "
-                "--set pretraining.word_vectors=null."
+                "word vectors can't be trained: no text of the training pools has two words. Expected texts with two "
+                "or more words. Disable word vectors with --set pretraining.word_vectors=null."
             )
         counts = np.bincount(np.concatenate(self._texts), minlength=vocabulary)
         noise = counts**_NOISE_POWER
@@ -135,7 +137,7 @@ class SkipGramCurriculum:
         self._kept = np.sqrt(settings.subsampling / np.maximum(frequency, settings.subsampling))
 
     def batches(self, epoch: int) -> list[list[int]]:
-        """Numbers of the texts of each batch."""
+        """Return the indices of the texts in each batch."""
         rng = np.random.default_rng(child_seed(self._settings.seed, "texts", epoch))
         order, size = rng.permutation(len(self._texts)).tolist(), self._settings.training.batch_size
         return [order[start : start + size] for start in range(0, len(order), size)]
@@ -143,9 +145,12 @@ class SkipGramCurriculum:
     def losses(
         self, forward: Callable[..., Tensor], examples: Sequence[int], device: torch.device
     ) -> tuple[str, Tensor]:
-        """Mean loss of the pairs, times the texts. Draws come from torch's generator, which the loop seeds."""
+        """Return the mean loss of the pairs, times the number of texts.
+
+        Random draws use torch's generator, which the loop seeds.
+        """
         rng = np.random.default_rng(int(torch.randint(2**62, ())))
-        words, neighbours = self._pairs([self._texts[number] for number in examples], rng)
+        words, neighbours = self._pairs([self._texts[index] for index in examples], rng)
         noise = np.searchsorted(self._noise_cdf, rng.random(self._settings.noise_words))
         pairs = Pairs(*(torch.from_numpy(ids).to(device) for ids in (words, neighbours, noise)))
         losses_P = forward(pairs, self._settings.num_negatives)
@@ -154,28 +159,28 @@ class SkipGramCurriculum:
     def _pairs(
         self, texts: Sequence[Ids], rng: np.random.Generator
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Words and neighbours: those that subsampling leaves, and so near as each word's drawn reach."""
+        """Return words and neighbours after subsampling, each within the window that was drawn for its word."""
         words = np.concatenate(texts).astype(np.int64)
         text = np.repeat(np.arange(len(texts)), [len(ids) for ids in texts])
         kept = rng.random(len(words)) < self._kept[words]
         words, text = words[kept], text[kept]
-        reach = rng.integers(1, self._settings.window, len(words), endpoint=True)
+        window = rng.integers(1, self._settings.window, len(words), endpoint=True)
         found: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
         for distance in range(1, min(self._settings.window, len(words) - 1) + 1):
             left, right = slice(-distance), slice(distance, None)
             together = text[left] == text[right]
             for centre, neighbour in ((left, right), (right, left)):
-                near = together & (reach[centre] >= distance)
+                near = together & (window[centre] >= distance)
                 found.append((words[centre][near], words[neighbour][near]))
-        nothing = np.zeros(0, np.int64)
+        empty = np.zeros(0, np.int64)
         return (
-            np.concatenate([nothing, *(words for words, _ in found)]),
-            np.concatenate([nothing, *(neighbours for _, neighbours in found)]),
+            np.concatenate([empty, *(words for words, _ in found)]),
+            np.concatenate([empty, *(neighbours for _, neighbours in found)]),
         )
 
 
 def training_texts(store: TokenStore, rows: Sequence[int] | npt.NDArray[np.int64]) -> list[Ids]:
-    """Utterances and candidates of some pools, each text once."""
+    """Return the distinct utterances and candidates of some pools."""
     texts: dict[bytes, Ids] = {}
     for pool in store.pools(rows):
         texts.update((ids.tobytes(), ids) for ids in chain(pool.context, pool.candidates))

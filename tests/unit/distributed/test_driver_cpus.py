@@ -1,4 +1,4 @@
-"""What trainings may use in a job whose own process holds cores too."""
+"""Resources of trainings in a job whose own process reserves cores."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def cluster(monkeypatch: pytest.MonkeyPatch, cpus: dict[str, int], *, here: str,
     ("here", "held", "scorers", "cores"),
     [
         (FIRST, None, 8, 4),  # no job: all cores
-        (FIRST, "1", 7, 4),  # one worker goes to the node that is free
-        (HEAD, "1", 7, 4),  # a head without cores can't be what holds the driver
+        (FIRST, "1", 7, 4),  # the worker runs on the idle node
+        (HEAD, "1", 7, 4),  # a head without cores can't run the driver
         (FIRST, "0", 8, 4),
     ],
 )
-def test_the_drivers_cores_are_nobody_elses(
+def test_trainings_do_not_use_the_drivers_cores(
     monkeypatch: pytest.MonkeyPatch, here: str, held: str | None, scorers: int, cores: int
 ) -> None:
     cluster(monkeypatch, {HEAD: 0, FIRST: 4, SECOND: 4}, here=here, held=held)

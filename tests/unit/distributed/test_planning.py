@@ -1,4 +1,4 @@
-"""What is planned for on clusters of several nodes, alike or not."""
+"""Resources that are planned on clusters of several nodes, equal or different."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ Cluster = Callable[..., None]
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    """Makes Ray tell of nodes with so many (cores, GPUs), and of one that died."""
+    """Makes Ray report nodes with so many (cores, GPUs), and one that died."""
     return lambda *nodes: pretend(monkeypatch, nodes)
 
 
 def pretend(patch: pytest.MonkeyPatch, nodes: Sequence[tuple[int, int]]) -> None:
     import ray
 
-    told = [
-        {"NodeID": str(place), "Alive": True, "Resources": {"CPU": float(cpus), "GPU": float(gpus)}}
-        for place, (cpus, gpus) in enumerate(nodes)
+    alive = [
+        {"NodeID": str(index), "Alive": True, "Resources": {"CPU": float(cpus), "GPU": float(gpus)}}
+        for index, (cpus, gpus) in enumerate(nodes)
     ]
     dead = {"NodeID": "dead", "Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}}
-    patch.setattr(ray, "nodes", lambda: [*told, dead])
+    patch.setattr(ray, "nodes", lambda: [*alive, dead])
     patch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "0"))
 
 
@@ -64,7 +64,7 @@ def test_what_is_planned_fits(nodes: list[tuple[int, int]], workers: int) -> Non
         try:
             resources = available(workers)
         except SettingError as error:
-            assert "more than fit" in str(error)  # noqa: PT017
+            assert "do not fit" in str(error)  # noqa: PT017
         else:
             assert room_for_workers(resources) >= resources.num_workers == workers
 
@@ -74,10 +74,10 @@ def test_what_is_planned_fits(nodes: list[tuple[int, int]], workers: int) -> Non
     [
         (
             [HEAD, (2, 0), (1, 0)],
-            "9 training workers are more than fit: there are 3 CPU cores. .* --workers 3 or fewer",
+            r"9 training workers do not fit: the cluster has 3 CPU cores for them\. .* --workers 3 or fewer",
         ),
-        ([HEAD, (2, 1), (64, 0)], "there are 1 GPUs"),
-        ([HEAD], r"there are 0 CPU cores\. Add nodes\.$"),
+        ([HEAD, (2, 1), (64, 0)], "the cluster has 1 GPUs"),
+        ([HEAD], r"the cluster has 0 CPU cores for them\. Add nodes\.$"),
     ],
 )
 def test_more_workers_than_fit_are_refused(cluster: Cluster, nodes: list[tuple[int, int]], message: str) -> None:

@@ -9,11 +9,11 @@ import pytest
 from icalib.distributed.doctor import rehearsal
 
 
-def test_whatever_breaks_a_rehearsal_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_exception_of_a_rehearsal_becomes_a_failed_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def break_down(*_: Any) -> None:
         raise ZeroDivisionError("a driver that\nno one expected")
 
-    monkeypatch.setattr(rehearsal, "score", break_down)
+    monkeypatch.setattr(rehearsal, "map_shards", break_down)
     job: Any = SimpleNamespace()
     check = rehearsal.check_scoring(job, tmp_path, job)
     assert (check.status, check.found) == ("fail", "ZeroDivisionError: a driver that no one expected")

@@ -15,17 +15,17 @@ def closed_port() -> int:
 
 @pytest.mark.parametrize("address", ["127.0.0.1:{port}", "ray://127.0.0.1:{port}", "no-such-host.invalid:{port}"])
 @pytest.mark.timeout(30)
-def test_a_cluster_that_does_not_listen_is_told_at_once_without_ray_trying(
+def test_a_cluster_that_does_not_listen_is_reported_without_retries_of_ray(
     address: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("ray.is_initialized", lambda: False)  # an earlier test may have left it so
+    monkeypatch.setattr("ray.is_initialized", lambda: False)  # an earlier test may have initialised it
     monkeypatch.setenv("RAY_ADDRESS", address.format(port=closed_port()))
     with pytest.raises(SettingError, match=r"no Ray cluster answers at .*leave --address out"):
         session.start()
     assert capfd.readouterr().err == ""
 
 
-def test_a_port_that_is_none_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_port_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ray.is_initialized", lambda: False)
     with pytest.raises(SettingError, match="no Ray cluster answers at head:gcs"):
         session.start("head:gcs")

@@ -1,4 +1,4 @@
-"""Which files travel with a job, and which never do."""
+"""Files that are uploaded with a job, and files that never are."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NEVER = [
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Path:
-    """Somebody's project, in which icalib is used and not developed."""
+    """A project that uses icalib and does not contain it."""
     for name in [*CODE, *NEVER]:
         path = tmp_path / "lab" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -45,7 +45,7 @@ def own_names(folder: Path, out: Path) -> set[str]:
     return {name for name in names if not name.startswith(("icalib/", "tune_spaces/"))}
 
 
-def test_code_travels_and_data_weights_runs_and_secrets_dont(lab: Path, tmp_path: Path) -> None:
+def test_code_is_packed_and_data_weights_runs_and_secrets_are_not(lab: Path, tmp_path: Path) -> None:
     assert own_names(lab / "my_lab", tmp_path / "code.zip") == set(CODE)
 
 
@@ -55,7 +55,7 @@ def test_ignore_files_are_respected_in_every_folder(lab: Path, tmp_path: Path) -
     assert own_names(lab, tmp_path / "code.zip") == set(CODE) - {"my_lab/words.txt", "spaces/mine.py"}
 
 
-def test_links_that_lead_out_of_the_project_are_left(lab: Path, tmp_path: Path) -> None:
+def test_links_out_of_the_project_are_left_out(lab: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "private.py").write_text("secret")
     (lab / "folder").symlink_to(tmp_path / "elsewhere")
@@ -64,7 +64,7 @@ def test_links_that_lead_out_of_the_project_are_left(lab: Path, tmp_path: Path) 
     assert own_names(lab, tmp_path / "code.zip") == {*CODE, "same.py"}
 
 
-def test_icalib_itself_travels_with_another_project(lab: Path, tmp_path: Path) -> None:
+def test_icalib_itself_is_packed_with_another_project(lab: Path, tmp_path: Path) -> None:
     packed = pack(lab, tmp_path / "code.zip")
     assert packed.source == (lab, INSTALLED / "icalib", INSTALLED / "tune_spaces")
     with ZipFile(packed.path) as archive:
@@ -75,7 +75,7 @@ def test_icalib_itself_travels_with_another_project(lab: Path, tmp_path: Path) -
     assert packed.num_bytes == packed.path.stat().st_size
 
 
-def test_a_checkout_travels_whole_and_a_folder_that_is_no_project_not(tmp_path: Path) -> None:
+def test_a_checkout_is_packed_whole_and_a_folder_outside_of_projects_is_not(tmp_path: Path) -> None:
     assert code_folders(INSTALLED / "icalib") == [("", INSTALLED)]
     assert code_folders(tmp_path) == [(name, INSTALLED / name) for name in ("icalib", "tune_spaces")]
 
@@ -87,7 +87,9 @@ def test_the_same_code_gives_the_same_bytes(lab: Path, tmp_path: Path) -> None:
     assert (tmp_path / "one.zip").read_bytes() == (tmp_path / "two.zip").read_bytes()
 
 
-def test_too_much_names_the_largest_files(lab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_that_is_too_large_names_the_largest_files(
+    lab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (lab / "figure.png").write_bytes(bytes(range(256)) * 8000)
     monkeypatch.setattr(upload, "MAX_BYTES", 2**10)
     with pytest.raises(SettingError, match=r"largest files: figure\.png .*\.rayignore"):

@@ -26,7 +26,7 @@ from icalib.generation.language_model import (
     context_texts,
 )
 from icalib.generation.retrieval import Retrieval, gold, training_rows
-from icalib.generation.texts import question_place
+from icalib.generation.texts import question_index
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train
 from icalib.training.settings import TrainingSettings
@@ -153,7 +153,7 @@ def test_questions_are_learnt_from_answers(language_model: Path, tiny_pools: Pat
     job = GeneratorJob(task="question", generator=writer.config, data=known(tiny_pools), selection=SELECTION)
     curriculum = WritingCurriculum(writer, job)
     learnt = {tuple(pair.target) for batch in curriculum.batches(0) for pair in batch}
-    asked = [pool.context[question_place(pool.context)].text for pool in pools]
+    asked = [pool.context[question_index(pool.context)].text for pool in pools]
     assert learnt == {tuple(writer.encode("question", [""], text).target) for text in asked}
     assert [len(batch) for batch in curriculum.batches(0)] == [len(batch) for batch in curriculum.batches(1)]
     assert sum(map(len, curriculum.batches(0))) == len(pools)
@@ -174,7 +174,7 @@ def test_a_generated_question_takes_the_place_of_the_users_last_utterance(
     for place, context in enumerate(contexts):
         if place != pool.label:
             changed = [old != new for old, new in zip(context_texts(pool), context.utterances, strict=True)]
-            assert changed == [number == question_place(pool.context) for number in range(len(pool.context))]
+            assert changed == [number == question_index(pool.context) for number in range(len(pool.context))]
 
 
 def test_models_that_can_not_write_are_refused_before_anything_is_computed(

@@ -18,7 +18,7 @@ from icalib.data.splits import text_key
 from icalib.generation.bm25 import BM25Index
 from icalib.generation.language_model import context_texts
 from icalib.generation.retrieval import Retrieval, gold, training_rows
-from icalib.generation.texts import is_near_duplicate, question_place, sentences, token_f1
+from icalib.generation.texts import is_near_duplicate, question_index, sentences, token_f1
 
 SELECTION = Selection(labelled_fraction=0.3)
 
@@ -84,7 +84,7 @@ def test_grey_answers_are_the_best_for_the_users_last_utterance(tiny_pools: Path
     repository = {text_key(c): c for pool in all_pools(tiny_pools, "train") for c in pool.candidates}
     okapi = BM25Okapi([tokenize(text) for text in repository.values()])
     for pool, (best, *_) in zip(labelled, retrieval(tiny_pools).grey_answers(labelled, 2, seed=1), strict=True):
-        query = pool.context[question_place(pool.context)].text
+        query = pool.context[question_index(pool.context)].text
         scores = dict(zip(repository, okapi.get_scores(tokenize(query)), strict=True))
         others = [
             key

@@ -171,20 +171,20 @@ def test_chains_sampled_elsewhere_complete_the_same_posterior() -> None:
     pairs, head = made_pairs(24), make_head().eval()
     conditioned(here := make_head(), pairs)
     head.observe(*pairs)
-    head.collect([head.observations()])
+    head.collect([head.observations()], seed=1)
     with pytest.raises(PosteriorError, match="chains haven't been run"):
         head.posterior(*pairs[:2])
-    problem = pickle.loads(pickle.dumps(chain_problem(head.posterior_state())))
-    asked = {"num_chains": head.config.num_chains, "num_steps": head.config.prediction_steps, "seed": 1}
-    blocks = [gibbs.sample_block(problem, block, **asked) for block in reversed(range(gibbs.num_blocks(30)))]
-    head.take_chains(gibbs.join_blocks(blocks[::-1]))
+    tasks = pickle.loads(pickle.dumps(head.posterior_tasks(seed=1)))
+    assert len(tasks) == gibbs.num_blocks(30)
+    results = [task.run() for task in reversed(tasks)]
+    head.take_results(results[::-1])
     assert torch.equal(head(*pairs[:2]), here(*pairs[:2]))
 
 
 def test_chains_of_another_support_set_are_refused() -> None:
     head = conditioned(make_head(), made_pairs(4))
     with pytest.raises(PosteriorError, match=r"over 3 points, but the support set has 4"):
-        head.take_chains(gibbs.Chains(torch.ones(30, 3), 0))
+        head.take_results([gibbs.Chains(torch.ones(30, 3), 0)])
 
 
 def test_a_posterior_survives_its_state() -> None:
@@ -256,5 +256,5 @@ def test_kernel_scales_are_parameters_only_if_learnt(kernel: str) -> None:
 def test_raised_jitter_is_counted() -> None:
     head, state = make_head(), {"features": torch.eye(WIDTH)[:2], "mean": torch.zeros(2), "labels": torch.ones(2)}
     head.load_posterior_state({**state, "kernel": torch.tensor([[1.0, 1.001], [1.001, 1.0]])})
-    head.take_chains(gibbs.sample_chains(chain_problem(head.posterior_state()), num_chains=10, num_steps=1, seed=1))
+    head.take_results([gibbs.sample_chains(chain_problem(head.posterior_state()), num_chains=10, num_steps=1, seed=1)])
     assert head.num_jitters == 2  # the prior's factor, once a block

@@ -149,7 +149,7 @@ def test_a_prior_shift_starts_from_the_pairs_that_shape_probabilities(
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("ensemble", {"regime.members": "plain_and_estimated"}, "reads one model twice.*mc-dropout"),
+        ("ensemble", {"regime.members": "plain_and_estimated"}, "evaluates one model twice.*mc-dropout"),
         ("bert", {"calibration": "focal-inverse"}, "γ = 2.*trained with BinaryCrossEntropy"),
         ("focal", {"calibration": "focal-inverse", "loss.gamma": 3.0}, "γ = 2.*trained with γ = 3"),
         ("focal", {"calibration": "focal-inverse", "loss.gamma": "flsd-53"}, "no inverse"),

@@ -50,21 +50,21 @@ def test_the_masked_word_head_is_not_saved(tiny_bert: Path, tmp_path: Path) -> N
 
 
 def test_questions_are_asked_of_the_state_of_cls(tiny_bert: Path) -> None:
-    ranker = Ranker(ranker_config(tiny_bert), masked_words=True, questions={"one": 3, "other": 2}).eval()
+    ranker = Ranker(ranker_config(tiny_bert), masked_words=True, task_heads={"one": 3, "other": 2}).eval()
     batch = some_batch(ranker)
-    places_N2 = torch.tensor([[0, 1], [1, 2]])
+    positions_N2 = torch.tensor([[0, 1], [1, 2]])
     with torch.inference_mode():
         encoded = ranker.encoder(batch)
-        for name, head in ranker.question_heads.items():
-            torch.testing.assert_close(ranker("question", batch, head=name), head(encoded.states_BLD[:, 0]))
-        torch.testing.assert_close(ranker("question", batch, head="answer"), ranker.answer_logits(batch))
-        logits, words = ranker("question", batch, head="one", places_N2=places_N2)
-        torch.testing.assert_close(logits, ranker("question", batch, head="one"))
+        for name, head in ranker.task_heads.items():
+            torch.testing.assert_close(ranker("classify", batch, head=name), head(encoded.states_BLD[:, 0]))
+        torch.testing.assert_close(ranker("classify", batch, head="answer"), ranker.answer_logits(batch))
+        logits, words = ranker("classify", batch, head="one", positions_N2=positions_N2)
+        torch.testing.assert_close(logits, ranker("classify", batch, head="one"))
     assert words.shape == (2, ranker.encoder.vocabulary)
 
 
 def test_after_questions_the_checkpoint_holds_the_encoder_alone(tiny_bert: Path, tmp_path: Path) -> None:
-    asked = Ranker(ranker_config(tiny_bert), masked_words=True, questions={"one": 3})
+    asked = Ranker(ranker_config(tiny_bert), masked_words=True, task_heads={"one": 3})
     with torch.no_grad():
         for parameter in asked.parameters():
             parameter.add_(0.01)
@@ -123,7 +123,7 @@ def test_damaged_weights_are_refused_with_the_cure(tiny_bert: Path, tmp_path: Pa
     weights.unlink()
     if damage != "missing":
         weights.write_bytes(content[:-100] if damage == "cut" else b"\x80\x04" + content[2:])
-    with pytest.raises(RunFolderError, match=r"can't be read.*computed anew"):
+    with pytest.raises(RunFolderError, match=r"can't be read.*run the command again"):
         load_ranker(tmp_path)
 
 

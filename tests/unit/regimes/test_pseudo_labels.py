@@ -437,5 +437,5 @@ def test_without_intents_a_quantile_of_the_gain_means_nothing() -> None:
 
 
 def test_a_quantile_below_0_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"share between 0 and 1; found -0\.5"):
+    with pytest.raises(ValueError, match=r"`gain_threshold` is -0\.5.*quantile between 0 and 1"):
         rule(scale="quantile", gain_threshold=-0.5)

@@ -176,7 +176,7 @@ def test_a_head_that_predicts_from_support_is_validated_on_fresh_support(tokens:
     made = job_of(tokens, tiny_bert, POLYA_GAMMA).prepare(CPU)
     with pytest.raises(PosteriorError):
         made.model.answer_logits(make_batch([(np.array([2, 5, 3], np.int32), 3)], made.model.layout, CPU))
-    figures = made.validation.figures([made.validation(made.model.eval(), 0, 1)])
+    figures = made.validation.metrics([made.validation(made.model.eval(), 0, 1)])
     assert np.isfinite(list(figures.values())).all()
 
 
@@ -189,7 +189,7 @@ def some_examples(store: TokenStore, num_pools: int) -> list[Example]:
 
 
 def label(example: Example) -> int:
-    return int(example.labels.labels[example.place])
+    return int(example.labels.labels[example.position])
 
 
 def no_features(_: object) -> npt.NDArray[np.float32]:
@@ -207,7 +207,7 @@ def test_a_support_of_the_test_ratio_and_more_pairs_than_contexts(store: TokenSt
     chosen = choose_support(some_examples(store, 10), Support(size=20, positive_share=0.1), no_features, seed=1)
     assert sum(map(label, chosen)) == 2
     assert len(chosen) == 20
-    assert len({(example.labels.row, example.place) for example in chosen}) == 20
+    assert len({(example.labels.row, example.position) for example in chosen}) == 20
 
 
 def test_a_support_that_lacks_pairs_of_one_class_is_smaller_and_keeps_its_share(store: TokenStore) -> None:

@@ -34,7 +34,7 @@ from icalib.regimes.augmented import Augmented
 from icalib.training.contrast import (
     AbstractContrast,
     AugmentedCurriculum,
-    Companions,
+    ContrastLogits,
     GreyHinge,
     PseudoPositives,
     grey_hinge,
@@ -81,11 +81,11 @@ def test_grey_answers_count_by_their_mean_and_only_where_there_are_any() -> None
 def test_pseudo_positives_are_the_pairwise_logistic_loss_between_true_and_false_contexts() -> None:
     wrong, own = torch.randn(30), torch.randn(30, 1)
     contrast = PseudoPositives.Config(temperature=0.7).build()
-    found = contrast(wrong, Companions(own, torch.ones(30, 1, dtype=torch.bool)))
+    found = contrast(wrong, ContrastLogits(own, torch.ones(30, 1, dtype=torch.bool)))
     torch.testing.assert_close(found, softplus((wrong - own[:, 0]) / 0.7))
     printed = -torch.log(torch.exp(own[:, 0] / 0.7) / (torch.exp(own[:, 0] / 0.7) + torch.exp(wrong / 0.7)))
     torch.testing.assert_close(found, printed)
-    assert not contrast(wrong, Companions(own, torch.zeros(30, 1, dtype=torch.bool))).any()
+    assert not contrast(wrong, ContrastLogits(own, torch.zeros(30, 1, dtype=torch.bool))).any()
 
 
 def job(data: Path, **values: Any) -> GenerateJob:
@@ -228,8 +228,8 @@ def test_texts_are_made_up_before_the_training_that_contrasts_them(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"head": "polya-gamma-head", "loss": "head-objective"}, "PolyaGammaHead has an objective of its own"),
-        ({"loss": "pool-cross-entropy"}, "PoolCrossEntropy learns from whole pools"),
+        ({"head": "polya-gamma-head", "loss": "head-objective"}, "PolyaGammaHead has its own objective"),
+        ({"loss": "pool-cross-entropy"}, "PoolCrossEntropy needs whole pools"),
     ],
 )
 def test_what_shows_no_logits_of_single_pairs_is_refused(changes: dict[str, Any], message: str) -> None:
@@ -239,9 +239,9 @@ def test_what_shows_no_logits_of_single_pairs_is_refused(changes: dict[str, Any]
 
 def expected_loss(contrast: AbstractContrast, ranker: Ranker, given: AugmentedCurriculum, example: Any) -> float:
     """The loss of one pair, from its own logits one by one."""
-    pairs, _ = given._with_companions([example])
+    pairs, _ = given._with_contrast_inputs([example])
     logits = [float(ranker.answer_logits(make_batch([pair], ranker.layout, CPU))) for pair in pairs]
-    label = float(example.labels.labels[example.place])
+    label = float(example.labels.labels[example.position])
     loss = math.log1p(math.exp(-logits[0] if label else logits[0]))
     if isinstance(contrast, PseudoPositives):
         return loss + sum(math.log1p(math.exp(logits[0] - other)) for other in logits[1:])

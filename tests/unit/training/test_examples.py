@@ -62,7 +62,7 @@ def test_a_pseudo_labelled_pool_is_learnt_plain_and_where_kept_with_intents_in_t
     examples = list(pool_examples(labels, pool, layout))
     assert Counter(example.task for example in examples) == {"answer_plain": 2, "answer_intent": 1, "intent": 3}
     with_intents = next(example for example in examples if example.task == "answer_intent")
-    assert labels.candidates[with_intents.place] == 3
+    assert labels.candidates[with_intents.position] == 3
     assert target(with_intents, 7).tolist() == [0.0]
     assert [target(e, 4).tolist() for e in examples if e.task == "intent"] == [[0, 0, 1, 0], [0, 0, 0, 0], [1, 1, 0, 0]]
 
@@ -72,10 +72,10 @@ def test_examples_are_encoded_as_their_task_says(pool: TokenPool, layout: Layout
     for example in pool_examples(labels, pool, layout):
         ids, _ = encode(example, pool, layout)
         if example.task == "intent":
-            assert ids.tolist() == layout.intent_question(pool.context, pool.intents, example.place)[0].tolist()
+            assert ids.tolist() == layout.intent_question(pool.context, pool.intents, example.position)[0].tolist()
         else:
             view = pool.intents if example.task == "answer_intent" else None
-            expected, _ = layout.pair(layout.context_ids(pool.context, view), pool.candidates[example.place])
+            expected, _ = layout.pair(layout.context_ids(pool.context, view), pool.candidates[example.position])
             assert ids.tolist() == expected.tolist()
 
 
@@ -115,7 +115,7 @@ def curriculum(store: TokenStore, layout: Layout, rows: list[int], **settings: o
 
 def pairs(batches: list[list[Example]], task: str) -> Counter[tuple[int, int]]:
     return Counter(
-        (example.labels.row, int(example.labels.candidates[example.place]))
+        (example.labels.row, int(example.labels.candidates[example.position]))
         for batch in batches
         for example in batch
         if example.task == task
@@ -129,7 +129,7 @@ def test_an_epoch_holds_every_example_once_one_task_a_batch(store: TokenStore, l
     assert all(1 <= len(batch) <= 5 for batch in batches)
     everything = Counter((row, candidate) for row in rows for candidate in range(4))
     assert pairs(batches, "answer_plain") == pairs(batches, "answer_intent") == everything
-    asked = Counter((e.labels.row, e.place) for batch in batches for e in batch if e.task == "intent")
+    asked = Counter((e.labels.row, e.position) for batch in batches for e in batch if e.task == "intent")
     assert asked == Counter((pool.row, place) for pool in store.pools(rows) for place in range(len(pool.context)))
     tasks = [batch[0].task for batch in batches]
     assert tasks != sorted(tasks)  # tasks are mixed
@@ -148,7 +148,7 @@ def test_negatives_are_drawn_anew_each_epoch_and_are_the_same_in_both_views(stor
 def test_an_epoch_is_a_function_of_seed_and_number(store: TokenStore, layout: Layout) -> None:
     def plan(epoch: int) -> list[list[tuple[str, int, int]]]:
         batches = curriculum(store, layout, list(range(12)), train_negatives=2).batches(epoch)
-        return [[(e.task, e.labels.row, e.place) for e in batch] for batch in batches]
+        return [[(e.task, e.labels.row, e.position) for e in batch] for batch in batches]
 
     assert plan(1) == plan(1)
     assert plan(1) != plan(2)
@@ -198,9 +198,9 @@ def test_validation_figures_are_the_same_however_many_workers_share_the_pools(to
     validation = PlainValidation(
         store, range(len(store)), ranker.layout, TrainingSettings(precision="fp32"), torch.device("cpu")
     )
-    alone = validation.figures([validation(ranker, 0, 1)])
-    three = validation.figures([validation(ranker, rank, 3) for rank in range(3)])
-    more_workers_than_pools = validation.figures([validation(ranker, rank, 20) for rank in range(20)])
+    alone = validation.metrics([validation(ranker, 0, 1)])
+    three = validation.metrics([validation(ranker, rank, 3) for rank in range(3)])
+    more_workers_than_pools = validation.metrics([validation(ranker, rank, 20) for rank in range(20)])
     assert set(alone) == {"class/F1", "rank/R@1", "rank/MAP", "cal/ECE", "cal/NLL"}
     for shared in (three, more_workers_than_pools):
         assert shared == pytest.approx(alone, rel=1e-5)

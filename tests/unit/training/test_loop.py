@@ -56,7 +56,7 @@ class Scripted:
     def __call__(self, ranker: Ranker, rank: int, world_size: int) -> None:
         assert not ranker.training
 
-    def figures(self, shares: Sequence[None]) -> dict[str, float]:
+    def metrics(self, shares: Sequence[None]) -> dict[str, float]:
         return {self.tag: next(self._figures)}
 
 
@@ -358,7 +358,7 @@ def test_a_diverged_training_says_so(tiny_bert: Path) -> None:
     class NotANumber:
         def __call__(self, ranker: Ranker, rank: int, world_size: int) -> None: ...
 
-        def figures(self, shares: object) -> dict[str, float]:
+        def metrics(self, shares: object) -> dict[str, float]:
             return {"class/F1": math.nan}
 
     settings = TrainingSettings(epochs=1, precision="fp32")

@@ -144,8 +144,8 @@ def test_validation_is_by_softmax_and_argmax_however_many_workers_share_the_pool
     store = TokenStore(tokens / "validation.arrow")
     settings = TrainingSettings(precision="fp32")
     validation = PlainValidation(store, range(len(store)), ranker.layout, settings, CPU, link="softmax")
-    alone = validation.figures([validation(ranker, 0, 1)])
-    three = validation.figures([validation(ranker, rank, 3) for rank in range(3)])
+    alone = validation.metrics([validation(ranker, 0, 1)])
+    three = validation.metrics([validation(ranker, rank, 3) for rank in range(3)])
     assert three == pytest.approx(alone, rel=1e-5)
     assert alone["class/F1"] == alone["rank/R@1"]
     context = ScoringContext(ranker, ranker.layout, Deterministic.Config().build(), CPU, "fp32", 8192)
@@ -166,10 +166,18 @@ def test_few_pools_are_learnt_by_heart(ranker: Ranker, store: TokenStore) -> Non
 @pytest.mark.parametrize(
     ("name", "changes", "complaint"),
     [
-        ("jm", {"uncertainty": "mc-dropout"}, "no uncertainty estimate here; found MCDropout on LinearHead"),
-        ("grn", {"head": "random-feature-head"}, "no uncertainty estimate here; found Deterministic on RandomFeature"),
-        ("grn", {"regime.with_intents": True, "uncertainty": "mc-dropout"}, "Supervised as it is set teaches other"),
-        ("jm", {"regime": "self-training", "regime.with_intents": False}, "SelfTraining as it is set teaches other"),
+        ("jm", {"uncertainty": "mc-dropout"}, "found MCDropout on LinearHead.*no uncertainty estimate"),
+        ("grn", {"head": "random-feature-head"}, "found Deterministic on RandomFeatureHead.*no uncertainty estimate"),
+        (
+            "grn",
+            {"regime.with_intents": True, "uncertainty": "mc-dropout"},
+            "Supervised with its settings also trains on intents",
+        ),
+        (
+            "jm",
+            {"regime": "self-training", "regime.with_intents": False},
+            "SelfTraining with its settings also trains on intents",
+        ),
         ("jm", {"loss": "binary-cross-entropy"}, "JointEncoder reads whole pools, and BinaryCrossEntropy is a loss of"),
     ],
 )

@@ -11,8 +11,8 @@ from icalib.models.ranker import Ranker
 
 @pytest.fixture(scope="session")
 def ranker(tiny_bert: Path) -> Ranker:
-    """A tiny ranker that separates turns and can be asked for masked words and a question."""
+    """A tiny ranker that separates turns and has heads for masked tokens and for a task."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         config = ranker_config(tiny_bert, turn_separators=True)
-        return Ranker(config, masked_words=True, questions={"utterance_relevance": 3}).eval()
+        return Ranker(config, masked_words=True, task_heads={"utterance_relevance": 3}).eval()

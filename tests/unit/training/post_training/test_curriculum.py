@@ -65,9 +65,9 @@ def test_words_are_hidden_anew_when_a_window_comes_up_again(store: TokenStore, r
     made = curriculum(UtteranceRelevance.Config(), ranker, store)
     batch, hidden = made.batches(0)[0], []
 
-    def forward(task: str, inputs: torch.Tensor, *, head: str, places_N2: torch.Tensor) -> object:
-        hidden.append(places_N2.tolist())
-        return ranker(task, inputs, head=head, places_N2=places_N2)
+    def forward(task: str, inputs: torch.Tensor, *, head: str, positions_N2: torch.Tensor) -> object:
+        hidden.append(positions_N2.tolist())
+        return ranker(task, inputs, head=head, positions_N2=positions_N2)
 
     with torch.inference_mode():
         for seed in (1, 2, 1):
@@ -102,7 +102,7 @@ def test_relevance_is_learnt_beyond_chance_and_shown_on_held_out_windows(tmp_pat
     with torch.random.fork_rng():
         torch.manual_seed(0)
         plain = ranker_config(tiny_bert, turn_separators=True, dropout=0.0)
-        ranker = Ranker(plain, masked_words=True, questions=config.questions)
+        ranker = Ranker(plain, masked_words=True, task_heads=config.task_heads)
     learnt = curriculum(config, ranker, topics(tmp_path / "train", 200, 1))
     held_out = curriculum(config, ranker, topics(tmp_path / "validation", 100, 2))
     validation = HeldOutWindows(held_out, training, CPU, seed=0)
@@ -126,7 +126,7 @@ def test_shares_of_held_out_windows_make_the_figures_of_one_worker(store: TokenS
     training = TrainingSettings(batch_size=4, precision="fp32")
     config = UtteranceRelevance.Config(training=training)
     held_out = HeldOutWindows(curriculum(config, ranker, store), training, CPU, seed=0)
-    alone = held_out.figures([held_out(ranker, 0, 1)])
-    shared = held_out.figures([held_out(ranker, rank, 3) for rank in range(3)])
+    alone = held_out.metrics([held_out(ranker, 0, 1)])
+    shared = held_out.metrics([held_out(ranker, rank, 3) for rank in range(3)])
     assert shared == pytest.approx(alone)
     assert 0 <= alone["held_out/utterance_relevance/accuracy"] <= 1

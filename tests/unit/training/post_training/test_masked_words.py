@@ -5,7 +5,7 @@ import pytest
 from helpers.tiny_models import BUDGET
 
 from icalib.data.encoding import Layout
-from icalib.training.post_training.masked_tokens import Hidden, Vocabulary, hide
+from icalib.training.post_training.masked_tokens import MaskedInputs, Vocabulary, mask_tokens
 
 CLS, SEP, MASK = 2, 3, 4
 LAYOUT = Layout(CLS, SEP, 0, 1, 900, 128, BUDGET, turn_separators=True)
@@ -17,32 +17,32 @@ def inputs(number: int) -> list[tuple[np.ndarray, int]]:
     return [LAYOUT.pair(LAYOUT.context_ids(turns[:3], None), turns[3]) for turns in context]
 
 
-def hidden(encoded: list[tuple[np.ndarray, int]], share: float, seed: int = 0) -> Hidden:
-    return hide(encoded, share, LAYOUT, Vocabulary(MASK, 600), np.random.default_rng(seed))
+def masked(encoded: list[tuple[np.ndarray, int]], fraction: float, seed: int = 0) -> MaskedInputs:
+    return mask_tokens(encoded, fraction, LAYOUT, Vocabulary(MASK, 600), np.random.default_rng(seed))
 
 
 def test_words_are_hidden_at_the_share_and_separators_never() -> None:
     encoded = inputs(400)
-    made = hidden(encoded, 0.3)
-    places = [tuple(place) for place in made.places_N2.tolist()]
-    assert len(places) == len(set(places)) == 400 * round(0.3 * 32)
-    before = np.array([encoded[row][0][place] for row, place in places])
-    after = np.array([made.encoded[row][0][place] for row, place in places])
-    assert made.words_N.tolist() == before.tolist()
+    made = masked(encoded, 0.3)
+    positions = [tuple(position) for position in made.positions_N2.tolist()]
+    assert len(positions) == len(set(positions)) == 400 * round(0.3 * 32)
+    before = np.array([encoded[row][0][position] for row, position in positions])
+    after = np.array([made.encoded[row][0][position] for row, position in positions])
+    assert made.tokens_N.tolist() == before.tolist()
     assert not np.isin(before, [CLS, SEP]).any()
     assert np.mean(after == MASK) == pytest.approx(0.8, abs=0.03)
     assert np.mean(after == before) == pytest.approx(0.1, abs=0.03)
-    touched = set(places)
+    touched = set(positions)
     for row, ((old, start), (new, new_start)) in enumerate(zip(encoded, made.encoded, strict=True)):
         assert start == new_start
-        assert all((row, place) in touched for place in np.flatnonzero(old != new).tolist())
+        assert all((row, position) in touched for position in np.flatnonzero(old != new).tolist())
 
 
 def test_at_least_one_word_is_hidden() -> None:
-    assert len(hidden(inputs(5), 0.001).places_N2) == 5
+    assert len(masked(inputs(5), 0.001).positions_N2) == 5
 
 
-def test_other_draws_hide_other_words() -> None:
+def test_other_draws_mask_other_tokens() -> None:
     encoded = inputs(20)
-    assert hidden(encoded, 0.15, 1).places_N2.tolist() == hidden(encoded, 0.15, 1).places_N2.tolist()
-    assert hidden(encoded, 0.15, 1).places_N2.tolist() != hidden(encoded, 0.15, 2).places_N2.tolist()
+    assert masked(encoded, 0.15, 1).positions_N2.tolist() == masked(encoded, 0.15, 1).positions_N2.tolist()
+    assert masked(encoded, 0.15, 1).positions_N2.tolist() != masked(encoded, 0.15, 2).positions_N2.tolist()

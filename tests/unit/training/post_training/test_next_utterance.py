@@ -50,12 +50,12 @@ def test_wrong_utterances_come_from_the_same_dialogue_as_often_as_asked(
     store: TokenStore, ranker: Ranker, share: float
 ) -> None:
     wrong = [e for e in examples(curriculum(store, ranker, wrong_from_same_dialogue=share)) if e.other is not None]
-    deep = [e for e in wrong if e.window.place > 1]  # the first reply has no earlier utterance but its own question
+    deep = [e for e in wrong if e.window.position > 1]  # the first reply has no earlier utterance but its own question
     same = [store.pool(e.other.row).dialog_id == store.pool(e.window.row).dialog_id for e in deep]
     assert len(deep) > 5
     assert np.mean(same) == share
     if share:
-        assert all(e.other.place < e.window.place - 1 for e in deep)
+        assert all(e.other.position < e.window.position - 1 for e in deep)
 
 
 def test_windows_are_drawn_anew_each_epoch_up_to_a_number(store: TokenStore, ranker: Ranker) -> None:

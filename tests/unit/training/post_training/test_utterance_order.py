@@ -20,7 +20,7 @@ def asked(store: TokenStore, ranker: Ranker, epoch: int = 0) -> list[tuple[str, 
     special = (ranker.layout.cls, ranker.layout.separator)
     return [
         (question.task, [int(i) for i in ids if i not in special], label)
-        for question in map(kind.asked, kind.batches(epoch))
+        for question in map(kind.collate, kind.batches(epoch))
         for (ids, _), label in zip(question.encoded, question.classes, strict=True)
     ]
 

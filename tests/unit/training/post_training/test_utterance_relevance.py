@@ -27,8 +27,8 @@ def drawn(made: UtteranceRelevance, epoch: int = 0) -> list[tuple[list[int], int
     """Context ids, id of the last utterance and class of each example of an epoch."""
     examples = []
     for batch in made.batches(epoch):
-        asked = made.asked(batch)
-        for (ids, start), relevance in zip(asked.encoded, asked.classes, strict=True):
+        collated = made.collate(batch)
+        for (ids, start), relevance in zip(collated.encoded, collated.classes, strict=True):
             examples.append(([int(i) for i in ids[1 : start - 1]], int(ids[start]), relevance))
     return examples
 
@@ -65,7 +65,7 @@ def test_no_last_utterance_is_a_candidate_of_a_pool_of_the_same_dialogue(store: 
         answers.setdefault(pool.dialog_id, set()).update(ids.tobytes() for ids in pool.candidates)
     made = kind(store, ranker)
     shown = [
-        (store.pool(example.window.row).dialog_id, store.pool(example.target.row).context[example.target.place])
+        (store.pool(example.window.row).dialog_id, store.pool(example.target.row).context[example.target.position])
         for epoch in range(5)
         for batch in made.batches(epoch)
         for example in batch
@@ -84,9 +84,9 @@ def test_windows_are_cut_to_their_length_at_the_start(tmp_path: Path, ranker: Ra
     long = " ".join(["7"] * 30)
     store = number_store(tmp_path, {"a": [long, "10", "11"], "b": [long, "12", "13"]})
     made = kind(store, ranker, max_length=30)
-    asked = made.asked([example for batch in made.batches(0) for example in batch])
+    collated = made.collate([example for batch in made.batches(0) for example in batch])
     budget = ranker.layout.budget.max_candidate_tokens
-    for ids, start in asked.encoded:
+    for ids, start in collated.encoded:
         assert len(ids) <= 30
         assert start - 2 == 30 - budget - 3
         assert ids[start - 2] in (10, 12)

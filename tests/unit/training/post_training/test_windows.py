@@ -45,7 +45,7 @@ def test_candidates_are_neither_targets_nor_spoken_in_their_own_dialogue(tmp_pat
     store = number_store(tmp_path, {"a/1": ["10", "98", "12"], "a/2": ["12", "99", "14"], "b": ["10", "11"]})
     windows = Windows(store, range(len(store)), 3)
     assert [windows.target(window).tolist() for window in windows.windows] == [[12], [14], [11]]
-    spoken = windows.spoken(range(len(store)))
+    spoken = windows.utterances(range(len(store)))
     assert [windows.target(place).tolist() for place in spoken["a"]] == [[10], [12], [14]]
 
 

@@ -117,7 +117,7 @@ def test_figures_are_the_same_for_any_number_of_workers(
     model, validation = made.model, made.validation
     assert validation is not None
     model.eval()
-    alone = validation.figures([validation(model, 0, 1)])
-    shared = validation.figures([validation(model, rank, 3) for rank in range(3)])
+    alone = validation.metrics([validation(model, 0, 1)])
+    shared = validation.metrics([validation(model, rank, 3) for rank in range(3)])
     assert alone == pytest.approx(shared)
     assert alone[metric_tag("NLL")] == pytest.approx(np.log(2), abs=0.2)  # an untrained model knows nothing

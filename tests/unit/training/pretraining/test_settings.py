@@ -15,7 +15,7 @@ from icalib.methods.catalogue import load_method, presets
         ("iart", {"post_training": "next-utterance"}, r"IART has no pre-trained backbone.*`post_training` to null"),
         ("icast", {"encoder": "iart", "post_training": None}, r"IART has no pre-trained backbone"),
         ("bert", {"pretraining": {}}, r"TransformerEncoder has a pre-trained backbone"),
-        ("iart", {"encoder": "transformer-encoder"}, r"`pretraining` makes word vectors"),
+        ("iart", {"encoder": "transformer-encoder"}, r"`pretraining` trains word vectors"),
         ("iart", {"similarity_start": "both"}, r"IART reads whole pools or has none.*together or none"),
         ("jm", {"similarity_start": "both"}, r"reads whole pools or has none.*together or none"),
         ("iart", {"uncertainty": "mc-dropout"}, r"IART has no dropout.*deterministic"),

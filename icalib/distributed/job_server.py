@@ -1,4 +1,4 @@
-"""Jobs on a cluster, through its head's job server: submitted, found again, followed, stopped."""
+"""A client of the job server on a cluster's head: submits, lists, follows and stops jobs."""
 
 from __future__ import annotations
 
@@ -26,79 +26,79 @@ if TYPE_CHECKING:
 
 Outcome: TypeAlias = Literal["submitted", "running", "finished"]
 
-_PYTHON = "python -m "  # the folder it runs in, the unpacked code, comes first on its path
+_PYTHON = "python -m "  # puts the working directory, where the code is unpacked, first on the path
 _API_ADDRESS = "RAY_API_SERVER_ADDRESS"
 _TOKENS = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _POLL_S = 1.0
-_WORK = "icalib_work"  # a job's metadata: digest of what it computes
+_WORK = "icalib_work"  # key in a job's metadata: digest of what it computes
 
 
 @final
 class JobServer:
-    """The job server of a cluster's head.
+    """A connection to the job server on the head of a cluster.
 
-    Ray's client sends the token of RAY_AUTH_TOKEN or of the file RAY_AUTH_TOKEN_PATH; with RAY_AUTH_MODE=token alone
-    that of ~/.ray/auth_token.
+    Ray's client sends the token in RAY_AUTH_TOKEN or in the file RAY_AUTH_TOKEN_PATH. If only RAY_AUTH_MODE=token is
+    set, it sends the token in ~/.ray/auth_token.
 
     Args:
-        address: http://HOST:PORT of the head's dashboard, or https; without one that of RAY_API_SERVER_ADDRESS or
-            RAY_ADDRESS, else that of the cluster that runs on this machine.
+        address: URL of the head's dashboard, http://HOST:PORT or https; default: RAY_API_SERVER_ADDRESS, else
+            RAY_ADDRESS, else the cluster that runs on this machine.
 
     Raises:
-        SettingError: the address is none.
-        ClusterError: nobody answers there, or the token is missing or wrong.
+        SettingError: the address is not a valid URL of a dashboard.
+        ClusterError: no job server answers at the address, or the token is missing or wrong.
     """
 
     def __init__(self, address: str | None = None) -> None:
         if address is not None:
             _check_address(address)
-            os.environ[_API_ADDRESS] = address  # which Ray's client prefers to its argument
+            os.environ[_API_ADDRESS] = address  # takes precedence over the argument in Ray's client
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         if _TOKENS & os.environ.keys():
-            os.environ.setdefault("RAY_AUTH_MODE", "token")  # else Ray's client doesn't look at them
+            os.environ.setdefault("RAY_AUTH_MODE", "token")  # without it Ray's client ignores the token
         found = address or os.environ.get(_API_ADDRESS) or os.environ.get("RAY_ADDRESS")
         if not found or found.startswith(_LOOPBACK):
-            # A cluster that listens on loopback is found by this alone; Ray turns 127.0.0.1 into another address else.
+            # Without this Ray replaces 127.0.0.1 by another address and misses a cluster that listens on loopback.
             os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
         from ray.job_submission import JobSubmissionClient
 
         for name in ("ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk"):
             logging.getLogger(name).setLevel(logging.ERROR)
-        with _faults_told(found):
+        with _explained_errors(found):
             self._client = JobSubmissionClient(address)
         self.address: str = self._client.get_address()
 
     @property
     def is_exposed(self) -> bool:
-        """Whether token and logs travel unencrypted over a network."""
+        """Whether token and logs are sent over a network unencrypted."""
         parts = urlsplit(self.address)
         return parts.scheme == "http" and parts.hostname not in _LOOPBACK
 
     def jobs(self) -> list[ClusterJob]:
-        """All jobs that were submitted to the cluster since it started, oldest first."""
-        with _faults_told(self.address):
+        """Return all jobs that were submitted to the cluster since it started, oldest first."""
+        with _explained_errors(self.address):
             found = self._client.list_jobs()
         return sorted((_job(details) for details in found if details.submission_id), key=lambda job: job.started)
 
     def job(self, job_id: str) -> ClusterJob:
-        """A job as it stands now.
+        """Return a job with its current state.
 
         Raises:
-            SettingError: the id is none, or unknown here.
+            SettingError: the id is not valid, or the cluster has no such job.
         """
-        with self._about(job_id):
+        with self._errors_about(job_id):
             return _job(self._client.get_job_info(job_id))
 
     def logs(self, job_id: str) -> str:
-        """What a job has printed so far."""
-        with self._about(job_id):
+        """Return what a job has printed so far."""
+        with self._errors_about(job_id):
             return self._client.get_job_logs(job_id)
 
     def stop(self, job_id: str) -> bool:
-        """Ask a job to end; False if it was over already. One that waits for room ends once it has got some."""
-        with self._about(job_id):
+        """Stop a job, a pending one as soon as it starts; return False if it was over already."""
+        with self._errors_about(job_id):
             return self._client.stop_job(job_id)
 
     def submit(
@@ -110,26 +110,26 @@ class JobServer:
         *,
         again: bool = False,
     ) -> tuple[ClusterJob, Outcome]:
-        """Submit a job, unless the same work is under way or done.
+        """Submit a job, unless the same work is in progress or done.
 
         Args:
-            job: what the job file says.
+            job: the contents of the job file.
             command: the words of the icalib command.
-            folder: the code of the project around it travels.
-            on_upload: hears what is uploaded.
-            again: submit it anew although it has succeeded, or still waits for room.
+            folder: a folder of the project whose code is uploaded.
+            on_upload: called with the packed code before it is uploaded.
+            again: submit the job again even if it has succeeded or is pending.
 
         Returns:
-            The job, new or found, and whether it was submitted, is running, or had finished.
+            The new or existing job, and whether it was submitted, is running, or had finished.
 
         Raises:
-            SettingError: the code is too large, or a variable that should be passed on isn't set.
-            ClusterError: the cluster refuses.
+            SettingError: the code is too large, or a variable in `pass_environment` isn't set.
+            ClusterError: the cluster refuses the job.
         """
-        environment = {**job.environment, **_passed(job.pass_environment)}
+        environment = {**job.environment, **_passed_variables(job.pass_environment)}
         same = [other for other in self.jobs() if other.work == job.work]
-        waits = bool(same) and same[-1].state == "pending"
-        if same and not same[-1].is_over and not (again and waits):
+        is_pending = bool(same) and same[-1].state == "pending"
+        if same and not same[-1].is_over and not (again and is_pending):
             return same[-1], "running"
         if same and same[-1].state == "succeeded" and not again:
             return same[-1], "finished"
@@ -137,7 +137,7 @@ class JobServer:
         try:
             self._submit(job_id, job, command, environment, folder, on_upload)
         except ClusterError:
-            # Somebody else submitted the same at the same moment, and an id is given once.
+            # Ids are unique: the same job may have been submitted from elsewhere since the jobs were listed.
             if not any(other.id == job_id for other in self.jobs()):
                 raise
             return self.job(job_id), "running"
@@ -155,7 +155,7 @@ class JobServer:
         with TemporaryDirectory(prefix="icalib-") as temporary:
             upload = pack(folder, Path(temporary) / "code.zip")
             on_upload(upload)
-            with _faults_told(self.address):
+            with _explained_errors(self.address):
                 self._client.submit_job(
                     entrypoint=_PYTHON + shlex.join(command),
                     submission_id=job_id,
@@ -171,21 +171,24 @@ class JobServer:
                 )
 
     def follow(self, job_id: str, on_line: Callable[[str], None], on_state: Callable[[ClusterJob], None]) -> ClusterJob:
-        """Hand on a job's log line by line, from its start, until the job is over.
+        """Stream a job's log from its start until the job is over.
 
         Args:
-            job_id: the job.
-            on_line: hears each line.
-            on_state: hears how the job stands, about once a second until it runs and when it ends.
+            job_id: the job's id.
+            on_line: called with each line of the log.
+            on_state: called with the job about once a second until it starts, when it starts and when it ends.
+
+        Returns:
+            The job in its final state.
 
         Raises:
-            ClusterError: the connection broke; the job goes on.
+            ClusterError: the connection broke; the job continues.
         """
         while (job := self.job(job_id)).state == "pending":
             on_state(job)
             time.sleep(_POLL_S)
         on_state(job)
-        with self._about(job_id):
+        with self._errors_about(job_id):
             asyncio.run(self._tail(job_id, on_line))
         while not (job := self.job(job_id)).is_over:
             time.sleep(_POLL_S)
@@ -202,10 +205,13 @@ class JobServer:
             on_line(rest)
 
     @contextmanager
-    def _about(self, job_id: str) -> Generator[None, None, None]:
+    def _errors_about(self, job_id: str) -> Generator[None, None, None]:
         if not _ID.fullmatch(job_id):
-            raise SettingError(f"`{job_id}` is no job id; `icalib jobs` lists them.")
-        with _faults_told(self.address, job_id):
+            raise SettingError(
+                f"`{job_id}` is not a valid job id: expected letters, digits, '_', '-' and '.'. "
+                "`icalib jobs` lists the ids."
+            )
+        with _explained_errors(self.address, job_id):
             yield
 
 
@@ -213,17 +219,17 @@ def _check_address(address: str) -> None:
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
         raise SettingError(
-            f"--address {address} is no address of a job server. Give that of the head's dashboard, such as "
+            f"--address {address} is not the address of a job server. Expected the URL of the head's dashboard, e.g. "
             "http://127.0.0.1:8265."
         )
 
 
-def _passed(names: list[str]) -> dict[str, str]:
+def _passed_variables(names: list[str]) -> dict[str, str]:
     missing = [name for name in names if name not in os.environ]
     if missing:
         raise SettingError(
-            f"the job passes {', '.join(missing)} on, and the environment here has no such variable. Set it, or take "
-            "it out of pass_environment."
+            f"`pass_environment` names variables that are not set here: {', '.join(missing)}. Set them, or remove them "
+            "from `pass_environment`."
         )
     return {name: os.environ[name] for name in names}
 
@@ -242,8 +248,8 @@ def _job(details: JobDetails) -> ClusterJob:
 
 
 @contextmanager
-def _faults_told(address: str | None, job_id: str = "") -> Generator[None, None, None]:
-    """What Ray's client raises, as errors that say what to do."""
+def _explained_errors(address: str | None, job_id: str = "") -> Generator[None, None, None]:
+    """Turn the exceptions of Ray's client into errors that say what to do."""
     import aiohttp
     import requests
     from ray.exceptions import AuthenticationError, RayError
@@ -252,41 +258,41 @@ def _faults_told(address: str | None, job_id: str = "") -> Generator[None, None,
     try:
         yield
     except AuthenticationError as error:
-        raise ClusterError(_about_token(where, str(error))) from error
+        raise ClusterError(_token_message(where, str(error))) from error
     except (ConnectionError, RayError, requests.RequestException, aiohttp.ClientError) as error:
-        raise ClusterError(_about_connection(address)) from error
+        raise ClusterError(_connection_message(address)) from error
     except (RuntimeError, ValueError) as error:
         text = str(error)
         if job_id and "does not exist" in text:
-            raise SettingError(f"{where} knows no job {job_id}; `icalib jobs` lists those it has.") from error
+            raise SettingError(f"{where} has no job {job_id}. `icalib jobs` lists its jobs.") from error
         if "WebSocket" in text:
             raise ClusterError(
-                f"the connection to {where} broke. The job goes on as long as its nodes do; `icalib logs {job_id} "
+                f"the connection to {where} broke. The job continues as long as its nodes run; `icalib logs {job_id} "
                 "--follow` rejoins it."
             ) from error
-        raise ClusterError(f"{where} refuses: {text}") from error
+        raise ClusterError(f"{where} refused the request: {text}") from error
 
 
-def _about_token(where: str, error: str) -> str:
+def _token_message(where: str, error: str) -> str:
     if "cannot be opened" in error:
-        found = f"asks for a token, and RAY_AUTH_TOKEN_PATH={os.environ.get('RAY_AUTH_TOKEN_PATH')} holds none"
+        found = f"requires a token, and RAY_AUTH_TOKEN_PATH={os.environ.get('RAY_AUTH_TOKEN_PATH')} contains none"
     elif "Authentication failed" in error:
-        found = "doesn't accept the token it got"
+        found = "does not accept the token that was sent"
     else:
-        found = "asks for a token and got none"
+        found = "requires a token, and none was sent"
     return (
-        f"{where} {found}. Copy the head's token file to this machine (readable for you alone), set "
-        "RAY_AUTH_TOKEN_PATH to it, then give the same command again."
+        f"{where} {found}. Copy the head's token file to this machine (readable only by you), set "
+        "RAY_AUTH_TOKEN_PATH to it, and run the same command again."
     )
 
 
-def _about_connection(address: str | None) -> str:
+def _connection_message(address: str | None) -> str:
     if address:
         return (
-            f"no job server answers at {address}. Check host and port of the head's dashboard; one that listens on "
-            "its own loopback only is reached through `ssh -L 8265:127.0.0.1:8265 HEAD`, as http://127.0.0.1:8265."
+            f"no job server answers at {address}. Check host and port of the head's dashboard. If it listens on the "
+            "head's loopback only, open a tunnel (`ssh -L 8265:127.0.0.1:8265 HEAD`) and use http://127.0.0.1:8265."
         )
     return (
-        "no Ray cluster runs on this machine. Start one with `cluster/local.sh up`, or give the address of another: "
-        "--address http://HEAD:8265."
+        "no Ray cluster is running on this machine. Start one with `cluster/local.sh up`, or pass the address of "
+        "another: --address http://HEAD:8265."
     )

@@ -1,4 +1,4 @@
-"""What submitting does when the same work is there already; a job server in memory stands for the cluster's."""
+"""Submitting jobs, also when the same work exists; a job server in memory replaces the cluster's."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 from icalib.core.cluster_job import ClusterJob
 from icalib.core.errors import ClusterError, SettingError
 from icalib.core.job_file import JobFile
-from icalib.distributed.cluster_jobs import JobServer
+from icalib.distributed.job_server import JobServer
 
 ADDRESS = "http://127.0.0.1:8265"
 RUN = JobFile(verb="run", arguments=["icast"], options={"data": "/pools", "runs": "/runs"})
 
 
 class MemoryServer:
-    """Ray's client, as far as it is used."""
+    """The part of Ray's client that icalib uses."""
 
     def __init__(self) -> None:
         self.submitted: list[dict[str, Any]] = []
@@ -32,11 +32,11 @@ class MemoryServer:
         return [self.get_job_info(one["submission_id"]) for one in self.submitted]
 
     def get_job_info(self, job_id: str) -> Any:
-        for place, one in enumerate(self.submitted):
+        for index, one in enumerate(self.submitted):
             if one["submission_id"] == job_id:
                 return SimpleNamespace(
                     submission_id=job_id, entrypoint=one["entrypoint"], metadata=one["metadata"], message=None,
-                    status=SimpleNamespace(value=self.states[job_id].upper()), start_time=1000 * place, end_time=None,
+                    status=SimpleNamespace(value=self.states[job_id].upper()), start_time=1000 * index, end_time=None,
                     driver_exit_code=None,
                 )  # fmt: skip
         raise RuntimeError(f"Request failed with status code 404: Job {job_id} does not exist.")
@@ -101,7 +101,9 @@ def test_a_variable_to_pass_on_must_be_set(memory: MemoryServer, tmp_path: Path)
         ("stopped", False, "submitted"),
     ],
 )
-def test_the_same_again(memory: MemoryServer, tmp_path: Path, state: str, again: bool, outcome: str) -> None:
+def test_submitting_the_same_job_twice(
+    memory: MemoryServer, tmp_path: Path, state: str, again: bool, outcome: str
+) -> None:
     first, _ = submit(RUN, tmp_path)
     memory.states[first.id] = state
     job, found = submit(RUN.model_copy(update={"name": "renamed"}), tmp_path, again=again)
@@ -117,32 +119,32 @@ def test_the_latest_attempt_counts(memory: MemoryServer, tmp_path: Path) -> None
     assert submit(RUN, tmp_path)[1] == "finished"
 
 
-def test_other_work_doesnt_count(memory: MemoryServer, tmp_path: Path) -> None:
+def test_another_command_is_submitted(memory: MemoryServer, tmp_path: Path) -> None:
     first, _ = submit(RUN, tmp_path)
     memory.states[first.id] = "succeeded"
     assert submit(RUN.model_copy(update={"arguments": ["tsst"]}), tmp_path)[1] == "submitted"
 
 
-def test_who_comes_second_rejoins(memory: MemoryServer, tmp_path: Path) -> None:
-    memory.rival = True  # takes the id between the look and the submission
+def test_a_job_that_was_submitted_elsewhere_at_the_same_time_is_rejoined(memory: MemoryServer, tmp_path: Path) -> None:
+    memory.rival = True  # takes the id between the listing and the submission
     job, outcome = submit(RUN, tmp_path)
     assert (job.id, outcome) == (f"run-icast-{RUN.work}", "running")
 
 
 @pytest.mark.parametrize("address", ["head:8265", "ray://head:10001", "os://x", "http://", "http://me:pw@head:8265"])
-def test_what_is_no_address(address: str) -> None:
+def test_invalid_addresses_are_refused(address: str) -> None:
     with pytest.raises(SettingError, match=r"http://127\.0\.0\.1:8265"):
         JobServer(address)
 
 
 @pytest.mark.parametrize("job_id", ["", "../../api/version", "a b", "x" * 200])
-def test_what_is_no_id(memory: MemoryServer, job_id: str) -> None:
-    with pytest.raises(SettingError, match="is no job id"):
+def test_invalid_ids_are_refused(memory: MemoryServer, job_id: str) -> None:
+    with pytest.raises(SettingError, match="is not a valid job id"):
         JobServer(ADDRESS).stop(job_id)
 
 
 def test_an_unknown_job_is_named(memory: MemoryServer) -> None:
-    with pytest.raises(SettingError, match="knows no job run-1"):
+    with pytest.raises(SettingError, match="has no job run-1"):
         JobServer(ADDRESS).job("run-1")
 
 
@@ -163,7 +165,7 @@ def test_plain_http_to_other_machines_is_exposed(memory: MemoryServer, address: 
     assert server.is_exposed == exposed
 
 
-def test_nobody_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_does_not_answer_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "")
     with pytest.raises(ClusterError, match=r"no job server answers at http://127\.0\.0\.1:9.*ssh -L"):
         JobServer("http://127.0.0.1:9")

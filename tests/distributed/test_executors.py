@@ -1,0 +1,98 @@
+"""Every method by Ray and in this process: the same stages, the same scores, weights that differ by rounding."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed.drivers import ON_RAY
+from distributed.recording import Recording, check_alike, map_again
+from helpers.runs import CPU, SETTINGS, run_context, small_settings
+from helpers.tiny_language_models import write_tiny_language_model
+from helpers.tiny_models import pool_texts
+
+from icalib.core.run_folder import RunFolder
+from icalib.methods.catalogue import method_names
+from icalib.pipeline.executor import Executor, LocalExecutor
+from icalib.pipeline.run import RunSettings, run
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+EPOCH = {**SETTINGS["regime.training"], "epochs": 1}
+QUICK: dict[str, Any] = {
+    "encoder.embedding_size": 16,
+    "encoder.num_blocks": 1,
+    "encoder.intent_filters": 4,
+    "encoder.matching_size": 16,
+    "head.num_chains": 2,
+    "head.num_steps": 3,
+    "post_training.max_windows": 16,
+    "post_training.training.epochs": 1,
+    "post_training.training.precision": "fp32",
+    "pretraining.word_vectors.training.epochs": 1,
+    "pretraining.intent_classifier.training.epochs": 1,
+    "regime.training": EPOCH,
+    "regime.teacher": EPOCH,
+    "regime.num_members": 2,
+    "uncertainty.num_passes": 2,
+    "scoring.pools_per_shard": 16,
+}
+GENERATOR = {
+    "training": {"epochs": 1, "learning_rate": 1e-3, "precision": "fp32"},
+    "max_source_tokens": 40,
+    "max_target_tokens": 10,
+    "pools_per_shard": 20,
+}
+
+
+class Side:
+    """Runs by one executor; they share stages, and their sharded jobs are checked once."""
+
+    def __init__(self, runs: Path, executor: Executor) -> None:
+        self._runs, self._executor = runs, Recording(executor)
+        self._num_checked = 0
+
+    def run(self, settings: RunSettings) -> RunFolder:
+        return run(settings, run_context(self._runs, executor=self._executor))
+
+    def check_shards(self, scratch: Path) -> None:
+        """Check that this process computes the shards of the last run to the bit."""
+        new = self._executor.mapped[self._num_checked :]
+        self._num_checked = len(self._executor.mapped)
+        for job, folder in new:
+            map_again(job, folder, scratch)
+
+
+@pytest.fixture(scope="module")
+def by_ray(local_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Side:
+    return Side(tmp_path_factory.mktemp("ray"), ON_RAY)
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Side:
+    return Side(tmp_path_factory.mktemp("here"), LocalExecutor(CPU, num_threads=1))
+
+
+@pytest.fixture(scope="module")
+def generator(tiny_pools: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Settings of a tiny language model that is fine-tuned."""
+    folder = tmp_path_factory.mktemp("generator")
+    return {"target": str(write_tiny_language_model(folder, "gpt2", pool_texts(tiny_pools))), **GENERATOR}
+
+
+@pytest.mark.parametrize("method", method_names())
+def test_both_executors_run_a_method_alike(
+    by_ray: Side,
+    here: Side,
+    generator: dict[str, Any],
+    tiny_pools: Path,
+    tiny_bert: Path,
+    tmp_path: Path,
+    method: str,
+) -> None:
+    generated = {"regime.generator": generator} if method == "gray" else {}  # `big` keeps retrieval
+    settings = small_settings(method, tiny_pools, tiny_bert, **QUICK, **generated)
+    settings = settings.model_copy(update={"limit": {"train": 24, "validation": 8, "test": 8}})
+    check_alike(by_ray.run(settings), here.run(settings))
+    by_ray.check_shards(tmp_path)

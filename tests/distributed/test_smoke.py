@@ -1,0 +1,36 @@
+"""`icast` by Ray Train, DeepSpeed and Ray tasks, and in this process: the one test of the default suite with a Ray."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from distributed.drivers import ON_RAY
+from distributed.recording import Recording, check_alike, map_again
+from helpers.runs import CPU, run_context, small_settings
+
+from icalib.core.component import with_settings
+from icalib.pipeline.executor import LocalExecutor
+from icalib.pipeline.run import run
+
+pytestmark = pytest.mark.ray
+
+SHORT = {"post_training": None, "regime.teacher.epochs": 1, "scoring.pools_per_shard": 16}
+
+
+def test_icast_by_ray_is_icast_in_this_process(
+    local_ray: None, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
+) -> None:
+    settings = small_settings("icast", tiny_pools, tiny_bert)
+    settings = settings.model_copy(update={"settings": with_settings(settings.settings, SHORT)})
+    by_ray = Recording(ON_RAY)
+    runs = [
+        run(settings, run_context(tmp_path / name, executor=executor))
+        for name, executor in (("ray", by_ray), ("here", LocalExecutor(CPU, num_threads=1)))
+    ]
+    check_alike(*runs)
+    assert len(by_ray.mapped) == 3
+    for job, folder in by_ray.mapped:
+        map_again(job, folder, tmp_path)
+    torch.testing.assert_close(*(torch.tensor(run.predictions("test")["prob"].to_numpy()) for run in runs))

@@ -1,0 +1,119 @@
+"""Small sweeps on the tiny backbone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from helpers.runs import ONE_WORKER
+
+from icalib.data.pools import read_pool_set
+from icalib.pipeline.run import RunContext, RunSettings
+from icalib.sweeps.folder import SweepFolder, SweepSettings
+from icalib.sweeps.proposals import Proposal
+from icalib.sweeps.space import Space, load_space
+from icalib.sweeps.sweep import RunTrials, SweepPlan, sweep, sweep_folder_of
+
+RULES = '''"""Two rules that agree, one that differs, and a backbone that isn't there."""
+
+METHOD = "icast"
+METRICS = {"F1": "maximize"}
+POINTS = [
+    {"regime.rule.positive_threshold": 0.3},
+    {"regime.rule.positive_threshold": 0.3000001},
+    {"encoder.backbone": "/nowhere"},
+    {"regime.rule.positive_threshold": 0.31},
+]
+
+
+def suggest(trial):
+    return POINTS[trial.suggest_categorical("point", [0, 1, 2, 3])]
+
+
+def grid():
+    return [{"point": number} for number in range(4)]
+'''
+RATES = '''"""A rate at which models learn, and two at which they don't."""
+
+METHOD = "bert"
+METRICS = {"NLL": "minimize"}
+PRUNER = "asha"
+RATES = [3e-3, 1e-9, 2e-9]
+
+
+def suggest(trial):
+    rate = RATES[trial.suggest_int("rate", 0, 2)]
+    return {"regime.training.learning_rate": rate, "regime.training.head_learning_rate": rate}
+
+
+def grid():
+    return [{"rate": place} for place in range(3)]
+'''
+PRUNABLE = {"regime.training.selection_metric": "NLL", "regime.training.epochs": 6}
+"""Settings with which trials of `RATES` can be stopped by their first epochs."""
+
+
+def written_space(folder: Path, name: str, text: str) -> Space:
+    """A space in a file of its own."""
+    (folder / f"{name}.py").write_text(text)
+    return load_space(str(folder / f"{name}.py"))
+
+
+def sweep_settings(space: Space, base: RunSettings) -> SweepSettings:
+    return SweepSettings(
+        space=space.name,
+        space_digest=space.digest,
+        method=base.method,
+        data=base.data,
+        data_digest=read_pool_set(base.data).digest,
+        labelled=base.labelled,
+        seeds=1,
+        limit=base.limit,
+        backbone=base.backbone,
+        experiment=base.experiment,
+        sampler=space.sampler,
+        metrics=dict(space.metrics),
+        pruner=space.pruner,
+        command="test",
+    )
+
+
+def run_sweep(
+    space: Space,
+    base: RunSettings,
+    context: RunContext,
+    run_trials: RunTrials,
+    *,
+    concurrent: int = 1,
+    on_begin: Callable[[Proposal], None] = lambda proposal: None,
+) -> SweepFolder:
+    plan = SweepPlan(
+        num_trials=None,
+        concurrent=concurrent,
+        each=ONE_WORKER,
+        keep="best",
+        on_start=lambda folder, number: None,
+        on_begin=on_begin,
+        on_end=lambda number: None,
+    )
+    return sweep(sweep_settings(space, base), space, base, context, plan, run_trials)
+
+
+def folder_of(space: Space, base: RunSettings, runs: Path) -> SweepFolder:
+    return sweep_folder_of(sweep_settings(space, base), runs)
+
+
+def rows(folder: SweepFolder) -> list[dict[str, Any]]:
+    return folder.trials().to_pylist()
+
+
+def stage_of(row: dict[str, Any], name: str) -> dict[str, Any]:
+    """The stage of a name in a row of trials.parquet."""
+    return next(stage for stage in row["stages"] if stage["name"] == name)
+
+
+def num_told(folder: SweepFolder) -> int:
+    """Trials of which the study knows the end."""
+    text = folder.journal_path.read_text() if folder.journal_path.is_file() else ""
+    return text.count('"datetime_complete":"')

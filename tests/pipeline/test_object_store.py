@@ -1,0 +1,109 @@
+"""Pools and runs in an object store, on machines that share nothing else; each works by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from helpers.runs import Silent, run_context, small_settings, table_digest
+from helpers.stores import Machines
+
+from icalib.core.component import with_settings
+from icalib.core.run_folder import RunFolder
+from icalib.core.stage_cache import RESUME
+from icalib.core.storage import location, names_in, pull, remove
+from icalib.data.pools import read_pool_set
+from icalib.data.prepare import PrepareSettings, prepare
+from icalib.data.questions import Question
+from icalib.data.schema import Utterance
+from icalib.pipeline.inference import FinishedRun
+from icalib.pipeline.predict import predict
+from icalib.pipeline.run import RunSettings, run
+
+PREPARE = PrepareSettings(num_candidates=4, seed=7)
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield Machines(tmp_path_factory.mktemp("machines"), patch)
+
+
+@pytest.fixture(scope="module")
+def dialogues(tiny_pools: Path) -> Path:
+    return tiny_pools.parent / "dialogues.jsonl"
+
+
+@pytest.fixture(scope="module")
+def pools(machines: Machines, dialogues: Path) -> str:
+    """Where in the store the tiny pools are."""
+    out = machines.on("prepares", "pools")
+    prepare(dialogues, out, PREPARE)
+    return location(out)
+
+
+def settings_for(data: Path, backbone: Path) -> RunSettings:
+    settings = small_settings("sngp", data, backbone)
+    return settings.model_copy(update={"settings": with_settings(settings.settings, {"post_training": None})})
+
+
+@pytest.fixture(scope="module")
+def on_disk(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return run(settings_for(tiny_pools, tiny_bert), run_context(tmp_path_factory.mktemp("disk")))
+
+
+@pytest.fixture(scope="module")
+def in_store(machines: Machines, pools: str, tiny_bert: Path) -> RunFolder:
+    data = machines.on("first", "pools")
+    return run(settings_for(data, tiny_bert), run_context(machines.on("first", "runs")))
+
+
+def outcome(folder: RunFolder) -> str:
+    names = ("predictions/test.parquet", "predictions/validation.parquet", "training.parquet", "metrics.parquet")
+    return table_digest(*(folder.path / name for name in names))
+
+
+def test_pools_in_a_store_are_those_of_a_disk(
+    pools: str, machines: Machines, dialogues: Path, tiny_pools: Path
+) -> None:
+    data = machines.on("reads", "pools")
+    assert read_pool_set(data).digest == read_pool_set(tiny_pools).digest
+    notes: list[str] = []
+    prepare(dialogues, data, PREPARE, note=notes.append)
+    assert "no action needed" in notes[-1]
+
+
+def test_a_run_in_a_store_is_that_of_a_disk(in_store: RunFolder, on_disk: RunFolder, pools: str) -> None:
+    assert outcome(in_store) == outcome(on_disk)
+    assert in_store.result["data"] == in_store.config["data"] == pools
+    assert in_store.result["run"] == pools.replace("/pools", f"/runs/test/{in_store.name}")
+
+
+def test_nothing_but_the_record_is_left_there(in_store: RunFolder, machines: Machines) -> None:
+    cache = machines.on("looks", "runs/.cache")
+    assert {name.partition("-")[0] for name in names_in(cache)} == {"tokens", "teacher", "scores"}
+    for name in names_in(cache):
+        assert "stage.json" in names_in(cache / name)
+        assert not names_in(cache / name) & {RESUME, "progress.json"}
+
+
+def test_another_machine_reuses_every_stage(in_store: RunFolder, machines: Machines, tiny_bert: Path) -> None:
+    before = outcome(in_store)
+    data, runs = machines.on("second", "pools"), machines.on("second", "runs")
+    folder = runs / "test" / in_store.name
+    pull(folder)
+    remove(folder)
+    listener = Silent()
+    again = run(settings_for(data, tiny_bert), run_context(runs, listener))
+    assert listener.stages == {"tokens": True, "teacher": True, "validation/scores": True, "test/scores": True}
+    assert outcome(again) == before
+
+
+def test_another_machine_answers_with_the_run(in_store: RunFolder, machines: Machines) -> None:
+    folder = machines.on("answers", f"runs/test/{in_store.name}")
+    question = Question(
+        id="q", context=(Utterance(speaker="user", text="It hums."),), candidates=("Restart it.", "Hello!")
+    )
+    (answer,) = predict(FinishedRun.open(folder), [question]).answers
+    assert 0 <= answer.prob <= 1

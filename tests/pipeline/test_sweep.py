@@ -1,0 +1,159 @@
+"""A whole sweep in this process: interrupted in a trial, continued, with one trial that fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers.runs import CPU, run_context, small_settings
+from helpers.sweeps import PRUNABLE, RATES, RULES, folder_of, num_told, rows, run_sweep, stage_of, written_space
+
+from icalib.api.settings import from_config
+from icalib.core.errors import RunFolderError, SettingError
+from icalib.core.run_folder import RunFolder
+from icalib.pipeline.executor import LocalExecutor
+from icalib.pipeline.run import RunSettings, run
+from icalib.sweeps.dry import dry
+from icalib.sweeps.folder import SweepFolder
+from icalib.sweeps.proposals import Proposal, proposals
+from icalib.sweeps.space import Space, load_space
+from icalib.sweeps.sweep import run_here
+
+HERE = run_here(LocalExecutor(CPU, num_threads=1))
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("sweeps")
+
+
+@pytest.fixture(scope="module")
+def space(runs: Path) -> Space:
+    return written_space(runs, "rules", RULES)
+
+
+@pytest.fixture(scope="module")
+def base(tiny_pools: Path, tiny_bert: Path) -> RunSettings:
+    return small_settings("icast", tiny_pools, tiny_bert)
+
+
+@pytest.fixture(scope="module")
+def finished_before(space: Space, base: RunSettings, runs: Path) -> dict[str, int]:
+    """Ctrl-C when the last trial begins; results that were there, and when."""
+
+    def interrupt(proposal: Proposal) -> None:
+        if proposal.number == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(space, base, run_context(runs), HERE, on_begin=interrupt)
+    results = folder_of(space, base, runs).path.glob("trials/*/result.json")
+    return {path.parent.name: path.stat().st_mtime_ns for path in results}
+
+
+@pytest.fixture(scope="module")
+def finished(finished_before: dict[str, int], space: Space, base: RunSettings, runs: Path) -> SweepFolder:
+    return SweepFolder.open(run_sweep(space, base, run_context(runs), HERE).path)
+
+
+def test_no_trial_is_lost_and_no_finished_one_repeated(finished: SweepFolder, finished_before: dict[str, int]) -> None:
+    assert [(row["trial"], row["state"]) for row in rows(finished)] == [
+        (0, "complete"), (1, "complete"), (2, "failed"), (3, "complete"),
+    ]  # fmt: skip
+    assert finished_before.keys() == {"0-s1", "1-s1"}
+    for name, written in finished_before.items():
+        assert (finished.path / "trials" / name / "result.json").stat().st_mtime_ns == written
+
+
+def test_a_failed_trial_keeps_its_error(finished: SweepFolder) -> None:
+    assert "/nowhere" in rows(finished)[2]["error"]
+
+
+def test_work_is_shared(finished: SweepFolder) -> None:
+    first, second, _, fourth = rows(finished)
+    for name in ("post-training", "teacher", "round-1/scores", "round-1/student"):
+        assert stage_of(first, name)["digest"] == stage_of(second, name)["digest"]
+        assert (stage_of(first, name)["reused"], stage_of(second, name)["reused"]) == (False, True)
+    assert stage_of(first, "round-1/pseudo-labels")["digest"] != stage_of(second, "round-1/pseudo-labels")["digest"]
+    assert stage_of(fourth, "teacher")["reused"]
+    assert stage_of(fourth, "round-1/student")["digest"] != stage_of(first, "round-1/student")["digest"]
+
+
+def test_trials_see_validation_and_the_winner_test(finished: SweepFolder) -> None:
+    best = finished.best()
+    assert best is not None
+    splits = {row["trial"]: {metric["split"] for metric in row["metrics"] or ()} for row in rows(finished)}
+    assert splits[best.trial] == {"validation", "test"}
+    assert all(found <= {"validation"} for trial, found in splits.items() if trial != best.trial)
+    values = {
+        row["trial"]: next(m["value"] for m in row["metrics"] if (m["split"], m["name"]) == ("validation", "F1"))
+        for row in rows(finished)
+        if row["state"] == "complete"
+    }
+    assert values[best.trial] == max(values.values()) == best.validation["F1"][0]
+    assert not (finished.run_folder(0, 1).path / "predictions" / "test.parquet").exists()
+
+
+def test_only_the_winners_model_stays(finished: SweepFolder) -> None:
+    best = finished.best()
+    assert best is not None
+    assert (finished.best_run(1).checkpoint_path / "model.safetensors").is_file()
+    kept = {Path(stage["path"]) for stage in finished.run_folder(best.trial, 1).stages}
+    for trial in (0, 1, 3):
+        assert not finished.run_folder(trial, 1).checkpoint_path.exists()
+        for stage in finished.run_folder(trial, 1).stages:
+            path = Path(stage["path"])
+            if stage["name"] == "round-1/student":
+                assert path.exists() == (path in kept)
+
+
+def test_the_winners_config_runs_as_it_is(finished: SweepFolder, runs: Path) -> None:
+    again = run(from_config(finished.best_config_path), run_context(runs))  # every stage is cached
+    assert again.result["test"] == finished.best_run(1).result["test"]
+
+
+def test_a_trial_is_no_whole_run(finished: SweepFolder) -> None:
+    with pytest.raises(RunFolderError, match="trial of a sweep"):
+        RunFolder.open(finished.run_folder(0, 1).path)
+
+
+def test_a_finished_sweep_does_nothing_more(finished: SweepFolder, space: Space, base: RunSettings, runs: Path) -> None:
+    before = num_told(finished)
+    run_sweep(space, base, run_context(runs), HERE)
+    assert num_told(finished) == before
+
+
+def test_an_edited_space_is_another_sweep(finished: SweepFolder, base: RunSettings, runs: Path, tmp_path: Path) -> None:
+    edited = written_space(tmp_path, "rules", RULES.replace("0.31", "0.32"))
+    with pytest.raises(SettingError, match="was edited"):
+        run_sweep(edited, base, run_context(runs), HERE)
+
+
+def test_dry_tells_what_the_trials_selected(finished: SweepFolder, space: Space, base: RunSettings, runs: Path) -> None:
+    tried = [proposal for proposal in proposals(space, base.settings, "grid", None) if proposal.number != 2]
+    for row in dry(tried, base, 1, run_context(runs)):
+        trial = rows(finished)[row["trial"]]
+        for name in ("num_pseudo_pools", "num_pseudo_pairs", "num_selected_intents", "pseudo_accuracy"):
+            assert row[name] == trial[name]
+
+
+def test_dry_answers_questions_about_rules_alone(
+    base: RunSettings, runs: Path, tiny_pools: Path, tiny_bert: Path
+) -> None:
+    tried = proposals(load_space("icast_grid"), base.settings, "grid", 1)
+    wrong = [tried[0].__class__(0, {"encoder.dropout": 0.2}, tried[0].method)]
+    with pytest.raises(SettingError, match=r"encoder\.dropout"):
+        list(dry(wrong, base, 1, run_context(runs)))
+    with pytest.raises(SettingError, match="has no rounds"):
+        list(dry(tried, small_settings("bert", tiny_pools, tiny_bert), 1, run_context(runs)))
+
+
+def test_trials_that_learn_nothing_are_stopped_by_their_first_epochs(
+    tiny_pools: Path, tiny_bert: Path, tmp_path: Path
+) -> None:
+    bert = small_settings("bert", tiny_pools, tiny_bert, **PRUNABLE)
+    folder = run_sweep(written_space(tmp_path, "rates", RATES), bert, run_context(tmp_path / "runs"), HERE)
+    assert [row["state"] for row in rows(folder)] == ["complete", "pruned", "pruned"]
+    best = folder.best()
+    assert best is not None
+    assert best.trial == 0
