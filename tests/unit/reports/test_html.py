@@ -93,7 +93,7 @@ def test_one_untrained_method_on_its_own(runs: list[RunFolder], tmp_path: Path) 
     page = read_page(write_report(runs[:1], tmp_path / "report.html", "bm25"))
     text = visible(page)
     assert "There is one method only." in text
-    assert "None of the methods trains itself." in text
+    assert "No method has rounds of self-training." in text
     assert "bm25 is right" in text
 
 
@@ -102,7 +102,7 @@ def test_pools_that_are_gone_leave_the_rest(tmp_path: Path) -> None:
     run = write_run(tmp_path / "runs", data, "tsst", 1)
     shutil.rmtree(data)
     text = visible(read_page(write_report([run], tmp_path / "report.html", "moved")))
-    assert "No cases: the pools' texts are not where they were" in text
+    assert "No cases: the pools have been moved or removed" in text
     assert "60 (limit)" in text
 
 

@@ -99,13 +99,13 @@ def test_ten_best_stand_in_order(published: SweepFolder) -> None:
     assert places == sorted(places)
 
 
-def test_saving_is_told(published: SweepFolder) -> None:
+def test_saved_time_is_shown(published: SweepFolder) -> None:
     text = visible(_page(published))
     trials = sweep_trials(published)
     stages = [stage for trial in trials for stage in trial.stages]
     saved = sum(stage["seconds"] for stage in stages if stage["reused"])
     spent = sum(stage["seconds"] for stage in stages if not stage["reused"])  # waiting for others is no saving
-    assert f"{sum(stage['reused'] for stage in stages)} stages were there already and reused" in text
+    assert f"{sum(stage['reused'] for stage in stages)} existing stages were reused" in text
     assert f"about {(spent + saved) / spent:.1f} times as long" in text
 
 
@@ -153,10 +153,10 @@ def test_a_grid_has_a_line_for_each_value_of_the_other_setting(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("num_trials", [0, 1])
-def test_a_sweep_that_has_just_begun(tmp_path: Path, num_trials: int) -> None:
+def test_a_sweep_that_has_just_started(tmp_path: Path, num_trials: int) -> None:
     page = _page(write_trials(tmp_path, [({"a": 1}, 0.5)] * num_trials))
     assert _sections(page) == ({"best", "cost"} if num_trials else set())
-    assert ("none has begun" in visible(page)) == (num_trials == 0)
+    assert ("none has started" in visible(page)) == (num_trials == 0)
 
 
 def test_a_trial_that_failed_before_it_had_settings(tmp_path: Path) -> None:
