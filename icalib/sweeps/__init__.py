@@ -1,1 +1,1 @@
-"""Sweeps: spaces, studies and their folders; what needs Ray is in `icalib.distributed.sweep`."""
+"""Sweeps: spaces, studies and their folders; what needs Ray is in `icalib.distributed.tune`."""

@@ -242,17 +242,17 @@ def _check_same(folder: SweepFolder, settings: SweepSettings) -> None:
     if different == ["data_digest"]:
         raise SettingError(
             f"the pools in {settings.data} are not those on which the sweep in {folder.path} began. "
-            "Give --fresh to replace that sweep, or another --experiment to keep both."
+            "Use --fresh to replace that sweep, or another --experiment to keep both."
         )
     if different == ["space_digest"]:
         raise SettingError(
             f"the space `{settings.space}` was edited since the sweep in {folder.path} began. "
-            "Give --fresh to replace that sweep, or another --experiment to keep both."
+            "Use --fresh to replace that sweep, or another --experiment to keep both."
         )
     if different:
         raise SettingError(
             f"{folder.path} holds a sweep with other settings ({', '.join(different[:5])}). "
-            "Give --fresh to replace it, or another --experiment to keep both."
+            "Use --fresh to replace it, or another --experiment to keep both."
         )
 
 
