@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -88,21 +87,15 @@ class TrainJob(TrainingJob):
         rows = self.selection.rows("train", "labelled", store.column("label_order"))
         labelled = [gold_labels(pool, with_intents=self.views_with_intents) for pool in store.pools(rows)]
         pseudo = pseudo_labelled(self.pseudo_labels.path, store) if self.pseudo_labels else []
-        make_curriculum = (
-            answer_curriculum
-            if self.contrast is None or self.generated is None
-            else partial(
-                AugmentedCurriculum, contrast=self.contrast.build(), generated=GeneratedStore(self.generated.path)
-            )
-        )
-        return make_curriculum(
-            [*labelled, *pseudo],
-            store,
-            layout,
-            self.loss.build(),
-            self.training,
-            num_intents=len(self.ranker.intents),
-            seed=self.seed,
+        pools, loss = [*labelled, *pseudo], self.loss.build()
+        if self.contrast is not None and self.generated is not None:
+            generated = GeneratedStore(self.generated.path)
+            return AugmentedCurriculum(
+                pools, store, layout, loss, self.training,
+                seed=self.seed, contrast=self.contrast.build(), generated=generated,
+            )  # fmt: skip
+        return answer_curriculum(
+            pools, store, layout, loss, self.training, num_intents=len(self.ranker.intents), seed=self.seed
         )
 
     def _validation(self, ranker: Ranker, device: torch.device, curriculum: Curriculum) -> PlainValidation:

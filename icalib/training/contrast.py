@@ -225,12 +225,11 @@ class AugmentedCurriculum(AnswerCurriculum):
         loss: AbstractLoss,
         settings: TrainingSettings,
         *,
-        num_intents: int,
         seed: int,
         contrast: AbstractContrast,
         generated: GeneratedStore,
     ) -> None:
-        super().__init__(pools, store, layout, loss, settings, num_intents=num_intents, seed=seed)
+        super().__init__(pools, store, layout, loss, settings, num_intents=0, seed=seed)
         self._contrast, self._generated = contrast, generated
 
     def losses(
