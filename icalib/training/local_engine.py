@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -71,8 +72,8 @@ class LocalEngine:
         return [value]
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return a copy of the weights."""
-        return {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
+        """Return a copy of the weights; those that share memory still do, e.g. the tied weights of language models."""
+        return deepcopy(self.model.state_dict())
 
     def save(self, state: dict[str, Any]) -> None:
         """Save weights, optimiser state and the loop's state."""
