@@ -202,5 +202,5 @@ def test_a_name_with_a_slash_is_short_for_a_language_model() -> None:
     with_more = validated(Holder, {"generator": {"target": "my/model", "num_beams": 2}}).generator
     assert with_more == LanguageModel.Config(model="my/model", num_beams=2)
     assert validated(Holder, {"generator": "retrieval"}).generator == Retrieval.Config()
-    with pytest.raises(SettingError, match="There are: language-model, retrieval"):
+    with pytest.raises(SettingError, match="Available: language-model, retrieval"):
         validated(Holder, {"generator": "bart"})
