@@ -26,7 +26,8 @@ $(INSTALLED): pyproject.toml constraints.txt | $(BIN)/python
 demo: venv ## BERT, TSST and ICAST on a simulated support desk, in minutes
 	$(BIN)/icalib demo
 
-test: venv ## the tests to run after every change
+test: venv ## the tests to run after every change, and the examples in docstrings
+	$(BIN)/pytest --doctest-modules icalib
 	$(BIN)/pytest
 
 test-slow: venv ## what only a real Ray can show: every method on it, kills, nodes that die, sweeps, jobs
