@@ -5,7 +5,8 @@
     python tests/digests.py --compare before.json after.json
 
 Everything goes through the command line on a random tiny BERT and simulated pools, so the script outlives any change
-of modules. It covers a run of each method, a sweep over thresholds and its dry run, a reproduced table, and
+of modules. Pools and backbone are made once, in `digests-inputs` beside the result, and reused: a tokenizer that is
+trained twice may break ties differently. It covers a run of each method, a sweep over thresholds and its dry run, a reproduced table, and
 evaluate, score and predict with finished runs. Two checkouts are comparable on the same machine only.
 """
 
@@ -15,6 +16,7 @@ import hashlib
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -83,9 +85,14 @@ def main() -> None:
         compare(*(json.loads(Path(path).read_text()) for path in sys.argv[2:4]))
         return
     out = Path(sys.argv[1]).resolve()
-    with tempfile.TemporaryDirectory(prefix="digests-") as folder:
-        os.chdir(folder)
+    inputs = out.parent / "digests-inputs"
+    if not inputs.exists():
+        inputs.mkdir()
+        os.chdir(inputs)
         make_inputs()
+    with tempfile.TemporaryDirectory(prefix="digests-") as folder:
+        shutil.copytree(inputs, folder, dirs_exist_ok=True)
+        os.chdir(folder)
         compute()
         out.write_text(json.dumps(dict(digests()), indent=1, sort_keys=True) + "\n")
 
