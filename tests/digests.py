@@ -6,8 +6,9 @@
 
 Everything goes through the command line on a random tiny BERT and simulated pools, so the script outlives any change
 of modules. Pools and backbone are made once, in `digests-inputs` beside the result, and reused: a tokenizer that is
-trained twice may break ties differently. It covers a run of each method, a sweep over thresholds and its dry run, a reproduced table, and
-evaluate, score and predict with finished runs. Two checkouts are comparable on the same machine only.
+trained twice may break ties differently. It covers a run of each method, a sweep over thresholds and its dry run, a
+reproduced table, and evaluate, score and predict with finished runs. Two checkouts are comparable on the same machine
+only.
 """
 
 from __future__ import annotations
