@@ -118,13 +118,15 @@ def _ray(place: Place) -> Generator[None, None, None]:
     if place.executor == "local":
         yield
         return
-    from icalib.distributed.session import start, stop
+    from icalib.distributed.session import has_joined, start, stop
 
+    is_users_own = has_joined()
     start(place.address)
     try:
         yield
     finally:
-        stop()
+        if not is_users_own:
+            stop()
 
 
 def command_line() -> str:

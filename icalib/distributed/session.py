@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -50,6 +51,12 @@ def quiet_worker() -> None:
     logging.getLogger("ray.train.v2._internal.execution.controller.placement_group_cleaner").setLevel(logging.ERROR)
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")
+
+
+def has_joined() -> bool:
+    """Return whether this process has joined a Ray already, e.g. by the user's own `ray.init`."""
+    ray = sys.modules.get("ray")  # Ray reads the environment when it is imported, so `start` imports it first
+    return ray is not None and ray.is_initialized()
 
 
 def start(address: str | None = None, num_cpus: int | None = None) -> None:
