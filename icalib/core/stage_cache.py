@@ -35,14 +35,17 @@ class StageName:
         label: what the stage computes; the cached folder's name begins with it.
         group: what it belongs to: a round, an ensemble member, a split. Empty for most stages.
         round: self-training round; 0 for stages outside of rounds.
+        index: ensemble member; members share the label, and so the stages of equal jobs.
     """
 
     label: str
     group: str = ""
     round: int = 0
+    index: int = 0
 
     def __str__(self) -> str:
-        return f"{self.group}/{self.label}" if self.group else self.label
+        label = f"{self.label}-{self.index}" if self.index else self.label
+        return f"{self.group}/{label}" if self.group else label
 
 
 @dataclass(frozen=True)
@@ -94,13 +97,14 @@ class StageCache:
         folder = self.root / f"{name.label}-{digest}"
         self._keep(folder)
         with self._alone(name, folder):
-            stage = self._reused_or_built(name, job, folder, build)
+            stage = self._reused_or_built(name, job, digest, folder, build)
         self.finished.append(stage)
         self._emit(stage.finished())
         return stage
 
-    def _reused_or_built(self, name: StageName, job: Job, folder: Path, build: Callable[[Path], None]) -> Stage:
-        digest = job.digest()
+    def _reused_or_built(
+        self, name: StageName, job: Job, digest: str, folder: Path, build: Callable[[Path], None]
+    ) -> Stage:
         if self._fresh and digest not in {stage.digest for stage in self.finished}:
             remove(folder)
         if not (folder / _DONE).is_file():

@@ -211,4 +211,4 @@ def checkpoint(stage: Stage) -> Artifact:
 
 def scores_name(split: Split, index: int) -> StageName:
     """Return the name of the stage with a member's scores."""
-    return StageName(f"scores-{index}" if index else "scores", split)
+    return StageName("scores", split, index=index)
