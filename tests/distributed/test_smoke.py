@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,6 +29,18 @@ def test_a_session_leaves_the_users_own_ray_running(local_ray: None) -> None:
     with session(Place()):
         assert has_joined()
     assert has_joined()
+
+
+@pytest.mark.slow
+def test_a_local_ray_starts_though_the_user_imported_ray_first() -> None:
+    started = (
+        "import ray; from icalib.distributed import session; session.start(num_cpus=1); print(ray.nodes()[0]['Alive'])"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    printed = subprocess.run(
+        [sys.executable, "-c", started], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert printed.stdout.splitlines()[-1:] == ["True"], printed.stderr
 
 
 def test_icast_by_ray_is_icast_in_this_process(
