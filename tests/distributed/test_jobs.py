@@ -186,7 +186,7 @@ def test_a_job_is_left_rejoined_and_done(head: Head, prepare_job: tuple[Path, Pa
     listed = json.loads(head.icalib("jobs", "--json").stdout)
     assert [(one["id"], one["state"]) for one in listed] == [(job_id, "succeeded")]
     assert head.icalib("logs", job_id).stdout.strip() in out + "\n"
-    assert "was over already: succeeded" in head.icalib("stop", job_id).stderr
+    assert "has already ended: succeeded" in head.icalib("stop", job_id).stderr
 
 
 def test_the_exit_code_is_the_jobs(head: Head, tmp_path: Path) -> None:
