@@ -60,6 +60,10 @@ def prepare(
     *,
     out: Annotated[Path, place_option("Pool folder to write: a path or e.g. s3://bucket/pools.")],
     options: PoolSetOptions,
+    logs: Annotated[
+        Path | None,
+        place_option("More dialogues, outside the pools, for post-training: any format with whole dialogues."),
+    ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Replace a pool folder made from other inputs.")] = False,
     address: Address = None,
     executor: Executor = "ray",
@@ -78,6 +82,7 @@ def prepare(
         seed=options.seed,
         limit=options.limit,
         skip_bad=options.skip_bad,
+        logs=logs,
         fresh=fresh,
         address=address,
         executor=executor,

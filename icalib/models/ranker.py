@@ -252,8 +252,16 @@ def load_ranker(folder: Path) -> Ranker:
 
 
 def start_weights(ranker: Ranker, folder: Path) -> None:
-    """Copy a checkpoint's weights into a ranker, which may have additional heads and intent tokens."""
+    """Copy a checkpoint's weights into a ranker, which may have additional heads and intent tokens.
+
+    The weights of a reader start both the encoder and the bi-encoder.
+    """
     own, given = ranker.state_dict(), read_weights(folder)
+    read = {name.removeprefix("reader."): tensor for name, tensor in given.items() if name.startswith("reader.")}
+    if read:
+        given = {
+            f"{part}.{name}": tensor for part in ("encoder", "bi_encoder.encoder") for name, tensor in read.items()
+        }
     for name, tensor in given.items():
         if name in own and own[name].shape == tensor.shape:
             own[name].copy_(tensor)
