@@ -43,8 +43,8 @@ class Method(Settings):
     head: SerializeAsAny[AbstractHead.Config] = LinearHead.Config()
     """Turns features into a logit."""
     similarity_start: SimilarityOf = "both"
-    """Add the similarity of context and candidate to the logit, encoded `together` by the model, or also separately by
-    the untrained backbone (`both`; see RankerConfig); `none` is the papers' plain head."""
+    """Add the similarity of context and candidate to the logit, encoded `together` by the model, `separate`ly by the
+    backbone as post-training leaves it, or `both` (see RankerConfig); `none` is the papers' plain head."""
     loss: SerializeAsAny[AbstractLoss.Config] = BinaryCrossEntropy.Config()
     """Loss that training minimises."""
     uncertainty: SerializeAsAny[AbstractEstimator.Config] = Deterministic.Config()
@@ -141,10 +141,12 @@ class Method(Settings):
                 f"{encoder} has no pre-trained backbone, which post-training and the prediction of intents need. Set "
                 "`post_training` to null and use a regime without intents, or use another encoder"
             )
-        if self.similarity_start == "both" and (self.encoder.whole_pools or not self.encoder.has_backbone):
+        if self.similarity_start in ("separate", "both") and (
+            self.encoder.whole_pools or not self.encoder.has_backbone
+        ):
             raise ValueError(
-                f"`similarity_start` both encodes pairs with the untrained backbone, and {encoder} reads whole pools "
-                "or has none. Set it to together or none"
+                f"`similarity_start` {self.similarity_start} encodes context and candidate separately with the "
+                f"backbone, and {encoder} reads whole pools or has none. Set it to together or none"
             )
 
     def _check_whole_pools(self) -> None:

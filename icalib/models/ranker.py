@@ -32,6 +32,7 @@ class SimilarityStart(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         # The cosine of MiniLM's segment means ranges from about 0.2 to 0.7: slope 5 maps that to about ±1 logit.
+        # Training on answers first fits both to labelled pools.
         self.slope = nn.Parameter(torch.tensor([5.0]))  # 1-d, because DeepSpeed can't broadcast 0-d parameters
         self.offset = nn.Parameter(torch.tensor([-3.0]))
 
@@ -85,7 +86,9 @@ class Ranker(Model):
         self.answer_head: Any = config.head.build(width=self.encoder.width)
         self.similarity_start = SimilarityStart() if config.similarity_start != "none" else None
         self.bi_encoder = (
-            BiEncoder(config.encoder, pretrained=pretrained) if config.similarity_start == "both" else None
+            BiEncoder(config.encoder, pretrained=pretrained)
+            if config.similarity_start in ("separate", "both")
+            else None
         )
         reads_intents = config.intents and config.encoder.has_backbone
         self.intent_head = _small_linear(self.encoder.state_width, len(config.intents)) if reads_intents else None
@@ -124,6 +127,13 @@ class Ranker(Model):
     def answer_logits(self, batch: Batch) -> Tensor:
         """Compute the logits [B] of the candidates being right."""
         return self._answer(self.answer_head, self._encode(batch))
+
+    def similarities(self, batch: Batch) -> Tensor:
+        """Compute the similarity [B] that `similarity_start` maps to a logit."""
+        if self.config.similarity_start == "separate":
+            assert self.bi_encoder is not None
+            return self.bi_encoder(batch)
+        return self._encode(batch).similarity_B
 
     def answer_posterior(self, batch: Batch) -> LogitPosterior:
         """Compute the posterior of the logits [S, B]; only for heads with a posterior."""
@@ -170,7 +180,9 @@ class Ranker(Model):
         encoded: Encoded = self.encoder(batch)
         if self.bi_encoder is None:
             return encoded
-        return encoded._replace(similarity_B=encoded.similarity_B + self.bi_encoder(batch))
+        separate_B = self.bi_encoder(batch)
+        is_sum = self.config.similarity_start == "both"
+        return encoded._replace(similarity_B=encoded.similarity_B + separate_B if is_sum else separate_B)
 
     def _answer(self, method: Callable[..., Any], encoded: Encoded, *rest: Any) -> Any:
         """Call a method of the answer head with the features and mean logits of encoded pairs, in float32."""

@@ -23,12 +23,13 @@ class Reader(Model):
     Args:
         backbone: name of the backbone.
         budget: tokens of context and response that are read.
+        pretrained: load the backbone's weights; False if only the layout is used.
     """
 
-    def __init__(self, backbone: str, budget: Budget) -> None:
+    def __init__(self, backbone: str, budget: Budget, *, pretrained: bool = True) -> None:
         super().__init__()
         self._encoder_config = TransformerEncoder.Config(backbone=backbone, budget=budget)
-        self.encoder: TransformerEncoder = self._encoder_config.build(num_intents=0)
+        self.encoder: TransformerEncoder = self._encoder_config.build(num_intents=0, pretrained=pretrained)
 
     def forward(self, contexts: Batch, responses: Batch) -> tuple[Tensor, Tensor]:
         """Return the vectors of contexts and responses, of length 1; [B, D] each, float32."""

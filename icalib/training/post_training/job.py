@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from icalib.core.errors import SettingError
 from icalib.core.job import Artifact, ByContent
-from icalib.data.encoding import Budget, TokenStore
+from icalib.data.encoding import Budget, Layout, TokenStore
 from icalib.data.logs import LogStore
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import backbone_digest
@@ -101,26 +101,24 @@ class ContrastiveJob(TrainingJob):
     @override
     def build(self, device: torch.device) -> Training:
         reader = Reader(self.backbone, self.budget)
-        stores = {
-            "train": TokenStore(self.train_tokens.path),
-            "validation": TokenStore(self.validation_tokens.path),
-            "test": TokenStore(self.test_tokens.path),
-        }
-        logs = LogStore(self.logs.path) if self.logs else None
-        train = stores["train"]
-        rows = self.selection.rows("train", "all", train.column("label_order")).tolist()
-        corpus = Corpus(train, rows, (stores["validation"], stores["test"]), logs)
-        curriculum: Contrastive = self.task.build(corpus=corpus, layout=reader.layout)
-        return Training(
-            reader, curriculum, self._held_out(reader, stores["validation"], device), validation_selects=False
-        )
+        held_out = self._held_out(reader.layout, device)
+        return Training(reader, self.curriculum(reader.layout), held_out, validation_selects=False)
 
-    def _held_out(self, reader: Reader, store: TokenStore, device: torch.device) -> HeldOutWindows | None:
+    def curriculum(self, layout: Layout) -> Contrastive:
+        """Return the task on the training dialogues and logs."""
+        store, held_out = TokenStore(self.train_tokens.path), (self.validation_tokens, self.test_tokens)
+        rows = self.selection.rows("train", "all", store.column("label_order")).tolist()
+        logs = LogStore(self.logs.path) if self.logs else None
+        corpus = Corpus(store, rows, [TokenStore(tokens.path) for tokens in held_out], logs)
+        return self.task.build(corpus=corpus, layout=layout)
+
+    def _held_out(self, layout: Layout, device: torch.device) -> HeldOutWindows | None:
         """Return the windows of validation contexts; None if the contexts contain no windows."""
         held_out = self.task.model_copy(update={"max_windows": self.task.held_out_windows, "targets": "windows"})
+        store = TokenStore(self.validation_tokens.path)
         rows = self.selection.rows("validation", "all", store.column("label_order")).tolist()
         try:
-            curriculum = held_out.build(corpus=Corpus(store, rows), layout=reader.layout)
+            curriculum = held_out.build(corpus=Corpus(store, rows), layout=layout)
         except SettingError:
             return None
         return HeldOutWindows(curriculum, self.task.training, device, self.task.seed)
