@@ -26,7 +26,7 @@ class PoolKeywords(TypedDict, total=False):
     num_candidates: int
     """Candidates of a pool, the right one among them; default: 10."""
     negative_sampler: str
-    """Where wrong candidates come from: bm25 (default), random, or a sampler's import path."""
+    """Where wrong candidates come from: neighbourhood (default), bm25-response, random, or a sampler's import path."""
     context_turns: int
     """Maximum number of utterances in a context, the last ones; default: 4."""
     seed: int

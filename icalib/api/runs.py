@@ -62,7 +62,7 @@ def compare(
     shift: Sequence[str | Path] = (),
     **options: Unpack[RunKeywords],
 ) -> Comparison:
-    """Run several methods with several seeds; bm25 and bi-encoder are added.
+    """Run several methods with several seeds; bm25, bi-encoder and candidates-only are added.
 
         icalib.compare(["bert", "tsst", "icast"], "pools/mine", labelled=0.05, seeds=5)
 

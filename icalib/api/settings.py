@@ -196,7 +196,7 @@ def check(chosen: Sequence[RunSettings]) -> None:
 
 
 def comparison_settings(methods: Sequence[str], template: RunTemplate, seeds: int) -> list[RunSettings]:
-    """The runs of a comparison; bm25 and bi-encoder are added, with one seed.
+    """The runs of a comparison; the untrained methods are added, with one seed.
 
     Raises:
         SettingError: a preset or setting fits none of the methods, or an option is invalid.
@@ -212,7 +212,7 @@ def comparison_settings(methods: Sequence[str], template: RunTemplate, seeds: in
     ]
 
 
-DETERMINISTIC = ("bm25", "bi-encoder")
+DETERMINISTIC = ("bm25", "bi-encoder", "candidates-only")
 """Methods without training: every seed gives the same numbers."""
 
 

@@ -42,9 +42,10 @@ class PoolSetOptions:
     negatives: Annotated[
         str,
         typer.Option(
-            help="Wrong candidates: bm25 (hard), random, or the import path of a sampler (my_lab.samplers:nearest)."
+            help="Wrong candidates: neighbourhood (like the right one, not marking it), bm25-response (the papers'; "
+            "they mark it), random, or the import path of a sampler (my_lab.samplers:nearest)."
         ),
-    ] = "bm25"
+    ] = "neighbourhood"
     context_turns: Annotated[int, typer.Option(help="Maximum number of utterances in a context, the last ones.")] = 4
     seed: Annotated[int, typer.Option(help="Seed of splits, negatives and the order of candidates.")] = 7
     limit: Annotated[int | None, typer.Option(help="Use at most N pools of each split.")] = None

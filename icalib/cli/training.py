@@ -49,7 +49,7 @@ def run(
 def compare(
     methods: Annotated[
         list[str],
-        typer.Argument(help="Methods, or variants such as pg-drr@head.kernel=matern; bm25 and bi-encoder are added."),
+        typer.Argument(help="Methods, or variants such as pg-drr@head.kernel=matern; the untrained ones are added."),
     ],
     *,
     pools: PoolOptions,

@@ -16,7 +16,7 @@ from icalib.scoring.untrained import Scorer, UntrainedScoreJob
 
 @final
 class Untrained(AbstractRegime):
-    """Scores with BM25 or a bi-encoder, mapped to probabilities by Platt scaling on validation."""
+    """Scores with an untrained ranker, mapped to probabilities by Platt scaling on validation."""
 
     class Config(AbstractRegime.Config):
         """Settings of an untrained ranker."""
@@ -26,7 +26,9 @@ class Untrained(AbstractRegime):
 
         scorer: Scorer
         """bm25: Okapi BM25 of the candidate given the context, with statistics from the candidates of the scored pools.
-        bi-encoder: cosine of the mean token states of context and candidate, encoded separately."""
+        bi-encoder: cosine of the mean token states of context and candidate, encoded separately. candidates-only: mean
+        TF-IDF cosine of the candidate with the other candidates; it never reads the context, so what it ranks better
+        than chance is what the pools give away."""
 
         @property
         def own_calibrator(self) -> AbstractCalibrator.Config:

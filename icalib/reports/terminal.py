@@ -26,6 +26,7 @@ from icalib.reports.comparison import (
     format_p,
     format_seconds,
     format_value,
+    giveaway,
     method_rows,
     shown_metrics,
 )
@@ -92,6 +93,8 @@ def print_comparison(results: Sequence[Result], console: Console | None = None) 
         else:
             console.print(comparison_table(group, columns[:_NUM_QUALITY]))
             console.print(comparison_table(group, columns[_NUM_QUALITY:]))
+        if warning := giveaway(method_rows(group)):
+            console.print(Text(warning, style="yellow"))
 
 
 def print_runs(runs: Sequence[RunFolder], console: Console | None = None) -> None:

@@ -166,7 +166,7 @@ def test_a_comparison_has_all_runs_and_a_report(runs: Path, tiny_pools: Path, ti
         experiment="comparison",
         backbone=str(tiny_bert),
     )
-    assert list(compared.by_method()) == ["bm25", "bi-encoder"]
+    assert list(compared.by_method()) == ["bm25", "bi-encoder", "candidates-only"]
     assert compared.report.is_file()
     assert "bi-encoder" in repr(compared)
     assert "Paired permutation tests" in repr(compared)

@@ -71,7 +71,7 @@ def test_pools_are_complete_and_correct(prepared: tuple[Path, Path]) -> None:
     assert pool_set.num_dialogues == {"train": 240, "validation": 80, "test": 80}
     assert pool_set.intents == ("FD",)
     assert pool_set.default_labelled_fraction == 0.5
-    assert (pool_set.negative_sampler, pool_set.num_candidates) == ("bm25", 5)
+    assert (pool_set.negative_sampler, pool_set.num_candidates) == ("neighbourhood", 5)
     for split in SPLITS:
         pools = pools_of(folder, split)
         texts = {u["text"] for d in dialogues.values() if d["split"] == split for u in d["utterances"]}
@@ -333,7 +333,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytes
 
     prepare(corpus(tmp_path / "warm.jsonl", 60), tmp_path / "warm", PrepareSettings(num_candidates=3))
     small, large = peak(150), peak(1500)
-    assert large < 2 * small
+    assert (large - small) / 1350 < 600  # bytes a dialogue: its id, and keys of its pools, but no text
 
 
 def real_data() -> Path:
