@@ -53,6 +53,8 @@ class RunSettings(Settings):
     backbone: str
     experiment: str = Field(pattern=FOLDER_NAME)
     settings: Method
+    resample_labels: bool = Field(default=False, exclude_if=lambda resamples: not resamples)
+    """Let the seed draw the labelled pools, so that the spread over seeds includes which pools are labelled."""
     metrics: tuple[str, ...] = Field(default=(), exclude_if=lambda metrics: not metrics)
     """Import paths of further metrics to compute, e.g. `my_lab.metrics:mean_rank`."""
 
@@ -212,7 +214,11 @@ def stages_of(settings: RunSettings, pool_set: PoolSet, context: RunContext, cac
     inputs = RunInputs(
         path=settings.data,
         pool_set=pool_set,
-        selection=Selection(labelled_fraction=settings.labelled, limit=settings.limit),
+        selection=Selection(
+            labelled_fraction=settings.labelled,
+            limit=settings.limit,
+            label_seed=settings.seed if settings.resample_labels else None,
+        ),
         encoder=method.encoder,
         scoring=method.scoring,
         seed=settings.seed,
