@@ -41,7 +41,7 @@ def _write_index(index: Path, responses: Iterable[str]) -> None:
     texts = list(responses)
     vectors = csr_array((len(texts), 1))
     if any(map(tokenize, texts)):
-        model = TfidfVectorizer(tokenizer=tokenize, token_pattern=None, lowercase=False, sublinear_tf=True)
+        model = TfidfVectorizer(analyzer=tokenize, sublinear_tf=True)
         vectors = csr_array(model.fit_transform(texts))
     save_sparse(index, "vector", vectors)
     save_sparse(index, "transposed", vectors.T.tocsr())

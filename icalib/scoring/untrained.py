@@ -139,7 +139,7 @@ def likeness_scores(pools: Sequence[Pool]) -> list[Floats]:
     texts = [candidate for pool in pools for candidate in pool.candidates]
     if not any(map(tokenize, texts)):
         return [np.zeros(len(pool.candidates)) for pool in pools]
-    vectors = TfidfVectorizer(tokenizer=tokenize, token_pattern=None, lowercase=False).fit_transform(texts)
+    vectors = TfidfVectorizer(analyzer=tokenize).fit_transform(texts)
     scores: list[Floats] = []
     start = 0
     for pool in pools:
