@@ -20,6 +20,7 @@ from icalib.encoders.transformer import Batch, Encoded
 from icalib.heads.head import LogitPosterior, PosteriorHead
 from icalib.models.checkpoint import POSTERIOR, RECOMPUTE, load_ranker_config, read_posterior, read_weights, save_ranker
 from icalib.models.config import RankerConfig
+from icalib.models.dual_encoder import PREFIX
 from icalib.models.model import Model
 
 ANSWER = "answer"
@@ -266,10 +267,10 @@ def load_ranker(folder: Path) -> Ranker:
 def start_weights(ranker: Ranker, folder: Path) -> None:
     """Copy a checkpoint's weights into a ranker, which may have additional heads and intent tokens.
 
-    The weights of a reader start both the encoder and the bi-encoder.
+    The weights of a post-trained bi-encoder start both the encoder and the bi-encoder.
     """
     own, given = ranker.state_dict(), read_weights(folder)
-    read = {name.removeprefix("reader."): tensor for name, tensor in given.items() if name.startswith("reader.")}
+    read = {name.removeprefix(PREFIX): tensor for name, tensor in given.items() if name.startswith(PREFIX)}
     if read:
         given = {
             f"{part}.{name}": tensor for part in ("encoder", "bi_encoder.encoder") for name, tensor in read.items()

@@ -25,8 +25,8 @@ from icalib.data.schema import Split
 from icalib.data.selection import Part, Rows, Selection
 from icalib.generation.language_model import GeneratorJob
 from icalib.models.config import RankerConfig
+from icalib.models.dual_encoder import DualEncoder
 from icalib.models.ranker import Ranker
-from icalib.models.reader import Reader
 from icalib.pipeline.executor import Resources
 from icalib.pipeline.tokens import TokenizeLogsJob
 from icalib.regimes.self_training import PseudoLabelJob
@@ -119,8 +119,8 @@ class CountingExecutor:
         elif isinstance(job, PostTrainJob):
             self.works.append(self._windows(job, stage))
         elif isinstance(job, ContrastiveJob):
-            reader = Reader(job.backbone, job.budget, pretrained=False)
-            trained, updates = _epochs(job.curriculum(reader.layout), job.task.training)
+            encoder = DualEncoder(job.backbone, job.budget, pretrained=False)
+            trained, updates = _epochs(job.curriculum(encoder.layout), job.task.training)
             self.works.append(Work(stage, "training", job.digest(), trained=trained, updates=updates))
         elif isinstance(job, GeneratorJob):
             self.works.append(Work(stage, "uncounted", job.digest()))

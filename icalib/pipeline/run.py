@@ -231,10 +231,10 @@ def start(stages: RunStages, method: Method, pool_set: PoolSet) -> MethodParts:
     ranker, first = ranker_of(method, pool_set), None
     if method.regime.trains:
         stages.check_labels()
-        if method.post_training is not None:
-            first = stages.post_train(ranker, method.post_training)
-        if method.pretraining is not None:
-            ranker, first = stages.pretrain(ranker, method.pretraining)
+    if method.post_training is not None:
+        first = stages.post_train(ranker, method.post_training)
+    if method.pretraining is not None:
+        ranker, first = stages.pretrain(ranker, method.pretraining)
     return MethodParts(ranker=ranker, loss=method.loss, estimator=method.uncertainty, start=first)
 
 

@@ -27,6 +27,7 @@ from icalib.data.selection import Selection
 from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.bi_encoder import unit_means
 from icalib.encoders.transformer import AbstractEncoder, TransformerEncoder
+from icalib.models.dual_encoder import DualEncoder
 from icalib.models.ranker import make_batch
 from icalib.scoring.scorer import SCORE_SCHEMA
 
@@ -46,6 +47,8 @@ class UntrainedScoreJob(ShardedJob):
     scorer: Scorer
     encoder: SerializeAsAny[AbstractEncoder.Config]
     """The bi-encoder's backbone."""
+    model: Artifact | None = None
+    """Checkpoint of a post-trained bi-encoder; None: the backbone as it is."""
 
     @property
     @override
@@ -64,7 +67,7 @@ class UntrainedScoreJob(ShardedJob):
         """Write SCORE_SCHEMA with the score as the logit and its sigmoid as a preliminary, uncalibrated probability."""
         pools = selected_pools(self.data.path, self.split, self.selection)
         if self.scorer == "bi-encoder":
-            scores = _bi_encoder_scores(self.encoder, pools)
+            scores = _bi_encoder_scores(self.encoder, pools, self.model)
         else:
             scores = bm25_scores(pools) if self.scorer == "bm25" else likeness_scores(pools)
         with whole_file(self.shard_path(folder, index)) as temporary:
@@ -99,8 +102,10 @@ def _score_table(pools: Sequence[Pool], scores: Sequence[Floats]) -> pa.Table:
     return pa.table([pa.array(columns[f.name], f.type) for f in SCORE_SCHEMA], schema=SCORE_SCHEMA)
 
 
-def _bi_encoder_scores(config: AbstractEncoder.Config, pools: Sequence[Pool]) -> list[Floats]:
-    encoder = config.build(num_intents=0)
+def _bi_encoder_scores(
+    config: AbstractEncoder.Config, pools: Sequence[Pool], model: Artifact | None = None
+) -> list[Floats]:
+    encoder = DualEncoder.load(model.path).encoder if model else config.build(num_intents=0)
     tokenizer, budget = Tokenizer(config.backbone), config.budget
     layout = tokenizer.layout(budget, encoder.max_length, encoder.vocabulary)
     return bi_encoder_scores(encoder, layout, [_token_pool(pool, tokenizer, budget) for pool in pools])

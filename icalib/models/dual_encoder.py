@@ -1,4 +1,4 @@
-"""The reader: a bi-encoder that contrastive post-training adapts."""
+"""The bi-encoder as a model that can be trained, which contrastive post-training does."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from icalib.data.encoding import Budget, Layout
 from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.bi_encoder import unit_means
 from icalib.encoders.transformer import Batch, TransformerEncoder
-from icalib.models.checkpoint import save_ranker
+from icalib.models.checkpoint import load_ranker_config, read_weights, save_ranker
 from icalib.models.config import RankerConfig
 from icalib.models.model import Model
 
+PREFIX = "dual_encoder."
+"""Starts the names of its weights in a checkpoint."""
 
-class Reader(Model):
+
+class DualEncoder(Model):
     """Encodes contexts and responses separately; all layers of the backbone are used.
 
     Its weights start both the encoder and the bi-encoder of a ranker: see `start_weights`.
@@ -41,7 +44,19 @@ class Reader(Model):
         encoder = self._encoder_config
         return Tokenizer(encoder.backbone).layout(encoder.budget, self.encoder.max_length, self.encoder.vocabulary)
 
+    @classmethod
+    def load(cls, folder: Path) -> DualEncoder:
+        """Load a checkpoint that `save` wrote.
+
+        Raises:
+            RunFolderError: the files are missing or damaged.
+        """
+        config, weights = load_ranker_config(folder).encoder, read_weights(folder)
+        loaded = cls(config.backbone, config.budget, pretrained=False)
+        loaded.encoder.load_state_dict({name.removeprefix(PREFIX): tensor for name, tensor in weights.items()})
+        return loaded
+
     def save(self, folder: Path, state: dict[str, Tensor]) -> None:
         """Write a checkpoint for `start_weights`."""
-        weights = {f"reader.{name.removeprefix('encoder.')}": tensor for name, tensor in state.items()}
+        weights = {f"{PREFIX}{name.removeprefix('encoder.')}": tensor for name, tensor in state.items()}
         save_ranker(folder, RankerConfig(encoder=self._encoder_config), weights)
