@@ -352,3 +352,32 @@ def test_real_dialogues_give_the_published_number_of_pairs(tmp_path: Path) -> No
 def test_a_simulated_corpus_can_be_prepared(tmp_path: Path) -> None:
     truth = simulate(tmp_path / "desk.jsonl", num_dialogues=200)
     assert prepare(tmp_path / "desk.jsonl", tmp_path / "pools").num_pools == truth.num_responses
+
+
+def test_logs_are_kept_outside_the_pools_and_decide_nothing_in_them(
+    prepared: tuple[Path, Path], tmp_path: Path
+) -> None:
+    source, folder = prepared
+    logs = corpus(tmp_path / "logs.jsonl", 30, with_split=False)
+    settings, seen = PrepareSettings(num_candidates=5), list[str]()
+    pool_set = prepare(source, tmp_path / "pools", settings, logs=logs, progress=lambda stage, *_: seen.append(stage))
+    assert pool_set.num_logs == 30
+    assert pool_set.digest == read_pool_set(folder).digest
+    assert "logs" in seen
+    kept = pq.read_table(tmp_path / "pools" / "logs.parquet").to_pylist()
+    assert [row["dialog_id"] for row in kept] == [f"d{number}" for number in range(30)]
+    assert len(kept[0]["utterances"]) == 6
+    notes: list[str] = []
+    assert prepare(source, tmp_path / "pools", settings, logs=logs, note=notes.append) == pool_set
+    assert "no action needed" in notes[0]
+    with pytest.raises(SettingError, match=r"other inputs \(logs_digest\)"):
+        prepare(source, tmp_path / "pools", settings)
+
+
+def test_logs_without_dialogues_leave_nothing(prepared: tuple[Path, Path], tmp_path: Path) -> None:
+    source, _ = prepared
+    short = tmp_path / "short.jsonl"
+    short.write_text('{"dialog_id": "a", "utterances": [{"speaker": "user", "text": "hello"}]}\n')
+    with pytest.raises(DataError, match="no dialogue of two or more utterances"):
+        prepare(source, tmp_path / "pools", PrepareSettings(num_candidates=5), logs=short)
+    assert not (tmp_path / "pools").exists()
