@@ -103,7 +103,7 @@ class Contrastive(AbstractPostTraining):
     def represent(self, forward: Callable[..., Any], examples: Sequence[_Example], device: torch.device) -> Tensor:
         """Return the vectors of context, target and hard negatives of each example; [B, 2 + negatives, D].
 
-        Missing hard negatives are represented by the target, with which no context of that target competes.
+        The target also stands for missing hard negatives, which the loss leaves out.
         """
         contexts = [self._framed(self._layout.context_ids(self._responses.context(e.response), None)) for e in examples]
         texts = [index for example in examples for index in self._texts(example)]
@@ -128,15 +128,17 @@ class Contrastive(AbstractPostTraining):
     def _outcome(self, vectors_BTD: Tensor, examples: Sequence[_Example]) -> Outcome:
         contexts_BD, responses_ND = vectors_BTD[:, 0], vectors_BTD[:, 1:].flatten(0, 1)
         logits_BN = contexts_BD @ responses_ND.T / self.config.temperature
-        keys_BT = self._responses.keys[np.array([self._texts(example) for example in examples])].view(np.int64)
-        own_B = torch.from_numpy(keys_BT[:, 0].copy()).to(logits_BN.device)
-        keys_N = torch.from_numpy(keys_BT.reshape(-1).copy()).to(logits_BN.device)
-        target_B = torch.arange(len(examples), device=logits_BN.device) * keys_BT.shape[1]
-        same_BN = own_B[:, None] == keys_N
-        same_BN[torch.arange(len(examples), device=logits_BN.device), target_B] = False
-        logits_BN = logits_BN.masked_fill(same_BN, -torch.inf)
-        losses_B = nn.functional.cross_entropy(logits_BN, target_B, reduction="none")
-        return Outcome(losses_B, logits_BN.argmax(1) == target_B)
+        index_BT = np.array([self._texts(example) for example in examples])
+        number_B = np.array([1 + len(example.negatives) for example in examples])
+        keys_BT = self._responses.keys[index_BT]
+        is_rival_BN = keys_BT[:, :1] != keys_BT.reshape(1, -1)
+        is_rival_BN &= (np.arange(index_BT.shape[1]) < number_B[:, None]).reshape(1, -1)
+        target_B = np.arange(len(examples)) * index_BT.shape[1]
+        is_rival_BN[np.arange(len(examples)), target_B] = True
+        logits_BN = logits_BN.masked_fill(~torch.from_numpy(is_rival_BN).to(logits_BN.device), -torch.inf)
+        targets_B = torch.from_numpy(target_B).to(logits_BN.device)
+        losses_B = nn.functional.cross_entropy(logits_BN, targets_B, reduction="none")
+        return Outcome(losses_B, logits_BN.argmax(1) == targets_B)
 
     def _texts(self, example: _Example) -> list[int]:
         missing = self.config.hard_negatives - len(example.negatives)

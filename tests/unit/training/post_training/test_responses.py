@@ -13,6 +13,7 @@ from icalib.data.logs import LogStore, write_log_tokens, write_logs
 from icalib.data.schema import Dialogue, Pool, Split
 from icalib.data.sources.base import Source
 from icalib.training.post_training.responses import Corpus, Responses
+from icalib.training.post_training.windows import Windows
 
 TURNS = 8
 SPLITS: dict[Split, range] = {"train": range(6), "validation": range(6, 8), "test": range(8, 10)}
@@ -149,3 +150,17 @@ def test_pools_that_are_not_used_are_left_out_and_nothing_to_predict_is_told(tmp
     write_tokens(tmp_path / "short.arrow", [short], tokenize, (), Budget())
     with pytest.raises(SettingError, match="no two different utterances"):
         Responses(Corpus(TokenStore(tmp_path / "short.arrow"), range(len(short))), "windows", 4)
+
+
+@pytest.mark.parametrize("ready_made", [True, False])
+@pytest.mark.parametrize("width", [None, 3])
+def test_no_answer_of_a_pool_is_a_target_of_the_other_tasks(
+    tmp_path: Path, ready_made: bool, width: int | None
+) -> None:
+    made = corpus(tmp_path, ready_made=ready_made)
+    windows = Windows(made.store, made.rows, width)
+    found = {int(windows.target(window)[0]) for window in windows.windows}
+    assert found
+    assert not found & answers("train")
+    drawn = {int(windows.target(window)[0]) for one in windows.utterances(made.rows).values() for window in one}
+    assert not drawn & answers("train")
