@@ -17,7 +17,7 @@ from icalib.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from icalib.api.pools import prepare
-    from icalib.api.runs import compare, load, run
+    from icalib.api.runs import compare, curve, load, run
     from icalib.api.sweeps import sweep
 
     def methods() -> dict[str, str]:
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
         ...
 
 
-__all__ = ["compare", "load", "methods", "prepare", "run", "sweep"]
+__all__ = ["compare", "curve", "load", "methods", "prepare", "run", "sweep"]
 
 _MODULES = {
     "compare": "icalib.api.runs",
+    "curve": "icalib.api.runs",
     "load": "icalib.api.runs",
     "prepare": "icalib.api.pools",
     "run": "icalib.api.runs",

@@ -44,6 +44,8 @@ class RunKeywords(PlaceKeywords, total=False):
     """Settings that belong together, applied before `settings`."""
     backbone: str | None
     """Encoder: minilm (embedded), a folder or its URI, or a hub name."""
+    resample_labels: bool
+    """Let each seed draw its own labelled pools; default: all seeds have the same ones."""
     experiment: str
     """Folder under `runs` that groups runs; default: default."""
     fresh: bool
@@ -92,6 +94,7 @@ class RunTemplate:
         settings: changes by dotted name.
         preset: applied before `settings`.
         backbone: replaces the method's.
+        resample_labels: let each seed draw its own labelled pools.
         experiment: folder under the runs folder.
     """
 
@@ -101,6 +104,7 @@ class RunTemplate:
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     preset: str | None = None
     backbone: str | None = None
+    resample_labels: bool = False
     experiment: str = "default"
 
     @classmethod
@@ -119,6 +123,7 @@ class RunTemplate:
             settings=keywords.get("settings") or {},
             preset=keywords.get("preset"),
             backbone=keywords.get("backbone"),
+            resample_labels=keywords.get("resample_labels", False),
             experiment=keywords.get("experiment", "default"),
         )
 

@@ -26,7 +26,7 @@ class PoolKeywords(TypedDict, total=False):
     num_candidates: int
     """Candidates of a pool, the right one among them; default: 10."""
     negative_sampler: str
-    """Where wrong candidates come from: bm25 (default), random, or a sampler's import path."""
+    """Where wrong candidates come from: neighbourhood (default), bm25-response, random, or a sampler's import path."""
     context_turns: int
     """Maximum number of utterances in a context, the last ones; default: 4."""
     seed: int
@@ -40,6 +40,8 @@ class PoolKeywords(TypedDict, total=False):
 class PrepareKeywords(PoolKeywords, PlaceKeywords, total=False):
     """What `prepare` takes besides its first arguments."""
 
+    logs: str | Path | None
+    """Dialogues outside the pools, for post-training; they may contain those of the source."""
     fresh: bool
     """Replace a pool folder made from other inputs."""
 
@@ -54,8 +56,8 @@ def prepare(source: str | Path, out: str | Path, **options: Unpack[PrepareKeywor
     Args:
         source: dialogues: our JSONL, MSDialog, MANtIS, UDC or ICAST files, or .gz.
         out: pool folder to write: a path or e.g. s3://bucket/pools.
-        options: labelled, format, num_candidates, negative_sampler, context_turns, seed, limit, skip_bad, fresh,
-            address, executor; see `PoolKeywords`.
+        options: labelled, format, num_candidates, negative_sampler, context_turns, seed, limit, skip_bad, logs,
+            fresh, address, executor; see `PoolKeywords`.
 
     Raises:
         DataError: a record is invalid.
@@ -63,11 +65,25 @@ def prepare(source: str | Path, out: str | Path, **options: Unpack[PrepareKeywor
     """
     settings = {name: value for name, value in options.items() if name in PoolKeywords.__annotations__}
     with session(Place.of(options)) as active:
-        return prepare_pools(active, local_path(source), local_path(out), settings, fresh=options.get("fresh", False))
+        logs = options.get("logs")
+        return prepare_pools(
+            active,
+            local_path(source),
+            local_path(out),
+            settings,
+            logs=local_path(logs) if logs else None,
+            fresh=options.get("fresh", False),
+        )
 
 
 def prepare_pools(
-    active: Session, source: Path, out: Path, settings: Mapping[str, Any], *, fresh: bool = False
+    active: Session,
+    source: Path,
+    out: Path,
+    settings: Mapping[str, Any],
+    *,
+    logs: Path | None = None,
+    fresh: bool = False,
 ) -> PoolSet:
     """Prepare a pool folder with its stages shown; the settings are `PoolKeywords`."""
     from icalib.core.component import validated
@@ -95,6 +111,7 @@ def prepare_pools(
         source,
         out,
         validated(PrepareSettings, settings),
+        logs=logs,
         fresh=fresh,
         parallel_map=active.parallel_map,
         progress=on_progress,
@@ -102,7 +119,8 @@ def prepare_pools(
     )
     begin("")
     counts = ", ".join(f"{number} {split}" for split, number in pool_set.num_pools.items())
+    logged = f", {pool_set.num_logs} dialogues of logs" if pool_set.num_logs else ""
     active.message(
-        f"{location(out)}: {counts} pools, {len(pool_set.intents)} intents, {time.monotonic() - started:.0f} s"
+        f"{location(out)}: {counts} pools, {len(pool_set.intents)} intents{logged}, {time.monotonic() - started:.0f} s"
     )
     return pool_set

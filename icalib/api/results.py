@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from icalib.pipeline.loaded_ranker import LoadedRanker
+    from icalib.reports.label_curve import LabelCurve
 
 
 @dataclass(frozen=True, repr=False)
@@ -83,6 +84,29 @@ class Comparison:
             print_shifts(self.shifts, console)
 
         return _printed(print_all)
+
+
+@dataclass(frozen=True, repr=False)
+class Curve:
+    """Finished runs with growing numbers of labels.
+
+    Attributes:
+        curve: the points of each method, with what they say about more labels.
+        report: the HTML report.
+    """
+
+    curve: LabelCurve
+    report: Path
+
+    @property
+    def verdicts(self) -> dict[str, str]:
+        """What each method's curve says, for people."""
+        return {one.label: self.curve.verdict(one) for one in self.curve.curves}
+
+    def __repr__(self) -> str:
+        from icalib.reports.terminal import print_label_curve
+
+        return _printed(lambda console: print_label_curve(self.curve, console))
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,4 +1,4 @@
-"""`icalib.run`, `icalib.compare` and `icalib.load`."""
+"""`icalib.run`, `icalib.compare`, `icalib.curve` and `icalib.load`."""
 
 from __future__ import annotations
 
@@ -6,15 +6,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from icalib.api.options import Place, RunKeywords, RunTemplate
-from icalib.api.results import Comparison, Run
-from icalib.api.session import session
-from icalib.api.settings import check, comparison_settings, from_config, run_settings, with_test_pools
+from icalib.api.options import Place, RunKeywords, RunTemplate, choice
+from icalib.api.results import Comparison, Curve, Run
+from icalib.api.session import command_line, session
+from icalib.api.settings import (
+    check,
+    comparison_settings,
+    curve_settings,
+    from_config,
+    run_settings,
+    with_test_pools,
+)
 from icalib.core.storage import local_path, push
 
 if TYPE_CHECKING:
     from icalib.core.run_folder import RunFolder
+    from icalib.data.schema import Split
     from icalib.pipeline.loaded_ranker import LoadedRanker
+    from icalib.reports.label_curve import LabelCurve
 
 
 def run(
@@ -62,7 +71,7 @@ def compare(
     shift: Sequence[str | Path] = (),
     **options: Unpack[RunKeywords],
 ) -> Comparison:
-    """Run several methods with several seeds; bm25 and bi-encoder are added.
+    """Run several methods with several seeds; bm25, bi-encoder and candidates-only are added.
 
         icalib.compare(["bert", "tsst", "icast"], "pools/mine", labelled=0.05, seeds=5)
 
@@ -93,6 +102,57 @@ def compare(
     return Comparison(tuple(Run(folder.path) for folder in finished), tuple(shifts), report)
 
 
+def curve(
+    methods: Sequence[str],
+    data: str | Path,
+    *,
+    fractions: Sequence[float] = (0.01, 0.02, 0.05, 0.1, 0.2),
+    seeds: int = 3,
+    split: Split = "validation",
+    **options: Unpack[RunKeywords],
+) -> Curve:
+    """Run methods with growing numbers of labels: how many are needed, and what is the next hundred worth?
+
+        icalib.curve(["bert"], "pools/mine", fractions=[0.01, 0.03, 0.1], resample_labels=True)
+
+    Smaller labelled parts are contained in larger ones, and stages that don't depend on labels are computed once.
+
+    Args:
+        methods: names, import paths or variants; the untrained methods are added as lines.
+        data: pool folder that `prepare` wrote.
+        fractions: labelled fractions of the training pools.
+        seeds: runs of each method and fraction, with seeds 1 to this.
+        split: pools that the curve is measured on: validation, to decide by it, or test.
+        options: as in `run`.
+
+    Raises:
+        SettingError: an option is invalid, or a method doesn't fit the data.
+    """
+    from icalib.data.pools import read_pool_set
+    from icalib.reports.label_curve import label_curve
+
+    template = RunTemplate.of(data, None, options)
+    chosen = curve_settings(methods, template, fractions, seeds)
+    check([settings for group in chosen.values() for settings in group])
+    num_pools = read_pool_set(template.data).num_pools["train"]
+    size = min(num_pools, template.limit.get("train", num_pools))
+    place = Place.of(options)
+    with session(place) as active:
+        runs = {
+            _num_labelled(fraction, size): active.run_all(group, fresh=options.get("fresh", False))
+            for fraction, group in chosen.items()
+        }
+    found = label_curve(template.data.name, choice("split", split, ("validation", "test")), runs)
+    report = write_curve(found, place.runs / template.experiment / f"curve-{template.data.name}.html")
+    return Curve(found, report)
+
+
+def _num_labelled(fraction: float | None, num_pools: int) -> int | None:
+    from icalib.data.selection import Selection
+
+    return None if fraction is None else Selection(labelled_fraction=fraction).num_labelled(num_pools)
+
+
 def load(run: str | Path) -> LoadedRanker:
     """Load a finished run's trained ranker into this process, on its GPU if it has one.
 
@@ -109,6 +169,15 @@ def load(run: str | Path) -> LoadedRanker:
     from icalib.pipeline.loaded_ranker import LoadedRanker
 
     return LoadedRanker.load(local_path(run))
+
+
+def write_curve(found: LabelCurve, path: Path) -> Path:
+    """Write the HTML report of a label curve."""
+    from icalib.reports.label_curve_html import write_label_curve
+
+    write_label_curve(found, path, command_line())
+    push(path)
+    return path
 
 
 def write_comparison(runs: Sequence[RunFolder], path: Path, title: str) -> Path:

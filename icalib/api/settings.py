@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,7 @@ def run_settings(
         limit=dict(template.limit),
         backbone=method.encoder.backbone,
         experiment=template.experiment,
+        resample_labels=template.resample_labels,
         settings=method,
     )
 
@@ -196,7 +198,7 @@ def check(chosen: Sequence[RunSettings]) -> None:
 
 
 def comparison_settings(methods: Sequence[str], template: RunTemplate, seeds: int) -> list[RunSettings]:
-    """The runs of a comparison; bm25 and bi-encoder are added, with one seed.
+    """The runs of a comparison; the untrained methods are added, with one seed.
 
     Raises:
         SettingError: a preset or setting fits none of the methods, or an option is invalid.
@@ -212,7 +214,27 @@ def comparison_settings(methods: Sequence[str], template: RunTemplate, seeds: in
     ]
 
 
-DETERMINISTIC = ("bm25", "bi-encoder")
+def curve_settings(
+    methods: Sequence[str], template: RunTemplate, fractions: Sequence[float], seeds: int
+) -> dict[float | None, list[RunSettings]]:
+    """The runs of a label curve by labelled fraction, ascending; None: the untrained methods.
+
+    Raises:
+        SettingError: there is no fraction, or what `comparison_settings` raises.
+    """
+    if not fractions or seeds < 1:
+        raise SettingError(
+            "a label curve needs at least one labelled fraction and one seed, e.g. --fractions 0.01,0.1."
+        )
+    by_fraction: dict[float | None, list[RunSettings]] = {}
+    for fraction in sorted({checked_fraction(fraction) for fraction in fractions}):
+        runs = comparison_settings(methods, replace(template, labelled=fraction), seeds)
+        by_fraction.setdefault(None, [settings for settings in runs if settings.method in DETERMINISTIC])
+        by_fraction[fraction] = [settings for settings in runs if settings.method not in DETERMINISTIC]
+    return by_fraction
+
+
+DETERMINISTIC = ("bm25", "bi-encoder", "candidates-only")
 """Methods without training: every seed gives the same numbers."""
 
 

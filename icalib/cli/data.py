@@ -42,9 +42,10 @@ class PoolSetOptions:
     negatives: Annotated[
         str,
         typer.Option(
-            help="Wrong candidates: bm25 (hard), random, or the import path of a sampler (my_lab.samplers:nearest)."
+            help="Wrong candidates: neighbourhood (like the right one, not marking it), bm25-response (the papers'; "
+            "they mark it), random, or the import path of a sampler (my_lab.samplers:nearest)."
         ),
-    ] = "bm25"
+    ] = "neighbourhood"
     context_turns: Annotated[int, typer.Option(help="Maximum number of utterances in a context, the last ones.")] = 4
     seed: Annotated[int, typer.Option(help="Seed of splits, negatives and the order of candidates.")] = 7
     limit: Annotated[int | None, typer.Option(help="Use at most N pools of each split.")] = None
@@ -60,6 +61,10 @@ def prepare(
     *,
     out: Annotated[Path, place_option("Pool folder to write: a path or e.g. s3://bucket/pools.")],
     options: PoolSetOptions,
+    logs: Annotated[
+        Path | None,
+        place_option("More dialogues, outside the pools, for post-training: any format with whole dialogues."),
+    ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Replace a pool folder made from other inputs.")] = False,
     address: Address = None,
     executor: Executor = "ray",
@@ -78,6 +83,7 @@ def prepare(
         seed=options.seed,
         limit=options.limit,
         skip_bad=options.skip_bad,
+        logs=logs,
         fresh=fresh,
         address=address,
         executor=executor,

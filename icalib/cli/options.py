@@ -66,6 +66,13 @@ Backbone = Annotated[
         help="Encoder: minilm (embedded), a folder or its URI (s3://…), or a hub name such as bert-base-uncased."
     ),
 ]
+ResampleLabels = Annotated[
+    bool,
+    typer.Option(
+        "--resample-labels",
+        help="Let each seed draw its own labelled pools, so that the spread over seeds includes that choice.",
+    ),
+]
 Runs = Annotated[
     Path, place_option("Where run folders and the stage cache are stored: a folder or e.g. s3://bucket/runs.")
 ]
@@ -105,6 +112,7 @@ class RunOptions:
     settings: Set = None
     preset: Preset = None
     backbone: Backbone = None
+    resample_labels: ResampleLabels = False
     runs: Runs = Path("runs")
     experiment: Experiment = "default"
 
@@ -119,6 +127,7 @@ class RunOptions:
             "settings": parsed_settings(self.settings or ()),
             "preset": self.preset,
             "backbone": self.backbone,
+            "resample_labels": self.resample_labels,
             "runs": self.runs,
             "experiment": self.experiment,
         }

@@ -28,3 +28,15 @@ def parsed_limit(text: str | None) -> Mapping[Split, int]:
     if len(limits) != len(parts) or min(limits.values(), default=0) < 1:
         raise SettingError(f"--limit {text} can't be parsed: write a number above 0, or e.g. train=2000,test=400.")
     return limits
+
+
+def parsed_fractions(text: str) -> list[float]:
+    """Return labelled fractions from numbers separated by commas.
+
+    Raises:
+        SettingError: a part is no number.
+    """
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError as error:
+        raise SettingError(f"--fractions {text} can't be parsed: write numbers, e.g. 0.01,0.03,0.1.") from error

@@ -1,16 +1,17 @@
-"""Verbs that train: run, compare."""
+"""Verbs that train: run, compare, curve."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from icalib.cli.app import verb
-from icalib.cli.options import ExecutorOptions, Fresh, Json, Labelled, PoolOptions, RunOptions, place_option
+from icalib.cli.options import Data, ExecutorOptions, Fresh, Json, Labelled, PoolOptions, RunOptions, place_option
 from icalib.cli.output import say
+from icalib.cli.parsing import parsed_fractions
 
 if TYPE_CHECKING:
     from icalib.api.options import RunKeywords
@@ -49,7 +50,7 @@ def run(
 def compare(
     methods: Annotated[
         list[str],
-        typer.Argument(help="Methods, or variants such as pg-drr@head.kernel=matern; bm25 and bi-encoder are added."),
+        typer.Argument(help="Methods, or variants such as pg-drr@head.kernel=matern; the untrained ones are added."),
     ],
     *,
     pools: PoolOptions,
@@ -79,3 +80,42 @@ def compare(
     say(f"report: {compared.report}   curves: tensorboard --logdir {compared.report.parent}")
     if as_json:
         typer.echo(json.dumps([*(finished.result for finished in compared.runs), *compared.shifts]))
+
+
+@verb
+def curve(
+    methods: Annotated[list[str], typer.Argument(help="Methods or variants; the untrained ones are added as lines.")],
+    *,
+    data: Data,
+    fractions: Annotated[
+        str, typer.Option(help="Labelled fractions of the training pools, separated by commas.")
+    ] = "0.01,0.02,0.05,0.1,0.2",
+    seeds: Annotated[int, typer.Option(help="Runs of each method and fraction, with seeds 1 to N.")] = 3,
+    split: Annotated[
+        Literal["validation", "test"], typer.Option(help="Pools to measure on; decide by validation.")
+    ] = "validation",
+    options: RunOptions,
+    executor: ExecutorOptions,
+    fresh: Fresh = False,
+    as_json: Json = False,
+) -> None:
+    """How many labels do I need? Run methods with growing numbers of labels: one table, one plot, one answer.
+
+    With --resample-labels the spread over seeds includes which pools are labelled. Self-training is only worth trying
+    where the curve rises.
+    """
+    from icalib.api.runs import curve
+    from icalib.reports.terminal import print_label_curve
+
+    keywords: RunKeywords = {**options.keywords(), **executor.keywords(), "fresh": fresh}
+    found = curve(methods, data, fractions=parsed_fractions(fractions), seeds=seeds, split=split, **keywords)
+    print_label_curve(found.curve)
+    say(f"report: {found.report}")
+    if as_json:
+        points = [
+            {"num_labels": point.num_labels, **run.result}
+            for one in found.curve.curves
+            for point in one.points
+            for run in point.runs
+        ]
+        typer.echo(json.dumps([*points, *(run.result for run in found.curve.lines)]))

@@ -56,12 +56,12 @@ def bm25_matrices(tokens: Sequence[Sequence[str]]) -> tuple[csr_array, csr_array
 
 def _write_index(index: Path, responses: Iterable[str]) -> None:
     counts, weights = bm25_matrices([tokenize(response) for response in responses])
-    _save_sparse(index, "count", counts)
-    _save_sparse(index, "weight", weights.T.tocsr())
+    save_sparse(index, "count", counts)
+    save_sparse(index, "weight", weights.T.tocsr())
 
 
 def _scores(index: Path, queries: range) -> Iterator[tuple[Rows, Scores]]:
-    counts, weights = _load_sparse(index, "count"), _load_sparse(index, "weight")
+    counts, weights = load_sparse(index, "count"), load_sparse(index, "weight")
     for start in range(queries.start, queries.stop, QUERY_ROWS):
         scores = csr_array(counts[start : min(start + QUERY_ROWS, queries.stop)] @ weights)
         values = np.asarray(scores.data, dtype=np.float64)
@@ -69,13 +69,15 @@ def _scores(index: Path, queries: range) -> Iterator[tuple[Rows, Scores]]:
             yield scores.indices[first:last].astype(np.int64), values[first:last]
 
 
-def _save_sparse(folder: Path, name: str, matrix: csr_array) -> None:
+def save_sparse(folder: Path, name: str, matrix: csr_array) -> None:
+    """Write a sparse matrix as .npy files, which `load_sparse` maps into memory."""
     for part in ("data", "indices", "indptr"):
         np.save(folder / f"{name}_{part}.npy", getattr(matrix, part))
     np.save(folder / f"{name}_shape.npy", np.asarray(matrix.shape))
 
 
-def _load_sparse(folder: Path, name: str) -> csr_array:
+def load_sparse(folder: Path, name: str) -> csr_array:
+    """Return a matrix that `save_sparse` wrote, mapped into memory."""
     data, indices, indptr, shape = (
         np.load(folder / f"{name}_{part}.npy", mmap_mode="r") for part in ("data", "indices", "indptr", "shape")
     )

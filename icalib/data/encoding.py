@@ -20,10 +20,10 @@ The context keeps its end, the candidate its start.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol, final
+from typing import Any, Literal, NamedTuple, Protocol, final
 
 import numpy as np
 import numpy.typing as npt
@@ -34,8 +34,10 @@ from icalib.core.component import Settings
 from icalib.core.errors import SettingError
 from icalib.core.files import whole_file
 from icalib.data.schema import Pool
+from icalib.data.splits import text_key
 
 Ids = npt.NDArray[np.int32]
+Keys = npt.NDArray[np.uint64]
 Intents = Sequence[Sequence[int]]
 """Intent numbers (indices into the label list) of each utterance of a context."""
 
@@ -48,6 +50,8 @@ TOKEN_SCHEMA = pa.schema(
         ("context", pa.list_(pa.list_(pa.int32()))),
         ("intents", pa.list_(pa.list_(pa.int32()))),
         ("candidates", pa.list_(pa.list_(pa.int32()))),
+        ("context_keys", pa.list_(pa.uint64())),  # of whole texts: ids are cut at the budget
+        ("candidate_keys", pa.list_(pa.uint64())),
         ("label", pa.int32()),
         ("label_order", pa.int32()),
     ]
@@ -85,6 +89,7 @@ def _token_batch(pools: Sequence[Pool], tokenize: Tokenize, numbers: dict[str, i
     texts = [u.text for pool in pools for u in pool.context] + [c for pool in pools for c in pool.candidates]
     distinct = list(dict.fromkeys(texts))  # candidates recur as negatives, utterances in the next context
     ids = dict(zip(distinct, tokenize(distinct), strict=True))
+    keys = {text: text_key(text) for text in distinct}
     return pa.RecordBatch.from_pylist(
         [
             {
@@ -93,6 +98,8 @@ def _token_batch(pools: Sequence[Pool], tokenize: Tokenize, numbers: dict[str, i
                 "context": [ids[u.text][-budget.max_context_tokens :] for u in pool.context],
                 "intents": [[numbers[name] for name in u.intents if name in numbers] for u in pool.context],
                 "candidates": [ids[c][: budget.max_candidate_tokens] for c in pool.candidates],
+                "context_keys": [keys[u.text] for u in pool.context],
+                "candidate_keys": [keys[c] for c in pool.candidates],
                 "label": pool.label,
                 "label_order": pool.label_order,
             }
@@ -102,9 +109,17 @@ def _token_batch(pools: Sequence[Pool], tokenize: Tokenize, numbers: dict[str, i
     )
 
 
+def _no_keys() -> Keys:
+    return np.zeros(0, np.uint64)
+
+
 @dataclass(frozen=True)
 class TokenPool:
-    """One pool as ids."""
+    """One pool as ids.
+
+    `context_keys` and `candidate_keys` are the `text_key`s of the whole texts, since ids are cut at the budget; they
+    are empty in pools that weren't read from a file.
+    """
 
     row: int
     pool_id: str
@@ -113,6 +128,8 @@ class TokenPool:
     intents: Intents
     candidates: list[Ids]
     label: int
+    context_keys: Keys = field(default_factory=_no_keys)
+    candidate_keys: Keys = field(default_factory=_no_keys)
 
 
 class TokenStore:
@@ -135,6 +152,8 @@ class TokenStore:
             context=_id_lists(columns["context"]),
             intents=columns["intents"][0].as_py(),
             candidates=_id_lists(columns["candidates"]),
+            context_keys=columns["context_keys"].combine_chunks().flatten().to_numpy(),
+            candidate_keys=columns["candidate_keys"].combine_chunks().flatten().to_numpy(),
             label=columns["label"][0].as_py(),
         )
 
@@ -145,6 +164,24 @@ class TokenStore:
     def column(self, name: str) -> npt.NDArray[Any]:
         """Return a flat column, e.g. label or label_order."""
         return self._table[name].to_numpy()
+
+    def keys(self, name: Literal["context_keys", "candidate_keys"]) -> Lists:
+        """Return the text keys of all pools' contexts or candidates."""
+        return Lists.of(self._table[name])
+
+
+class Lists(NamedTuple):
+    """A column of lists: list i is `values[offsets[i] : offsets[i + 1]]`."""
+
+    values: npt.NDArray[Any]
+    offsets: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, column: pa.ChunkedArray) -> Lists:
+        """Return a column of a table, all its chunks as one."""
+        lists = column.combine_chunks()
+        offsets = lists.offsets.to_numpy().astype(np.int64)
+        return cls(lists.values.to_numpy(), offsets)
 
 
 def _id_lists(column: pa.ChunkedArray) -> list[Ids]:

@@ -58,7 +58,11 @@ NEGATIVE_SAMPLERS = Extensions(
     NegativeSampler,
     setting="negative_sampler",
     group="icalib.negative_samplers",
-    builtin={"bm25": "icalib.data.bm25:bm25", "random": "icalib.data.negatives:random"},
+    builtin={
+        "neighbourhood": "icalib.data.neighbourhood:neighbourhood",
+        "bm25-response": "icalib.data.bm25:bm25",
+        "random": "icalib.data.negatives:random",
+    },
 )
 
 

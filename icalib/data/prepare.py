@@ -15,6 +15,7 @@ from icalib.core.files import content_digest, write_json
 from icalib.core.storage import location, pull, push
 from icalib.core.version import __version__
 from icalib.data.corpus import RejectedRecords, read_corpus
+from icalib.data.logs import LOGS_FILE, write_logs
 from icalib.data.mining import Progress, mine_split
 from icalib.data.negatives import NEGATIVE_SAMPLERS, ParallelMap
 from icalib.data.pool_folder import PoolWriter, whole_folder
@@ -35,6 +36,7 @@ def prepare(
     out: str | Path,
     settings: PrepareSettings = DEFAULT_SETTINGS,
     *,
+    logs: str | Path | None = None,
     fresh: bool = False,
     parallel_map: ParallelMap = map,
     progress: Progress = lambda stage, done, total: None,
@@ -49,6 +51,8 @@ def prepare(
         source_path: a file or folder that `open_source` can read.
         out: the pool folder; written whole or not at all.
         settings: what the pools depend on besides the source.
+        logs: dialogues outside the pools, in any format with whole dialogues, for post-training; they may contain
+            those of the source.
         fresh: replace a pool folder of other inputs; a folder of anything else is never touched.
         parallel_map: runs the mining tasks: receives `mine_block` and the blocks, returns the results in order.
         progress: receives the stages `read`, `mine <split>` and `write <split>`.
@@ -56,7 +60,8 @@ def prepare(
 
     Raises:
         SettingError: an unknown reader or sampler, or `out` holds something else.
-        DataError: a record that is not valid (without `skip_bad`), a dialogue in two splits, too few responses.
+        DataError: a record that is not valid (without `skip_bad`), a dialogue in two splits, too few responses, logs
+            without dialogues.
         StorageError: the disk refused a write.
     """
     source_path, out = Path(source_path), Path(out)
@@ -66,6 +71,11 @@ def prepare(
     source = open_source(source_path, settings.format)
     source_digest = source.digest()
     inputs = {"version": POOLS_VERSION, "source_digest": source_digest, **settings.inputs()}
+    log_source = None
+    if logs is not None:
+        pull(Path(logs))
+        log_source = open_source(logs)
+        inputs["logs_digest"] = log_source.digest()
     if out.exists() and not (out / POOLS_FILE).is_file():
         raise SettingError(f"{out} exists and is not a pool folder. Choose another name, or remove it yourself.")
     if out.exists() and not fresh:
@@ -87,6 +97,7 @@ def prepare(
             writer.write(split, corpus, negatives, progress)
         if copies := writer.leaks.num_copies_across_splits():
             note(f"{copies} (context, response) texts of validation or test occur word for word in another split")
+        num_logs = write_logs(log_source, folder / LOGS_FILE, rejected, progress) if log_source else 0
         num_rejected = rejected.count if rejected else 0
         pool_set = PoolSet(
             version=POOLS_VERSION,
@@ -104,6 +115,8 @@ def prepare(
             num_pools=corpus.num_rows,
             num_dialogues=writer.leaks.num_dialogues(),
             num_rejected=num_rejected,
+            num_logs=num_logs,
+            logs_digest=str(inputs.get("logs_digest", "")),
             created_with=f"icalib {__version__}",
         )
         if rejected:
@@ -123,7 +136,8 @@ def _existing(out: Path, inputs: dict[str, Any], note: Note) -> PoolSet:
         raise SettingError(f"{error} Add --fresh to replace it.") from error
     earlier = prepared_inputs(out)
     if earlier != inputs:
-        changed = ", ".join(sorted(name for name in inputs if earlier.get(name) != inputs[name]))
+        names = sorted({*inputs, *earlier})
+        changed = ", ".join(name for name in names if earlier.get(name) != inputs.get(name))
         raise SettingError(
             f"{out} was prepared from other inputs ({changed}). Choose another folder, or add --fresh to replace it."
         )

@@ -125,4 +125,8 @@ class PoolSet(BaseModel):
     num_pools: dict[str, int]
     num_dialogues: dict[str, int]
     num_rejected: int
+    num_logs: int = 0
+    """Dialogues in `logs.parquet`, outside the pools."""
+    logs_digest: str = ""
+    """Digest of the logs' content; empty without logs."""
     created_with: str

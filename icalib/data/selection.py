@@ -11,6 +11,7 @@ from pydantic import Field
 
 from icalib.core.component import Settings
 from icalib.core.errors import SettingError
+from icalib.core.seeding import child_seed
 from icalib.data.schema import Split
 
 Rows = npt.NDArray[np.int64]
@@ -26,6 +27,9 @@ class Selection(Settings):
     """Fraction of the training pools whose right candidate the method may see."""
     limit: Limit = Field(default={})
     """Maximum number of pools of a split; the labelled fraction is then one of the limited training pools."""
+    label_seed: int | None = None
+    """Seed that draws the labelled pools among those whose label is known; None takes the order of `prepare`, which is
+    the same in all runs. Smaller fractions are contained in larger ones with either."""
 
     def for_training(self, labelled_fraction: float | None = None) -> Selection:
         """Return the selection of training pools alone, for stages that don't depend on other splits.
@@ -36,7 +40,12 @@ class Selection(Settings):
         return Selection(
             labelled_fraction=labelled_fraction or self.labelled_fraction,
             limit={split: size for split, size in self.limit.items() if split == "train"},
+            label_seed=None if labelled_fraction == 1 else self.label_seed,
         )
+
+    def num_labelled(self, num_pools: int) -> int:
+        """Return how many of some training pools are labelled, if the labels of all are known."""
+        return math.ceil(round(self.labelled_fraction * num_pools, 6))  # 0.07 · 100 is a little more than 7
 
     def rows(self, split: Split, part: Part, label_order: npt.NDArray[np.int64]) -> Rows:
         """Return the rows of a split's pools, ascending.
@@ -53,8 +62,11 @@ class Selection(Settings):
         if split == "train":
             order = np.where(label_order < 0, len(label_order) + np.arange(len(label_order)), label_order)
             ranked = np.argsort(order, kind="stable")[:size]
-            wanted = math.ceil(round(self.labelled_fraction * size, 6))  # 0.07 · 100 is a little more than 7
-            num_labelled = min(wanted, int((label_order[ranked] >= 0).sum()))
+            num_known = int((label_order[ranked] >= 0).sum())
+            num_labelled = min(self.num_labelled(size), num_known)
+            if self.label_seed is not None:
+                rng = np.random.default_rng(child_seed(self.label_seed, "labelled pools"))
+                ranked = np.concatenate([rng.permutation(ranked[:num_known]), ranked[num_known:]])
             rows = {"labelled": ranked[:num_labelled], "unlabelled": ranked[num_labelled:], "all": ranked}[part]
         else:
             # The same pools in every run, whatever its seed; spread over the file, not its start.

@@ -14,13 +14,15 @@ class PrepareSettings(Settings):
 
     Example:
         >>> PrepareSettings(num_candidates=4, labelled=0.25).negative_sampler
-        'bm25'
+        'neighbourhood'
     """
 
     num_candidates: int = Field(default=10, ge=2)
     """C: candidates of a pool, the right response and C − 1 negatives."""
-    negative_sampler: str = "bm25"
-    """`bm25`, `random`, or the name or import path of another sampler."""
+    negative_sampler: str = "neighbourhood"
+    """`neighbourhood`: wrong candidates like the right one, among which it can't be told without its context.
+    `bm25-response`: those that BM25 ranks highest for the right one, as in the papers; they give it away. `random`, or
+    the name or import path of another sampler."""
     context_turns: int = Field(default=4, ge=1)
     """Maximum number of utterances in a context."""
     min_context: int = Field(default=2, ge=1)

@@ -10,6 +10,7 @@ from typing import Any
 
 from icalib.core.errors import SettingError
 from icalib.methods.composition import Method
+from icalib.training.post_training.contrastive import Contrastive
 
 
 def method_names() -> list[str]:
@@ -42,8 +43,16 @@ def load_method(name: str) -> Method:
 
 
 def presets(name: str) -> dict[str, dict[str, Any]]:
-    """Return a method's named sets of dotted settings (`presets` in its module), e.g. `light`."""
-    return getattr(_module(name), "presets", {})
+    """Return a method's named sets of dotted settings (`presets` in its module), e.g. `light`.
+
+    Methods that start from contrastive post-training also have `paper`, the plain recipe of the papers: a newly
+    initialised head on the backbone as it was downloaded.
+    """
+    own: dict[str, dict[str, Any]] = getattr(_module(name), "presets", {})
+    method = load_method(name)
+    if not method.regime.trains or not isinstance(method.post_training, Contrastive.Config):
+        return own
+    return {"paper": {"post_training": None, "similarity_start": "none"}, **own}
 
 
 def _module(name: str) -> ModuleType:

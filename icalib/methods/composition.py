@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
-from pydantic import Field, SerializeAsAny, field_validator, model_validator
+from pydantic import Field, SerializeAsAny, model_validator
 
 from icalib.calibration.calibrator import AbstractCalibrator, FocalInverse
 from icalib.core.component import Settings
@@ -18,7 +18,7 @@ from icalib.metrics.classification import Decision
 from icalib.models.config import SimilarityOf
 from icalib.regimes.regime import AbstractRegime
 from icalib.regimes.supervised import Supervised
-from icalib.training.post_training.next_utterance import NextUtterance
+from icalib.training.post_training.contrastive import Contrastive
 from icalib.training.post_training.task import AbstractPostTraining
 from icalib.training.pretraining.settings import Pretraining
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic
@@ -42,9 +42,9 @@ class Method(Settings):
     """Turns a pair into features."""
     head: SerializeAsAny[AbstractHead.Config] = LinearHead.Config()
     """Turns features into a logit."""
-    similarity_start: SimilarityOf = "both"
-    """Add the similarity of context and candidate to the logit, encoded `together` by the model, or also separately by
-    the untrained backbone (`both`; see RankerConfig); `none` is the papers' plain head."""
+    similarity_start: SimilarityOf = "separate"
+    """Add the similarity of context and candidate to the logit, encoded `together` by the model, `separate`ly by the
+    backbone as post-training leaves it, or `both` (see RankerConfig); `none` is the papers' plain head."""
     loss: SerializeAsAny[AbstractLoss.Config] = BinaryCrossEntropy.Config()
     """Loss that training minimises."""
     uncertainty: SerializeAsAny[AbstractEstimator.Config] = Deterministic.Config()
@@ -57,19 +57,13 @@ class Method(Settings):
     decision: Decision = "threshold"
     """Candidates that count as predicted right for P, R and F1: those above a threshold fitted on validation, or each
     pool's best one (argmax, which ICAST's table uses for JM and GRN)."""
-    post_training: SerializeAsAny[AbstractPostTraining.Config] | None = NextUtterance.Config()
-    """Post-training on the dialogues of the corpus: next-utterance (most methods), utterance-relevance (BERT_FP) or
-    utterance-order (GRN); null disables it."""
+    post_training: SerializeAsAny[AbstractPostTraining.Config] | None = Contrastive.Config()
+    """Post-training on the dialogues of the corpus: contrastive (most methods), next-utterance, utterance-relevance
+    (BERT_FP) or utterance-order (GRN); null disables it."""
     pretraining: Pretraining | None = None
     """Models that initialise an encoder without a backbone (IART); null for all others."""
     scoring: ScoringSettings = ScoringSettings()
     """Settings of scoring."""
-
-    @field_validator("post_training", mode="before")
-    @classmethod
-    def _next_utterance_unless_named(cls, value: Any) -> Any:
-        """Accept configs of earlier versions, which have no `target` because next-utterance was the only task."""
-        return NextUtterance.Config(**value) if isinstance(value, dict) and "target" not in value else value
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -141,10 +135,12 @@ class Method(Settings):
                 f"{encoder} has no pre-trained backbone, which post-training and the prediction of intents need. Set "
                 "`post_training` to null and use a regime without intents, or use another encoder"
             )
-        if self.similarity_start == "both" and (self.encoder.whole_pools or not self.encoder.has_backbone):
+        if self.similarity_start in ("separate", "both") and (
+            self.encoder.whole_pools or not self.encoder.has_backbone
+        ):
             raise ValueError(
-                f"`similarity_start` both encodes pairs with the untrained backbone, and {encoder} reads whole pools "
-                "or has none. Set it to together or none"
+                f"`similarity_start` {self.similarity_start} encodes context and candidate separately with the "
+                f"backbone, and {encoder} reads whole pools or has none. Set it to together or none"
             )
 
     def _check_whole_pools(self) -> None:

@@ -13,7 +13,7 @@ from icalib.heads.linear import LinearHead
 from icalib.losses.binary import Link
 
 SimilarityOf = Annotated[
-    Literal["none", "together", "both"],
+    Literal["none", "together", "separate", "both"],
     BeforeValidator(lambda value: {True: "together", False: "none"}.get(value, value)),  # earlier configs have a bool
 ]
 
@@ -26,8 +26,9 @@ class RankerConfig(Settings):
     similarity_start: SimilarityOf = "together"
     """Add a·s + b to the head's logit, with trained a and b, where s is the cosine of the mean states of context and
     candidate. With few labels, training then starts from the knowledge of the sentence encoder. `together`: the states
-    are those of the jointly encoded pair. `both`: adds the cosine of a bi-encoder, the untrained backbone that encodes
-    the two separately; the checkpoint contains a frozen copy of it. `none`: the papers' plain head on [CLS]."""
+    are those of the jointly encoded pair. `separate`: they come from a bi-encoder that encodes the two separately, the
+    backbone as post-training leaves it; it isn't trained further, and the checkpoint contains a copy. `both`: the sum
+    of the two cosines. `none`: the papers' plain head on [CLS]. a and b are first fitted to labelled pools."""
     intents: tuple[str, ...] = ()
     """The intent labels, in the order of the outputs of the intent head, or of the classifier in an encoder without a
     backbone; empty for a ranker without intents."""

@@ -20,6 +20,7 @@ from icalib.encoders.transformer import Batch, Encoded
 from icalib.heads.head import LogitPosterior, PosteriorHead
 from icalib.models.checkpoint import POSTERIOR, RECOMPUTE, load_ranker_config, read_posterior, read_weights, save_ranker
 from icalib.models.config import RankerConfig
+from icalib.models.dual_encoder import PREFIX
 from icalib.models.model import Model
 
 ANSWER = "answer"
@@ -32,6 +33,7 @@ class SimilarityStart(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         # The cosine of MiniLM's segment means ranges from about 0.2 to 0.7: slope 5 maps that to about ±1 logit.
+        # Training on answers first fits both to labelled pools.
         self.slope = nn.Parameter(torch.tensor([5.0]))  # 1-d, because DeepSpeed can't broadcast 0-d parameters
         self.offset = nn.Parameter(torch.tensor([-3.0]))
 
@@ -85,7 +87,9 @@ class Ranker(Model):
         self.answer_head: Any = config.head.build(width=self.encoder.width)
         self.similarity_start = SimilarityStart() if config.similarity_start != "none" else None
         self.bi_encoder = (
-            BiEncoder(config.encoder, pretrained=pretrained) if config.similarity_start == "both" else None
+            BiEncoder(config.encoder, pretrained=pretrained)
+            if config.similarity_start in ("separate", "both")
+            else None
         )
         reads_intents = config.intents and config.encoder.has_backbone
         self.intent_head = _small_linear(self.encoder.state_width, len(config.intents)) if reads_intents else None
@@ -124,6 +128,13 @@ class Ranker(Model):
     def answer_logits(self, batch: Batch) -> Tensor:
         """Compute the logits [B] of the candidates being right."""
         return self._answer(self.answer_head, self._encode(batch))
+
+    def similarities(self, batch: Batch) -> Tensor:
+        """Compute the similarity [B] that `similarity_start` maps to a logit."""
+        if self.config.similarity_start == "separate":
+            assert self.bi_encoder is not None
+            return self.bi_encoder(batch)
+        return self._encode(batch).similarity_B
 
     def answer_posterior(self, batch: Batch) -> LogitPosterior:
         """Compute the posterior of the logits [S, B]; only for heads with a posterior."""
@@ -170,7 +181,9 @@ class Ranker(Model):
         encoded: Encoded = self.encoder(batch)
         if self.bi_encoder is None:
             return encoded
-        return encoded._replace(similarity_B=encoded.similarity_B + self.bi_encoder(batch))
+        separate_B = self.bi_encoder(batch)
+        is_sum = self.config.similarity_start == "both"
+        return encoded._replace(similarity_B=encoded.similarity_B + separate_B if is_sum else separate_B)
 
     def _answer(self, method: Callable[..., Any], encoded: Encoded, *rest: Any) -> Any:
         """Call a method of the answer head with the features and mean logits of encoded pairs, in float32."""
@@ -252,8 +265,16 @@ def load_ranker(folder: Path) -> Ranker:
 
 
 def start_weights(ranker: Ranker, folder: Path) -> None:
-    """Copy a checkpoint's weights into a ranker, which may have additional heads and intent tokens."""
+    """Copy a checkpoint's weights into a ranker, which may have additional heads and intent tokens.
+
+    The weights of a post-trained bi-encoder start both the encoder and the bi-encoder.
+    """
     own, given = ranker.state_dict(), read_weights(folder)
+    read = {name.removeprefix(PREFIX): tensor for name, tensor in given.items() if name.startswith(PREFIX)}
+    if read:
+        given = {
+            f"{part}.{name}": tensor for part in ("encoder", "bi_encoder.encoder") for name, tensor in read.items()
+        }
     for name, tensor in given.items():
         if name in own and own[name].shape == tensor.shape:
             own[name].copy_(tensor)

@@ -25,8 +25,10 @@ from icalib.data.schema import Split
 from icalib.data.selection import Part, Rows, Selection
 from icalib.generation.language_model import GeneratorJob
 from icalib.models.config import RankerConfig
+from icalib.models.dual_encoder import DualEncoder
 from icalib.models.ranker import Ranker
 from icalib.pipeline.executor import Resources
+from icalib.pipeline.tokens import TokenizeLogsJob
 from icalib.regimes.self_training import PseudoLabelJob
 from icalib.scoring.job import ScoreJob
 from icalib.training.answers import TrainJob, answer_curriculum
@@ -34,7 +36,7 @@ from icalib.training.examples import gold_labels
 from icalib.training.job import TrainingJob
 from icalib.training.loop import Curriculum
 from icalib.training.post_training.curriculum import post_training_curriculum
-from icalib.training.post_training.job import PostTrainJob
+from icalib.training.post_training.job import ContrastiveJob, PostTrainJob
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import MCDropout
 
@@ -116,6 +118,10 @@ class CountingExecutor:
             self.works.append(self._answers(job, stage))
         elif isinstance(job, PostTrainJob):
             self.works.append(self._windows(job, stage))
+        elif isinstance(job, ContrastiveJob):
+            encoder = DualEncoder(job.backbone, job.budget, pretrained=False)
+            trained, updates = _epochs(job.curriculum(encoder.layout), job.task.training)
+            self.works.append(Work(stage, "training", job.digest(), trained=trained, updates=updates))
         elif isinstance(job, GeneratorJob):
             self.works.append(Work(stage, "uncounted", job.digest()))
         else:
@@ -134,7 +140,9 @@ class CountingExecutor:
             self.works.append(Work(stage, "uncounted", job.digest()))
 
     def compute(self, job: LocalJob, folder: Path, stage: str, emit: Emit) -> None:
-        """Write a placeholder of pseudo labels; the cost of small jobs is neglected."""
+        """Tokenise logs, and write a placeholder of pseudo labels; the cost of small jobs is neglected."""
+        if isinstance(job, TokenizeLogsJob):
+            job.compute(folder, stage, emit)
         if isinstance(job, PseudoLabelJob):
             found = {"pool_id": [job.digest()], "candidate": [0], "label": [1], "view": ["plain"]}
             pq.write_table(pa.table(found), folder / "pseudo-000000.parquet")

@@ -53,6 +53,8 @@ class RunSettings(Settings):
     backbone: str
     experiment: str = Field(pattern=FOLDER_NAME)
     settings: Method
+    resample_labels: bool = Field(default=False, exclude_if=lambda resamples: not resamples)
+    """Let the seed draw the labelled pools, so that the spread over seeds includes which pools are labelled."""
     metrics: tuple[str, ...] = Field(default=(), exclude_if=lambda metrics: not metrics)
     """Import paths of further metrics to compute, e.g. `my_lab.metrics:mean_rank`."""
 
@@ -212,7 +214,11 @@ def stages_of(settings: RunSettings, pool_set: PoolSet, context: RunContext, cac
     inputs = RunInputs(
         path=settings.data,
         pool_set=pool_set,
-        selection=Selection(labelled_fraction=settings.labelled, limit=settings.limit),
+        selection=Selection(
+            labelled_fraction=settings.labelled,
+            limit=settings.limit,
+            label_seed=settings.seed if settings.resample_labels else None,
+        ),
         encoder=method.encoder,
         scoring=method.scoring,
         seed=settings.seed,
@@ -225,10 +231,10 @@ def start(stages: RunStages, method: Method, pool_set: PoolSet) -> MethodParts:
     ranker, first = ranker_of(method, pool_set), None
     if method.regime.trains:
         stages.check_labels()
-        if method.post_training is not None:
-            first = stages.post_train(ranker, method.post_training)
-        if method.pretraining is not None:
-            ranker, first = stages.pretrain(ranker, method.pretraining)
+    if method.post_training is not None:
+        first = stages.post_train(ranker, method.post_training)
+    if method.pretraining is not None:
+        ranker, first = stages.pretrain(ranker, method.pretraining)
     return MethodParts(ranker=ranker, loss=method.loss, estimator=method.uncertainty, start=first)
 
 

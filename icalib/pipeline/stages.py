@@ -17,6 +17,7 @@ from icalib.core.seeding import child_seed
 from icalib.core.stage_cache import Stage, StageCache, StageName
 from icalib.data.encoding import TokenStore
 from icalib.data.generated import GENERATED_TOKENS, Wanted
+from icalib.data.logs import LOG_TOKENS
 from icalib.data.schema import SPLITS, PoolSet, Split
 from icalib.data.selection import Selection
 from icalib.encoders.iart import IART
@@ -28,14 +29,15 @@ from icalib.heads.linear import LinearHead
 from icalib.methods.composition import ScoringSettings
 from icalib.models.config import RankerConfig
 from icalib.pipeline.executor import Executor
-from icalib.pipeline.tokens import TokenizeJob
+from icalib.pipeline.tokens import TokenizeJob, TokenizeLogsJob
 from icalib.regimes.regime import AnswerTraining, Augmentation, Scoring, checkpoint
 from icalib.scoring.job import ScoreJob
 from icalib.training.answers import TrainJob
 from icalib.training.job import TrainingJob
 from icalib.training.loop import validation_points
-from icalib.training.post_training.job import PostTrainJob
-from icalib.training.post_training.task import AbstractPostTraining
+from icalib.training.post_training.contrastive import Contrastive
+from icalib.training.post_training.job import ContrastiveJob, PostTrainJob
+from icalib.training.post_training.task import AbstractPostTraining, WindowTask
 from icalib.training.pretraining.intent_classifier import IntentClassifierJob, labelled_utterances
 from icalib.training.pretraining.settings import Pretraining
 from icalib.training.pretraining.word_vectors import WordVectorJob
@@ -129,6 +131,10 @@ class RunStages:
 
     def post_train(self, ranker: RankerConfig, task: AbstractPostTraining.Config) -> Stage:
         """Post-train on the dialogues of the corpus; one stage for all labelled fractions, seeds and methods."""
+        name = StageName("post-training")
+        if isinstance(task, Contrastive.Config):
+            return self._train(name, self._contrastive(task))
+        assert isinstance(task, WindowTask.Config)
         # Post-training doesn't use intents, labels, the head and the loss, so all methods use the same plain ranker.
         bare = ranker.model_copy(
             update={
@@ -148,7 +154,29 @@ class RunStages:
             train_tokens=self._tokens("train"),
             validation_tokens=self._tokens("validation"),
         )
-        return self._train(StageName("post-training"), job)
+        return self._train(name, job)
+
+    def _contrastive(self, task: Contrastive.Config) -> ContrastiveJob:
+        return ContrastiveJob(
+            backbone=self.inputs.encoder.backbone,
+            budget=self.inputs.encoder.budget,
+            task=task,
+            selection=self.selection.for_training(labelled_fraction=1.0),
+            train_tokens=self._tokens("train"),
+            validation_tokens=self._tokens("validation"),
+            test_tokens=self._tokens("test"),
+            logs=self._log_tokens() if task.targets != "windows" and self.inputs.pool_set.num_logs else None,
+        )
+
+    def _log_tokens(self) -> Artifact:
+        pool_set, encoder = self.inputs.pool_set, self.inputs.encoder
+        job = TokenizeLogsJob(
+            logs=Artifact(path=self.inputs.path, digest=pool_set.logs_digest),
+            num_dialogues=pool_set.num_logs,
+            backbone=encoder.backbone,
+            budget=encoder.budget,
+        )
+        return self.compute(StageName("log-tokens"), job).artifact(LOG_TOKENS)
 
     def pretrain(self, ranker: RankerConfig, settings: Pretraining) -> tuple[RankerConfig, Stage | None]:
         """Train word vectors and an intent classifier that initialise the encoder.

@@ -10,13 +10,13 @@ from typing_extensions import override
 from icalib.calibration.calibrator import AbstractCalibrator, Platt
 from icalib.core.stage_cache import Stage, StageName
 from icalib.data.schema import Split
-from icalib.regimes.regime import AbstractRegime, Member, MethodParts, Stages, Trained
+from icalib.regimes.regime import AbstractRegime, Member, MethodParts, Stages, Trained, checkpoint
 from icalib.scoring.untrained import Scorer, UntrainedScoreJob
 
 
 @final
 class Untrained(AbstractRegime):
-    """Scores with BM25 or a bi-encoder, mapped to probabilities by Platt scaling on validation."""
+    """Scores with an untrained ranker, mapped to probabilities by Platt scaling on validation."""
 
     class Config(AbstractRegime.Config):
         """Settings of an untrained ranker."""
@@ -26,7 +26,10 @@ class Untrained(AbstractRegime):
 
         scorer: Scorer
         """bm25: Okapi BM25 of the candidate given the context, with statistics from the candidates of the scored pools.
-        bi-encoder: cosine of the mean token states of context and candidate, encoded separately."""
+        bi-encoder: cosine of the mean token states of context and candidate, encoded separately, by the backbone or
+        by a bi-encoder that was post-trained without labels. candidates-only: mean
+        TF-IDF cosine of the candidate with the other candidates; it never reads the context, so what it ranks better
+        than chance is what the pools give away."""
 
         @property
         def own_calibrator(self) -> AbstractCalibrator.Config:
@@ -46,7 +49,7 @@ class Untrained(AbstractRegime):
 
     @override
     def run(self, stages: Stages, parts: MethodParts) -> Trained:
-        return Trained(())
+        return Trained((Member(checkpoint(parts.start), parts.estimator),) if parts.start else ())
 
     @override
     def score(self, stages: Stages, members: Sequence[Member], split: Split) -> list[Stage]:
@@ -56,5 +59,6 @@ class Untrained(AbstractRegime):
             selection=stages.selection,
             scorer=self.config.scorer,
             encoder=stages.encoder,
+            model=members[0].model if members else None,
         )
         return [stages.map(StageName("scores", str(split)), job)]

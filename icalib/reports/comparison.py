@@ -29,6 +29,9 @@ ARROWS: Mapping[Direction | None, str] = {"maximize": " ↑", "minimize": " ↓"
 
 MISSING = "–"
 
+CANDIDATES_ONLY = "candidates-only"
+"""The method that shows what pools give away."""
+
 
 @final
 @dataclass(frozen=True)
@@ -124,6 +127,23 @@ def best_labels(rows: Sequence[MethodRow], metric: str) -> set[str]:
         return set()
     best = max(means.values()) if direction == "maximize" else min(means.values())
     return {label for label, mean in means.items() if mean == best}
+
+
+def giveaway(rows: Sequence[MethodRow]) -> str | None:
+    """Return a warning if a ranker that never reads the context ranks better than some method, else None."""
+    means = {row.label: mean for row in rows if (mean := row.mean("R@1")) is not None}
+    blind = {label: mean for label, mean in means.items() if label.startswith(CANDIDATES_ONLY)}
+    if not blind:
+        return None
+    highest = max(blind.values())
+    beaten = [label for label, mean in means.items() if label not in blind and mean < highest]
+    if not beaten:
+        return None
+    return (
+        f"These pools give right answers away: candidates-only, which never reads a context, has R@1 {highest:.3f}, "
+        f"more than {', '.join(beaten)}. A right answer is then recognised by its likeness to the other candidates. "
+        "Prepare the dialogues again with --negatives neighbourhood, which hides it."
+    )
 
 
 def format_value(value: float | None) -> str:

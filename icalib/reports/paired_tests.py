@@ -12,7 +12,7 @@ from icalib.core.run_folder import RunFolder
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.pairs import FloatArray, PoolScores, check_same_pools
 from icalib.metrics.significance import holm, paired_permutation_test
-from icalib.reports.comparison import with_outside_metrics
+from icalib.reports.comparison import CANDIDATES_ONLY, with_outside_metrics
 
 
 class MethodTest(NamedTuple):
@@ -36,6 +36,7 @@ def paired_tests(
     """Permutation tests of every pair of methods over test pools, in each of `TESTED`.
 
     A pool's value is the mean over the method's seeds. Holm's correction is over the pairs within a metric.
+    `candidates-only` says something about pools, not about methods, so it is tested only if `against` names it.
 
     Args:
         against: test only the pairs that this method is in.
@@ -55,7 +56,11 @@ def paired_tests(
     tests: list[MethodTest] = []
     for metric, per_pool in _per_pool(run for members in runs.values() for run in members).items():
         values = {label: np.mean([per_pool(s) for s in members], axis=0) for label, members in scores.items()}
-        pairs = [pair for pair in combinations(values, 2) if against is None or against in pair]
+        pairs = [
+            pair
+            for pair in combinations(values, 2)
+            if (against in pair if against is not None else CANDIDATES_ONLY not in pair)
+        ]
         outcomes = [paired_permutation_test(values[a], values[b], seed=seed) for a, b in pairs]
         adjusted = holm([outcome.p_value for outcome in outcomes])
         tests += [

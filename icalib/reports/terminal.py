@@ -15,6 +15,7 @@ from icalib.core.run_folder import RunFolder
 from icalib.metrics.catalogue import find_metric, metrics_among
 from icalib.reports.comparison import (
     COLUMNS,
+    MISSING,
     SHIFT_COLUMNS,
     MethodRow,
     Result,
@@ -25,10 +26,13 @@ from icalib.reports.comparison import (
     format_difference,
     format_p,
     format_seconds,
+    format_spread,
     format_value,
+    giveaway,
     method_rows,
     shown_metrics,
 )
+from icalib.reports.label_curve import METRICS, LabelCurve
 from icalib.reports.paired_tests import MethodTest, paired_tests
 
 if TYPE_CHECKING:
@@ -92,6 +96,8 @@ def print_comparison(results: Sequence[Result], console: Console | None = None) 
         else:
             console.print(comparison_table(group, columns[:_NUM_QUALITY]))
             console.print(comparison_table(group, columns[_NUM_QUALITY:]))
+        if warning := giveaway(method_rows(group)):
+            console.print(Text(warning, style="yellow"))
 
 
 def print_runs(runs: Sequence[RunFolder], console: Console | None = None) -> None:
@@ -103,6 +109,36 @@ def print_runs(runs: Sequence[RunFolder], console: Console | None = None) -> Non
         by_method.setdefault(str(folder.result["method"]), []).append(folder)
     if len(by_method) > 1:
         print_tests(paired_tests(by_method), console)
+
+
+def print_label_curve(curve: LabelCurve, console: Console | None = None) -> None:
+    """Print metrics by method and number of labelled pools, and what each curve says."""
+    console = console or people_console()
+    table = Table(
+        title=f"What labels are worth on {curve.data}",
+        title_justify="left",
+        title_style="bold",
+        caption=f"{curve.split} pools; ± sd over seeds; untrained methods need no labels",
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 2, 0, 0),
+    )
+    table.add_column("method", no_wrap=True)
+    for name in ("labels", "seeds", *METRICS):
+        table.add_column(name, justify="right", no_wrap=True)
+    for one in curve.curves:
+        for point in one.points:
+            cells = [
+                format_spread(point.mean(metric, curve.split), point.deviation(metric, curve.split))
+                for metric in METRICS
+            ]
+            table.add_row(escape(one.label), str(point.num_labels), str(len(point.runs)), *cells)
+    for run in curve.lines:
+        cells = [format_value(run.result[curve.split].get(metric)) for metric in METRICS]
+        table.add_row(escape(str(run.result["method"])), MISSING, "1", *cells, style="dim")
+    console.print(table)
+    for one in curve.curves:
+        console.print(curve.verdict(one))
 
 
 def print_shifts(results: Sequence[Result], console: Console | None = None) -> None:

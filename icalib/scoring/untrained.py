@@ -1,4 +1,4 @@
-"""Scoring with untrained rankers: BM25, and the backbone as a bi-encoder."""
+"""Scoring with untrained rankers: BM25, the backbone as a bi-encoder, and likeness among the candidates alone."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ from icalib.data.selection import Selection
 from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.bi_encoder import unit_means
 from icalib.encoders.transformer import AbstractEncoder, TransformerEncoder
+from icalib.models.dual_encoder import DualEncoder
 from icalib.models.ranker import make_batch
 from icalib.scoring.scorer import SCORE_SCHEMA
 
 Floats = npt.NDArray[np.float64]
-Scorer = Literal["bm25", "bi-encoder"]
+Scorer = Literal["bm25", "bi-encoder", "candidates-only"]
 
 
 class UntrainedScoreJob(ShardedJob):
-    """Scores a split's pools with an untrained ranker, in one shard since BM25's statistics cover all pools."""
+    """Scores a split's pools with an untrained ranker, in one shard since word statistics cover all pools."""
 
     verb: ClassVar[str] = "scoring"
 
@@ -46,6 +47,8 @@ class UntrainedScoreJob(ShardedJob):
     scorer: Scorer
     encoder: SerializeAsAny[AbstractEncoder.Config]
     """The bi-encoder's backbone."""
+    model: Artifact | None = None
+    """Checkpoint of a post-trained bi-encoder; None: the backbone as it is."""
 
     @property
     @override
@@ -63,7 +66,10 @@ class UntrainedScoreJob(ShardedJob):
     def compute_shard(self, index: int, shard: Any, folder: Path, device: torch.device) -> None:
         """Write SCORE_SCHEMA with the score as the logit and its sigmoid as a preliminary, uncalibrated probability."""
         pools = selected_pools(self.data.path, self.split, self.selection)
-        scores = bm25_scores(pools) if self.scorer == "bm25" else _bi_encoder_scores(self.encoder, pools)
+        if self.scorer == "bi-encoder":
+            scores = _bi_encoder_scores(self.encoder, pools, self.model)
+        else:
+            scores = bm25_scores(pools) if self.scorer == "bm25" else likeness_scores(pools)
         with whole_file(self.shard_path(folder, index)) as temporary:
             pq.write_table(_score_table(pools, scores), temporary)
 
@@ -96,8 +102,10 @@ def _score_table(pools: Sequence[Pool], scores: Sequence[Floats]) -> pa.Table:
     return pa.table([pa.array(columns[f.name], f.type) for f in SCORE_SCHEMA], schema=SCORE_SCHEMA)
 
 
-def _bi_encoder_scores(config: AbstractEncoder.Config, pools: Sequence[Pool]) -> list[Floats]:
-    encoder = config.build(num_intents=0)
+def _bi_encoder_scores(
+    config: AbstractEncoder.Config, pools: Sequence[Pool], model: Artifact | None = None
+) -> list[Floats]:
+    encoder = DualEncoder.load(model.path).encoder if model else config.build(num_intents=0)
     tokenizer, budget = Tokenizer(config.backbone), config.budget
     layout = tokenizer.layout(budget, encoder.max_length, encoder.vocabulary)
     return bi_encoder_scores(encoder, layout, [_token_pool(pool, tokenizer, budget) for pool in pools])
@@ -126,6 +134,26 @@ def bm25_scores(pools: Sequence[Pool]) -> list[Floats]:
     for pool in pools:
         query = tokenize(" ".join(utterance.text for utterance in pool.context))
         scores.append(np.asarray(bm25.get_batch_scores(query, [indices[c] for c in pool.candidates]), np.float64))
+    return scores
+
+
+def likeness_scores(pools: Sequence[Pool]) -> list[Floats]:
+    """Compute the mean TF-IDF cosine of each candidate with the other candidates of its pool; no context is read."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    texts = [candidate for pool in pools for candidate in pool.candidates]
+    if not any(map(tokenize, texts)):
+        return [np.zeros(len(pool.candidates)) for pool in pools]
+    vectors = TfidfVectorizer(analyzer=tokenize).fit_transform(texts)
+    scores: list[Floats] = []
+    start = 0
+    for pool in pools:
+        size = len(pool.candidates)
+        own = vectors[start : start + size].toarray()
+        cosines = own @ own.T
+        np.fill_diagonal(cosines, 0.0)
+        scores.append(cosines.sum(1) / max(1, size - 1))
+        start += size
     return scores
 
 

@@ -28,12 +28,13 @@ from icalib.training.pairs import AnswerCurriculum, PlainValidation
 from icalib.training.pools import PoolCurriculum
 from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.training.settings import TrainingSettings
+from icalib.training.similarity_fit import fit_similarity_start
 
 
 class TrainJob(TrainingJob):
     """Trains a ranker on answers."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION
+    version: ClassVar[int] = CHECKPOINT_VERSION + 1  # the similarity start is fitted
 
     ranker: RankerConfig
     loss: SerializeAsAny[AbstractLoss.Config]
@@ -80,12 +81,16 @@ class TrainJob(TrainingJob):
         if self.start is not None:
             start_weights(ranker, self.start.path)
         store = TokenStore(self.train_tokens.path)
+        fit_similarity_start(ranker, self._labelled(store), store, self.training, device, self.seed)
         curriculum = self._curriculum(store, ranker.layout)
         return Training(ranker, curriculum, self._validation(ranker, device, curriculum))
 
-    def _curriculum(self, store: TokenStore, layout: Layout) -> AnswerCurriculum | PoolCurriculum:
+    def _labelled(self, store: TokenStore) -> list[PairLabels]:
         rows = self.selection.rows("train", "labelled", store.column("label_order"))
-        labelled = [gold_labels(pool, with_intents=self.views_with_intents) for pool in store.pools(rows)]
+        return [gold_labels(pool, with_intents=self.views_with_intents) for pool in store.pools(rows)]
+
+    def _curriculum(self, store: TokenStore, layout: Layout) -> AnswerCurriculum | PoolCurriculum:
+        labelled = self._labelled(store)
         pseudo = pseudo_labelled(self.pseudo_labels.path, store) if self.pseudo_labels else []
         pools, loss = [*labelled, *pseudo], self.loss.build()
         if self.contrast is not None and self.generated is not None:

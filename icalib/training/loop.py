@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 import torch
@@ -47,6 +47,19 @@ class Curriculum(Protocol):
 
     def losses(self, forward: Callable[..., Any], examples: Sequence[Any], device: torch.device) -> tuple[str, Tensor]:
         """Return the name of the task and the summed loss of some examples of one batch."""
+        ...
+
+
+@runtime_checkable
+class JointCurriculum(Curriculum, Protocol):
+    """A curriculum whose loss compares all examples of an update with each other, e.g. by in-batch negatives."""
+
+    def represent(self, forward: Callable[..., Any], examples: Sequence[Any], device: torch.device) -> Tensor:
+        """Return what the loss reads of each example, from the model; [B, ...]."""
+        ...
+
+    def compare(self, representations: Tensor, examples: Sequence[Any]) -> tuple[str, Tensor]:
+        """Return the name of the task and the summed loss of all examples of a batch, from their representations."""
         ...
 
 
@@ -187,20 +200,79 @@ def _update(
     Each worker processes every world-size-th example. The loss is the batch's sum divided by `batch_size`.
     """
     parts = engine.world_size * settings.gradient_accumulation
+    part_seeds = [
+        child_seed(seed, "update", step, number, engine.rank) for number in range(settings.gradient_accumulation)
+    ]
+    rows = [
+        range(number * engine.world_size + engine.rank, len(batch), parts)
+        for number in range(settings.gradient_accumulation)
+    ]
+    joint = _JointLoss(curriculum, engine, batch, rows, part_seeds) if _is_split(curriculum, parts) else None
     task, summed = "", 0.0
-    for number in range(settings.gradient_accumulation):
-        torch.manual_seed(child_seed(seed, "update", step, number, engine.rank))
-        part = batch[number * engine.world_size + engine.rank :: parts]
+    for part_seed, part in zip(part_seeds, rows, strict=True):
+        torch.manual_seed(part_seed)
         # A worker without examples must still take part in the collective operations; its loss has weight 0.
         model.start_part(counted=bool(part))
-        task, loss = curriculum.losses(engine.forward, part or batch[:1], engine.device)
+        examples = [batch[row] for row in part] or batch[:1]
+        if joint is None:
+            task, loss = curriculum.losses(engine.forward, examples, engine.device)
+        else:
+            task, loss = joint.task, joint.surrogate(examples, part)
         loss = loss if part else loss * 0.0
         # The engine averages over workers and parts, so the sum is multiplied by their number.
         engine.backward_and_step(loss * (parts / settings.batch_size))
         summed += float(loss.detach())
+    if joint is not None:
+        summed = joint.loss / engine.world_size
     if not math.isfinite(summed):
         raise _diverged(f"the loss is {summed} in update {step + 1}")
     return task, summed * engine.world_size / len(batch)
+
+
+def _is_split(curriculum: Curriculum, parts: int) -> TypeGuard[JointCurriculum]:
+    return parts > 1 and isinstance(curriculum, JointCurriculum)
+
+
+class _JointLoss:
+    """The loss of a whole batch whose forward passes are split into parts: gradient caching (Gao et al. 2021).
+
+    A first pass without gradients represents all examples on all workers. The gradient of the loss with respect to
+    these representations then weighs those of a second pass, part by part, so that memory holds one part and the
+    gradient of the weights is that of the whole batch.
+
+    Args:
+        rows: the examples of each of this worker's parts, as indices into the batch.
+        part_seeds: seeds of the parts' random draws, so that both passes have the same dropout.
+    """
+
+    def __init__(
+        self,
+        curriculum: JointCurriculum,
+        engine: Engine,
+        batch: Sequence[Any],
+        rows: Sequence[Sequence[int]],
+        part_seeds: Sequence[int],
+    ) -> None:
+        self._curriculum, self._engine = curriculum, engine
+        own: dict[int, Tensor] = {}
+        for part_seed, part in zip(part_seeds, rows, strict=True):
+            torch.manual_seed(part_seed)
+            with torch.no_grad():
+                found = self._represent([batch[row] for row in part] or batch[:1])
+            own |= dict(zip(part, found.cpu(), strict=False))  # a part without examples represents a stand-in
+        by_row = {row: tensor for found in engine.gather(own) for row, tensor in found.items()}
+        representations = torch.stack([by_row[row] for row in range(len(batch))]).to(engine.device).requires_grad_()
+        self.task, loss = curriculum.compare(representations, batch)
+        (self._gradient,) = torch.autograd.grad(loss, representations)
+        self.loss = float(loss.detach())
+
+    def surrogate(self, examples: Sequence[Any], rows: Sequence[int]) -> Tensor:
+        """Return a value whose gradient is these examples' share of the gradient of the loss."""
+        weights = self._gradient[list(rows) or [0]]
+        return (self._represent(examples) * weights).sum()
+
+    def _represent(self, examples: Sequence[Any]) -> Tensor:
+        return self._curriculum.represent(self._engine.forward, examples, self._engine.device)
 
 
 def _diverged(what: str) -> IcalibError:

@@ -28,9 +28,11 @@ def main() -> None:
     okapi = BM25Okapi(tokens)
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
-        write_index(Path(folder), responses, dialogues.tolist(), "bm25")
+        write_index(Path(folder), responses, dialogues.tolist(), "bm25-response")
         building = time.perf_counter() - started
-        blocks = query_blocks(Path(folder), len(responses), sampler="bm25", num_negatives=NUM_NEGATIVES, seed=1)
+        blocks = query_blocks(
+            Path(folder), len(responses), sampler="bm25-response", num_negatives=NUM_NEGATIVES, seed=1
+        )
 
         def ours() -> float:
             started = time.perf_counter()

@@ -25,14 +25,15 @@ from icalib.generation.language_model import GeneratorJob, LanguageModel
 from icalib.generation.retrieval import Retrieval
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.pipeline.plan import RatesJob
-from icalib.pipeline.tokens import TokenizeJob
+from icalib.pipeline.tokens import TokenizeJob, TokenizeLogsJob
 from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.regimes.self_training import PseudoLabelJob
 from icalib.scoring.job import ScoreJob
 from icalib.scoring.untrained import UntrainedScoreJob
 from icalib.training.answers import TrainJob
 from icalib.training.job import TrainingJob
-from icalib.training.post_training.job import PostTrainJob
+from icalib.training.post_training.contrastive import Contrastive
+from icalib.training.post_training.job import ContrastiveJob, PostTrainJob
 from icalib.training.post_training.next_utterance import NextUtterance
 from icalib.training.pretraining.intent_classifier import IntentClassifierJob, IntentLearning
 from icalib.training.pretraining.word_vectors import WordVectorJob, WordVectors
@@ -64,6 +65,15 @@ def examples(backbone: str) -> dict[type[Job], Job]:
             train_tokens=tokens,
             validation_tokens=tokens,
         ),
+        ContrastiveJob(
+            backbone=backbone,
+            budget=BUDGET,
+            task=Contrastive.Config(),
+            selection=SELECTION,
+            train_tokens=tokens,
+            validation_tokens=tokens,
+            test_tokens=tokens,
+        ),
         WordVectorJob(settings=WordVectors(), backbone=backbone, width=8, train_tokens=tokens, selection=SELECTION),
         IntentClassifierJob(
             settings=IntentLearning(),
@@ -84,6 +94,7 @@ def examples(backbone: str) -> dict[type[Job], Job]:
         ),
         TokenizeTextsJob(texts=data, backbone=backbone, budget=BUDGET),
         TokenizeJob(data=data, backbone=backbone, budget=BUDGET, splits=("train",)),
+        TokenizeLogsJob(logs=data, num_dialogues=3, backbone=backbone, budget=BUDGET),
         PseudoLabelJob(scores=data, rule=PseudoLabelRule(), round=1),
         ScoreJob(
             model=data,

@@ -24,10 +24,10 @@ from icalib.training.job import Training
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train
 from icalib.training.post_training.job import PostTrainJob
-from icalib.training.post_training.task import AbstractPostTraining
+from icalib.training.post_training.task import WindowTask
 
 CPU = torch.device("cpu")
-TASKS = [f"{task.__module__}.{task.__qualname__}" for task in discovered(AbstractPostTraining)]
+TASKS = [f"{task.__module__}.{task.__qualname__}" for task in discovered(WindowTask)]
 every_task = pytest.mark.parametrize("task", TASKS, ids=lambda task: task.rpartition(".")[2])
 
 

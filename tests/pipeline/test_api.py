@@ -75,6 +75,35 @@ def test_a_finished_run_is_returned_as_it_is(teacher: Run, runs: Path, tiny_pool
     assert (again.path / "result.json").stat().st_mtime_ns == written
 
 
+def test_a_curve_says_what_labels_are_worth(tiny_pools: Path, tiny_bert: Path, runs: Path) -> None:
+    found = icalib.curve(
+        ["bert"],
+        tiny_pools,
+        fractions=[0.3, 0.1],
+        seeds=2,
+        resample_labels=True,
+        limit=LIMIT,
+        settings={"post_training": None, "regime.training.epochs": 1, "similarity_start": "separate"},
+        backbone=str(tiny_bert),
+        experiment="curve",
+        runs=runs,
+        executor="local",
+    )
+    (bert,) = found.curve.curves
+    few, many = (point.num_labels for point in bert.points)
+    assert few * 3 == pytest.approx(many, abs=3)
+    assert [len(point.runs) for point in bert.points] == [2, 2]
+    assert [run.result["method"] for run in found.curve.lines] == ["bm25", "bi-encoder", "candidates-only"]
+    assert bert.worth_of_next("MAP", "validation") is not None
+    assert "bert" in found.verdicts["bert"]
+    assert "What labels are worth" in repr(found)
+    page = found.report.read_text()
+    for text in ("candidates-only", f">{many}<", "What it says"):
+        assert text in page
+    with pytest.raises(SettingError, match="at least one labelled fraction"):
+        icalib.curve(["bert"], tiny_pools, fractions=[], runs=runs, executor="local")
+
+
 def test_predictions_are_those_of_the_command_line(
     ranker: LoadedRanker,
     teacher: Run,
@@ -166,7 +195,7 @@ def test_a_comparison_has_all_runs_and_a_report(runs: Path, tiny_pools: Path, ti
         experiment="comparison",
         backbone=str(tiny_bert),
     )
-    assert list(compared.by_method()) == ["bm25", "bi-encoder"]
+    assert list(compared.by_method()) == ["bm25", "bi-encoder", "candidates-only"]
     assert compared.report.is_file()
     assert "bi-encoder" in repr(compared)
     assert "Paired permutation tests" in repr(compared)

@@ -10,6 +10,8 @@ from helpers.runs import Silent, run_context, small_settings
 
 from icalib.core.stage_cache import Stage, StageCache
 from icalib.data.pools import read_pool_set
+from icalib.data.prepare import PrepareSettings, prepare
+from icalib.data.simulate import simulate
 from icalib.models.checkpoint import read_weights
 from icalib.pipeline.run import CACHE, run, stages_of, start
 from icalib.reports.tensorboard import write_tensorboard
@@ -59,3 +61,23 @@ def test_the_default_is_shared_whatever_head_and_regime(runs: Path, tiny_pools: 
     for name in ("tsst", "gpf-bert", "icast"):
         other = start_of(name, tiny_pools, tiny_bert, runs, seed=2, labelled=0.5)
         assert (other.digest, other.reused) == (first.digest, True)
+
+
+def test_logs_are_read_by_contrastive_post_training_only_if_it_may(
+    runs: Path, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
+) -> None:
+    source = tmp_path / "dialogues.jsonl"
+    simulate(source, num_dialogues=40, seed=1)
+    pools = tmp_path / "pools"
+    logs = tmp_path / "logs.jsonl"
+    simulate(logs, num_dialogues=40, seed=2)
+    prepare(source, pools, PrepareSettings(num_candidates=4, labelled=0.5), logs=logs)
+    listener = Silent()
+    finished = run(small_settings("bert", pools, tiny_bert, **QUICK), run_context(runs, listener))
+    assert [stage["name"] for stage in finished.stages][:3] == ["tokens", "log-tokens", "post-training"]
+    starts = [
+        start_of("bert", pools, tiny_bert, runs, seed=1, labelled=0.5, **{"post_training.targets": targets})
+        for targets in ("logs", "windows", "replies")
+    ]
+    assert len({stage.digest for stage in starts}) == 3
+    assert {name.split(".")[0] for name in read_weights(starts[0].path / "checkpoint")} == {"dual_encoder"}

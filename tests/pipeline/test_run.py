@@ -102,7 +102,7 @@ def test_the_teacher_alone_reuses_icasts_teacher(
 
 
 def test_methods_without_training_run_too(runs: Path, tiny_pools: Path, tiny_bert: Path) -> None:
-    for name in ("bm25", "bi-encoder"):
+    for name in ("bm25", "bi-encoder", "candidates-only", "dual-encoder"):
         finished = run(small_settings(name, tiny_pools, tiny_bert), run_context(runs, Silent()))
         assert finished.result["test"]["num_pools"] == 12
         assert finished.predictions("test")["gain"].null_count == 0

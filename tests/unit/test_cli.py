@@ -89,7 +89,7 @@ def test_show_explains_every_setting(icalib) -> None:
         (["show", "icast", "--set", "regime.rule.negative_threshold=0.6"], "λ⁻ < λ̃⁻ ≤ λ̃⁺ < λ⁺"),
         (["show", "icast", "--set", "uncertainty.num_passes=1"], "greater than or equal to 2"),
         (["show", "bert-fp", "--preset", "ligth"], "it has: light"),
-        (["show", "bert", "--preset", "light"], "it has none"),
+        (["show", "bm25", "--preset", "light"], "it has none"),
         (["compare", "bert", "--data", "nowhere", "--preset", "light"], "none of these methods has a preset"),
         (
             ["compare", "bert", "--data", "nowhere", "--set", "regime.training.epohcs=2"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -14,10 +14,11 @@ from icalib.data.encoding import Layout, TokenStore
 from icalib.data.schema import Split
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import Tokenizer
+from icalib.models.model import Model
 from icalib.models.precision import autocast, resolve_precision
 from icalib.models.ranker import Ranker, make_batch
 from icalib.training.post_training.masked_tokens import Vocabulary, mask_tokens
-from icalib.training.post_training.task import AbstractPostTraining
+from icalib.training.post_training.task import WindowTask
 from icalib.training.settings import TrainingSettings
 
 
@@ -38,9 +39,7 @@ class PostTrainingCurriculum:
         vocabulary: replacements of masked tokens.
     """
 
-    def __init__(
-        self, task: AbstractPostTraining, settings: AbstractPostTraining.Config, layout: Layout, vocabulary: Vocabulary
-    ) -> None:
+    def __init__(self, task: WindowTask, settings: WindowTask.Config, layout: Layout, vocabulary: Vocabulary) -> None:
         self._task, self._settings, self._layout, self._vocabulary = task, settings, layout, vocabulary
 
     def batches(self, epoch: int) -> Sequence[Sequence[Any]]:
@@ -92,7 +91,7 @@ def _outcome(logits: Tensor, classes: Tensor) -> Outcome:
 
 
 def post_training_curriculum(
-    settings: AbstractPostTraining.Config, ranker: Ranker, store: TokenStore, selection: Selection, split: Split
+    settings: WindowTask.Config, ranker: Ranker, store: TokenStore, selection: Selection, split: Split
 ) -> PostTrainingCurriculum:
     """Build the curriculum of a post-training task on the contexts of a split's pools, labelled or not.
 
@@ -105,6 +104,20 @@ def post_training_curriculum(
     return PostTrainingCurriculum(task, settings, ranker.layout, vocabulary)
 
 
+class Judged(Protocol):
+    """A curriculum whose examples are right or wrong."""
+
+    def batches(self, epoch: int) -> Sequence[Sequence[Any]]:
+        """Return all batches of an epoch."""
+        ...
+
+    def outcomes(
+        self, forward: Callable[..., Any], examples: Sequence[Any], device: torch.device
+    ) -> tuple[str, Outcome, Outcome | None]:
+        """Return the task of a batch, the outcomes of its examples, and those of masked tokens if any are masked."""
+        ...
+
+
 class HeldOutWindows:
     """Accuracy and mean loss of each task on held-out windows, the same windows after every epoch.
 
@@ -114,20 +127,18 @@ class HeldOutWindows:
         seed: determines which tokens are masked.
     """
 
-    def __init__(
-        self, curriculum: PostTrainingCurriculum, settings: TrainingSettings, device: torch.device, seed: int
-    ) -> None:
+    def __init__(self, curriculum: Judged, settings: TrainingSettings, device: torch.device, seed: int) -> None:
         self._curriculum, self._device, self._seed = curriculum, device, seed
         self._batches = curriculum.batches(0)
         self._precision: Literal["fp32", "bf16"] = resolve_precision(settings.precision, device)
 
-    def __call__(self, ranker: Ranker, rank: int, world_size: int, /) -> list[tuple[str, float, float, int]]:
+    def __call__(self, model: Model, rank: int, world_size: int, /) -> list[tuple[str, float, float, int]]:
         """Return (task, summed loss, number right, number of examples) for every world-size-th batch."""
         found: list[tuple[str, float, float, int]] = []
         with torch.inference_mode(), autocast(self._device, self._precision):
             for number in range(rank, len(self._batches), world_size):
                 torch.manual_seed(child_seed(self._seed, "held-out", number))  # every update seeds its own
-                task, classified, tokens = self._curriculum.outcomes(ranker, self._batches[number], self._device)
+                task, classified, tokens = self._curriculum.outcomes(model, self._batches[number], self._device)
                 for name, outcome in ((task, classified), ("masked_words", tokens)):
                     if outcome is not None:
                         sums = float(outcome.losses.sum()), float(outcome.right.sum())

@@ -1,23 +1,28 @@
-"""Job that post-trains a ranker on the dialogues of the corpus."""
+"""Jobs that post-train a ranker or a bi-encoder on the dialogues of the corpus."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import SerializeAsAny
 from typing_extensions import override
 
 from icalib.core.errors import SettingError
-from icalib.core.job import Artifact
-from icalib.data.encoding import TokenStore
+from icalib.core.job import Artifact, ByContent
+from icalib.data.encoding import Budget, Layout, TokenStore
+from icalib.data.logs import LogStore
 from icalib.data.selection import Selection
+from icalib.encoders.backbone import backbone_digest
 from icalib.models.checkpoint import CHECKPOINT_VERSION
 from icalib.models.config import RankerConfig
+from icalib.models.dual_encoder import DualEncoder
 from icalib.models.ranker import Ranker
 from icalib.training.job import Training, TrainingJob
+from icalib.training.post_training.contrastive import Contrastive
 from icalib.training.post_training.curriculum import HeldOutWindows, post_training_curriculum
-from icalib.training.post_training.task import AbstractPostTraining
+from icalib.training.post_training.responses import Corpus
+from icalib.training.post_training.task import WindowTask
 from icalib.training.settings import TrainingSettings
 
 
@@ -30,7 +35,7 @@ class PostTrainJob(TrainingJob):
     version: ClassVar[int] = CHECKPOINT_VERSION
 
     ranker: RankerConfig
-    task: SerializeAsAny[AbstractPostTraining.Config]
+    task: SerializeAsAny[WindowTask.Config]
     selection: Selection
     train_tokens: Artifact
     validation_tokens: Artifact
@@ -59,6 +64,61 @@ class PostTrainJob(TrainingJob):
         store = TokenStore(self.validation_tokens.path)
         try:
             curriculum = post_training_curriculum(held_out, ranker, store, self.selection, "validation")
+        except SettingError:
+            return None
+        return HeldOutWindows(curriculum, self.task.training, device, self.task.seed)
+
+
+class ContrastiveJob(TrainingJob):
+    """Post-trains a bi-encoder.
+
+    Runs with the same backbone reuse the result for all labelled fractions, seeds and methods.
+    """
+
+    version: ClassVar[int] = CHECKPOINT_VERSION
+
+    backbone: Annotated[str, ByContent(backbone_digest)]
+    budget: Budget
+    task: Contrastive.Config
+    selection: Selection
+    train_tokens: Artifact
+    validation_tokens: Artifact
+    test_tokens: Artifact
+    """Read only to leave out what is an answer there, like the validation tokens."""
+    logs: Artifact | None = None
+    """Token file of the logs."""
+
+    @property
+    @override
+    def loop_settings(self) -> TrainingSettings:
+        return self.task.training
+
+    @property
+    @override
+    def loop_seed(self) -> int:
+        return self.task.seed
+
+    @override
+    def build(self, device: torch.device) -> Training:
+        encoder = DualEncoder(self.backbone, self.budget)
+        held_out = self._held_out(encoder.layout, device)
+        return Training(encoder, self.curriculum(encoder.layout), held_out, validation_selects=False)
+
+    def curriculum(self, layout: Layout) -> Contrastive:
+        """Return the task on the training dialogues and logs."""
+        store, held_out = TokenStore(self.train_tokens.path), (self.validation_tokens, self.test_tokens)
+        rows = self.selection.rows("train", "all", store.column("label_order")).tolist()
+        logs = LogStore(self.logs.path) if self.logs else None
+        corpus = Corpus(store, rows, [TokenStore(tokens.path) for tokens in held_out], logs)
+        return self.task.build(corpus=corpus, layout=layout)
+
+    def _held_out(self, layout: Layout, device: torch.device) -> HeldOutWindows | None:
+        """Return the windows of validation contexts; None if the contexts contain no windows."""
+        held_out = self.task.model_copy(update={"max_windows": self.task.held_out_windows, "targets": "windows"})
+        store = TokenStore(self.validation_tokens.path)
+        rows = self.selection.rows("validation", "all", store.column("label_order")).tolist()
+        try:
+            curriculum = held_out.build(corpus=Corpus(store, rows), layout=layout)
         except SettingError:
             return None
         return HeldOutWindows(curriculum, self.task.training, device, self.task.seed)

@@ -6,19 +6,16 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple, final
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 from typing_extensions import override
 
 from icalib.core.seeding import child_seed
-from icalib.data.bm25 import bm25_matrices
-from icalib.data.encoding import Encoded, Ids, Layout, TokenStore
+from icalib.data.encoding import Encoded, Layout, TokenStore
 from icalib.models.ranker import ANSWER
-from icalib.training.post_training.task import AbstractPostTraining, TaskBatch, batched
+from icalib.training.post_training.bm25 import SimilarTexts
+from icalib.training.post_training.task import TaskBatch, WindowTask, batched
 from icalib.training.post_training.windows import Window, Windows
 from icalib.training.settings import TrainingSettings
-
-_NUM_SIMILAR = 9  # the number of wrong candidates in a pool of ten
 
 
 class _Example(NamedTuple):
@@ -28,7 +25,7 @@ class _Example(NamedTuple):
 
 
 @final
-class NextUtterance(AbstractPostTraining):
+class NextUtterance(WindowTask):
     """Binary classification of next utterances by the answer head, which also initialises the head.
 
     Differences from BERT_FP's task (Han et al. 2021; see `UtteranceRelevance`): there are two classes instead of three,
@@ -36,7 +33,7 @@ class NextUtterance(AbstractPostTraining):
     BERT_FP's 25 epochs but not over a single epoch.
     """
 
-    class Config(AbstractPostTraining.Config):
+    class Config(WindowTask.Config):
         """Settings of next-utterance discrimination."""
 
         training: TrainingSettings = TrainingSettings(
@@ -59,7 +56,7 @@ class NextUtterance(AbstractPostTraining):
         self.config, self._layout = config, layout
         self._windows = Windows(store, rows)
         self._similar = (
-            _SimilarTexts([self._windows.target(window) for window in self._windows.windows], self._windows.dialogues)
+            SimilarTexts([self._windows.target(window) for window in self._windows.windows], self._windows.dialogues)
             if config.wrong_from_other_dialogues == "bm25"
             else None
         )
@@ -98,24 +95,3 @@ class NextUtterance(AbstractPostTraining):
         if len(similar):
             return self._windows.windows[int(rng.choice(similar))]
         return self._windows.sample_other_dialogue(index, rng)
-
-
-class _SimilarTexts:
-    """BM25 retrieval among the windows' true next utterances, over word pieces."""
-
-    def __init__(self, texts: Sequence[Ids], dialogues: Sequence[str]) -> None:
-        self._counts, weights = bm25_matrices([text.tolist() for text in texts])
-        self._weights = weights.T.tocsr()
-        self._texts = np.unique([text.tobytes() for text in texts], return_inverse=True)[1]
-        self._dialogues = np.unique(dialogues, return_inverse=True)[1]
-
-    def rows(self, query: int) -> npt.NDArray[np.int64]:
-        """Return the rows of the (at most nine) different texts of other dialogues that are most similar to `query`."""
-        scores = (self._counts[query : query + 1] @ self._weights).tocsr()
-        other = (self._dialogues[scores.indices] != self._dialogues[query]) & (
-            self._texts[scores.indices] != self._texts[query]
-        )
-        found, values = scores.indices[other], scores.data[other]
-        best = np.lexsort((found, -values))[: 4 * _NUM_SIMILAR]
-        _, first = np.unique(self._texts[found[best]], return_index=True)  # keeps one of equal texts
-        return found[best][np.sort(first)][:_NUM_SIMILAR].astype(np.int64)

@@ -28,6 +28,23 @@ class TaskBatch(NamedTuple):
 
 
 class AbstractPostTraining(Component):
+    """Base of post-training: training on dialogues without labels, shared by all labelled fractions and seeds."""
+
+    class Config(ComponentConfig):
+        """Settings of every post-training."""
+
+        training: TrainingSettings = TrainingSettings()
+        """Optimiser and schedule; without validation, the last weights are kept."""
+        max_windows: int | None = Field(default=None, ge=1)
+        """Maximum number of windows per epoch, drawn again each epoch; None uses all."""
+        held_out_windows: int = Field(default=100, ge=1)
+        """Number of windows of validation dialogues whose accuracy and loss are logged after each epoch. They do not
+        affect which weights are kept."""
+        seed: int = 0
+        """Seed of post-training, separate from the run's: runs of all seeds use the same post-trained model."""
+
+
+class WindowTask(AbstractPostTraining):
     """A self-supervised task: batches of examples from windows of dialogues, and their classes.
 
     Args:
@@ -40,22 +57,13 @@ class AbstractPostTraining(Component):
         SettingError: the contexts contain no windows.
     """
 
-    class Config(ComponentConfig):
-        """Settings of every post-training task."""
+    class Config(AbstractPostTraining.Config):
+        """Settings of every task on windows."""
 
-        training: TrainingSettings = TrainingSettings()
-        """Optimiser and schedule; without validation, the last weights are kept."""
-        max_windows: int | None = Field(default=None, ge=1)
-        """Maximum number of windows per epoch, drawn again each epoch; None uses all."""
         masked_word_weight: float = Field(default=0.0, ge=0)
         """Weight of the masked-token loss, added to the task's loss; 0 masks no tokens."""
         masked_share: float = Field(default=0.15, gt=0, lt=1)
         """Fraction of tokens to predict: 80 % become [MASK], 10 % a random token, 10 % stay unchanged."""
-        held_out_windows: int = Field(default=100, ge=1)
-        """Number of windows of validation dialogues whose accuracy and loss are logged after each epoch. They do not
-        affect which weights are kept."""
-        seed: int = 0
-        """Seed of post-training, separate from the run's: runs of all seeds use the same post-trained model."""
 
         task_heads: ClassVar[Mapping[str, int]] = {}
         """Number of classes of each linear head on [CLS], by name; these heads are dropped after post-training."""

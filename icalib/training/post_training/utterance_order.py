@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Encoded, Ids, Layout, TokenStore
-from icalib.training.post_training.task import AbstractPostTraining, TaskBatch, batched
+from icalib.training.post_training.task import TaskBatch, WindowTask, batched
 from icalib.training.post_training.windows import Window, Windows
 from icalib.training.settings import TrainingSettings
 
@@ -29,7 +29,7 @@ class _Example(NamedTuple):
 
 
 @final
-class UtteranceOrder(AbstractPostTraining):
+class UtteranceOrder(WindowTask):
     """GRN's post-training (Liu Y. et al. 2021) on training dialogues, labelled or not.
 
     The loss is the sum of two tasks.
@@ -42,7 +42,7 @@ class UtteranceOrder(AbstractPostTraining):
     contexts of pools, the order includes the next utterance, and each batch has examples of one task.
     """
 
-    class Config(AbstractPostTraining.Config):
+    class Config(WindowTask.Config):
         """Settings of next-utterance and utterance-order prediction; the optimiser settings are our choice."""
 
         training: TrainingSettings = TrainingSettings(

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Layout, TokenStore
-from icalib.training.post_training.task import AbstractPostTraining, TaskBatch, batched
+from icalib.training.post_training.task import TaskBatch, WindowTask, batched
 from icalib.training.post_training.windows import MAX_DRAWS, Window, Windows
 from icalib.training.settings import TrainingSettings
 
@@ -30,7 +30,7 @@ class _Example(NamedTuple):
 
 
 @final
-class UtteranceRelevance(AbstractPostTraining):
+class UtteranceRelevance(WindowTask):
     """Fine-grained post-training of BERT_FP (Han et al. 2021, §3.2), on training dialogues, labelled or not.
 
     A window has three utterances and a fourth, which is the true next one (¼), another utterance of the same dialogue
@@ -45,7 +45,7 @@ class UtteranceRelevance(AbstractPostTraining):
     consists of the contexts of its pools.
     """
 
-    class Config(AbstractPostTraining.Config):
+    class Config(WindowTask.Config):
         """Settings of utterance relevance classification; the defaults are the published values for Ubuntu."""
 
         training: TrainingSettings = TrainingSettings(

@@ -20,7 +20,7 @@ def mine(
     folder: Path,
     texts: list[str],
     num_negatives: int,
-    sampler: str = "bm25",
+    sampler: str = "bm25-response",
     dialogues: list[int] | None = None,
     seed: int = 5,
 ):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from icalib.core.component import validated, with_settings
+from icalib.core.component import with_settings
 from icalib.core.errors import SettingError
 from icalib.methods.catalogue import describe, load_method, method_names, presets
 from icalib.methods.composition import Method
@@ -115,12 +115,6 @@ def test_a_part_of_another_components_settings_leaves_its_own_defaults() -> None
     published = UtteranceRelevance.Config()
     quick = published.training.model_copy(update={"epochs": 2})
     assert changed == published.model_copy(update={"training": quick})
-
-
-def test_configs_that_name_no_post_training_task_are_read() -> None:
-    values = load_method("bert").model_dump(mode="json")
-    assert values["post_training"].pop("target").endswith("NextUtterance")
-    assert validated(Method, values) == load_method("bert")
 
 
 def test_the_gain_without_an_uncertainty_estimate_is_refused() -> None:

@@ -10,7 +10,7 @@ from icalib.data.encoding import TokenStore
 from icalib.data.pools import as_pools, iter_pools
 from icalib.data.schema import Pool
 from icalib.encoders.transformer import Batch
-from icalib.scoring.untrained import bi_encoder_scores, bm25_scores
+from icalib.scoring.untrained import bi_encoder_scores, bm25_scores, likeness_scores
 
 
 def test_bm25_likes_the_candidate_that_shares_rare_words(tiny_pools: Path) -> None:
@@ -41,3 +41,20 @@ def test_the_bi_encoder_is_the_cosine_of_mean_states_encoded_apart(store: TokenS
         context = mean(ranker.layout.context_ids(pool.context, None))
         expected = [torch.cosine_similarity(context, mean(ids), dim=0).item() for ids in pool.candidates]
         np.testing.assert_allclose(scores, expected, rtol=1e-4)
+
+
+def test_candidates_only_likes_the_candidate_most_like_the_others_whatever_the_context() -> None:
+    candidates = ("reset the printer", "feed the cat", "reset the router", "reset it")
+    pools = [
+        Pool.model_validate(
+            {
+                "pool_id": text, "dialog_id": text, "split": "test", "label": 0, "candidates": candidates,
+                "context": [{"speaker": "user", "text": text}],
+            }
+        )
+        for text in ("the cat", "a printer")
+    ]  # fmt: skip
+    first, second = likeness_scores(pools)
+    np.testing.assert_array_equal(first, second)
+    assert first.argmax() in (0, 2)
+    assert first.argmin() == 1

@@ -16,7 +16,7 @@ from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train
 from icalib.training.post_training.curriculum import HeldOutWindows, PostTrainingCurriculum, post_training_curriculum
 from icalib.training.post_training.next_utterance import NextUtterance
-from icalib.training.post_training.task import AbstractPostTraining
+from icalib.training.post_training.task import WindowTask
 from icalib.training.post_training.utterance_relevance import UtteranceRelevance
 from icalib.training.settings import TrainingSettings
 
@@ -24,14 +24,12 @@ CPU = torch.device("cpu")
 ALL = Selection(labelled_fraction=1.0)
 
 
-def curriculum(config: AbstractPostTraining.Config, ranker: Ranker, store: TokenStore) -> PostTrainingCurriculum:
+def curriculum(config: WindowTask.Config, ranker: Ranker, store: TokenStore) -> PostTrainingCurriculum:
     return post_training_curriculum(config, ranker, store, ALL, "train")
 
 
 @pytest.mark.parametrize("kind", [NextUtterance.Config, UtteranceRelevance.Config])
-def test_the_loss_adds_masked_words_by_weight(
-    store: TokenStore, ranker: Ranker, kind: type[AbstractPostTraining.Config]
-) -> None:
+def test_the_loss_adds_masked_words_by_weight(store: TokenStore, ranker: Ranker, kind: type[WindowTask.Config]) -> None:
     batch = curriculum(kind(), ranker, store).batches(0)[0]
     with torch.inference_mode():
         task, bare = curriculum(kind(masked_word_weight=0), ranker, store).losses(ranker, batch, CPU)

@@ -1,0 +1,131 @@
+"""Logs: whole dialogues outside the pools, which post-training may read.
+
+A pool folder keeps them in `logs.parquet`, one row for each dialogue. They have no labels and belong to no split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from icalib.core.errors import DataError
+from icalib.core.files import whole_file
+from icalib.data.encoding import Budget, Ids, Lists, Tokenize
+from icalib.data.mining import Progress
+from icalib.data.sources.base import Source
+from icalib.data.sources.records import OnReject
+from icalib.data.splits import text_key
+
+LOGS_FILE = "logs.parquet"
+LOG_TOKENS = "logs.arrow"
+_LOG_SCHEMA = pa.schema([("dialog_id", pa.string()), ("utterances", pa.list_(pa.string()))])
+_TOKEN_SCHEMA = pa.schema([("ids", pa.list_(pa.list_(pa.int32()))), ("keys", pa.list_(pa.uint64()))])
+_ROW_GROUP = 1024
+
+T = TypeVar("T")
+
+
+def write_logs(source: Source, path: Path, on_reject: OnReject | None, progress: Progress) -> int:
+    """Write the dialogues of logs; those with fewer than two utterances are left out.
+
+    Args:
+        source: the logs.
+        path: the Parquet file.
+        on_reject: receives records that are not valid; without it the first one raises DataError.
+        progress: receives the stage `logs`.
+
+    Returns:
+        Number of dialogues.
+
+    Raises:
+        DataError: no dialogue is left.
+    """
+    rows = (
+        {"dialog_id": dialogue.dialog_id, "utterances": [utterance.text for utterance in dialogue.utterances]}
+        for dialogue in source.dialogues(on_reject)
+        if len(dialogue.utterances) > 1
+    )
+    done = 0
+    with pq.ParquetWriter(path, _LOG_SCHEMA, compression="zstd") as writer:
+        for group in _batches(rows, _ROW_GROUP):
+            writer.write_table(pa.Table.from_pylist(group, schema=_LOG_SCHEMA))
+            done += len(group)
+            progress("logs", done, None)
+    if not done:
+        raise DataError(
+            "the logs contain no dialogue of two or more utterances",
+            "Choose whole dialogues, not ready-made pools, or leave --logs out.",
+            path=source.files[0],
+        )
+    progress("logs", done, done)
+    return done
+
+
+def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Yield lists of `size` items, the last one possibly shorter."""
+    remaining = iter(items)
+    while batch := list(islice(remaining, size)):
+        yield batch
+
+
+def write_log_tokens(path: Path, logs: Path, tokenize: Tokenize, budget: Budget) -> Iterator[int]:
+    """Tokenise logs into an Arrow file that `LogStore` maps into memory, yielding the number of dialogues so far.
+
+    Utterances keep their end, up to the context's budget, as in pools.
+
+    Raises:
+        DataError: the logs are damaged.
+    """
+    done = 0
+    try:
+        with whole_file(path) as temporary, pa.ipc.new_file(str(temporary), _TOKEN_SCHEMA) as writer:
+            for batch in pq.ParquetFile(logs).iter_batches(batch_size=_ROW_GROUP):
+                writer.write_batch(_token_batch(batch.column("utterances").to_pylist(), tokenize, budget))
+                done += batch.num_rows
+                yield done
+    except pa.ArrowException as error:
+        raise DataError(f"damaged ({error})", "Prepare the source again with --fresh.", path=logs) from error
+
+
+def _token_batch(dialogues: list[list[str]], tokenize: Tokenize, budget: Budget) -> pa.RecordBatch:
+    distinct = list(dict.fromkeys(text for texts in dialogues for text in texts))
+    ids = dict(zip(distinct, tokenize(distinct), strict=True))
+    return pa.RecordBatch.from_pylist(
+        [
+            {
+                "ids": [ids[text][-budget.max_context_tokens :] for text in texts],
+                "keys": [text_key(text) for text in texts],
+            }
+            for texts in dialogues
+        ],
+        schema=_TOKEN_SCHEMA,
+    )
+
+
+class LogStore:
+    """The dialogues of logs as ids, mapped into memory: a row is read when it is needed."""
+
+    def __init__(self, path: Path) -> None:
+        table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+        dialogues = table["ids"].combine_chunks()
+        self._keys = Lists.of(table["keys"])
+        self._starts = dialogues.offsets.to_numpy()
+        self._offsets, self._ids = dialogues.values.offsets.to_numpy(), dialogues.values.values.to_numpy()
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def keys(self) -> Lists:
+        """Return the text keys of all dialogues' utterances."""
+        return self._keys
+
+    def utterances(self, row: int, start: int, stop: int) -> list[Ids]:
+        """Return the token ids of some utterances of a dialogue."""
+        first = int(self._starts[row])
+        offsets = self._offsets[first + start : first + stop + 1]
+        return [self._ids[begin:end] for begin, end in pairwise(offsets)]

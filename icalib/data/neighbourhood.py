@@ -1,0 +1,92 @@
+"""The negative sampler whose pools don't mark the right response.
+
+If negatives are the responses most like the right one, the right one is recognised without its context: it is the
+candidate most like the others. Here all candidates, the right one among them, are neighbours (by TF-IDF cosine) of one
+more response, the pivot, which is no candidate. Neighbours of anything are typical responses, and the right one need
+not be typical: so candidates also follow one another when neighbours are ordered by their mean cosine with all
+responses, and the right one is equally likely to be the first of them, the last or any between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from icalib.core.seeding import child_seed
+from icalib.data.bm25 import load_sparse, save_sparse, tokenize
+from icalib.data.negatives import NegativeSampler, Rows, Scores
+
+_NUM_PIVOTS = 4
+"""Pivots that are tried for each response, drawn among its own nearest neighbours."""
+_NEAREST = 20
+"""Neighbours among which pivots are drawn."""
+_NUM_NEIGHBOURS = 40
+"""Neighbours of the pivot among which negatives are chosen. With fewer, typicality can't be matched; more are less
+similar."""
+_WINDOW = 10
+"""Consecutive neighbours from which negatives are taken first: the usual size of a pool."""
+_DIGITS = 9
+
+Floats = NDArray[np.float64]
+
+
+def _write_index(index: Path, responses: Iterable[str]) -> None:
+    """Write unit TF-IDF vectors [N, V], their transpose, and each response's mean cosine with all responses."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    texts = list(responses)
+    vectors = csr_array((len(texts), 1))
+    if any(map(tokenize, texts)):
+        model = TfidfVectorizer(analyzer=tokenize, sublinear_tf=True)
+        vectors = csr_array(model.fit_transform(texts))
+    save_sparse(index, "vector", vectors)
+    save_sparse(index, "transposed", vectors.T.tocsr())
+    np.save(index / "typicality.npy", vectors @ np.asarray(vectors.mean(0)).ravel())
+
+
+def _scores(index: Path, queries: range) -> Iterator[tuple[Rows, Scores]]:
+    vectors, transposed = load_sparse(index, "vector"), load_sparse(index, "transposed")
+    typicality: Floats = np.load(index / "typicality.npy", mmap_mode="r")
+
+    def neighbours(response: int) -> Rows:
+        """Return the other responses that share words with one, the most similar first."""
+        cosines = csr_array(vectors[response : response + 1] @ transposed)
+        rows = cosines.indices[np.lexsort((cosines.indices, -np.round(cosines.data, _DIGITS)))].astype(np.int64)
+        return rows[rows != response]
+
+    for query in queries:
+        rng = np.random.default_rng(child_seed(0, "pivot", query))
+        pivots = rng.permutation(neighbours(query)[:_NEAREST])[:_NUM_PIVOTS].tolist()
+        if pivots:
+            yield _window(_nearest_to_middle([neighbours(pivot) for pivot in pivots], query), query, typicality, rng)
+        else:
+            yield np.empty(0, np.int64), np.empty(0)
+
+
+def _nearest_to_middle(candidates: list[Rows], response: int) -> Rows:
+    """Return `_NUM_NEIGHBOURS` consecutive neighbours around a response, of the pivot that suits it best.
+
+    That is the one among whose nearest neighbours the response is closest to the middle.
+    """
+    ranks = [int(np.flatnonzero(rows == response)[0]) for rows in candidates]
+    best = int(np.argmin([abs(rank - _NUM_NEIGHBOURS // 2) for rank in ranks]))
+    start = max(0, min(ranks[best] - _NUM_NEIGHBOURS // 2, len(candidates[best]) - _NUM_NEIGHBOURS))
+    return candidates[best][start : start + _NUM_NEIGHBOURS]
+
+
+def _window(neighbours: Rows, response: int, typicality: Floats, rng: np.random.Generator) -> tuple[Rows, Scores]:
+    """Order neighbours by typicality and score those highest that are in a window around the response."""
+    ordered = neighbours[np.lexsort((neighbours, -typicality[neighbours]))]
+    own = int(np.flatnonzero(ordered == response)[0])
+    first = min(max(0, own - int(rng.integers(_WINDOW))), max(0, len(ordered) - _WINDOW))
+    position = np.arange(len(ordered))
+    outside = np.maximum(first - position, position - (first + _WINDOW - 1))
+    kept = position != own
+    return ordered[kept], (1 / (1.0 + np.maximum(outside, 0)))[kept]
+
+
+neighbourhood = NegativeSampler(_write_index, _scores)

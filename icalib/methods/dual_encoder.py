@@ -1,0 +1,12 @@
+"""The bi-encoder after contrastive post-training on dialogues and logs, without labels: a strong and fast baseline."""
+
+from icalib.methods.composition import Method
+from icalib.regimes.untrained import Untrained
+from icalib.training.post_training.contrastive import Contrastive
+
+
+def method() -> Method:
+    """Context and candidate are encoded separately."""
+    return Method(
+        regime=Untrained.Config(scorer="bi-encoder"), post_training=Contrastive.Config(), similarity_start="none"
+    )

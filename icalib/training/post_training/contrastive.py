@@ -1,0 +1,149 @@
+"""Contrastive post-training of the bi-encoder: which utterance of the batch follows which context?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, final
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from icalib.core.seeding import child_seed
+from icalib.data.encoding import Encoded, Ids, Layout
+from icalib.models.ranker import make_batch
+from icalib.training.post_training.bm25 import SimilarTexts
+from icalib.training.post_training.curriculum import Outcome
+from icalib.training.post_training.responses import Corpus, Responses, Targets
+from icalib.training.post_training.task import AbstractPostTraining, batched
+from icalib.training.settings import TrainingSettings
+
+_TASK = "contrastive"
+
+
+class _Example(NamedTuple):
+    response: int  # index of the target in `Responses`
+    negatives: tuple[int, ...]  # indices of hard negatives
+    length: int
+
+
+@final
+class Contrastive(AbstractPostTraining):
+    """In-batch negatives: a softmax over the targets of a batch for every context (Henderson et al. 2017).
+
+    The bi-encoder's cosine of a context and its own target competes with those of all other targets of the batch, on
+    all workers; equal texts do not compete. With several workers or `gradient_accumulation` above 1, gradients are
+    cached (Gao et al. 2021): the loss is that of the whole batch, and memory holds one part of it.
+
+    The trained bi-encoder replaces the untrained one in `similarity_start`, and its weights start the cross-encoder.
+
+    Args:
+        config: the settings.
+        corpus: what is read.
+        layout: assembles the inputs.
+
+    Raises:
+        SettingError: the dialogues contain no two different targets.
+    """
+
+    class Config(AbstractPostTraining.Config):
+        """Settings of contrastive post-training."""
+
+        training: TrainingSettings = TrainingSettings(
+            epochs=1, learning_rate=5e-5, batch_size=64, max_tokens_per_batch=16384
+        )
+        """Optimiser and schedule; without validation, the last weights are kept. A larger `batch_size` has more
+        negatives; `gradient_accumulation` splits it to save memory."""
+        max_windows: int | None = Field(default=16000, ge=1)
+        """Maximum number of pairs of context and target per epoch, drawn again each epoch; None uses all."""
+        targets: Targets = "logs"
+        """Utterances that are predicted. `windows`: those in contexts of training pools, save candidates of any pool.
+        `logs`: also those of the dialogues that were prepared with `--logs`, by the same rule, and none of a dialogue
+        that contains a candidate of a validation or test pool. `replies`: also the right candidates of all training
+        pools whose label is known, labelled fraction or not. That is practical where logs contain the true replies;
+        the papers' protocol forbids it, and reports say so."""
+        temperature: float = Field(default=0.05, gt=0)
+        """Divides the cosines before the softmax."""
+        context_turns: int = Field(default=4, ge=1)
+        """Maximum number of utterances in a context, the last ones."""
+        hard_negatives: int = Field(default=0, ge=0)
+        """Number of targets that BM25 finds for each context's own target, as further negatives of the batch."""
+
+    def __init__(self, config: Config, *, corpus: Corpus, layout: Layout) -> None:
+        self.config, self._layout = config, layout
+        self._responses = Responses(corpus, config.targets, config.context_turns)
+        self._similar = (
+            SimilarTexts([self._responses.target(index) for index in range(len(self._responses))])
+            if config.hard_negatives
+            else None
+        )
+
+    def batches(self, epoch: int) -> list[list[_Example]]:
+        """Return an epoch's batches, of pairs of similar length."""
+        rng = np.random.default_rng(child_seed(self.config.seed, "contexts", epoch))
+        total = len(self._responses)
+        chosen = rng.choice(total, min(self.config.max_windows or total, total), replace=False)
+        examples = [self._example(int(index), rng) for index in chosen]
+        return batched(examples, self.config.training, rng)
+
+    def _example(self, index: int, rng: np.random.Generator) -> _Example:
+        negatives: tuple[int, ...] = ()
+        if self._similar is not None:
+            found = self._similar.rows(index)
+            number = min(self.config.hard_negatives, len(found))
+            negatives = tuple(rng.choice(found, number, replace=False).tolist())
+        tokens = sum(map(len, self._responses.context(index))) + len(self._responses.target(index))
+        return _Example(index, negatives, tokens)
+
+    def losses(self, forward: Callable[..., Any], examples: Sequence[Any], device: torch.device) -> tuple[str, Tensor]:
+        """Return the summed loss of a whole batch."""
+        return self.compare(self.represent(forward, examples, device), examples)
+
+    def represent(self, forward: Callable[..., Any], examples: Sequence[_Example], device: torch.device) -> Tensor:
+        """Return the vectors of context, target and hard negatives of each example; [B, 2 + negatives, D].
+
+        The target also stands for missing hard negatives, which the loss leaves out.
+        """
+        contexts = [self._framed(self._layout.context_ids(self._responses.context(e.response), None)) for e in examples]
+        texts = [index for example in examples for index in self._texts(example)]
+        maximum = self._layout.budget.max_candidate_tokens
+        responses = [self._framed(self._responses.target(index)[:maximum]) for index in texts]
+        contexts_BD, responses_ND = forward(
+            make_batch(contexts, self._layout, device), make_batch(responses, self._layout, device)
+        )
+        responses_BTD = responses_ND.unflatten(0, (len(examples), -1))
+        return torch.cat([contexts_BD[:, None], responses_BTD], 1)
+
+    def compare(self, representations: Tensor, examples: Sequence[_Example]) -> tuple[str, Tensor]:
+        """Return the summed loss of a batch from the vectors of all its texts."""
+        return _TASK, self._outcome(representations, examples).losses.sum()
+
+    def outcomes(
+        self, forward: Callable[..., Any], examples: Sequence[Any], device: torch.device
+    ) -> tuple[str, Outcome, None]:
+        """Return the loss of each context and whether its own target has the highest cosine of the batch."""
+        return _TASK, self._outcome(self.represent(forward, examples, device), examples), None
+
+    def _outcome(self, vectors_BTD: Tensor, examples: Sequence[_Example]) -> Outcome:
+        contexts_BD, responses_ND = vectors_BTD[:, 0], vectors_BTD[:, 1:].flatten(0, 1)
+        logits_BN = contexts_BD @ responses_ND.T / self.config.temperature
+        index_BT = np.array([self._texts(example) for example in examples])
+        number_B = np.array([1 + len(example.negatives) for example in examples])
+        keys_BT = self._responses.keys[index_BT]
+        is_rival_BN = keys_BT[:, :1] != keys_BT.reshape(1, -1)
+        is_rival_BN &= (np.arange(index_BT.shape[1]) < number_B[:, None]).reshape(1, -1)
+        target_B = np.arange(len(examples)) * index_BT.shape[1]
+        is_rival_BN[np.arange(len(examples)), target_B] = True
+        logits_BN = logits_BN.masked_fill(~torch.from_numpy(is_rival_BN).to(logits_BN.device), -torch.inf)
+        targets_B = torch.from_numpy(target_B).to(logits_BN.device)
+        losses_B = nn.functional.cross_entropy(logits_BN, targets_B, reduction="none")
+        return Outcome(losses_B, logits_BN.argmax(1) == targets_B)
+
+    def _texts(self, example: _Example) -> list[int]:
+        missing = self.config.hard_negatives - len(example.negatives)
+        return [example.response, *example.negatives, *[example.response] * missing]
+
+    def _framed(self, ids: Ids) -> Encoded:
+        framed = np.concatenate([[self._layout.cls], ids, [self._layout.separator]], dtype=np.int32)
+        return framed, len(framed)

@@ -1,0 +1,162 @@
+"""Contexts and the utterances that follow them, in pools and in logs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from icalib.core.errors import SettingError
+from icalib.data.answers import PoolAnswers, pair_keys
+from icalib.data.encoding import Ids, Keys, Lists, TokenStore
+from icalib.data.logs import LogStore
+
+Ints = npt.NDArray[np.int64]
+Targets = Literal["windows", "logs", "replies"]
+
+_WINDOW, _REPLY, _LOG = 0, 1, 2
+
+
+class Corpus(NamedTuple):
+    """What contrastive post-training reads.
+
+    `rows` are the pools of `store` whose contexts are used, labelled or not. No candidate of a pool of `store` or
+    `held_out` becomes a target, and no dialogue of `logs` that contains a candidate of `held_out` is used at all.
+    """
+
+    store: TokenStore
+    rows: Sequence[int]
+    held_out: Sequence[TokenStore] = ()
+    logs: LogStore | None = None
+
+
+class _Found(NamedTuple):
+    """Targets of one kind: where each one is, its key, and that of the utterance before it."""
+
+    rows: Ints
+    positions: Ints
+    before: Keys
+    keys: Keys
+
+
+class Responses:
+    """Distinct pairs of a context and the utterance that follows it.
+
+    Targets are utterances within the contexts of pools (`windows`), also those of logs (`logs`), or also the right
+    candidates of training pools, labelled or not (`replies`). Pairs with the same target after the same utterance are
+    used once, with the longest context.
+
+    Args:
+        corpus: what is read.
+        targets: what may be a target.
+        context_turns: maximum number of utterances in a context, the last ones.
+
+    Raises:
+        SettingError: there are no two pairs with different targets.
+    """
+
+    def __init__(self, corpus: Corpus, targets: Targets, context_turns: int) -> None:
+        self._corpus, self._context_turns = corpus, context_turns
+        found = {_WINDOW: _windows(corpus)}
+        if targets != "windows" and corpus.logs is not None:
+            found[_LOG] = _log_windows(corpus, corpus.logs)
+        if targets == "replies":
+            found[_REPLY] = _replies(corpus)
+        parts = list(found.values())
+        positions = np.concatenate([part.positions for part in parts])
+        keys = np.concatenate([part.keys for part in parts])
+        before = np.concatenate([part.before for part in parts])
+        kept = _longest(pair_keys(before, keys), np.minimum(positions, context_turns))
+        self.kinds = np.concatenate([np.full(len(part.rows), kind) for kind, part in found.items()])[kept]
+        self.rows = np.concatenate([part.rows for part in parts])[kept]
+        self.positions, self.keys = positions[kept], keys[kept]
+        if len(np.unique(self.keys)) < 2:
+            raise SettingError(
+                "contrastive post-training found no two different utterances to predict: the contexts have one "
+                "utterance each, or all the same. Prepare the data with longer contexts or with --logs, or disable "
+                "post-training with --set post_training=null."
+            )
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def context(self, index: int) -> list[Ids]:
+        """Return the token ids of the utterances before a target."""
+        row, position = int(self.rows[index]), int(self.positions[index])
+        start = max(0, position - self._context_turns)
+        if self.kinds[index] == _LOG:
+            assert self._corpus.logs is not None
+            return self._corpus.logs.utterances(row, start, position)
+        return self._corpus.store.pool(row).context[start:position]
+
+    def target(self, index: int) -> Ids:
+        """Return the token ids of a target."""
+        row, position = int(self.rows[index]), int(self.positions[index])
+        if self.kinds[index] == _LOG:
+            assert self._corpus.logs is not None
+            return self._corpus.logs.utterances(row, position, position + 1)[0]
+        pool = self._corpus.store.pool(row)
+        return pool.candidates[pool.label] if self.kinds[index] == _REPLY else pool.context[position]
+
+
+def _longest(keys: Keys, sizes: Ints) -> Ints:
+    """Return the index of the greatest size of each key, the first of equal ones, in ascending order."""
+    order = np.lexsort((-sizes, keys))
+    _, first = np.unique(keys[order], return_index=True)
+    return np.sort(order[first])
+
+
+def _following(lists: Lists) -> tuple[Ints, Ints, Ints]:
+    """Return the list, the position in it and the flat index of every element that has one before it."""
+    sizes = np.diff(lists.offsets)
+    row = np.repeat(np.arange(len(sizes)), sizes)
+    flat = np.arange(lists.offsets[0], lists.offsets[-1])
+    position = flat - lists.offsets[row]
+    return row[position > 0], position[position > 0], flat[position > 0]
+
+
+def _windows(corpus: Corpus) -> _Found:
+    """Find the targets in contexts that are not a candidate of a pool of the same dialogue.
+
+    A candidate is recognised by the utterance before it, and also by its text in all pools with the dialogue's id.
+    """
+    contexts, candidates = corpus.store.keys("context_keys"), corpus.store.keys("candidate_keys")
+    row, position, flat = _following(contexts)
+    before, keys = contexts.values[flat - 1], contexts.values[flat]
+    dialogues = np.unique(corpus.store.column("dialog_id"), return_inverse=True)[1].astype(np.uint64)
+    own = pair_keys(np.repeat(dialogues, np.diff(candidates.offsets)), candidates.values)
+    is_answer = np.isin(pair_keys(dialogues[row], keys), own)
+    is_answer |= PoolAnswers([corpus.store, *corpus.held_out]).among(before, keys)
+    return _kept(_Found(row, position, before, keys), np.isin(row, corpus.rows) & ~is_answer)
+
+
+def _log_windows(corpus: Corpus, logs: LogStore) -> _Found:
+    """Find the targets in logs that are no candidate, without dialogues that contain one of a held-out pool."""
+    row, position, flat = _following(logs.keys())
+    values = logs.keys().values
+    before, keys = values[flat - 1], values[flat]
+    kept = ~PoolAnswers([corpus.store]).among(before, keys)
+    if corpus.held_out:
+        held_out = PoolAnswers(corpus.held_out).among(before, keys)
+        kept &= ~np.isin(row, row[held_out])
+    return _kept(_Found(row, position, before, keys), kept)
+
+
+def _replies(corpus: Corpus) -> _Found:
+    """Find the right candidates of the pools whose label is known."""
+    contexts, candidates = corpus.store.keys("context_keys"), corpus.store.keys("candidate_keys")
+    labels = corpus.store.column("label").astype(np.int64)
+    rows = np.asarray(corpus.rows, np.int64)
+    rows = rows[labels[rows] >= 0]
+    return _Found(
+        rows,
+        np.diff(contexts.offsets)[rows],
+        contexts.values[contexts.offsets[rows + 1] - 1],
+        candidates.values[candidates.offsets[rows] + labels[rows]],
+    )
+
+
+def _kept(found: _Found, mask: npt.NDArray[np.bool_]) -> _Found:
+    return _Found(found.rows[mask], found.positions[mask], found.before[mask], found.keys[mask])

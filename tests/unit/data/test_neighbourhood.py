@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from icalib.data.negatives import mine_block, query_blocks, write_index
+from icalib.data.schema import Pool
+from icalib.scoring.untrained import likeness_scores
+
+NUM_TEXTS, NUM_TOPICS = 600, 12
+
+
+def corpus() -> list[str]:
+    """Texts of 2 to 14 words, two thirds of them from the text's topic; some words are frequent everywhere."""
+    rng = np.random.default_rng(3)
+    texts = []
+    for number in range(NUM_TEXTS):
+        size = int(rng.integers(2, 15))
+        topic = int(rng.integers(NUM_TOPICS))
+        own = rng.integers(25, size=size) + 100 * topic
+        common = np.minimum(rng.zipf(1.6, size), 40) + 5000
+        words = np.where(rng.random(size) < 2 / 3, own, common)
+        texts.append(" ".join([*(f"w{word}" for word in words), f"only{number}"]))
+    return texts
+
+
+def mined(folder: Path, texts: list[str], sampler: str) -> np.ndarray:
+    write_index(folder, texts, range(len(texts)), sampler)
+    blocks = query_blocks(folder, len(texts), sampler=sampler, num_negatives=9, seed=5)
+    return np.concatenate([mine_block(block) for block in blocks])
+
+
+def shares(texts: list[str], negatives: np.ndarray) -> tuple[float, float]:
+    """How often the right one is the candidate most, and least, like the others."""
+    pools = [
+        Pool.model_validate(
+            {
+                "pool_id": str(row), "dialog_id": str(row), "split": "test", "label": 0,
+                "candidates": [texts[row], *(texts[other] for other in others)],
+                "context": [{"speaker": "user", "text": "x"}],
+            }
+        )
+        for row, others in enumerate(negatives)
+    ]  # fmt: skip
+    scores = likeness_scores(pools)
+    return float(np.mean([s[0] == s.max() for s in scores])), float(np.mean([s[0] == s.min() for s in scores]))
+
+
+def test_the_right_response_is_not_marked_where_bm25_marks_it(tmp_path: Path) -> None:
+    texts = corpus()
+    most, least = shares(texts, mined(tmp_path / "n", texts, "neighbourhood"))
+    assert 0.04 < most < 0.17  # 0.1 by chance
+    assert 0.04 < least < 0.17
+    marked, _ = shares(texts, mined(tmp_path / "b", texts, "bm25-response"))
+    assert marked > 0.5
+
+
+def test_negatives_are_more_like_the_right_response_than_random_ones(tmp_path: Path) -> None:
+    texts = corpus()
+    words = [set(text.split()) for text in texts]
+
+    def shared(negatives: np.ndarray) -> float:
+        return float(np.mean([len(words[row] & words[other]) for row, rows in enumerate(negatives) for other in rows]))
+
+    near, random = (shared(mined(tmp_path / name, texts, name)) for name in ("neighbourhood", "random"))
+    assert near > 1.3 * random
+
+
+@pytest.mark.parametrize("texts", [["?"] * 3 + ["!", "-", "+", "~"] * 3, [f"w{n}" for n in range(12)]])
+def test_texts_that_share_no_words_get_random_negatives(tmp_path: Path, texts: list[str]) -> None:
+    distinct = [f"{text}{'.' * number}" for number, text in enumerate(texts)]
+    assert mined(tmp_path, distinct, "neighbourhood").shape == (len(texts), 9)

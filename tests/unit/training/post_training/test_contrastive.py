@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.artifacts import known
+from helpers.observers import Silent
+from helpers.tiny_models import BUDGET, ranker_config, token_store
+
+from icalib.data.encoding import TokenStore
+from icalib.data.selection import Selection
+from icalib.models.checkpoint import read_weights
+from icalib.models.dual_encoder import DualEncoder
+from icalib.models.ranker import Ranker, start_weights
+from icalib.training.job import Training
+from icalib.training.local_engine import LocalEngine
+from icalib.training.loop import train
+from icalib.training.post_training.contrastive import Contrastive
+from icalib.training.post_training.job import ContrastiveJob
+from icalib.training.post_training.responses import Corpus
+from icalib.training.settings import TrainingSettings
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def tokens(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tokens")
+    for split in ("train", "validation", "test"):
+        token_store(tiny_pools, split, tiny_bert, folder)  # type: ignore[arg-type]
+    return folder
+
+
+@pytest.fixture
+def dual(tiny_bert: Path) -> DualEncoder:
+    torch.manual_seed(0)
+    return DualEncoder(str(tiny_bert), BUDGET)
+
+
+def settings(**changed: Any) -> Contrastive.Config:
+    training = {"batch_size": 8, "precision": "fp32", "learning_rate": 1e-3, "max_grad_norm": None}
+    training |= changed.pop("training", {})
+    return Contrastive.Config(training=TrainingSettings(**training), **changed)  # type: ignore[arg-type]
+
+
+def task(tokens: Path, dual: DualEncoder, config: Contrastive.Config) -> Contrastive:
+    store = TokenStore(tokens / "train.arrow")
+    return config.build(corpus=Corpus(store, range(len(store))), layout=dual.layout)
+
+
+def trained(made: Contrastive, dual: DualEncoder, engine: Any = None) -> dict[str, torch.Tensor]:
+    engine = engine or LocalEngine(dual, made.config.training)
+    train(dual, engine, made, made.config.training, Silent(), seed=3, validation=None)
+    return dual.state_dict()
+
+
+def test_the_loss_is_the_softmax_over_the_texts_of_the_batch(tokens: Path, dual: DualEncoder) -> None:
+    made = task(tokens, dual, settings(temperature=0.1))
+    dual.eval()
+    batch = made.batches(0)[0]
+    vectors = made.represent(dual, batch, CPU).detach().double()
+    contexts, targets = vectors[:, 0], vectors[:, 1]
+    torch.testing.assert_close(contexts.norm(dim=1), torch.ones(len(batch), dtype=torch.double))
+    texts = [made._responses.target(example.response).tobytes() for example in batch]
+    expected = 0.0
+    for row, text in enumerate(texts):
+        scores = (targets @ contexts[row]) / 0.1
+        rivals = [scores[other] for other in range(len(batch)) if other == row or texts[other] != text]
+        expected -= float(scores[row] - torch.logsumexp(torch.stack(rivals), 0))
+    name, loss = made.losses(dual, batch, CPU)
+    assert name == "contrastive"
+    assert loss.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_equal_targets_do_not_compete(tokens: Path, dual: DualEncoder) -> None:
+    made = task(tokens, dual, settings())
+    first = made.batches(0)[0][0]
+    vectors = torch.nn.functional.normalize(torch.randn(2, 2, 8), dim=2)
+    _, loss = made.compare(vectors, [first, first])
+    assert loss.item() == 0
+
+
+def test_hard_negatives_are_other_texts_like_the_target(tokens: Path, dual: DualEncoder) -> None:
+    made = task(tokens, dual, settings(hard_negatives=2))
+    batch = made.batches(0)[0]
+    assert made.represent(dual, batch, CPU).shape[1] == 4
+    target = made._responses.target
+    for example in batch:
+        for negative in example.negatives:
+            assert target(negative).tobytes() != target(example.response).tobytes()
+            assert np.intersect1d(target(negative), target(example.response)).size
+    alone = [example._replace(negatives=()) for example in batch]
+    more, fewer = (made.losses(dual.eval(), examples, CPU)[1].item() for examples in (batch, alone))
+    assert more > fewer
+
+
+@pytest.mark.parametrize("parts", [2, 3, 8])
+def test_cached_gradients_are_those_of_the_whole_batch(tokens: Path, tiny_bert: Path, parts: int) -> None:
+    """Without dropout, the split of a batch changes nothing but rounding."""
+    weights: list[dict[str, torch.Tensor]] = []
+    for accumulation in (1, parts):
+        torch.manual_seed(0)
+        dual = DualEncoder(str(tiny_bert), BUDGET)
+        for module in dual.modules():
+            if hasattr(module, "p"):
+                module.p = 0.0  # type: ignore[assignment]
+        made = task(tokens, dual, settings(max_windows=24, training={"gradient_accumulation": accumulation}))
+        weights.append(trained(made, dual))
+    for name, tensor in weights[0].items():
+        torch.testing.assert_close(weights[1][name], tensor, rtol=1e-3, atol=2e-5, msg=name)
+
+
+class TwoWorkers:
+    """Plays both workers of an update in one process: their first passes are gathered, their gradients averaged."""
+
+    world_size = 2
+
+    def __init__(self, dual: DualEncoder, rank: int, gathered: list[Any], collected: list[Any]) -> None:
+        self.rank, self.device, self._reader = rank, CPU, dual
+        self._gathered, self._collected = gathered, collected
+
+    def forward(self, *args: Any) -> Any:
+        return self._reader(*args)
+
+    def gather(self, value: Any) -> list[Any]:
+        self._collected.append(value)
+        return self._gathered or [value]
+
+    def backward_and_step(self, loss: torch.Tensor) -> None:
+        loss.backward()
+
+
+def test_the_loss_of_two_workers_is_that_of_one(tokens: Path, dual: DualEncoder) -> None:
+    from icalib.training.loop import _update
+
+    dual.eval()
+    made = task(tokens, dual, settings())
+    batch = made.batches(0)[0][:5]  # the workers have three examples and two
+
+    def update(rank: int, gathered: list[Any], collected: list[Any]) -> tuple[str, float]:
+        engine: Any = TwoWorkers(dual, rank, gathered, collected)
+        return _update(dual, engine, made, made.config.training, batch, 3, 0)
+
+    parts: list[Any] = []
+    for rank in range(2):  # only to learn what each would send
+        engine: Any = TwoWorkers(dual, rank, [], parts)
+        with pytest.raises(KeyError):
+            _update(dual, engine, made, made.config.training, batch, 3, 0)
+    dual.zero_grad()
+    losses = [update(rank, parts, []) for rank in range(2)]
+    two = {name: p.grad.clone() / 2 for name, p in dual.named_parameters() if p.grad is not None}
+    dual.zero_grad()
+    _, loss = made.losses(dual, batch, CPU)
+    (loss / made.config.training.batch_size).backward()
+    assert losses[0] == losses[1] == ("contrastive", pytest.approx(loss.item() / 5, rel=1e-4))
+    assert two
+    for name, parameter in dual.named_parameters():
+        if parameter.grad is not None:
+            torch.testing.assert_close(two[name], parameter.grad, rtol=1e-4, atol=1e-7, msg=name)
+
+
+@pytest.fixture
+def job(tokens: Path, tiny_bert: Path) -> ContrastiveJob:
+    return ContrastiveJob(
+        backbone=str(tiny_bert),
+        budget=BUDGET,
+        task=settings(max_windows=40, training={"epochs": 6}),
+        selection=Selection(labelled_fraction=1.0),
+        train_tokens=known(tokens / "train.arrow"),
+        validation_tokens=known(tokens / "validation.arrow"),
+        test_tokens=known(tokens / "test.arrow"),
+    )
+
+
+def run(training: Training, job: ContrastiveJob) -> Any:
+    engine = LocalEngine(training.model, job.loop_settings)
+    return train(
+        training.model, engine, training.curriculum, job.loop_settings, Silent(), seed=0, validation=training.validation
+    )
+
+
+def figures(log: Sequence[dict[str, Any]], tag: str) -> list[float]:
+    return [point["value"] for point in log if point["tag"] == tag]
+
+
+def test_it_learns_and_shows_it_on_held_out_windows(job: ContrastiveJob) -> None:
+    training = job.prepare(CPU)
+    state = run(training, job)
+    losses = figures(state.log, "loss/contrastive")
+    assert losses[-1] < losses[0] - 0.2
+    assert len(figures(state.log, "held_out/contrastive/loss")) == 6
+    assert all(0 <= share <= 1 for share in figures(state.log, "held_out/contrastive/accuracy"))
+
+
+def test_the_dual_encoder_starts_the_encoder_and_the_bi_encoder(
+    job: ContrastiveJob, tiny_bert: Path, tmp_path: Path
+) -> None:
+    training = job.prepare(CPU)
+    run(training, job)
+    training.model.save(tmp_path, training.model.state_dict())
+    ranker = Ranker(ranker_config(tiny_bert, intents=("a", "b")).model_copy(update={"similarity_start": "both"}))
+    before = {name: tensor.clone() for name, tensor in ranker.state_dict().items()}
+    start_weights(ranker, tmp_path)
+    after = ranker.state_dict()
+    for name, tensor in read_weights(tmp_path).items():
+        own = name.removeprefix("dual_encoder.")
+        assert torch.equal(after[f"bi_encoder.encoder.{own}"], tensor)
+        assert torch.equal(after[f"encoder.{own}"][: len(tensor)], tensor)
+    moved = {name for name in after if not torch.equal(before[name], after[name])}
+    assert any(name.startswith("encoder.") for name in moved)
+    assert all(name.startswith(("encoder.", "bi_encoder.")) for name in moved)
