@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from icalib.core.seeding import child_seed
-from icalib.data.bm25 import load_sparse, save_sparse, tokenize
+from icalib.data.bm25 import load_sparse, save_sparse
 from icalib.data.negatives import NegativeSampler, Rows, Scores
+from icalib.data.tfidf import tfidf_vectors
 
 _NUM_PIVOTS = 4
 """Pivots that are tried for each response, drawn among its own nearest neighbours."""
@@ -36,13 +37,7 @@ Floats = NDArray[np.float64]
 
 def _write_index(index: Path, responses: Iterable[str]) -> None:
     """Write unit TF-IDF vectors [N, V], their transpose, and each response's mean cosine with all responses."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
-    texts = list(responses)
-    vectors = csr_array((len(texts), 1))
-    if any(map(tokenize, texts)):
-        model = TfidfVectorizer(analyzer=tokenize, sublinear_tf=True)
-        vectors = csr_array(model.fit_transform(texts))
+    vectors = tfidf_vectors(list(responses))
     save_sparse(index, "vector", vectors)
     save_sparse(index, "transposed", vectors.T.tocsr())
     np.save(index / "typicality.npy", vectors @ np.asarray(vectors.mean(0)).ravel())

@@ -24,6 +24,7 @@ from icalib.data.encoding import Budget, Encoded, Ids, TokenPool
 from icalib.data.pools import as_pools, iter_pools, read_rows
 from icalib.data.schema import Pool, Split
 from icalib.data.selection import Selection
+from icalib.data.tfidf import tfidf_vectors
 from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.bi_encoder import unit_means
 from icalib.encoders.transformer import AbstractEncoder, TransformerEncoder
@@ -139,12 +140,7 @@ def bm25_scores(pools: Sequence[Pool]) -> list[Floats]:
 
 def likeness_scores(pools: Sequence[Pool]) -> list[Floats]:
     """Compute the mean TF-IDF cosine of each candidate with the other candidates of its pool; no context is read."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
-    texts = [candidate for pool in pools for candidate in pool.candidates]
-    if not any(map(tokenize, texts)):
-        return [np.zeros(len(pool.candidates)) for pool in pools]
-    vectors = TfidfVectorizer(analyzer=tokenize).fit_transform(texts)
+    vectors = tfidf_vectors([candidate for pool in pools for candidate in pool.candidates])
     scores: list[Floats] = []
     start = 0
     for pool in pools:

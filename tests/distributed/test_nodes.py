@@ -94,7 +94,10 @@ def trained(make_job: MakeJob, folder: Path, resources: Resources = TWO_WORKERS)
 def worker_with_checkpoint(folder: Path) -> str | None:
     """The node of rank 0 as soon as Ray Train knows of a checkpoint."""
     known = folder / "ray" / "checkpoint_manager_snapshot.json"
-    if not known.is_file() or not json.loads(known.read_text())["checkpoint_results"]:
+    try:
+        if not json.loads(known.read_text())["checkpoint_results"]:
+            return None
+    except (OSError, ValueError):  # it isn't there, or is being written
         return None
     return next(node for node, rank in read_trace(folder / "trace") if rank == "0")
 
