@@ -8,7 +8,7 @@ from icalib.core.component import has_setting, with_settings
 from icalib.methods.catalogue import load_method
 from icalib.pipeline.run import RunSettings
 
-DEMO_METHODS = ("bm25", "bi-encoder", "bert", "tsst", "icast")
+DEMO_METHODS = ("bm25", "bi-encoder", "candidates-only", "dual-encoder", "bert", "tsst", "icast")
 
 _TRAINING = {
     "epochs": 4,
@@ -20,7 +20,6 @@ _TRAINING = {
 }
 _SETTINGS = {
     "encoder.num_layers": 3,
-    "similarity_start": "together",  # lexical similarity says little in the simulated corpus
     "post_training.max_windows": 1000,
     "post_training.training.learning_rate": 1e-4,
     "regime.training": _TRAINING,
@@ -35,7 +34,7 @@ _SETTINGS = {
     "regime.pools_per_round": 60,
     "scoring.pools_per_shard": 10,
 }
-_UNTRAINED = ("bm25", "bi-encoder")  # the bi-encoder keeps all layers: it shows what the backbone can do untrained
+_UNTRAINED = ("bm25", "bi-encoder", "candidates-only")
 
 
 def demo_settings(method: str, data: Path, seed: int) -> RunSettings:

@@ -12,7 +12,7 @@ from icalib.distributed import session
 os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def local_ray() -> Iterator[None]:
     """A local Ray of two CPUs."""
     session.start(num_cpus=2)

@@ -50,7 +50,11 @@ def suggest(trial):
 def grid():
     return [{"rate": place} for place in range(3)]
 '''
-PRUNABLE = {"regime.training.selection_metric": "NLL", "regime.training.epochs": 6}
+PRUNABLE = {
+    "similarity_start": "none",  # a fitted start is better than what little training makes of it
+    "regime.training.selection_metric": "NLL",
+    "regime.training.epochs": 6,
+}
 """Settings with which trials of `RATES` can be stopped by their first epochs."""
 
 

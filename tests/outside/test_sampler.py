@@ -57,7 +57,7 @@ def test_negatives_are_spelled_alike(tmp_path: Path) -> None:
     [
         ("my_lab.samplers:nearst", "has no `nearst`.*Did you mean my_lab.samplers:nearest"),
         ("my_lab.samplers:vector", "type function.*Expected an instance of icalib.data.negatives.NegativeSampler"),
-        ("bm52", "Did you mean bm25"),
+        ("bm25-reponse", "Did you mean bm25-response"),
     ],
 )
 def test_a_wrong_name_is_refused(source: Path, tmp_path: Path, name: str, words: str) -> None:

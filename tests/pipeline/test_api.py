@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +30,16 @@ def settings_of(method: str) -> dict[str, object]:
     wanted = {**SETTINGS, "post_training": None, "calibration": "temperature"}
     kept = {path: value for path, value in wanted.items() if not path.startswith("post_training.")}
     return {path: value for path, value in kept.items() if has_setting(load_method(method), path)}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_starts_ray() -> Iterator[None]:
+    def refuse(*arguments: object, **keywords: object) -> None:
+        raise AssertionError("a local executor started Ray")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("icalib.distributed.session.start", refuse)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -210,9 +221,3 @@ def test_pools_are_prepared_in_this_process(tmp_path: Path) -> None:
     )
     assert pool_set.num_candidates == 3
     assert pool_set.default_labelled_fraction == 0.5
-
-
-def test_nothing_of_this_starts_ray(teacher: Run) -> None:
-    import ray
-
-    assert not ray.is_initialized()

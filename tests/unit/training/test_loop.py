@@ -94,7 +94,7 @@ def test_64_pairs_are_learnt_by_heart(store: TokenStore, tiny_bert: Path) -> Non
     state, listener = fit(store, ranker, made, rows=16)
     losses = logged(state, "loss/answer_plain")
     assert losses[0] > 0.3
-    assert losses[-1] < 0.05
+    assert losses[-1] < 0.15
     assert state.examples == 12 * 64
     assert listener.done[-1] == 1.0
 
