@@ -8,7 +8,7 @@ from icalib.core.component import has_setting, with_settings
 from icalib.methods.catalogue import load_method
 from icalib.pipeline.run import RunSettings
 
-DEMO_METHODS = ("bm25", "bi-encoder", "candidates-only", "dual-encoder", "bert", "tsst", "icast")
+DEMO_METHODS = ("bm25", "bi-encoder", "candidates-only", "bert", "tsst", "icast")
 
 _TRAINING = {
     "epochs": 4,
@@ -20,6 +20,9 @@ _TRAINING = {
 }
 _SETTINGS = {
     "encoder.num_layers": 3,
+    # Which reply is right depends on intents here, not on similarity, so that contrastive training learns little.
+    "similarity_start": "together",
+    "post_training": "next-utterance",
     "post_training.max_windows": 1000,
     "post_training.training.learning_rate": 1e-4,
     "regime.training": _TRAINING,

@@ -27,8 +27,10 @@ class RankerConfig(Settings):
     """Add a·s + b to the head's logit, with trained a and b, where s is the cosine of the mean states of context and
     candidate. With few labels, training then starts from the knowledge of the sentence encoder. `together`: the states
     are those of the jointly encoded pair. `separate`: they come from a bi-encoder that encodes the two separately, the
-    backbone as post-training leaves it; it isn't trained further, and the checkpoint contains a copy. `both`: the sum
-    of the two cosines. `none`: the papers' plain head on [CLS]. a and b are first fitted to labelled pools."""
+    backbone as post-training leaves it; it isn't trained further, and the checkpoint contains a copy. `both`: the two
+    cosines with a slope each; the bi-encoder ranks well from the start, and training teaches the joint one to compare.
+    `none`: the papers' plain head on [CLS]. b and the slope of the separate cosine (of the joint one, without it) are
+    first fitted to labelled pools."""
     intents: tuple[str, ...] = ()
     """The intent labels, in the order of the outputs of the intent head, or of the classifier in an encoder without a
     backbone; empty for a ranker without intents."""

@@ -28,18 +28,26 @@ ANSWER = "answer"
 
 
 class SimilarityStart(nn.Module):
-    """Maps the similarity of the two segments to a logit, the mean function that the head corrects."""
+    """Maps similarities of the two segments to a logit, the mean function that the head corrects.
 
-    def __init__(self) -> None:
+    Args:
+        num_similarities: S: 1, or 2 for those of the separately and of the jointly encoded pair.
+    """
+
+    # A small slope: the joint similarity only says much once training has taught the encoder to compare.
+    TOGETHER_SLOPE = 2.5
+
+    def __init__(self, num_similarities: int = 1) -> None:
         super().__init__()
         # The cosine of MiniLM's segment means ranges from about 0.2 to 0.7: slope 5 maps that to about ±1 logit.
-        # Training on answers first fits both to labelled pools.
-        self.slope = nn.Parameter(torch.tensor([5.0]))  # 1-d, because DeepSpeed can't broadcast 0-d parameters
-        self.offset = nn.Parameter(torch.tensor([-3.0]))
+        # Training on answers first fits offset and first slope to labelled pools.
+        slopes = [5.0, self.TOGETHER_SLOPE][:num_similarities]
+        self.slope = nn.Parameter(torch.tensor(slopes))
+        self.offset = nn.Parameter(torch.tensor([-3.0]))  # 1-d, because DeepSpeed can't broadcast 0-d parameters
 
-    def forward(self, similarity_B: Tensor) -> Tensor:
-        """Compute the logits [B]."""
-        return self.slope * similarity_B + self.offset
+    def forward(self, similarity: Tensor) -> Tensor:
+        """Compute the logits [B] from similarities [B] or [B, S]."""
+        return similarity.reshape(len(similarity), -1) @ self.slope + self.offset
 
 
 class MaskedWordHead(nn.Module):
@@ -85,7 +93,11 @@ class Ranker(Model):
         self.config = config
         self.encoder: Any = config.encoder.build(num_intents=len(config.intents), pretrained=pretrained)
         self.answer_head: Any = config.head.build(width=self.encoder.width)
-        self.similarity_start = SimilarityStart() if config.similarity_start != "none" else None
+        self.similarity_start = (
+            SimilarityStart(2 if config.similarity_start == "both" else 1)
+            if config.similarity_start != "none"
+            else None
+        )
         self.bi_encoder = (
             BiEncoder(config.encoder, pretrained=pretrained)
             if config.similarity_start in ("separate", "both")
@@ -130,7 +142,7 @@ class Ranker(Model):
         return self._answer(self.answer_head, self._encode(batch))
 
     def similarities(self, batch: Batch) -> Tensor:
-        """Compute the similarity [B] that `similarity_start` maps to a logit."""
+        """Compute what `similarity_start` maps to a logit: [B], or [B, 2] for `both`."""
         if self.config.similarity_start == "separate":
             assert self.bi_encoder is not None
             return self.bi_encoder(batch)
@@ -182,8 +194,9 @@ class Ranker(Model):
         if self.bi_encoder is None:
             return encoded
         separate_B = self.bi_encoder(batch)
-        is_sum = self.config.similarity_start == "both"
-        return encoded._replace(similarity_B=encoded.similarity_B + separate_B if is_sum else separate_B)
+        if self.config.similarity_start == "separate":
+            return encoded._replace(similarity_B=separate_B)
+        return encoded._replace(similarity_B=torch.stack([separate_B, encoded.similarity_B], 1))
 
     def _answer(self, method: Callable[..., Any], encoded: Encoded, *rest: Any) -> Any:
         """Call a method of the answer head with the features and mean logits of encoded pairs, in float32."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from icalib.calibration.calibrator import Platt
@@ -28,7 +29,7 @@ def fit_similarity_start(
     device: torch.device,
     seed: int,
 ) -> None:
-    """Set slope and offset of a ranker's similarity start by Platt scaling on the first labelled pools.
+    """Set offset and first slope of a ranker's similarity start by Platt scaling on the first labelled pools.
 
     Training hardly moves them, since AdamW's steps are as large as the learning rate, and the range of the similarities
     depends on the backbone and on how it was post-trained. Pools have as many wrong candidates as in training. Without
@@ -41,13 +42,16 @@ def fit_similarity_start(
         return
     was_training = ranker.training
     ranker.to(device).eval()
-    similarity_N = _similarities(ranker, kept, store, settings, device)
+    similarity_NS = _similarities(ranker, kept, store, settings, device)
     ranker.train(was_training)
-    fitted = Platt(Platt.Config()).fit(similarity_N, label_N)
+    fitted = Platt(Platt.Config()).fit(similarity_NS[:, 0], label_N)
     assert isinstance(fitted, AffineMap)
+    start = ranker.similarity_start
     with torch.no_grad():
-        ranker.similarity_start.slope.fill_(fitted.slope)
-        ranker.similarity_start.offset.fill_(fitted.offset)
+        start.slope[0] = fitted.slope
+        # Other similarities keep their slope, and change no logit on average.
+        others = similarity_NS[:, 1:].mean(0) @ start.slope[1:].double().cpu().numpy()
+        start.offset.fill_(fitted.offset - float(others))
 
 
 def _similarities(
@@ -56,15 +60,18 @@ def _similarities(
     store: TokenStore,
     settings: TrainingSettings,
     device: torch.device,
-) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return the similarity [N] of each pair in its plain view."""
+) -> npt.NDArray[np.float64]:
+    """Return the similarities [N, S] of each pair in its plain view."""
     layout = ranker.layout
     inputs = PoolInputs.of([store.pool(pool.row) for pool in pools], layout, None)
-    similarity_N = np.zeros(inputs.num_pairs)
+    start = ranker.similarity_start
+    assert start is not None
+    similarity_NS = np.zeros((inputs.num_pairs, len(start.slope)))
     precision = resolve_precision(settings.precision, device)
     with torch.inference_mode(), autocast(device, precision):
         for batch in forward_batches([len(ids) for ids, _ in inputs.inputs], settings.max_tokens_per_batch, device):
             made = make_batch([inputs.inputs[int(index)] for index in batch], layout, device)
-            similarity_N[inputs.pairs(batch)] = ranker.similarities(made).cpu().numpy()
+            found = ranker.similarities(made).float().cpu().numpy()
+            similarity_NS[inputs.pairs(batch)] = found.reshape(len(found), -1)
     chosen = np.concatenate([np.isin(np.arange(len(store.pool(p.row).candidates)), p.candidates) for p in pools])
-    return similarity_N[chosen]
+    return similarity_NS[chosen]

@@ -62,8 +62,9 @@ def test_its_similarity_joins_that_of_the_states_read_together(ranker: Ranker) -
     assert ranker.similarity_start is not None
     with torch.inference_mode():
         together = ranker.encoder(batch).similarity_B
-        head = ranker.answer_head(ranker.encoder(batch).features_BD, ranker.similarity_start(together * 0))
-        expected = head + ranker.similarity_start.slope * (together + ranker.bi_encoder(batch))
+        head = ranker.answer_head(ranker.encoder(batch).features_BD, torch.zeros_like(together))
+        separate, joint = ranker.similarity_start.slope
+        expected = head + separate * ranker.bi_encoder(batch) + joint * together + ranker.similarity_start.offset
         torch.testing.assert_close(ranker.answer_logits(batch), expected)
 
 

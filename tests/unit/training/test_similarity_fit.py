@@ -23,7 +23,7 @@ def ranker(backbone: Path, kind: str) -> Ranker:
     return Ranker(ranker_config(backbone).model_copy(update={"similarity_start": kind})).train()
 
 
-@pytest.mark.parametrize("kind", ["together", "separate", "both"])
+@pytest.mark.parametrize("kind", ["together", "separate"])
 def test_slope_and_offset_are_those_of_logistic_regression(tiny_bert: Path, store: TokenStore, kind: str) -> None:
     made = ranker(tiny_bert, kind)
     pools = list(store.pools(range(30)))
@@ -81,3 +81,21 @@ def test_without_a_start_or_labels_nothing_changes(tiny_bert: Path, store: Token
     )
     fit_similarity_start(made, [only_wrong], store, FP32, CPU, 0)
     assert (made.similarity_start.slope.item(), made.similarity_start.offset.item()) == before
+
+
+def test_the_joint_similarity_keeps_its_slope_and_changes_no_logit_on_average(
+    tiny_bert: Path, store: TokenStore
+) -> None:
+    pools = [gold_labels(pool, with_intents=False) for pool in store.pools(range(30))]
+    starts = []
+    for kind in ("separate", "both"):
+        made = ranker(tiny_bert, kind)
+        fit_similarity_start(made, pools, store, FP32, CPU, 0)
+        start = made.similarity_start
+        assert start is not None
+        inputs = [x for p in store.pools(range(30)) for x in made.layout.inputs(p.context, None, p.candidates)]
+        with torch.inference_mode():
+            logits = start(made.eval().similarities(make_batch(inputs, made.layout, CPU)))
+        starts.append((start.slope[0].item(), logits.mean().item()))
+    assert starts[1] == pytest.approx(starts[0], abs=1e-3)
+    assert start.slope[1].item() == start.TOGETHER_SLOPE
