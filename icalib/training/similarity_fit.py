@@ -18,7 +18,7 @@ from icalib.models.ranker import Ranker, make_batch
 from icalib.training.examples import PairLabels, sampled_negatives
 from icalib.training.settings import TrainingSettings
 
-_MAX_POOLS = 200  # enough for two parameters
+_MAX_POOLS = 100  # enough for two parameters
 
 
 def fit_similarity_start(
