@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from icalib.api.options import Place, RunKeywords, RunTemplate, choice
 from icalib.api.results import Comparison, Curve, Run
@@ -20,6 +20,8 @@ from icalib.api.settings import (
 from icalib.core.storage import local_path, push
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from icalib.core.run_folder import RunFolder
     from icalib.data.schema import Split
     from icalib.pipeline.loaded_ranker import LoadedRanker
@@ -128,29 +130,32 @@ def curve(
     Raises:
         SettingError: an option is invalid, or a method doesn't fit the data.
     """
-    from icalib.data.pools import read_pool_set
+    from icalib.data.pools import read_column
     from icalib.reports.label_curve import label_curve
 
+    measured = choice("split", split, ("validation", "test"))
     template = RunTemplate.of(data, None, options)
     chosen = curve_settings(methods, template, fractions, seeds)
     check([settings for group in chosen.values() for settings in group])
-    num_pools = read_pool_set(template.data).num_pools["train"]
-    size = min(num_pools, template.limit.get("train", num_pools))
     place = Place.of(options)
     with session(place) as active:
         runs = {
-            _num_labelled(fraction, size): active.run_all(group, fresh=options.get("fresh", False))
-            for fraction, group in chosen.items()
+            fraction: active.run_all(group, fresh=options.get("fresh", False)) for fraction, group in chosen.items()
         }
-    found = label_curve(template.data.name, choice("split", split, ("validation", "test")), runs)
+    order = read_column(template.data, "train", "label_order")
+    by_number = {_num_labelled(template, fraction, order): finished for fraction, finished in runs.items()}
+    found = label_curve(template.data.name, measured, by_number)
     report = write_curve(found, place.runs / template.experiment / f"curve-{template.data.name}.html")
     return Curve(found, report)
 
 
-def _num_labelled(fraction: float | None, num_pools: int) -> int | None:
+def _num_labelled(template: RunTemplate, fraction: float | None, label_order: NDArray[Any]) -> int | None:
     from icalib.data.selection import Selection
 
-    return None if fraction is None else Selection(labelled_fraction=fraction).num_labelled(num_pools)
+    if fraction is None:
+        return None
+    selection = Selection(labelled_fraction=fraction, limit=dict(template.limit))
+    return len(selection.rows("train", "labelled", label_order))
 
 
 def load(run: str | Path) -> LoadedRanker:

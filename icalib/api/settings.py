@@ -204,13 +204,14 @@ def comparison_settings(methods: Sequence[str], template: RunTemplate, seeds: in
         SettingError: a preset or setting fits none of the methods, or an option is invalid.
     """
     check_preset(template.preset, methods)
-    names = list(dict.fromkeys([*DETERMINISTIC, *methods]))
+    names = list(dict.fromkeys([*UNTRAINED, *methods]))
     check_settings(template.settings, [variant_of(name, template.preset, lenient=True) for name in names])
+    runs = [run_settings(name, template, lenient=True) for name in names]
     return [
-        run_settings(name, template, seed, lenient=True)
+        settings.model_copy(update={"seed": seed})
         for seed in range(1, seeds + 1)
-        for name in names
-        if seed == 1 or name not in DETERMINISTIC
+        for settings in runs
+        if seed == 1 or settings.settings.regime.trains
     ]
 
 
@@ -229,13 +230,13 @@ def curve_settings(
     by_fraction: dict[float | None, list[RunSettings]] = {}
     for fraction in sorted({checked_fraction(fraction) for fraction in fractions}):
         runs = comparison_settings(methods, replace(template, labelled=fraction), seeds)
-        by_fraction.setdefault(None, [settings for settings in runs if settings.method in DETERMINISTIC])
-        by_fraction[fraction] = [settings for settings in runs if settings.method not in DETERMINISTIC]
+        by_fraction.setdefault(None, [settings for settings in runs if not settings.settings.regime.trains])
+        by_fraction[fraction] = [settings for settings in runs if settings.settings.regime.trains]
     return by_fraction
 
 
-DETERMINISTIC = ("bm25", "bi-encoder", "candidates-only")
-"""Methods without training: every seed gives the same numbers."""
+UNTRAINED = ("bm25", "bi-encoder", "candidates-only")
+"""Methods that are part of every comparison; without labels to train on, every seed gives the same numbers."""
 
 
 def with_test_pools(folders: Sequence[Path]) -> list[Path]:

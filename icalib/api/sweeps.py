@@ -139,6 +139,7 @@ def ask(space: str, data: str | Path, labelled: float | None, trials: int | None
         limit=base.limit,
         settings={**preset_settings(method, template.preset), **template.settings},
         backbone=base.backbone,
+        resample_labels=base.resample_labels,
         experiment=template.experiment,
         sampler=choice("sampler", options.get("sampler") or chosen.sampler, SAMPLERS),
         metrics=dict(chosen.metrics),

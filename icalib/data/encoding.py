@@ -20,7 +20,7 @@ The context keeps its end, the candidate its start.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, final
@@ -109,17 +109,9 @@ def _token_batch(pools: Sequence[Pool], tokenize: Tokenize, numbers: dict[str, i
     )
 
 
-def _no_keys() -> Keys:
-    return np.zeros(0, np.uint64)
-
-
 @dataclass(frozen=True)
 class TokenPool:
-    """One pool as ids.
-
-    `context_keys` and `candidate_keys` are the `text_key`s of the whole texts, since ids are cut at the budget; they
-    are empty in pools that weren't read from a file.
-    """
+    """One pool as ids."""
 
     row: int
     pool_id: str
@@ -128,8 +120,6 @@ class TokenPool:
     intents: Intents
     candidates: list[Ids]
     label: int
-    context_keys: Keys = field(default_factory=_no_keys)
-    candidate_keys: Keys = field(default_factory=_no_keys)
 
 
 class TokenStore:
@@ -149,11 +139,9 @@ class TokenStore:
             row=row,
             pool_id=columns["pool_id"][0].as_py(),
             dialog_id=columns["dialog_id"][0].as_py(),
-            context=_id_lists(columns["context"]),
+            context=id_lists(columns["context"]),
             intents=columns["intents"][0].as_py(),
-            candidates=_id_lists(columns["candidates"]),
-            context_keys=columns["context_keys"].combine_chunks().flatten().to_numpy(),
-            candidate_keys=columns["candidate_keys"].combine_chunks().flatten().to_numpy(),
+            candidates=id_lists(columns["candidates"]),
             label=columns["label"][0].as_py(),
         )
 
@@ -166,8 +154,12 @@ class TokenStore:
         return self._table[name].to_numpy()
 
     def keys(self, name: Literal["context_keys", "candidate_keys"]) -> Lists:
-        """Return the text keys of all pools' contexts or candidates."""
+        """Return the `text_key`s of all pools' contexts or candidates: of whole texts, while ids are cut."""
         return Lists.of(self._table[name])
+
+    def utterances(self, row: int, start: int, stop: int) -> list[Ids]:
+        """Return the token ids of some utterances of a pool's context."""
+        return id_lists(self._table["context"].slice(row, 1))[start:stop]
 
 
 class Lists(NamedTuple):
@@ -181,10 +173,14 @@ class Lists(NamedTuple):
         """Return a column of a table, all its chunks as one."""
         lists = column.combine_chunks()
         offsets = lists.offsets.to_numpy().astype(np.int64)
-        return cls(lists.values.to_numpy(), offsets)
+        return cls(lists.flatten().to_numpy(), offsets - offsets[0])
+
+    def rows(self) -> npt.NDArray[np.int64]:
+        """Return the list that each value is in."""
+        return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
 
 
-def _id_lists(column: pa.ChunkedArray) -> list[Ids]:
+def id_lists(column: pa.ChunkedArray) -> list[Ids]:
     """Return the id lists in the one row of `column`, without converting ids to Python integers."""
     lists = column.combine_chunks().flatten()
     offsets = lists.offsets.to_numpy()

@@ -6,7 +6,7 @@ A pool folder keeps them in `logs.parquet`, one row for each dialogue. They have
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from icalib.core.errors import DataError
 from icalib.core.files import whole_file
-from icalib.data.encoding import Budget, Ids, Lists, Tokenize
+from icalib.data.encoding import Budget, Ids, Lists, Tokenize, id_lists
 from icalib.data.mining import Progress
 from icalib.data.sources.base import Source
 from icalib.data.sources.records import OnReject
@@ -111,21 +111,15 @@ class LogStore:
     """The dialogues of logs as ids, mapped into memory: a row is read when it is needed."""
 
     def __init__(self, path: Path) -> None:
-        table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
-        dialogues = table["ids"].combine_chunks()
-        self._keys = Lists.of(table["keys"])
-        self._starts = dialogues.offsets.to_numpy()
-        self._offsets, self._ids = dialogues.values.offsets.to_numpy(), dialogues.values.values.to_numpy()
+        self._table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
 
     def __len__(self) -> int:
-        return len(self._starts) - 1
+        return self._table.num_rows
 
     def keys(self) -> Lists:
         """Return the text keys of all dialogues' utterances."""
-        return self._keys
+        return Lists.of(self._table["keys"])
 
     def utterances(self, row: int, start: int, stop: int) -> list[Ids]:
         """Return the token ids of some utterances of a dialogue."""
-        first = int(self._starts[row])
-        offsets = self._offsets[first + start : first + stop + 1]
-        return [self._ids[begin:end] for begin, end in pairwise(offsets)]
+        return id_lists(self._table["ids"].slice(row, 1))[start:stop]

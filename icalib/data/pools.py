@@ -114,6 +114,15 @@ def read_rows(
     return table.take(pa.array(indices))
 
 
+def read_column(folder: str | Path, split: Split, name: str) -> NDArray[Any]:
+    """Return a column of numbers of a split, e.g. label_order.
+
+    Raises:
+        DataError: the file is missing or damaged.
+    """
+    return np.concatenate([batch[name].to_numpy() for batch in iter_pools(folder, split, [name])])
+
+
 def as_pools(table: pa.Table | pa.RecordBatch) -> Iterator[Pool]:
     """Yield complete rows of a pool set as `Pool`s."""
     return (Pool.model_validate(row) for row in table.to_pylist())

@@ -43,10 +43,6 @@ class Selection(Settings):
             label_seed=None if labelled_fraction == 1 else self.label_seed,
         )
 
-    def num_labelled(self, num_pools: int) -> int:
-        """Return how many of some training pools are labelled, if the labels of all are known."""
-        return math.ceil(round(self.labelled_fraction * num_pools, 6))  # 0.07 · 100 is a little more than 7
-
     def rows(self, split: Split, part: Part, label_order: npt.NDArray[np.int64]) -> Rows:
         """Return the rows of a split's pools, ascending.
 
@@ -63,7 +59,8 @@ class Selection(Settings):
             order = np.where(label_order < 0, len(label_order) + np.arange(len(label_order)), label_order)
             ranked = np.argsort(order, kind="stable")[:size]
             num_known = int((label_order[ranked] >= 0).sum())
-            num_labelled = min(self.num_labelled(size), num_known)
+            wanted = math.ceil(round(self.labelled_fraction * size, 6))  # 0.07 · 100 is a little more than 7
+            num_labelled = min(wanted, num_known)
             if self.label_seed is not None:
                 rng = np.random.default_rng(child_seed(self.label_seed, "labelled pools"))
                 ranked = np.concatenate([rng.permutation(ranked[:num_known]), ranked[num_known:]])

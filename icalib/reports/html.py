@@ -33,6 +33,7 @@ from icalib.reports.comparison import (
     format_seconds,
     format_share,
     format_value,
+    giveaway,
     method_rows,
     shown_metrics,
 )
@@ -121,6 +122,7 @@ class _DataPart:
     environments: tuple[str, ...]
     post_hoc: tuple[_PostHocRow, ...]
     risk_coverage: Markup
+    warning: str | None
     tests: tuple[MethodTest, ...]
     tests_missing: str
     cases: CaseTable | None
@@ -171,6 +173,7 @@ def _data_part(name: str, results: Sequence[Result], columns: Sequence[str]) -> 
         environments=tuple(dict.fromkeys(run.environment for method in methods for run in method.runs)),
         post_hoc=_post_hoc_rows(rows),
         risk_coverage=figure_json(charts.risk_coverage_figure(scores)),
+        warning=giveaway(rows),
         tests=tests,
         tests_missing=tests_missing,
         cases=build_case_table({label: runs[label][0] for label in _case_order(rows, runs)}),

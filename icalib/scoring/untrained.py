@@ -21,7 +21,7 @@ from icalib.core.job import Artifact, ShardedJob
 from icalib.data.batching import ordered_batches
 from icalib.data.bm25 import tokenize
 from icalib.data.encoding import Budget, Encoded, Ids, TokenPool
-from icalib.data.pools import as_pools, iter_pools, read_rows
+from icalib.data.pools import as_pools, read_column, read_rows
 from icalib.data.schema import Pool, Split
 from icalib.data.selection import Selection
 from icalib.data.tfidf import tfidf_vectors
@@ -77,7 +77,7 @@ class UntrainedScoreJob(ShardedJob):
 
 def selected_pools(data: Path, split: Split, selection: Selection) -> list[Pool]:
     """Read the selected pools of a split, labelled or not."""
-    order = np.concatenate([batch["label_order"].to_numpy() for batch in iter_pools(data, split, ["label_order"])])
+    order = read_column(data, split, "label_order")
     return list(as_pools(read_rows(data, split, selection.rows(split, "all", order))))
 
 

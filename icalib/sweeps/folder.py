@@ -114,6 +114,7 @@ class SweepSettings(Settings):
     settings: dict[str, Any] = Field(default={})
     """The changes by --set, which apply to every trial."""
     backbone: str
+    resample_labels: bool = Field(default=False, exclude_if=lambda resamples: not resamples)
     experiment: str
     sampler: str
     metrics: dict[str, Direction]

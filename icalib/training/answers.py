@@ -81,16 +81,18 @@ class TrainJob(TrainingJob):
         if self.start is not None:
             start_weights(ranker, self.start.path)
         store = TokenStore(self.train_tokens.path)
-        fit_similarity_start(ranker, self._labelled(store), store, self.training, device, self.seed)
-        curriculum = self._curriculum(store, ranker.layout)
+        labelled = self._labelled(store)
+        fit_similarity_start(ranker, labelled, store, self.training, device, self.seed)
+        curriculum = self._curriculum(labelled, store, ranker.layout)
         return Training(ranker, curriculum, self._validation(ranker, device, curriculum))
 
     def _labelled(self, store: TokenStore) -> list[PairLabels]:
         rows = self.selection.rows("train", "labelled", store.column("label_order"))
         return [gold_labels(pool, with_intents=self.views_with_intents) for pool in store.pools(rows)]
 
-    def _curriculum(self, store: TokenStore, layout: Layout) -> AnswerCurriculum | PoolCurriculum:
-        labelled = self._labelled(store)
+    def _curriculum(
+        self, labelled: Sequence[PairLabels], store: TokenStore, layout: Layout
+    ) -> AnswerCurriculum | PoolCurriculum:
         pseudo = pseudo_labelled(self.pseudo_labels.path, store) if self.pseudo_labels else []
         pools, loss = [*labelled, *pseudo], self.loss.build()
         if self.contrast is not None and self.generated is not None:

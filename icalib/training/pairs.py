@@ -159,9 +159,27 @@ def plain_logits(
     ranker: Ranker, pools: PoolInputs, layout: Layout, device: torch.device, precision: Any, max_tokens: int
 ) -> Any:
     """Compute the logits [N] of all pairs, in the order of `pools`."""
-    logits = np.zeros(pools.num_pairs)
+    return values_of_pairs(ranker.answer_logits, pools, layout, device, precision, max_tokens)
+
+
+def values_of_pairs(
+    compute: Callable[[Batch], Tensor],
+    pools: PoolInputs,
+    layout: Layout,
+    device: torch.device,
+    precision: Any,
+    max_tokens: int,
+) -> Any:
+    """Compute what a forward pass returns for each pair, [N, ...], in the order of `pools`."""
+    parts: list[Any] = []
+    order: list[Any] = []
     with torch.inference_mode(), autocast(device, precision):
         for batch in forward_batches([len(ids) for ids, _ in pools.inputs], max_tokens, device):
             inputs = make_batch([pools.inputs[int(index)] for index in batch], layout, device)
-            logits[pools.pairs(batch)] = ranker.answer_logits(inputs).float().cpu().numpy()
-    return logits
+            parts.append(compute(inputs).float().cpu().numpy())
+            order.append(pools.pairs(batch))
+    if not parts:
+        return np.zeros(0)
+    values = np.zeros((pools.num_pairs, *parts[0].shape[1:]))
+    values[np.concatenate(order)] = np.concatenate(parts)
+    return values

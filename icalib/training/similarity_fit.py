@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from icalib.calibration.calibrator import Platt
@@ -13,9 +12,10 @@ from icalib.calibration.fitted import AffineMap
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import TokenStore
 from icalib.models.pool_inputs import PoolInputs
-from icalib.models.precision import autocast, forward_batches, resolve_precision
-from icalib.models.ranker import Ranker, make_batch
+from icalib.models.precision import resolve_precision
+from icalib.models.ranker import Ranker
 from icalib.training.examples import PairLabels, sampled_negatives
+from icalib.training.pairs import values_of_pairs
 from icalib.training.settings import TrainingSettings
 
 _MAX_POOLS = 100  # enough for two parameters
@@ -40,10 +40,19 @@ def fit_similarity_start(
     label_N = np.concatenate([pool.labels for pool in kept])
     if ranker.similarity_start is None or len(set(label_N.tolist())) < 2:
         return
+    tokens = [store.pool(pool.row) for pool in kept]
+    inputs = PoolInputs.of(tokens, ranker.layout, None)
+    is_kept_N = np.concatenate(
+        [np.isin(np.arange(len(one.candidates)), pool.candidates) for one, pool in zip(tokens, kept, strict=True)]
+    )
     was_training = ranker.training
     ranker.to(device).eval()
-    similarity_NS = _similarities(ranker, kept, store, settings, device)
+    precision = resolve_precision(settings.precision, device)
+    similarity_N = values_of_pairs(
+        ranker.similarities, inputs, ranker.layout, device, precision, settings.max_tokens_per_batch
+    )
     ranker.train(was_training)
+    similarity_NS = similarity_N.reshape(len(similarity_N), -1)[is_kept_N]
     fitted = Platt(Platt.Config()).fit(similarity_NS[:, 0], label_N)
     assert isinstance(fitted, AffineMap)
     start = ranker.similarity_start
@@ -52,26 +61,3 @@ def fit_similarity_start(
         # Other similarities keep their slope, and change no logit on average.
         others = similarity_NS[:, 1:].mean(0) @ start.slope[1:].double().cpu().numpy()
         start.offset.fill_(fitted.offset - float(others))
-
-
-def _similarities(
-    ranker: Ranker,
-    pools: Sequence[PairLabels],
-    store: TokenStore,
-    settings: TrainingSettings,
-    device: torch.device,
-) -> npt.NDArray[np.float64]:
-    """Return the similarities [N, S] of each pair in its plain view."""
-    layout = ranker.layout
-    inputs = PoolInputs.of([store.pool(pool.row) for pool in pools], layout, None)
-    start = ranker.similarity_start
-    assert start is not None
-    similarity_NS = np.zeros((inputs.num_pairs, len(start.slope)))
-    precision = resolve_precision(settings.precision, device)
-    with torch.inference_mode(), autocast(device, precision):
-        for batch in forward_batches([len(ids) for ids, _ in inputs.inputs], settings.max_tokens_per_batch, device):
-            made = make_batch([inputs.inputs[int(index)] for index in batch], layout, device)
-            found = ranker.similarities(made).float().cpu().numpy()
-            similarity_NS[inputs.pairs(batch)] = found.reshape(len(found), -1)
-    chosen = np.concatenate([np.isin(np.arange(len(store.pool(p.row).candidates)), p.candidates) for p in pools])
-    return similarity_NS[chosen]

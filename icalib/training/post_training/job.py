@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, ClassVar
 
 import torch
@@ -20,9 +21,9 @@ from icalib.models.dual_encoder import DualEncoder
 from icalib.models.ranker import Ranker
 from icalib.training.job import Training, TrainingJob
 from icalib.training.post_training.contrastive import Contrastive
-from icalib.training.post_training.curriculum import HeldOutWindows, post_training_curriculum
+from icalib.training.post_training.curriculum import HeldOutWindows, Judged, post_training_curriculum
 from icalib.training.post_training.responses import Corpus
-from icalib.training.post_training.task import WindowTask
+from icalib.training.post_training.task import AbstractPostTraining, WindowTask
 from icalib.training.settings import TrainingSettings
 
 
@@ -59,14 +60,11 @@ class PostTrainJob(TrainingJob):
         return Training(ranker, curriculum, self._held_out(ranker, device), validation_selects=False)
 
     def _held_out(self, ranker: Ranker, device: torch.device) -> HeldOutWindows | None:
-        """Return the windows of validation contexts; None if the contexts contain no windows."""
-        held_out = self.task.model_copy(update={"max_windows": self.task.held_out_windows})
+        task = self.task.model_copy(update={"max_windows": self.task.held_out_windows})
         store = TokenStore(self.validation_tokens.path)
-        try:
-            curriculum = post_training_curriculum(held_out, ranker, store, self.selection, "validation")
-        except SettingError:
-            return None
-        return HeldOutWindows(curriculum, self.task.training, device, self.task.seed)
+        return _held_out(
+            lambda: post_training_curriculum(task, ranker, store, self.selection, "validation"), self.task, device
+        )
 
 
 class ContrastiveJob(TrainingJob):
@@ -113,12 +111,18 @@ class ContrastiveJob(TrainingJob):
         return self.task.build(corpus=corpus, layout=layout)
 
     def _held_out(self, layout: Layout, device: torch.device) -> HeldOutWindows | None:
-        """Return the windows of validation contexts; None if the contexts contain no windows."""
-        held_out = self.task.model_copy(update={"max_windows": self.task.held_out_windows, "targets": "windows"})
+        task = self.task.model_copy(update={"max_windows": self.task.held_out_windows, "targets": "windows"})
         store = TokenStore(self.validation_tokens.path)
         rows = self.selection.rows("validation", "all", store.column("label_order")).tolist()
-        try:
-            curriculum = held_out.build(corpus=Corpus(store, rows), layout=layout)
-        except SettingError:
-            return None
-        return HeldOutWindows(curriculum, self.task.training, device, self.task.seed)
+        return _held_out(lambda: task.build(corpus=Corpus(store, rows), layout=layout), self.task, device)
+
+
+def _held_out(
+    build: Callable[[], Judged], task: AbstractPostTraining.Config, device: torch.device
+) -> HeldOutWindows | None:
+    """Return the windows of validation contexts; None if the contexts contain no windows."""
+    try:
+        curriculum = build()
+    except SettingError:
+        return None
+    return HeldOutWindows(curriculum, task.training, device, task.seed)

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from icalib.core.errors import SettingError
-from icalib.data.answers import PoolAnswers, pair_keys
-from icalib.data.encoding import Ids, Keys, Lists, TokenStore
+from icalib.data.answers import Ints, Mask, PoolAnswers, are_candidates, following, pair_keys
+from icalib.data.encoding import Ids, Keys, TokenStore
 from icalib.data.logs import LogStore
 
-Ints = npt.NDArray[np.int64]
 Targets = Literal["windows", "logs", "replies"]
 
 _WINDOW, _REPLY, _LOG = 0, 1, 2
@@ -84,21 +82,21 @@ class Responses:
 
     def context(self, index: int) -> list[Ids]:
         """Return the token ids of the utterances before a target."""
-        row, position = int(self.rows[index]), int(self.positions[index])
-        start = max(0, position - self._context_turns)
-        if self.kinds[index] == _LOG:
-            assert self._corpus.logs is not None
-            return self._corpus.logs.utterances(row, start, position)
-        return self._corpus.store.pool(row).context[start:position]
+        position = int(self.positions[index])
+        return self._utterances(index, max(0, position - self._context_turns), position)
 
     def target(self, index: int) -> Ids:
         """Return the token ids of a target."""
-        row, position = int(self.rows[index]), int(self.positions[index])
-        if self.kinds[index] == _LOG:
-            assert self._corpus.logs is not None
-            return self._corpus.logs.utterances(row, position, position + 1)[0]
-        pool = self._corpus.store.pool(row)
-        return pool.candidates[pool.label] if self.kinds[index] == _REPLY else pool.context[position]
+        if self.kinds[index] == _REPLY:
+            pool = self._corpus.store.pool(int(self.rows[index]))
+            return pool.candidates[pool.label]
+        position = int(self.positions[index])
+        return self._utterances(index, position, position + 1)[0]
+
+    def _utterances(self, index: int, start: int, stop: int) -> list[Ids]:
+        logs = self._corpus.logs
+        store = logs if logs is not None and self.kinds[index] == _LOG else self._corpus.store
+        return store.utterances(int(self.rows[index]), start, stop)
 
 
 def _longest(keys: Keys, sizes: Ints) -> Ints:
@@ -108,35 +106,19 @@ def _longest(keys: Keys, sizes: Ints) -> Ints:
     return np.sort(order[first])
 
 
-def _following(lists: Lists) -> tuple[Ints, Ints, Ints]:
-    """Return the list, the position in it and the flat index of every element that has one before it."""
-    sizes = np.diff(lists.offsets)
-    row = np.repeat(np.arange(len(sizes)), sizes)
-    flat = np.arange(lists.offsets[0], lists.offsets[-1])
-    position = flat - lists.offsets[row]
-    return row[position > 0], position[position > 0], flat[position > 0]
-
-
 def _windows(corpus: Corpus) -> _Found:
-    """Find the targets in contexts that are not a candidate of a pool of the same dialogue.
-
-    A candidate is recognised by the utterance before it, and also by its text in all pools with the dialogue's id.
-    """
-    contexts, candidates = corpus.store.keys("context_keys"), corpus.store.keys("candidate_keys")
-    row, position, flat = _following(contexts)
-    before, keys = contexts.values[flat - 1], contexts.values[flat]
-    dialogues = np.unique(corpus.store.column("dialog_id"), return_inverse=True)[1].astype(np.uint64)
-    own = pair_keys(np.repeat(dialogues, np.diff(candidates.offsets)), candidates.values)
-    is_answer = np.isin(pair_keys(dialogues[row], keys), own)
-    is_answer |= PoolAnswers([corpus.store, *corpus.held_out]).among(before, keys)
-    return _kept(_Found(row, position, before, keys), np.isin(row, corpus.rows) & ~is_answer)
+    """Find the targets in contexts that are no candidate of a pool."""
+    contexts = corpus.store.keys("context_keys")
+    row, position, flat = following(contexts)
+    kept = np.isin(row, corpus.rows) & ~are_candidates(corpus.store, corpus.held_out)[flat]
+    return _kept(_Found(row, position, contexts.values[flat - 1], contexts.values[flat]), kept)
 
 
 def _log_windows(corpus: Corpus, logs: LogStore) -> _Found:
     """Find the targets in logs that are no candidate, without dialogues that contain one of a held-out pool."""
-    row, position, flat = _following(logs.keys())
-    values = logs.keys().values
-    before, keys = values[flat - 1], values[flat]
+    dialogues = logs.keys()
+    row, position, flat = following(dialogues)
+    before, keys = dialogues.values[flat - 1], dialogues.values[flat]
     kept = ~PoolAnswers([corpus.store]).among(before, keys)
     if corpus.held_out:
         held_out = PoolAnswers(corpus.held_out).among(before, keys)
@@ -158,5 +140,5 @@ def _replies(corpus: Corpus) -> _Found:
     )
 
 
-def _kept(found: _Found, mask: npt.NDArray[np.bool_]) -> _Found:
+def _kept(found: _Found, mask: Mask) -> _Found:
     return _Found(found.rows[mask], found.positions[mask], found.before[mask], found.keys[mask])

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from icalib.core.errors import SettingError
-from icalib.data.answers import PoolAnswers
-from icalib.data.encoding import Encoded, Ids, Layout, TokenPool, TokenStore
+from icalib.data.answers import are_candidates
+from icalib.data.encoding import Encoded, Ids, Layout, TokenStore
 
 MAX_DRAWS = 100
 
@@ -24,9 +24,8 @@ class Window(NamedTuple):
 class Windows:
     """Distinct windows of the pools' contexts.
 
-    No target is a candidate of a pool of the same dialogue, nor one that follows the last utterance of a pool's context
-    (see `PoolAnswers`). Therefore no answer of an unlabelled pool is ever a target, and the same post-trained model can
-    be used for every labelled fraction.
+    No target is a candidate of a pool (see `are_candidates`). Therefore no answer of an unlabelled pool is ever a
+    target, and the same post-trained model can be used for every labelled fraction.
 
     Args:
         rows: pools whose contexts are used, labelled or not.
@@ -39,10 +38,12 @@ class Windows:
 
     def __init__(self, store: TokenStore, rows: Sequence[int], width: int | None = None) -> None:
         self._store, self._width = store, width
+        self._keys, self._are_candidates = store.keys("context_keys"), are_candidates(store)
         self._answers: dict[str, set[int]] = {}
-        self._pool_answers = PoolAnswers([store])
-        for pool in store.pools(rows):
-            self._answers.setdefault(pool.dialog_id, set()).update(pool.candidate_keys.tolist())
+        candidates, dialogues = store.keys("candidate_keys"), store.column("dialog_id")
+        for row in rows:
+            keys = candidates.values[candidates.offsets[row] : candidates.offsets[row + 1]]
+            self._answers.setdefault(dialogues[row], set()).update(keys.tolist())
         self.windows, self.dialogues = self._find(rows)
         if all(np.array_equal(self.target(window), self.target(self.windows[0])) for window in self.windows):
             raise SettingError(
@@ -95,16 +96,15 @@ class Windows:
     def can_replace_target(self, index: int, other: Window) -> bool:
         """Return whether a target is neither that of window `index` nor a candidate of a pool of its dialogue."""
         words, target = self.target(other).tobytes(), self.target(self.windows[index]).tobytes()
-        key = int(self._store.pool(other.row).context_keys[other.position])
+        key = int(self._keys.values[self._keys.offsets[other.row] + other.position])
         return words != target and key not in self._answers[self.dialogues[index]]
 
     def utterances(self, rows: Sequence[int]) -> dict[str, list[Window]]:
         """Return the distinct utterances of each dialogue's contexts, without the candidates of its pools."""
         found: dict[str, dict[bytes, Window]] = {}
         for pool in self._store.pools(rows):
-            is_answer = self._is_answer(pool)
             for position, ids in enumerate(pool.context):
-                if len(ids) and not is_answer[position]:
+                if len(ids) and not self._is_candidate(pool.row, position):
                     found.setdefault(pool.dialog_id, {}).setdefault(ids.tobytes(), Window(pool.row, position))
         return {dialogue: list(windows.values()) for dialogue, windows in found.items()}
 
@@ -112,22 +112,19 @@ class Windows:
         """Return the windows and the ids of their dialogues."""
         found: dict[tuple[str, bytes, bytes], Window] = {}
         for pool in self._store.pools(rows):
-            is_answer = self._is_answer(pool)
             for position in range(1, len(pool.context)):
                 target, before = pool.context[position].tobytes(), pool.context[position - 1].tobytes()
                 key, window = (pool.dialog_id, before, target), Window(pool.row, position)
-                is_known = self._is_known(found.get(key), window)
-                if len(pool.context[position]) and not is_answer[position] and not is_known:
+                usable = len(pool.context[position]) and not self._is_candidate(pool.row, position)
+                if usable and not self._is_known(found.get(key), window):
                     found[key] = window
         if self._width is not None:
             found = self._longest_contexts(found)
         return list(found.values()), [dialogue for dialogue, _, _ in found]
 
-    def _is_answer(self, pool: TokenPool) -> list[bool]:
-        """Return for each utterance of a pool's context whether it is a candidate of a pool."""
-        keys, own = pool.context_keys, self._answers[pool.dialog_id]
-        follows = [False, *self._pool_answers.among(keys[:-1], keys[1:]).tolist()]
-        return [known or key in own for key, known in zip(keys.tolist(), follows, strict=True)]
+    def _is_candidate(self, row: int, position: int) -> bool:
+        """Return whether an utterance of a context is a candidate of a pool."""
+        return bool(self._are_candidates[self._keys.offsets[row] + position])
 
     def _is_known(self, earlier: Window | None, window: Window) -> bool:
         """Return whether an equal window is known, with a context that is at least as long if `width` is set."""

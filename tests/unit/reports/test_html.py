@@ -140,3 +140,13 @@ def test_the_gain_is_shown_without_its_outer_half_percents(
     (summary, *_) = next(run.round_summaries() for run in runs if run.round_folders)
     bins = bulk(summary.model_copy(update={"gain_histogram_counts": counts}))
     assert (bins.start, bins.stop) == shown
+
+
+def test_pools_that_give_answers_away_are_told(tmp_path: Path) -> None:
+    data = write_pools(tmp_path / "desk")
+    runs = [write_run(tmp_path / "runs", data, method, 1) for method in ("icast", "bm25")]
+    assert "give right answers away" not in write_report(runs, tmp_path / "plain.html", "t").read_text()
+    path = runs[0].path / "result.json"
+    path.write_text(path.read_text().replace('"method": "icast"', '"method": "candidates-only"'))
+    page = write_report([RunFolder(run.path) for run in runs], tmp_path / "told.html", "t").read_text()
+    assert "These pools give right answers away" in page
