@@ -4,6 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 TORCH := $(shell grep '^torch==' constraints.txt)
 INSTALLED := .venv/.installed
+# Whole files go to a worker, which computes their fixtures once. More than four workers would only compute more of them.
+PARALLEL := --numprocesses=logical --maxprocesses=4 --dist=loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-slow check bench digests clean
@@ -28,7 +30,7 @@ demo: venv ## BERT, TSST and ICAST on a simulated support desk, in minutes
 
 test: venv ## the tests to run after every change, and the examples in docstrings
 	$(BIN)/pytest --doctest-modules icalib
-	$(BIN)/pytest
+	$(BIN)/pytest $(PARALLEL)
 
 test-slow: venv ## what only a real Ray can show: every method on it, kills, nodes that die, sweeps, jobs
 	$(BIN)/pytest -m slow
