@@ -109,6 +109,18 @@ class RoundSummary(BaseModel):
     """Pairs: true_positive, false_positive, true_negative, false_negative (empty without gold)."""
     gain_histogram_edges: list[float]
     gain_histogram_counts: list[int]
+    num_pools_with_intents: int | None = None
+    """Number of scored pools for which any intent was predicted; None if intents weren't."""
+    information_reliability: float | None = None
+    """Split-half reliability of g over the passes of the plain view; None without passes."""
+    gain_reliability: float | None = None
+    """Split-half reliability of Δ in pools with intents."""
+    thresholds: dict[str, float] = {}
+    """The rule's thresholds as absolute values."""
+    validation_pools_selected: int | None = None
+    """Number of validation pools that the rule selects; None unless its thresholds are precisions on them."""
+    validation_accuracy: float | None = None
+    """Fraction of these whose pseudo-positive is the right candidate."""
 
     @property
     def num_pairs_with_intents(self) -> int:

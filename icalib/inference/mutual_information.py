@@ -32,6 +32,9 @@ class Moments:
     logit_var: Tensor
     mutual_information: Tensor
     num_passes: int
+    half_information: tuple[Tensor, Tensor] | None = None
+    """g of the even and of the odd passes, which tells how much of it is noise; None with fewer than four passes, and
+    where the samples aren't passes."""
 
 
 class RunningMoments:
@@ -49,6 +52,7 @@ class RunningMoments:
         self._count = 0
         self._sums: list[Tensor] = []
         self._first: Tensor | None = None
+        self._halves: tuple[list[Tensor], list[Tensor]] = ([], [])  # sums of prob and entropy
 
     def add(self, logits_B: Tensor) -> None:
         """Add one sample of each pair's logit."""
@@ -57,8 +61,11 @@ class RunningMoments:
             self._first = logits
         shifted = logits - self._first  # variances of nearly equal samples keep their digits
         prob = torch.sigmoid(logits)
-        terms = [prob, (prob - torch.sigmoid(self._first)) ** 2, shifted, shifted**2, binary_entropy(prob)]
+        entropy = binary_entropy(prob)
+        terms = [prob, (prob - torch.sigmoid(self._first)) ** 2, shifted, shifted**2, entropy]
         self._sums = [s + t for s, t in zip(self._sums, terms, strict=True)] if self._count else terms
+        half = self._halves[self._count % 2]
+        half[:] = [s + t for s, t in zip(half, (prob, entropy), strict=True)] if half else [prob, entropy]
         self._count += 1
 
     def result(self) -> Moments:
@@ -67,7 +74,7 @@ class RunningMoments:
             raise ValueError("no samples were added")
         prob, prob_square, shift, shift_square, entropy = (s / self._count for s in self._sums)
         prob_shift = prob - torch.sigmoid(self._first)
-        information = (binary_entropy(prob) - entropy).clamp(min=0.0)  # rounding can leave −1e-17
+        information = _information(prob, entropy)
         return Moments(
             prob_mean=prob,
             prob_var=(prob_square - prob_shift**2).clamp(min=0.0),
@@ -75,4 +82,14 @@ class RunningMoments:
             logit_var=(shift_square - shift**2).clamp(min=0.0),
             mutual_information=information if self._count > 1 else torch.zeros_like(information),
             num_passes=self._count,
+            half_information=self._half_information() if self._count >= 4 else None,
         )
+
+    def _half_information(self) -> tuple[Tensor, Tensor]:
+        even, odd = self._halves
+        counts = (self._count + 1) // 2, self._count // 2
+        return _information(*(s / counts[0] for s in even)), _information(*(s / counts[1] for s in odd))
+
+
+def _information(prob: Tensor, entropy: Tensor) -> Tensor:
+    return (binary_entropy(prob) - entropy).clamp(min=0.0)  # rounding can leave −1e-17

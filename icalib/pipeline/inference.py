@@ -29,6 +29,7 @@ from icalib.pipeline.run import CACHE, RunContext, RunSettings
 from icalib.pipeline.stages import RunInputs, RunStages
 from icalib.regimes.regime import AbstractRegime, Member
 from icalib.scoring.cost import Cost, measure_costs
+from icalib.scoring.intent_choice import AUTHORS_CHOICE
 from icalib.scoring.loaded import LoadedMembers
 from icalib.scoring.untrained import selected_pools
 from icalib.uncertainty.estimator import AbstractEstimator
@@ -82,9 +83,11 @@ class FinishedRun:
                 "run of a trained method such as bert or icast; `score` and `evaluate` also accept this run."
             )
         scoring = scoring or method.scoring
+        rule = method.regime.view_rule()
         return LoadedMembers.load(
             self.members,
-            with_intents=method.regime.view_rule() is not None,
+            with_intents=rule is not None,
+            intent_choice=rule.intents if rule is not None else AUTHORS_CHOICE,
             precision=scoring.precision,
             max_tokens=scoring.max_tokens_per_batch,
             device=torch.device("cuda" if torch.cuda.is_available() else "cpu"),

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from icalib.core.events import Emit, Event, EventLog, Message, RunUpdated, StageFinished
 from icalib.core.files import read_json
-from icalib.core.run_folder import TRAINING_SCHEMA, RunFolder
+from icalib.core.run_folder import TRAINING_SCHEMA, RoundSummary, RunFolder
 from icalib.core.storage import location, push
 from icalib.generation.job import SUMMARY, generated_texts
 
@@ -100,11 +100,19 @@ class RunRecord:
         shards = [pq.read_table(path) for path in sorted(stage.path.glob("pseudo-*.parquet"))]
         self._folder.write_table(f"{folder}/pseudo_labels.parquet", pa.concat_tables(shards))
         self._folder.write_json(f"{folder}/summary.json", summary)
-        accuracy = summary["pool_accuracy"]
-        self._emit(
-            Message(
-                f"round {stage.round}: {summary['num_pools_selected']} of {summary['num_pools_scored']} pools "
-                f"pseudo-labelled, {summary['share_with_intents']:.0%} of pairs with intents"
-                + (f", {accuracy:.0%} of them right" if accuracy is not None else "")
-            )
-        )
+        self._emit(Message(_told(RoundSummary.model_validate(summary))))
+
+
+def _told(summary: RoundSummary) -> str:
+    """Return a line about a round of pseudo-labelling."""
+    parts = [
+        f"round {summary.round}: {summary.num_pools_selected} of {summary.num_pools_scored} pools pseudo-labelled",
+        f"{summary.share_with_intents:.0%} of pairs with intents",
+    ]
+    if summary.pool_accuracy is not None:
+        parts[0] += f", {summary.pool_accuracy:.0%} of them right"
+    if summary.validation_accuracy is not None:
+        parts.append(f"{summary.validation_accuracy:.0%} right on validation")
+    elif summary.validation_pools_selected == 0:
+        parts.append("no threshold is precise enough on ten validation pools")
+    return ", ".join(parts)

@@ -294,6 +294,7 @@ class RunStages:
             sample=scoring.sample,
             estimator=scoring.estimator,
             with_intents=scoring.with_intents,
+            intent_choice=scoring.intent_choice,
             precision=settings.precision,
             max_tokens_per_batch=settings.max_tokens_per_batch,
             pools_per_shard=settings.pools_per_shard,

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from icalib.core.component import Settings
+from icalib.scoring.intent_choice import IntentChoice
 
 Floats = npt.NDArray[np.float64]
 
@@ -28,11 +29,17 @@ NEVER_INTENTS = 1.0
 class GainRule(Settings):
     """Rule that chooses the view of a pair."""
 
-    scale: Literal["absolute", "quantile"] = "absolute"
+    intents: IntentChoice = IntentChoice()
+    """Which predicted intents the intent view contains."""
+
+    scale: Literal["absolute", "quantile", "precision"] = "absolute"
     """Scale of the thresholds. `absolute`: values, as in the paper, which uses MC dropout. `quantile`: quantiles
     between 0 and 1 of the round's scores, since the values of other estimators have another scale: λ of the gains, λʰ
     of the mutual information, λ⁺ and λ̃⁺ of each pool's best p̄, λ⁻ and λ̃⁻ of all p̄. (At test, λ is the quantile of
-    validation.) The defaults of the thresholds are absolute: with `quantile`, set all of them."""
+    validation.) `precision`: λ and λʰ are such quantiles, and the others fractions of right labels on the validation
+    pools, as the round's teacher scores them: with λ⁺ = 0.9, at least 0.9 of the pools that its value selects there
+    get the right positive; likewise λ⁻ for negatives. The defaults of the thresholds are absolute: with another scale,
+    set all of them."""
     gain_threshold: float = Field(default=0.02, ge=-1, le=1)
     """λ: use the predicted intents iff Δ > λ. −1 uses them always, 1 never (gains are between −0.69 and 0.69)."""
     confidence: Literal["information", "certainty"] = "information"
@@ -45,10 +52,10 @@ class GainRule(Settings):
 
     @model_validator(mode="after")
     def _check_quantile(self) -> Self:
-        if self.scale == "quantile" and self.gain_threshold < 0:
+        if self.scale != "absolute" and self.gain_threshold < 0:
             raise ValueError(
-                f"`gain_threshold` is {self.gain_threshold}; with scale=quantile, expected a quantile between 0 and 1. "
-                "Give a quantile, or set `scale` to absolute (where -1 always uses the intents)"
+                f"`gain_threshold` is {self.gain_threshold}; with scale={self.scale}, expected a quantile between "
+                "0 and 1. Give a quantile, or set `scale` to absolute (where -1 always uses the intents)"
             )
         return self
 
@@ -57,7 +64,8 @@ class GainRule(Settings):
 class ChosenScores:
     """Scores of each pair in the view that the gain rule chose; all arrays have shape [N].
 
-    `gain` is Δ, or NaN if only one view was scored.
+    `gain` is Δ, or NaN if only one view was scored. `has_intents` tells whether any intent was predicted for the pool.
+    The halves [N, 2] are g of the plain view and Δ from the even and from the odd passes, NaN without such halves.
     """
 
     pool_id: npt.NDArray[Any]
@@ -72,6 +80,9 @@ class ChosenScores:
     information: Floats
     gain: Floats
     num_passes: npt.NDArray[np.int64]
+    has_intents: npt.NDArray[np.bool_]
+    information_halves: Floats
+    gain_halves: Floats
 
 
 Shard = tuple[pa.Table, pa.Table | None]
@@ -82,7 +93,7 @@ _MAX_SHARDS = 500  # quantiles are computed from at most this number of shards, 
 
 
 def resolve_gain_rule(rule: R, shards: Iterable[Shard]) -> R:
-    """Replace λ by its absolute value: if it is a quantile, by that quantile of the scores' gains."""
+    """Replace λ by its absolute value: unless it is absolute, by that quantile of the scores' gains."""
     if rule.scale == "absolute":
         return rule
     gains = np.concatenate([choose_views(*shard, _absolute(rule)).gain for shard in subsampled(shards)])
@@ -120,17 +131,21 @@ def choose_views(scores: pa.Table, intents: pa.Table | None, rule: GainRule) -> 
     plain = scores.filter(pa.array(views == "plain"))
     columns = {name: plain[name].to_numpy() for name in plain.column_names if name != "view"}
     num_pairs = plain.num_rows
-    gain = np.full(num_pairs, np.nan)
-    with_intents = np.zeros(num_pairs, bool)
+    gain, gain_halves = np.full(num_pairs, np.nan), np.full((num_pairs, 2), np.nan)
+    information_halves = _halves(plain)
+    with_intents, has_intents = np.zeros(num_pairs, bool), np.zeros(num_pairs, bool)
     if intents is not None:
         tilde = scores.filter(pa.array(views == "intent"))
-        factor = _intent_factor(intents, rule, columns["row"])
+        pool = _places(intents, columns["row"])
+        factor = _intent_factor(intents, rule)[pool]
+        has_intents = np.array([any(map(len, names)) for names in intents["intents"].to_pylist()], bool)[pool]
         intent_columns = {name: tilde[name].to_numpy() for name in tilde.column_names if name != "view"}
         intent_columns["prob_mean"] = intent_columns["prob_mean"] * factor
         intent_columns["mutual_information"] = intent_columns["mutual_information"] * factor
         gain = intent_columns["mutual_information"] - columns["mutual_information"]  # Δ = g̃ − g
+        gain_halves = _halves(tilde) * factor[:, None] - information_halves
         if rule.confidence == "certainty":
-            gain = -gain
+            gain, gain_halves = -gain, -gain_halves
         with_intents = gain > rule.gain_threshold
         columns = {name: np.where(with_intents, intent_columns[name], columns[name]) for name in columns}
     return ChosenScores(
@@ -146,12 +161,22 @@ def choose_views(scores: pa.Table, intents: pa.Table | None, rule: GainRule) -> 
         information=columns["mutual_information"].astype(np.float64),
         gain=gain,
         num_passes=columns["num_passes"].astype(np.int64),
+        has_intents=has_intents,
+        information_halves=information_halves,
+        gain_halves=gain_halves,
     )
 
 
-def _intent_factor(intents: pa.Table, rule: GainRule, rows: npt.NDArray[np.int64]) -> Floats:
-    if rule.intent_probability == "none":
-        return np.ones(len(rows))
+def _places(intents: pa.Table, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return where the table has each pair's pool."""
     intent_rows = intents["row"].to_numpy()
     order = np.argsort(intent_rows, kind="stable")
-    return intents["prob"].to_numpy()[order][np.searchsorted(intent_rows[order], rows)]
+    return order[np.searchsorted(intent_rows[order], rows)]
+
+
+def _intent_factor(intents: pa.Table, rule: GainRule) -> Floats:
+    return np.ones(intents.num_rows) if rule.intent_probability == "none" else intents["prob"].to_numpy()
+
+
+def _halves(scores: pa.Table) -> Floats:
+    return np.stack([scores["information_even"].to_numpy(), scores["information_odd"].to_numpy()], 1)

@@ -18,6 +18,7 @@ from icalib.generation.generator import AbstractGenerator
 from icalib.losses.binary import AbstractLoss
 from icalib.models.config import RankerConfig
 from icalib.regimes.gain import GainRule
+from icalib.scoring.intent_choice import AUTHORS_CHOICE, IntentChoice
 from icalib.training.contrast import AbstractContrast
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import AbstractEstimator
@@ -70,6 +71,7 @@ class Scoring:
     part: Part
     estimator: AbstractEstimator.Config
     with_intents: bool
+    intent_choice: IntentChoice = AUTHORS_CHOICE
     sample: int | None = None
 
 
@@ -197,9 +199,14 @@ class AbstractRegime(Component):
 
     def score(self, stages: Stages, members: Sequence[Member], split: Split) -> list[Stage]:
         """Score a split's pools with each member."""
-        with_intents = self.config.view_rule() is not None
+        rule = self.config.view_rule()
+        choice = rule.intents if rule is not None else AUTHORS_CHOICE
         return [
-            stages.score(scores_name(split, index), member.model, Scoring(split, "all", member.estimator, with_intents))
+            stages.score(
+                scores_name(split, index),
+                member.model,
+                Scoring(split, "all", member.estimator, with_intents=rule is not None, intent_choice=choice),
+            )
             for index, member in enumerate(members)
         ]
 

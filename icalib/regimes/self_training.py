@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, final
 
@@ -15,8 +16,9 @@ from icalib.core.files import whole_file, write_json
 from icalib.core.job import Artifact, LocalJob
 from icalib.core.run_folder import RoundSummary
 from icalib.core.stage_cache import Stage, StageName
+from icalib.data.schema import Split
 from icalib.regimes.gain import GainRule, Shard, choose_views
-from icalib.regimes.pseudo_labels import PseudoLabelRule, RoundTally, assign, pseudo_label_table, resolve_rule
+from icalib.regimes.pseudo_labels import PseudoLabelRule, assign, pseudo_label_table
 from icalib.regimes.regime import (
     AbstractRegime,
     AnswerTraining,
@@ -27,6 +29,8 @@ from icalib.regimes.regime import (
     Trained,
     checkpoint,
 )
+from icalib.regimes.round_tally import RoundTally
+from icalib.regimes.thresholds import resolve_rule
 from icalib.scoring.job import Shards
 from icalib.training.settings import TrainingSettings
 
@@ -73,24 +77,30 @@ class SelfTraining(AbstractRegime):
         self.config = config
 
     def run(self, stages: Stages, parts: MethodParts) -> Trained:
-        """Train the teacher and run rounds; stop early if no pool is selected, since later rounds would not differ."""
+        """Train the teacher and run rounds.
+
+        A round that selects no pool trains nothing. It is the last one if the next would select from the same scores.
+        """
         config = self.config
-        models = [self._teacher(stages, parts)]
+        model = self._teacher(stages, parts)
+        models = {0: model}
         for number in range(1, config.num_rounds + 1):
-            pseudo = self.pseudo_label(stages, parts, models[-1], number)
+            pseudo = self.pseudo_label(stages, parts, model, number)
             if not _selected(pseudo.path):
-                break
+                if config.pools_per_round is None and parts.estimator.needs == "nothing":
+                    break
+                continue
             student = AnswerTraining(
                 parts.ranker,
                 parts.loss,
                 config.student,
-                start=models[-1],
+                start=model,
                 with_intents=config.with_intents,
                 pseudo_labels=pseudo,
             )
-            models.append(stages.train(_in_round(number, "student"), student))
+            model = models[number] = stages.train(_in_round(number, "student"), student)
         chosen = self._choose(stages, models)
-        return Trained((Member(checkpoint(models[chosen]), parts.estimator),), chosen, len(models) - 1)
+        return Trained((Member(checkpoint(models[chosen]), parts.estimator),), chosen, max(models))
 
     def _teacher(self, stages: Stages, parts: MethodParts) -> Stage:
         teacher = AnswerTraining(
@@ -101,24 +111,35 @@ class SelfTraining(AbstractRegime):
     def pseudo_label(self, stages: Stages, parts: MethodParts, model: Stage, number: int) -> Stage:
         """Score and pseudo-label the pools of one round."""
         scores = self._score(stages, parts, model, number)
-        job = PseudoLabelJob(scores=scores.artifact(), rule=self.config.rule, round=number)
+        rule, validation = self.config.rule, None
+        if rule.scale == "precision":
+            validation = self._validation_scores(stages, parts, model, number).artifact()
+        job = PseudoLabelJob(scores=scores.artifact(), rule=rule, round=number, validation=validation)
         return stages.compute(_in_round(number, "pseudo-labels"), job)
 
-    def first_scores(self, stages: Stages, parts: MethodParts) -> Shards:
-        """Return the teacher's scores of the unlabelled pools, from which round 1 selects."""
-        return Shards(self._score(stages, parts, self._teacher(stages, parts), 1).path)
+    def first_scores(self, stages: Stages, parts: MethodParts) -> tuple[Shards, Shards]:
+        """Return the teacher's scores of the unlabelled pools, from which round 1 selects, and of validation."""
+        teacher = self._teacher(stages, parts)
+        validation = self._validation_scores(stages, parts, teacher, 1)
+        return Shards(self._score(stages, parts, teacher, 1).path), Shards(validation.path)
 
     def _score(self, stages: Stages, parts: MethodParts, model: Stage, number: int) -> Stage:
-        config = self.config
-        scoring = Scoring("train", "unlabelled", parts.estimator, config.with_intents, sample=config.pools_per_round)
+        scoring = replace(self._scoring("train", parts), part="unlabelled", sample=self.config.pools_per_round)
         return stages.score(_in_round(number, "scores"), checkpoint(model), scoring)
 
-    def _choose(self, stages: Stages, models: list[Stage]) -> int:
+    def _validation_scores(self, stages: Stages, parts: MethodParts, model: Stage, number: int) -> Stage:
+        name = _in_round(number, "validation-scores")
+        return stages.score(name, checkpoint(model), self._scoring("validation", parts))
+
+    def _scoring(self, split: Split, parts: MethodParts) -> Scoring:
+        return Scoring(split, "all", parts.estimator, self.config.with_intents, self.config.rule.intents)
+
+    def _choose(self, stages: Stages, models: Mapping[int, Stage]) -> int:
         """Return the round whose model is the result."""
-        last = len(models) - 1
+        last = max(models)
         if last == 0 or self.config.keep == "last":
             return last
-        return max(reversed(range(1, len(models))), key=lambda number: stages.validation_metric(models[number]))
+        return max(sorted(models)[:0:-1], key=lambda number: stages.validation_metric(models[number]))
 
 
 def _in_round(number: int, label: str) -> StageName:
@@ -132,16 +153,21 @@ class PseudoLabelJob(LocalJob):
     """Folder of scored shards."""
     rule: PseudoLabelRule
     round: int
+    validation: Artifact | None = None
+    """Folder of the scored shards of validation, for thresholds that are precisions."""
 
     @override
     def compute(self, folder: Path, stage: str, emit: Emit) -> None:
-        write_pseudo_labels(folder, Shards(self.scores.path), self.rule, self.round)
+        validation = Shards(self.validation.path) if self.validation else None
+        write_pseudo_labels(folder, Shards(self.scores.path), self.rule, self.round, validation)
 
 
-def write_pseudo_labels(folder: Path, shards: Shards, rule: PseudoLabelRule, number: int) -> None:
+def write_pseudo_labels(
+    folder: Path, shards: Shards, rule: PseudoLabelRule, number: int, validation: Shards | None = None
+) -> None:
     """Write pseudo labels, and the intents that they were scored with, shard by shard; then the summary."""
-    counts = RoundTally()
-    rule = resolve_rule(rule, shards)
+    rule = resolve_rule(rule, shards, validation)
+    counts = RoundTally(rule)
     for index, (scores, intents) in enumerate(shards):
         chosen = choose_views(scores, intents, rule)
         labels = assign(chosen, rule)
@@ -151,17 +177,35 @@ def write_pseudo_labels(folder: Path, shards: Shards, rule: PseudoLabelRule, num
         if intents is not None:
             with whole_file(folder / f"intents-{index:06d}.parquet") as temporary:
                 pq.write_table(intents, temporary)
-    write_json(folder / "summary.json", counts.summary(number).model_dump())
+    write_json(folder / "summary.json", _with_validation(counts.summary(number), rule, validation).model_dump())
 
 
-def preview(shards: Iterable[Shard], rule: PseudoLabelRule, number: int) -> RoundSummary:
+def preview(
+    shards: Iterable[Shard], rule: PseudoLabelRule, number: int, validation: Iterable[Shard] | None = None
+) -> RoundSummary:
     """Summarise what a rule would select from some scores, without writing anything."""
-    counts = RoundTally()
-    rule = resolve_rule(rule, shards)
+    rule = resolve_rule(rule, shards, validation)
+    return _with_validation(_tally(shards, rule).summary(number), rule, validation)
+
+
+def _with_validation(summary: RoundSummary, rule: PseudoLabelRule, validation: Iterable[Shard] | None) -> RoundSummary:
+    if validation is None:
+        return summary
+    found = _tally(validation, rule).summary(summary.round)
+    return summary.model_copy(
+        update={
+            "validation_pools_selected": found.num_pools_selected,
+            "validation_accuracy": found.pool_accuracy,
+        }
+    )
+
+
+def _tally(shards: Iterable[Shard], rule: PseudoLabelRule) -> RoundTally:
+    counts = RoundTally(rule)
     for shard in shards:
         chosen = choose_views(*shard, rule)
         counts.add(chosen, assign(chosen, rule))
-    return counts.summary(number)
+    return counts
 
 
 def _selected(folder: Path) -> bool:

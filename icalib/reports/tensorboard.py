@@ -40,6 +40,10 @@ _ROUND_TAGS = {
     "round/pool_accuracy": "pool_accuracy",
     "round/pair_accuracy": "pair_accuracy",
     "round/base_accuracy": "base_accuracy",
+    "round/validation_accuracy": "validation_accuracy",
+    "round/pools_with_intents": "num_pools_with_intents",
+    "round/information_reliability": "information_reliability",
+    "round/gain_reliability": "gain_reliability",
 }
 # What distinguishes runs; the page shows the first few by default.
 _HPARAMS = ("method", "data", "labelled", "seed", "backbone", "settings")

@@ -25,6 +25,7 @@ from icalib.data.selection import Part, Rows, Selection
 from icalib.models.checkpoint import CHECKPOINT_VERSION
 from icalib.models.precision import Precision
 from icalib.models.ranker import Ranker, load_ranker
+from icalib.scoring.intent_choice import IntentChoice
 from icalib.scoring.scorer import ScoringContext, score_pools
 from icalib.uncertainty.estimator import AbstractEstimator
 
@@ -32,7 +33,7 @@ from icalib.uncertainty.estimator import AbstractEstimator
 class ScoreJob(ShardedJob):
     """Scores a part of a split in shards."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION
+    version: ClassVar[int] = CHECKPOINT_VERSION + 1  # g of halves of the passes; no second view without intents
     verb: ClassVar[str] = "scoring"
     memory_advice: ClassVar[str] = "Lower `scoring.max_tokens_per_batch`."
 
@@ -46,6 +47,7 @@ class ScoreJob(ShardedJob):
     """Number of pools to score, drawn at random by `seed`; None scores all."""
     estimator: SerializeAsAny[AbstractEstimator.Config]
     with_intents: bool
+    intent_choice: IntentChoice = IntentChoice()
     precision: Precision
     max_tokens_per_batch: int
     pools_per_shard: int
@@ -127,4 +129,5 @@ def _context(job: ScoreJob, device: torch.device) -> ScoringContext:
         device=device,
         precision=job.precision,
         max_tokens=job.max_tokens_per_batch,
+        intent_choice=job.intent_choice,
     )

@@ -14,6 +14,7 @@ from icalib.data.schema import Pool
 from icalib.encoders.backbone import Tokenizer
 from icalib.models.precision import Precision
 from icalib.models.ranker import Ranker, load_ranker
+from icalib.scoring.intent_choice import AUTHORS_CHOICE, IntentChoice
 from icalib.scoring.scorer import ScoringContext, average_members, score_pools
 from icalib.uncertainty.estimator import AbstractEstimator
 
@@ -31,6 +32,7 @@ class LoadedMembers:
         members: Sequence[tuple[Path, AbstractEstimator.Config]],
         *,
         with_intents: bool,
+        intent_choice: IntentChoice = AUTHORS_CHOICE,
         precision: Precision,
         max_tokens: int,
         device: torch.device,
@@ -49,6 +51,7 @@ class LoadedMembers:
                 device=device,
                 precision=precision,
                 max_tokens=max_tokens,
+                intent_choice=intent_choice,
             )
             for path, estimator in members
         )

@@ -5,8 +5,9 @@ A shard's result is a function of (checkpoint, rows, seed).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ from icalib.inference.pool_softmax import pool_softmax
 from icalib.models.pool_inputs import PoolInputs
 from icalib.models.precision import Precision, autocast, forward_batches, resolve_precision
 from icalib.models.ranker import Ranker, make_batch
+from icalib.scoring.intent_choice import AUTHORS_CHOICE, IntentChoice
 from icalib.uncertainty.estimator import AbstractEstimator
 
 SCORE_SCHEMA = pa.schema(
@@ -37,6 +39,8 @@ SCORE_SCHEMA = pa.schema(
         ("logit_var", pa.float64()),
         ("mutual_information", pa.float64()),  # nats
         ("num_passes", pa.int32()),
+        ("information_even", pa.float64()),  # g of the even passes, and of the odd ones; null without such halves
+        ("information_odd", pa.float64()),
     ]
 )
 """One row per pair and view."""
@@ -51,7 +55,8 @@ SHARD_INTENT_SCHEMA = pa.schema(
 )
 """One row per pool: the predicted intents of each utterance of its context."""
 
-INTENT_THRESHOLD = 0.5  # as in the authors' code, intents above this probability are chosen; there may be none
+_MOMENTS = ("prob_mean", "prob_var", "logit_mean", "logit_var", "mutual_information")
+_HALVES = ("information_even", "information_odd")
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,7 @@ class ScoringContext:
     device: torch.device
     precision: Precision
     max_tokens: int
+    intent_choice: IntentChoice = AUTHORS_CHOICE
 
     def batches(self, inputs: Sequence[Encoded]) -> list[npt.NDArray[np.int64]]:
         """Return the indices of the inputs in each batch."""
@@ -92,7 +98,7 @@ def score_pools(
     if not with_intents:
         return tables[0], None
     intents, probs = predict_intents(context, pools)
-    tables.append(_view_table(context, pools, intents, "intent", seed))
+    tables.append(_intent_table(context, pools, intents, tables[0], seed))
     chosen = pa.table(
         [[pool.pool_id for pool in pools], [pool.row for pool in pools], intents, probs], schema=SHARD_INTENT_SCHEMA
     )
@@ -119,11 +125,18 @@ def average_members(tables: Sequence[pa.Table]) -> pa.Table:
         "mutual_information": np.maximum(_entropy(prob.mean(0)) - mean_entropy, 0.0),
         "num_passes": passes.sum(0),
     }
-    merged = tables[0]
-    for name, values in columns.items():
-        index = merged.schema.get_field_index(name)
-        merged = merged.set_column(index, merged.schema.field(name), pa.array(values, merged.schema.field(name).type))
-    return merged
+    columns |= dict.fromkeys(_HALVES, np.full(tables[0].num_rows, np.nan))
+    return score_table({name: tables[0][name] for name in SCORE_SCHEMA.names} | columns)
+
+
+def score_table(columns: Mapping[str, Any]) -> pa.Table:
+    """Return a table (SCORE_SCHEMA) of these columns; NaN becomes null."""
+    arrays = [
+        column if isinstance(column := columns[field.name], pa.ChunkedArray)
+        else pa.array(column, field.type, from_pandas=True)
+        for field in SCORE_SCHEMA
+    ]  # fmt: skip
+    return pa.table(arrays, schema=SCORE_SCHEMA)
 
 
 def _entropy(prob: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -144,7 +157,7 @@ def predict_intents(context: ScoringContext, pools: Sequence[TokenPool]) -> tupl
         questions = [context.layout.intent_question(pools[i].context, chosen[i], utterance) for i in present]
         probs_NK = _intent_probs(context, questions)
         for index, probs_K in zip(present, probs_NK, strict=True):
-            names = np.flatnonzero(probs_K > INTENT_THRESHOLD)
+            names = context.intent_choice.chosen(probs_K)
             chosen[index].append(names.tolist())
             confidence[index].append(float(probs_K[names].mean()) if len(names) else 1.0)
     return chosen, [float(np.mean(probs)) for probs in confidence]
@@ -157,6 +170,22 @@ def _intent_probs(context: ScoringContext, questions: Sequence[Encoded]) -> npt.
             inputs = make_batch([questions[int(index)] for index in batch], context.layout, context.device)
             probs[batch] = torch.sigmoid(context.ranker.intent_logits(inputs).double()).cpu().numpy()
     return probs
+
+
+def _intent_table(
+    context: ScoringContext, pools: Sequence[TokenPool], intents: Sequence[Intents], plain: pa.Table, seed: int
+) -> pa.Table:
+    """Score the intent view; a pool without intents has the same text in both views, and the same scores."""
+    has_intents = np.array([any(map(len, names)) for names in intents])
+    is_read = np.repeat(has_intents, [len(pool.candidates) for pool in pools])
+    same = plain.filter(pa.array(~is_read))
+    view = same.schema.get_field_index("view")
+    parts = [same.set_column(view, same.schema.field(view), pa.array(["intent"] * same.num_rows, pa.string()))]
+    read = np.flatnonzero(has_intents).tolist()
+    if read:
+        parts.append(_view_table(context, [pools[i] for i in read], [intents[i] for i in read], "intent", seed))
+    order = np.argsort(np.concatenate([np.flatnonzero(~is_read), np.flatnonzero(is_read)]), kind="stable")
+    return pa.concat_tables(parts).take(pa.array(order))
 
 
 def _view_table(
@@ -176,7 +205,7 @@ def _view_table(
         "view": np.full(len(candidates), view, dtype=object),
         **moments,
     }
-    return pa.table([pa.array(columns[field.name], field.type) for field in SCORE_SCHEMA], schema=SCORE_SCHEMA)
+    return score_table(columns)
 
 
 def _labels(pool: TokenPool) -> npt.NDArray[np.int64]:
@@ -188,13 +217,15 @@ def _labels(pool: TokenPool) -> npt.NDArray[np.int64]:
 def _pair_moments(
     context: ScoringContext, pools: PoolInputs, view: str, seed: int
 ) -> dict[str, npt.NDArray[np.float64]]:
-    fields = ("prob_mean", "prob_var", "logit_mean", "logit_var", "mutual_information")
-    columns = {name: np.zeros(pools.num_pairs) for name in (*fields, "num_passes")}
+    columns = {name: np.zeros(pools.num_pairs) for name in (*_MOMENTS, "num_passes")}
+    columns |= {name: np.full(pools.num_pairs, np.nan) for name in _HALVES}
     for number, batch in enumerate(context.batches(pools.inputs)):
         moments = _batch_moments(context, [pools.inputs[int(index)] for index in batch], child_seed(seed, view, number))
         pairs = pools.pairs(batch)
-        for name in fields:
+        for name in _MOMENTS:
             columns[name][pairs] = getattr(moments, name).cpu().numpy()
+        for name, values in zip(_HALVES, moments.half_information or (), strict=False):
+            columns[name][pairs] = values.cpu().numpy()
         columns["num_passes"][pairs] = moments.num_passes
     return columns
 

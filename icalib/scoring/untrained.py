@@ -30,7 +30,7 @@ from icalib.encoders.bi_encoder import unit_means
 from icalib.encoders.transformer import AbstractEncoder, TransformerEncoder
 from icalib.models.dual_encoder import DualEncoder
 from icalib.models.ranker import make_batch
-from icalib.scoring.scorer import SCORE_SCHEMA
+from icalib.scoring.scorer import score_table
 
 Floats = npt.NDArray[np.float64]
 Scorer = Literal["bm25", "bi-encoder", "candidates-only"]
@@ -99,8 +99,10 @@ def _score_table(pools: Sequence[Pool], scores: Sequence[Floats]) -> pa.Table:
         "logit_var": zeros,
         "mutual_information": zeros,
         "num_passes": np.ones(len(logit), np.int64),
+        "information_even": np.full(len(logit), np.nan),
+        "information_odd": np.full(len(logit), np.nan),
     }
-    return pa.table([pa.array(columns[f.name], f.type) for f in SCORE_SCHEMA], schema=SCORE_SCHEMA)
+    return score_table(columns)
 
 
 def _bi_encoder_scores(

@@ -18,6 +18,7 @@ from icalib.sweeps.folder import encoded_params
 from icalib.sweeps.proposals import Proposal
 
 _RULE = "regime.rule."
+_INTENTS = "regime.rule.intents"  # changes the scores
 
 
 def dry(proposals: Sequence[Proposal], base: RunSettings, seeds: int, context: RunContext) -> Iterator[dict[str, Any]]:
@@ -33,8 +34,9 @@ def dry(proposals: Sequence[Proposal], base: RunSettings, seeds: int, context: R
     for proposal in proposals:
         method = proposal.method
         assert isinstance(method.regime, SelfTraining.Config)
-        for seed, shards in scored.items():
-            summary = preview(shards, method.regime.rule, number=1)
+        for seed, (shards, validation) in scored.items():
+            rule = method.regime.rule
+            summary = preview(shards, rule, 1, validation if rule.scale == "precision" else None)
             yield {
                 "trial": proposal.number,
                 "seed": seed,
@@ -55,7 +57,7 @@ def _check(proposals: Sequence[Proposal], base: RunSettings) -> None:
             f"--dry shows what a rule would pseudo-label, and `{base.method}` has no rounds. Leave --dry out, or use "
             "a self-training method such as icast or tsst."
         )
-    others = sorted({path for proposal in proposals for path in proposal.settings if not path.startswith(_RULE)})
+    others = sorted({path for proposal in proposals for path in proposal.settings if not _is_of_rule(path)})
     if others:
         raise SettingError(
             f"--dry applies many rules to one teacher, and the space also changes {', '.join(others[:5])}. "
@@ -63,16 +65,21 @@ def _check(proposals: Sequence[Proposal], base: RunSettings) -> None:
         )
 
 
-def _first_scores(settings: RunSettings, context: RunContext) -> list[Shard]:
+def _is_of_rule(path: str) -> bool:
+    return path.startswith(_RULE) and not path.startswith(_INTENTS)
+
+
+def _first_scores(settings: RunSettings, context: RunContext) -> tuple[list[Shard], list[Shard]]:
+    """Return the scores of the unlabelled pools and of validation, each as one shard, since many rules read them."""
     pool_set, method = read_pool_set(settings.data), settings.settings
     check_fits(settings, pool_set)
     cache = StageCache(context.runs / CACHE, emit=context.emit)
     stages = stages_of(settings, pool_set, context, cache)
     regime: SelfTraining = method.regime.build()
-    return [_joined(regime.first_scores(stages, start(stages, method, pool_set)))]
+    unlabelled, validation = regime.first_scores(stages, start(stages, method, pool_set))
+    return [_joined(unlabelled)], [_joined(validation)]
 
 
 def _joined(shards: Shards) -> Shard:
-    """All shards as one: many rules look at them."""
     scores, intents = zip(*shards, strict=True)
     return pa.concat_tables(scores), pa.concat_tables(intents) if intents[0] is not None else None

@@ -94,3 +94,16 @@ def test_half_precision_samples_are_added_in_double() -> None:
 def test_no_sample_has_no_moments() -> None:
     with pytest.raises(ValueError, match="no samples"):
         RunningMoments().result()
+
+
+def test_halves_are_the_even_and_the_odd_samples() -> None:
+    torch.manual_seed(0)
+    samples = torch.randn(5, 7)
+    whole, even, odd = RunningMoments(), RunningMoments(), RunningMoments()
+    for number, sample in enumerate(samples):
+        whole.add(sample)
+        (odd if number % 2 else even).add(sample)
+    assert whole.result().half_information is not None
+    for found, half in zip(whole.result().half_information or (), (even, odd), strict=True):
+        torch.testing.assert_close(found, half.result().mutual_information)
+    assert even.result().half_information is None  # three samples: one of the halves has no spread

@@ -20,11 +20,11 @@ from icalib.regimes.gain import ALWAYS_INTENTS, NEVER_INTENTS, ChosenScores, Gai
 from icalib.regimes.pseudo_labels import (
     PseudoLabelRule,
     PseudoLabels,
-    RoundTally,
     assign,
     pseudo_label_table,
-    resolve_rule,
 )
+from icalib.regimes.round_tally import RoundTally
+from icalib.regimes.thresholds import resolve_rule
 
 PUBLISHED = PseudoLabelRule()
 NO_CALIBRATION = PseudoLabelRule(confidence_threshold=1.0)
@@ -32,7 +32,7 @@ NO_CALIBRATION = PseudoLabelRule(confidence_threshold=1.0)
 
 def tally(shards: Iterable[tuple[ChosenScores, PseudoLabels]], number: int) -> RoundSummary:
     """The summary of a round from all its shards."""
-    counts = RoundTally()
+    counts = RoundTally(PUBLISHED)
     for chosen, labels in shards:
         counts.add(chosen, labels)
     return counts.summary(number)

@@ -113,6 +113,28 @@ def test_the_kept_model_is_the_best_or_the_last_student(
     assert run(RecordingStages(tmp_path, [CONFIDENT] * 2, metrics), num_rounds=2, keep=keep).chosen_round == chosen
 
 
+def test_rounds_go_on_where_the_next_one_draws_other_pools_or_passes(tmp_path: Path) -> None:
+    drawn = RecordingStages(tmp_path / "drawn", [UNSURE, CONFIDENT, UNSURE], [0.0, 0.5])
+    trained = run(drawn, num_rounds=3, pools_per_round=1)
+    assert [name for name, _ in drawn.trained] == ["teacher", "round-2/student"]
+    assert (trained.num_rounds, trained.chosen_round) == (2, 2)
+    passes = RecordingStages(tmp_path / "passes", [UNSURE, UNSURE])
+    parts = replace(PARTS, estimator=MCDropout.Config())
+    trained = SelfTraining.Config(with_intents=False, num_rounds=2).build().run(passes, parts)
+    assert (len(passes.scored), trained.num_rounds, trained.chosen_round) == (2, 0, 0)
+
+
+def test_precisions_are_of_the_same_model_on_validation(tmp_path: Path) -> None:
+    stages = RecordingStages(tmp_path, [CONFIDENT, UNSURE], [])
+    rule = PseudoLabelRule.precisions().model_dump()
+    trained = run(stages, num_rounds=2, with_intents=False, rule=rule)
+    assert [(name, scoring.split, scoring.part) for name, _, scoring in stages.scored] == [
+        ("round-1/scores", "train", "unlabelled"), ("round-1/validation-scores", "validation", "all")
+    ]  # fmt: skip
+    assert {model.digest for _, model, _ in stages.scored} == {"digest of teacher/checkpoint"}
+    assert trained.chosen_round == 0  # one validation pool is too few for any precision
+
+
 def test_rounds_end_when_nothing_is_selected(tmp_path: Path) -> None:
     stages = RecordingStages(tmp_path, [CONFIDENT, UNSURE], [0.5])
     trained = run(stages, num_rounds=5)

@@ -22,7 +22,7 @@ from icalib.core.run_folder import (
 )
 from icalib.data.schema import POOL_SCHEMA, POOLS_FILE
 from icalib.metrics.summary import summarise
-from icalib.regimes.pseudo_labels import GAIN_EDGES
+from icalib.regimes.round_tally import GAIN_EDGES
 
 NUM_CANDIDATES = 10
 HOSTILE = "<script>alert('printer')</script> my printer & scanner \"both\" refuse </script> to start"

@@ -14,6 +14,7 @@ from icalib.data.encoding import TokenStore
 from icalib.encoders.transformer import Batch
 from icalib.heads.random_features import RandomFeatureHead
 from icalib.models.ranker import Ranker
+from icalib.scoring.intent_choice import IntentChoice
 from icalib.scoring.scorer import SCORE_SCHEMA, SHARD_INTENT_SCHEMA, ScoringContext, predict_intents, score_pools
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout, Posterior
 
@@ -135,3 +136,36 @@ def test_gold_intents_play_no_part_in_scores(ranker: Ranker, store: TokenStore) 
     blind = [type(pool)(**{**vars(pool), "intents": [[] for _ in pool.context]}) for pool in pools]
     one, two = (predict_intents(context(ranker, Deterministic.Config()), some) for some in (pools, blind))
     assert one == two
+
+
+def test_a_pool_without_intents_has_the_same_scores_in_both_views(
+    ranker: Ranker, store: TokenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = len(ranker.config.intents)
+
+    def scripted(batch: Batch) -> Tensor:
+        """No intents for texts of an odd length."""
+        return torch.where(batch.lengths_B % 2 == 1, -9.0, 9.0)[:, None].double().repeat(1, number)
+
+    monkeypatch.setattr(ranker, "intent_logits", scripted)
+
+    made = context(ranker, MCDropout.Config(num_passes=4))
+    scores, intents = score_pools(made, store, ROWS, with_intents=True, seed=1)
+    assert intents is not None
+    names = intents["intents"].to_pylist()
+    plain, tilde = ([row for row in scores.to_pylist() if row["view"] == view] for view in ("plain", "intent"))
+    assert [row["candidate"] for row in plain] == [row["candidate"] for row in tilde]
+    is_same = {row: not any(map(len, chosen)) for row, chosen in zip(ROWS, names, strict=True)}
+    assert set(is_same.values()) == {True, False}
+    for one, two in zip(plain, tilde, strict=True):
+        assert ({**one, "view": "intent"} == two) == is_same[one["row"]]
+
+
+def test_choices_of_intents() -> None:
+    probs = np.array([0.1, 0.6, 0.55, 0.4])
+    assert IntentChoice().chosen(probs).tolist() == [1, 2]
+    assert IntentChoice(threshold=0.58).chosen(probs).tolist() == [1]
+    assert IntentChoice().chosen(probs / 10).tolist() == []
+    assert IntentChoice(choice="argmax").chosen(probs / 10).tolist() == [1]
+    assert IntentChoice(choice="top_k", top_k=3).chosen(probs / 10).tolist() == [1, 2, 3]
+    assert IntentChoice(choice="top_k", top_k=9).chosen(probs).tolist() == [0, 1, 2, 3]

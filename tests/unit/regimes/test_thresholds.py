@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from unit.regimes.made_scores import intent_table, score_table
+
+from icalib.core.component import validated
+from icalib.core.errors import SettingError
+from icalib.regimes.gain import choose_views
+from icalib.regimes.pseudo_labels import PseudoLabelRule, assign
+from icalib.regimes.round_tally import RoundTally
+from icalib.regimes.self_training import preview
+from icalib.regimes.thresholds import NOBODY, negative_at, positive_at, resolve_rule
+
+PROBS = st.sampled_from([0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95])  # few values, so that there are ties
+
+
+@st.composite
+def pools(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The two highest p̄ of some pools, and whether the highest is right."""
+    pairs = draw(st.lists(st.tuples(PROBS, PROBS, st.booleans()), min_size=1, max_size=60))
+    best, second = np.array([sorted(pair[:2], reverse=True) for pair in pairs]).T
+    return best, second, np.array([pair[2] for pair in pairs], np.int64)
+
+
+@given(pools(), st.sampled_from([0.5, 0.75, 0.9]))
+def test_the_positive_threshold_selects_most_pools_at_its_precision(
+    made: tuple[np.ndarray, np.ndarray, np.ndarray], precision: float
+) -> None:
+    best, second, right = made
+
+    def selected(threshold: float) -> tuple[int, float]:
+        chosen = (best > threshold) & (second <= threshold)
+        return int(chosen.sum()), float(right[chosen].mean()) if chosen.any() else 0.0
+
+    allowed = [number for t in np.linspace(0, 1, 201) for number, p in [selected(t)] if number >= 10 and p >= precision]
+    found = positive_at(best, second, right, precision)
+    if found == NOBODY:
+        assert not allowed
+    else:
+        number, reached = selected(found)
+        assert (number, reached >= precision) == (max(allowed), True)
+
+
+@given(st.lists(st.tuples(PROBS, st.booleans()), min_size=1, max_size=60), st.sampled_from([0.5, 0.9, 0.99]))
+def test_the_negative_threshold_is_the_largest_at_its_precision(
+    made: list[tuple[float, bool]], precision: float
+) -> None:
+    probs, wrong = np.array([prob for prob, _ in made]), np.array([is_wrong for _, is_wrong in made])
+    allowed = [t for t in np.unique(probs) if wrong[probs <= t].mean() >= precision]
+    assert negative_at(probs, wrong, precision) == (max(allowed) if allowed else 0.0)
+
+
+def test_pools_of_unknown_label_do_not_count() -> None:
+    best, second = np.full(20, 0.9), np.zeros(20)
+    is_right = np.array([1] * 10 + [-1] * 10)
+    assert positive_at(best, second, is_right, 0.9) < 0.9
+    assert positive_at(best, second, np.where(is_right < 0, 0, is_right), 0.9) == NOBODY
+    assert positive_at(best[:9], second[:9], is_right[:9], 0.9) == NOBODY  # nine pools tell nothing
+
+
+def scored(seed: int, number: int) -> tuple[Any, None]:
+    """A teacher whose best candidate is right as often as its p̄ says."""
+    rng = np.random.default_rng(seed)
+    best = rng.uniform(0.3, 1.0, number)
+    made = [[(p, 0.1), (0.2, 0.0), (0.1, 0.0)] for p in best]
+    gold = np.where(rng.random(number) < best, 0, 1).tolist()
+    return score_table(made, gold=gold), None
+
+
+def test_precisions_of_validation_hold_on_other_pools_of_the_same_kind() -> None:
+    unlabelled, validation = scored(0, 4000), scored(1, 4000)
+    rule = PseudoLabelRule.precisions()
+    found = resolve_rule(rule, [unlabelled], [validation])
+    assert found.scale == "absolute"
+    # The mean of p above t is (1 + t) / 2 where p is uniform: 0.9 of the pools above 0.8 are right.
+    assert found.positive_threshold == pytest.approx(0.8, abs=0.05)
+    chosen = choose_views(*unlabelled, found)
+    labels = assign(chosen, found)
+    positive = (labels.label == 1) & labels.keep & (labels.rule == "confident")
+    assert chosen.gold[positive].mean() == pytest.approx(0.9, abs=0.03)
+    summary = preview([unlabelled], rule, 1, [validation])
+    assert summary.validation_pools_selected is not None
+    assert summary.validation_pools_selected > 1000
+    assert summary.thresholds["positive_threshold"] == found.positive_threshold
+    assert preview([unlabelled], PseudoLabelRule(), 1).validation_accuracy is None
+
+
+def test_a_teacher_that_guesses_selects_nobody() -> None:
+    table = score_table([[(0.9, 0.1), (0.2, 0.0)]] * 40, gold=[0, 1] * 20)
+    found = resolve_rule(PseudoLabelRule.precisions(), [(table, None)], [(table, None)])
+    assert found.positive_threshold == found.calibrated_positive_threshold == NOBODY
+    assert preview([(table, None)], PseudoLabelRule.precisions(), 1, [(table, None)]).num_pools_selected == 0
+
+
+def test_calibrated_pools_may_be_right_less_often() -> None:
+    settings = PseudoLabelRule.precisions().model_dump()
+    with pytest.raises(SettingError, match="λ̃⁺ <= λ⁺"):
+        validated(PseudoLabelRule, {**settings, "calibrated_positive_threshold": 0.95})
+    with pytest.raises(SettingError, match="λ̃⁻ <= λ⁻"):
+        validated(PseudoLabelRule, {**settings, "calibrated_negative_threshold": 0.995})
+
+
+def halves(plain: np.ndarray, intent: np.ndarray, names: list[list[list[int]]]) -> tuple[Any, Any]:
+    """Pools of two candidates with g of even and odd passes in both views; [2, pools * 2] each."""
+    made = [[(0.6, 0.1), (0.3, 0.1)]] * len(names)
+    table = score_table(made, made)
+    values = np.concatenate([plain, intent], 1)
+    for name, column in zip(("information_even", "information_odd"), values, strict=True):
+        table = table.set_column(table.schema.get_field_index(name), name, pa.array(column))
+    intents = intent_table([1.0] * len(names))
+    return table, intents.set_column(2, intents.schema.field(2), pa.array(names, intents.schema.field(2).type))
+
+
+def test_reliability_is_the_spearman_brown_corrected_correlation_of_the_halves() -> None:
+    rng = np.random.default_rng(0)
+    signal = rng.normal(size=(2, 40))
+    plain, intent = (values + rng.normal(size=(2, 40)) for values in signal[:, None])
+    names = [[[0]]] * 15 + [[[]]] * 5  # the last five pools have no intents
+    shard = halves(plain, intent, names)
+    counts = RoundTally(PseudoLabelRule())
+    for start in (0, 10):  # two shards
+        rows = np.isin(shard[0]["row"].to_numpy(), range(start, start + 10))
+        chosen = choose_views(shard[0].filter(pa.array(rows)), shard[1], PseudoLabelRule())
+        counts.add(chosen, assign(chosen, PseudoLabelRule()))
+    found = counts.summary(1)
+
+    def corrected(pairs: np.ndarray) -> float:
+        r = np.corrcoef(pairs)[0, 1]
+        return 2 * r / (1 + r)
+
+    assert found.information_reliability == pytest.approx(corrected(plain))
+    assert found.gain_reliability == pytest.approx(corrected((intent - plain)[:, :30]))
+    assert found.num_pools_with_intents == 15
+
+
+def test_without_halves_there_is_no_reliability() -> None:
+    found = preview([scored(0, 5)], PseudoLabelRule(), 1)
+    assert (found.information_reliability, found.gain_reliability, found.num_pools_with_intents) == (None, None, None)
