@@ -25,6 +25,7 @@ from icalib.models.model import Model
 
 ANSWER = "answer"
 """Name of the answer head for the task "classify"."""
+_ANSWER_HEAD = "answer_head"
 
 
 class SimilarityStart(nn.Module):
@@ -147,6 +148,14 @@ class Ranker(Model):
             assert self.bi_encoder is not None
             return self.bi_encoder(batch)
         return self._encode(batch).similarity_B
+
+    def rescale(self, slope: float, offset: float) -> None:
+        """Replace the logits f of a linear head with a similarity start by slope · f + offset."""
+        assert self.similarity_start is not None
+        with torch.no_grad():
+            for parameter in (*self.answer_head.parameters(), *self.similarity_start.parameters()):
+                parameter.mul_(slope)
+            self.similarity_start.offset.add_(offset)
 
     def answer_posterior(self, batch: Batch) -> LogitPosterior:
         """Compute the posterior of the logits [S, B]; only for heads with a posterior."""
@@ -277,10 +286,13 @@ def load_ranker(folder: Path) -> Ranker:
     return ranker
 
 
-def start_weights(ranker: Ranker, folder: Path) -> None:
+def start_weights(ranker: Ranker, folder: Path) -> bool:
     """Copy a checkpoint's weights into a ranker, which may have additional heads and intent tokens.
 
     The weights of a post-trained bi-encoder start both the encoder and the bi-encoder.
+
+    Returns:
+        Whether the answer head is started, too.
     """
     own, given = ranker.state_dict(), read_weights(folder)
     read = {name.removeprefix(PREFIX): tensor for name, tensor in given.items() if name.startswith(PREFIX)}
@@ -294,3 +306,4 @@ def start_weights(ranker: Ranker, folder: Path) -> None:
         elif name in own and own[name].shape[1:] == tensor.shape[1:]:
             own[name][: len(tensor)].copy_(tensor[: len(own[name])])  # word embeddings with other numbers of intents
     warm_up(ranker.encoder, {name.removeprefix("encoder.") for name in given})
+    return all(f"{_ANSWER_HEAD}.{name}" in given for name in ranker.answer_head.state_dict())

@@ -27,7 +27,7 @@ from icalib.generation.job import GenerateJob, TokenizeTextsJob
 from icalib.generation.language_model import GeneratorJob, LanguageModel
 from icalib.heads.linear import LinearHead
 from icalib.methods.composition import ScoringSettings
-from icalib.models.config import RankerConfig
+from icalib.models.config import RankerConfig, SimilarityOf
 from icalib.pipeline.executor import Executor
 from icalib.pipeline.tokens import TokenizeJob, TokenizeLogsJob
 from icalib.regimes.regime import AnswerTraining, Augmentation, Scoring, checkpoint
@@ -36,7 +36,9 @@ from icalib.training.answers import TrainJob
 from icalib.training.job import TrainingJob
 from icalib.training.loop import validation_points
 from icalib.training.post_training.contrastive import Contrastive
-from icalib.training.post_training.job import ContrastiveJob, PostTrainJob
+from icalib.training.post_training.job import ContrastiveJob, PostTrainJob, SelectionJob
+from icalib.training.post_training.response_selection import ResponseSelection
+from icalib.training.post_training.responses import Targets
 from icalib.training.post_training.task import AbstractPostTraining, WindowTask
 from icalib.training.pretraining.intent_classifier import IntentClassifierJob, labelled_utterances
 from icalib.training.pretraining.settings import Pretraining
@@ -134,21 +136,12 @@ class RunStages:
         name = StageName("post-training")
         if isinstance(task, Contrastive.Config):
             return self._train(name, self._contrastive(task))
+        if isinstance(task, ResponseSelection.Config):
+            return self._select(ranker, task)
         assert isinstance(task, WindowTask.Config)
-        # Post-training doesn't use intents, labels, the head and the loss, so all methods use the same plain ranker.
-        bare = ranker.model_copy(
-            update={
-                "encoder": ranker.encoder.for_post_training(),
-                "head": LinearHead.Config(),
-                "similarity_start": "none"
-                if ranker.similarity_start == "none" or not task.learns_answers
-                else "together",
-                "intents": (),
-                "link": "sigmoid",
-            }
-        )
+        start: SimilarityOf = "none" if ranker.similarity_start == "none" or not task.learns_answers else "together"
         job = PostTrainJob(
-            ranker=bare,
+            ranker=_bare(ranker, start),
             task=task,
             selection=self.selection.for_training(labelled_fraction=1.0),
             train_tokens=self._tokens("train"),
@@ -156,17 +149,31 @@ class RunStages:
         )
         return self._train(name, job)
 
-    def _contrastive(self, task: Contrastive.Config) -> ContrastiveJob:
-        return ContrastiveJob(
-            backbone=self.inputs.encoder.backbone,
-            budget=self.inputs.encoder.budget,
+    def _select(self, ranker: RankerConfig, task: ResponseSelection.Config) -> Stage:
+        first = self._train(StageName("post-training", "bi-encoder"), self._contrastive(task.contrastive))
+        job = SelectionJob(
+            ranker=_bare(ranker, ranker.similarity_start),
             task=task,
-            selection=self.selection.for_training(labelled_fraction=1.0),
-            train_tokens=self._tokens("train"),
-            validation_tokens=self._tokens("validation"),
-            test_tokens=self._tokens("test"),
-            logs=self._log_tokens() if task.targets != "windows" and self.inputs.pool_set.num_logs else None,
+            start=checkpoint(first),
+            **self._dialogues(task.contrastive.targets),
         )
+        return self._train(StageName("post-training", "cross-encoder"), job)
+
+    def _contrastive(self, task: Contrastive.Config) -> ContrastiveJob:
+        encoder = self.inputs.encoder
+        return ContrastiveJob(
+            backbone=encoder.backbone, budget=encoder.budget, task=task, **self._dialogues(task.targets)
+        )
+
+    def _dialogues(self, targets: Targets) -> dict[str, Any]:
+        """Return what post-training on dialogues reads."""
+        return {
+            "selection": self.selection.for_training(labelled_fraction=1.0),
+            "train_tokens": self._tokens("train"),
+            "validation_tokens": self._tokens("validation"),
+            "test_tokens": self._tokens("test"),
+            "logs": self._log_tokens() if targets != "windows" and self.inputs.pool_set.num_logs else None,
+        }
 
     def _log_tokens(self) -> Artifact:
         pool_set, encoder = self.inputs.pool_set, self.inputs.encoder
@@ -336,3 +343,16 @@ class RunStages:
                     "head.output_scale"
                 )
             )
+
+
+def _bare(ranker: RankerConfig, similarity_start: SimilarityOf) -> RankerConfig:
+    """Return the plain ranker that all methods share in post-training, without their intents, heads and losses."""
+    return ranker.model_copy(
+        update={
+            "encoder": ranker.encoder.for_post_training(),
+            "head": LinearHead.Config(),
+            "similarity_start": similarity_start,
+            "intents": (),
+            "link": "sigmoid",
+        }
+    )

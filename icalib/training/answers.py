@@ -28,13 +28,13 @@ from icalib.training.pairs import AnswerCurriculum, PlainValidation
 from icalib.training.pools import PoolCurriculum
 from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.training.settings import TrainingSettings
-from icalib.training.similarity_fit import fit_similarity_start
+from icalib.training.similarity_fit import fit_start
 
 
 class TrainJob(TrainingJob):
     """Trains a ranker on answers."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 1  # the similarity start is fitted
+    version: ClassVar[int] = CHECKPOINT_VERSION + 2  # the logits of the start are fitted, a student's are not
 
     ranker: RankerConfig
     loss: SerializeAsAny[AbstractLoss.Config]
@@ -78,11 +78,11 @@ class TrainJob(TrainingJob):
     @override
     def build(self, device: torch.device) -> Training:
         ranker = Ranker(self.ranker)
-        if self.start is not None:
-            start_weights(ranker, self.start.path)
+        has_head = self.start is not None and start_weights(ranker, self.start.path)
         store = TokenStore(self.train_tokens.path)
         labelled = self._labelled(store)
-        fit_similarity_start(ranker, labelled, store, self.training, device, self.seed)
+        if self.pseudo_labels is None:  # a student starts from a teacher, whose logits fit
+            fit_start(ranker, labelled, store, self.training, device, self.seed, has_head=has_head)
         curriculum = self._curriculum(labelled, store, ranker.layout)
         return Training(ranker, curriculum, self._validation(ranker, device, curriculum))
 

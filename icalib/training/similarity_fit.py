@@ -1,16 +1,22 @@
-"""Initial slope and offset of the similarity start, from labelled pools."""
+"""Initial slope and offset of a ranker's logits, from labelled pools or from post-training's."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
 
 from icalib.calibration.calibrator import Platt
 from icalib.calibration.fitted import AffineMap
 from icalib.core.seeding import child_seed
-from icalib.data.encoding import TokenStore
+from icalib.data.encoding import Encoded, TokenStore
+from icalib.heads.linear import LinearHead
 from icalib.models.pool_inputs import PoolInputs
 from icalib.models.precision import resolve_precision
 from icalib.models.ranker import Ranker
@@ -19,45 +25,103 @@ from icalib.training.pairs import values_of_pairs
 from icalib.training.settings import TrainingSettings
 
 _MAX_POOLS = 100  # enough for two parameters
+_MAX_SLOPE = 100.0
 
 
-def fit_similarity_start(
+def fit_start(
     ranker: Ranker,
     pools: Sequence[PairLabels],
     store: TokenStore,
     settings: TrainingSettings,
     device: torch.device,
     seed: int,
+    *,
+    has_head: bool,
 ) -> None:
-    """Set offset and first slope of a ranker's similarity start by Platt scaling on the first labelled pools.
+    """Set slope and offset of a ranker's initial logits by Platt scaling on the first labelled pools.
 
     Training hardly moves them, since AdamW's steps are as large as the learning rate, and the range of the similarities
     depends on the backbone and on how it was post-trained. Pools have as many wrong candidates as in training. Without
-    pairs of both labels the slope and offset stay as they are.
+    pairs of both labels, or without a similarity start, nothing changes.
+
+    Args:
+        has_head: whether the answer head was post-trained, too. Otherwise offset and first slope of the similarity
+            start are fitted, and the head, which knows nothing yet, is left out.
     """
     rng = np.random.default_rng(child_seed(seed, "similarity start"))
     kept = [sampled_negatives(pool, settings.train_negatives, rng) for pool in pools[:_MAX_POOLS]]
     label_N = np.concatenate([pool.labels for pool in kept])
-    if ranker.similarity_start is None or len(set(label_N.tolist())) < 2:
+    start = ranker.similarity_start
+    if start is None or len(set(label_N.tolist())) < 2:
         return
     tokens = [store.pool(pool.row) for pool in kept]
     inputs = PoolInputs.of(tokens, ranker.layout, None)
     is_kept_N = np.concatenate(
         [np.isin(np.arange(len(one.candidates)), pool.candidates) for one, pool in zip(tokens, kept, strict=True)]
     )
-    was_training = ranker.training
-    ranker.to(device).eval()
-    precision = resolve_precision(settings.precision, device)
-    similarity_N = values_of_pairs(
-        ranker.similarities, inputs, ranker.layout, device, precision, settings.max_tokens_per_batch
-    )
-    ranker.train(was_training)
-    similarity_NS = similarity_N.reshape(len(similarity_N), -1)[is_kept_N]
-    fitted = Platt(Platt.Config()).fit(similarity_NS[:, 0], label_N)
-    assert isinstance(fitted, AffineMap)
-    start = ranker.similarity_start
+    if has_head and isinstance(ranker.answer_head, LinearHead):
+        fitted = _platt(_values(ranker, inputs, settings, device, of_logits=True)[is_kept_N], label_N)
+        ranker.rescale(fitted.slope, fitted.offset)
+        return
+    similarity_NS = _values(ranker, inputs, settings, device).reshape(len(is_kept_N), -1)[is_kept_N]
+    fitted = _platt(similarity_NS[:, 0], label_N)
     with torch.no_grad():
         start.slope[0] = fitted.slope
         # Other similarities keep their slope, and change no logit on average.
         others = similarity_NS[:, 1:].mean(0) @ start.slope[1:].double().cpu().numpy()
         start.offset.fill_(fitted.offset - float(others))
+
+
+class MadePools(Protocol):
+    """Pools of post-training, the right candidate of each first."""
+
+    def batches(self, epoch: int) -> Sequence[Sequence[Any]]:
+        """Return all batches of an epoch."""
+        ...
+
+    def pairs(self, example: Any) -> list[Encoded]:
+        """Return the inputs of a pool."""
+        ...
+
+
+def fit_slope(ranker: Ranker, pools: MadePools, settings: TrainingSettings, device: torch.device) -> None:
+    """Set the first slope of the similarity start to the one that makes the right candidates most likely.
+
+    The likelihood is that of a softmax over each pool; other similarities keep their slope.
+    """
+    if ranker.similarity_start is None:
+        return
+    examples = islice((example for batch in pools.batches(0) for example in batch), _MAX_POOLS)
+    inputs = [pools.pairs(example) for example in examples]
+    flat = [pair for pool in inputs for pair in pool]
+    values_NS = _values(ranker, PoolInputs(flat, list(range(len(flat) + 1))), settings, device)
+    values_PCS = values_NS.reshape(len(inputs), len(inputs[0]), -1)
+    slopes = ranker.similarity_start.slope.detach().double().cpu().numpy()
+    others_PC = values_PCS[:, :, 1:] @ slopes[1:]
+
+    def loss(slope: float) -> float:
+        logits_PC = slope * values_PCS[:, :, 0] + others_PC
+        return float((logsumexp(logits_PC, axis=1) - logits_PC[:, 0]).mean())
+
+    found = minimize_scalar(loss, bounds=(0.0, _MAX_SLOPE), method="bounded")
+    with torch.no_grad():
+        ranker.similarity_start.slope[0] = float(found.x)
+
+
+def _platt(values_N: npt.NDArray[np.float64], label_N: npt.NDArray[np.int64]) -> AffineMap:
+    fitted = Platt(Platt.Config()).fit(values_N, label_N)
+    assert isinstance(fitted, AffineMap)
+    return fitted
+
+
+def _values(
+    ranker: Ranker, inputs: PoolInputs, settings: TrainingSettings, device: torch.device, *, of_logits: bool = False
+) -> npt.NDArray[np.float64]:
+    """Compute the similarities of pairs, or their logits, without dropout."""
+    was_training = ranker.training
+    ranker.to(device).eval()
+    precision = resolve_precision(settings.precision, device)
+    compute = ranker.answer_logits if of_logits else ranker.similarities
+    values = values_of_pairs(compute, inputs, ranker.layout, device, precision, settings.max_tokens_per_batch)
+    ranker.train(was_training)
+    return values

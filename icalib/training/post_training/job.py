@@ -18,13 +18,15 @@ from icalib.encoders.backbone import backbone_digest
 from icalib.models.checkpoint import CHECKPOINT_VERSION
 from icalib.models.config import RankerConfig
 from icalib.models.dual_encoder import DualEncoder
-from icalib.models.ranker import Ranker
+from icalib.models.ranker import Ranker, start_weights
 from icalib.training.job import Training, TrainingJob
 from icalib.training.post_training.contrastive import Contrastive
 from icalib.training.post_training.curriculum import HeldOutWindows, Judged, post_training_curriculum
+from icalib.training.post_training.response_selection import ResponseSelection
 from icalib.training.post_training.responses import Corpus
 from icalib.training.post_training.task import AbstractPostTraining, WindowTask
 from icalib.training.settings import TrainingSettings
+from icalib.training.similarity_fit import fit_slope
 
 
 class PostTrainJob(TrainingJob):
@@ -67,17 +69,11 @@ class PostTrainJob(TrainingJob):
         )
 
 
-class ContrastiveJob(TrainingJob):
-    """Post-trains a bi-encoder.
-
-    Runs with the same backbone reuse the result for all labelled fractions, seeds and methods.
-    """
+class _DialogueJob(TrainingJob):
+    """Base of jobs that read the training dialogues and logs."""
 
     version: ClassVar[int] = CHECKPOINT_VERSION
 
-    backbone: Annotated[str, ByContent(backbone_digest)]
-    budget: Budget
-    task: Contrastive.Config
     selection: Selection
     train_tokens: Artifact
     validation_tokens: Artifact
@@ -85,6 +81,29 @@ class ContrastiveJob(TrainingJob):
     """Read only to leave out what is an answer there, like the validation tokens."""
     logs: Artifact | None = None
     """Token file of the logs."""
+
+    def corpus(self) -> Corpus:
+        """Return what is read for training."""
+        store, held_out = TokenStore(self.train_tokens.path), (self.validation_tokens, self.test_tokens)
+        rows = self.selection.rows("train", "all", store.column("label_order")).tolist()
+        logs = LogStore(self.logs.path) if self.logs else None
+        return Corpus(store, rows, [TokenStore(tokens.path) for tokens in held_out], logs)
+
+    def validation_corpus(self) -> Corpus:
+        """Return what is read for the held-out metrics."""
+        store = TokenStore(self.validation_tokens.path)
+        return Corpus(store, self.selection.rows("validation", "all", store.column("label_order")).tolist())
+
+
+class ContrastiveJob(_DialogueJob):
+    """Post-trains a bi-encoder.
+
+    Runs with the same backbone reuse the result for all labelled fractions, seeds and methods.
+    """
+
+    backbone: Annotated[str, ByContent(backbone_digest)]
+    budget: Budget
+    task: Contrastive.Config
 
     @property
     @override
@@ -99,22 +118,54 @@ class ContrastiveJob(TrainingJob):
     @override
     def build(self, device: torch.device) -> Training:
         encoder = DualEncoder(self.backbone, self.budget)
-        held_out = self._held_out(encoder.layout, device)
+        task = self.task.model_copy(update={"max_windows": self.task.held_out_windows, "targets": "windows"})
+        held_out = _held_out(
+            lambda: task.build(corpus=self.validation_corpus(), layout=encoder.layout), self.task, device
+        )
         return Training(encoder, self.curriculum(encoder.layout), held_out, validation_selects=False)
 
     def curriculum(self, layout: Layout) -> Contrastive:
         """Return the task on the training dialogues and logs."""
-        store, held_out = TokenStore(self.train_tokens.path), (self.validation_tokens, self.test_tokens)
-        rows = self.selection.rows("train", "all", store.column("label_order")).tolist()
-        logs = LogStore(self.logs.path) if self.logs else None
-        corpus = Corpus(store, rows, [TokenStore(tokens.path) for tokens in held_out], logs)
-        return self.task.build(corpus=corpus, layout=layout)
+        return self.task.build(corpus=self.corpus(), layout=layout)
 
-    def _held_out(self, layout: Layout, device: torch.device) -> HeldOutWindows | None:
-        task = self.task.model_copy(update={"max_windows": self.task.held_out_windows, "targets": "windows"})
-        store = TokenStore(self.validation_tokens.path)
-        rows = self.selection.rows("validation", "all", store.column("label_order")).tolist()
-        return _held_out(lambda: task.build(corpus=Corpus(store, rows), layout=layout), self.task, device)
+
+class SelectionJob(_DialogueJob):
+    """Post-trains a cross-encoder by response selection, after the bi-encoder.
+
+    Runs with the same encoder reuse the result for all labelled fractions, seeds and heads.
+    """
+
+    ranker: RankerConfig
+    task: ResponseSelection.Config
+    start: Artifact
+    """Checkpoint of the post-trained bi-encoder."""
+
+    @property
+    @override
+    def loop_settings(self) -> TrainingSettings:
+        return self.task.training
+
+    @property
+    @override
+    def loop_seed(self) -> int:
+        return self.task.seed
+
+    @override
+    def build(self, device: torch.device) -> Training:
+        ranker = Ranker(self.ranker)
+        start_weights(ranker, self.start.path)
+        curriculum = self.curriculum(ranker.layout)
+        fit_slope(ranker, curriculum, self.task.training, device)
+        contrastive = self.task.contrastive.model_copy(update={"targets": "windows"})
+        task = self.task.model_copy(update={"max_windows": self.task.held_out_windows, "contrastive": contrastive})
+        held_out = _held_out(
+            lambda: task.build(corpus=self.validation_corpus(), layout=ranker.layout), self.task, device
+        )
+        return Training(ranker, curriculum, held_out, validation_selects=False)
+
+    def curriculum(self, layout: Layout) -> ResponseSelection:
+        """Return the task on the training dialogues and logs."""
+        return self.task.build(corpus=self.corpus(), layout=layout)
 
 
 def _held_out(

@@ -12,7 +12,7 @@ from icalib.data.encoding import TokenStore
 from icalib.models.ranker import Ranker, make_batch
 from icalib.training.examples import gold_labels
 from icalib.training.settings import TrainingSettings
-from icalib.training.similarity_fit import fit_similarity_start
+from icalib.training.similarity_fit import fit_start
 
 CPU = torch.device("cpu")
 FP32 = TrainingSettings(precision="fp32", max_tokens_per_batch=512)
@@ -27,7 +27,7 @@ def ranker(backbone: Path, kind: str) -> Ranker:
 def test_slope_and_offset_are_those_of_logistic_regression(tiny_bert: Path, store: TokenStore, kind: str) -> None:
     made = ranker(tiny_bert, kind)
     pools = list(store.pools(range(30)))
-    fit_similarity_start(made, [gold_labels(pool, with_intents=False) for pool in pools], store, FP32, CPU, 0)
+    fit_start(made, [gold_labels(pool, with_intents=False) for pool in pools], store, FP32, CPU, 0, has_head=False)
     assert made.training
     start = made.similarity_start
     assert start is not None
@@ -53,7 +53,7 @@ def test_wrong_candidates_are_as_frequent_as_in_training(tiny_bert: Path, store:
     for negatives in (1, None):
         made = ranker(tiny_bert, "separate")
         settings = FP32.model_copy(update={"train_negatives": negatives})
-        fit_similarity_start(made, pools, store, settings, CPU, 0)
+        fit_start(made, pools, store, settings, CPU, 0, has_head=False)
         start = made.similarity_start
         assert start is not None
         batch = make_batch(
@@ -69,7 +69,7 @@ def test_wrong_candidates_are_as_frequent_as_in_training(tiny_bert: Path, store:
 
 def test_without_a_start_or_labels_nothing_changes(tiny_bert: Path, store: TokenStore) -> None:
     plain = ranker(tiny_bert, "none")
-    fit_similarity_start(plain, [gold_labels(next(store.pools([0])), with_intents=False)], store, FP32, CPU, 0)
+    fit_start(plain, [gold_labels(next(store.pools([0])), with_intents=False)], store, FP32, CPU, 0, has_head=False)
     assert plain.similarity_start is None
     made = ranker(tiny_bert, "separate")
     assert made.similarity_start is not None
@@ -79,7 +79,7 @@ def test_without_a_start_or_labels_nothing_changes(tiny_bert: Path, store: Token
     only_wrong = type(pool)(
         pool.row, pool.candidates[wrong], pool.labels[wrong], pool.intent_view[wrong], pool.intents, False
     )
-    fit_similarity_start(made, [only_wrong], store, FP32, CPU, 0)
+    fit_start(made, [only_wrong], store, FP32, CPU, 0, has_head=False)
     assert (made.similarity_start.slope.item(), made.similarity_start.offset.item()) == before
 
 
@@ -90,7 +90,7 @@ def test_the_joint_similarity_keeps_its_slope_and_changes_no_logit_on_average(
     starts = []
     for kind in ("separate", "both"):
         made = ranker(tiny_bert, kind)
-        fit_similarity_start(made, pools, store, FP32, CPU, 0)
+        fit_start(made, pools, store, FP32, CPU, 0, has_head=False)
         start = made.similarity_start
         assert start is not None
         inputs = [x for p in store.pools(range(30)) for x in made.layout.inputs(p.context, None, p.candidates)]
