@@ -33,14 +33,15 @@ from icalib.scoring.untrained import UntrainedScoreJob
 from icalib.training.answers import TrainJob
 from icalib.training.job import TrainingJob
 from icalib.training.post_training.contrastive import Contrastive
-from icalib.training.post_training.job import ContrastiveJob, PostTrainJob
+from icalib.training.post_training.job import ContrastiveJob, DialogueJob, PostTrainJob, SelectionJob
 from icalib.training.post_training.next_utterance import NextUtterance
+from icalib.training.post_training.response_selection import ResponseSelection
 from icalib.training.pretraining.intent_classifier import IntentClassifierJob, IntentLearning
 from icalib.training.pretraining.word_vectors import WordVectorJob, WordVectors
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import MCDropout
 
-ABSTRACT = {Job, LocalJob, ShardedJob, TrainingJob}
+ABSTRACT = {Job, LocalJob, ShardedJob, TrainingJob, DialogueJob}
 SELECTION = Selection(labelled_fraction=0.1, limit={"train": 100})
 
 
@@ -69,6 +70,15 @@ def examples(backbone: str) -> dict[type[Job], Job]:
             backbone=backbone,
             budget=BUDGET,
             task=Contrastive.Config(),
+            selection=SELECTION,
+            train_tokens=tokens,
+            validation_tokens=tokens,
+            test_tokens=tokens,
+        ),
+        SelectionJob(
+            ranker=training.ranker,
+            task=ResponseSelection.Config(),
+            start=tokens,
             selection=SELECTION,
             train_tokens=tokens,
             validation_tokens=tokens,

@@ -69,7 +69,7 @@ class PostTrainJob(TrainingJob):
         )
 
 
-class _DialogueJob(TrainingJob):
+class DialogueJob(TrainingJob):
     """Base of jobs that read the training dialogues and logs."""
 
     version: ClassVar[int] = CHECKPOINT_VERSION
@@ -95,7 +95,7 @@ class _DialogueJob(TrainingJob):
         return Corpus(store, self.selection.rows("validation", "all", store.column("label_order")).tolist())
 
 
-class ContrastiveJob(_DialogueJob):
+class ContrastiveJob(DialogueJob):
     """Post-trains a bi-encoder.
 
     Runs with the same backbone reuse the result for all labelled fractions, seeds and methods.
@@ -129,7 +129,7 @@ class ContrastiveJob(_DialogueJob):
         return self.task.build(corpus=self.corpus(), layout=layout)
 
 
-class SelectionJob(_DialogueJob):
+class SelectionJob(DialogueJob):
     """Post-trains a cross-encoder by response selection, after the bi-encoder.
 
     Runs with the same encoder reuse the result for all labelled fractions, seeds and heads.
