@@ -1,0 +1,173 @@
+"""README and the pages in docs/ agree with the project: links, commands, Python code, quoted messages."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from icalib.cli.app import app
+from icalib.data.prepare import prepare
+from icalib.data.settings import PrepareSettings
+
+ROOT = Path(__file__).resolve().parents[2]
+README = ROOT / "README.md"
+DOCS = ROOT / "docs"
+PAGES = [README, *sorted(DOCS.rglob("*.md"))]
+DEVELOPERS = [ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]
+COMMANDS: dict[str, Any] = vars(typer.main.get_command(app))["commands"]
+UsageError: Any = typer.BadParameter.__base__
+
+FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
+INDENTED = re.compile(r"(?:^ {4,}\S.*\n)+", re.MULTILINE)
+INLINE = re.compile(r"`([^`]+)`", re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+PROGRAM = re.compile(r" *(?:\w+=\S+ )*(?:(?:\S*/)?icalib|\S*python -m icalib|sbatch (?:-\S+ )*\S+\.sbatch) +")
+MAX_README_LINES = 150
+
+
+def ids(values: list[Path]) -> list[str]:
+    return [str(path.relative_to(ROOT)) for path in values]
+
+
+def without_code(text: str) -> str:
+    return INLINE.sub("", FENCED.sub("", text))
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives to a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", FENCED.sub("", page.read_text()), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", [*PAGES, *DEVELOPERS], ids=ids([*PAGES, *DEVELOPERS]))
+def test_links_resolve(page: Path) -> None:
+    for link in LINK.findall(without_code(page.read_text())):
+        if link.startswith(("http://", "https://")):
+            continue
+        file, _, anchor = link.partition("#")
+        target = (page.parent / file).resolve() if file else page
+        assert target.is_file(), link
+        assert target.is_relative_to(ROOT), link
+        if anchor:
+            assert anchor in anchors(target), link
+
+
+def test_the_index_links_every_page_and_the_readme_links_the_index() -> None:
+    linked = set(LINK.findall((DOCS / "index.md").read_text()))
+    assert {page.name for page in DOCS.glob("*.md")} - {"index.md"} <= linked
+    assert "docs/index.md" in LINK.findall(README.read_text())
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text().splitlines()) <= MAX_README_LINES
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids(PAGES))
+def test_python_code_compiles(page: Path) -> None:
+    for _, language, code in FENCED.findall(page.read_text()):
+        if language == "python":
+            compile(code, str(page), "exec")
+
+
+def shell_lines(text: str) -> Iterator[str]:
+    """The commands in a page's blocks, with continued lines joined."""
+    blocks = [code for _, language, code in FENCED.findall(text) if language in ("", "bash", "sh")]
+    for block in [*blocks, *INDENTED.findall(FENCED.sub("", text))]:
+        yield from re.sub(r"\\\n", " ", block).splitlines()
+
+
+def words_of(line: str) -> Iterator[list[str]]:
+    """The words after `icalib` of each command in a line of a shell."""
+    line = re.sub(r"\$\([^)]*\)", "", line)  # what a shell expands
+    for command in re.split(r"; |&&", re.sub(r"\s#.*", "", line)):
+        if found := PROGRAM.match(command):
+            yield shlex.split(command[found.end() :])
+
+
+def inline_words(text: str) -> Iterator[list[str]]:
+    for code in INLINE.findall(FENCED.sub("", text)):
+        yield from words_of(" ".join(code.split()))
+
+
+def check_verb_and_flags(words: list[str]) -> None:
+    """Placeholders may stand for arguments and values."""
+    if words == ["--help"]:
+        return
+    assert words[0] in COMMANDS, f"icalib {words[0]}"
+    flags = {flag for option in COMMANDS[words[0]].params for flag in [*option.opts, *option.secondary_opts]}
+    for word in words[1:]:
+        if word.startswith("-"):
+            assert word.partition("=")[0] in flags | {"--help"}, f"icalib {shlex.join(words)}"
+
+
+COMMAND_LINES = [
+    pytest.param(words, id=f"{page.name}: {' '.join(words)[:60]}")
+    for page in PAGES
+    for line in shell_lines(page.read_text())
+    for words in words_of(line)
+]
+
+
+def parse(words: list[str]) -> None:
+    """Parse a command as the command line does, without running it."""
+    check_verb_and_flags(words)
+    COMMANDS[words[0]].make_context(words[0], words[1:])
+
+
+@pytest.mark.parametrize("words", COMMAND_LINES)
+def test_a_command_of_a_block_parses(words: list[str]) -> None:
+    parse(words)
+
+
+def test_commands_of_blocks_are_found() -> None:
+    verbs = {words.values[0][0] for words in COMMAND_LINES}
+    assert {"prepare", "run", "compare", "curve", "sweep", "predict", "submit", "doctor", "plan"} <= verbs
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids(PAGES))
+def test_commands_within_sentences_name_verbs_and_flags(page: Path) -> None:
+    for words in inline_words(page.read_text()):
+        check_verb_and_flags([word for word in words if word not in ("…", "...")])
+
+
+@pytest.mark.parametrize("command", ["run", "compare --sedes 3", "nosuch"])
+def test_a_wrong_command_is_found(command: str) -> None:
+    (words,) = words_of(f"icalib {command}")
+    with pytest.raises((AssertionError, UsageError)):
+        parse(words)
+
+
+def test_the_dialogues_of_the_readme_can_be_prepared(tmp_path: Path) -> None:
+    (example,) = (code for _, language, code in FENCED.findall(README.read_text()) if language == "jsonl")
+    (tmp_path / "dialogues.jsonl").write_text(example)
+    assert len(example.splitlines()) == 8
+    settings = PrepareSettings(num_candidates=2, negative_sampler="random")  # the quickest to load
+    pools = prepare(tmp_path / "dialogues.jsonl", tmp_path / "pools", settings)
+    assert pools.num_pools == {"train": 4, "validation": 2, "test": 2}
+
+
+def test_the_conversion_of_csv_writes_what_prepare_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = [("agent", "Hello!"), ("customer", "It hums."), ("agent", "Restart it, number {}.")]
+    rows = [f"{number},{speaker},{text.format(number)!r}" for number in range(60) for speaker, text in turns]
+    (tmp_path / "chats.csv").write_text("\n".join(["dialog_id,speaker,text", *rows]).replace("'", '"'))
+    monkeypatch.chdir(tmp_path)
+    (code,) = (code for _, language, code in FENCED.findall((DOCS / "own-data.md").read_text()) if language == "python")
+    exec(compile(code, "own-data.md", "exec"), {})
+    pools = prepare("dialogues.jsonl", "pools", PrepareSettings(num_candidates=2, negative_sampler="random"))
+    assert sum(pools.num_pools.values()) == 60
+
+
+def test_the_messages_of_the_faq_are_those_of_the_code() -> None:
+    """A quoted message is the first cell of a row; `…` stands for names and numbers."""
+    code = "\n".join(path.read_text() for path in (ROOT / "icalib").rglob("*.py"))
+    code = re.sub(r'"\s*\n\s*f?"', "", code)  # texts that continue on the next line
+    messages = re.findall(r"^\| `([^`]+)`", (DOCS / "faq.md").read_text(), flags=re.MULTILINE)
+    assert len(messages) > 30
+    parts = {part.strip() for message in messages for part in message.split("…")}
+    assert [part for part in parts if part not in code and part.replace('"', '\\"') not in code] == []
