@@ -17,7 +17,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 GZIP_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile)
 """What reading a damaged gzip file raises."""
 
-_SPLIT_WORDS: dict[str, Split] = {
+SPLIT_WORDS: dict[str, Split] = {
     "train": "train",
     "training": "train",
     "valid": "validation",
@@ -87,9 +87,11 @@ def plain_name(path: Path) -> str:
     return path.name.lower().removesuffix(".gz")
 
 
-def holds(folder: Path, suffix: str) -> bool:
-    """Whether a path is a folder with a file of this kind, plain or gzipped."""
-    return folder.is_dir() and any(plain_name(file).endswith(suffix) for file in folder.iterdir())
+def named_files(path: Path, suffix: str) -> tuple[Path, ...]:
+    """Return the file itself, or the folder's files of this kind whose names have a split; there may be none."""
+    if path.is_file():
+        return (path,)
+    return tuple(file for file in sorted(path.iterdir()) if plain_name(file).endswith(suffix) and split_in_name(file))
 
 
 def split_in_name(path: Path) -> Split | None:
@@ -100,7 +102,7 @@ def split_in_name(path: Path) -> Split | None:
         'validation'
     """
     words = re.split(r"[^a-z]+", plain_name(path))
-    for word, split in _SPLIT_WORDS.items():
+    for word, split in SPLIT_WORDS.items():
         if word in words:
             return split
     return None
@@ -127,9 +129,7 @@ def files_of(path: Path, suffix: str) -> tuple[Path, ...]:
     Raises:
         DataError: the folder has no such file.
     """
-    if path.is_file():
-        return (path,)
-    files = tuple(file for file in sorted(path.iterdir()) if plain_name(file).endswith(suffix) and split_in_name(file))
+    files = named_files(path, suffix)
     if not files:
         raise DataError(
             f"no {suffix} file with train, valid, dev or test in its name",
