@@ -29,7 +29,7 @@ def temporary_database() -> Generator[sqlite3.Connection]:
         yield database
     except sqlite3.OperationalError as error:
         raise StorageError(
-            f"cannot write a temporary file: {error}. Free some space, or set SQLITE_TMPDIR to a folder on another disk."
+            f"cannot write a temporary file: {error}. Free space, or set SQLITE_TMPDIR to a folder on another disk."
         ) from error
     finally:
         database.close()
