@@ -39,14 +39,14 @@ class PoolSetOptions:
     format: Annotated[
         str | None,
         typer.Option(
-            help="jsonl, messages, table, ranking, beir, trec, msdialog, mantis, mantis-tsv, udc, icast (docs/data.md), or "
-            "the import path of a reader (my_lab.readers:zendesk); default: detected from the file's name and content."
+            help="jsonl, messages, table, ranking, beir, trec, msdialog, mantis, mantis-tsv, udc, icast (docs/data.md), "
+            "or the import path of a reader (my_lab.readers:zendesk); default: detected from the file's name and content."
         ),
     ] = None
     speakers: Annotated[
         list[str] | None,
         typer.Option(
-            help="What speakers are: NAME=user, NAME=agent or NAME=skip, separated by commas; *=user is for all others. "
+            help="What speakers are: NAME=user, NAME=agent or NAME=skip, separated by commas; *=user for all others. "
             "Usual names (customer, assistant, bot, ...) need none."
         ),
     ] = None
