@@ -39,8 +39,9 @@ class PoolSetOptions:
     format: Annotated[
         str | None,
         typer.Option(
-            help="jsonl, messages, table, ranking, beir, trec, msdialog, mantis, mantis-tsv, udc, icast (docs/data.md), "
-            "or the import path of a reader (my_lab.readers:zendesk); default: detected from the file's name and content."
+            help="jsonl, messages, table, ranking, beir, trec, msdialog, mantis, mantis-tsv, udc, icast "
+            "(docs/data.md), or the import path of a reader (my_lab.readers:zendesk); default: detected from the "
+            "file's name and content."
         ),
     ] = None
     speakers: Annotated[

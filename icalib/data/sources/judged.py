@@ -51,11 +51,16 @@ class Collection:
     def add_texts(self, file: Path, table: str) -> Iterator[Raw]:
         """Read a file of `texts` or of `queries`, yielding the records that are not valid."""
 
-        def add(raw: Raw) -> None:
-            key, value = _identified(raw, table)
-            self._database.execute(f"INSERT OR REPLACE INTO {table} VALUES (?, ?)", (key, value))
+        is_tsv = kind_of(file) == "csv"
 
-        return refused(_texts(file), add)
+        def add(raw: Raw) -> None:
+            key, value = _in_tsv(raw) if is_tsv else _in_row(raw, table)
+            if not key.strip():
+                raise raw.error(f"found no id ({', '.join(_IDS)})")
+            text = passage(value) if table == "texts" else json.dumps(value, default=str)
+            self._database.execute(f"INSERT OR REPLACE INTO {table} VALUES (?, ?)", (key.strip(), text))
+
+        return refused(read_lines(file) if is_tsv else read_rows(file), add)
 
     def judge(self, raw: Raw, split: Split | None, query: str, text: str, relevance: float) -> None:
         """Add a judgement."""
@@ -157,22 +162,16 @@ def refused(raws: Iterable[Raw], add: Callable[[Raw], None]) -> Iterator[Raw]:
             yield Raw(raw.path, raw.line, raw.text, error)
 
 
-def _texts(file: Path) -> Iterator[Raw]:
-    return read_lines(file) if kind_of(file) == "csv" else read_rows(file)
+def _in_tsv(raw: Raw) -> tuple[str, str]:
+    """Return id and text of a line."""
+    key, tab, text = raw.text.partition("\t")
+    if not tab:
+        raise raw.error("found no tab between id and text")
+    return key, " ".join(text.split("\t"))
 
 
-def _identified(raw: Raw, table: str) -> tuple[str, str]:
-    """Return a record's id and its text, that of a query as JSON."""
-    is_tsv = raw.value is None and not raw.text.lstrip().startswith("{")
-    if is_tsv:
-        key, tab, text = raw.text.partition("\t")
-        if not tab:
-            raise raw.error("found no tab between id and text")
-        value: Any = " ".join(text.split("\t"))
-    else:
-        row = row_of(raw)
-        key = next((str(row[name]) for name in _IDS if isinstance(row.get(name), str | int)), "")
-        value = row if table == "texts" else next((row[name] for name in _QUERIES if row.get(name)), "")
-    if not key.strip():
-        raise raw.error(f"found no id ({', '.join(_IDS)})")
-    return key.strip(), passage(value) if table == "texts" else json.dumps(value, default=str)
+def _in_row(raw: Raw, table: str) -> tuple[str, Any]:
+    """Return a row's id, and the row itself or the query in it."""
+    row = row_of(raw)
+    key = next((str(row[name]) for name in _IDS if isinstance(row.get(name), str | int)), "")
+    return key, row if table == "texts" else next((row[name] for name in _QUERIES if row.get(name)), "")

@@ -25,7 +25,7 @@ from icalib.data.sources.conversations import own_id, own_split
 from icalib.data.sources.grouping import joined
 from icalib.data.sources.question import Question, passages, query_context, query_id, ranking_source
 from icalib.data.sources.records import Raw, abbreviated
-from icalib.data.sources.rows import first_rows, read_rows, record_id, row_files, row_of
+from icalib.data.sources.rows import first_rows, read_rows, record_id, row_files, row_of, sample_rows
 from icalib.data.sources.speakers import NO_SPEAKERS, Role
 
 COMMON: Mapping[str, tuple[str, ...]] = {
@@ -42,8 +42,6 @@ COMMON: Mapping[str, tuple[str, ...]] = {
     "split": ("split",),
 }  # fmt: skip
 """Common names of columns, in lower case without spaces and signs; the most telling first."""
-_NUM_TRIED = 100
-"""Rows among which one must have a wrong answer, or wrong ones are mined."""
 _LABELS = {"true": 1.0, "yes": 1.0, "relevant": 1.0, "false": 0.0, "no": 0.0, "irrelevant": 0.0}
 
 
@@ -106,7 +104,7 @@ def _label(raw: Raw, row: Mapping[str, Any], column: str) -> float:
 
 def _open(path: Path, speakers: Mapping[str, Role] = NO_SPEAKERS, columns: Mapping[str, str] = NO_COLUMNS) -> Source:
     splits: dict[Path, Split | None] = {file.path: file.split for file in row_files(path)}
-    sample = first_rows(path, _NUM_TRIED)
+    sample = sample_rows(path)
     names = list(dict.fromkeys(name for row in sample for name in row))
     found = _found(names, columns)
     required = ("query", "passage", "label") if "label" in found else ("query", "positive")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, cast
 
 from icalib.core.errors import DataError
 from icalib.data.schema import Split
@@ -26,6 +26,8 @@ Kind = Literal["lines", "json", "csv", "arrow"]
 SUFFIXES = (".parquet", ".arrow", ".jsonl", ".ndjson", ".json", ".csv", ".tsv")
 """Files of a folder that have rows; where it holds several kinds, the first kind is read."""
 DELIMITERS = "\t,;|"
+NUM_SAMPLED = 100
+"""Rows by which the columns of a table are known."""
 _HEAD = 1 << 16
 
 
@@ -37,7 +39,8 @@ class RowFile:
     split: Split | None
 
 
-class Fields(NamedTuple):
+@dataclass(frozen=True)
+class Fields:
     """A row of a CSV file."""
 
     header: list[str]
@@ -161,7 +164,7 @@ def row_of(raw: Raw) -> dict[str, Any]:
         DataError: broken JSON, no JSON object, another number of columns than the header has.
     """
     if isinstance(raw.value, Fields):
-        header, fields = raw.value
+        header, fields = raw.value.header, raw.value.fields
         if len(fields) != len(header):
             raise raw.error(f"found {len(fields)} columns, but the header has {len(header)}")
         return dict(zip(header, fields, strict=True))
@@ -182,6 +185,24 @@ def first_rows(path: Path, count: int, is_record: Callable[[Any], bool] = is_obj
             rows += _row(raw)
     except DataError:
         return rows
+    return rows
+
+
+def sample_rows(path: Path) -> list[dict[str, Any]]:
+    """Return the valid rows among the first ones of a file or folder, by which its columns are known.
+
+    Raises:
+        DataError: an empty or damaged file, or no valid row.
+    """
+    file = row_files(path)[0].path
+    kind_of(file)
+    rows = first_rows(path, NUM_SAMPLED)
+    if not rows:
+        raise DataError(
+            f"found no valid row among the first {NUM_SAMPLED}",
+            "Expected one JSON object a line, or a header and rows.",
+            path=file,
+        )
     return rows
 
 

@@ -18,7 +18,7 @@ from icalib.data.sources.columns import NO_COLUMNS, check_columns, described, gu
 from icalib.data.sources.conversations import own_split
 from icalib.data.sources.grouping import grouped
 from icalib.data.sources.records import Raw, abbreviated, build, refuse_bad_bytes
-from icalib.data.sources.rows import first_rows, read_rows, row_files, row_of
+from icalib.data.sources.rows import first_rows, read_rows, row_files, row_of, sample_rows
 from icalib.data.sources.speakers import NO_SPEAKERS, Role, role_of
 
 COMMON: Mapping[str, tuple[str, ...]] = {
@@ -93,12 +93,15 @@ class _Table:
 
 def _open(path: Path, speakers: Mapping[str, Role] = NO_SPEAKERS, columns: Mapping[str, str] = NO_COLUMNS) -> Source:
     files = row_files(path)
-    row = next(iter(first_rows(path, 1)), {})
-    found = guessed_columns(row, COMMON, columns)
-    check_columns(files[0].path, row, COMMON, found, REQUIRED, columns)
+    sample = sample_rows(path)
+    names = list(dict.fromkeys(name for row in sample for name in row))
+    found = guessed_columns(names, COMMON, columns)
+    check_columns(files[0].path, names, COMMON, found, REQUIRED, columns)
     understood = described(found, columns)
-    if "time" in found and parsed_time(row.get(found["time"])) is None:
-        understood += f"; rows keep their order, since the time {abbreviated(row.get(found['time']))} can't be read"
+    if "time" in found and parsed_time(sample[0].get(found["time"])) is None:
+        understood += (
+            f"; rows keep their order, since the time {abbreviated(sample[0].get(found['time']))} can't be read"
+        )
         del found["time"]
     table = _Table(found, speakers)
     parts: dict[Split | None, list[Path]] = {}
