@@ -146,7 +146,8 @@ def _show_sources(source: Source, logs: Source | None, settings: PrepareSettings
     for name, opened in (("", source), ("logs: ", logs)):
         if opened is not None:
             taken |= {*READERS.load(opened.reader).options}
-            note(f"{name}format {opened.reader}" + (f"; {opened.understood}" if opened.understood else ""))
+            if opened.understood:
+                note(f"{name}format {opened.reader}; {opened.understood}")
     for option, value in settings.reading().items():
         if value and option not in taken:
             readers = [name for name in READERS.names() if option in READERS.load(name).options]
