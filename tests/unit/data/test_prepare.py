@@ -401,7 +401,6 @@ def test_chats_without_ids_are_prepared_and_two_turns_suffice(tmp_path: Path) ->
     settings, notes = PrepareSettings(num_candidates=2, negative_sampler="random"), list[str]()
     found = prepare(chats(tmp_path / "a.jsonl", 60, 2), tmp_path / "a", settings, note=notes.append)
     assert sum(found.num_pools.values()) == sum(found.num_dialogues.values()) == 60
-    assert notes[0] == "format messages"
     assert "the dialogues have two turns: a response needs one utterance before it" in notes
     four = chats(tmp_path / "b.jsonl", 60, 4)
     assert sum(prepare(four, tmp_path / "b", settings).num_pools.values()) == 60
@@ -449,8 +448,7 @@ def test_logs_may_have_another_format_and_options_have_a_meaning(tmp_path: Path)
     notes: list[str] = []
     with_logs = validated(PrepareSettings, settings | options)
     assert prepare(source, tmp_path / "b", with_logs, logs=logs, note=notes.append).num_logs == 1
-    assert notes[:2] == [
-        "format jsonl",
+    assert notes[:1] == [
         "logs: format table; columns: id=chat, sender=who am i, text=text (id, text guessed; --columns changes them)",
     ]
 
