@@ -64,7 +64,8 @@ class _Table:
         """
         refuse_bad_bytes(raw)
         column = self.columns["id"]
-        key = str(row_of(raw).get(column) or "").strip()
+        value = row_of(raw).get(column)
+        key = "" if value is None or value != value else str(value).strip()
         if not key:
             raise raw.error("found no conversation id", field=column)
         return key
