@@ -71,7 +71,13 @@ def prepare(
     pull(out)
     source = open_source(source_path, settings.format, settings.reading())
     source_digest = source.digest()
-    inputs = {"version": POOLS_VERSION, "source_digest": source_digest, **settings.inputs()}
+    min_context = shortest_context(source, settings)
+    inputs = {
+        "version": POOLS_VERSION,
+        "source_digest": source_digest,
+        **settings.inputs(),
+        "min_context": min_context,
+    }
     log_source = None
     if logs is not None:
         pull(Path(logs))
@@ -87,7 +93,6 @@ def prepare(
     rejected_path = out.with_name(f"{out.name}.rejected.jsonl")
     with whole_folder(out) as folder:
         rejected = RejectedRecords(folder / "rejected.jsonl") if settings.skip_bad else None
-        min_context = shortest_context(source, settings)
         if min_context < settings.min_context:
             note("the dialogues have two turns: a response needs one utterance before it")
         corpus = read_corpus(source, folder, settings, min_context, rejected, progress)
