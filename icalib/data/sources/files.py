@@ -14,6 +14,8 @@ from icalib.data.schema import Split
 from icalib.data.sources.records import SKIP_CURE, Raw
 
 GZIP_MAGIC = b"\x1f\x8b"
+FIRST_LINE_BYTES = 1 << 16
+"""A JSON document may be one line of any length."""
 GZIP_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile)
 """What reading a damaged gzip file raises."""
 
@@ -66,15 +68,20 @@ def read_lines(path: Path, cure: str = SKIP_CURE) -> Iterator[Raw]:
 
 
 def first_line(path: Path) -> str:
-    """Return the first line of a file that isn't blank.
+    """Return the first line of a file that isn't blank, at most `FIRST_LINE_BYTES` of it.
 
     Raises:
-        DataError: there is none.
+        DataError: there is none, or damaged gzip data.
     """
-    first = next(read_lines(path), None)
-    if first is None:
-        raise DataError("the file is empty", "Choose a file with dialogues.", path=path)
-    return first.text
+    try:
+        with open_bytes(path) as file:
+            while line := file.readline(FIRST_LINE_BYTES):
+                text = line.decode("utf-8", "surrogateescape").removeprefix("\ufeff").rstrip("\r\n")
+                if text.strip():
+                    return text
+    except GZIP_ERRORS as error:
+        raise damaged(path, error, 0) from error
+    raise DataError("the file is empty", "Choose a file with dialogues.", path=path)
 
 
 def plain_name(path: Path) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from icalib.data.schema import Dialogue
 from icalib.data.sources.base import Reader, Source, dialogues_in
-from icalib.data.sources.files import first_line, plain_name, read_lines
+from icalib.data.sources.files import FIRST_LINE_BYTES, first_line, plain_name, read_lines
 from icalib.data.sources.records import Raw, build, parse_json
 from icalib.data.sources.rows import record_id
 from icalib.data.sources.speakers import NO_SPEAKERS, Role, role_of
@@ -62,7 +62,8 @@ def _is_dialogue(line: str, named_so: bool) -> bool:
     try:
         value: Any = json.loads(line)
     except (ValueError, RecursionError):
-        return named_so
+        is_cut = len(line.encode(errors="surrogateescape")) >= FIRST_LINE_BYTES - 1
+        return '"utterances"' in line if is_cut else named_so
     return isinstance(value, dict) and "utterances" in value
 
 

@@ -18,7 +18,15 @@ from icalib.core.errors import DataError
 from icalib.data.schema import Split
 from icalib.data.sources.arrow_rows import ARROW_FILE_MAGIC, ARROW_STREAM_MAGIC, PARQUET_MAGIC, arrow_rows
 from icalib.data.sources.csv_rows import csv_rows
-from icalib.data.sources.files import GZIP_ERRORS, damaged, open_bytes, plain_name, read_lines, split_in_name
+from icalib.data.sources.files import (
+    GZIP_ERRORS,
+    damaged,
+    first_line,
+    open_bytes,
+    plain_name,
+    read_lines,
+    split_in_name,
+)
 from icalib.data.sources.json_records import json_records
 from icalib.data.sources.records import Raw, abbreviated, parse_json
 
@@ -153,7 +161,7 @@ def read_rows(path: Path, is_record: Callable[[Any], bool] = is_object) -> Itera
 
 def delimiter_of(path: Path) -> str:
     """Return the character that separates the columns of a file: the most frequent one of its first line."""
-    first = next(read_lines(path)).text
+    first = first_line(path)
     return max(DELIMITERS, key=first.count)
 
 

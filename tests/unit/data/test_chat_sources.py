@@ -270,3 +270,16 @@ def test_an_unknown_format_says_what_was_tried_found_and_helps(tmp_path: Path) -
     (tmp_path / "empty").mkdir()
     with pytest.raises(SettingError, match="The folder holds nothing"):
         open_source(tmp_path / "empty")
+
+
+def test_documents_of_one_long_line_are_detected_and_streamed(tmp_path: Path) -> None:
+    long = {
+        "messages": [{"role": "user", "content": "word " * 20_000}, {"role": "assistant", "content": "Restart it."}]
+    }
+    for name, text in (("array.json", json.dumps([long, long])), ("lines.jsonl", f"{json.dumps(long)}\n" * 2)):
+        (tmp_path / name).write_text(text)
+        source = open_source(tmp_path / name)
+        assert (source.reader, sum(1 for _ in source.dialogues(None))) == ("messages", 2)
+    ours = {"dialog_id": "d", "utterances": [{"speaker": "user", "text": "word " * 20_000}]}
+    (tmp_path / "ours.jsonl").write_text(json.dumps(ours) + "\n")
+    assert open_source(tmp_path / "ours.jsonl").reader == "jsonl"
