@@ -21,7 +21,7 @@ from icalib.core.errors import DataError
 from icalib.data.schema import Split
 from icalib.data.sources.base import Reader, Source
 from icalib.data.sources.files import plain_name
-from icalib.data.sources.judged import Collection, collection_source, refused
+from icalib.data.sources.judged import Collection, collection_source, parsed_number, refused
 from icalib.data.sources.records import Raw, abbreviated
 from icalib.data.sources.rows import RowFile, read_rows, row_files, row_of
 from icalib.data.sources.speakers import NO_SPEAKERS, Role
@@ -86,10 +86,10 @@ def _id(raw: Raw, row: Mapping[str, Any], name: str) -> str:
 
 
 def _score(raw: Raw, row: Mapping[str, Any]) -> float:
-    try:
-        return float(str(row.get("score")))
-    except ValueError:
-        raise raw.error(f"found {abbreviated(row.get('score'))}, expected a number", field="score") from None
+    number = parsed_number(row.get("score"))
+    if number is None:
+        raise raw.error(f"found {abbreviated(row.get('score'))}, expected a number", field="score")
+    return number
 
 
 def _is_wrong(raw: Raw) -> bool:

@@ -105,7 +105,8 @@ def _text(value: Any) -> str:
     if isinstance(value, dict):
         value = value.get("parts", value.get("text"))
     if isinstance(value, list):
-        return "".join(part if isinstance(part, str) else _text(part) for part in value if part is not None)
+        parts = [part.get("text") if isinstance(part, dict) else part for part in value]
+        return "".join(part for part in parts if isinstance(part, str))
     return value if isinstance(value, str) else ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
@@ -46,16 +47,16 @@ def grouped(raws: Iterable[Raw], key: Callable[[Raw], str]) -> Iterator[Raw]:
         Records whose `value` is the tuple of their rows, in order; the value of each is a dictionary.
     """
     with temporary_database() as database:
-        database.execute("CREATE TABLE rows (place INTEGER, path TEXT, line INTEGER, text TEXT, value TEXT)")
+        database.execute("CREATE TABLE rows (place INTEGER, path BLOB, line INTEGER, text TEXT, value TEXT)")
         places: dict[str, int] = {}
         for raw in raws:
             try:
                 place = places.setdefault(key(raw), len(places))
                 value = json.dumps(row_of(raw), default=str)
-            except DataError:
+            except (DataError, RecursionError):
                 yield raw
                 continue
-            record = (place, str(raw.path), raw.line, raw.text, value)
+            record = (place, os.fsencode(raw.path), raw.line, raw.text, value)
             database.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?)", record)
         rows = database.execute("SELECT * FROM rows ORDER BY place, rowid")
         for _, members in groupby(rows, key=itemgetter(0)):
@@ -68,6 +69,6 @@ def joined(members: list[Raw]) -> Raw:
     return Raw(first.path, first.line, "\n".join(raw.text for raw in members), tuple(members), number=first.number)
 
 
-def _raw(path: str, line: int, text: str, value: str) -> Raw:
+def _raw(path: bytes, line: int, text: str, value: str) -> Raw:
     parsed: Any = json.loads(value)
-    return Raw(Path(path), line, text, parsed)
+    return Raw(Path(os.fsdecode(path)), line, text, parsed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ from icalib.data.schema import Split
 from icalib.data.sources.base import Source
 from icalib.data.sources.files import read_lines
 from icalib.data.sources.grouping import temporary_database
-from icalib.data.sources.question import NO_RIGHT, Question, passage, query_context, ranking_source
+from icalib.data.sources.question import LONE_SURROGATE, NO_RIGHT, Question, passage, query_context, ranking_source
 from icalib.data.sources.records import Raw, refuse_bad_bytes
 from icalib.data.sources.rows import kind_of, read_rows, row_of
 from icalib.data.sources.speakers import Role
@@ -43,7 +44,7 @@ class Collection:
         for columns in (
             "texts (id TEXT PRIMARY KEY, text TEXT) WITHOUT ROWID",
             "queries (id TEXT PRIMARY KEY, query TEXT) WITHOUT ROWID",
-            "judged (split TEXT, query TEXT, text TEXT, relevance REAL, path TEXT, line INTEGER, record TEXT)",
+            "judged (split TEXT, query TEXT, text TEXT, relevance REAL, path BLOB, line INTEGER, record TEXT)",
             "ranked (query TEXT, text TEXT, score REAL)",
         ):
             database.execute(f"CREATE TABLE {columns}")
@@ -64,7 +65,7 @@ class Collection:
 
     def judge(self, raw: Raw, split: Split | None, query: str, text: str, relevance: float) -> None:
         """Add a judgement."""
-        record = (split, query, text, relevance, str(raw.path), raw.line, raw.text)
+        record = (split, query, text, relevance, os.fsencode(raw.path), raw.line, raw.text)
         self._database.execute("INSERT INTO judged VALUES (?, ?, ?, ?, ?, ?, ?)", record)
 
     def rank(self, query: str, text: str, score: float) -> None:
@@ -89,7 +90,7 @@ class Collection:
             texts = [text for (text,) in listed] if has_lists else list(judged)
             right = [text for text in texts if judged.get(text, 0) > 0]
             wrong = [text for text in texts if judged.get(text, 0) <= 0]
-            yield Raw(Path(path), line, record, Judged(query, split, right, wrong))
+            yield Raw(Path(os.fsdecode(path)), line, record, Judged(query, split, right, wrong))
 
     def num_unjudged(self) -> int:
         """Return the number of queries that have a list but no judgement."""
@@ -152,6 +153,15 @@ def collection_source(
     return source
 
 
+def parsed_number(value: Any) -> float | None:
+    """Return a number, also of its text; None for anything else."""
+    try:
+        number = float(str(value))
+    except ValueError:
+        return None
+    return number if number == number else None
+
+
 def refused(raws: Iterable[Raw], add: Callable[[Raw], None]) -> Iterator[Raw]:
     """Call `add` with every record and yield those for which it raises DataError, with the error as their value."""
     for raw in raws:
@@ -160,6 +170,8 @@ def refused(raws: Iterable[Raw], add: Callable[[Raw], None]) -> Iterator[Raw]:
             add(raw)
         except DataError as error:
             yield Raw(raw.path, raw.line, raw.text, error)
+        except UnicodeEncodeError:
+            yield Raw(raw.path, raw.line, raw.text, raw.error(LONE_SURROGATE))
 
 
 def _in_tsv(raw: Raw) -> tuple[str, str]:

@@ -19,6 +19,7 @@ from icalib.data.sources.speakers import Role
 from icalib.data.splits import assigned_split, text_key
 
 NO_RIGHT = "queries without a right answer"
+LONE_SURROGATE = "found half of a surrogate pair, which is no character"
 NO_WRONG = "queries without a wrong answer"
 _TEXTS = ("text", "contents", "content", "passage", "body")
 _SPLIT_SEED = 0
@@ -67,8 +68,14 @@ def ranking_source(
     """
     left_out = Counter[str]()
 
+    def parsed(raw: Raw) -> Question:
+        try:
+            return parse(raw)
+        except UnicodeEncodeError:
+            raise raw.error(LONE_SURROGATE) from None
+
     def pools(raw: Raw) -> list[Pool] | None:
-        question = parse(raw)
+        question = parsed(raw)
         right = _distinct(question.right)
         wrong = [text for text in _distinct(question.wrong) if text not in right]
         if not right or not wrong:
@@ -83,7 +90,7 @@ def ranking_source(
         ]
 
     def answers(raw: Raw) -> AnsweredContext | None:
-        question = parse(raw)
+        question = parsed(raw)
         right = _distinct(question.right)
         if not right:
             left_out[NO_RIGHT] += 1

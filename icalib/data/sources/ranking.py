@@ -58,9 +58,9 @@ class _Rows:
         """Return what consecutive rows of one query have in common; unique for a row that is not valid."""
         try:
             row = row_of(raw)
-        except DataError:
+            return repr((row.get(self.columns.get("id", "")), row.get(self.columns["query"])))
+        except (DataError, RecursionError):
             return f"{raw.path}:{raw.line}:{raw.number}"
-        return repr((row.get(self.columns.get("id", "")), row.get(self.columns["query"])))
 
     def question(self, raw: Raw, split: Split | None) -> Question:
         """Return the rows of a query, `raw.value`, as one."""

@@ -127,7 +127,10 @@ should be 'user' or 'agent'. Fix the record, or leave such records out with --sk
 
 def abbreviated(value: Any) -> str:
     """Return a value as JSON for a message, at most 60 characters of it."""
-    text = json.dumps(value, ensure_ascii=True, default=str)
+    try:
+        text = json.dumps(value, ensure_ascii=True, default=str)
+    except (TypeError, ValueError, RecursionError):
+        text = f"a value of type {type(value).__name__}"
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

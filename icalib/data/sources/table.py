@@ -126,8 +126,6 @@ def parsed_time(value: Any) -> float | None:
         >>> parsed_time("2026-01-31 09:05:00Z") - parsed_time("2026-01-31T09:04:00+00:00")
         60.0
     """
-    if isinstance(value, int | float) and value == value:
-        return float(value)
     text = str(value).strip()
     if text.lower() == "nan":
         return None

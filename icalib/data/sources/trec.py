@@ -18,7 +18,7 @@ from icalib.core.errors import DataError
 from icalib.data.schema import Split
 from icalib.data.sources.base import Reader, Source
 from icalib.data.sources.files import plain_name, read_lines, split_in_name
-from icalib.data.sources.judged import Collection, collection_source, refused
+from icalib.data.sources.judged import Collection, collection_source, parsed_number, refused
 from icalib.data.sources.records import Raw
 from icalib.data.sources.speakers import NO_SPEAKERS, Role
 
@@ -82,10 +82,10 @@ def _rank(collection: Collection, raw: Raw) -> None:
 
 
 def _number(raw: Raw, text: str, field: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise raw.error(f'found "{text[:20]}", expected a number', field=field) from None
+    number = parsed_number(text)
+    if number is None:
+        raise raw.error(f'found "{text[:20]}", expected a number', field=field)
+    return number
 
 
 def _detects(path: Path) -> bool:

@@ -114,5 +114,27 @@ def test_any_collection(tmp_path_factory: pytest.TempPathFactory, lines: list[st
     read_all(folder, "beir")
 
 
+@pytest.mark.parametrize("format", ROW_FORMATS)
+def test_what_json_allows_and_nobody_writes(tmp_path: Path, format: str | None) -> None:
+    deep = "[" * 900 + "]" * 900
+    for value in ('"\\ud800"', deep, "NaN", "1e999", "1" * 400, "{}", "[null]", '[{"role": "user"}]'):
+        for name in ("messages", "query", "text", "id", "sender", "time"):
+            row = {key: f'"{key}"' for key in ("query", "pos", "neg", "sender", "text", "chat_id", "chat", "time")}
+            line = ", ".join(f'"{key}": {text}' for key, text in (row | {name: value}).items())
+            path = tmp_path / "rows.jsonl"
+            path.write_text("{" + line + "}\n")
+            read_all(path, format)
+
+
+def test_surrogates_and_odd_numbers_in_a_collection_are_data_errors(tmp_path: Path) -> None:
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "d", "text": "\\ud800"}\n{"_id": "e", "text": "e"}\n')
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "\\ud800"}\n')
+    (tmp_path / "qrels.txt").write_text("q 0 d nan\nq 0 e 1\n")
+    (tmp_path / "run.txt").write_text("q Q0 d 1 2.5 r\nq Q0 e 1 nan r\n")
+    found: list[str] = []
+    assert not list(open_source(tmp_path, "trec").pools(lambda error, raw: found.append(error.found)))
+    assert [text for text in found if "surrogate" in text or "number" in text] == found[:3]
+
+
 def test_every_reader_takes_known_options() -> None:
     assert {option for name in READERS.names() for option in READERS.load(name).options} == {"speakers", "columns"}
