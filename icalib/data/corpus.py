@@ -73,12 +73,9 @@ def shortest_context(source: Source, settings: PrepareSettings) -> int:
     """Return the minimum number of utterances before a response: 1 where no dialogue has more, unless it is set."""
     if "min_context" in settings.model_fields_set:
         return settings.min_context
-    sample = list(islice(source.dialogues(lambda error, raw: None), _NUM_TRIED))
-    return (
-        1
-        if sample and all(len(dialogue.utterances) <= settings.min_context for dialogue in sample)
-        else settings.min_context
-    )
+    sample = islice(source.dialogues(lambda error, raw: None), _NUM_TRIED)
+    longest = max((len(dialogue.utterances) for dialogue in sample), default=0)
+    return 1 if 0 < longest <= settings.min_context else settings.min_context
 
 
 def read_corpus(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any, cast
@@ -12,6 +13,7 @@ from icalib.data.sources.records import Raw, build
 from icalib.data.sources.rows import record_id, row_of
 from icalib.data.sources.speakers import Role, role_of
 
+NO_TEXT = "conversations without a text of user or agent"
 LISTS = ("messages", "conversations", "conversation", "chat_messages", "turns", "dialog", "dialogue", "utterances")
 """Fields of a record that may hold its messages."""
 SPEAKERS = ("role", "from", "sender", "speaker", "author", "user", "name")
@@ -28,26 +30,33 @@ def is_conversation(value: Any) -> bool:
     return any(isinstance(message, dict) and _key(message, SPEAKERS) and _key(message, TEXTS) for message in messages)
 
 
-def conversation(raw: Raw, split: Split | None, speakers: Mapping[str, Role]) -> Dialogue:
-    """Return a record as a dialogue.
+def conversation(
+    raw: Raw, split: Split | None, speakers: Mapping[str, Role], left_out: Counter[str]
+) -> Dialogue | None:
+    """Return a record as a dialogue, or None if user and agent say nothing in it.
 
     Args:
         raw: the record.
         split: the file's; None: the record's own, if it has one.
         speakers: what speakers are, by their names in the source.
+        left_out: counts the records for which it returns None.
 
     Raises:
-        DataError: no list of messages, an unknown speaker, no text in any message.
+        DataError: no list of messages, or an unknown speaker.
     """
     row = row_of(raw)
     field, messages = _messages(row)
     if not field:
         raise raw.error(f"found no list of messages under any of {', '.join(LISTS)}")
+    utterances = turns(raw, messages, speakers, field)
+    if not utterances:
+        left_out[NO_TEXT] += 1
+        return None
     record = {
         "dialog_id": own_id(row, IDS) or record_id(raw),
         "domain": next((row[key] for key in DOMAINS if isinstance(row.get(key), str)), ""),
         "split": split or own_split(row),
-        "utterances": turns(raw, messages, speakers, field),
+        "utterances": utterances,
     }
     return build(Dialogue, record, raw, {"utterances": field})
 

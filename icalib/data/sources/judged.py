@@ -51,7 +51,6 @@ class Collection:
 
     def add_texts(self, file: Path, table: str) -> Iterator[Raw]:
         """Read a file of `texts` or of `queries`, yielding the records that are not valid."""
-
         is_tsv = kind_of(file) == "csv"
 
         def add(raw: Raw) -> None:

@@ -11,6 +11,7 @@ out. Messages without text (pictures, calls of tools) are left out.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -29,10 +30,12 @@ _NUM_TRIED = 5
 def _open(path: Path, speakers: Mapping[str, Role] = NO_SPEAKERS) -> Source:
     splits: dict[Path, Split | None] = {file.path: file.split for file in row_files(path)}
 
-    def parse(raw: Raw) -> Dialogue:
-        return conversation(raw, splits[raw.path], speakers)
+    left_out = Counter[str]()
 
-    return Source(tuple(splits), dialogues_in(splits, _rows, parse))
+    def parse(raw: Raw) -> Dialogue | None:
+        return conversation(raw, splits[raw.path], speakers, left_out)
+
+    return Source(tuple(splits), dialogues_in(splits, _rows, parse), left_out=left_out)
 
 
 def _rows(file: Path) -> Iterator[Raw]:

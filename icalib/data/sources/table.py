@@ -6,6 +6,7 @@ a conversation may be apart from each other; they are sorted by time, or keep th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ from typing import Any
 from icalib.data.schema import Dialogue, Split
 from icalib.data.sources.base import Reader, Source, dialogues_in
 from icalib.data.sources.columns import NO_COLUMNS, check_columns, described, guessed_columns
-from icalib.data.sources.conversations import own_split
+from icalib.data.sources.conversations import NO_TEXT, own_split
 from icalib.data.sources.grouping import grouped
 from icalib.data.sources.records import Raw, abbreviated, build, refuse_bad_bytes
 from icalib.data.sources.rows import first_rows, read_rows, row_files, row_of, sample_rows
@@ -55,6 +56,7 @@ class _Table:
 
     columns: Mapping[str, str]
     speakers: Mapping[str, Role]
+    left_out: Counter[str]
 
     def key(self, raw: Raw) -> str:
         """Return the id of a row's conversation.
@@ -70,17 +72,22 @@ class _Table:
             raise raw.error("found no conversation id", field=column)
         return key
 
-    def dialogue(self, raw: Raw, split: Split | None) -> Dialogue:
-        """Return the rows of a conversation as a dialogue; those without text are left out."""
+    def dialogue(self, raw: Raw, split: Split | None) -> Dialogue | None:
+        """Return the rows of a conversation as a dialogue, without those that have no text; None if none is left."""
         rows = [(member, row_of(member)) for member in (raw.value if isinstance(raw.value, tuple) else (raw,))]
         if "time" in self.columns:
             rows.sort(key=lambda row: _time(*row, self.columns["time"]))
         first = rows[0][1]
+        dialog_id = self.key(rows[0][0])
+        utterances = [utterance for row in rows for utterance in self._utterances(*row)]
+        if not utterances:
+            self.left_out[NO_TEXT] += 1
+            return None
         record = {
-            "dialog_id": self.key(rows[0][0]),
+            "dialog_id": dialog_id,
             "domain": str(first.get(self.columns.get("domain", "")) or ""),
             "split": split or own_split(first, self.columns.get("split", "split")),
-            "utterances": [utterance for row in rows for utterance in self._utterances(*row)],
+            "utterances": utterances,
         }
         return build(Dialogue, record, raw, {"text": self.columns["text"]})
 
@@ -104,19 +111,21 @@ def _open(path: Path, speakers: Mapping[str, Role] = NO_SPEAKERS, columns: Mappi
             f"; rows keep their order, since the time {abbreviated(sample[0].get(found['time']))} can't be read"
         )
         del found["time"]
-    table = _Table(found, speakers)
+    table = _Table(found, speakers, Counter())
     parts: dict[Split | None, list[Path]] = {}
     for file in files:
         parts.setdefault(file.split, []).append(file.path)
     split_of: dict[Path, Split | None] = {file.path: file.split for file in files}
 
-    def parse(raw: Raw) -> Dialogue:
+    def parse(raw: Raw) -> Dialogue | None:
         return table.dialogue(raw, split_of[raw.path])
 
     def read(paths: list[Path]) -> Iterator[Raw]:
         return grouped((raw for file in paths for raw in read_rows(file)), table.key)
 
-    return Source(tuple(split_of), dialogues_in(list(parts.values()), read, parse), understood=understood)
+    return Source(
+        tuple(split_of), dialogues_in(list(parts.values()), read, parse), understood=understood, left_out=table.left_out
+    )
 
 
 def parsed_time(value: Any) -> float | None:

@@ -283,3 +283,14 @@ def test_documents_of_one_long_line_are_detected_and_streamed(tmp_path: Path) ->
     ours = {"dialog_id": "d", "utterances": [{"speaker": "user", "text": "word " * 20_000}]}
     (tmp_path / "ours.jsonl").write_text(json.dumps(ours) + "\n")
     assert open_source(tmp_path / "ours.jsonl").reader == "jsonl"
+
+
+def test_conversations_without_text_are_counted_and_left_out(tmp_path: Path) -> None:
+    silent = {"messages": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": None}]}
+    path = write_json(tmp_path / "chats.json", [OPENAI, silent, {"messages": []}])
+    table = tmp_path / "export.csv"
+    table.write_text("chat,sender,text\n1,client,It hums.\n2,system,Closed.\n1,bot,Restart it.\n3,client,\n")
+    for file in (path, table):
+        source = open_source(file)
+        assert [turns(dialogue) for dialogue in source.dialogues(None)] == [TURNS]
+        assert dict(source.left_out) == {"conversations without a text of user or agent": 2}
