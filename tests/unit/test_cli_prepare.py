@@ -71,7 +71,7 @@ def test_an_export_is_prepared(prepare: Any, export: Path) -> None:
         (["--preview"], "The first record has the fields nr, who, what."),
         (["--preview", "--columns", "text"], "--columns text can't be parsed: write NAME=VALUE"),
         (["--preview", "--speakers", "bob=robot"], "--speakers bob=robot: expected user, agent or skip"),
-        (["--preview", "--columns", "text=what"], "no column found for id, sender"),
+        (["--preview", "--columns", "text=what"], "no column found for id. The columns are nr, who, what."),
     ],
 )
 def test_wrong_options_are_named_with_the_cure(prepare: Any, export: Path, arguments: list[str], said: str) -> None:
@@ -89,7 +89,7 @@ def test_every_flag_named_in_a_message_of_data_exists() -> None:
     from icalib.cli.app import app
 
     verbs = typer.main.get_command(app).commands.values()  # type: ignore[attr-defined]
-    known = {option for verb in verbs for parameter in verb.params for option in parameter.opts}
+    known = {"--help", *(option for verb in verbs for parameter in verb.params for option in parameter.opts)}
     sources = [*(ROOT / "icalib" / "data").rglob("*.py"), ROOT / "icalib" / "api" / "pools.py"]
     assert flags("".join(path.read_text() for path in sources)) <= known
     prepare = next(verb for verb in verbs if verb.name == "prepare")
