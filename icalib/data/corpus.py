@@ -113,8 +113,9 @@ def read_corpus(
     num_pools = sum(corpus.num_rows.values())
     progress("read", num_pools, num_pools)
     if not num_pools:
+        left_out = ", ".join(f"{number} {what}" for what, number in source.left_out.items())
         raise DataError(
-            "no pool came out of it",
+            "no pool came out of it" + (f" (left out: {left_out})" if left_out else ""),
             f"A response needs {min_context} utterances before it (--min-context), one of them by the user. Say who is "
             "user and who is agent with --speakers, look at what is read with --preview, or choose another source.",
             path=source.files[0],

@@ -45,8 +45,8 @@ def prepare(
 ) -> PoolSet:
     """Write a source's pools to the folder `out`.
 
-    A source that holds ready pools keeps their candidates; the order of candidates is always shuffled by seed, so a
-    position says nothing. The same inputs again return the existing folder.
+    A source that holds ready pools keeps their candidates, or the first `num_candidates` of ranked lists. The order of
+    candidates is always shuffled by seed, so a position says nothing. The same inputs again return the existing folder.
 
     Args:
         source_path: a file or folder that `open_source` can read.

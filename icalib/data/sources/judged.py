@@ -24,8 +24,9 @@ _QUERIES = ("text", "query", "question", "title")
 
 
 class Judged(NamedTuple):
-    """A query with the ids of its answers."""
+    """A query with the ids of its answers in a collection."""
 
+    collection: Collection
     query_id: str
     split: Split | None
     right: list[str]
@@ -89,7 +90,7 @@ class Collection:
             texts = [text for (text,) in listed] if has_lists else list(judged)
             right = [text for text in texts if judged.get(text, 0) > 0]
             wrong = [text for text in texts if judged.get(text, 0) <= 0]
-            yield Raw(Path(os.fsdecode(path)), line, record, Judged(query, split, right, wrong))
+            yield Raw(Path(os.fsdecode(path)), line, record, Judged(self, query, split, right, wrong))
 
     def num_unjudged(self) -> int:
         """Return the number of queries that have a list but no judgement."""
@@ -125,40 +126,30 @@ def collection_source(
         mined: whether wrong answers are mined.
         understood: as in `Source`.
     """
-    current: list[Collection] = []
 
     def read() -> Iterator[Raw]:
         with temporary_database() as database:
-            current[:] = [Collection(database)]
-            yield from load(current[0])
-            yield from current[0].queries()
-            source.left_out[NO_RIGHT] += current[0].num_unjudged()
+            collection = Collection(database)
+            yield from load(collection)
+            yield from collection.queries()
+            source.left_out[NO_RIGHT] += collection.num_unjudged()
 
     def parse(raw: Raw) -> Question:
         if isinstance(raw.value, DataError):
             raise raw.value
         judged: Judged = raw.value
-        query = json.loads(current[0].text(raw, "queries", judged.query_id))
+        query = json.loads(judged.collection.text(raw, "queries", judged.query_id))
         return Question(
             id=judged.query_id,
             pool_id=judged.query_id,
             context=query_context(raw, query, speakers, "query"),
-            right=[current[0].text(raw, "texts", key) for key in judged.right],
-            wrong=[current[0].text(raw, "texts", key) for key in judged.wrong],
+            right=[judged.collection.text(raw, "texts", key) for key in judged.right],
+            wrong=[judged.collection.text(raw, "texts", key) for key in judged.wrong],
             split=judged.split,
         )
 
     source = ranking_source(files, read, parse, mined=mined, understood=understood)
     return source
-
-
-def parsed_number(value: Any) -> float | None:
-    """Return a number, also of its text; None for anything else."""
-    try:
-        number = float(str(value))
-    except ValueError:
-        return None
-    return number if number == number else None
 
 
 def refused(raws: Iterable[Raw], add: Callable[[Raw], None]) -> Iterator[Raw]:

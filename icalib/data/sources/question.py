@@ -152,5 +152,14 @@ def passage(value: Any) -> str:
     return str(value).strip() if isinstance(value, str | int | float) and value == value else ""
 
 
+def parsed_number(value: Any) -> float | None:
+    """Return a number, also of its text; None for anything else."""
+    try:
+        number = float(str(value))
+    except ValueError:
+        return None
+    return number if number == number else None
+
+
 def _distinct(texts: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(text for text in map(spaced, texts) if text))

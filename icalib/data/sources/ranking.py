@@ -23,7 +23,7 @@ from icalib.data.sources.base import Reader, Source
 from icalib.data.sources.columns import NO_COLUMNS, check_columns, described, guessed_columns
 from icalib.data.sources.conversations import own_id, own_split
 from icalib.data.sources.grouping import joined
-from icalib.data.sources.question import Question, passages, query_context, query_id, ranking_source
+from icalib.data.sources.question import Question, parsed_number, passages, query_context, query_id, ranking_source
 from icalib.data.sources.records import Raw, abbreviated
 from icalib.data.sources.rows import first_rows, read_rows, record_id, row_files, row_of, sample_rows
 from icalib.data.sources.speakers import NO_SPEAKERS, Role
@@ -42,6 +42,8 @@ COMMON: Mapping[str, tuple[str, ...]] = {
     "split": ("split",),
 }  # fmt: skip
 """Common names of columns, in lower case without spaces and signs; the most telling first."""
+_RIGHT_ABOVE = 0.5
+"""Labels above it are of right answers."""
 _LABELS = {"true": 1.0, "yes": 1.0, "relevant": 1.0, "false": 0.0, "no": 0.0, "irrelevant": 0.0}
 
 
@@ -83,6 +85,13 @@ class _Rows:
             split=split or own_split(first, self.columns.get("split", "split")),
         )
 
+    def has_wrong(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row has a wrong answer."""
+        if "label" in self.columns:
+            label = _number(row.get(self.columns["label"]))
+            return label is not None and label <= _RIGHT_ABOVE
+        return any(passages(row.get(column)) for column in self.negatives)
+
     def _answers(self, raw: Raw) -> tuple[list[str], list[str]]:
         """Return the right and the wrong answers of a row."""
         row = row_of(raw)
@@ -90,16 +99,17 @@ class _Rows:
             wrong = [text for column in self.negatives for text in passages(row.get(column))]
             return passages(row.get(self.columns["positive"])), wrong
         texts = passages(row.get(self.columns["passage"]))
-        return (texts, []) if _label(raw, row, self.columns["label"]) > 0.5 else ([], texts)
+        column = self.columns["label"]
+        label = _number(row.get(column))
+        if label is None:
+            raise raw.error(f"found {abbreviated(row.get(column))} as label, expected a number", field=column)
+        return (texts, []) if label > _RIGHT_ABOVE else ([], texts)
 
 
-def _label(raw: Raw, row: Mapping[str, Any], column: str) -> float:
-    value = row.get(column)
-    text = str(value).strip().lower()
-    try:
-        return _LABELS[text] if text in _LABELS else float(text)
-    except ValueError:
-        raise raw.error(f"found {abbreviated(value)} as label, expected a number", field=column) from None
+def _number(label: Any) -> float | None:
+    """Return a label that is a number or a word as a number; None for any other."""
+    text = str(label).strip().lower()
+    return _LABELS.get(text, parsed_number(text))
 
 
 def _open(path: Path, speakers: Mapping[str, Role] = NO_SPEAKERS, columns: Mapping[str, str] = NO_COLUMNS) -> Source:
@@ -110,7 +120,7 @@ def _open(path: Path, speakers: Mapping[str, Role] = NO_SPEAKERS, columns: Mappi
     required = ("query", "passage", "label") if "label" in found else ("query", "positive")
     check_columns(next(iter(splits)), names, COMMON, found, required, columns)
     rows = _Rows(found, _negatives(names, found), speakers)
-    mined = "label" not in found and not any(passages(row.get(name)) for row in sample for name in rows.negatives)
+    mined = not any(map(rows.has_wrong, sample))
 
     def read() -> Iterator[Raw]:
         for file in splits:

@@ -18,7 +18,8 @@ from icalib.core.errors import DataError
 from icalib.data.schema import Split
 from icalib.data.sources.base import Reader, Source
 from icalib.data.sources.files import plain_name, read_lines, split_in_name
-from icalib.data.sources.judged import Collection, collection_source, parsed_number, refused
+from icalib.data.sources.judged import Collection, collection_source, refused
+from icalib.data.sources.question import parsed_number
 from icalib.data.sources.records import Raw
 from icalib.data.sources.speakers import NO_SPEAKERS, Role
 

@@ -103,7 +103,7 @@ def test_columns_of_ranking_data_can_be_named(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="no column found for positive"):
         pools(path, columns={"query": "prompt"})
     with pytest.raises(DataError, match='"often" as label'):
-        pools(write_lines(tmp_path / "test.jsonl", {"query": "a", "passage": "p", "label": "often"}))
+        pools(write_lines(tmp_path / "test.jsonl", PAIRS[0], {"query": "a", "passage": "p", "label": "often"}))
 
 
 QRELS = "q1 0 d1 1\nq1 0 d4 2\nq1 0 d2 0\nq2 0 d3 1\nq4 0 d1 1\n"
@@ -177,3 +177,15 @@ def test_a_folder_without_a_part_says_which(tmp_path: Path) -> None:
         open_source(tmp_path)
     with pytest.raises(DataError, match="needs corpus, queries and qrels"):
         open_source(tmp_path, "beir")
+
+
+def test_labelled_rows_that_are_all_right_get_wrong_answers_mined(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "faq.jsonl", *({"query": f"q{n}", "passage": f"p{n}", "label": 1} for n in range(3)))
+    assert [found.answers for found in open_source(path).answers(None)] == [("p0",), ("p1",), ("p2",)]
+
+
+def test_two_readings_of_a_collection_do_not_disturb_each_other(tmp_path: Path) -> None:
+    source = open_source(beir(tmp_path / "ranked", lists=True, wrong=True))
+    assert [
+        (one, other) for one, other in zip(source.pools(None), source.pools(None), strict=True) if one != other
+    ] == []
