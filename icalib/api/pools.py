@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from icalib.api.options import Place, PlaceKeywords
 from icalib.api.session import Session, session
@@ -21,14 +21,20 @@ class PoolKeywords(TypedDict, total=False):
     labelled: float | None
     """Default labelled fraction of the training pools."""
     format: str | None
-    """jsonl, msdialog, mantis, mantis-tsv, udc, icast, or a reader's import path; default: detected from the file's
-    name and content."""
+    """One of the formats of docs/data.md (jsonl, messages, table, ranking, ...), or a reader's import path; default:
+    detected from the file's name and content."""
+    speakers: Mapping[str, Literal["user", "agent", "skip"]]
+    """What speakers are, by the source's own names: {"customer": "user", "*": "agent"}; * stands for all others."""
+    columns: Mapping[str, str]
+    """The source's own names of columns, by what they are: {"id": "ticket", "text": "body"}; others are guessed."""
     num_candidates: int
     """Candidates of a pool, the right one among them; default: 10."""
     negative_sampler: str
     """Where wrong candidates come from: neighbourhood (default), bm25-response, random, or a sampler's import path."""
     context_turns: int
     """Maximum number of utterances in a context, the last ones; default: 4."""
+    min_context: int
+    """Minimum number of utterances before a response; default: 2, or 1 where all dialogues have two turns."""
     seed: int
     """Seed of splits, negatives and the order of candidates; default: 7."""
     limit: int | None
@@ -54,10 +60,10 @@ def prepare(source: str | Path, out: str | Path, **options: Unpack[PrepareKeywor
     The same call again returns the pool folder as it is.
 
     Args:
-        source: dialogues: our JSONL, MSDialog, MANtIS, UDC or ICAST files, or .gz.
+        source: dialogues or ready pools: a file or folder of a format of docs/data.md, or .gz.
         out: pool folder to write: a path or e.g. s3://bucket/pools.
-        options: labelled, format, num_candidates, negative_sampler, context_turns, seed, limit, skip_bad, logs,
-            fresh, address, executor; see `PoolKeywords`.
+        options: labelled, format, speakers, columns, num_candidates, negative_sampler, context_turns, min_context,
+            seed, limit, skip_bad, logs, fresh, address, executor; see `PoolKeywords`.
 
     Raises:
         DataError: a record is invalid.
@@ -74,6 +80,24 @@ def prepare(source: str | Path, out: str | Path, **options: Unpack[PrepareKeywor
             logs=local_path(logs) if logs else None,
             fresh=options.get("fresh", False),
         )
+
+
+def preview(source: str | Path, **options: Unpack[PoolKeywords]) -> list[str]:
+    """Return lines that show what `prepare` understands of the first records; nothing is written.
+
+    Args:
+        source: as for `prepare`.
+        options: as for `prepare`.
+
+    Raises:
+        DataError: the source cannot be read.
+        SettingError: an option is invalid, or the format cannot be detected.
+    """
+    from icalib.core.component import validated
+    from icalib.data.preview import preview as lines
+    from icalib.data.settings import PrepareSettings
+
+    return list(lines(local_path(source), validated(PrepareSettings, options)))
 
 
 def prepare_pools(

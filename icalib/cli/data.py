@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from icalib.cli.app import verb
 from icalib.cli.options import Address, Executor, Labelled, place_argument, place_option
 from icalib.cli.output import say
+from icalib.cli.parsing import parsed_pairs, parsed_speakers
+from icalib.core.errors import SettingError
+
+if TYPE_CHECKING:
+    from icalib.api.pools import PoolKeywords
 
 
 @verb
@@ -34,8 +39,23 @@ class PoolSetOptions:
     format: Annotated[
         str | None,
         typer.Option(
-            help="jsonl, msdialog, mantis, mantis-tsv, udc, icast, or the import path of a reader "
-            "(my_lab.readers:zendesk); default: detected from the file's name and content."
+            help="jsonl, messages, table, ranking, beir, trec, msdialog, mantis, mantis-tsv, udc, icast "
+            "(docs/data.md), or the import path of a reader (my_lab.readers:zendesk); default: detected from the "
+            "file's name and content."
+        ),
+    ] = None
+    speakers: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What speakers are: NAME=user, NAME=agent or NAME=skip, separated by commas; *=user for all others. "
+            "Usual names (customer, assistant, bot, ...) need none."
+        ),
+    ] = None
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Which columns are read: id=NAME,time=NAME,sender=NAME,text=NAME of a table of messages, or "
+            "query=NAME,positive=NAME,negative=NAME; default: guessed from their names."
         ),
     ] = None
     candidates: Annotated[int, typer.Option(help="Candidates of each pool, including the right one.")] = 10
@@ -47,6 +67,13 @@ class PoolSetOptions:
         ),
     ] = "neighbourhood"
     context_turns: Annotated[int, typer.Option(help="Maximum number of utterances in a context, the last ones.")] = 4
+    min_context: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Minimum number of utterances before a response; default: 2, or 1 where all dialogues have two turns.",
+        ),
+    ] = None
     seed: Annotated[int, typer.Option(help="Seed of splits, negatives and the order of candidates.")] = 7
     limit: Annotated[int | None, typer.Option(help="Use at most N pools of each split.")] = None
     skip_bad: Annotated[
@@ -54,12 +81,35 @@ class PoolSetOptions:
         typer.Option("--skip-bad", help="Write invalid records to OUT.rejected.jsonl instead of stopping."),
     ] = False
 
+    def keywords(self) -> PoolKeywords:
+        """Return them as the API takes them.
+
+        Raises:
+            SettingError: a text can't be parsed.
+        """
+        keywords: PoolKeywords = {
+            "labelled": self.labelled,
+            "format": self.format,
+            "speakers": parsed_speakers(self.speakers or ()),
+            "columns": parsed_pairs("--columns", self.columns or ()),
+            "num_candidates": self.candidates,
+            "negative_sampler": self.negatives,
+            "context_turns": self.context_turns,
+            "seed": self.seed,
+            "limit": self.limit,
+            "skip_bad": self.skip_bad,
+        }
+        return keywords if self.min_context is None else {**keywords, "min_context": self.min_context}
+
 
 @verb
 def prepare(
     source: Annotated[Path, place_argument("Dialogues or pools: a file or folder of a format, plain or gzipped.")],
     *,
-    out: Annotated[Path, place_option("Pool folder to write: a path or e.g. s3://bucket/pools.")],
+    out: Annotated[Path | None, place_option("Pool folder to write: a path or e.g. s3://bucket/pools.")] = None,
+    show: Annotated[
+        bool, typer.Option("--preview", help="Show what is understood of the first records, and write nothing.")
+    ] = False,
     options: PoolSetOptions,
     logs: Annotated[
         Path | None,
@@ -70,19 +120,18 @@ def prepare(
     executor: Executor = "ray",
 ) -> None:
     """Turn dialogues into pools: a context, its right response, and wrong ones from other dialogues."""
-    from icalib.api.pools import prepare
+    from icalib.api.pools import prepare, preview
 
+    if show:
+        for line in preview(source, **options.keywords()):
+            say(line)
+        return
+    if out is None:
+        raise SettingError("--out is missing: name the pool folder to write, or add --preview to write nothing.")
     prepare(
         source,
         out,
-        labelled=options.labelled,
-        format=options.format,
-        num_candidates=options.candidates,
-        negative_sampler=options.negatives,
-        context_turns=options.context_turns,
-        seed=options.seed,
-        limit=options.limit,
-        skip_bad=options.skip_bad,
+        **options.keywords(),
         logs=logs,
         fresh=fresh,
         address=address,

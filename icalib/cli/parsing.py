@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from icalib.core.errors import SettingError
 
 if TYPE_CHECKING:
     from icalib.data.schema import Split
+    from icalib.data.sources.speakers import Role
 
 
 def parsed_limit(text: str | None) -> Mapping[Split, int]:
@@ -28,6 +29,32 @@ def parsed_limit(text: str | None) -> Mapping[Split, int]:
     if len(limits) != len(parts) or min(limits.values(), default=0) < 1:
         raise SettingError(f"--limit {text} can't be parsed: write a number above 0, or e.g. train=2000,test=400.")
     return limits
+
+
+def parsed_pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
+    """Return pairs NAME=VALUE, several of which may be in one text, separated by commas.
+
+    Raises:
+        SettingError: a part has no name or no sign =.
+    """
+    pairs = [part.strip().rpartition("=") for text in texts for part in text.split(",")]
+    if wrong := [value for name, equals, value in pairs if not (name.strip() and equals)]:
+        raise SettingError(f"{option} {wrong[0]} can't be parsed: write NAME=VALUE, separated by commas.")
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def parsed_speakers(texts: Sequence[str]) -> dict[str, Role]:
+    """Return what --speakers says.
+
+    Raises:
+        SettingError: it can't be parsed, or a speaker is to be something else than user, agent or skip.
+    """
+    speakers: dict[str, Role] = {}
+    for name, role in parsed_pairs("--speakers", texts).items():
+        if role not in ("user", "agent", "skip"):
+            raise SettingError(f"--speakers {name}={role}: expected user, agent or skip after the sign =.")
+        speakers[name] = role
+    return speakers
 
 
 def parsed_fractions(text: str) -> list[float]:

@@ -6,18 +6,22 @@ import json
 import os
 from array import array
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from icalib.core.errors import DataError
 from icalib.data.contexts import context_responses
 from icalib.data.mining import Progress
-from icalib.data.schema import SPLITS, Split
+from icalib.data.schema import SPLITS, AnsweredContext, Split
 from icalib.data.settings import PrepareSettings
 from icalib.data.sources.base import Source
 from icalib.data.sources.records import OnReject
 from icalib.data.spill import Spill
-from icalib.data.splits import split_of
+from icalib.data.splits import assigned_split, split_of
+
+_NUM_TRIED = 1000
+"""Dialogues that decide whether two-turn dialogues count."""
 
 
 class Corpus:
@@ -65,16 +69,39 @@ class Corpus:
         return fraction if 0 < fraction < 1 else None
 
 
+def shortest_context(source: Source, settings: PrepareSettings) -> int:
+    """Return the minimum number of utterances before a response: 1 where no dialogue has more, unless it is set."""
+    if "min_context" in settings.model_fields_set:
+        return settings.min_context
+    sample = islice(source.dialogues(lambda error, raw: None), _NUM_TRIED)
+    longest = max((len(dialogue.utterances) for dialogue in sample), default=0)
+    return 1 if 0 < longest <= settings.min_context else settings.min_context
+
+
 def read_corpus(
-    source: Source, folder: Path, settings: PrepareSettings, on_reject: OnReject | None, progress: Progress
+    source: Source,
+    folder: Path,
+    settings: PrepareSettings,
+    min_context: int,
+    on_reject: OnReject | None,
+    progress: Progress,
 ) -> Corpus:
     """Read a source into files in `folder`.
+
+    Args:
+        source: dialogues, pools, or contexts with answers.
+        folder: gets a file for each split.
+        settings: what the pools depend on.
+        min_context: minimum number of utterances before a response.
+        on_reject: receives records that are not valid; without it the first one raises DataError.
+        progress: receives the stage `read`.
 
     Raises:
         DataError: a record that is not valid, without `on_reject`; a source without pools.
     """
     corpus = Corpus(folder, settings)
-    for done, rows in enumerate(_records(source, corpus, settings, on_reject), 1):
+    source.left_out.clear()
+    for done, rows in enumerate(_records(source, corpus, settings, min_context, on_reject), 1):
         for row in rows:
             corpus.add(row)
         if done % 1000 == 0:
@@ -86,17 +113,18 @@ def read_corpus(
     num_pools = sum(corpus.num_rows.values())
     progress("read", num_pools, num_pools)
     if not num_pools:
+        left_out = ", ".join(f"{number} {what}" for what, number in source.left_out.items())
         raise DataError(
-            "no pool came out of it",
-            f"A response needs {settings.min_context} utterances before it, one of them by the user. Choose a source "
-            "with longer dialogues (in Python, min_context=1 takes two-turn dialogues as well).",
+            "no pool came out of it" + (f" (left out: {left_out})" if left_out else ""),
+            f"A response needs {min_context} utterances before it (--min-context), one of them by the user. Say who is "
+            "user and who is agent with --speakers, look at what is read with --preview, or choose another source.",
             path=source.files[0],
         )
     return corpus
 
 
 def _records(
-    source: Source, corpus: Corpus, settings: PrepareSettings, on_reject: OnReject | None
+    source: Source, corpus: Corpus, settings: PrepareSettings, min_context: int, on_reject: OnReject | None
 ) -> Iterator[list[dict[str, Any]]]:
     """Yield the rows of each record; a dialogue's rows have the right response as their only candidate."""
     for dialogue in source.dialogues(on_reject):
@@ -105,7 +133,7 @@ def _records(
         pairs = context_responses(
             dialogue,
             context_turns=settings.context_turns,
-            min_context=settings.min_context,
+            min_context=min_context,
             last_turn_only=source.last_turn_only,
         )
         yield [
@@ -121,9 +149,39 @@ def _records(
             }
             for pair in pairs
         ]
+    for answered in source.answers(on_reject):
+        yield _answer_rows(
+            answered, answered.split or assigned_split(answered.dialog_id, settings.seed), settings, corpus
+        )
     for pool in source.pools(on_reject):
         row = pool.row()
+        if not source.keeps_all_candidates and len(row["candidates"]) > settings.num_candidates:
+            row["candidates"] = row["candidates"][: settings.num_candidates]
+            source.left_out[f"wrong candidates of pools with more than {settings.num_candidates}"] += (
+                len(pool.candidates) - settings.num_candidates
+            )
         yield [{**row, "context": row["context"][-settings.context_turns :]}]
+
+
+def _answer_rows(
+    answered: AnsweredContext, split: Split, settings: PrepareSettings, corpus: Corpus
+) -> list[dict[str, Any]]:
+    """Return a row for each right answer, which is its only candidate."""
+    corpus.mined.add(split)
+    context = [utterance.model_dump() for utterance in answered.context[-settings.context_turns :]]
+    return [
+        {
+            "pool_id": f"{answered.dialog_id}#{number}",
+            "dialog_id": answered.dialog_id,
+            "domain": answered.domain,
+            "split": split,
+            "context": context,
+            "candidates": [text],
+            "label": 0,
+            "label_order": -1,
+        }
+        for number, text in enumerate(answered.answers)
+    ]
 
 
 class RejectedRecords:

@@ -14,7 +14,7 @@ from icalib.core.errors import DataError, SettingError
 from icalib.core.files import content_digest, write_json
 from icalib.core.storage import location, pull, push
 from icalib.core.version import __version__
-from icalib.data.corpus import RejectedRecords, read_corpus
+from icalib.data.corpus import RejectedRecords, read_corpus, shortest_context
 from icalib.data.logs import LOGS_FILE, write_logs
 from icalib.data.mining import Progress, mine_split
 from icalib.data.negatives import NEGATIVE_SAMPLERS, ParallelMap
@@ -22,7 +22,8 @@ from icalib.data.pool_folder import PoolWriter, whole_folder
 from icalib.data.pools import prepared_inputs, read_pool_set
 from icalib.data.schema import POOLS_FILE, POOLS_VERSION, SPLITS, PoolSet
 from icalib.data.settings import PrepareSettings
-from icalib.data.sources.readers import open_source
+from icalib.data.sources.base import Source
+from icalib.data.sources.readers import READERS, open_source
 
 Note = Callable[[str], None]
 """note(text): something that the user should know and that stops nothing."""
@@ -44,8 +45,8 @@ def prepare(
 ) -> PoolSet:
     """Write a source's pools to the folder `out`.
 
-    A source that holds ready pools keeps their candidates; the order of candidates is always shuffled by seed, so a
-    position says nothing. The same inputs again return the existing folder.
+    A source that holds ready pools keeps their candidates, or the first `num_candidates` of ranked lists. The order of
+    candidates is always shuffled by seed, so a position says nothing. The same inputs again return the existing folder.
 
     Args:
         source_path: a file or folder that `open_source` can read.
@@ -68,14 +69,21 @@ def prepare(
     NEGATIVE_SAMPLERS.load(settings.negative_sampler)
     pull(source_path)
     pull(out)
-    source = open_source(source_path, settings.format)
+    source = open_source(source_path, settings.format, settings.reading())
     source_digest = source.digest()
-    inputs = {"version": POOLS_VERSION, "source_digest": source_digest, **settings.inputs()}
+    min_context = shortest_context(source, settings)
+    inputs = {
+        "version": POOLS_VERSION,
+        "source_digest": source_digest,
+        **settings.inputs(),
+        "min_context": min_context,
+    }
     log_source = None
     if logs is not None:
         pull(Path(logs))
-        log_source = open_source(logs)
+        log_source = open_source(logs, options=settings.reading())
         inputs["logs_digest"] = log_source.digest()
+    _show_sources(source, log_source, settings, note)
     if out.exists() and not (out / POOLS_FILE).is_file():
         raise SettingError(f"{out} exists and is not a pool folder. Choose another name, or remove it yourself.")
     if out.exists() and not fresh:
@@ -85,7 +93,11 @@ def prepare(
     rejected_path = out.with_name(f"{out.name}.rejected.jsonl")
     with whole_folder(out) as folder:
         rejected = RejectedRecords(folder / "rejected.jsonl") if settings.skip_bad else None
-        corpus = read_corpus(source, folder, settings, rejected, progress)
+        if min_context < settings.min_context:
+            note("the dialogues have two turns: a response needs one utterance before it")
+        corpus = read_corpus(source, folder, settings, min_context, rejected, progress)
+        for what, number in source.left_out.items():
+            note(f"left out: {number} {what}")
         for split in SPLITS:
             if not corpus.num_rows[split]:
                 note(f"there are no {split} pools")
@@ -127,6 +139,27 @@ def prepare(
     push(rejected_path)
     push(out)
     return pool_set
+
+
+def _show_sources(source: Source, logs: Source | None, settings: PrepareSettings, note: Note) -> None:
+    """Show what was detected and guessed.
+
+    Raises:
+        SettingError: an option that neither reader takes.
+    """
+    taken: set[str] = set()
+    for name, opened in (("", source), ("logs: ", logs)):
+        if opened is not None:
+            taken |= {*READERS.load(opened.reader).options}
+            if opened.understood:
+                note(f"{name}format {opened.reader}; {opened.understood}")
+    for option, value in settings.reading().items():
+        if value and option not in taken:
+            readers = [name for name in READERS.names() if option in READERS.load(name).options]
+            raise SettingError(
+                f"--{option} has no meaning for the format {source.reader}. The formats {', '.join(readers)} take it. "
+                "Leave it out, or name another format with --format."
+            )
 
 
 def _existing(out: Path, inputs: dict[str, Any], note: Note) -> PoolSet:

@@ -44,6 +44,18 @@ class Dialogue(BaseModel):
     utterances: tuple[Utterance, ...] = Field(min_length=1)
 
 
+class AnsweredContext(BaseModel):
+    """One context with its right answers; it becomes one pool an answer, none of which has another one as wrong."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    dialog_id: Text
+    domain: str = ""
+    split: Split | None = None
+    context: tuple[Utterance, ...] = Field(min_length=1)
+    answers: tuple[Text, ...] = Field(min_length=1)
+
+
 class Pool(BaseModel):
     """One context and its C candidates.
 

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from icalib.core.component import Settings
+from icalib.data.sources.speakers import Role
 
 
 class PrepareSettings(Settings):
@@ -26,7 +27,7 @@ class PrepareSettings(Settings):
     context_turns: int = Field(default=4, ge=1)
     """Maximum number of utterances in a context."""
     min_context: int = Field(default=2, ge=1)
-    """Minimum number of utterances before a response."""
+    """Minimum number of utterances before a response. Where it is not set and no dialogue is long enough, it is 1."""
     labelled: float | None = Field(default=None, gt=0, le=1)
     """Default labelled fraction of the set; None: the fraction of training pools with intents, where only some have
     them."""
@@ -38,9 +39,18 @@ class PrepareSettings(Settings):
     """Maximum number of responses in one index; larger splits are mined block by block."""
     format: str | None = None
     """The source's format: a reader's name or import path; None detects it."""
+    speakers: dict[str, Role] = Field(default={})
+    """What speakers are (user, agent or skip), by the source's own names; `*` stands for all others."""
+    columns: dict[str, str] = Field(default={})
+    """The source's own names of columns, by what they are (id, sender, text, query, ...); the others are guessed."""
     skip_bad: bool = False
     """Leave out records that are not valid and write them to `<out>.rejected.jsonl`."""
 
     def inputs(self) -> dict[str, Any]:
         """Return the settings that the pools depend on; the reader counts through the source's digest."""
-        return self.model_dump(exclude={"format"})
+        empty = {name for name in ("speakers", "columns") if not getattr(self, name)}
+        return self.model_dump(exclude={"format", *empty})
+
+    def reading(self) -> dict[str, Any]:
+        """Return the options of `open_source`."""
+        return {"speakers": self.speakers, "columns": self.columns}

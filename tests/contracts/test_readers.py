@@ -18,9 +18,10 @@ from helpers.discovery import readers
 
 from icalib.core.errors import DataError
 from icalib.data.contexts import context_responses
-from icalib.data.schema import Dialogue, Pool
+from icalib.data.schema import AnsweredContext, Dialogue, Pool
 from icalib.data.sources.base import Source
 from icalib.data.sources.readers import READERS, open_source
+from icalib.data.sources.records import OnReject
 
 
 def sample_path(folder: Path) -> Path:
@@ -29,8 +30,11 @@ def sample_path(folder: Path) -> Path:
     return files[0] if len(files) == 1 and files[0].is_file() else folder
 
 
-def records_of(source: Source) -> list[Dialogue | Pool]:
-    return [*source.dialogues(None), *source.pools(None)]
+Record = Dialogue | AnsweredContext | Pool
+
+
+def records_of(source: Source, on_reject: OnReject | None = None) -> list[Record]:
+    return [*source.dialogues(on_reject), *source.answers(on_reject), *source.pools(on_reject)]
 
 
 @pytest.fixture(params=readers())
@@ -53,14 +57,16 @@ def test_a_sample_gives_records_with_responses_in_the_same_order_each_time(reade
     assert source.reader == reader
     assert all(path.is_file() for path in source.files)
     assert records_of(source) == records
-    ids = [record.dialog_id for record in records]
+    ids = [record.pool_id if isinstance(record, Pool) else record.dialog_id for record in records]
     assert len(set(ids)) == len(ids)
     for record in records:
         if isinstance(record, Dialogue):
             assert list(context_responses(record, min_context=1, last_turn_only=source.last_turn_only))
-        else:
-            assert isinstance(record, Pool)
+        elif isinstance(record, Pool):
             assert record.label == 0
+            assert record.candidates[0] not in record.candidates[1:]
+        else:
+            assert record.answers
 
 
 def test_only_this_reader_detects_its_format(reader: str, samples: Path) -> None:
@@ -101,10 +107,7 @@ def test_a_damaged_record_is_an_error_with_file_and_line_and_the_rest_is_read(re
     with pytest.raises(DataError):
         records_of(source)
     errors: list[DataError] = []
-    records: list[Dialogue | Pool] = [
-        *source.dialogues(lambda error, raw: errors.append(error)),
-        *source.pools(lambda error, raw: errors.append(error)),
-    ]
+    records = records_of(source, lambda error, raw: errors.append(error))
     assert errors
     assert records
     for error in errors:

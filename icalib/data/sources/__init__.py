@@ -1,12 +1,14 @@
 """Corpus readers, one file a format; what a reader outside icalib needs can be imported from here."""
 
-from icalib.data.schema import Dialogue, Pool
+from icalib.data.schema import AnsweredContext, Dialogue, Pool
 from icalib.data.sources.base import Reader, Source, dialogues_in, pools_in
 from icalib.data.sources.files import first_line, read_lines
 from icalib.data.sources.json_object import json_members
 from icalib.data.sources.records import Raw, build, parse_json
+from icalib.data.sources.speakers import role_of
 
 __all__ = [
+    "AnsweredContext",
     "Dialogue",
     "Pool",
     "Raw",
@@ -19,4 +21,5 @@ __all__ = [
     "parse_json",
     "pools_in",
     "read_lines",
+    "role_of",
 ]

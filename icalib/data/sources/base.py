@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 from icalib.core.files import content_digest, file_digest
-from icalib.data.schema import Dialogue, Pool, Split
+from icalib.data.schema import AnsweredContext, Dialogue, Pool, Split
 from icalib.data.sources.records import SKIP_CURE, OnReject, Raw, accepted, build, unique_dialogues
 
 T = TypeVar("T")
@@ -25,6 +26,11 @@ def no_pools(on_reject: OnReject | None) -> Iterator[Pool]:
     return iter(())
 
 
+def no_answers(on_reject: OnReject | None) -> Iterator[AnsweredContext]:
+    """Yield nothing: the answered contexts of a source that has none."""
+    return iter(())
+
+
 @dataclass(frozen=True)
 class Source:
     """An opened source: whole dialogues, ready pools, or some of each (the Ubuntu corpus).
@@ -33,14 +39,23 @@ class Source:
         files: everything that is read, in order.
         dialogues: streams the dialogues; without `on_reject` the first record that is not valid raises DataError.
         pools: streams the ready pools, in the same way.
+        answers: streams contexts with their right answers, for which wrong ones are mined, in the same way.
         last_turn_only: the last utterance of each dialogue is its only response (contexts of such sources overlap).
+        keeps_all_candidates: ready pools keep all their candidates; false: at most as many as were asked for, the
+            right one and the first wrong ones.
+        understood: one line for the user: what was guessed; empty where nothing was.
+        left_out: counts what is left out without being an error, by its description; reading adds to it.
         reader: name of the reader; `open_source` sets it.
     """
 
     files: tuple[Path, ...]
     dialogues: Callable[[OnReject | None], Iterator[Dialogue]] = no_dialogues
     pools: Callable[[OnReject | None], Iterator[Pool]] = no_pools
+    answers: Callable[[OnReject | None], Iterator[AnsweredContext]] = no_answers
     last_turn_only: bool = False
+    keeps_all_candidates: bool = True
+    understood: str = ""
+    left_out: Counter[str] = field(default_factory=Counter[str])
     reader: str = ""
 
     def digest(self) -> str:
@@ -57,13 +72,16 @@ class Reader:
     """A corpus format.
 
     Args:
-        open: opens a file or folder of this format; raises DataError if it cannot be one.
+        open: opens a file or folder of this format; raises DataError if it cannot be one. Called with the path and,
+            as keywords, those of `options` that the user has set.
         detects: whether a file or folder that exists looks like this format, from its name or first record. Without
             it the format is read only when `--format` names it.
+        options: which of the options of `open_source` its `open` takes: `speakers`, `columns`.
     """
 
-    open: Callable[[Path], Source]
+    open: Callable[..., Source]
     detects: Callable[[Path], bool] = _detects_nothing
+    options: tuple[str, ...] = ()
 
 
 def dialogues_in(
@@ -84,7 +102,7 @@ def dialogues_in(
 
 
 def pools_in(
-    files: Iterable[T], read: Callable[[T], Iterator[Raw]], parse: Callable[[Raw], Pool]
+    files: Iterable[T], read: Callable[[T], Iterator[Raw]], parse: Callable[[Raw], Pool | None]
 ) -> Callable[[OnReject | None], Iterator[Pool]]:
     """Return the `Source.pools` of some files; arguments as for `dialogues_in`."""
 
@@ -114,9 +132,16 @@ def alternating(texts: Iterable[str]) -> tuple[dict[str, Any], ...]:
 
 
 def pool_from(
-    raw: Raw, pool_id: str, split: Split, context: Iterable[Any], right: str, wrong: Iterable[str], domain: str
+    raw: Raw,
+    pool_id: str,
+    split: Split,
+    context: Iterable[Any],
+    right: str,
+    wrong: Iterable[str],
+    domain: str,
+    dialog_id: str = "",
 ) -> Pool:
-    """Return a ready pool with the right candidate first.
+    """Return a ready pool with the right candidate first; without `dialog_id` it is a dialogue of its own.
 
     Raises:
         DataError: an empty utterance or answer, or no wrong candidate.
@@ -126,7 +151,7 @@ def pool_from(
         raise raw.error("found one candidate only", f"A pool needs two or more. {SKIP_CURE}.", "candidates")
     value = {
         "pool_id": pool_id,
-        "dialog_id": pool_id,
+        "dialog_id": dialog_id or pool_id,
         "domain": domain,
         "split": split,
         "context": list(context),

@@ -14,10 +14,12 @@ from icalib.data.schema import Split
 from icalib.data.sources.records import SKIP_CURE, Raw
 
 GZIP_MAGIC = b"\x1f\x8b"
+FIRST_LINE_BYTES = 1 << 16
+"""A JSON document may be one line of any length."""
 GZIP_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile)
 """What reading a damaged gzip file raises."""
 
-_SPLIT_WORDS: dict[str, Split] = {
+SPLIT_WORDS: dict[str, Split] = {
     "train": "train",
     "training": "train",
     "valid": "validation",
@@ -66,15 +68,20 @@ def read_lines(path: Path, cure: str = SKIP_CURE) -> Iterator[Raw]:
 
 
 def first_line(path: Path) -> str:
-    """Return the first line of a file that isn't blank.
+    """Return the first line of a file that isn't blank, at most `FIRST_LINE_BYTES` of it.
 
     Raises:
-        DataError: there is none.
+        DataError: there is none, or damaged gzip data.
     """
-    first = next(read_lines(path), None)
-    if first is None:
-        raise DataError("the file is empty", "Choose a file with dialogues.", path=path)
-    return first.text
+    try:
+        with open_bytes(path) as file:
+            while line := file.readline(FIRST_LINE_BYTES):
+                text = line.decode("utf-8", "surrogateescape").removeprefix("\ufeff").rstrip("\r\n")
+                if text.strip():
+                    return text
+    except GZIP_ERRORS as error:
+        raise damaged(path, error, 0) from error
+    raise DataError("the file is empty", "Choose a file with dialogues.", path=path)
 
 
 def plain_name(path: Path) -> str:
@@ -87,9 +94,11 @@ def plain_name(path: Path) -> str:
     return path.name.lower().removesuffix(".gz")
 
 
-def holds(folder: Path, suffix: str) -> bool:
-    """Whether a path is a folder with a file of this kind, plain or gzipped."""
-    return folder.is_dir() and any(plain_name(file).endswith(suffix) for file in folder.iterdir())
+def named_files(path: Path, suffix: str) -> tuple[Path, ...]:
+    """Return the file itself, or the folder's files of this kind whose names have a split; there may be none."""
+    if path.is_file():
+        return (path,)
+    return tuple(file for file in sorted(path.iterdir()) if plain_name(file).endswith(suffix) and split_in_name(file))
 
 
 def split_in_name(path: Path) -> Split | None:
@@ -100,7 +109,7 @@ def split_in_name(path: Path) -> Split | None:
         'validation'
     """
     words = re.split(r"[^a-z]+", plain_name(path))
-    for word, split in _SPLIT_WORDS.items():
+    for word, split in SPLIT_WORDS.items():
         if word in words:
             return split
     return None
@@ -127,9 +136,7 @@ def files_of(path: Path, suffix: str) -> tuple[Path, ...]:
     Raises:
         DataError: the folder has no such file.
     """
-    if path.is_file():
-        return (path,)
-    files = tuple(file for file in sorted(path.iterdir()) if plain_name(file).endswith(suffix) and split_in_name(file))
+    files = named_files(path, suffix)
     if not files:
         raise DataError(
             f"no {suffix} file with train, valid, dev or test in its name",

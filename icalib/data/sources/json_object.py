@@ -23,7 +23,7 @@ def json_members(path: Path) -> Iterator[Raw]:
     """
     try:
         with open_bytes(path) as file:
-            text = _JsonText(path, file)
+            text = JsonText(path, file)
             text.expect("{")
             closes = text.next_mark() == "}"
             while not closes:
@@ -40,7 +40,7 @@ def json_members(path: Path) -> Iterator[Raw]:
         raise damaged(path, error, 0) from error
 
 
-class _JsonText:
+class JsonText:
     """A file's text, read as far as it is needed."""
 
     def __init__(self, path: Path, file: IO[bytes]) -> None:

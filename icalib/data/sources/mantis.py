@@ -14,7 +14,7 @@ from icalib.data.sources.base import Reader, Source, alternating, dialogues_in, 
 from icalib.data.sources.files import (
     files_of,
     first_line,
-    holds,
+    named_files,
     plain_name,
     read_lines,
     required_split,
@@ -38,7 +38,7 @@ def _dialogue(raw: Raw) -> Dialogue:
 
 
 def _detects_json(path: Path) -> bool:
-    return holds(path, ".json") or bool((forum_fields(path) or frozenset()) & MANTIS_FIELDS)
+    return any((forum_fields(file) or frozenset()) & MANTIS_FIELDS for file in named_files(path, ".json"))
 
 
 def _open_tsv(path: Path) -> Source:
@@ -50,7 +50,13 @@ def _open_tsv(path: Path) -> Source:
 
 
 def _detects_tsv(path: Path) -> bool:
-    return holds(path, ".tsv") or (path.is_file() and first_line(path).startswith(("0\t", "1\t")))
+    return any(_is_candidate(first_line(file)) for file in named_files(path, ".tsv"))
+
+
+def _is_candidate(line: str) -> bool:
+    """Whether a line is a label, a context and a candidate (and not a judgement of TREC, four words)."""
+    words = line.split("\t")
+    return words[0] in ("0", "1") and len(words) > 2 and not (len(words) == 4 and words[3].strip().isdigit())
 
 
 def _groups(file: Path) -> Iterator[Raw]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from icalib.core.errors import DataError, SettingError
 from icalib.core.extensions import Extensions
 from icalib.data.sources.base import Reader, Source
 from icalib.data.sources.files import first_line
+from icalib.data.sources.records import abbreviated
+from icalib.data.sources.rows import first_rows
 
 READERS = Extensions(
     Reader,
@@ -21,17 +25,26 @@ READERS = Extensions(
         "mantis-tsv": "icalib.data.sources.mantis:mantis_tsv",
         "mantis": "icalib.data.sources.mantis:mantis",
         "msdialog": "icalib.data.sources.msdialog:msdialog",
+        "beir": "icalib.data.sources.beir:beir",
+        "trec": "icalib.data.sources.trec:trec",
+        "messages": "icalib.data.sources.messages:messages",
+        "ranking": "icalib.data.sources.ranking:ranking",
+        "table": "icalib.data.sources.table:table",
     },
 )
 """All readers. The order decides the format of a folder with files of several formats."""
+NO_OPTIONS: Mapping[str, Any] = {}
 
 
-def open_source(path: str | Path, format: str | None = None) -> Source:
+def open_source(path: str | Path, format: str | None = None, options: Mapping[str, Any] = NO_OPTIONS) -> Source:
     """Open a file or folder of dialogues or pools.
 
     Args:
         path: what to read; every file may be gzipped.
         format: a reader's name or import path; None detects it from name and content.
+        options: what the user has set, by name: `speakers`, what speakers are, by the source's own names;
+            `columns`, the source's own names of columns, by what they are. Those that the reader doesn't take are left
+            out.
 
     Raises:
         SettingError: no such reader, or a format that cannot be detected.
@@ -42,8 +55,9 @@ def open_source(path: str | Path, format: str | None = None) -> Source:
     try:
         if not path.exists():
             raise DataError("no such file or folder", "Check the path.", path=path)
-        name = format or detect(path)
-        source = (reader or READERS.load(name)).open(path)
+        name = format or detect(path, options.get("columns", {}))
+        reader = reader or READERS.load(name)
+        source = reader.open(path, **{option: options[option] for option in reader.options if options.get(option)})
         for file in source.files:
             first_line(file)
     except OSError as error:
@@ -51,8 +65,12 @@ def open_source(path: str | Path, format: str | None = None) -> Source:
     return replace(source, reader=name)
 
 
-def detect(path: Path) -> str:
+def detect(path: Path, columns: Collection[str] = ()) -> str:
     """Return the name of the first reader that detects its format in a file or folder.
+
+    Args:
+        path: what is to be read.
+        columns: what the user has named columns for; it decides where no reader detects its format.
 
     Raises:
         SettingError: none does.
@@ -63,7 +81,24 @@ def detect(path: Path) -> str:
     for name in READERS.names():
         if READERS.load(name).detects(path):
             return name
+    if columns:
+        return "ranking" if {"query", "positive", "negative", "passage", "label"} & {*columns} else "table"
     raise SettingError(
-        f"{path}: the format is unknown. Expected one of: {', '.join(READERS.names())}. Name it with --format, which "
-        "also takes the import path of a reader of your own (my_lab.module:name)."
+        f"{path}: the format is unknown. Tried: {', '.join(READERS.names())}. {_first_record(path)} {_CURE}"
     )
+
+
+_CURE = (
+    "A table whose columns have other names is read with --columns id=NAME,sender=NAME,text=NAME (one message a row) "
+    "or --columns query=NAME,positive=NAME,negative=NAME (ready-made ranking data). --format names a format, or the "
+    "import path of a reader of your own (my_lab.module:name)."
+)
+
+
+def _first_record(path: Path) -> str:
+    """Return a sentence that says what a file, or a folder's first file, begins with."""
+    if rows := first_rows(path, 1):
+        return f"The first record has the fields {', '.join(map(str, rows[0]))[:300]}."
+    if path.is_dir():
+        return f"The folder holds {', '.join(sorted(item.name for item in path.iterdir())[:10]) or 'nothing'}."
+    return f"The file begins with {abbreviated(first_line(path))}."

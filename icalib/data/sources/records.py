@@ -31,6 +31,7 @@ class Raw:
         line: number of the record's first line, from 1.
         text: the record's text.
         value: what the text holds, where reading the file has parsed it already.
+        number: index of the record in its file, from 1, where several records may be on one line; 0: the line counts.
         cure: what to do if the record is not valid; completed by a full stop in messages.
     """
 
@@ -39,6 +40,7 @@ class Raw:
     text: str
     value: Any = None
     cure: str = SKIP_CURE
+    number: int = 0
 
     def error(self, found: str, cure: str = "", field: str = "") -> DataError:
         """Return a DataError that points at this record."""
@@ -125,7 +127,10 @@ should be 'user' or 'agent'. Fix the record, or leave such records out with --sk
 
 def abbreviated(value: Any) -> str:
     """Return a value as JSON for a message, at most 60 characters of it."""
-    text = json.dumps(value, ensure_ascii=True, default=str)
+    try:
+        text = json.dumps(value, ensure_ascii=True, default=str)
+    except (TypeError, ValueError, RecursionError):
+        text = f"a value of type {type(value).__name__}"
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

@@ -6,15 +6,23 @@ Utterance,Distractor_0..8` (ready pools). `__eou__` ends an utterance, `__eot__`
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from icalib.core.errors import DataError
 from icalib.data.schema import Dialogue, Pool
 from icalib.data.sources.base import Reader, Source, dialogues_in, pool_from, pools_in, spaced
-from icalib.data.sources.files import files_of, first_line, holds, read_lines, required_split, split_in_name
+from icalib.data.sources.csv_rows import csv_rows
+from icalib.data.sources.files import (
+    files_of,
+    first_line,
+    plain_name,
+    read_lines,
+    required_split,
+    split_in_name,
+)
 from icalib.data.sources.records import Raw, build
 
 TRAIN_HEADER = ("Context", "Utterance", "Label")
@@ -37,7 +45,10 @@ def _open(path: Path) -> Source:
 
 
 def _detects(path: Path) -> bool:
-    return holds(path, ".csv") or (path.is_file() and _is_header(first_line(path)))
+    if path.is_dir():
+        files = [file for file in sorted(path.iterdir()) if plain_name(file).endswith(".csv")]
+        return any(_is_header(raw.text) for file in files for raw in islice(read_lines(file), 1))
+    return _is_header(first_line(path))
 
 
 def _is_header(line: str) -> bool:
@@ -59,42 +70,8 @@ def _header(file: Path) -> tuple[str, ...]:
 
 
 def _rows(file: Path) -> Iterator[Raw]:
-    """Yield the rows after the header; a quoted field may span several lines."""
-    lines = _Lines(file)
-    reader = csv.reader(lines)
-    try:
-        next(reader)
-        for row in reader:
-            line, text = lines.take()
-            yield Raw(file, line, text, row)
-    except csv.Error as error:
-        raise DataError(
-            f"broken CSV: {error}",
-            "Fix the file (--skip-bad cannot skip this).",
-            path=file,
-            line=lines.number,
-        ) from error
-
-
-class _Lines:
-    """Feeds a CSV reader and keeps the first line number and the text of the current row."""
-
-    def __init__(self, file: Path) -> None:
-        self._lines = read_lines(file)
-        self._taken: list[Raw] = []
-        self.number = 0
-
-    def __iter__(self) -> Iterator[str]:
-        for raw in self._lines:
-            self.number = raw.line
-            if raw.line > 1:
-                self._taken.append(raw)
-            yield raw.text + "\n"
-
-    def take(self) -> tuple[int, str]:
-        """Return line number and text of the row that the reader has just returned."""
-        taken, self._taken = self._taken, []
-        return taken[0].line, "\n".join(raw.text for raw in taken)
+    """Yield the rows after the header."""
+    return islice(csv_rows(file), 1, None)
 
 
 def _turns(context: str) -> list[dict[str, Any]]:

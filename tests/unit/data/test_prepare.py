@@ -26,6 +26,7 @@ from icalib.data.pools import (
     read_rows,
 )
 from icalib.data.prepare import PrepareSettings, prepare
+from icalib.data.preview import preview
 from icalib.data.schema import SPLITS, Pool
 from icalib.data.selection import Selection
 from icalib.data.simulate import simulate
@@ -381,3 +382,94 @@ def test_logs_without_dialogues_leave_nothing(prepared: tuple[Path, Path], tmp_p
     with pytest.raises(DataError, match="no dialogue of two or more utterances"):
         prepare(source, tmp_path / "pools", PrepareSettings(num_candidates=5), logs=short)
     assert not (tmp_path / "pools").exists()
+
+
+def chats(path: Path, num_chats: int, num_turns: int) -> Path:
+    """Chats in the OpenAI form, without ids and splits."""
+    rng = np.random.default_rng(5)
+    with path.open("w") as file:
+        for _ in range(num_chats):
+            messages = [
+                {"role": ("user", "assistant")[turn % 2], "content": " ".join(f"w{n}" for n in rng.integers(0, 400, 8))}
+                for turn in range(num_turns)
+            ]
+            file.write(json.dumps({"messages": messages}) + "\n")
+    return path
+
+
+def test_chats_without_ids_are_prepared_and_two_turns_suffice(tmp_path: Path) -> None:
+    settings, notes = PrepareSettings(num_candidates=2, negative_sampler="random"), list[str]()
+    found = prepare(chats(tmp_path / "a.jsonl", 60, 2), tmp_path / "a", settings, note=notes.append)
+    assert sum(found.num_pools.values()) == sum(found.num_dialogues.values()) == 60
+    assert "the dialogues have two turns: a response needs one utterance before it" in notes
+    four = chats(tmp_path / "b.jsonl", 60, 4)
+    assert sum(prepare(four, tmp_path / "b", settings).num_pools.values()) == 60
+    shorter = PrepareSettings(num_candidates=2, negative_sampler="random", min_context=1)
+    assert sum(prepare(four, tmp_path / "c", shorter).num_pools.values()) == 120
+    with pytest.raises(DataError, match=r"needs 2 utterances before it \(--min-context\)"):
+        prepare(tmp_path / "a.jsonl", tmp_path / "d", PrepareSettings(num_candidates=2, min_context=2))
+
+
+def test_ready_made_ranking_data_is_prepared(tmp_path: Path) -> None:
+    path = tmp_path / "data.jsonl"
+    records = [{"query": f"q{n}", "pos": [f"p{n}", f"r{n}"], "neg": [f"n{n} {m}" for m in range(5)]} for n in range(60)]
+    path.write_text(
+        "".join(json.dumps(record) + "\n" for record in [*records, {"query": "x", "pos": [], "neg": ["n"]}])
+    )
+    notes: list[str] = []
+    found = prepare(path, tmp_path / "pools", PrepareSettings(num_candidates=4), note=notes.append)
+    assert (found.negative_sampler, found.num_candidates, sum(found.num_pools.values())) == ("source", 4, 120)
+    assert "left out: 1 queries without a right answer" in notes
+    assert "left out: 240 wrong candidates of pools with more than 4" in notes
+    for pool in pools_of(tmp_path / "pools", "train"):
+        number = pool.context[0].text[1:]
+        assert pool.candidates[pool.label] in (f"p{number}", f"r{number}")
+        assert {text[: 1 + len(number)] for text in pool.candidates} == {pool.candidates[pool.label], f"n{number}"}
+
+
+def test_wrong_answers_of_pairs_are_mined_from_other_queries(tmp_path: Path) -> None:
+    path = tmp_path / "faq.jsonl"
+    records = [{"question": f"q{n}", "answers": [f"p{n}", f"r{n}"]} for n in range(80)]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    found = prepare(path, tmp_path / "pools", PrepareSettings(num_candidates=3, negative_sampler="random"))
+    assert (found.negative_sampler, sum(found.num_pools.values())) == ("random", 160)
+    for pool in pools_of(tmp_path / "pools", "train"):
+        own = pool.context[0].text[1:]
+        assert [text for text in pool.candidates if text[1:] == own] == [pool.candidates[pool.label]]
+
+
+def test_logs_may_have_another_format_and_options_have_a_meaning(tmp_path: Path) -> None:
+    source, logs = corpus(tmp_path / "d.jsonl", 60), tmp_path / "logs.csv"
+    logs.write_text("chat,who am i,text\n1,ann,hello\n1,bob,hi\n")
+    settings = {"num_candidates": 2, "negative_sampler": "random"}
+    options = {"speakers": {"ann": "user", "bob": "agent"}, "columns": {"sender": "who am i"}}
+    with pytest.raises(SettingError, match=r"--columns has no meaning for the format jsonl.*ranking, table take it"):
+        prepare(source, tmp_path / "a", validated(PrepareSettings, settings | options))
+    notes: list[str] = []
+    with_logs = validated(PrepareSettings, settings | options)
+    assert prepare(source, tmp_path / "b", with_logs, logs=logs, note=notes.append).num_logs == 1
+    assert notes[:1] == [
+        "logs: format table; columns: id=chat, sender=who am i, text=text (id, text guessed; --columns changes them)",
+    ]
+
+
+def test_options_of_reading_leave_earlier_folders_valid(tmp_path: Path) -> None:
+    assert not {"speakers", "columns"} & PrepareSettings().inputs().keys()
+    assert PrepareSettings(speakers={"bob": "agent"}).inputs()["speakers"] == {"bob": "agent"}
+
+
+def test_a_preview_shows_the_first_records_and_writes_nothing(tmp_path: Path) -> None:
+    path = chats(tmp_path / "a.jsonl", 5, 2)
+    path.write_text(path.read_text() + '{"messages": [{"role": "robot", "content": "beep"}]}\n')
+    lines = list(preview(path, PrepareSettings()))
+    assert lines[0] == "format messages, 1 files"
+    assert lines[1] == "dialogue a-1"
+    assert lines[2].startswith("  user: w")
+    assert lines[3].startswith("  agent: w")
+    assert "the first 5 dialogues: 5 turns of users, 5 of agents, 5 pools with 1 or more" in "\n".join(lines)
+    assert lines[-1].startswith("not valid: ")
+    assert '"robot"' in lines[-1]
+    assert [file.name for file in tmp_path.iterdir()] == ["a.jsonl"]
+    path.write_text('{"query": "It hums.", "pos": ["Restart it."], "neg": ["Hello!"]}\n')
+    shown = "\n".join(preview(path, PrepareSettings()))
+    assert "    right: Restart it.\n    wrong: Hello!\nthe first 1 pools: 2 to 2 candidates" in shown

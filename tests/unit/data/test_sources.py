@@ -59,7 +59,7 @@ def test_jsonl_streams_dialogues_plain_or_gzipped(tmp_path: Path, compress: bool
     [
         ('{"dialog_id": "x"', "", "broken JSON at character"),
         ("[1, 2]", "", "JSON object was expected"),
-        (record(utterances=[turn("bot", "hi")]), "utterances.0.speaker", "'user' or 'agent'"),
+        (record(utterances=[turn("robot", "hi")]), "utterances.0.speaker", "'user' or 'agent'"),
         (record(utterances=[turn("user", "  ")]), "utterances.0.text", "at least 1 character"),
         (record(utterances=[turn("user", "hi"), turn("agent", 3)]), "utterances.1.text", "found 3"),  # type: ignore[arg-type]
         (record(utterances=[{"speaker": "user"}]), "utterances.0.text", "missing"),

@@ -1,0 +1,118 @@
+"""What a source's first records were understood as, as lines of text; nothing is written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+from icalib.core.errors import DataError
+from icalib.core.storage import pull
+from icalib.data.contexts import context_responses
+from icalib.data.corpus import shortest_context
+from icalib.data.schema import AnsweredContext, Dialogue, Pool, Utterance
+from icalib.data.settings import PrepareSettings
+from icalib.data.sources.base import Source
+from icalib.data.sources.readers import open_source
+
+NUM_SHOWN = 3
+"""Records that are shown whole."""
+NUM_READ = 200
+"""Records of each kind that are counted."""
+_WIDTH = 90
+
+
+def preview(source_path: str | Path, settings: PrepareSettings) -> Iterator[str]:
+    """Yield lines that show the first records of a source: roles, turns, pools.
+
+    Args:
+        source_path: a file or folder that `open_source` can read.
+        settings: as for `prepare`.
+
+    Raises:
+        SettingError: an unknown reader, or a format that cannot be detected.
+        DataError: a source that cannot be read.
+    """
+    source_path = Path(source_path)
+    pull(source_path)
+    source = open_source(source_path, settings.format, settings.reading())
+    source.left_out.clear()
+    yield f"format {source.reader}, {len(source.files)} files" + (f"; {source.understood}" if source.understood else "")
+    rejected: list[DataError] = []
+
+    def reject(error: DataError, raw: str) -> None:
+        rejected.append(error)
+
+    dialogues = list(islice(source.dialogues(reject), NUM_READ))
+    answered = list(islice(source.answers(reject), NUM_READ))
+    pools = list(islice(source.pools(reject), NUM_READ))
+    if dialogues:
+        yield from _dialogues(source, dialogues, shortest_context(source, settings), settings)
+    if answered:
+        yield from _answered(answered)
+    if pools:
+        yield from _pools(pools)
+    for what, number in source.left_out.items():
+        yield f"left out: {number} {what}"
+    for error in rejected[:NUM_SHOWN]:
+        yield f"not valid: {error}"
+    if len(rejected) > NUM_SHOWN:
+        yield f"... and {len(rejected) - NUM_SHOWN} more records that are not valid"
+    if not (dialogues or answered or pools):
+        yield "no record could be read"
+
+
+def _dialogues(source: Source, dialogues: list[Dialogue], min_context: int, settings: PrepareSettings) -> Iterator[str]:
+    for dialogue in dialogues[:NUM_SHOWN]:
+        yield f"dialogue {dialogue.dialog_id}" + _about(dialogue.split, dialogue.domain)
+        yield from _turns(dialogue.utterances)
+    pairs = [
+        context_responses(
+            dialogue,
+            context_turns=settings.context_turns,
+            min_context=min_context,
+            last_turn_only=source.last_turn_only,
+        )
+        for dialogue in dialogues
+    ]
+    roles = Counter(utterance.speaker for dialogue in dialogues for utterance in dialogue.utterances)
+    yield (
+        f"the first {len(dialogues)} dialogues: {roles['user']} turns of users, {roles['agent']} of agents, "
+        f"{sum(1 for found in pairs for _ in found)} pools with {min_context} or more utterances before the response"
+    )
+
+
+def _answered(answered: list[AnsweredContext]) -> Iterator[str]:
+    for record in answered[:NUM_SHOWN]:
+        yield f"query {record.dialog_id}" + _about(record.split, record.domain)
+        yield from _turns(record.context)
+        yield from (f"    right: {_short(text)}" for text in record.answers)
+    num_pools = sum(len(record.answers) for record in answered)
+    yield f"the first {len(answered)} queries: {num_pools} pools, whose wrong answers will be mined"
+
+
+def _pools(pools: list[Pool]) -> Iterator[str]:
+    for pool in pools[:NUM_SHOWN]:
+        yield f"pool {pool.pool_id}" + _about(pool.split, pool.domain)
+        yield from _turns(pool.context)
+        for index, text in enumerate(pool.candidates[: NUM_SHOWN + 1]):
+            yield f"    {'right' if index == pool.label else 'wrong'}: {_short(text)}"
+    sizes = [len(pool.candidates) for pool in pools]
+    yield f"the first {len(pools)} pools: {min(sizes)} to {max(sizes)} candidates"
+
+
+def _turns(utterances: Iterable[Utterance]) -> Iterator[str]:
+    for utterance in utterances:
+        intents = f" [{', '.join(utterance.intents)}]" if utterance.intents else ""
+        yield f"  {utterance.speaker}: {_short(utterance.text)}{intents}"
+
+
+def _about(split: str | None, domain: str) -> str:
+    found = ", ".join(part for part in (split or "", domain) if part)
+    return f" ({found})" if found else ""
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."

@@ -1,0 +1,81 @@
+"""Which column of a table is what: named by the user, or guessed from common names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+
+from icalib.core.errors import SettingError
+
+NO_COLUMNS: Mapping[str, str] = {}
+
+
+def guessed_columns(
+    names: Iterable[str], common: Mapping[str, tuple[str, ...]], given: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the table's own name of each column, by what it is; columns that aren't found are left out.
+
+    Upper and lower case, spaces and signs don't count in common names.
+
+    Args:
+        names: the table's columns.
+        common: common names of each column, the most telling first.
+        given: the user's choice; an empty name means none.
+
+    Example:
+        >>> guessed_columns(["Ticket ID", "Body"], {"id": ("ticketid",), "text": ("text", "body")}, {})
+        {'id': 'Ticket ID', 'text': 'Body'}
+    """
+    by_plain = {re.sub(r"[^a-z0-9]", "", name.lower()): name for name in reversed(list(names))}
+    found: dict[str, str] = {}
+    for column, candidates in common.items():
+        free = [by_plain[name] for name in candidates if name in by_plain and by_plain[name] not in found.values()]
+        if column in given:
+            found[column] = given[column]
+        elif free:
+            found[column] = free[0]
+    return {column: name for column, name in found.items() if name}
+
+
+def check_columns(
+    path: Path,
+    names: Collection[str],
+    common: Collection[str],
+    found: Mapping[str, str],
+    required: Iterable[str],
+    given: Mapping[str, str],
+) -> None:
+    """Refuse a choice of columns that doesn't fit the table.
+
+    Args:
+        path: the table, for the message.
+        names: its columns.
+        common: what a column can be.
+        found: the columns that will be read, by what they are.
+        required: what must be among them.
+        given: the user's choice.
+
+    Raises:
+        SettingError: a required column is missing, or the user named something that doesn't exist.
+    """
+    if odd := [column for column in given if column not in common]:
+        raise SettingError(
+            f"--columns {odd[0]}={given[odd[0]]}: expected one of {', '.join(common)} before the sign =."
+        )
+    missing = [column for column in required if column not in found]
+    unknown = [name for name in given.values() if name and name not in names]
+    if unknown or missing:
+        problem = f"no column named {', '.join(unknown)}" if unknown else f"no column found for {', '.join(missing)}"
+        example = ",".join(f"{column}=NAME" for column in missing or given)
+        raise SettingError(
+            f"{path}: {problem}. The columns are {', '.join(map(str, names))}. Name the right ones with "
+            f"--columns {example}."
+        )
+
+
+def described(found: Mapping[str, str], given: Mapping[str, str]) -> str:
+    """Return the line that shows the user which columns are read."""
+    shown = ", ".join(f"{column}={name}" for column, name in found.items())
+    guessed = [column for column in found if column not in given]
+    return f"columns: {shown}" + (f" ({', '.join(guessed)} guessed; --columns changes them)" if guessed else "")

@@ -1,0 +1,183 @@
+"""Exports with one message a row: conversation id, time, sender, text; CSV, TSV, Parquet, JSONL, saved data sets.
+
+Columns are named with `--columns id=ticket,time=created,sender=who,text=body` or guessed from common names. The rows of
+a conversation may be apart from each other; they are sorted by time, or keep their order where there is none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from icalib.data.schema import Dialogue, Split
+from icalib.data.sources.base import Reader, Source, dialogues_in
+from icalib.data.sources.columns import NO_COLUMNS, check_columns, described, guessed_columns
+from icalib.data.sources.conversations import NO_TEXT, own_split
+from icalib.data.sources.grouping import grouped
+from icalib.data.sources.records import Raw, abbreviated, build, refuse_bad_bytes
+from icalib.data.sources.rows import first_rows, read_rows, row_files, row_of, sample_rows
+from icalib.data.sources.speakers import NO_SPEAKERS, Role, role_of
+
+COMMON: Mapping[str, tuple[str, ...]] = {
+    "id": (
+        "conversationid", "convid", "conversation", "dialogid", "dialogueid", "dialog", "dialogue", "chatid", "chat",
+        "threadid", "thread", "ticketid", "ticket", "sessionid", "session", "caseid", "case",
+    ),
+    "time": (
+        "timestamp", "time", "createdat", "created", "sentat", "sent", "datetime", "date", "ts",
+        "turn", "turnid", "turnindex", "messageindex", "position",
+    ),
+    "sender": (
+        "sendertype", "senderrole", "authortype", "speakerrole", "role", "sender", "speaker", "from", "author",
+        "actor", "participant", "who", "user", "username", "name",
+    ),
+    "text": ("text", "message", "body", "content", "utterance", "messagetext", "msg", "comment", "value"),
+    "domain": ("domain", "category", "topic"),
+    "split": ("split",),
+}  # fmt: skip
+"""Common names of columns, in lower case without spaces and signs; the most telling first."""
+REQUIRED = ("id", "sender", "text")
+_TIME_FORMATS = (
+    "%a %b %d %H:%M:%S %z %Y",
+    "%Y/%m/%d %H:%M:%S",
+    "%Y/%m/%d %H:%M",
+    "%d.%m.%Y %H:%M:%S",
+    "%d.%m.%Y %H:%M",
+)
+
+
+@dataclass(frozen=True)
+class _Table:
+    """How the rows of a table are read."""
+
+    columns: Mapping[str, str]
+    speakers: Mapping[str, Role]
+    left_out: Counter[str]
+
+    def key(self, raw: Raw) -> str:
+        """Return the id of a row's conversation.
+
+        Raises:
+            DataError: not a row of this table, or one without id.
+        """
+        refuse_bad_bytes(raw)
+        column = self.columns["id"]
+        value = row_of(raw).get(column)
+        key = "" if value is None or value != value else str(value).strip()
+        if not key:
+            raise raw.error("found no conversation id", field=column)
+        return key
+
+    def dialogue(self, raw: Raw, split: Split | None) -> Dialogue | None:
+        """Return the rows of a conversation as a dialogue, without those that have no text; None if none is left."""
+        rows = [(member, row_of(member)) for member in (raw.value if isinstance(raw.value, tuple) else (raw,))]
+        if "time" in self.columns:
+            rows.sort(key=lambda row: _time(*row, self.columns["time"]))
+        first = rows[0][1]
+        dialog_id = self.key(rows[0][0])
+        utterances = [utterance for row in rows for utterance in self._utterances(*row)]
+        if not utterances:
+            self.left_out[NO_TEXT] += 1
+            return None
+        record = {
+            "dialog_id": dialog_id,
+            "domain": str(first.get(self.columns.get("domain", "")) or ""),
+            "split": split or own_split(first, self.columns.get("split", "split")),
+            "utterances": utterances,
+        }
+        return build(Dialogue, record, raw, {"text": self.columns["text"]})
+
+    def _utterances(self, raw: Raw, row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        text = row.get(self.columns["text"])
+        if isinstance(text, str) and text.strip():
+            role = role_of(row.get(self.columns["sender"]), self.speakers, raw, self.columns["sender"])
+            if role != "skip":
+                yield {"speaker": role, "text": text}
+
+
+def _open(path: Path, speakers: Mapping[str, Role] = NO_SPEAKERS, columns: Mapping[str, str] = NO_COLUMNS) -> Source:
+    files = row_files(path)
+    sample = sample_rows(path)
+    names = list(dict.fromkeys(name for row in sample for name in row))
+    found = guessed_columns(names, COMMON, columns)
+    check_columns(files[0].path, names, COMMON, found, REQUIRED, columns)
+    understood = described(found, columns)
+    if "time" in found and parsed_time(sample[0].get(found["time"])) is None:
+        understood += (
+            f"; rows keep their order, since the time {abbreviated(sample[0].get(found['time']))} can't be read"
+        )
+        del found["time"]
+    table = _Table(found, speakers, Counter())
+    parts: dict[Split | None, list[Path]] = {}
+    for file in files:
+        parts.setdefault(file.split, []).append(file.path)
+    split_of: dict[Path, Split | None] = {file.path: file.split for file in files}
+
+    def parse(raw: Raw) -> Dialogue | None:
+        return table.dialogue(raw, split_of[raw.path])
+
+    def read(paths: list[Path]) -> Iterator[Raw]:
+        return grouped((raw for file in paths for raw in read_rows(file)), table.key)
+
+    return Source(
+        tuple(split_of), dialogues_in(list(parts.values()), read, parse), understood=understood, left_out=table.left_out
+    )
+
+
+def parsed_time(value: Any) -> float | None:
+    """Return a time as a number: of a number (also as text), of ISO 8601 and a few other forms; None for any other.
+
+    Example:
+        >>> parsed_time("2026-01-31 09:05:00Z") - parsed_time("2026-01-31T09:04:00+00:00")
+        60.0
+    """
+    text = str(value).strip()
+    if text.lower() == "nan":
+        return None
+    for parse in (float, _iso, *(_in_format(form) for form in _TIME_FORMATS)):
+        try:
+            return parse(text)
+        except (ValueError, OverflowError):
+            continue
+    return None
+
+
+def _iso(text: str) -> float:
+    return _seconds(datetime.fromisoformat(text))
+
+
+def _in_format(form: str) -> Callable[[str], float]:
+    return lambda text: _seconds(datetime.strptime(text, form))
+
+
+def _seconds(time: datetime) -> float:
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+
+
+def _time(raw: Raw, row: Mapping[str, Any], column: str) -> float:
+    time = parsed_time(row.get(column))
+    if time is None:
+        raise raw.error(
+            f"found {abbreviated(row.get(column))} as time",
+            f"Expected the form of the first row. --columns time= (no name) keeps the order of rows. {raw.cure}.",
+            column,
+        )
+    return time
+
+
+def _detects(path: Path) -> bool:
+    rows = first_rows(path, 1)
+    return bool(rows) and _is_message(rows[0])
+
+
+def _is_message(row: Mapping[str, Any]) -> bool:
+    found = guessed_columns(row, COMMON, {})
+    flat = not any(isinstance(row[name], list | dict) for name in found.values())
+    return flat and all(column in found for column in REQUIRED)
+
+
+table = Reader(_open, _detects, options=("speakers", "columns"))

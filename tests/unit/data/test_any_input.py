@@ -1,0 +1,140 @@
+"""Whatever is in a file, reading it gives records or an error that the user can fix."""
+
+from __future__ import annotations
+
+import csv
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from icalib.core.errors import IcalibError
+from icalib.data.preview import preview
+from icalib.data.settings import PrepareSettings
+from icalib.data.sources.readers import READERS, open_source
+
+NAMES = (
+    "id", "messages", "conversations", "mapping", "current_node", "role", "from", "content", "value", "text", "author",
+    "conversation_id", "time", "sender", "query", "pos", "neg", "passage", "label", "split", "chats", "list",
+    "utterances",
+)  # fmt: skip
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.sampled_from(["user", "bot", "train", "1"])
+    | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
+    max_leaves=12,
+)
+records = st.lists(st.dictionaries(st.sampled_from(NAMES), values, min_size=1, max_size=6), min_size=1, max_size=4)
+ROW_FORMATS = ("jsonl", "messages", "table", "ranking", None)
+
+
+def read_all(path: Path, format: str | None) -> None:
+    """Read with and without leaving records out, and look at a preview."""
+    with suppress(IcalibError):
+        source = open_source(path, format)
+        for on_reject in (lambda error, raw: None, None):
+            for read in (source.dialogues, source.answers, source.pools):
+                list(read(on_reject))
+        list(preview(path, PrepareSettings(format=format)))
+
+
+@pytest.mark.parametrize("format", ROW_FORMATS)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@given(rows=records, layout=st.sampled_from(["lines", "array", "object"]))
+def test_any_json(tmp_path_factory: pytest.TempPathFactory, format: str | None, rows: Any, layout: str) -> None:
+    path = tmp_path_factory.mktemp("any") / "rows.json"
+    texts = {"lines": "\n".join(map(json.dumps, rows)), "array": json.dumps(rows), "object": json.dumps({"data": rows})}
+    path.write_text(texts[layout])
+    read_all(path, format)
+
+
+@pytest.mark.parametrize("format", ROW_FORMATS)
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    cells=st.lists(st.lists(st.text(max_size=5), min_size=2, max_size=4), min_size=1, max_size=4),
+    names=st.permutations(NAMES),
+)
+def test_any_csv(tmp_path_factory: pytest.TempPathFactory, format: str | None, cells: Any, names: Any) -> None:
+    path = tmp_path_factory.mktemp("any") / "rows.csv"
+    with path.open("w", newline="", encoding="utf-8", errors="surrogatepass") as file:
+        csv.writer(file).writerows([names[: len(cells[0])], *cells])
+    read_all(path, format)
+
+
+@pytest.mark.parametrize("format", ROW_FORMATS)
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+@given(content=st.binary(max_size=40) | st.text(max_size=40).map(lambda text: text.encode("utf-8", "surrogatepass")))
+def test_any_bytes(tmp_path_factory: pytest.TempPathFactory, format: str | None, content: bytes) -> None:
+    path = tmp_path_factory.mktemp("any") / "rows.dat"
+    for start in (b"", b"PAR1", b"\xff\xff\xff\xff", b"ARROW1", b'{"', b"["):
+        path.write_bytes(start + content)
+        read_all(path, format)
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    rows=st.lists(
+        st.fixed_dictionaries(
+            {
+                "conversation_id": st.none() | st.integers(0, 3),
+                "time": st.none() | st.datetimes(),
+                "sender": st.sampled_from([None, "user", "bot", "x"]),
+                "text": st.none() | st.text(max_size=5),
+            }
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_any_table_in_parquet(tmp_path_factory: pytest.TempPathFactory, rows: Any) -> None:
+    path = tmp_path_factory.mktemp("any") / "rows.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    read_all(path, "table")
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+@given(lines=st.lists(st.text(alphabet='q1d0 \t{}"[]_:.,x\n', max_size=30), min_size=4, max_size=4))
+def test_any_collection(tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    for name, text in zip(("qrels.txt", "run.txt", "corpus.jsonl", "queries.tsv"), lines, strict=True):
+        (folder / name).write_text(text)
+    read_all(folder, "trec")
+    (folder / "qrels").mkdir()
+    (folder / "qrels" / "test.tsv").write_text(lines[0])
+    read_all(folder, "beir")
+
+
+@pytest.mark.parametrize("format", ROW_FORMATS)
+def test_what_json_allows_and_nobody_writes(tmp_path: Path, format: str | None) -> None:
+    deep = "[" * 900 + "]" * 900
+    for value in ('"\\ud800"', deep, "NaN", "1e999", "1" * 400, "{}", "[null]", '[{"role": "user"}]'):
+        for name in ("messages", "query", "text", "id", "sender", "time"):
+            row = {key: f'"{key}"' for key in ("query", "pos", "neg", "sender", "text", "chat_id", "chat", "time")}
+            line = ", ".join(f'"{key}": {text}' for key, text in (row | {name: value}).items())
+            path = tmp_path / "rows.jsonl"
+            path.write_text("{" + line + "}\n")
+            read_all(path, format)
+
+
+def test_surrogates_and_odd_numbers_in_a_collection_are_data_errors(tmp_path: Path) -> None:
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "d", "text": "\\ud800"}\n{"_id": "e", "text": "e"}\n')
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "\\ud800"}\n')
+    (tmp_path / "qrels.txt").write_text("q 0 d nan\nq 0 e 1\n")
+    (tmp_path / "run.txt").write_text("q Q0 d 1 2.5 r\nq Q0 e 1 nan r\n")
+    found: list[str] = []
+    assert not list(open_source(tmp_path, "trec").pools(lambda error, raw: found.append(error.found)))
+    assert [text for text in found if "surrogate" in text or "number" in text] == found[:3]
+
+
+def test_every_reader_takes_known_options() -> None:
+    assert {option for name in READERS.names() for option in READERS.load(name).options} == {"speakers", "columns"}

@@ -1,0 +1,296 @@
+"""Readers of chat logs and of tables of messages."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from icalib.core.errors import DataError, SettingError
+from icalib.data.schema import Dialogue
+from icalib.data.sources.readers import open_source
+from icalib.data.sources.table import parsed_time
+
+OPENAI = {"messages": [{"role": "user", "content": "It hums."}, {"role": "assistant", "content": "Restart it."}]}
+SHAREGPT = {"conversations": [{"from": "human", "value": "It hums."}, {"from": "gpt", "value": "Restart it."}]}
+TURNS = [("user", "It hums."), ("agent", "Restart it.")]
+
+
+def dialogues(path: Path, format: str | None = None, **options: Any) -> list[Dialogue]:
+    return list(open_source(path, format, options).dialogues(None))
+
+
+def turns(dialogue: Dialogue) -> list[tuple[str, str]]:
+    return [(utterance.speaker, utterance.text) for utterance in dialogue.utterances]
+
+
+def write_json(path: Path, value: Any) -> Path:
+    path.write_text(json.dumps(value))
+    return path
+
+
+@pytest.mark.parametrize("record", [OPENAI, SHAREGPT])
+@pytest.mark.parametrize("layout", ["lines", "array", "indented", "one", "by id"])
+def test_chats_in_any_layout_of_json(tmp_path: Path, record: Any, layout: str) -> None:
+    path = tmp_path / "chats.json"
+    values = {
+        "lines": "\n".join([json.dumps(record)] * 2),
+        "array": json.dumps([record, record]),
+        "indented": json.dumps([record, record], indent=2),
+        "one": json.dumps(record),
+        "by id": json.dumps({"a": record, "b": record}),
+    }
+    path.write_text(values[layout])
+    found = dialogues(path)
+    assert open_source(path).reader == "messages"
+    assert [turns(dialogue) for dialogue in found] == [TURNS] * len(found)
+    ids = {"one": ["chats-1"], "by id": ["a", "b"]}.get(layout, ["chats-1", "chats-2"])
+    assert [dialogue.dialog_id for dialogue in found] == ids
+
+
+def test_exports_of_chat_programs(tmp_path: Path) -> None:
+    telegram = {
+        "about": "Here is your data",
+        "chats": {
+            "list": [
+                {
+                    "id": 7,
+                    "type": "personal_chat",
+                    "messages": [
+                        {"id": 1, "type": "service", "action": "phone_call", "actor": "Ann"},
+                        {"id": 2, "type": "message", "from": "Ann", "text": ["It ", {"type": "bold", "text": "hums."}]},
+                        {"id": 3, "type": "message", "from": "Help desk", "text": "Restart it."},
+                    ],
+                }
+            ]
+        },
+    }
+    discord = {
+        "guild": {"id": "1", "name": "desk"},
+        "messages": [
+            {"id": "1", "content": "It hums.", "author": {"id": "1", "name": "Ann", "isBot": False}},
+            {"id": "2", "content": "Restart it.", "author": {"id": "2", "name": "Helper", "isBot": True}},
+        ],
+    }
+    chat_messages = [{"sender": "human", "text": "It hums."}, {"sender": "assistant", "text": "Restart it."}]
+    claude = [{"uuid": "c", "name": "", "chat_messages": chat_messages}]
+    tree = {
+        "a": {"message": None, "parent": None},
+        "b": {"message": {"author": {"role": "user"}, "content": {"parts": ["It hums."]}}, "parent": "a"},
+        "other": {"message": {"author": {"role": "assistant"}, "content": {"parts": ["Sorry?"]}}, "parent": "b"},
+        "c": {"message": {"author": {"role": "assistant"}, "content": {"parts": ["Restart it."]}}, "parent": "b"},
+    }
+    chatgpt = [{"id": "g", "title": "t", "mapping": tree, "current_node": "c"}]
+    speakers = {"Help desk": "agent", "*": "user"}
+    for export in (telegram, discord, claude, chatgpt):
+        (found,) = dialogues(write_json(tmp_path / "export.json", export), speakers=speakers)
+        assert turns(found) == TURNS
+
+
+def test_speakers_are_mapped_in_every_dialogue_format(tmp_path: Path) -> None:
+    ours = tmp_path / "ours.jsonl"
+    utterances = [
+        {"speaker": "Customer", "text": "It hums."},
+        {"speaker": "moderator", "text": "Welcome!"},
+        {"speaker": "Bob", "text": "Restart it."},
+    ]
+    ours.write_text(json.dumps({"utterances": utterances}) + "\n")
+    with pytest.raises(DataError, match=r"\"moderator\".*--speakers 'moderator=user'") as caught:
+        dialogues(ours)
+    assert caught.value.field == "utterances.1.speaker"
+    (found,) = dialogues(ours, speakers={"moderator": "skip", "bob": "agent"})
+    assert (found.dialog_id, turns(found)) == ("ours-1", TURNS)
+
+
+def csv_rows(num_conversations: int) -> pd.DataFrame:
+    rows = [
+        {"Conversation ID": number, "Created At": f"2026-01-{day:02d}T09:05:00Z", "Sender Type": sender, "Body": text}
+        for day, sender, text in [
+            (3, "bot", "Which, model?"),
+            (1, "client", "It\nhums."),
+            (4, "operator", '"Restart" it.'),
+        ]
+        for number in range(num_conversations)
+    ]
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize("name", ["export.csv", "export.tsv", "semicolons.csv", "export.parquet", "export.jsonl"])
+def test_a_table_of_messages_is_grouped_and_sorted_by_time(tmp_path: Path, name: str) -> None:
+    frame, path = csv_rows(3), tmp_path / name
+    if path.suffix == ".parquet":
+        frame.assign(**{"Created At": pd.to_datetime(frame["Created At"])}).to_parquet(path)
+    elif path.suffix == ".jsonl":
+        frame.to_json(path, orient="records", lines=True)
+    else:
+        frame.to_csv(path, index=False, sep={"export.tsv": "\t", "semicolons.csv": ";"}.get(name, ","))
+    source = open_source(path)
+    roles = {"client": "user", "bot": "agent", "operator": "agent"}
+    expected = {
+        str(number): [(roles[row["Sender Type"]], row["Body"]) for _, row in group.sort_values("Created At").iterrows()]
+        for number, group in frame.groupby("Conversation ID")
+    }
+    assert {found.dialog_id: turns(found) for found in source.dialogues(None)} == expected
+    assert source.reader == "table"
+    assert source.understood == (
+        "columns: id=Conversation ID, time=Created At, sender=Sender Type, text=Body "
+        "(id, time, sender, text guessed; --columns changes them)"
+    )
+
+
+def test_columns_can_be_named(tmp_path: Path) -> None:
+    path = tmp_path / "export.csv"
+    path.write_text("nr,who,what,when\n1,bot,second,2\n1,client,first,1\n")
+    with pytest.raises(SettingError, match=r"has the fields nr, who, what, when\..*--columns id=NAME,sender=NAME"):
+        open_source(path)
+    columns = {"id": "nr", "sender": "who", "text": "what"}
+    assert turns(*dialogues(path, columns=columns)) == [("agent", "second"), ("user", "first")]
+    assert turns(*dialogues(path, columns=columns | {"time": "when"})) == [("user", "first"), ("agent", "second")]
+    with pytest.raises(SettingError, match=r"no column found for id, text\. The columns are nr, who, what, when"):
+        dialogues(path, columns={"sender": "who"})
+    with pytest.raises(SettingError, match="no column named which"):
+        dialogues(path, columns=columns | {"text": "which"})
+    with pytest.raises(SettingError, match=r"--columns body=what: expected one of id, time, sender, text"):
+        dialogues(path, "table", columns={"body": "what"})
+
+
+def test_rows_keep_their_order_where_the_time_is_not_known(tmp_path: Path) -> None:
+    path = tmp_path / "export.csv"
+    path.write_text("chat,date,sender,text\n1,last week,client,first\n1,yesterday,bot,second\n")
+    source = open_source(path)
+    assert "keep their order" in source.understood
+    assert turns(next(source.dialogues(None))) == [("user", "first"), ("agent", "second")]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        (1700000000, 1700000001.5),
+        ("9", "10"),
+        ("2026-01-31 09:05", "2026-01-31T09:05:01+00:00"),
+        ("31.01.2026 09:05", "01.02.2026 09:04"),
+        ("Tue Oct 31 22:10:47 +0000 2017", "Tue Oct 31 22:10:48 +0000 2017"),
+    ],
+)
+def test_times_of_usual_forms_are_in_order(earlier: Any, later: Any) -> None:
+    first, second = parsed_time(earlier), parsed_time(later)
+    assert first is not None
+    assert second is not None
+    assert first < second
+
+
+@pytest.mark.parametrize("value", ["", "nan", "yesterday", None])
+def test_other_times_are_none(value: Any) -> None:
+    assert parsed_time(value) is None
+
+
+def save_to_disk(folder: Path, tables: dict[str, pa.Table]) -> Path:
+    """What `datasets.DatasetDict.save_to_disk` writes."""
+    for split, table in tables.items():
+        part = folder / split
+        part.mkdir(parents=True)
+        with pa.ipc.new_stream(str(part / "data-00000-of-00001.arrow"), table.schema) as writer:
+            writer.write_table(table, max_chunksize=1000)
+        write_json(part / "state.json", {"_data_files": [{"filename": "data-00000-of-00001.arrow"}], "_split": split})
+        write_json(part / "dataset_info.json", {"features": {}})
+    write_json(folder / "dataset_dict.json", {"splits": list(tables)})
+    return folder
+
+
+def test_folders_of_the_datasets_library(tmp_path: Path) -> None:
+    columns = {
+        "conversations": [
+            {"from": [m["from"] for m in SHAREGPT["conversations"]], "value": [text for _, text in TURNS]}
+        ]
+    }
+    folder = save_to_disk(
+        tmp_path / "saved",
+        {"train": pa.Table.from_pylist([OPENAI, OPENAI]), "test": pa.Table.from_pydict(columns)},
+    )
+    found = dialogues(folder)
+    assert [turns(dialogue) for dialogue in found] == [TURNS] * 3
+    assert {(dialogue.dialog_id, dialogue.split) for dialogue in found} == {
+        ("train-data-00000-of-00001-1", "train"),
+        ("train-data-00000-of-00001-2", "train"),
+        ("test-data-00000-of-00001-1", "test"),
+    }
+    assert [turns(dialogue) for dialogue in dialogues(folder / "train")] == [TURNS] * 2
+
+
+def test_a_hub_folder_of_parquet_takes_splits_from_names(tmp_path: Path) -> None:
+    (tmp_path / "hub" / "data").mkdir(parents=True)
+    for split in ("train", "validation"):
+        path = tmp_path / "hub" / "data" / f"{split}-00000-of-00001.parquet"
+        pq.write_table(pa.Table.from_pylist([{"id": f"{split} 1", **OPENAI}]), path)
+    assert {(d.dialog_id, d.split) for d in dialogues(tmp_path / "hub")} == {
+        ("train 1", "train"),
+        ("validation 1", "validation"),
+    }
+
+
+def test_damaged_arrow_and_parquet_are_data_errors(tmp_path: Path) -> None:
+    path = tmp_path / "chats.parquet"
+    pq.write_table(pa.Table.from_pylist([OPENAI] * 9), path)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(DataError, match="damaged"):
+        dialogues(path, "messages")
+
+
+def test_records_are_streamed_and_a_table_is_grouped_on_disk(tmp_path: Path) -> None:
+    path = tmp_path / "chats.json"
+    path.write_text(json.dumps([OPENAI] * 3000)[:-1] + ", broken")
+    assert turns(next(open_source(path, "messages").dialogues(None))) == TURNS  # before the end is read
+    table = tmp_path / "table.csv"
+    with table.open("w") as file:
+        file.write("chat,sender,text\n")
+        for number in range(12_000):
+            file.write(f"{number % 200},{('client', 'bot')[number % 2]},{'word ' * 200}\n")
+    source = open_source(table)
+    tracemalloc.start()
+    assert sum(1 for _ in source.dialogues(None)) == 200
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert table.stat().st_size > 12e6
+    assert peak < 4e6
+
+
+def test_an_unknown_format_says_what_was_tried_found_and_helps(tmp_path: Path) -> None:
+    path = tmp_path / "odd.json"
+    path.write_text('[{"prompt": "a", "completion": "b"}]')
+    with pytest.raises(SettingError) as caught:
+        open_source(path)
+    for words in ("jsonl", "messages", "table", "trec", "fields prompt, completion", "--columns", "--format"):
+        assert words in str(caught.value)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SettingError, match="The folder holds nothing"):
+        open_source(tmp_path / "empty")
+
+
+def test_documents_of_one_long_line_are_detected_and_streamed(tmp_path: Path) -> None:
+    long = {
+        "messages": [{"role": "user", "content": "word " * 20_000}, {"role": "assistant", "content": "Restart it."}]
+    }
+    for name, text in (("array.json", json.dumps([long, long])), ("lines.jsonl", f"{json.dumps(long)}\n" * 2)):
+        (tmp_path / name).write_text(text)
+        source = open_source(tmp_path / name)
+        assert (source.reader, sum(1 for _ in source.dialogues(None))) == ("messages", 2)
+    ours = {"dialog_id": "d", "utterances": [{"speaker": "user", "text": "word " * 20_000}]}
+    (tmp_path / "ours.jsonl").write_text(json.dumps(ours) + "\n")
+    assert open_source(tmp_path / "ours.jsonl").reader == "jsonl"
+
+
+def test_conversations_without_text_are_counted_and_left_out(tmp_path: Path) -> None:
+    silent = {"messages": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": None}]}
+    path = write_json(tmp_path / "chats.json", [OPENAI, silent, {"messages": []}])
+    table = tmp_path / "export.csv"
+    table.write_text("chat,sender,text\n1,client,It hums.\n2,system,Closed.\n1,bot,Restart it.\n3,client,\n")
+    for file in (path, table):
+        source = open_source(file)
+        assert [turns(dialogue) for dialogue in source.dialogues(None)] == [TURNS]
+        assert dict(source.left_out) == {"conversations without a text of user or agent": 2}
