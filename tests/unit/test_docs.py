@@ -152,15 +152,12 @@ def test_the_dialogues_of_the_readme_can_be_prepared(tmp_path: Path) -> None:
     assert pools.num_pools == {"train": 4, "validation": 2, "test": 2}
 
 
-def test_the_conversion_of_csv_writes_what_prepare_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_csv_export_is_prepared_as_own_data_says(tmp_path: Path) -> None:
     turns = [("agent", "Hello!"), ("customer", "It hums."), ("agent", "Restart it, number {}.")]
-    rows = [f"{number},{speaker},{text.format(number)!r}" for number in range(60) for speaker, text in turns]
-    (tmp_path / "chats.csv").write_text("\n".join(["dialog_id,speaker,text", *rows]).replace("'", '"'))
-    monkeypatch.chdir(tmp_path)
-    (code,) = (code for _, language, code in FENCED.findall((DOCS / "own-data.md").read_text()) if language == "python")
-    exec(compile(code, "own-data.md", "exec"), {})
-    pools = prepare("dialogues.jsonl", "pools", PrepareSettings(num_candidates=2, negative_sampler="random"))
-    assert sum(pools.num_pools.values()) == 60
+    rows = [f'{number},{speaker},"{text.format(number)}"' for number in range(60) for speaker, text in turns]
+    (tmp_path / "chats.csv").write_text("\n".join(["dialog_id,speaker,text", *rows]))
+    settings = PrepareSettings(num_candidates=2, negative_sampler="random")
+    assert sum(prepare(tmp_path / "chats.csv", tmp_path / "pools", settings).num_pools.values()) == 60
 
 
 def test_the_messages_of_the_faq_are_those_of_the_code() -> None:
