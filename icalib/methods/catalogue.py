@@ -10,7 +10,11 @@ from typing import Any
 
 from icalib.core.errors import SettingError
 from icalib.methods.composition import Method
+from icalib.regimes.gain import ALWAYS_INTENTS
+from icalib.regimes.pseudo_labels import NO_CALIBRATION, PseudoLabelRule
+from icalib.regimes.self_training import SelfTraining
 from icalib.training.post_training.contrastive import Contrastive
+from icalib.training.post_training.response_selection import ResponseSelection
 
 
 def method_names() -> list[str]:
@@ -45,14 +49,30 @@ def load_method(name: str) -> Method:
 def presets(name: str) -> dict[str, dict[str, Any]]:
     """Return a method's named sets of dotted settings (`presets` in its module), e.g. `light`.
 
-    Methods that start from contrastive post-training also have `paper`, the plain recipe of the papers: a newly
-    initialised head on the backbone as it was downloaded.
+    Methods that start from post-training on dialogues also have `paper`, the plain recipe of the papers: a newly
+    initialised head on the backbone as it was downloaded. Self-training has `precise`: thresholds of pseudo labels that
+    are fractions of right ones on validation.
     """
     own: dict[str, dict[str, Any]] = getattr(_module(name), "presets", {})
     method = load_method(name)
-    if not method.regime.trains or not isinstance(method.post_training, Contrastive.Config):
+    if not method.regime.trains:
         return own
-    return {"paper": {"post_training": None, "similarity_start": "none"}, **own}
+    found: dict[str, dict[str, Any]] = {}
+    if isinstance(method.post_training, Contrastive.Config | ResponseSelection.Config):
+        found["paper"] = {"post_training": None, "similarity_start": "none"}
+    if isinstance(method.regime, SelfTraining.Config):
+        found["precise"] = _precise(method.regime.rule)
+    return found | own
+
+
+def _precise(rule: PseudoLabelRule) -> dict[str, Any]:
+    """Return the changes to precisions; what a rule disables stays so."""
+    changed = PseudoLabelRule.precisions().model_dump(exclude_defaults=True)
+    if rule.gain_threshold == ALWAYS_INTENTS:
+        del changed["gain_threshold"]
+    if rule.confidence_threshold >= NO_CALIBRATION:
+        del changed["confidence_threshold"]
+    return {f"regime.rule.{name}": value for name, value in changed.items()}
 
 
 def _module(name: str) -> ModuleType:

@@ -115,4 +115,6 @@ def _told(summary: RoundSummary) -> str:
         parts.append(f"{summary.validation_accuracy:.0%} right on validation")
     elif summary.validation_pools_selected == 0:
         parts.append("no threshold is precise enough on ten validation pools")
+    elif summary.num_pools_selected == 0:
+        parts.append("no p̄ passes the thresholds: --preset precise derives them from validation")
     return ", ".join(parts)

@@ -52,10 +52,10 @@ class GainRule(Settings):
 
     @model_validator(mode="after")
     def _check_quantile(self) -> Self:
-        if self.scale != "absolute" and self.gain_threshold < 0:
+        if self.scale != "absolute" and ALWAYS_INTENTS < self.gain_threshold < 0:
             raise ValueError(
                 f"`gain_threshold` is {self.gain_threshold}; with scale={self.scale}, expected a quantile between "
-                "0 and 1. Give a quantile, or set `scale` to absolute (where -1 always uses the intents)"
+                "0 and 1. Give a quantile, -1 (which always uses the intents), or set `scale` to absolute"
             )
         return self
 
@@ -94,8 +94,8 @@ _MAX_SHARDS = 500  # quantiles are computed from at most this number of shards, 
 
 def resolve_gain_rule(rule: R, shards: Iterable[Shard]) -> R:
     """Replace λ by its absolute value: unless it is absolute, by that quantile of the scores' gains."""
-    if rule.scale == "absolute":
-        return rule
+    if rule.scale == "absolute" or rule.gain_threshold == ALWAYS_INTENTS:
+        return _absolute(rule)
     gains = np.concatenate([choose_views(*shard, _absolute(rule)).gain for shard in subsampled(shards)])
     found = gains[~np.isnan(gains)]
     # Without a second view there are no gains, and λ has no effect.

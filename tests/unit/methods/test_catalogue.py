@@ -147,7 +147,7 @@ def test_a_prior_shift_starts_from_the_pairs_that_shape_probabilities(
         ("bert", {"calibration": "focal-inverse"}, "γ = 2.*trained with BinaryCrossEntropy"),
         ("focal", {"calibration": "focal-inverse", "loss.gamma": 3.0}, "γ = 2.*trained with γ = 3"),
         ("focal", {"calibration": "focal-inverse", "loss.gamma": "flsd-53"}, "no inverse"),
-        ("icast-teacher", {"regime.rule.scale": "quantile", "regime.rule.gain_threshold": -1}, "absolute"),
+        ("icast-teacher", {"regime.rule.scale": "quantile", "regime.rule.gain_threshold": -0.5}, "absolute"),
     ],
 )
 def test_settings_that_cannot_go_together_are_refused_with_the_fix(
@@ -160,3 +160,14 @@ def test_settings_that_cannot_go_together_are_refused_with_the_fix(
 def test_an_inverse_of_the_focal_loss_that_was_trained_with_is_taken() -> None:
     with_settings(load_method("focal"), {"calibration": "focal-inverse"})
     with_settings(load_method("ensemble"), {"regime.members": "plain_and_estimated", "uncertainty": "mc-dropout"})
+
+
+@pytest.mark.parametrize("name", ["tsst", "icast", "icast-no-gain", "icast-no-gain-no-calibration", "icast-gpf"])
+def test_precise_thresholds_are_precisions_and_leave_out_what_the_method_leaves_out(name: str) -> None:
+    before = rule_of(name).rule
+    changed = with_settings(load_method(name), presets(name)["precise"]).regime
+    assert isinstance(changed, SelfTraining.Config)
+    rule = changed.rule
+    assert (rule.scale, rule.positive_threshold, rule.negative_threshold) == ("precision", 0.9, 0.99)
+    assert (rule.gain_threshold == ALWAYS_INTENTS) == (before.gain_threshold == ALWAYS_INTENTS)
+    assert (rule.confidence_threshold == 1.0) == (before.confidence_threshold == 1.0)
