@@ -68,11 +68,14 @@ class IsotonicMap(FittedMap):
 
 @final
 class FocalInverseMap(FittedMap):
-    """The true probability whose expected focal loss is smallest at σ(f) (Charoenphakdee et al. 2021)."""
+    """The true probability whose expected focal loss is smallest at σ(f) (Charoenphakdee et al. 2021), and then a prior
+    shift by `offset`."""
 
     kind: Literal["focal-inverse"] = "focal-inverse"
     gamma: Annotated[NonNegativeFloat, FiniteFloat]
     """γ of the loss; 0 gives σ."""
+    offset: FiniteFloat = 0.0
+    """Added to the logit of that probability."""
 
     @override
     def apply(self, logit_N: FloatArray) -> FloatArray:
@@ -80,7 +83,7 @@ class FocalInverseMap(FittedMap):
 
         from icalib.inference.focal import inverse_focal_logits
 
-        return expit(inverse_focal_logits(torch.tensor(logit_N), self.gamma).numpy())
+        return expit(inverse_focal_logits(torch.tensor(logit_N), self.gamma).numpy() + self.offset)
 
 
 AnyMap = Annotated[AffineMap | IsotonicMap | FocalInverseMap, Field(discriminator="kind")]
