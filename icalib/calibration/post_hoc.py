@@ -9,7 +9,7 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from icalib.calibration.calibrator import AbstractCalibrator, Isotonic, Platt, PriorShift, Temperature
-from icalib.calibration.fitted import FittedMap, prob_logit
+from icalib.calibration.fitted import FittedMap, pair_logit
 from icalib.core.component import short_name
 from icalib.core.run_folder import METRIC_SCHEMA
 from icalib.metrics.calibration import brier, ece, nll
@@ -35,7 +35,7 @@ def post_hoc_tag(metric: str, calibrator: str) -> str:
 
 def fit_on(validation: PoolScores, calibrator: AbstractCalibrator, *, train_prior: float | None) -> FittedMap:
     """Fit a map on scored validation pools; see `AbstractCalibrator.fit` for errors."""
-    return calibrator.fit(prob_logit(validation.prob), validation.label, train_prior=train_prior)
+    return calibrator.fit(pair_logit(validation.prob, validation.logit), validation.label, train_prior=train_prior)
 
 
 def post_hoc_metrics(
@@ -62,7 +62,7 @@ def post_hoc_metrics(
                 continue
             config = PriorShift.Config(gamma=focal_gamma)
         fitted = fit_on(known, config.build(), train_prior=train_prior)
-        prob = fitted.apply(prob_logit(scores.prob))
+        prob = fitted.apply(pair_logit(scores.prob, scores.logit))
         rows += [
             ("test", post_hoc_tag(metric, name), measure(prob, scores.label), math.nan, math.nan)
             for metric, measure in _METRICS.items()
