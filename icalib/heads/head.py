@@ -39,6 +39,9 @@ class AbstractHead(Component, nn.Module):
         own_objective: ClassVar[bool] = False
         """Whether the head defines its training objective, so that no loss can be combined with it."""
 
+        joint_objective: ClassVar[bool] = False
+        """Whether that objective is one of all pairs of a batch, `joint_loss`, rather than a sum over pairs."""
+
         @property
         def has_posterior(self) -> bool:
             """Whether the head is a `PosteriorHead`."""
@@ -61,6 +64,14 @@ class AbstractHead(Component, nn.Module):
     def losses(self, features_BD: Tensor, mean_B: Tensor, labels_B: Tensor, loss: PairLoss) -> Tensor:
         """Return the training loss of each pair [B]."""
         return loss(self(features_BD, mean_B), labels_B)
+
+    def represent(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
+        """Return all that `joint_loss` reads of each pair, parameters of the head included; [B, R]."""
+        raise NotImplementedError
+
+    def joint_loss(self, representations_BR: Tensor, labels_B: Tensor, *, seed: int) -> Tensor:
+        """Return the summed loss of a whole batch from its representations, which other workers may have computed."""
+        raise NotImplementedError
 
     def touch(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
         """Return a scalar that depends on every parameter of the head, for batches without a loss."""

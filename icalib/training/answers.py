@@ -23,6 +23,7 @@ from icalib.training.conditioning import Conditioning, is_conditioned_on_support
 from icalib.training.contrast import AbstractContrast, AugmentedCurriculum
 from icalib.training.examples import PairLabels, gold_labels
 from icalib.training.job import Training, TrainingJob
+from icalib.training.joint_pairs import JointAnswerCurriculum, JointLoss
 from icalib.training.loop import Curriculum, Engine
 from icalib.training.pairs import AnswerCurriculum, PlainValidation
 from icalib.training.pools import PoolCurriculum
@@ -83,7 +84,7 @@ class TrainJob(TrainingJob):
         store = TokenStore(self.train_tokens.path)
         labelled = self._labelled(store)
         fit_similarity_start(ranker, labelled, store, self.training, device, self.seed)
-        curriculum = self._curriculum(labelled, store, ranker.layout)
+        curriculum = self._curriculum(labelled, store, ranker)
         return Training(ranker, curriculum, self._validation(ranker, device, curriculum))
 
     def _labelled(self, store: TokenStore) -> list[PairLabels]:
@@ -91,8 +92,9 @@ class TrainJob(TrainingJob):
         return [gold_labels(pool, with_intents=self.views_with_intents) for pool in store.pools(rows)]
 
     def _curriculum(
-        self, labelled: Sequence[PairLabels], store: TokenStore, layout: Layout
+        self, labelled: Sequence[PairLabels], store: TokenStore, ranker: Ranker
     ) -> AnswerCurriculum | PoolCurriculum:
+        layout = ranker.layout
         pseudo = pseudo_labelled(self.pseudo_labels.path, store) if self.pseudo_labels else []
         pools, loss = [*labelled, *pseudo], self.loss.build()
         if self.contrast is not None and self.generated is not None:
@@ -101,9 +103,11 @@ class TrainJob(TrainingJob):
                 pools, store, layout, loss, self.training,
                 seed=self.seed, contrast=self.contrast.build(), generated=generated,
             )  # fmt: skip
+        joint_loss = ranker.answer_head.joint_loss if self.ranker.head.joint_objective else None
         return answer_curriculum(
-            pools, store, layout, loss, self.training, num_intents=len(self.ranker.intents), seed=self.seed
-        )
+            pools, store, layout, loss, self.training,
+            num_intents=len(self.ranker.intents), seed=self.seed, joint_loss=joint_loss,
+        )  # fmt: skip
 
     def _validation(self, ranker: Ranker, device: torch.device, curriculum: Curriculum) -> PlainValidation:
         store = TokenStore(self.validation_tokens.path)
@@ -140,8 +144,16 @@ def answer_curriculum(
     *,
     num_intents: int,
     seed: int,
+    joint_loss: JointLoss | None = None,
 ) -> AnswerCurriculum | PoolCurriculum:
-    """Return a curriculum of pairs and intents, or of whole pools if the loss needs these."""
+    """Return a curriculum of pairs and intents, or of whole pools if the loss needs these.
+
+    With `joint_loss`, that of the head, the pairs of a batch have one loss, however many workers share the batch.
+    """
     if isinstance(loss, AbstractPoolLoss):
         return PoolCurriculum(pools, store, layout, loss, settings, seed=seed)
+    if joint_loss is not None:
+        return JointAnswerCurriculum(
+            pools, store, layout, loss, settings, num_intents=num_intents, seed=seed, joint_loss=joint_loss
+        )
     return AnswerCurriculum(pools, store, layout, loss, settings, num_intents=num_intents, seed=seed)
