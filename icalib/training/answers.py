@@ -19,7 +19,7 @@ from icalib.losses.listwise import AbstractPoolLoss
 from icalib.models.checkpoint import CHECKPOINT_VERSION, save_posterior
 from icalib.models.config import RankerConfig
 from icalib.models.ranker import Ranker, load_ranker, start_weights
-from icalib.training.conditioning import Conditioning, is_conditioned_on_support
+from icalib.training.conditioning import Conditioning
 from icalib.training.contrast import AbstractContrast, AugmentedCurriculum
 from icalib.training.examples import PairLabels, gold_labels
 from icalib.training.job import Training, TrainingJob
@@ -35,7 +35,7 @@ from icalib.training.similarity_fit import fit_similarity_start
 class TrainJob(TrainingJob):
     """Trains a ranker on answers."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 1  # the similarity start is fitted
+    version: ClassVar[int] = CHECKPOINT_VERSION + 2  # heads with a posterior are validated by it
 
     ranker: RankerConfig
     loss: SerializeAsAny[AbstractLoss.Config]
@@ -113,14 +113,12 @@ class TrainJob(TrainingJob):
         store = TokenStore(self.validation_tokens.path)
         rows = self.selection.rows("validation", "all", store.column("label_order"))
         labelled = rows[store.column("label")[rows] >= 0]
-        if not is_conditioned_on_support(ranker):
-            return PlainValidation(
-                store, labelled.tolist(), ranker.layout, self.training, device, link=self.ranker.link
-            )
-        assert isinstance(curriculum, AnswerCurriculum)
-        conditioning = Conditioning(curriculum, self.training, device, self.seed)
+        prepare = None
+        if ranker.posterior_head is not None:
+            assert isinstance(curriculum, AnswerCurriculum)
+            prepare = Conditioning(curriculum, self.training, device, self.seed).complete
         return PlainValidation(
-            store, labelled.tolist(), ranker.layout, self.training, device, prepare=conditioning.complete
+            store, labelled.tolist(), ranker.layout, self.training, device, link=self.ranker.link, prepare=prepare
         )
 
     @override

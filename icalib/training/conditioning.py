@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from icalib.core.seeding import child_seed
@@ -38,9 +39,18 @@ class Conditioning:
     ) -> None:
         self._curriculum, self._settings, self._device, self._seed = curriculum, settings, device, seed
 
-    def complete(self, ranker: Ranker) -> None:
-        """Compute the whole posterior in this process."""
-        _head(ranker).condition([self._observed(ranker, 0, 1)], seed=child_seed(self._seed, "posterior"))
+    def complete(self, ranker: Ranker, rank: int = 0, world_size: int = 1) -> None:
+        """Compute the whole posterior in this process.
+
+        With several workers, all call it, and each runs the forward passes of a part of the pairs.
+        """
+        shared = world_size > 1 and dist.is_initialized() and ranker.config.head.pairs_for_posterior is None
+        if shared:
+            observed: list[Any] = [None] * world_size
+            dist.all_gather_object(observed, self._observed(ranker, rank, world_size))
+        else:
+            observed = [self._observed(ranker, 0, 1)]
+        _head(ranker).condition(observed, seed=child_seed(self._seed, "posterior"))
 
     def begin(self, ranker: Ranker, engine: Engine) -> None:
         """Compute the posterior together with the other workers, except for what the head splits into tasks."""
@@ -169,8 +179,3 @@ def _nearest_to_centroids(
     known = features(examples)
     centroids = KMeans(num_centroids, random_state=seed % 2**31).fit(known).cluster_centers_
     return [examples[int(index)] for index in np.unique(pairwise_distances_argmin(centroids, known))]
-
-
-def is_conditioned_on_support(ranker: Ranker) -> bool:
-    """Return whether the head needs its support pairs even for point predictions."""
-    return isinstance(ranker.answer_head, PosteriorHead) and ranker.config.head.pairs_for_posterior is not None
