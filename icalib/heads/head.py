@@ -22,7 +22,8 @@ class Support(Settings):
     """S: number of pairs; fewer if training has too few of one class for `positive_share`."""
     choice: Literal["balanced_random", "per_class_kmeans", "last_batch"] = "balanced_random"
     """`balanced_random`: drawn at random, from different contexts if there are enough. `per_class_kmeans`: the pair
-    nearest to each k-means centroid of each class. `last_batch`: the last pairs of an epoch."""
+    nearest to each k-means centroid of each class. `last_batch`: the last pairs of the last epoch, in the order of its
+    batches."""
     positive_share: float = Field(default=0.5, gt=0, lt=1)
     """Fraction of right pairs; ½ is the balance of 1:1 training, 0.1 that of pools of ten."""
 

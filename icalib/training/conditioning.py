@@ -64,7 +64,8 @@ class Conditioning:
         """Let the head observe every world-size-th batch, and return its observations."""
         head, support = _head(ranker), ranker.config.head.pairs_for_posterior
         passes = _Passes(ranker, self._curriculum, self._settings, self._device)
-        examples = self._curriculum.pairs() if ranker.config.head.looks_at_pairs else []
+        last = self._settings.epochs - 1 if support is not None and support.choice == "last_batch" else 0
+        examples = self._curriculum.pairs(last) if ranker.config.head.looks_at_pairs else []
         if support is not None:
             examples = choose_support(examples, support, passes.features, seed=child_seed(self._seed, "support"))
         was_training = ranker.training
@@ -170,12 +171,19 @@ def _nearest_to_centroids(
     features: Callable[[Sequence[Example]], npt.NDArray[np.float32]],
     seed: int,
 ) -> list[Example]:
-    """Return the distinct examples nearest to each of `num_centroids` k-means centroids."""
+    """Return the examples nearest to each of `num_centroids` k-means centroids.
+
+    Where features repeat, there are fewer centroids or several with the same nearest example; the first other examples
+    take the missing ones' place, so that the fraction of right pairs is the one asked for.
+    """
     if len(examples) <= num_centroids:
         return list(examples)
     from sklearn.cluster import KMeans
     from sklearn.metrics import pairwise_distances_argmin
 
     known = features(examples)
-    centroids = KMeans(num_centroids, random_state=seed % 2**31).fit(known).cluster_centers_
-    return [examples[int(index)] for index in np.unique(pairwise_distances_argmin(centroids, known))]
+    num_clusters = min(num_centroids, len(np.unique(known, axis=0)))
+    centroids = KMeans(num_clusters, random_state=seed % 2**31).fit(known).cluster_centers_
+    nearest = np.unique(pairwise_distances_argmin(centroids, known))
+    others = np.setdiff1d(np.arange(len(examples)), nearest)[: num_centroids - len(nearest)]
+    return [examples[int(index)] for index in (*nearest, *others)]

@@ -231,6 +231,43 @@ def test_the_last_batch_as_support(store: TokenStore) -> None:
     assert choose_support(examples, Support(size=6, choice="last_batch"), no_features, seed=1) == examples[-6:]
 
 
+def test_the_last_batch_is_that_of_the_last_epoch(
+    tokens: Path, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    support = Support(size=8, choice="last_batch")
+    settings = SETTINGS.model_copy(update={"epochs": 3})
+    job = job_of(tokens, tiny_bert, POLYA_GAMMA.model_copy(update={"support": support}))
+    made = job.model_copy(update={"training": settings}).prepare(CPU)
+    assert isinstance(made.curriculum, AnswerCurriculum)
+    chosen: list[list[tuple[int, int]]] = []
+
+    def spy(*args: Any, **options: Any) -> list[Example]:
+        found = choose_support(*args, **options)
+        chosen.append(named(found))
+        return found
+
+    monkeypatch.setattr("icalib.training.conditioning.choose_support", spy)
+    Conditioning(made.curriculum, settings, CPU, 0).complete(made.model)
+    assert chosen == [named(made.curriculum.pairs(2)[-8:])]
+    assert chosen != [named(made.curriculum.pairs(0)[-8:])]
+
+
+def named(examples: Sequence[Example]) -> list[tuple[int, int]]:
+    return [(example.labels.row, example.position) for example in examples]
+
+
+def test_k_means_support_keeps_its_size_and_share_where_features_repeat(store: TokenStore) -> None:
+    examples = some_examples(store, 12)
+
+    def features(some: Sequence[Example]) -> npt.NDArray[np.float32]:
+        return np.array([[example.labels.row % 2, 0.0] for example in some], np.float32)
+
+    chosen = choose_support(examples, Support(size=12, choice="per_class_kmeans"), features, seed=1)
+    assert [label(example) for example in chosen] == [1] * 6 + [0] * 6
+    assert len({(example.labels.row, example.position) for example in chosen}) == 12
+    assert {example.labels.row % 2 for example in chosen[:2]} == {0, 1}
+
+
 def test_k_means_support_takes_a_real_pair_of_each_cluster(store: TokenStore) -> None:
     examples = some_examples(store, 12)
     rng = np.random.default_rng(0)
