@@ -142,22 +142,30 @@ class PriorShift(AbstractCalibrator):
     """σ(f − logit π_train + logit π_test): corrects for another number of wrong pairs for each right one in training.
 
     π_test is the fraction of right pairs in validation; nothing is fitted to the scores (Saerens et al. 2002, Eq. 4).
+    The shift is exact for calibrated logits, which focal loss does not give: its bias is inverted first.
     """
 
     class Config(AbstractCalibrator.Config):
-        """A prior shift has no settings."""
+        """Settings of a prior shift."""
+
+        gamma: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+        """γ of the focal loss that the model was trained with, 0 for another loss. None is the γ of the method's
+        `loss`, and 0 outside of a method."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
 
     @override
-    def _fit(self, logit_N: FloatArray, label_N: IntArray, train_prior: float | None) -> AffineMap:
+    def _fit(self, logit_N: FloatArray, label_N: IntArray, train_prior: float | None) -> AffineMap | FocalInverseMap:
         if train_prior is None or not 0 < train_prior < 1:
             raise SettingError(
                 f"a prior shift needs the fraction of right pairs in training; found {train_prior}, expected a number "
                 "between 0 and 1, e.g. 0.5 for one wrong candidate for each right one. Use platt for untrained methods."
             )
-        return AffineMap(slope=1.0, offset=float(logit(label_N.mean()) - logit(train_prior)))
+        offset = float(logit(label_N.mean()) - logit(train_prior))
+        if self.config.gamma:
+            return FocalInverseMap(gamma=self.config.gamma, offset=offset)
+        return AffineMap(slope=1.0, offset=offset)
 
 
 @final

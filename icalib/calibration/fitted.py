@@ -1,6 +1,6 @@
 """Fitted calibration maps: values that are saved in the run folder as JSON and used for later predictions.
 
-A map turns the logit of a pair's mean probability (see `prob_logit`) into a calibrated probability. Maps are monotone,
+A map turns the logit of a pair's mean probability (see `pair_logit`) into a calibrated probability. Maps are monotone,
 but isotonic ones have flat pieces: candidates are ranked by the model's logits, never by calibrated probabilities.
 """
 
@@ -16,6 +16,8 @@ from typing_extensions import override
 
 from icalib.core.component import Settings
 from icalib.metrics.pairs import FloatArray
+
+_ROUNDING = float(np.finfo(np.float64).epsneg)  # distance from 1 to the largest smaller number
 
 
 class FittedMap(Settings):
@@ -68,11 +70,14 @@ class IsotonicMap(FittedMap):
 
 @final
 class FocalInverseMap(FittedMap):
-    """The true probability whose expected focal loss is smallest at σ(f) (Charoenphakdee et al. 2021)."""
+    """The true probability whose expected focal loss is smallest at σ(f) (Charoenphakdee et al. 2021), and then a prior
+    shift by `offset`."""
 
     kind: Literal["focal-inverse"] = "focal-inverse"
     gamma: Annotated[NonNegativeFloat, FiniteFloat]
     """γ of the loss; 0 gives σ."""
+    offset: FiniteFloat = 0.0
+    """Added to the logit of that probability."""
 
     @override
     def apply(self, logit_N: FloatArray) -> FloatArray:
@@ -80,7 +85,7 @@ class FocalInverseMap(FittedMap):
 
         from icalib.inference.focal import inverse_focal_logits
 
-        return expit(inverse_focal_logits(torch.tensor(logit_N), self.gamma).numpy())
+        return expit(inverse_focal_logits(torch.tensor(logit_N), self.gamma).numpy() + self.offset)
 
 
 AnyMap = Annotated[AffineMap | IsotonicMap | FocalInverseMap, Field(discriminator="kind")]
@@ -88,6 +93,19 @@ AnyMap = Annotated[AffineMap | IsotonicMap | FocalInverseMap, Field(discriminato
 
 
 def prob_logit(prob: FloatArray) -> FloatArray:
-    """Return ln(p / (1 − p)), finite for p = 0 and 1."""
-    tiny = np.finfo(np.float64).tiny
-    return logit(np.clip(prob, tiny, 1 - np.finfo(np.float64).epsneg))
+    """Return ln(p / (1 − p)), [N]; it is −36.7 for p = 0 and 36.7 for 1, the largest that a probability can express."""
+    return logit(np.clip(prob, _ROUNDING, 1 - _ROUNDING))
+
+
+def pair_logit(prob: FloatArray, logit: FloatArray) -> FloatArray:
+    """Return the logits of pairs' mean probabilities, which calibrators map and, with a variance, rank by; [N].
+
+    Where σ of the mean logit is the mean probability, up to rounding, that is the mean logit: near 0 and 1 it has
+    digits that the probability has lost. Elsewhere, e.g. with a mean over samples, it is `prob_logit`.
+
+    Args:
+        prob: mean probabilities, [N].
+        logit: mean logits, [N].
+    """
+    same = np.isclose(expit(logit), prob, rtol=1e-12, atol=_ROUNDING)
+    return np.where(same, logit, prob_logit(prob))

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from icalib.calibration.calibrator import AbstractCalibrator, Isotonic, Platt, PriorShift, Temperature
-from icalib.calibration.fitted import FittedMap, prob_logit
+from icalib.calibration.fitted import FittedMap, pair_logit
 from icalib.core.component import short_name
 from icalib.core.run_folder import METRIC_SCHEMA
 from icalib.metrics.calibration import brier, ece, nll
@@ -35,10 +35,12 @@ def post_hoc_tag(metric: str, calibrator: str) -> str:
 
 def fit_on(validation: PoolScores, calibrator: AbstractCalibrator, *, train_prior: float | None) -> FittedMap:
     """Fit a map on scored validation pools; see `AbstractCalibrator.fit` for errors."""
-    return calibrator.fit(prob_logit(validation.prob), validation.label, train_prior=train_prior)
+    return calibrator.fit(pair_logit(validation.prob, validation.logit), validation.label, train_prior=train_prior)
 
 
-def post_hoc_metrics(validation: pa.Table, test: pa.Table, *, train_prior: float | None) -> pa.Table:
+def post_hoc_metrics(
+    validation: pa.Table, test: pa.Table, *, train_prior: float | None, focal_gamma: float | None = 0.0
+) -> pa.Table:
     """Return ECE, NLL and Brier score on test after each calibrator of POST_HOC: METRIC_SCHEMA without intervals.
 
     Args:
@@ -46,6 +48,8 @@ def post_hoc_metrics(validation: pa.Table, test: pa.Table, *, train_prior: float
         test: the same.
         train_prior: fraction of right pairs in training; None, for an untrained model, leaves the prior
             shift out.
+        focal_gamma: γ of the focal loss in training, which the prior shift inverts first; 0 for another loss, None,
+            for a loss that can't be inverted, leaves the prior shift out.
 
     Raises:
         DataError, SettingError: see `PoolScores.from_predictions` and `AbstractCalibrator.fit`.
@@ -53,10 +57,12 @@ def post_hoc_metrics(validation: pa.Table, test: pa.Table, *, train_prior: float
     known, scores = PoolScores.from_predictions(validation), PoolScores.from_predictions(test)
     rows: list[tuple[str, str, float, float, float]] = []
     for name, config in POST_HOC.items():
-        if train_prior is None and isinstance(config, PriorShift.Config):
-            continue
+        if isinstance(config, PriorShift.Config):
+            if train_prior is None or focal_gamma is None:
+                continue
+            config = PriorShift.Config(gamma=focal_gamma)
         fitted = fit_on(known, config.build(), train_prior=train_prior)
-        prob = fitted.apply(prob_logit(scores.prob))
+        prob = fitted.apply(pair_logit(scores.prob, scores.logit))
         rows += [
             ("test", post_hoc_tag(metric, name), measure(prob, scores.label), math.nan, math.nan)
             for metric, measure in _METRICS.items()

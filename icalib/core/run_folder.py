@@ -247,6 +247,10 @@ class RunFolder:
         """Return PREDICTION_SCHEMA of a split."""
         return pq.read_table(self.path / "predictions" / f"{split}.parquet")
 
+    def has_predictions(self, split: str) -> bool:
+        """Return whether the split was predicted; the trials of a sweep leave out test."""
+        return (self.path / "predictions" / f"{split}.parquet").is_file()
+
     def predicted_intents(self, split: str) -> pa.Table | None:
         """Return INTENT_SCHEMA of a split; None for methods without intents."""
         path = self.path / "predictions" / f"{split}_intents.parquet"

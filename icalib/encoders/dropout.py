@@ -1,9 +1,9 @@
 """Dropout with cheap random numbers on a CPU.
 
 torch draws a float for every element in a single thread; for a six-layer encoder that is a third of a forward pass.
-Here four elements share one 64-bit draw: an element is dropped if its 16 bits, as a number, are below p · 2¹⁶. The
-error of p is below 1/2¹⁷, elements are independent, and masks depend on torch's generator only. Other devices use
-torch's dropout, which is cheap there.
+Here four elements share one 64-bit draw: an element is dropped if its 16 bits, as a number, are below p · 2¹⁶, rounded.
+The error of p is at most 1/2¹⁷, the others are scaled by the rate that is met, elements are independent, and masks
+depend on torch's generator only. Other devices use torch's dropout, which is cheap there.
 """
 
 from __future__ import annotations
@@ -23,10 +23,13 @@ def cheap_dropout(x: Tensor, p: float, training: bool) -> Tensor:
         return x
     if x.device.type != "cpu":
         return nn.functional.dropout(x, p, True)
+    num_dropped = round(p * 2**16)  # of the 2¹⁶ values of an element's bits
+    if num_dropped == 2**16:
+        return x * torch.zeros_like(x)
     num_draws = (x.numel() + 3) // 4
     bits = torch.empty(num_draws, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)[: x.numel()]
-    keep = bits.view(x.shape) >= round(p * 2**16) - 2**15
-    return x * keep.to(x.dtype).mul_(1.0 / (1.0 - p))
+    keep = bits.view(x.shape) >= num_dropped - 2**15
+    return x * keep.to(x.dtype).mul_(2**16 / (2**16 - num_dropped))
 
 
 class Dropout(nn.Module):

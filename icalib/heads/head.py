@@ -22,7 +22,8 @@ class Support(Settings):
     """S: number of pairs; fewer if training has too few of one class for `positive_share`."""
     choice: Literal["balanced_random", "per_class_kmeans", "last_batch"] = "balanced_random"
     """`balanced_random`: drawn at random, from different contexts if there are enough. `per_class_kmeans`: the pair
-    nearest to each k-means centroid of each class. `last_batch`: the last pairs of an epoch."""
+    nearest to each k-means centroid of each class. `last_batch`: the last pairs of the last epoch, in the order of its
+    batches."""
     positive_share: float = Field(default=0.5, gt=0, lt=1)
     """Fraction of right pairs; ½ is the balance of 1:1 training, 0.1 that of pools of ten."""
 
@@ -38,6 +39,9 @@ class AbstractHead(Component, nn.Module):
 
         own_objective: ClassVar[bool] = False
         """Whether the head defines its training objective, so that no loss can be combined with it."""
+
+        joint_objective: ClassVar[bool] = False
+        """Whether that objective is one of all pairs of a batch, `joint_loss`, rather than a sum over pairs."""
 
         @property
         def has_posterior(self) -> bool:
@@ -61,6 +65,14 @@ class AbstractHead(Component, nn.Module):
     def losses(self, features_BD: Tensor, mean_B: Tensor, labels_B: Tensor, loss: PairLoss) -> Tensor:
         """Return the training loss of each pair [B]."""
         return loss(self(features_BD, mean_B), labels_B)
+
+    def represent(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
+        """Return all that `joint_loss` reads of each pair, parameters of the head included; [B, R]."""
+        raise NotImplementedError
+
+    def joint_loss(self, representations_BR: Tensor, labels_B: Tensor, *, seed: int) -> Tensor:
+        """Return the summed loss of a whole batch from its representations, which other workers may have computed."""
+        raise NotImplementedError
 
     def touch(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
         """Return a scalar that depends on every parameter of the head, for batches without a loss."""

@@ -34,8 +34,18 @@ class ScaledKernel(nn.Module):
 
     def forward(self, x_AD: Tensor, x_BD: Tensor) -> Tensor:
         """Return the kernel matrix [A, B]."""
+        return self.with_scales(x_AD, x_BD, self.log_scales)
+
+    @property
+    def log_scales(self) -> Tensor:
+        """(ln ℓ, ln σ²), [2]."""
+        return torch.cat([self.log_length_scale, self.log_output_scale])
+
+    def with_scales(self, x_AD: Tensor, x_BD: Tensor, log_scales: Tensor) -> Tensor:
+        """Return the kernel matrix [A, B] for other scales (ln ℓ, ln σ²), without reading this module's."""
+        length_scale, output_scale = log_scales.exp().split(1)
         unit = _unit_kernel(self._name, like=x_AD)
-        return self.log_output_scale.exp() * unit(self._scaled(x_AD), self._scaled(x_BD)).to_dense()
+        return output_scale * unit(x_AD / length_scale, x_BD / length_scale).to_dense()
 
     def diagonal(self, x_BD: Tensor) -> Tensor:
         """Return the kernel of each point with itself [B]."""

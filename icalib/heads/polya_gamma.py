@@ -63,6 +63,7 @@ class PolyaGammaHead(PosteriorHead):
         """Settings of a Pólya–Gamma head; defaults are those of PG-DRR where the paper states them."""
 
         own_objective: ClassVar[bool] = True
+        joint_objective: ClassVar[bool] = True
 
         kernel: KernelName = "rbf"
         """RBF, Matérn 5/2, or the inner product, which makes the head Bayesian logistic regression."""
@@ -126,21 +127,49 @@ class PolyaGammaHead(PosteriorHead):
         Raises:
             NumericalError: the features aren't finite.
         """
+        seed = int(torch.randint(2**62, ()))
+        return (self.joint_loss(self.represent(features_BD, mean_B), labels_B, seed=seed) / len(labels_B)).expand(
+            len(labels_B)
+        )
+
+    @override
+    def represent(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
+        """Return projected features, mean and the kernel's (ln ℓ, ln σ²) of each pair; [B, D + 3].
+
+        The scales are repeated in each row so that their gradients come back with those of the features. In training
+        mode the posterior is dropped.
+        """
         if self.training:
             self.forget()
         with torch.autocast(features_BD.device.type, enabled=False):
-            problem = self._problem(self._project(features_BD), mean_B, labels_B)
+            projected_BD = self._project(features_BD)
+            log_scales_B2 = self.kernel.log_scales.to(projected_BD).expand(len(projected_BD), 2)
+            return torch.cat([projected_BD, mean_B.to(projected_BD)[:, None], log_scales_B2], 1)
+
+    @override
+    def joint_loss(self, representations_BR: Tensor, labels_B: Tensor, *, seed: int) -> Tensor:
+        """Return −log p(y|ω, X), averaged over chains, with all B pairs as one data set.
+
+        Raises:
+            NumericalError: the representations aren't finite.
+        """
+        width = self.projection.in_features
+        projected_BD, mean_B = representations_BR[:, :width], representations_BR[:, width]
+        with torch.autocast(representations_BR.device.type, enabled=False):
+            log_scales = representations_BR[:, width + 1 :].mean(0)
+            kernel_BB = self.kernel.with_scales(projected_BD, projected_BD, log_scales)
+            problem = ChainProblem(kernel_BB, mean_B, labels_B.to(kernel_BB))
             chains = run_chains(
                 problem.detach(),
                 num_chains=self.config.num_chains,
                 num_steps=self.config.num_steps,
-                generator=torch.Generator().manual_seed(int(torch.randint(2**62, ()))),
+                generator=torch.Generator().manual_seed(seed),
                 method=self.config.train_sampler,
             )
             conditional = condition(problem, chains.omega_SN)
             evidence = conditional.log_evidence().mean()
         self.num_jitters += chains.num_jitters + conditional.num_jitters
-        return (-evidence / len(labels_B)).expand(len(labels_B))
+        return -evidence
 
     @override
     def touch(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:

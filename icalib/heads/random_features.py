@@ -37,7 +37,7 @@ class RandomFeatureHead(PosteriorHead):
         """L: the kernel's error is about 1/√L."""
         length_scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] | Literal["median"] | None = None
         """ℓ of the kernel exp(−‖x − x'‖²/2ℓ²); None is √(D/2), which gives features with cosine 0.9 a kernel of 0.82;
-        `median` is the median distance within the first batch of training."""
+        `median` is the median distance within the first batch of training, without the head's dropout."""
         spectral_bound: float | None = Field(default=0.95, gt=0)
         """Largest spectral norm of the dense layer; None for no bound."""
         activation: Literal["tanh", "none"] = "tanh"
@@ -55,7 +55,8 @@ class RandomFeatureHead(PosteriorHead):
         likelihood: Likelihood = "logistic"
         """Weight of a pair: p(1 − p) for logistic, 1 for gaussian as in SNGP's code."""
         effective_n: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-        """Number of pairs that the precision is scaled to; None for the actual number. SNGP's code has 1000."""
+        """Number of pairs that the precision is scaled to; None for the actual number. SNGP's code has 1000, with a
+        `ridge` of 2/L: see the preset `released` of sngp."""
 
         @property
         @override
@@ -208,18 +209,22 @@ class RandomFeatureHead(PosteriorHead):
         return random_features(hidden_BD / self.length_scale, self.frequencies_LD, self.phases_L)
 
     def _hidden(self, features_BD: Tensor) -> Tensor:
+        return self.norm(self.dropout(self._activated(features_BD)))
+
+    def _activated(self, features_BD: Tensor) -> Tensor:
         hidden_BD = self.dense(features_BD.float())
-        if self.config.activation == "tanh":
-            hidden_BD = torch.tanh(hidden_BD)
-        return self.norm(self.dropout(hidden_BD))
+        return torch.tanh(hidden_BD) if self.config.activation == "tanh" else hidden_BD
 
     @torch.no_grad()
     def _fit_length_scale(self, features_BD: Tensor) -> None:
-        """Set the length-scale in the first step, from the pairs of all processes."""
+        """Set the length-scale in the first step, from the pairs of all processes.
+
+        Dropout would lengthen the distances between similar features, which predictions don't have.
+        """
         if self.config.length_scale != "median" or bool(self.length_scale_known):
             return
         with _float32(features_BD):
-            distance = median_distance(_gathered(self._hidden(features_BD)))
+            distance = median_distance(_gathered(self.norm(self._activated(features_BD))))
         if distance.isnan():
             raise SettingError(
                 "head.length_scale is `median`, but the first batch has no two different pairs. Give a number, or "

@@ -6,8 +6,8 @@ from typing import Literal, Self
 
 from pydantic import Field, SerializeAsAny, model_validator
 
-from icalib.calibration.calibrator import AbstractCalibrator, FocalInverse
-from icalib.core.component import Settings
+from icalib.calibration.calibrator import AbstractCalibrator, FocalInverse, PriorShift
+from icalib.core.component import Settings, short_name
 from icalib.encoders.transformer import AbstractEncoder, TransformerEncoder
 from icalib.heads.head import AbstractHead
 from icalib.heads.linear import LinearHead
@@ -113,13 +113,14 @@ class Method(Settings):
             )
 
     def _check_calibration(self) -> None:
-        if not isinstance(self.calibration, FocalInverse.Config):
+        calibration, gamma = self.calibration, self.focal_gamma
+        if not isinstance(calibration, FocalInverse.Config | PriorShift.Config):
             return
-        gamma = self.loss.gamma if isinstance(self.loss, FocalLoss.Config) else 0.0
-        if gamma != self.calibration.gamma:
+        if gamma is None or calibration.gamma not in (None, gamma):
+            assumed = "the loss's γ" if calibration.gamma is None else f"γ = {calibration.gamma:g}"
             raise ValueError(
-                f"focal-inverse inverts a focal loss of γ = {self.calibration.gamma:g}, and this model is trained with "
-                + (f"γ = {gamma}" if isinstance(self.loss, FocalLoss.Config) else self.loss.owner.__name__)
+                f"{short_name(calibration.owner)} inverts a focal loss of {assumed}, and this model is trained with "
+                + (f"γ = {self.loss.gamma}" if isinstance(self.loss, FocalLoss.Config) else self.loss.owner.__name__)
                 + ". Set `calibration.gamma` to the loss's γ (flsd-53 has no inverse), or use platt or temperature"
             )
 
@@ -161,7 +162,17 @@ class Method(Settings):
     @property
     def calibrator(self) -> AbstractCalibrator.Config | None:
         """The calibrator that is fitted: the regime's if it requires one, else the method's."""
-        return self.regime.own_calibrator or self.calibration
+        calibrator = self.regime.own_calibrator or self.calibration
+        if isinstance(calibrator, PriorShift.Config):
+            return calibrator.model_copy(update={"gamma": self.focal_gamma})
+        return calibrator
+
+    @property
+    def focal_gamma(self) -> float | None:
+        """γ of the focal loss in training, 0 for another loss; None for flsd-53, which has no inverse."""
+        if not isinstance(self.loss, FocalLoss.Config):
+            return 0.0
+        return None if self.loss.gamma == "flsd-53" else self.loss.gamma
 
     def sizes_of_pools(self, num_candidates: int) -> set[int]:
         """Return the numbers of candidates that are read together, in training and at test."""

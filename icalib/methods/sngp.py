@@ -6,6 +6,20 @@ from icalib.regimes.supervised import Supervised
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import Posterior
 
+presets = {
+    "released": {
+        "head.num_features": 2048,
+        "head.ridge": 2 / 2048,
+        "head.effective_n": 1000.0,
+        "head.laplace": "ema",
+        "head.likelihood": "gaussian",
+        "uncertainty.integration": "mean_field",
+        "uncertainty.mean_field_factor": 0.1,
+    }
+}
+"""`released`: posterior variances and probabilities as the code of SNGP's authors scales them. They don't scale random
+features by √(2/L) and have a ridge s = 1/1000, which is `ridge` 2/L and `effective_n` 1/s here."""
+
 
 def method() -> Method:
     """GPF-BERT without focal loss; a fresh head needs a higher learning rate than the encoder."""

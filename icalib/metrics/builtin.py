@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 
 from icalib.metrics.calibration import (
@@ -9,6 +12,7 @@ from icalib.metrics.calibration import (
     BinSums,
     bin_sums,
     brier_skill,
+    debiased_ece_of,
     ece_of,
     log_losses,
     mce_of,
@@ -59,6 +63,18 @@ def _top_bins(scores: PoolScores) -> BinSums:
     return bin_sums(top.prob, top.hit, NUM_BINS, group=np.arange(scores.num_pools))
 
 
+def _squared_gaps(scores: PoolScores, bins: Callable[[PoolScores], BinSums]) -> FloatArray:
+    sums = bins(scores)
+    return (sums.prob - sums.label) ** 2
+
+
+def _debiased_ece(samples: PoolSamples, bins: Callable[[PoolScores], BinSums]) -> FloatArray:
+    """Return the debiased ECE; the variance is that over pools, whose candidates are not independent."""
+    sums = samples.bins(bins)
+    squares = samples.sum(_squared_gaps, bins)
+    return debiased_ece_of(sums, squares - (sums.prob - sums.label) ** 2 / samples.num_pools[:, np.newaxis])
+
+
 def _decided(samples: PoolSamples, decision: Decision, threshold: float) -> Classification:
     if decision == "argmax":
         return classification(samples.sum(_hit), samples.num_pools, samples.sum(_num_right))
@@ -95,6 +111,13 @@ def _mean_prob(samples: PoolSamples) -> FloatArray:
 def _adaptive_ece(samples: PoolSamples) -> FloatArray:
     scores = samples.scores
     return resampled_adaptive_ece(scores.prob, scores.label, samples.times[:, scores.pool])
+
+
+def _calibration_error(
+    name: str, description: str, function: Callable[[PoolSamples], FloatArray], heading: str = ""
+) -> Metric:
+    """Return a metric of absolute gaps between probabilities and frequencies."""
+    return Metric(name, "cal", "minimize", description, function, heading=heading, biased=True, bounds=(0, 1))
 
 
 BUILTIN: tuple[Metric, ...] = (
@@ -179,40 +202,42 @@ BUILTIN: tuple[Metric, ...] = (
         lambda samples: _decided(samples, "argmax", 0.5).f1,
         heading="F1 by argmax",
     ),
-    Metric(
+    _calibration_error(
         "ECE",
-        "cal",
-        "minimize",
         "expected calibration error over pairs, 10 equal bins",
         lambda samples: ece_of(samples.bins(_pair_bins)),
     ),
-    Metric(
+    _calibration_error(
+        "ECE_debiased",
+        "ECE less an estimate of what it owes to few pools",
+        partial(_debiased_ece, bins=_pair_bins),
+        heading="debiased ECE",
+    ),
+    _calibration_error(
         "ECE_adaptive",
-        "cal",
-        "minimize",
         "calibration error over pairs, 10 bins of equal count",
         _adaptive_ece,
         heading="adaptive ECE",
     ),
-    Metric(
+    _calibration_error(
         "ECE_top1",
-        "cal",
-        "minimize",
         "calibration error of each pool's best candidate, 10 equal bins",
         lambda samples: ece_of(samples.bins(_top_bins)),
         heading="top-1 ECE",
     ),
-    Metric(
+    _calibration_error(
+        "ECE_top1_debiased",
+        "top-1 ECE less an estimate of what it owes to few pools",
+        partial(_debiased_ece, bins=_top_bins),
+        heading="debiased top-1 ECE",
+    ),
+    _calibration_error(
         "MCE",
-        "cal",
-        "minimize",
         "largest calibration error of a bin, 10 equal bins over pairs",
         lambda samples: mce_of(samples.bins(_pair_bins)),
     ),
-    Metric(
+    _calibration_error(
         "MCE@30",
-        "cal",
-        "minimize",
         "the same among bins of 30 pairs or more",
         lambda samples: mce_of(samples.bins(_pair_bins), min_count=30),
         heading="MCE, full bins",

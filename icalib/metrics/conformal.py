@@ -1,9 +1,9 @@
 """Split-conformal answer sets: enough candidates of a pool to contain the right one with a chosen probability.
 
 The least ambiguous sets of Sadinle, Lei and Wasserman (2019): a candidate's nonconformity is 1 − s, s being the
-softmax over its pool's logits, and the set contains those up to a quantile of right candidates' on validation.
-If validation and later pools are exchangeable, sets contain a right candidate with at least that
-probability.
+softmax over its pool's logits, and the set contains those up to a quantile of right candidates' on calibration pools.
+If these and later pools are exchangeable, sets contain a right candidate with at least that probability. Pools that
+chose the model, e.g. its best epoch, are not exchangeable with later ones: sets that they calibrate are too small.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class ConformalThreshold(Settings):
     nonconformity: float = Field(ge=0, le=1)
     """The largest nonconformity of a candidate in the set."""
     num_pools: int = Field(ge=1)
-    """Validation pools it was fitted on."""
+    """Pools it was fitted on."""
 
 
-def fit_conformal(validation: PoolScores, coverage: float) -> ConformalThreshold:
+def fit_conformal(calibration: PoolScores, coverage: float) -> ConformalThreshold:
     """Fit the threshold: the ⌈(n + 1)(1 − α)⌉-th smallest nonconformity of right candidates over n pools.
 
     Where a pool has several right candidates, the one with the smallest nonconformity counts: a set contains at least
@@ -42,17 +42,17 @@ def fit_conformal(validation: PoolScores, coverage: float) -> ConformalThreshold
     """
     if not 0 < coverage < 1:
         raise SettingError(f"the coverage is {coverage:g}; expected a fraction between 0 and 1, e.g. 0.9.")
-    rank = math.ceil((validation.num_pools + 1) * coverage - 1e-9)  # 10 · 0.9 must not be above 9
-    if rank > validation.num_pools:
+    rank = math.ceil((calibration.num_pools + 1) * coverage - 1e-9)  # 10 · 0.9 must not be above 9
+    if rank > calibration.num_pools:
         needed = math.ceil(1 / (1 - coverage) - 1 - 1e-9)
         raise DataError(
-            f"{validation.num_pools} validation pools are too few for answer sets with coverage {coverage:g}",
+            f"{calibration.num_pools} pools are too few for answer sets with coverage {coverage:g}",
             f"Score at least {needed} pools with known labels, or ask for less coverage.",
         )
-    of_wrong = np.where(validation.label == 1, nonconformity(validation), np.inf)
-    of_right = np.minimum.reduceat(of_wrong, validation.offsets[:-1])
+    of_wrong = np.where(calibration.label == 1, nonconformity(calibration), np.inf)
+    of_right = np.minimum.reduceat(of_wrong, calibration.offsets[:-1])
     return ConformalThreshold(
-        coverage=coverage, nonconformity=float(np.sort(of_right)[rank - 1]), num_pools=validation.num_pools
+        coverage=coverage, nonconformity=float(np.sort(of_right)[rank - 1]), num_pools=calibration.num_pools
     )
 
 

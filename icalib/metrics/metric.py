@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, final
@@ -30,6 +31,9 @@ class Metric:
         per_pool: its value on each of B pools, [B].
         heading: column heading of HTML reports; empty takes the name.
         has_interval: whether a bootstrap interval says anything about it.
+        biased: whether its values on small samples are larger on average, as those of absolute gaps are. Its interval
+            is then the basic one, which corrects for that, instead of percentiles.
+        bounds: its smallest and largest possible value; a basic interval is clipped to them.
 
     Example:
         >>> import numpy as np
@@ -53,6 +57,8 @@ class Metric:
     per_pool: Callable[[PoolScores], FloatArray] | None = None
     heading: str = ""
     has_interval: bool = True
+    biased: bool = False
+    bounds: tuple[float, float] = (-math.inf, math.inf)
 
     def __post_init__(self) -> None:
         if self.function is None and self.per_pool is None:

@@ -37,17 +37,14 @@ def bootstrap(
     *,
     seed: int,
     num_bootstrap: int = 1000,
-    level: float = 0.95,
-) -> dict[str, Interval]:
-    """Return percentile intervals (Efron 1979) of statistics of B = `num_pools` pools, resampled as wholes.
+) -> dict[str, FloatArray]:
+    """Return the values of statistics on `num_bootstrap` resamples of B = `num_pools` pools as wholes (Efron 1979).
 
     Args:
         statistics: maps resamples, [R, B] indices of pools drawn with replacement, to named values, [R] each.
-            Resamples in which a value is NaN are ignored for it.
         num_pools: B.
         seed: root seed.
-        num_bootstrap: number of resamples; 0 gives no intervals.
-        level: the fraction of resamples inside an interval.
+        num_bootstrap: number of resamples; 0 gives no values.
     """
     rng = np.random.default_rng(child_seed(seed, "bootstrap"))
     chunk = max(1, _DRAWS_AT_ONCE // num_pools)
@@ -56,7 +53,35 @@ def bootstrap(
         for done in range(0, num_bootstrap, chunk)
     ]
     names = parts[0] if parts else ()
-    return {name: _percentile_interval(np.concatenate([part[name] for part in parts]), level) for name in names}
+    return {name: np.concatenate([part[name] for part in parts]) for name in names}
+
+
+def percentile_interval(values: FloatArray, level: float = 0.95) -> Interval:
+    """Return the interval that holds the fraction `level` of a statistic's values on resamples; NaN are ignored."""
+    values = values[~np.isnan(values)]
+    if not values.size:
+        return Interval(np.nan, np.nan)
+    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(low), float(high))
+
+
+def basic_interval(
+    values: FloatArray, estimate: float, *, bounds: tuple[float, float], level: float = 0.95
+) -> Interval:
+    """Return the basic interval [2θ̂ − q_high, 2θ̂ − q_low], clipped to the statistic's range.
+
+    It is for estimates with a bias: resamples repeat the bias, so their percentiles contain it twice and can miss the
+    truth every time, while the basic interval subtracts it (Davison and Hinkley 1997, Eq. 5.6). It need not contain
+    the estimate.
+
+    Args:
+        values: the statistic's values on resamples; NaN are ignored.
+        estimate: θ̂, its value on the sample.
+        bounds: its smallest and largest possible value.
+        level: the fraction of resamples between the quantiles.
+    """
+    low, high = percentile_interval(values, level)
+    return Interval(*np.clip([2 * estimate - high, 2 * estimate - low], *bounds).tolist())
 
 
 def paired_permutation_test(
@@ -103,11 +128,3 @@ def holm(p_values: Sequence[float]) -> list[float]:
     adjusted = np.empty_like(p)
     adjusted[order] = np.minimum(np.maximum.accumulate(stepped), 1)
     return adjusted.tolist()
-
-
-def _percentile_interval(values: FloatArray, level: float) -> Interval:
-    values = values[~np.isnan(values)]
-    if not values.size:
-        return Interval(np.nan, np.nan)
-    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(low), float(high))

@@ -10,9 +10,10 @@ import pyarrow as pa
 from icalib.core.run_folder import METRIC_SCHEMA
 from icalib.metrics.catalogue import find_metric, known_metrics
 from icalib.metrics.classification import Decision
+from icalib.metrics.metric import Metric
 from icalib.metrics.pairs import FloatArray, IntArray, PoolScores
 from icalib.metrics.samples import Evaluation
-from icalib.metrics.significance import Interval, bootstrap
+from icalib.metrics.significance import Interval, basic_interval, bootstrap, percentile_interval
 
 _SUMMARY_SCHEMA = METRIC_SCHEMA.remove(METRIC_SCHEMA.get_field_index("split"))
 
@@ -47,7 +48,17 @@ def summarise(
         samples = evaluation.samples(drawn)
         return {name: metric.of(samples) for name, metric in metrics.items() if metric.has_interval}
 
-    intervals = bootstrap(statistics, evaluation.scores.num_pools, seed=seed, num_bootstrap=num_bootstrap)
-    everything, none = evaluation.everything(), Interval(np.nan, np.nan)
-    rows = [(name, float(metric.of(everything)[0]), *intervals.get(name, none)) for name, metric in metrics.items()]
+    resampled = bootstrap(statistics, evaluation.scores.num_pools, seed=seed, num_bootstrap=num_bootstrap)
+    everything, no_values = evaluation.everything(), np.zeros(0)
+    rows: list[tuple[str, float, float, float]] = []
+    for name, metric in metrics.items():
+        value = float(metric.of(everything)[0])
+        interval = _interval(metric, value, resampled.get(name, no_values))
+        rows.append((name, value, interval.low, interval.high))
     return pa.table(list(zip(*rows, strict=True)), schema=_SUMMARY_SCHEMA)
+
+
+def _interval(metric: Metric, value: float, resampled: FloatArray) -> Interval:
+    if metric.biased:
+        return basic_interval(resampled, value, bounds=metric.bounds)
+    return percentile_interval(resampled)

@@ -114,7 +114,7 @@ class Ranker(Model):
         )
 
     def forward(
-        self, task: Literal["answer", "intent", "classify"], batch: Batch, **inputs: Any
+        self, task: Literal["answer", "represent", "intent", "classify"], batch: Batch, **inputs: Any
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Run the forward pass of a training task.
 
@@ -124,9 +124,10 @@ class Ranker(Model):
         gradients behave like those that don't (ZeRO's).
 
         Returns:
-            For `answer`, the loss of each pair [B], given `labels_B` and `loss`. For `intent`, logits [B, K]. For
-            `classify`, logits [B, K] of the given `head`, or [B] of the answer head; with `positions_N2` (batch row,
-            position), also the token logits [N, V] at these positions.
+            For `answer`, the loss of each pair [B], given `labels_B` and `loss`. For `represent`, what the answer
+            head's `joint_loss` reads of each pair [B, R]. For `intent`, logits [B, K]. For `classify`, logits [B, K] of
+            the given `head`, or [B] of the answer head; with `positions_N2` (batch row, position), also the token
+            logits [N, V] at these positions.
         """
         encoded = self._encode(batch)
         if task == "intent":
@@ -135,8 +136,11 @@ class Ranker(Model):
             logits = self._class_logits(encoded, inputs["head"])
             positions_N2 = inputs.get("positions_N2")
             return logits if positions_N2 is None else (logits, self._token_logits(encoded, positions_N2))
-        losses = self._answer(self.answer_head.losses, encoded, inputs["labels_B"], inputs["loss"])
-        return losses if self.intent_head is None else losses + 0.0 * self._intents(encoded, batch).sum()
+        if task == "represent":
+            found = self._answer(self.answer_head.represent, encoded)
+        else:
+            found = self._answer(self.answer_head.losses, encoded, inputs["labels_B"], inputs["loss"])
+        return found if self.intent_head is None else found + 0.0 * self._intents(encoded, batch).sum()
 
     def answer_logits(self, batch: Batch) -> Tensor:
         """Compute the logits [B] of the candidates being right."""

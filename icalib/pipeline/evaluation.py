@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from icalib.calibration.fitted import AnyMap, prob_logit
+from icalib.calibration.fitted import AnyMap, pair_logit, prob_logit
 from icalib.core.component import Settings, validated_file
 from icalib.core.files import read_json, write_json
 from icalib.core.run_folder import INTENT_SCHEMA, PREDICTION_SCHEMA
@@ -78,7 +78,7 @@ def fit(validation: MemberScores, method: Method, train_prior: float | None) -> 
     scores = PoolScores.from_predictions(prediction_table(validation, raw))
     prob, fitted = scores.prob, None
     if method.calibrator is not None:
-        logit = scores.logit if raw.predicts_scores else prob_logit(prob)
+        logit = scores.logit if raw.predicts_scores else pair_logit(prob, scores.logit)
         fitted = method.calibrator.build().fit(logit, scores.label, train_prior=train_prior)
         prob = fitted.apply(logit)
     return raw.model_copy(update={"calibration": fitted, "decision_threshold": fit_threshold(prob, scores.label)})
@@ -95,7 +95,7 @@ def _predictions(chosen: ChosenScores, fitted: Fitted) -> pa.Table:
     The papers rank by it too. Candidates of a pool differ in variance, so mean logits can give another order.
     Calibration changes probabilities, never the ranking.
     """
-    logit = chosen.logit if fitted.predicts_scores else prob_logit(chosen.prob)
+    logit = chosen.logit if fitted.predicts_scores else pair_logit(chosen.prob, chosen.logit)
     prob = chosen.prob if fitted.calibration is None else fitted.calibration.apply(logit)
     ranking = np.where(chosen.logit_var > 0, logit, chosen.logit)
     if fitted.predicts_scores and fitted.calibration is not None:

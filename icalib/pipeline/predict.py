@@ -13,9 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from icalib.core.files import read_json
+from icalib.core.run_folder import RunFolder
 from icalib.core.seeding import child_seed
 from icalib.data.questions import Question
-from icalib.data.schema import Pool
+from icalib.data.schema import Pool, Split
 from icalib.metrics.conformal import ConformalThreshold, answer_sets, fit_conformal
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.ranking import top_candidate
@@ -68,17 +69,19 @@ def predict(
         questions: one or more.
         coverage: approximate fraction of questions to answer, those with the most probable answers; the threshold is
             the one at which this fraction of the run's validation pools is answered.
-        sets: also return sets of candidates that contain a right one with this probability, fitted on the same pools.
+        sets: also return sets of candidates that contain a right one with this probability, fitted on the run's test
+            pools, since those of validation have chosen the model.
         members: the run's models if they are already loaded.
 
     Raises:
         SettingError: the method was not trained, or `coverage` or `sets` is out of range.
-        DataError: there are too few validation pools for such sets.
+        DataError: there are too few pools for such sets.
     """
     validation = PoolScores.from_predictions(run.folder.predictions("validation"))
     top = top_candidate(validation)
     selective = None if coverage is None else selective_risk(top.prob, 1 - top.hit, coverage)
-    conformal = None if sets is None else fit_conformal(validation, sets)
+    calibration, split = pools_for_sets(run.folder)
+    conformal = None if sets is None else fit_conformal(calibration, sets)
     context_turns = read_json(run.folder.path / "provenance.json")["context_turns"]
     pools = [question.pool(f"{index:09d}", context_turns) for index, question in enumerate(questions)]
     scores = score_unlabelled(run, members or run.load_members(), pools)
@@ -87,7 +90,7 @@ def predict(
     if selective is not None:
         notes.append(_coverage_note(answers, selective, validation.num_pools))
     if conformal is not None:
-        notes.append(_sets_note(answers, conformal))
+        notes.append(_sets_note(answers, conformal, split))
     return Predicted(answers, notes)
 
 
@@ -117,6 +120,20 @@ def score_unlabelled(run: FinishedRun, members: LoadedMembers, pools: Sequence[P
         label=np.full(table.num_rows, -1, np.int64),
         offsets=np.cumsum([0, *(len(pool.candidates) for pool in pools)]),
     )
+
+
+def pools_for_sets(folder: RunFolder) -> tuple[PoolScores, Split]:
+    """Return the pools that answer sets are fitted on, and their split.
+
+    The best epoch and round, the calibrator and the threshold are those that suit the validation pools, which makes
+    them easier than later pools; the test pools have chosen nothing. Without labelled test pools, those of
+    validation are returned.
+    """
+    if folder.has_predictions("test"):
+        predictions = folder.predictions("test")
+        if (predictions["label"].to_numpy() == 1).any():
+            return PoolScores.from_predictions(predictions), "test"
+    return PoolScores.from_predictions(folder.predictions("validation")), "validation"
 
 
 def _answers(
@@ -178,10 +195,11 @@ def _coverage_note(answers: Sequence[Answer], selective: SelectiveRisk, num_pool
     )
 
 
-def _sets_note(answers: Sequence[Answer], conformal: ConformalThreshold) -> str:
+def _sets_note(answers: Sequence[Answer], conformal: ConformalThreshold, split: Split) -> str:
     size = np.mean([len(answer.set or ()) for answer in answers])
     return (
         f"sets have {size:.1f} candidates on average and contain a right one with a probability of "
-        f"{conformal.coverage:.0%} or more if the questions are like the {conformal.num_pools} validation pools that "
-        "they were fitted on"
+        f"{conformal.coverage:.0%} or more if the questions are like the {conformal.num_pools} {split} pools that they "
+        "were fitted on"
+        + ("" if split == "test" else ", which also chose the model, so that it can be less: evaluate the run on test")
     )

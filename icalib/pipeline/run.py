@@ -259,8 +259,9 @@ def _write_metrics(
     method = settings.settings
     if "test" in evaluated and method.calibration is None:
         # Metrics of each calibrator, for methods without one.
+        validation, test = folder.predictions("validation"), folder.predictions("test")
         prior = method.train_prior(pool_set.num_candidates)
-        tables.append(post_hoc_metrics(folder.predictions("validation"), folder.predictions("test"), train_prior=prior))
+        tables.append(post_hoc_metrics(validation, test, train_prior=prior, focal_gamma=method.focal_gamma))
     folder.write_table("metrics.parquet", pa.concat_tables(tables))
 
 

@@ -33,7 +33,7 @@ from icalib.uncertainty.estimator import AbstractEstimator
 class ScoreJob(ShardedJob):
     """Scores a part of a split in shards."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 1  # g of halves of the passes; no second view without intents
+    version: ClassVar[int] = CHECKPOINT_VERSION + 2  # g of halves of the passes; the rate that dropout meets
     verb: ClassVar[str] = "scoring"
     memory_advice: ClassVar[str] = "Lower `scoring.max_tokens_per_batch`."
 

@@ -19,10 +19,11 @@ from icalib.losses.listwise import AbstractPoolLoss
 from icalib.models.checkpoint import CHECKPOINT_VERSION, save_posterior
 from icalib.models.config import RankerConfig
 from icalib.models.ranker import Ranker, load_ranker, start_weights
-from icalib.training.conditioning import Conditioning, is_conditioned_on_support
+from icalib.training.conditioning import Conditioning
 from icalib.training.contrast import AbstractContrast, AugmentedCurriculum
 from icalib.training.examples import PairLabels, gold_labels
 from icalib.training.job import Training, TrainingJob
+from icalib.training.joint_pairs import JointAnswerCurriculum, JointLoss
 from icalib.training.loop import Curriculum, Engine
 from icalib.training.pairs import AnswerCurriculum, PlainValidation
 from icalib.training.pools import PoolCurriculum
@@ -34,7 +35,7 @@ from icalib.training.similarity_fit import fit_start
 class TrainJob(TrainingJob):
     """Trains a ranker on answers."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 2  # the logits of the start are fitted, a student's are not
+    version: ClassVar[int] = CHECKPOINT_VERSION + 3  # the start's logits are fitted; posteriors validate
 
     ranker: RankerConfig
     loss: SerializeAsAny[AbstractLoss.Config]
@@ -83,7 +84,7 @@ class TrainJob(TrainingJob):
         labelled = self._labelled(store)
         if self.pseudo_labels is None:  # a student starts from a teacher, whose logits fit
             fit_start(ranker, labelled, store, self.training, device, self.seed, has_head=has_head)
-        curriculum = self._curriculum(labelled, store, ranker.layout)
+        curriculum = self._curriculum(labelled, store, ranker)
         return Training(ranker, curriculum, self._validation(ranker, device, curriculum))
 
     def _labelled(self, store: TokenStore) -> list[PairLabels]:
@@ -91,8 +92,9 @@ class TrainJob(TrainingJob):
         return [gold_labels(pool, with_intents=self.views_with_intents) for pool in store.pools(rows)]
 
     def _curriculum(
-        self, labelled: Sequence[PairLabels], store: TokenStore, layout: Layout
+        self, labelled: Sequence[PairLabels], store: TokenStore, ranker: Ranker
     ) -> AnswerCurriculum | PoolCurriculum:
+        layout = ranker.layout
         pseudo = pseudo_labelled(self.pseudo_labels.path, store) if self.pseudo_labels else []
         pools, loss = [*labelled, *pseudo], self.loss.build()
         if self.contrast is not None and self.generated is not None:
@@ -101,22 +103,22 @@ class TrainJob(TrainingJob):
                 pools, store, layout, loss, self.training,
                 seed=self.seed, contrast=self.contrast.build(), generated=generated,
             )  # fmt: skip
+        joint_loss = ranker.answer_head.joint_loss if self.ranker.head.joint_objective else None
         return answer_curriculum(
-            pools, store, layout, loss, self.training, num_intents=len(self.ranker.intents), seed=self.seed
-        )
+            pools, store, layout, loss, self.training,
+            num_intents=len(self.ranker.intents), seed=self.seed, joint_loss=joint_loss,
+        )  # fmt: skip
 
     def _validation(self, ranker: Ranker, device: torch.device, curriculum: Curriculum) -> PlainValidation:
         store = TokenStore(self.validation_tokens.path)
         rows = self.selection.rows("validation", "all", store.column("label_order"))
         labelled = rows[store.column("label")[rows] >= 0]
-        if not is_conditioned_on_support(ranker):
-            return PlainValidation(
-                store, labelled.tolist(), ranker.layout, self.training, device, link=self.ranker.link
-            )
-        assert isinstance(curriculum, AnswerCurriculum)
-        conditioning = Conditioning(curriculum, self.training, device, self.seed)
+        prepare = None
+        if ranker.posterior_head is not None:
+            assert isinstance(curriculum, AnswerCurriculum)
+            prepare = Conditioning(curriculum, self.training, device, self.seed).complete
         return PlainValidation(
-            store, labelled.tolist(), ranker.layout, self.training, device, prepare=conditioning.complete
+            store, labelled.tolist(), ranker.layout, self.training, device, link=self.ranker.link, prepare=prepare
         )
 
     @override
@@ -140,8 +142,16 @@ def answer_curriculum(
     *,
     num_intents: int,
     seed: int,
+    joint_loss: JointLoss | None = None,
 ) -> AnswerCurriculum | PoolCurriculum:
-    """Return a curriculum of pairs and intents, or of whole pools if the loss needs these."""
+    """Return a curriculum of pairs and intents, or of whole pools if the loss needs these.
+
+    With `joint_loss`, that of the head, the pairs of a batch have one loss, however many workers share the batch.
+    """
     if isinstance(loss, AbstractPoolLoss):
         return PoolCurriculum(pools, store, layout, loss, settings, seed=seed)
+    if joint_loss is not None:
+        return JointAnswerCurriculum(
+            pools, store, layout, loss, settings, num_intents=num_intents, seed=seed, joint_loss=joint_loss
+        )
     return AnswerCurriculum(pools, store, layout, loss, settings, num_intents=num_intents, seed=seed)

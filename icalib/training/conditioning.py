@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from icalib.core.seeding import child_seed
@@ -38,9 +39,18 @@ class Conditioning:
     ) -> None:
         self._curriculum, self._settings, self._device, self._seed = curriculum, settings, device, seed
 
-    def complete(self, ranker: Ranker) -> None:
-        """Compute the whole posterior in this process."""
-        _head(ranker).condition([self._observed(ranker, 0, 1)], seed=child_seed(self._seed, "posterior"))
+    def complete(self, ranker: Ranker, rank: int = 0, world_size: int = 1) -> None:
+        """Compute the whole posterior in this process.
+
+        With several workers, all call it, and each runs the forward passes of a part of the pairs.
+        """
+        shared = world_size > 1 and dist.is_initialized() and ranker.config.head.pairs_for_posterior is None
+        if shared:
+            observed: list[Any] = [None] * world_size
+            dist.all_gather_object(observed, self._observed(ranker, rank, world_size))
+        else:
+            observed = [self._observed(ranker, 0, 1)]
+        _head(ranker).condition(observed, seed=child_seed(self._seed, "posterior"))
 
     def begin(self, ranker: Ranker, engine: Engine) -> None:
         """Compute the posterior together with the other workers, except for what the head splits into tasks."""
@@ -54,7 +64,8 @@ class Conditioning:
         """Let the head observe every world-size-th batch, and return its observations."""
         head, support = _head(ranker), ranker.config.head.pairs_for_posterior
         passes = _Passes(ranker, self._curriculum, self._settings, self._device)
-        examples = self._curriculum.pairs() if ranker.config.head.looks_at_pairs else []
+        last = self._settings.epochs - 1 if support is not None and support.choice == "last_batch" else 0
+        examples = self._curriculum.pairs(last) if ranker.config.head.looks_at_pairs else []
         if support is not None:
             examples = choose_support(examples, support, passes.features, seed=child_seed(self._seed, "support"))
         was_training = ranker.training
@@ -160,17 +171,19 @@ def _nearest_to_centroids(
     features: Callable[[Sequence[Example]], npt.NDArray[np.float32]],
     seed: int,
 ) -> list[Example]:
-    """Return the distinct examples nearest to each of `num_centroids` k-means centroids."""
+    """Return the examples nearest to each of `num_centroids` k-means centroids.
+
+    Where features repeat, there are fewer centroids or several with the same nearest example; the first other examples
+    take the missing ones' place, so that the fraction of right pairs is the one asked for.
+    """
     if len(examples) <= num_centroids:
         return list(examples)
     from sklearn.cluster import KMeans
     from sklearn.metrics import pairwise_distances_argmin
 
     known = features(examples)
-    centroids = KMeans(num_centroids, random_state=seed % 2**31).fit(known).cluster_centers_
-    return [examples[int(index)] for index in np.unique(pairwise_distances_argmin(centroids, known))]
-
-
-def is_conditioned_on_support(ranker: Ranker) -> bool:
-    """Return whether the head needs its support pairs even for point predictions."""
-    return isinstance(ranker.answer_head, PosteriorHead) and ranker.config.head.pairs_for_posterior is not None
+    num_clusters = min(num_centroids, len(np.unique(known, axis=0)))
+    centroids = KMeans(num_clusters, random_state=seed % 2**31).fit(known).cluster_centers_
+    nearest = np.unique(pairwise_distances_argmin(centroids, known))
+    others = np.setdiff1d(np.arange(len(examples)), nearest)[: num_centroids - len(nearest)]
+    return [examples[int(index)] for index in (*nearest, *others)]

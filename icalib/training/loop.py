@@ -52,7 +52,14 @@ class Curriculum(Protocol):
 
 @runtime_checkable
 class JointCurriculum(Curriculum, Protocol):
-    """A curriculum whose loss compares all examples of an update with each other, e.g. by in-batch negatives."""
+    """A curriculum whose loss compares all examples of an update with each other, e.g. by in-batch negatives.
+
+    All workers call `compare` with the same arguments, and it must return the same loss on each of them.
+    """
+
+    def is_joint(self, examples: Sequence[Any]) -> bool:
+        """Return whether the loss of this batch compares its examples; otherwise `losses` is used."""
+        ...
 
     def represent(self, forward: Callable[..., Any], examples: Sequence[Any], device: torch.device) -> Tensor:
         """Return what the loss reads of each example, from the model; [B, ...]."""
@@ -207,7 +214,9 @@ def _update(
         range(number * engine.world_size + engine.rank, len(batch), parts)
         for number in range(settings.gradient_accumulation)
     ]
-    joint = _JointLoss(curriculum, engine, batch, rows, part_seeds) if _is_split(curriculum, parts) else None
+    joint = (
+        _JointLoss(curriculum, engine, batch, rows, part_seeds) if parts > 1 and _is_joint(curriculum, batch) else None
+    )
     task, summed = "", 0.0
     for part_seed, part in zip(part_seeds, rows, strict=True):
         torch.manual_seed(part_seed)
@@ -229,8 +238,8 @@ def _update(
     return task, summed * engine.world_size / len(batch)
 
 
-def _is_split(curriculum: Curriculum, parts: int) -> TypeGuard[JointCurriculum]:
-    return parts > 1 and isinstance(curriculum, JointCurriculum)
+def _is_joint(curriculum: Curriculum, batch: Sequence[Any]) -> TypeGuard[JointCurriculum]:
+    return isinstance(curriculum, JointCurriculum) and curriculum.is_joint(batch)
 
 
 class _JointLoss:

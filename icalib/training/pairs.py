@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Layout, TokenStore
 from icalib.encoders.transformer import Batch
+from icalib.inference.mixture import mixture_moments
 from icalib.inference.pool_softmax import pool_softmax
 from icalib.losses.binary import AbstractLoss, Link
 from icalib.metrics.calibration import ece, nll, nll_from_logits
@@ -87,13 +89,16 @@ class AnswerCurriculum:
         targets = np.stack([target(example, self._num_intents) for example in examples])
         return make_batch(encoded, self._layout, device), torch.from_numpy(targets).to(device)
 
-    def pairs(self) -> list[Example]:
-        """Return every pair of the first epoch, in each of its views."""
-        return [example for batch in self.batches(0) for example in batch if example.task != "intent"]
+    def pairs(self, epoch: int = 0) -> list[Example]:
+        """Return every pair of an epoch, in each of its views and in the order of its batches."""
+        return [example for batch in self.batches(epoch) for example in batch if example.task != "intent"]
 
 
 class PlainValidation:
-    """Validation metrics from one deterministic pass over the plain view, cheap enough for every epoch.
+    """Validation metrics from one pass without dropout over the plain view, cheap enough for every epoch.
+
+    Heads with a posterior are judged by the probability that they predict, E σ(f), whose calibration is not that of
+    σ(E f).
 
     Args:
         store: the pools' tokens.
@@ -103,7 +108,8 @@ class PlainValidation:
         device: device of the ranker.
         link: maps logits to probabilities; with a softmax, F1 counts only each pool's best candidate as predicted
             right.
-        prepare: called with the ranker before each pass, for heads that predict from support pairs.
+        prepare: called with the ranker, this worker's rank and their number before each pass, to compute the posterior
+            of a head that has one.
     """
 
     def __init__(
@@ -115,7 +121,7 @@ class PlainValidation:
         device: torch.device,
         *,
         link: Link = "sigmoid",
-        prepare: Callable[[Ranker], None] = lambda _: None,
+        prepare: Callable[[Ranker, int, int], None] | None = None,
     ) -> None:
         self._store, self._rows, self._layout, self._device, self._prepare = store, rows, layout, device, prepare
         self._link: Link = link
@@ -124,10 +130,13 @@ class PlainValidation:
 
     def __call__(self, ranker: Ranker, rank: int, world_size: int) -> list[tuple[int, list[float], int]]:
         """Return (row, logits of the candidates, label) of every world-size-th pool."""
-        self._prepare(ranker)
+        compute = ranker.answer_logits
+        if self._prepare is not None:
+            self._prepare(ranker, rank, world_size)
+            compute = partial(predictive_logits, ranker)
         pools = list(self._store.pools(self._rows[rank::world_size]))
         inputs = PoolInputs.of(pools, self._layout, None)
-        logits = plain_logits(ranker, inputs, self._layout, self._device, self._precision, self._max_tokens)
+        logits = values_of_pairs(compute, inputs, self._layout, self._device, self._precision, self._max_tokens)
         ends = np.cumsum([len(pool.candidates) for pool in pools])
         parts = np.split(logits, ends[:-1]) if pools else []
         return [(pool.row, part.tolist(), pool.label) for pool, part in zip(pools, parts, strict=True)]
@@ -155,11 +164,9 @@ class PlainValidation:
         return {metric_tag(name): metrics[name] for name in MEASURED}
 
 
-def plain_logits(
-    ranker: Ranker, pools: PoolInputs, layout: Layout, device: torch.device, precision: Any, max_tokens: int
-) -> Any:
-    """Compute the logits [N] of all pairs, in the order of `pools`."""
-    return values_of_pairs(ranker.answer_logits, pools, layout, device, precision, max_tokens)
+def predictive_logits(ranker: Ranker, batch: Batch) -> Tensor:
+    """Compute the logits of E σ(f) over the posterior of each pair's logit f, [B]."""
+    return torch.logit(mixture_moments(*ranker.answer_posterior(batch)).prob_mean, eps=1e-15)
 
 
 def values_of_pairs(

@@ -12,7 +12,7 @@ from unit.metrics.made_predictions import pool_scores, simulated_table
 
 from icalib.metrics import calibration, classification, ranking, selective
 from icalib.metrics.pairs import PoolScores
-from icalib.metrics.significance import bootstrap
+from icalib.metrics.significance import basic_interval, bootstrap, percentile_interval
 
 
 @pytest.fixture(scope="module")
@@ -98,11 +98,20 @@ def test_wilson_intervals_agree_with_scipy() -> None:
 
 def test_bootstrap_intervals_agree_with_scipy(scores: PoolScores) -> None:
     precision = ranking.average_precision(scores)
-    drawn = bootstrap(lambda pools: {"MAP": precision[pools].mean(axis=1)}, scores.num_pools, seed=0)["MAP"]
+    values = bootstrap(lambda pools: {"MAP": precision[pools].mean(axis=1)}, scores.num_pools, seed=0)["MAP"]
+    drawn = percentile_interval(values)
     expected = stats.bootstrap((precision,), np.mean, method="percentile", rng=np.random.default_rng(1))
     spread = expected.standard_error
     assert drawn.low == pytest.approx(expected.confidence_interval.low, abs=0.25 * spread)
     assert drawn.high == pytest.approx(expected.confidence_interval.high, abs=0.25 * spread)
+
+
+def test_basic_intervals_agree_with_scipy(scores: PoolScores) -> None:
+    precision = ranking.average_precision(scores)
+    expected = stats.bootstrap((precision,), np.mean, method="basic", rng=np.random.default_rng(1))
+    values = expected.bootstrap_distribution
+    interval = basic_interval(values, precision.mean(), bounds=(0, 1))
+    assert interval == pytest.approx(tuple(expected.confidence_interval))
 
 
 def test_the_calibration_error_of_penha_and_hauff(scores: PoolScores) -> None:

@@ -100,6 +100,10 @@ class Contrastive(AbstractPostTraining):
         """Return the summed loss of a whole batch."""
         return self.compare(self.represent(forward, examples, device), examples)
 
+    def is_joint(self, examples: Sequence[Any]) -> bool:
+        """Return that targets compete with all others of the batch."""
+        return True
+
     def represent(self, forward: Callable[..., Any], examples: Sequence[_Example], device: torch.device) -> Tensor:
         """Return the vectors of context, target and hard negatives of each example; [B, 2 + negatives, D].
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
 from scipy.special import expit
 
 from icalib.calibration.calibrator import (
@@ -92,6 +93,27 @@ def test_limit_a_prior_shift_is_platt_with_slope_1_and_offset_minus_log_9(
     assert (fitted.slope, fitted.offset) == (1, pytest.approx(-math.log(9), abs=1e-3))
     logit, label = shifted
     assert ece(fitted.apply(logit), label) < 0.01 < 0.2 < ece(expit(logit), label)
+
+
+@pytest.mark.parametrize("gamma", [0.5, 2.0, 5.0])
+def test_a_prior_shift_of_a_focal_model_is_exact_at_the_population_minimiser(gamma: float) -> None:
+    """A model that minimises the expected focal loss at 1:1, met with nine wrong candidates for each right one."""
+
+    def minimiser(true_prob: float) -> float:
+        def expected_loss(f: float) -> float:
+            p = expit(f)
+            return -true_prob * (1 - p) ** gamma * np.log(p) - (1 - true_prob) * p**gamma * np.log1p(-p)
+
+        return float(minimize_scalar(expected_loss, bounds=(-15, 15), method="bounded", options={"xatol": 1e-10}).x)
+
+    shifted_prob = np.array([0.01, 0.2, 0.5, 0.917, 0.99])
+    balanced_prob = 9 * shifted_prob / (9 * shifted_prob + 1 - shifted_prob)
+    logit = np.array([minimiser(p) for p in balanced_prob])
+    calibrator = PriorShift.Config(gamma=gamma).build()
+    fitted = calibrator.fit(np.arange(10.0), np.array([1] + [0] * 9), train_prior=0.5)
+    np.testing.assert_allclose(fitted.apply(logit), shifted_prob, rtol=1e-3)
+    uncorrected = CALIBRATORS["prior-shift"].fit(np.arange(10.0), np.array([1] + [0] * 9), train_prior=0.5)
+    assert uncorrected.apply(logit)[3] < 0.75
 
 
 def test_limit_a_temperature_is_platt_with_offset_0() -> None:

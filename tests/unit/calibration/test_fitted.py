@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.special import expit
 
-from icalib.calibration.fitted import AffineMap, AnyMap, FittedMap, FocalInverseMap, IsotonicMap, prob_logit
+from icalib.calibration.fitted import AffineMap, AnyMap, FittedMap, FocalInverseMap, IsotonicMap, pair_logit, prob_logit
 from icalib.core.component import Settings, validated
 from icalib.core.errors import SettingError
 
@@ -87,3 +87,23 @@ def test_logits_of_probabilities_are_finite(prob: float) -> None:
     value = prob_logit(np.array([prob]))
     assert np.isfinite(value).all()
     np.testing.assert_allclose(expit(value), prob, atol=1e-15)
+
+
+@given(st.floats(0, 1))
+def test_logits_of_probabilities_are_symmetric(prob: float) -> None:
+    at, opposite = prob_logit(np.array([1 - (1 - prob), 1 - prob]))  # 1 − p may round
+    assert at == pytest.approx(-opposite, abs=1e-9 + 1e-15 * abs(at) / min(max(prob, 1e-15), 1))
+
+
+def test_saturated_pairs_keep_their_logits_on_both_sides() -> None:
+    logits = np.array([-700.0, -300.0, -40.0, -1.0, 0.0, 1.0, 40.0, 300.0, 700.0])
+    np.testing.assert_array_equal(pair_logit(expit(logits), logits), logits)
+    for prob in (0.0, 1.0):
+        assert abs(prob_logit(np.array([prob]))) == pytest.approx(36.74, abs=0.01)
+
+
+def test_a_mean_over_samples_has_the_logit_of_the_mean_probability() -> None:
+    samples = np.array([[-2.0, 50.0, -50.0], [4.0, 60.0, -60.0]])
+    found = pair_logit(expit(samples).mean(0), samples.mean(0))
+    assert found[0] == pytest.approx(np.log(expit(samples[:, 0]).mean() / expit(-samples[:, 0]).mean()))
+    np.testing.assert_allclose(found[1:], [55, -55])  # the probabilities are 1 and 0 to every digit

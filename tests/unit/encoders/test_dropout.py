@@ -21,7 +21,27 @@ def test_elements_are_dropped_at_the_rate_and_the_others_scaled(p: float) -> Non
     dropped = cheap_dropout(torch.ones(NUM), p, True)
     kept = dropped != 0
     assert kept.double().mean().item() == pytest.approx(1 - p, abs=5 * np.sqrt(p * (1 - p) / NUM))
-    torch.testing.assert_close(dropped[kept], torch.full_like(dropped[kept], 1 / (1 - p)))
+    torch.testing.assert_close(dropped[kept], torch.full_like(dropped[kept], 1 / (1 - p)), rtol=2e-4, atol=0)
+
+
+@pytest.mark.parametrize("p", [0.001, 0.1, 0.5, 0.999, 0.9999])
+def test_outputs_have_their_input_as_mean(p: float) -> None:
+    """Exactly: over all 2¹⁶ values that the bits of an element can have."""
+    torch.manual_seed(0)
+    dropped = cheap_dropout(torch.ones(NUM, dtype=torch.float64), p, True)
+    scale = dropped.max().item()
+    met = 1 - 1 / scale  # the rate that makes the mean 1
+    assert met * 2**16 == pytest.approx(round(p * 2**16), abs=1e-6)
+
+
+@pytest.mark.parametrize("p", [1 - 2**-18, 1.0])
+def test_everything_is_dropped_at_rate_1_as_by_torch(p: float) -> None:
+    x = torch.randn(1000, requires_grad=True)
+    dropped = cheap_dropout(x, p, True)
+    torch.testing.assert_close(dropped, nn.functional.dropout(x, 1.0, True))
+    dropped.sum().backward()
+    assert x.grad is not None
+    assert not x.grad.any()
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5])

@@ -17,6 +17,7 @@ from icalib.heads.random_features import RandomFeatureHead
 from icalib.inference.random_features import median_distance
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.losses.focal import FocalLoss
+from icalib.methods import sngp
 
 WIDTH, NUM_FEATURES = 16, 64
 LOSS = BinaryCrossEntropy.Config().build()
@@ -335,6 +336,29 @@ def test_the_median_length_scale_is_set_by_the_first_batch_and_kept() -> None:
     loaded.load_state_dict(model.state_dict())
     train(loaded, made_pairs(20, seed=8), steps=1)
     assert loaded.length_scale.item() == pytest.approx(expected)
+
+
+def test_the_median_length_scale_is_that_of_predictions() -> None:
+    features, mean, labels = made_pairs(20)
+    similar = (5 + 0.1 * features, mean, labels)
+    model = head(length_scale="median", dropout=0.3)
+    expected = median_distance(model.eval()._hidden(similar[0])).item()
+    train(model, similar, steps=1, batch=20)
+    assert model.length_scale.item() == pytest.approx(expected)
+
+
+def test_the_released_scaling_of_sngp_has_its_variances() -> None:
+    """Its code: unscaled cosines ψ, the mean of ψψᵀ, a ridge s = 1/1000, and s ψᵀ(sI + mean ψψᵀ)⁻¹ψ."""
+    settings = {
+        name.removeprefix("head."): value for name, value in sngp.presets["released"].items() if "head." in name
+    }
+    assert settings.pop("num_features") * settings.pop("ridge") == 2
+    model, pairs = head(**settings | {"laplace": "exact", "ridge": 2 / NUM_FEATURES}), made_pairs(200)
+    conditioned(model, pairs)
+    psi, ridge = math.sqrt(NUM_FEATURES / 2) * phi_of(model, pairs[0]).detach(), 1 / 1000
+    precision = ridge * torch.eye(NUM_FEATURES, dtype=torch.float64) + psi.T @ psi / len(psi)
+    expected = ridge * (psi * torch.linalg.solve(precision, psi.T).T).sum(1)
+    torch.testing.assert_close(model.posterior(*pairs[:2]).var_SB[0].double(), expected, rtol=1e-3, atol=1e-6)
 
 
 def test_a_median_of_one_pair_is_refused() -> None:

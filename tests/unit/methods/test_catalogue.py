@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from icalib.calibration.calibrator import PriorShift
 from icalib.core.component import with_settings
 from icalib.core.errors import SettingError
 from icalib.methods.catalogue import describe, load_method, method_names, presets
@@ -148,6 +149,8 @@ def test_a_prior_shift_starts_from_the_pairs_that_shape_probabilities(
         ("focal", {"calibration": "focal-inverse", "loss.gamma": 3.0}, "γ = 2.*trained with γ = 3"),
         ("focal", {"calibration": "focal-inverse", "loss.gamma": "flsd-53"}, "no inverse"),
         ("icast-teacher", {"regime.rule.scale": "quantile", "regime.rule.gain_threshold": -0.5}, "absolute"),
+        ("focal", {"calibration": "prior-shift", "loss.gamma": "flsd-53"}, "the loss's γ.*no inverse"),
+        ("bert", {"calibration": "prior-shift", "calibration.gamma": 2.0}, "γ = 2.*trained with BinaryCrossEntropy"),
     ],
 )
 def test_settings_that_cannot_go_together_are_refused_with_the_fix(
@@ -155,6 +158,14 @@ def test_settings_that_cannot_go_together_are_refused_with_the_fix(
 ) -> None:
     with pytest.raises((SettingError, ValueError), match=message):
         with_settings(load_method(name), settings)
+
+
+@pytest.mark.parametrize(("name", "gamma"), [("bert", 0.0), ("focal", 2.0), ("gpf-bert", 2.0), ("sngp", 0.0)])
+def test_a_prior_shift_inverts_the_focal_loss_of_its_method(name: str, gamma: float) -> None:
+    method = with_settings(load_method(name), {"calibration": "prior-shift"})
+    assert isinstance(method, Method)
+    assert method.calibrator == PriorShift.Config(gamma=gamma)
+    assert method.focal_gamma == gamma
 
 
 def test_an_inverse_of_the_focal_loss_that_was_trained_with_is_taken() -> None:

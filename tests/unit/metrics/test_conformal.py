@@ -73,7 +73,7 @@ def test_no_set_is_empty_and_sets_grow_with_the_threshold(
 
 @pytest.mark.parametrize(("num_pools", "coverage", "needed"), [(8, 0.9, 9), (18, 0.95, 19), (3, 0.8, 4)])
 def test_too_few_pools_are_refused_with_the_number_needed(num_pools: int, coverage: float, needed: int) -> None:
-    with pytest.raises(DataError, match=f"{num_pools} validation pools are too few.*Score at least {needed} pools"):
+    with pytest.raises(DataError, match=f"{num_pools} pools are too few.*Score at least {needed} pools"):
         fit_conformal(simulated(num_pools, seed=1), coverage)
     assert fit_conformal(simulated(needed, seed=1), coverage).num_pools == needed
 

@@ -8,17 +8,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icalib.core.errors import DataError
-from icalib.metrics.significance import bootstrap, holm, paired_permutation_test
+from icalib.metrics.significance import (
+    basic_interval,
+    bootstrap,
+    holm,
+    paired_permutation_test,
+    percentile_interval,
+)
 
 
 def test_intervals_are_a_function_of_the_seed() -> None:
     values = np.random.default_rng(0).normal(size=300)
     first, again, other = (
-        bootstrap(lambda drawn: {"mean": values[drawn].mean(axis=1)}, 300, seed=seed) for seed in (1, 1, 2)
+        percentile_interval(bootstrap(lambda drawn: {"mean": values[drawn].mean(axis=1)}, 300, seed=seed)["mean"])
+        for seed in (1, 1, 2)
     )
     assert first == again
     assert first != other
-    assert first["mean"].low < values.mean() < first["mean"].high
+    assert first.low < values.mean() < first.high
 
 
 def test_all_resamples_are_made_and_hold_as_many_pools() -> None:
@@ -40,26 +47,30 @@ def test_intervals_cover_the_truth_at_about_their_level() -> None:
     covered = 0
     for trial in range(200):
         values = rng.normal(size=60)
-        interval = bootstrap(lambda drawn, v=values: {"mean": v[drawn].mean(axis=1)}, 60, seed=trial)["mean"]
+        drawn = bootstrap(lambda drawn, v=values: {"mean": v[drawn].mean(axis=1)}, 60, seed=trial)["mean"]
+        interval = percentile_interval(drawn)
         covered += interval.low <= 0 <= interval.high
     assert 0.88 <= covered / 200 <= 0.99
 
 
 def test_undefined_resamples_do_not_count() -> None:
-    intervals = bootstrap(
-        lambda drawn: {
-            "some": np.where(drawn[:, 0] == 0, np.nan, 1.0),
-            "none": np.full(len(drawn), np.nan),
-        },
-        5,
-        seed=0,
-    )
-    assert intervals["some"] == (1, 1)
-    assert np.isnan(intervals["none"]).all()
+    some = np.array([np.nan, 1.0, 1.0, np.nan])
+    assert percentile_interval(some) == (1, 1)
+    assert basic_interval(some, 1.5, bounds=(0, 5)) == (2, 2)
+    assert np.isnan(percentile_interval(np.full(3, np.nan))).all()
+    assert np.isnan(basic_interval(np.zeros(0), 0.5, bounds=(0, 1))).all()
 
 
-def test_no_resamples_give_no_intervals() -> None:
+def test_no_resamples_give_no_values() -> None:
     assert bootstrap(lambda drawn: {"mean": drawn.mean(axis=1)}, 5, seed=0, num_bootstrap=0) == {}
+
+
+def test_a_basic_interval_mirrors_the_percentiles_within_the_range() -> None:
+    values = np.linspace(0.1, 0.5, 1001)
+    assert percentile_interval(values) == pytest.approx((0.11, 0.49))
+    assert basic_interval(values, 0.3, bounds=(0, 1)) == pytest.approx((0.11, 0.49))
+    assert basic_interval(values, 0.2, bounds=(0, 1)) == pytest.approx((0, 0.29))  # 0.4 − 0.49 is below the range
+    assert basic_interval(values, 0.2, bounds=(-1, 1)) == pytest.approx((-0.09, 0.29))
 
 
 def test_few_pools_are_tested_exactly() -> None:

@@ -21,17 +21,20 @@ from icalib.heads.polya_gamma import PolyaGammaHead
 from icalib.heads.random_features import RandomFeatureHead
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.losses.head_objective import HeadObjective
+from icalib.metrics.calibration import ece, nll
 from icalib.models.checkpoint import save_ranker
 from icalib.models.ranker import load_ranker, make_batch
+from icalib.scoring.scorer import ScoringContext, score_pools
 from icalib.training.answers import TrainJob
 from icalib.training.conditioning import Conditioning, choose_support
 from icalib.training.examples import Example, gold_labels
 from icalib.training.job import Training
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train
-from icalib.training.pairs import AnswerCurriculum
+from icalib.training.pairs import AnswerCurriculum, PlainValidation
 from icalib.training.posterior import complete_posterior, run_here
 from icalib.training.settings import TrainingSettings
+from icalib.uncertainty.estimator import Posterior
 
 CPU = torch.device("cpu")
 SETTINGS = TrainingSettings(batch_size=8, epochs=1, precision="fp32")
@@ -228,6 +231,43 @@ def test_the_last_batch_as_support(store: TokenStore) -> None:
     assert choose_support(examples, Support(size=6, choice="last_batch"), no_features, seed=1) == examples[-6:]
 
 
+def test_the_last_batch_is_that_of_the_last_epoch(
+    tokens: Path, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    support = Support(size=8, choice="last_batch")
+    settings = SETTINGS.model_copy(update={"epochs": 3})
+    job = job_of(tokens, tiny_bert, POLYA_GAMMA.model_copy(update={"support": support}))
+    made = job.model_copy(update={"training": settings}).prepare(CPU)
+    assert isinstance(made.curriculum, AnswerCurriculum)
+    chosen: list[list[tuple[int, int]]] = []
+
+    def spy(*args: Any, **options: Any) -> list[Example]:
+        found = choose_support(*args, **options)
+        chosen.append(named(found))
+        return found
+
+    monkeypatch.setattr("icalib.training.conditioning.choose_support", spy)
+    Conditioning(made.curriculum, settings, CPU, 0).complete(made.model)
+    assert chosen == [named(made.curriculum.pairs(2)[-8:])]
+    assert chosen != [named(made.curriculum.pairs(0)[-8:])]
+
+
+def named(examples: Sequence[Example]) -> list[tuple[int, int]]:
+    return [(example.labels.row, example.position) for example in examples]
+
+
+def test_k_means_support_keeps_its_size_and_share_where_features_repeat(store: TokenStore) -> None:
+    examples = some_examples(store, 12)
+
+    def features(some: Sequence[Example]) -> npt.NDArray[np.float32]:
+        return np.array([[example.labels.row % 2, 0.0] for example in some], np.float32)
+
+    chosen = choose_support(examples, Support(size=12, choice="per_class_kmeans"), features, seed=1)
+    assert [label(example) for example in chosen] == [1] * 6 + [0] * 6
+    assert len({(example.labels.row, example.position) for example in chosen}) == 12
+    assert {example.labels.row % 2 for example in chosen[:2]} == {0, 1}
+
+
 def test_k_means_support_takes_a_real_pair_of_each_cluster(store: TokenStore) -> None:
     examples = some_examples(store, 12)
     rng = np.random.default_rng(0)
@@ -241,3 +281,21 @@ def test_k_means_support_takes_a_real_pair_of_each_cluster(store: TokenStore) ->
     for kind in (0, 1):
         places = [examples.index(example) % 3 for example in chosen if label(example) == kind]
         assert sorted(places) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("head", [RANDOM_FEATURES, POLYA_GAMMA], ids=["random-features", "polya-gamma"])
+def test_validation_judges_the_probabilities_that_the_posterior_predicts(
+    tokens: Path, tiny_bert: Path, head: AbstractHead.Config
+) -> None:
+    made = job_of(tokens, tiny_bert, head).prepare(CPU)
+    ranker, validation = made.model.eval(), made.validation
+    assert isinstance(validation, PlainValidation)
+    measured = validation.metrics([validation(ranker, 0, 1)])
+    store = TokenStore(tokens / "validation.arrow")
+    context = ScoringContext(ranker, ranker.layout, Posterior.Config().build(), CPU, "fp32", 2048)
+    table, _ = score_pools(context, store, range(len(store)), with_intents=False, seed=0)
+    prob, label = table["prob_mean"].to_numpy(), table["label"].to_numpy()
+    assert measured["cal/NLL"] == pytest.approx(nll(prob, label), rel=1e-4)
+    assert measured["cal/ECE"] == pytest.approx(ece(prob, label), abs=1e-4)
+    point = 1 / (1 + np.exp(-table["logit_mean"].to_numpy()))
+    assert abs(measured["cal/NLL"] - nll(prob, label)) < abs(measured["cal/NLL"] - nll(point, label)) / 5
