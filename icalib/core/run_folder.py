@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict
 
 from icalib.core.component import validated_file
 from icalib.core.errors import RunFolderError
-from icalib.core.files import read_json, whole_file, write_json
+from icalib.core.files import read_json, read_json_list, whole_file, write_json
 from icalib.core.storage import location, pull
 
 RUN_VERSION = 2
@@ -196,7 +196,7 @@ class RunFolder:
     def stages(self) -> list[dict[str, Any]]:
         """The stages so far, in order: name, digest, reused, seconds, path."""
         path = self.path / "stages.json"
-        return read_json(path) if path.is_file() else []
+        return read_json_list(path) if path.is_file() else []
 
     @property
     def planned(self) -> dict[str, dict[str, float]]:
@@ -213,7 +213,7 @@ class RunFolder:
     def members(self) -> list[tuple[Path, dict[str, Any]]]:
         """Checkpoint and estimator of each member whose predictions are averaged; none for untrained methods."""
         path = self.path / "members.json"
-        members = read_json(path) if path.is_file() else []
+        members = read_json_list(path) if path.is_file() else []
         return [(self.path / member["checkpoint"], member["estimator"]) for member in members]
 
     @property

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icalib.core.events import Emit, Event, EventLog, Message, RunUpdated, StageFinished
-from icalib.core.files import read_json
+from icalib.core.files import read_json, read_json_list
 from icalib.core.run_folder import TRAINING_SCHEMA, RunFolder
 from icalib.core.storage import location, push
 from icalib.generation.job import SUMMARY, generated_texts
@@ -75,7 +75,7 @@ class RunRecord:
         label = stage.label.replace("-", "_")
         self._rows += [
             {**point, "stage": label, "round": stage.round, "step": point["step"] + self._last_step}
-            for point in read_json(stage.path / "curve.json")
+            for point in read_json_list(stage.path / "curve.json")
         ]
         self._last_step += int(read_json(stage.path / "result.json")["updates"])
         self._folder.write_table("training.parquet", pa.Table.from_pylist(self._rows, schema=TRAINING_SCHEMA))
