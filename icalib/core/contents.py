@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from icalib.core.errors import DamagedFileError
-from icalib.core.files import file_digest
+from icalib.core.files import file_digest, read_json
+from icalib.core.storage import is_mirrored, pull
 
 Contents: TypeAlias = Mapping[str, Mapping[str, Any]]
 """Size in bytes and SHA-256 of each file, by its path in the folder; JSON-able."""
@@ -32,25 +33,53 @@ def facts_of(path: Path) -> dict[str, Any]:
     return {"size": path.stat().st_size, "sha256": file_digest(path)}
 
 
-def check_contents(folder: Path, recorded: Contents, *, leave_out: Collection[str] = ()) -> None:
-    """Compare the files of a folder with what was recorded.
+def damages(
+    folder: Path, recorded: Contents, *, cure: str = "", leave_out: Collection[str] = ()
+) -> Iterator[DamagedFileError]:
+    """Compare the files of a folder with what was recorded, and yield an error for each that is missing or has changed.
+
+    In the mirror of an object store such a file is first downloaded again.
 
     Args:
         folder: the folder.
         recorded: what it held when it was finished.
+        cure: what users can do, for the errors.
         leave_out: names of files or folders in `folder` that are not compared.
-
-    Raises:
-        DamagedFileError: a recorded file is missing or has changed.
     """
     for name, facts in sorted(recorded.items()):
-        if name.partition("/")[0] not in leave_out and (found := _change(folder / name, facts)):
-            raise DamagedFileError(folder / name, found)
+        path = folder / name
+        if name.partition("/")[0] in leave_out or not (found := _change(path, facts)):
+            continue
+        if not _is_downloaded_again(path) or (found := _change(path, facts)):
+            yield DamagedFileError(path, found, cure)
 
 
 def added_files(folder: Path, recorded: Contents, *, leave_out: Collection[str] = ()) -> list[Path]:
     """Return the files that were added to a folder after it was finished."""
     return [folder / name for name in _names(folder, leave_out) if name not in recorded]
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """Read the JSON file in which a folder's contents are recorded; in a mirror, a damaged one is downloaded again.
+
+    Raises:
+        DamagedFileError: the file can't be read.
+    """
+    try:
+        return read_json(path)
+    except DamagedFileError:
+        if not _is_downloaded_again(path):
+            raise
+        return read_json(path)
+
+
+def _is_downloaded_again(path: Path) -> bool:
+    """Replace the mirror's copy of a file by the store's; return False if no store is mirrored."""
+    if not is_mirrored(path):
+        return False
+    path.unlink(missing_ok=True)
+    pull(path)
+    return True
 
 
 def _change(path: Path, facts: Mapping[str, Any]) -> str:

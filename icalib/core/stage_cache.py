@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from icalib.core.contents import added_files, check_contents, contents_of
+from icalib.core.contents import added_files, contents_of, damages, read_record
 from icalib.core.errors import Abandoned, DamagedFileError, StorageError
 from icalib.core.events import Emit, Message, StageFinished, StageStarted, ignore
-from icalib.core.files import read_json, reading, write_json
+from icalib.core.files import reading, write_json
 from icalib.core.job import Artifact, Job
 from icalib.core.locks import FileLock
 from icalib.core.storage import is_mirrored, location, names_in, pull, push, remove
@@ -135,12 +135,6 @@ class StageCache:
         """Return what a finished stage cost; None if there is none, or a damaged one, which is removed."""
         if not (folder / _DONE).is_file():
             _bring(folder)
-        if is_mirrored(folder):
-            try:
-                return _checked_seconds(folder)
-            except DamagedFileError as error:  # the store's files may be as they were written
-                self._emit(Message(f"{name}: {error.path} {error.found}: downloading this stage again"))
-                _bring(folder)
         try:
             return _checked_seconds(folder)
         except DamagedFileError as error:
@@ -179,10 +173,11 @@ def _checked_seconds(folder: Path) -> float | None:
     path = folder / _DONE
     if not path.is_file():
         return None
-    facts = read_json(path)
+    facts = read_record(path)
     with reading(path):
         if _FILES in facts:
-            check_contents(folder, facts[_FILES])
+            for damage in damages(folder, facts[_FILES]):
+                raise damage
             for added in added_files(folder, facts[_FILES], leave_out=_NOT_CONTENT):
                 remove(added)
         return float(facts["seconds"])

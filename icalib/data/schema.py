@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from icalib.core.files import content_digest
+
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
@@ -130,3 +132,15 @@ class PoolSet(BaseModel):
     logs_digest: str = ""
     """Digest of the logs' content; empty without logs."""
     created_with: str
+    files: dict[str, dict[str, Any]] = Field(default={})
+    """Size and digest of each file beside this one; empty in sets of earlier versions."""
+    checksum: str = ""
+    """Digest of all the other fields."""
+
+    def sealed(self) -> PoolSet:
+        """Return the metadata with its checksum."""
+        return self.model_copy(update={"checksum": self.digest_of_fields()})
+
+    def digest_of_fields(self) -> str:
+        """Return the digest of all fields but the checksum."""
+        return content_digest(self.model_dump(mode="json", exclude={"checksum"}))

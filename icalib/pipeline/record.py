@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from icalib.core.events import Emit, Event, EventLog, Message, RunUpdated, StageFinished
 from icalib.core.files import read_json, read_json_list
+from icalib.core.parquet import read_parquet
 from icalib.core.run_folder import TRAINING_SCHEMA, RunFolder
 from icalib.core.storage import location, push
 from icalib.generation.job import SUMMARY, generated_texts
@@ -97,7 +97,7 @@ class RunRecord:
     def _add_round(self, stage: StageFinished) -> None:
         summary = read_json(stage.path / "summary.json")
         folder = Path("rounds") / str(stage.round)
-        shards = [pq.read_table(path) for path in sorted(stage.path.glob("pseudo-*.parquet"))]
+        shards = [read_parquet(path) for path in sorted(stage.path.glob("pseudo-*.parquet"))]
         self._folder.write_table(f"{folder}/pseudo_labels.parquet", pa.concat_tables(shards))
         self._folder.write_json(f"{folder}/summary.json", summary)
         accuracy = summary["pool_accuracy"]

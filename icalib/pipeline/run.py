@@ -108,7 +108,7 @@ def run(
     if fresh:
         remove(folder.path)
     pull(folder.path, leave_out="checkpoints")
-    if _claim(folder, settings):
+    if _claim(folder, settings) and not _repairs(folder, settings, context.emit):
         context.emit(Message(f"{location(folder.path)}: already finished; use --fresh to recompute it."))
         return folder
     started = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -174,6 +174,19 @@ def _claim(folder: RunFolder, settings: RunSettings) -> bool:
         raise RunFolderError(f"{folder.path} exists and is not a run folder. Choose another --experiment or remove it.")
     folder.write_config(wanted)
     return False
+
+
+def _repairs(folder: RunFolder, settings: RunSettings, emit: Emit) -> bool:
+    """Make a finished run that was damaged unfinished again; return whether it was damaged."""
+    damages = list(folder.damages(checkpoints=not is_mirrored(folder.path)))  # a store's models are not downloaded
+    if not damages:
+        return False
+    remove(folder.path / "result.json")
+    for damage in damages:
+        emit(Message(f"{damage.path} {damage.found}: writing it again from the cached stages"))
+        remove(Path(damage.path))
+    folder.write_config(settings.model_dump(mode="json"))
+    return True
 
 
 def differences(found: Any, wanted: Any, path: str = "") -> set[str]:
@@ -341,8 +354,7 @@ def _write_result(
     provenance["finished"] = datetime.now(UTC).isoformat(timespec="milliseconds")
     folder.write_json("provenance.json", provenance)
     metrics = folder.metrics().to_pylist()
-    folder.write_json(
-        "result.json",
+    folder.finish(
         {
             "run": location(folder.path),
             "method": settings.method,

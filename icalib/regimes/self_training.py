@@ -13,6 +13,7 @@ from typing_extensions import override
 from icalib.core.events import Emit
 from icalib.core.files import whole_file, write_json
 from icalib.core.job import Artifact, LocalJob
+from icalib.core.parquet import read_parquet
 from icalib.core.run_folder import RoundSummary
 from icalib.core.stage_cache import Stage, StageName
 from icalib.regimes.gain import GainRule, Shard, choose_views
@@ -165,4 +166,4 @@ def preview(shards: Iterable[Shard], rule: PseudoLabelRule, number: int) -> Roun
 
 
 def _selected(folder: Path) -> bool:
-    return any(pq.read_metadata(path).num_rows for path in folder.glob("pseudo-*.parquet"))
+    return any(read_parquet(path, ["pool_id"]).num_rows for path in sorted(folder.glob("pseudo-*.parquet")))
