@@ -159,20 +159,30 @@ def check_fits(settings: RunSettings, pool_set: PoolSet) -> None:
 
 def _claim(folder: RunFolder, settings: RunSettings) -> bool:
     """Write the config of a new run, or check that the folder's is the same; return whether it is finished."""
-    wanted = settings.model_dump(mode="json")
+    if not is_started(folder, settings):
+        folder.write_config(settings.model_dump(mode="json"))
+    return folder.is_finished
+
+
+def is_started(folder: RunFolder, settings: RunSettings) -> bool:
+    """Return whether a folder has this run, finished or not.
+
+    Raises:
+        SettingError: it has a run with other settings.
+        RunFolderError: it was written by another version, or is not a run folder.
+    """
     if (folder.path / "config.yaml").is_file():
         folder.check_version()
         found = {name: value for name, value in folder.config.items() if name != "version"}
-        different = sorted(differences(found, wanted))
+        different = sorted(differences(found, settings.model_dump(mode="json")))
         if different:
             raise SettingError(
                 f"{folder.path} has a run with other settings ({', '.join(different[:5])}). "
                 "Use --fresh to replace it, or another --experiment to keep both."
             )
-        return folder.is_finished
+        return True
     if folder.path.exists() and any(folder.path.iterdir()):
         raise RunFolderError(f"{folder.path} exists and is not a run folder. Choose another --experiment or remove it.")
-    folder.write_config(wanted)
     return False
 
 
