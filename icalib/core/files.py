@@ -8,7 +8,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -94,11 +94,16 @@ def read_json_list(path: str | Path) -> list[dict[str, Any]]:
     return cast("list[dict[str, Any]]", value)
 
 
-class _Object(dict[str, Any]):
-    """A JSON object that names its file where a key is missing."""
+class FileObject(dict[str, Any]):
+    """A mapping that was read from a file, which it names where a key is missing.
 
-    def __init__(self, path: str | Path, pairs: list[tuple[str, Any]]) -> None:
-        super().__init__(pairs)
+    Args:
+        path: the file.
+        values: the mapping's pairs.
+    """
+
+    def __init__(self, path: str | Path, values: Iterable[tuple[str, Any]]) -> None:
+        super().__init__(values)
         self._path = path
 
     def __missing__(self, key: str) -> Any:
@@ -111,7 +116,7 @@ class _Object(dict[str, Any]):
 def _parsed(path: str | Path) -> Any:
     with reading(path):
         text = Path(path).read_text(encoding="utf-8")
-        return json.loads(text, object_pairs_hook=lambda pairs: _Object(path, pairs))
+        return json.loads(text, object_pairs_hook=lambda pairs: FileObject(path, pairs))
 
 
 _digests: dict[tuple[int, int, int, int], str] = {}

@@ -18,7 +18,9 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
         DamagedFileError: the file is missing or can't be read.
     """
     with reading(path):
-        return pq.read_table(path, columns=None if columns is None else list(columns))
+        table = pq.read_table(path, columns=None if columns is None else list(columns))
+        table.validate(full=True)  # text that isn't UTF-8 would fail later, where the file's name isn't known
+        return table
 
 
 def map_arrow(path: Path) -> pa.Table:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,7 +33,7 @@ from pydantic import BaseModel, ConfigDict
 from icalib.core.component import validated_file
 from icalib.core.contents import Contents, contents_of, damages, read_record
 from icalib.core.errors import DamagedFileError, RunFolderError
-from icalib.core.files import json_bytes, read_json, read_json_list, reading, whole_file, write_json
+from icalib.core.files import FileObject, json_bytes, read_json, read_json_list, reading, whole_file, write_json
 from icalib.core.parquet import read_parquet
 from icalib.core.storage import location, pull
 
@@ -135,11 +135,11 @@ def read_config(path: Path) -> dict[str, Any]:
     """
     try:
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise RunFolderError(f"{path} can't be read: {' '.join(str(error).split())}. {_CONFIG_CURE}") from error
     if not isinstance(config, dict):
         raise RunFolderError(f"{path} has {config!r:.40}; expected a mapping of settings. {_CONFIG_CURE}")
-    return config
+    return FileObject(path, cast("dict[str, Any]", config).items())
 
 
 class RunFolder:

@@ -290,7 +290,7 @@ def _run_winner(folder: SweepFolder, settings: RunSettings, context: RunContext)
 
 
 def _is_run_of(path: Path, settings: RunSettings) -> bool:
-    return (path / "config.yaml").is_file() and RunFolder(path).config["method"] == settings.method
+    return (path / "config.yaml").is_file() and RunFolder(path).config.get("method") == settings.method
 
 
 def _best(folder: SweepFolder, number: int, params: dict[str, Any], runs: Sequence[RunFolder]) -> Best:

@@ -12,7 +12,6 @@ from helpers.sweeps import RULES, SHARDS, run_sweep, written_space
 
 from icalib.distributed import session
 
-
 SPACES = {"icast": ("rules", RULES), "bm25": ("shards", SHARDS)}
 
 
