@@ -45,9 +45,14 @@ def damages(
         recorded: what it held when it was finished.
         cure: what users can do, for the errors.
         leave_out: names of files or folders in `folder` that are not compared.
+
+    Raises:
+        ValueError: what was recorded names a file outside of the folder, which someone else may have written there.
     """
     for name, facts in sorted(recorded.items()):
         path = folder / name
+        if ".." in Path(name).parts or Path(name).is_absolute():
+            raise ValueError(f"{name!r} is not a file in this folder")
         if name.partition("/")[0] in leave_out or not (found := _change(path, facts)):
             continue
         if not _is_downloaded_again(path) or (found := _change(path, facts)):

@@ -61,13 +61,15 @@ def read_pool_set(folder: str | Path, *, verify: bool = False) -> PoolSet:
                 field="version",
             )
         pool_set = PoolSet.model_validate(value)
+        with reading(path):
+            damage = next(damages(folder, pool_set.files), None)
     except DamagedFileError as error:
         raise _damaged(path, error.found) from error
     except ValidationError as error:
         raise _damaged(path, f"invalid metadata: {' '.join(str(error).split())}") from error
     if pool_set.checksum and pool_set.checksum != pool_set.digest_of_fields():
         raise _damaged(path, "other metadata than was written")
-    for damage in damages(folder, pool_set.files):
+    if damage is not None:
         raise _damaged(Path(damage.path), damage.found)
     for split in SPLITS:
         found = _open(folder, split).metadata.num_rows
