@@ -95,28 +95,27 @@ def read_json_list(path: str | Path) -> list[dict[str, Any]]:
 
 
 class FileObject(dict[str, Any]):
-    """A mapping that was read from a file, which it names where a key is missing.
+    """A mapping that was read from a file, which it names where a key is missing."""
 
-    Args:
-        path: the file.
-        values: the mapping's pairs.
-    """
+    path: str | Path | None = None
 
-    def __init__(self, path: str | Path, values: Iterable[tuple[str, Any]]) -> None:
-        super().__init__(values)
-        self._path = path
+    @classmethod
+    def of(cls, path: str | Path, values: Iterable[tuple[str, Any]]) -> FileObject:
+        """Return the mapping with some pairs, which were read from `path`."""
+        made = cls(values)
+        made.path = path
+        return made
 
     def __missing__(self, key: str) -> Any:
-        raise DamagedFileError(self._path, f"has no `{key}`")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return dict, (dict(self),)
+        if self.path is None:  # a copy
+            raise KeyError(key)
+        raise DamagedFileError(self.path, f"has no `{key}`")
 
 
 def _parsed(path: str | Path) -> Any:
     with reading(path):
         text = Path(path).read_text(encoding="utf-8")
-        return json.loads(text, object_pairs_hook=lambda pairs: FileObject(path, pairs))
+        return json.loads(text, object_pairs_hook=lambda pairs: FileObject.of(path, pairs))
 
 
 _digests: dict[tuple[int, int, int, int], str] = {}

@@ -139,7 +139,7 @@ def read_config(path: Path) -> dict[str, Any]:
         raise RunFolderError(f"{path} can't be read: {' '.join(str(error).split())}. {_CONFIG_CURE}") from error
     if not isinstance(config, dict):
         raise RunFolderError(f"{path} has {config!r:.40}; expected a mapping of settings. {_CONFIG_CURE}")
-    return FileObject(path, cast("dict[str, Any]", config).items())
+    return FileObject.of(path, cast("dict[str, Any]", config).items())
 
 
 class RunFolder:

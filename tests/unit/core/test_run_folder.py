@@ -126,8 +126,7 @@ def read_everything(path: Path) -> None:
     for split in ("validation", "test"):
         run.predictions(split).to_pylist()
     for table in (run.predicted_intents("test"), run.shift_predictions("counter")):
-        assert table is not None
-        table.to_pylist()
+        table is not None and table.to_pylist()
     run.result["test"], run.config["data"], [stage["name"] for stage in run.stages], run.planned
     [(member, estimator) for member, estimator in run.members], [shift["data"] for shift in run.shifts()]
 
@@ -203,5 +202,5 @@ def test_views_events_and_evaluations_may_change(tmp_path: Path) -> None:
     run = complete_run(tmp_path)
     for name in ("report.html", "events.jsonl", "tb/events.out", "shift/other/result.json"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text('{"test": {}}')
+        (tmp_path / name).write_text('{"data": "/other"}')
     read_everything(run.path)
