@@ -18,7 +18,7 @@ from icalib.core.contents import damages, read_record
 from icalib.core.errors import DamagedFileError, DataError, SettingError
 from icalib.core.files import content_digest, reading
 from icalib.core.storage import location, pull
-from icalib.data.schema import POOL_SCHEMA, POOLS_FILE, POOLS_VERSION, SPLITS, Pool, PoolSet, Split
+from icalib.data.schema import POOL_SCHEMA, POOLS_FILE, POOLS_VERSION, SPLITS, Pool, PoolSet, Split, checksum
 
 ROW_GROUP = 256
 """Pools in a Parquet row group: the unit of sharding."""
@@ -67,7 +67,7 @@ def read_pool_set(folder: str | Path, *, verify: bool = False) -> PoolSet:
         raise _damaged(path, error.found) from error
     except ValidationError as error:
         raise _damaged(path, f"invalid metadata: {' '.join(str(error).split())}") from error
-    if pool_set.checksum and pool_set.checksum != pool_set.digest_of_fields():
+    if pool_set.checksum and pool_set.checksum != checksum(value):
         raise _damaged(path, "other metadata than was written")
     if damage is not None:
         raise _damaged(Path(damage.path), damage.found)

@@ -6,6 +6,7 @@ one of them right; a *pair* is (context, candidate).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import pyarrow as pa
@@ -139,8 +140,9 @@ class PoolSet(BaseModel):
 
     def sealed(self) -> PoolSet:
         """Return the metadata with its checksum."""
-        return self.model_copy(update={"checksum": self.digest_of_fields()})
+        return self.model_copy(update={"checksum": checksum(self.model_dump(mode="json"))})
 
-    def digest_of_fields(self) -> str:
-        """Return the digest of all fields but the checksum."""
-        return content_digest(self.model_dump(mode="json", exclude={"checksum"}))
+
+def checksum(metadata: Mapping[str, Any]) -> str:
+    """Return the digest of all fields in `pools.json` but the checksum."""
+    return content_digest({name: value for name, value in metadata.items() if name != "checksum"})
