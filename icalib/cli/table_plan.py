@@ -124,7 +124,7 @@ def print_plan(planned: Sequence[PlannedRow], runs: Path) -> None:
 
 def _state(folder: RunFolder, settings: RunSettings) -> str:
     """Return what `icalib run` with these settings would find."""
-    from icalib.pipeline.run import is_started
+    from icalib.pipeline.claim import is_started
 
     pull(folder.path, leave_out="checkpoints")
     try:
