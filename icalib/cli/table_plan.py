@@ -17,7 +17,7 @@ from icalib.api.settings import (
     variant_of,
 )
 from icalib.cli.output import say
-from icalib.core.errors import SettingError
+from icalib.core.errors import IcalibError, SettingError
 from icalib.core.storage import pull
 
 if TYPE_CHECKING:
@@ -108,9 +108,9 @@ def print_plan(planned: Sequence[PlannedRow], runs: Path) -> None:
         if one.error:
             lines.append((f"{one.row.label} ({one.row.method})", f"can't run: {one.error}"))
         folders = [run_folder_of(settings, runs) for settings in one.settings]
-        states = [_state(folder) for folder in folders]
+        states = [_state(folder, settings) for folder, settings in zip(folders, one.settings, strict=True)]
         lines += [(folder.name, state) for folder, state in zip(folders, states, strict=True)]
-        num_missing = len(states) - states.count("finished")
+        num_missing = states.count("resumes") + states.count("would run")
         planned_time = _planned_time(one, runs)
         if num_missing and planned_time is None:
             unknown.append(one.row.label)
@@ -122,8 +122,17 @@ def print_plan(planned: Sequence[PlannedRow], runs: Path) -> None:
     _say_times(times, list(dict.fromkeys(unknown)))
 
 
-def _state(folder: RunFolder) -> str:
-    return "finished" if folder.is_finished else "resumes" if folder.path.is_dir() else "would run"
+def _state(folder: RunFolder, settings: RunSettings) -> str:
+    """Return what `icalib run` with these settings would find."""
+    from icalib.pipeline.claim import is_started
+
+    pull(folder.path, leave_out="checkpoints")
+    try:
+        if not is_started(folder, settings):
+            return "would run"
+    except IcalibError as error:
+        return f"can't run: {error}"
+    return "finished" if folder.is_finished else "resumes"
 
 
 def _planned_time(one: PlannedRow, runs: Path) -> tuple[float, float, float] | None:

@@ -41,6 +41,23 @@ class RunFolderError(IcalibError):
     """A run folder or cache entry that this version can't use."""
 
 
+class DamagedFileError(RunFolderError):
+    """A file that icalib wrote can't be read, or has changed since.
+
+    Attributes:
+        path: the file.
+    """
+
+    def __init__(self, path: str | Path, found: str, cure: str = "") -> None:
+        cure = cure or "Restore it from a copy, or run the command that wrote it again with --fresh."
+        super().__init__(f"{path} {found}. {cure}")
+        self.path, self.found, self.cure = str(path), found, cure
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Keep the attributes when the error is pickled, as it is on its way from a worker."""
+        return type(self), (self.path, self.found, self.cure)
+
+
 class Abandoned(IcalibError):
     """A training was stopped from outside, as a sweep's pruner stops that of a poor trial."""
 

@@ -6,13 +6,14 @@ import errno
 import hashlib
 import json
 import os
+import time
 import uuid
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from icalib.core.errors import StorageError
+from icalib.core.errors import DamagedFileError, StorageError
 
 FOLDER_NAME = r"^\w[\w.-]*$"
 """Pattern of the folder names that users may choose: no paths, and nothing hidden."""
@@ -46,18 +47,97 @@ def whole_file(path: str | Path) -> Generator[Path, None, None]:
 def write_json(path: str | Path, value: Any) -> None:
     """Write `value` as indented JSON, atomically."""
     with whole_file(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        temporary.write_bytes(json_bytes(value))
 
 
-def read_json(path: str | Path) -> Any:
-    """Read a JSON file."""
-    return json.loads(Path(path).read_text(encoding="utf-8"))
+def json_bytes(value: Any) -> bytes:
+    """Return what `write_json` writes."""
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+@contextmanager
+def reading(path: str | Path) -> Generator[None, None, None]:
+    """Turn whatever a parser raises on a damaged file into one error.
+
+    Raises:
+        DamagedFileError: the file is missing, or the block can't read it.
+    """
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise DamagedFileError(path, "is missing") from error
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, NotImplementedError, RecursionError) as error:
+        raise DamagedFileError(path, f"can't be read ({' '.join(str(error).split()):.200})") from error
+
+
+def read_json(path: str | Path) -> dict[str, Any]:
+    """Read a JSON file that holds an object.
+
+    Raises:
+        DamagedFileError: the file can't be read, holds something else, or a key is asked for that it lacks.
+    """
+    value = _parsed(path)
+    if not isinstance(value, dict):
+        raise DamagedFileError(path, f"holds {value!r:.40} instead of a JSON object")
+    return cast("dict[str, Any]", value)
+
+
+def read_json_list(path: str | Path) -> list[dict[str, Any]]:
+    """Read a JSON file that holds a list of objects.
+
+    Raises:
+        DamagedFileError: the file can't be read, holds something else, or a key is asked for that an object lacks.
+    """
+    value = _parsed(path)
+    if not (isinstance(value, list) and all(isinstance(item, dict) for item in cast("list[Any]", value))):
+        raise DamagedFileError(path, f"holds {value!r:.40} instead of a list of JSON objects")
+    return cast("list[dict[str, Any]]", value)
+
+
+class FileObject(dict[str, Any]):
+    """A mapping that was read from a file, which it names where a key is missing."""
+
+    path: str | Path | None = None
+
+    @classmethod
+    def of(cls, path: str | Path, values: Iterable[tuple[str, Any]]) -> FileObject:
+        """Return the mapping with some pairs, which were read from `path`."""
+        made = cls(values)
+        made.path = path
+        return made
+
+    def __missing__(self, key: str) -> Any:
+        if self.path is None:  # a copy
+            raise KeyError(key)
+        raise DamagedFileError(self.path, f"has no `{key}`")
+
+
+def _parsed(path: str | Path) -> Any:
+    with reading(path):
+        text = Path(path).read_text(encoding="utf-8")
+        return json.loads(text, object_pairs_hook=lambda pairs: FileObject.of(path, pairs))
+
+
+_digests: dict[tuple[int, int, int, int], str] = {}
+_SETTLED_S = 2.0
 
 
 def file_digest(path: str | Path) -> str:
-    """Return the SHA-256 of a file's bytes, read in blocks."""
+    """Return the SHA-256 of a file's bytes, read in blocks, once in a process.
+
+    A file is known by inode, size and modification time. One that was written a moment ago is read again the next
+    time, since another write within the clock's resolution would leave these as they are.
+    """
     with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        facts = os.fstat(file.fileno())
+        key = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
+        if key in _digests:
+            return _digests[key]
+        is_settled = time.time() - facts.st_mtime > _SETTLED_S
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if is_settled:
+            _digests[key] = digest
+        return digest
 
 
 def content_digest(value: Any) -> str:

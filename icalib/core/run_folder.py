@@ -14,13 +14,16 @@ runs/<experiment>/<method>-<data>-<labelled>-s<seed>/
     members.json       whose predictions are averaged: checkpoints (relative) and estimators
     shift/<data>/      what `icalib evaluate` found on other pools: predictions, metrics, result.json (written last)
     tb/, report.html   views
+    files.json         size and digest of all files but views, events and shift/, by which damage is noticed
     result.json        written last; a folder without it is unfinished
 """
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,14 +31,22 @@ import yaml
 from pydantic import BaseModel, ConfigDict
 
 from icalib.core.component import validated_file
-from icalib.core.errors import RunFolderError
-from icalib.core.files import read_json, whole_file, write_json
+from icalib.core.contents import Contents, contents_of, damages, read_record
+from icalib.core.errors import DamagedFileError, RunFolderError
+from icalib.core.files import FileObject, json_bytes, read_json, read_json_list, reading, whole_file, write_json
+from icalib.core.parquet import read_parquet
 from icalib.core.storage import location, pull
 
 RUN_VERSION = 2
 PLAN = "plan.json"
 """The plan that was made before the run, if there was one."""
 
+_FILES = "files.json"
+_NOT_CHECKED = ("tb", "report.html", "events.jsonl", "shift", _FILES)
+_RERUN = (
+    "Run its `icalib run` command again: it writes what is damaged again. To use the folder unchecked, e.g. after you "
+    f"changed that file on purpose, remove {_FILES}."
+)
 _CONFIG_CURE = "Correct it, or run `icalib run` with --fresh to recompute it."
 
 PREDICTION_SCHEMA = pa.schema(
@@ -136,11 +147,11 @@ def read_config(path: Path) -> dict[str, Any]:
     """
     try:
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise RunFolderError(f"{path} can't be read: {' '.join(str(error).split())}. {_CONFIG_CURE}") from error
     if not isinstance(config, dict):
         raise RunFolderError(f"{path} has {config!r:.40}; expected a mapping of settings. {_CONFIG_CURE}")
-    return config
+    return FileObject.of(path, cast("dict[str, Any]", config).items())
 
 
 class RunFolder:
@@ -155,7 +166,12 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:
-        """Open a finished run; from an object store its models are not downloaded."""
+        """Open a finished run, and check its files; from an object store its models are not downloaded.
+
+        Raises:
+            RunFolderError: not a finished run of this version.
+            DamagedFileError: a file is missing or has changed.
+        """
         run = cls(path)
         pull(run.path, leave_out="checkpoints")
         if not (run.path / "config.yaml").is_file():
@@ -168,6 +184,7 @@ class RunFolder:
             raise RunFolderError(
                 f"{location(run.path)} is not finished. Run the same `icalib run` command again to resume it."
             )
+        run.check(checkpoints=False)
         if "test" not in run.result:
             raise RunFolderError(
                 f"{path} is a trial of a sweep: it has no test metrics and no model. "
@@ -183,6 +200,30 @@ class RunFolder:
                 f"{self.path} has run-folder version {version}, this icalib reads version {RUN_VERSION}. "
                 "Use the icalib that wrote it (provenance.json names the version), or use --fresh to recompute it."
             )
+
+    def check(self, *, checkpoints: bool) -> None:
+        """Check that a finished run's files are as they were written; the folders of earlier versions are not checked.
+
+        Args:
+            checkpoints: check the models, too.
+
+        Raises:
+            DamagedFileError: a file is missing or has changed.
+        """
+        for damage in self.damages(checkpoints=checkpoints):
+            raise damage
+
+    def damages(self, *, checkpoints: bool) -> Iterator[DamagedFileError]:
+        """Yield an error for each file of a finished run that is missing or has changed."""
+        path = self.path / _FILES
+        if not path.is_file():
+            return
+        try:
+            with reading(path):
+                files: Contents = read_record(path)["files"]
+                yield from damages(self.path, files, cure=_RERUN, leave_out=() if checkpoints else ("checkpoints",))
+        except DamagedFileError as error:
+            yield DamagedFileError(error.path, error.found, _RERUN)
 
     @property
     def is_finished(self) -> bool:
@@ -208,7 +249,7 @@ class RunFolder:
     def stages(self) -> list[dict[str, Any]]:
         """The stages so far, in order: name, digest, reused, seconds, path."""
         path = self.path / "stages.json"
-        return read_json(path) if path.is_file() else []
+        return read_json_list(path) if path.is_file() else []
 
     @property
     def planned(self) -> dict[str, dict[str, float]]:
@@ -225,7 +266,7 @@ class RunFolder:
     def members(self) -> list[tuple[Path, dict[str, Any]]]:
         """Checkpoint and estimator of each member whose predictions are averaged; none for untrained methods."""
         path = self.path / "members.json"
-        members = read_json(path) if path.is_file() else []
+        members = read_json_list(path) if path.is_file() else []
         return [(self.path / member["checkpoint"], member["estimator"]) for member in members]
 
     @property
@@ -245,7 +286,7 @@ class RunFolder:
 
     def predictions(self, split: str) -> pa.Table:
         """Return PREDICTION_SCHEMA of a split."""
-        return pq.read_table(self.path / "predictions" / f"{split}.parquet")
+        return read_parquet(self.path / "predictions" / f"{split}.parquet")
 
     def has_predictions(self, split: str) -> bool:
         """Return whether the split was predicted; the trials of a sweep leave out test."""
@@ -254,16 +295,16 @@ class RunFolder:
     def predicted_intents(self, split: str) -> pa.Table | None:
         """Return INTENT_SCHEMA of a split; None for methods without intents."""
         path = self.path / "predictions" / f"{split}_intents.parquet"
-        return pq.read_table(path) if path.is_file() else None
+        return read_parquet(path) if path.is_file() else None
 
     def training(self) -> pa.Table:
         """Return TRAINING_SCHEMA; without rows for untrained methods."""
         path = self.path / "training.parquet"
-        return pq.read_table(path) if path.is_file() else TRAINING_SCHEMA.empty_table()
+        return read_parquet(path) if path.is_file() else TRAINING_SCHEMA.empty_table()
 
     def metrics(self) -> pa.Table:
         """Return METRIC_SCHEMA."""
-        return pq.read_table(self.path / "metrics.parquet")
+        return read_parquet(self.path / "metrics.parquet")
 
     def shift_path(self, data: str) -> Path:
         """Return the folder of the evaluation on another pool set."""
@@ -275,11 +316,14 @@ class RunFolder:
 
     def shift_predictions(self, data: str) -> pa.Table:
         """Return PREDICTION_SCHEMA of another pool set's test split."""
-        return pq.read_table(self.shift_path(data) / "predictions.parquet")
+        return read_parquet(self.shift_path(data) / "predictions.parquet")
 
     def shifts(self) -> list[dict[str, Any]]:
         """Return the evaluations on other pool sets, sorted by name, as `icalib evaluate --json` prints them."""
-        return [read_json(path) for path in sorted((self.path / "shift").glob("*/result.json"))]
+        found = [RunFolder(path.parent) for path in sorted((self.path / "shift").glob("*/result.json"))]
+        for shift in found:
+            shift.check(checkpoints=False)
+        return [shift.result for shift in found]
 
     def write_config(self, config: dict[str, Any]) -> None:
         """Write config.yaml with the folder's version."""
@@ -293,6 +337,14 @@ class RunFolder:
         """Write a Parquet table, atomically."""
         with whole_file(self.path / name) as temporary:
             pq.write_table(table, temporary)
+
+    def finish(self, result: dict[str, Any]) -> None:
+        """Record what the folder holds in files.json, then write result.json."""
+        text = json_bytes(result)
+        files = contents_of(self.path, leave_out=_NOT_CHECKED)
+        files["result.json"] = {"size": len(text), "sha256": hashlib.sha256(text).hexdigest()}
+        self.write_json(_FILES, {"files": files})
+        self.write_json("result.json", result)
 
     def write_json(self, name: str, value: Any) -> None:
         """Write a JSON file, atomically."""

@@ -1,5 +1,8 @@
 """The stage cache: a stage whose inputs are the same is computed once.
 
+`stage.json` has size and digest of each of a stage's files. They are compared whenever the stage is reused; one that
+was damaged meanwhile is computed again.
+
 In an object store (see `icalib.core.storage`) locks reach one machine only: two machines may compute the same stage.
 That wastes time but does no damage, since a finished stage is left alone and the same job gives the same files.
 """
@@ -14,9 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from icalib.core.errors import Abandoned, StorageError
+from icalib.core.contents import added_files, contents_of, damages, read_record
+from icalib.core.errors import Abandoned, DamagedFileError, StorageError
 from icalib.core.events import Emit, Message, StageFinished, StageStarted, ignore
-from icalib.core.files import read_json, write_json
+from icalib.core.files import reading, write_json
 from icalib.core.job import Artifact, Job
 from icalib.core.locks import FileLock
 from icalib.core.storage import is_mirrored, location, names_in, pull, push, remove
@@ -24,6 +28,8 @@ from icalib.core.storage import is_mirrored, location, names_in, pull, push, rem
 RESUME = "ray"
 """Folder in an unfinished stage that its workers alone read and write: the checkpoints of a training."""
 _DONE = "stage.json"
+_FILES = "files"
+_NOT_CONTENT = (_DONE, RESUME)
 _LOCKS = ".locks"
 
 
@@ -107,12 +113,10 @@ class StageCache:
     ) -> Stage:
         if self._fresh and digest not in {stage.digest for stage in self.finished}:
             remove(folder)
-        if not (folder / _DONE).is_file():
-            _bring(folder)
-        reused = (folder / _DONE).is_file()
-        self._emit(StageStarted(str(name), reused))
-        if reused:
-            return Stage(name, digest, folder, True, float(read_json(folder / _DONE)["seconds"]))
+        seconds = self._seconds_of_whole(name, folder)
+        self._emit(StageStarted(str(name), seconds is not None))
+        if seconds is not None:
+            return Stage(name, digest, folder, True, seconds)
         folder.mkdir(parents=True, exist_ok=True)
         started = time.monotonic()
         try:
@@ -123,8 +127,20 @@ class StageCache:
             raise
         seconds = time.monotonic() - started
         share(folder)
-        _finish(folder, {"name": str(name), "identity": job.identity(), "seconds": seconds})
+        files = contents_of(folder, leave_out=_NOT_CONTENT)
+        _finish(folder, {"name": str(name), "identity": job.identity(), "seconds": seconds, _FILES: files})
         return Stage(name, digest, folder, False, seconds)
+
+    def _seconds_of_whole(self, name: StageName, folder: Path) -> float | None:
+        """Return what a finished stage cost; None if there is none, or a damaged one, which is removed."""
+        if not (folder / _DONE).is_file():
+            _bring(folder)
+        try:
+            return _checked_seconds(folder)
+        except DamagedFileError as error:
+            self._emit(Message(f"{name}: {error.path} {error.found}: computing this stage again"))
+            remove(folder)
+            return None
 
     @contextmanager
     def _alone(self, name: StageName, folder: Path) -> Generator[None, None, None]:
@@ -143,6 +159,28 @@ class StageCache:
         lock = FileLock(_lock_path(folder, "use"))
         lock.acquire(shared=True)
         self._in_use.append(lock)
+
+
+def _checked_seconds(folder: Path) -> float | None:
+    """Return what a stage cost if it is finished and its files are as they were written; None if it isn't finished.
+
+    Files that were added are removed, since shards are read by pattern. Stages of earlier versions have no digests, so
+    they can't be checked.
+
+    Raises:
+        DamagedFileError: a file is missing or has changed.
+    """
+    path = folder / _DONE
+    if not path.is_file():
+        return None
+    facts = read_record(path)
+    with reading(path):
+        if _FILES in facts:
+            for damage in damages(folder, facts[_FILES]):
+                raise damage
+            for added in added_files(folder, facts[_FILES], leave_out=_NOT_CONTENT):
+                remove(added)
+        return float(facts["seconds"])
 
 
 def _bring(folder: Path) -> None:

@@ -33,6 +33,7 @@ from pydantic import Field
 from icalib.core.component import Settings
 from icalib.core.errors import SettingError
 from icalib.core.files import whole_file
+from icalib.core.parquet import map_arrow
 from icalib.data.schema import Pool
 from icalib.data.splits import text_key
 
@@ -127,7 +128,7 @@ class TokenStore:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+        self._table = map_arrow(path)
 
     def __len__(self) -> int:
         return self._table.num_rows

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 import pyarrow as pa
 
+from icalib.core.parquet import map_arrow
 from icalib.data.encoding import Ids
 
 GENERATED_TOKENS = "generated.arrow"
@@ -33,7 +34,7 @@ class GeneratedStore:
     """Texts as ids, mapped into memory, by the pool's row."""
 
     def __init__(self, path: Path) -> None:
-        self._table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+        self._table = map_arrow(path)
         self._indices = {row: index for index, row in enumerate(self._table["row"].to_pylist())}
 
     def pool(self, row: int) -> GeneratedPool:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from icalib.core.errors import DataError
 from icalib.core.files import whole_file
+from icalib.core.parquet import map_arrow
 from icalib.data.encoding import Budget, Ids, Lists, Tokenize, id_lists
 from icalib.data.mining import Progress
 from icalib.data.sources.base import Source
@@ -111,7 +112,7 @@ class LogStore:
     """The dialogues of logs as ids, mapped into memory: a row is read when it is needed."""
 
     def __init__(self, path: Path) -> None:
-        self._table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+        self._table = map_arrow(path)
 
     def __len__(self) -> int:
         return self._table.num_rows

@@ -14,10 +14,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from icalib.core.errors import DataError, SettingError
-from icalib.core.files import content_digest, read_json
+from icalib.core.contents import damages, read_record
+from icalib.core.errors import DamagedFileError, DataError, SettingError
+from icalib.core.files import content_digest, reading
 from icalib.core.storage import location, pull
-from icalib.data.schema import POOL_SCHEMA, POOLS_FILE, POOLS_VERSION, SPLITS, Pool, PoolSet, Split
+from icalib.data.schema import POOL_SCHEMA, POOLS_FILE, POOLS_VERSION, SPLITS, Pool, PoolSet, Split, checksum
 
 ROW_GROUP = 256
 """Pools in a Parquet row group: the unit of sharding."""
@@ -32,11 +33,14 @@ def split_file(split: Split) -> str:
 
 
 def read_pool_set(folder: str | Path, *, verify: bool = False) -> PoolSet:
-    """Read the metadata of a pool folder and check that its files can be read.
+    """Read the metadata of a pool folder and check that its files are as they were prepared.
+
+    Each file is read and compared with its digest once in a process. Sets of earlier versions have no digests of their
+    files: only the number of pools is compared.
 
     Args:
         folder: a pool folder; one in an object store is downloaded first.
-        verify: also read every pool and compare the digest; always done after a download.
+        verify: also compare the pools of a set without digests, which takes longer; always done after a download.
 
     Raises:
         DataError: not a pool folder, another version, a file that is missing or damaged.
@@ -47,7 +51,7 @@ def read_pool_set(folder: str | Path, *, verify: bool = False) -> PoolSet:
     if not path.is_file():
         raise DataError(f"not a pool folder (it has no {POOLS_FILE})", PREPARE_CURE, path=location(folder))
     try:
-        value: Any = read_json(path)
+        value = read_record(path)
         version = value["version"]
         if version != POOLS_VERSION:
             raise DataError(
@@ -57,21 +61,31 @@ def read_pool_set(folder: str | Path, *, verify: bool = False) -> PoolSet:
                 field="version",
             )
         pool_set = PoolSet.model_validate(value)
-    except (ValueError, KeyError, TypeError, ValidationError) as error:
-        raise DataError(f"damaged metadata ({error})", f"{PREPARE_CURE[:-1]} --fresh.", path=path) from error
+        with reading(path):
+            damage = next(damages(folder, pool_set.files), None)
+    except DamagedFileError as error:
+        raise _damaged(path, error.found) from error
+    except ValidationError as error:
+        raise _damaged(path, f"invalid metadata: {' '.join(str(error).split())}") from error
+    if pool_set.checksum and pool_set.checksum != checksum(value):
+        raise _damaged(path, "other metadata than was written")
+    if damage is not None:
+        raise _damaged(Path(damage.path), damage.found)
     for split in SPLITS:
         found = _open(folder, split).metadata.num_rows
         if found != pool_set.num_pools[split]:
             raise _damaged(folder / split_file(split), f"{found} pools instead of {pool_set.num_pools[split]}")
-    if verify and pools_digest(folder) != pool_set.digest:
+    if verify and not pool_set.files and pools_digest(folder) != pool_set.digest:
         raise _damaged(folder, "the pools differ from those that were prepared")
     return pool_set
 
 
 def prepared_inputs(folder: str | Path) -> dict[str, Any]:
     """Return the settings and the source's digest that a pool folder was prepared from."""
+    path = Path(folder) / split_file("train")
     metadata: dict[bytes, bytes] = _open(Path(folder), "train").schema_arrow.metadata
-    return cast("dict[str, Any]", json.loads(metadata[INPUTS_KEY]))
+    with reading(path):
+        return cast("dict[str, Any]", json.loads(metadata[INPUTS_KEY]))
 
 
 def iter_pools(

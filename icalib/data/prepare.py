@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from icalib.core.contents import facts_of
 from icalib.core.errors import DataError, SettingError
 from icalib.core.files import content_digest, write_json
 from icalib.core.storage import location, pull, push
@@ -19,7 +20,7 @@ from icalib.data.logs import LOGS_FILE, write_logs
 from icalib.data.mining import Progress, mine_split
 from icalib.data.negatives import NEGATIVE_SAMPLERS, ParallelMap
 from icalib.data.pool_folder import PoolWriter, whole_folder
-from icalib.data.pools import prepared_inputs, read_pool_set
+from icalib.data.pools import prepared_inputs, read_pool_set, split_file
 from icalib.data.schema import POOLS_FILE, POOLS_VERSION, SPLITS, PoolSet
 from icalib.data.settings import PrepareSettings
 from icalib.data.sources.base import Source
@@ -135,6 +136,7 @@ def prepare(
             rejected.move_to(rejected_path)
         if num_rejected:
             note(f"{num_rejected} records were left out; see {rejected_path}")
+        pool_set = pool_set.model_copy(update={"files": _files(folder)}).sealed()
         write_json(folder / POOLS_FILE, pool_set.model_dump())
     push(rejected_path)
     push(out)
@@ -162,9 +164,18 @@ def _show_sources(source: Source, logs: Source | None, settings: PrepareSettings
             )
 
 
+def _files(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return size and digest of the files that a pool folder keeps."""
+    names = [*(split_file(split) for split in SPLITS), LOGS_FILE]
+    return {name: facts_of(folder / name) for name in names if (folder / name).is_file()}
+
+
 def _existing(out: Path, inputs: dict[str, Any], note: Note) -> PoolSet:
     try:
-        pool_set = read_pool_set(out)
+        pool_set = read_pool_set(out, verify=True)
+        if not pool_set.files:  # of an earlier version
+            pool_set = pool_set.model_copy(update={"files": _files(out)}).sealed()
+            write_json(out / POOLS_FILE, pool_set.model_dump())
     except DataError as error:
         raise SettingError(f"{error} Add --fresh to replace it.") from error
     earlier = prepared_inputs(out)

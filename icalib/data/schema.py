@@ -6,10 +6,13 @@ one of them right; a *pair* is (context, candidate).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from icalib.core.files import content_digest
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Split = Literal["train", "validation", "test"]
@@ -142,3 +145,16 @@ class PoolSet(BaseModel):
     logs_digest: str = ""
     """Digest of the logs' content; empty without logs."""
     created_with: str
+    files: dict[str, dict[str, Any]] = Field(default={})
+    """Size and digest of each file beside this one; empty in sets of earlier versions."""
+    checksum: str = ""
+    """Digest of all the other fields."""
+
+    def sealed(self) -> PoolSet:
+        """Return the metadata with its checksum."""
+        return self.model_copy(update={"checksum": checksum(self.model_dump(mode="json"))})
+
+
+def checksum(metadata: Mapping[str, Any]) -> str:
+    """Return the digest of all fields in `pools.json` but the checksum."""
+    return content_digest({name: value for name, value in metadata.items() if name != "checksum"})

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from icalib.core.errors import SettingError
+from icalib.core.errors import ClusterError, SettingError
 from icalib.pipeline.executor import Resources
 
 T = TypeVar("T")
@@ -119,6 +119,28 @@ def stop() -> None:
     import ray
 
     ray.shutdown()
+
+
+def this_node() -> str:
+    """Return the id of the node that this process has joined."""
+    import ray
+
+    return ray.get_runtime_context().get_node_id()
+
+
+def check_alive(node_id: str) -> None:
+    """Check that a node of the cluster is alive.
+
+    Raises:
+        ClusterError: its raylet has died.
+    """
+    import ray
+
+    if not any(node["Alive"] for node in ray.nodes() if node["NodeID"] == node_id):
+        raise ClusterError(
+            "Ray's process `raylet` on this machine has died, so nothing more can run here. If memory ran out, use "
+            "fewer --concurrent or --workers. Run the same command again to resume."
+        )
 
 
 @dataclass(frozen=True)

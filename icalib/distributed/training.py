@@ -15,7 +15,7 @@ from typing import Any
 
 from icalib.core.errors import Abandoned, IcalibError, StorageError
 from icalib.core.events import Emit, EpochFinished, Message, Progress
-from icalib.core.files import read_json, whole_file, write_json
+from icalib.core.files import read_json, read_json_list, whole_file, write_json
 from icalib.core.job import read_job
 from icalib.core.stage_cache import RESUME, share
 from icalib.core.storage import is_mirrored, local_path, location, names_in, opened, pull, push, remove
@@ -209,14 +209,14 @@ class _ProgressWatcher:
             self._error = error
 
     def _poll(self) -> None:
-        progress = self._read(_PROGRESS)
+        progress = read_json(path) if (path := self._pulled(_PROGRESS)) else None
         if progress is not None:
             self._emit(Progress(self._stage, progress["done"], progress["total"], progress["note"]))
-        norms = None if self._norms_emitted else self._read(SPECTRAL_NORMS)
+        norms = read_json(path) if not self._norms_emitted and (path := self._pulled(SPECTRAL_NORMS)) else None
         if norms is not None:
             self._norms_emitted = True
             self._emit(norms_message(self._stage, norms))
-        points = self._read(_EPOCHS) or ()
+        points = read_json_list(path) if (path := self._pulled(_EPOCHS)) else ()
         if self._job.reports_epochs and len(points) > self._num_points:
             try:
                 self._emit(EpochFinished(self._stage, self._job.loop_settings.epochs, points))
@@ -226,11 +226,12 @@ class _ProgressWatcher:
                     share(self._folder, _STOP)
             self._num_points = len(points)
 
-    def _read(self, name: str) -> Any:
+    def _pulled(self, name: str) -> Path | None:
+        """Return the path of a file that the workers have written; None if they haven't."""
         path = self._folder / name
         with suppress(StorageError):  # the workers report an unreachable store
             pull(path)
-        return read_json(path) if path.is_file() else None
+        return path if path.is_file() else None
 
 
 def _interval(path: Path) -> float:

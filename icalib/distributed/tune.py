@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from typing import Any
 
 from ray import tune
@@ -12,11 +13,13 @@ from typing_extensions import override
 
 from icalib.core.storage import is_mirrored
 from icalib.distributed.executor import RayExecutor
+from icalib.distributed.session import check_alive, this_node
 from icalib.sweeps.folder import SweepFolder
 from icalib.sweeps.sweep import Trials
 from icalib.sweeps.trial import TrialJob, run_seeds
 
 _FOLDER = ".tune"
+_WATCH_EVERY_S = 2.0
 _ENVIRONMENT = {
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Ctrl-C ends a sweep as it ends a run
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # results are kept in the run folders
@@ -37,9 +40,28 @@ def run_by_tune(trials: Trials) -> None:
             max_concurrent_trials=trials.plan.concurrent,
             trial_dirname_creator=lambda trial: str(trial.trial_id),
         ),
-        run_config=tune.RunConfig(name=_FOLDER, storage_path=str(folder.path), verbose=0),
+        run_config=tune.RunConfig(
+            name=_FOLDER, storage_path=str(folder.path), verbose=0, callbacks=[_NodeWatch(this_node())]
+        ),
     ).fit()
     shutil.rmtree(folder.path / _FOLDER, ignore_errors=True)
+
+
+class _NodeWatch(tune.Callback):
+    """Ends the sweep when its own node has died: Tune would wait forever for a place to run the next trial.
+
+    Args:
+        node: the id of this process's node.
+    """
+
+    def __init__(self, node: str) -> None:
+        self._node, self._next = node, 0.0
+
+    @override
+    def on_step_begin(self, iteration: int, trials: Any, **info: Any) -> None:
+        if time.monotonic() > self._next:
+            self._next = time.monotonic() + _WATCH_EVERY_S
+            check_alive(self._node)
 
 
 def _node_resources(folder: SweepFolder) -> dict[str, float]:

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from icalib.core.errors import SettingError
+from icalib.core.errors import IcalibError, SettingError
 from icalib.core.files import content_digest, file_digest
 from icalib.core.storage import local_path, pull
 from icalib.data.encoding import Budget, Layout, PoolLayout
@@ -64,10 +64,13 @@ def _load(kind: str, name: str, **options: Any) -> Any:
     try:
         with quiet_transformers():
             return getattr(transformers, kind).from_pretrained(backbone_path(name), **options)
-    except (OSError, ValueError) as error:
+    except (IcalibError, MemoryError):
+        raise
+    except Exception as error:  # tokenizers raises plain ones on damaged files
         offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") == "1" else ""
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise SettingError(
-            f"can't load the backbone `{name}`{offline}: {str(error).splitlines()[0]} Expected a folder with "
+            f"can't load the backbone `{name}`{offline}: {reason} Expected a folder with "
             f"config.json, model.safetensors and a tokenizer, a hub name, or `{EMBEDDED}`."
         ) from error
 
@@ -99,12 +102,7 @@ def backbone_digest(name: str) -> str:
         return content_digest({"hub": name, "revision": getattr(load_config(name), "_commit_hash", None)})
     kept = (".safetensors", ".json", ".txt", ".model", ".bin")
     files = sorted(path for path in folder.iterdir() if path.suffix in kept)
-    return content_digest({path.name: _cached_file_digest(path, path.stat().st_mtime_ns) for path in files})
-
-
-@lru_cache(maxsize=64)
-def _cached_file_digest(path: Path, _changed: int) -> str:
-    return file_digest(path)
+    return content_digest({path.name: file_digest(path) for path in files})
 
 
 class Tokenizer:

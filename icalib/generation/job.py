@@ -16,6 +16,7 @@ from typing_extensions import override
 from icalib.core.events import Emit
 from icalib.core.files import whole_file, write_json
 from icalib.core.job import Artifact, ByContent, LocalJob, ShardedJob
+from icalib.core.parquet import read_parquet
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Budget, Tokenize
 from icalib.data.generated import GENERATED_TOKENS, ID_SCHEMA, Wanted
@@ -126,7 +127,7 @@ def _generated(
 
 def generated_texts(folder: Path) -> Iterator[pa.Table]:
     """Iterate over the tables of the shards (TEXT_SCHEMA)."""
-    return (pq.read_table(path) for path in sorted(folder.glob("texts-*.parquet")))
+    return (read_parquet(path) for path in sorted(folder.glob("texts-*.parquet")))
 
 
 def _summary(job: GenerateJob, folder: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from icalib.core.component import validated_file, with_setting
-from icalib.core.errors import PosteriorError, RunFolderError
+from icalib.core.errors import DamagedFileError, PosteriorError, RunFolderError
 from icalib.core.files import file_digest, read_json, whole_file, write_json
 from icalib.encoders.backbone import Tokenizer
 from icalib.models.config import RankerConfig
@@ -58,7 +58,7 @@ def load_ranker_config(folder: Path) -> RankerConfig:
     """
     try:
         fields = dict(read_json(folder / "ranker.json"))
-    except (OSError, ValueError, TypeError) as error:
+    except DamagedFileError as error:
         raise RunFolderError(
             f"{folder} is not the checkpoint of a ranker ({error}). Give the checkpoint folder of a run."
         ) from error

@@ -50,10 +50,11 @@ class FinishedRun:
         """Open a finished run.
 
         Raises:
-            RunFolderError: the folder is not a finished run, lacks fitted values, or has a file that can't be read.
+            RunFolderError: the folder is not a finished run, lacks fitted values, or has a damaged file.
         """
         folder = RunFolder.open(path)
         pull(folder.checkpoint_path)
+        folder.check(checkpoints=True)
         fields = {name: value for name, value in folder.config.items() if name != "version"}
         settings = validated_file(path / "config.yaml", RunSettings, fields)
         members = tuple(
@@ -120,8 +121,10 @@ def evaluate(run: FinishedRun, data: Path, limit: int | None, context: RunContex
     pool_set = read_pool_set(data)
     folder = RunFolder(run.folder.shift_path(data.name))
     inputs = {"digest": pool_set.digest, "limit": limit}
-    if folder.is_finished and all(folder.result[name] == value for name, value in inputs.items()):
-        return folder.result
+    if folder.is_finished and not any(folder.damages(checkpoints=False)):
+        result = folder.result
+        if all(result[name] == value for name, value in inputs.items()):
+            return result
     started = time.monotonic()
     remove(folder.path / "result.json")
     predictions = pa.concat_tables(iter_predictions(run, data, "test", limit, context))
@@ -140,7 +143,7 @@ def evaluate(run: FinishedRun, data: Path, limit: int | None, context: RunContex
         "test": dict(zip(metrics["metric"].to_pylist(), metrics["value"].to_pylist(), strict=True)),
         "seconds": {"total": round(time.monotonic() - started, 2)},
     }
-    folder.write_json("result.json", result)
+    folder.finish(result)
     push(folder.path)
     return result
 

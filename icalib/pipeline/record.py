@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from icalib.core.events import Emit, Event, EventLog, Message, RunUpdated, StageFinished
-from icalib.core.files import read_json
+from icalib.core.files import read_json, read_json_list
+from icalib.core.parquet import read_parquet
 from icalib.core.run_folder import TRAINING_SCHEMA, RoundSummary, RunFolder
 from icalib.core.storage import location, push
 from icalib.generation.job import SUMMARY, generated_texts
@@ -75,7 +75,7 @@ class RunRecord:
         label = stage.label.replace("-", "_")
         self._rows += [
             {**point, "stage": label, "round": stage.round, "step": point["step"] + self._last_step}
-            for point in read_json(stage.path / "curve.json")
+            for point in read_json_list(stage.path / "curve.json")
         ]
         self._last_step += int(read_json(stage.path / "result.json")["updates"])
         self._folder.write_table("training.parquet", pa.Table.from_pylist(self._rows, schema=TRAINING_SCHEMA))
@@ -97,7 +97,7 @@ class RunRecord:
     def _add_round(self, stage: StageFinished) -> None:
         summary = read_json(stage.path / "summary.json")
         folder = Path("rounds") / str(stage.round)
-        shards = [pq.read_table(path) for path in sorted(stage.path.glob("pseudo-*.parquet"))]
+        shards = [read_parquet(path) for path in sorted(stage.path.glob("pseudo-*.parquet"))]
         self._folder.write_table(f"{folder}/pseudo_labels.parquet", pa.concat_tables(shards))
         self._folder.write_json(f"{folder}/summary.json", summary)
         self._emit(Message(_told(RoundSummary.model_validate(summary))))

@@ -10,14 +10,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pydantic import Field
 
 from icalib.calibration.post_hoc import post_hoc_metrics
 from icalib.core.component import Settings
-from icalib.core.errors import RunFolderError, SettingError
+from icalib.core.errors import SettingError
 from icalib.core.events import Emit, Message, ignore
 from icalib.core.files import FOLDER_NAME, content_digest, read_json
 from icalib.core.paths import Stored
@@ -30,6 +29,7 @@ from icalib.data.schema import PoolSet, Split
 from icalib.data.selection import Fraction, Limit, Selection
 from icalib.methods.composition import Method
 from icalib.models.config import RankerConfig
+from icalib.pipeline.claim import claim, repair
 from icalib.pipeline.evaluation import Fitted, MemberScores, fit, intent_table, prediction_table
 from icalib.pipeline.executor import Executor
 from icalib.pipeline.record import RunRecord
@@ -108,7 +108,7 @@ def run(
     if fresh:
         remove(folder.path)
     pull(folder.path, leave_out="checkpoints")
-    if _claim(folder, settings):
+    if claim(folder, settings) and not repair(folder, settings, context.emit):
         context.emit(Message(f"{location(folder.path)}: already finished; use --fresh to recompute it."))
         return folder
     started = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -155,36 +155,6 @@ def check_fits(settings: RunSettings, pool_set: PoolSet) -> None:
             f"`{settings.method}` trains on intents, and no utterance of {settings.data} has any. "
             "Use `tsst` (self-training without intents) or `bert`, or label the intents of some dialogues."
         )
-
-
-def _claim(folder: RunFolder, settings: RunSettings) -> bool:
-    """Write the config of a new run, or check that the folder's is the same; return whether it is finished."""
-    wanted = settings.model_dump(mode="json")
-    if (folder.path / "config.yaml").is_file():
-        folder.check_version()
-        found = {name: value for name, value in folder.config.items() if name != "version"}
-        different = sorted(differences(found, wanted))
-        if different:
-            raise SettingError(
-                f"{folder.path} has a run with other settings ({', '.join(different[:5])}). "
-                "Use --fresh to replace it, or another --experiment to keep both."
-            )
-        return folder.is_finished
-    if folder.path.exists() and any(folder.path.iterdir()):
-        raise RunFolderError(f"{folder.path} exists and is not a run folder. Choose another --experiment or remove it.")
-    folder.write_config(wanted)
-    return False
-
-
-def differences(found: Any, wanted: Any, path: str = "") -> set[str]:
-    """Return the dotted names of the settings that differ."""
-    if isinstance(found, dict) and isinstance(wanted, dict):
-        return {
-            name
-            for key in found.keys() | wanted.keys()
-            for name in differences(found.get(key), wanted.get(key), f"{path}.{key}".lstrip("."))
-        }
-    return set() if found == wanted else {path}
 
 
 def _train_and_predict(
@@ -342,8 +312,7 @@ def _write_result(
     provenance["finished"] = datetime.now(UTC).isoformat(timespec="milliseconds")
     folder.write_json("provenance.json", provenance)
     metrics = folder.metrics().to_pylist()
-    folder.write_json(
-        "result.json",
+    folder.finish(
         {
             "run": location(folder.path),
             "method": settings.method,

@@ -11,7 +11,7 @@ from typing import Any
 
 from icalib.core.errors import SettingError
 from icalib.core.events import Emit, EpochFinished, Message
-from icalib.core.files import read_json
+from icalib.core.files import read_json, read_json_list
 from icalib.core.job import Artifact, LocalJob, ShardedJob
 from icalib.core.seeding import child_seed
 from icalib.core.stage_cache import Stage, StageCache, StageName
@@ -328,7 +328,7 @@ class RunStages:
             self._emit(EpochFinished(str(name), max_epochs, ()))  # lets consumers abandon the run before training
         stage = self._cache.run(name, job, lambda folder: executor.train(job, folder, str(name), self._emit))
         if job.reports_epochs:
-            points = validation_points(read_json(stage.path / "curve.json"))
+            points = validation_points(read_json_list(stage.path / "curve.json"))
             self._emit(EpochFinished(str(name), max_epochs, points))
         if not stage.reused:
             self._report_jitters(name, read_json(stage.path / "result.json"))

@@ -14,6 +14,7 @@ from typing_extensions import override
 from icalib.core.events import Emit
 from icalib.core.files import whole_file, write_json
 from icalib.core.job import Artifact, LocalJob
+from icalib.core.parquet import read_parquet
 from icalib.core.run_folder import RoundSummary
 from icalib.core.stage_cache import Stage, StageName
 from icalib.data.schema import Split
@@ -209,4 +210,4 @@ def _tally(shards: Iterable[Shard], rule: PseudoLabelRule) -> RoundTally:
 
 
 def _selected(folder: Path) -> bool:
-    return any(pq.read_metadata(path).num_rows for path in folder.glob("pseudo-*.parquet"))
+    return any(read_parquet(path, ["pool_id"]).num_rows for path in sorted(folder.glob("pseudo-*.parquet")))

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from icalib.core.files import reading
 from icalib.core.run_folder import RunFolder
 
 CASES_PER_KIND = 4
@@ -92,7 +93,8 @@ def build_case_table(runs: Mapping[str, RunFolder]) -> CaseTable | None:
     kinds = _kinds(labels, predictions, shared)
     wanted = [pool_id for _, pool_ids in kinds for pool_id in pool_ids[:CASES_PER_KIND]]
     is_wanted = pc.field("pool_id").isin(pa.array(wanted, pa.string()))  # typed: there may be none
-    pools = {pool["pool_id"]: pool for pool in pq.read_table(pools_file, filters=is_wanted).to_pylist()}
+    with reading(pools_file):
+        pools = {pool["pool_id"]: pool for pool in pq.read_table(pools_file, filters=is_wanted).to_pylist()}
     intents = _intents(next(iter(runs.values())))
     groups = tuple(
         CaseGroup(

@@ -11,13 +11,13 @@ from statistics import fmean
 from types import TracebackType
 from typing import Any, Self, final
 
-import pyarrow.parquet as pq
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from icalib.core.parquet import read_parquet
 from icalib.metrics.catalogue import find_metric, metrics_among
 from icalib.metrics.metric import Direction
 from icalib.reports.comparison import MISSING, format_seconds, format_share, format_spread, format_value
@@ -78,7 +78,7 @@ _MOST_DRY_ROWS = 40
 def print_dry(folder: SweepFolder, console: Console | None = None) -> None:
     """Print what the trials of a dry sweep would select, means over the seeds."""
     rows: dict[int, list[Mapping[str, Any]]] = {}
-    for row in pq.read_table(folder.dry_path).to_pylist():
+    for row in read_parquet(folder.dry_path).to_pylist():
         rows.setdefault(row["trial"], []).append(row)
     params = {number: decoded_params(found[0]["params"]) for number, found in rows.items()}
     names = short_names(list(dict.fromkeys(name for one in params.values() for name in one)))

@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from icalib.core.files import whole_file
 from icalib.core.job import Artifact, ShardedJob
+from icalib.core.parquet import read_parquet
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import TokenStore
 from icalib.data.schema import Split
@@ -97,7 +98,7 @@ class Shards:
         """Iterate over the shards (SCORE_SCHEMA and SHARD_INTENT_SCHEMA), with one shard in memory at a time."""
         for path in sorted(self.path.glob("scores-*.parquet")):
             intents = _intents_path(path)
-            yield pq.read_table(path), pq.read_table(intents) if intents.is_file() else None
+            yield read_parquet(path), read_parquet(intents) if intents.is_file() else None
 
 
 def _intents_path(scores: Path) -> Path:

@@ -27,6 +27,7 @@ from pydantic import Field
 from icalib.core.component import Settings, validated_file
 from icalib.core.errors import RunFolderError
 from icalib.core.files import read_json, whole_file, write_json
+from icalib.core.parquet import read_parquet
 from icalib.core.paths import Stored
 from icalib.core.run_folder import RunFolder, read_config
 from icalib.core.storage import pull, remove
@@ -210,7 +211,7 @@ class SweepFolder:
 
     def trials(self) -> pa.Table:
         """Return TRIAL_SCHEMA, ordered by trial and seed; without rows before the first trial."""
-        return pq.read_table(self.trials_path) if self.trials_path.is_file() else TRIAL_SCHEMA.empty_table()
+        return read_parquet(self.trials_path) if self.trials_path.is_file() else TRIAL_SCHEMA.empty_table()
 
     @property
     def dry_path(self) -> Path:

@@ -10,18 +10,24 @@ import optuna
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
+from icalib.core.files import reading
 from icalib.core.locks import FileLock
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
 def open_journal(journal: Path) -> JournalStorage:
-    """Open the journal, which is made if it does not exist; an incomplete last line is removed."""
+    """Open the journal, which is made if it does not exist; an incomplete last line is removed.
+
+    Raises:
+        DamagedFileError: the journal can't be read.
+    """
     journal.parent.mkdir(parents=True, exist_ok=True)
     lock: Any = _JournalLock(journal)
     with lock:
         pass  # removes an incomplete line that the last writer left
-    return JournalStorage(JournalFileBackend(str(journal), lock_obj=lock))
+    with reading(journal):
+        return JournalStorage(JournalFileBackend(str(journal), lock_obj=lock))
 
 
 class _JournalLock(FileLock):

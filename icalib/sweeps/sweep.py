@@ -18,8 +18,9 @@ from icalib.core.stage_cache import remove_stage
 from icalib.core.storage import local_path, pull, push, remove
 from icalib.data.pools import read_pool_set
 from icalib.metrics.catalogue import known_metrics
+from icalib.pipeline.claim import differences
 from icalib.pipeline.executor import Executor, Resources
-from icalib.pipeline.run import RunContext, RunSettings, check_fits, differences, run
+from icalib.pipeline.run import RunContext, RunSettings, check_fits, run
 from icalib.sweeps.folder import Best, SweepFolder, SweepSettings
 from icalib.sweeps.proposals import Proposal
 from icalib.sweeps.record import TrialTable
@@ -290,7 +291,7 @@ def _run_winner(folder: SweepFolder, settings: RunSettings, context: RunContext)
 
 
 def _is_run_of(path: Path, settings: RunSettings) -> bool:
-    return (path / "config.yaml").is_file() and RunFolder(path).config["method"] == settings.method
+    return (path / "config.yaml").is_file() and RunFolder(path).config.get("method") == settings.method
 
 
 def _best(folder: SweepFolder, number: int, params: dict[str, Any], runs: Sequence[RunFolder]) -> Best:

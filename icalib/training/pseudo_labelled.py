@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from icalib.core.files import content_digest
+from icalib.core.parquet import read_parquet
 from icalib.data.encoding import TokenStore
 from icalib.training.examples import PairLabels
 
@@ -24,7 +24,7 @@ def pseudo_labelled(folder: Path, store: TokenStore) -> list[PairLabels]:
     by_id = {str(name): row for row, name in enumerate(store.column("pool_id"))}
     pools: list[PairLabels] = []
     for path in sorted(folder.glob("pseudo-*.parquet")):
-        table = pq.read_table(path)
+        table = read_parquet(path)
         intents = _shard_intents(path)
         ids = np.asarray(table["pool_id"].to_pylist(), dtype=object)
         bounds = [*np.flatnonzero(np.append([True], ids[1:] != ids[:-1])), len(ids)] if len(ids) else []
@@ -49,7 +49,7 @@ def _shard_intents(path: Path) -> dict[int, Any]:
     intents = _intents_path(path)
     if not intents.is_file():
         return {}
-    table = pq.read_table(intents)
+    table = read_parquet(intents)
     return dict(zip(table["row"].to_pylist(), table["intents"].to_pylist(), strict=True))
 
 
@@ -67,11 +67,11 @@ def pseudo_label_digest(folder: Path) -> str:
 
 
 def _training_content(path: Path) -> dict[str, Any]:
-    table = pq.read_table(path, columns=["pool_id", "candidate", "label", "view"])
+    table = read_parquet(path, columns=["pool_id", "candidate", "label", "view"])
     with_intents = set(table.filter(pc.field("view") == "intent")["pool_id"].to_pylist())
     intents: dict[str, Any] = {}
     intents_path = _intents_path(path)
     if intents_path.is_file():
-        rows = pq.read_table(intents_path, columns=["pool_id", "intents"]).to_pylist()
+        rows = read_parquet(intents_path, columns=["pool_id", "intents"]).to_pylist()
         intents = {row["pool_id"]: row["intents"] for row in rows if row["pool_id"] in with_intents}
     return {"pairs": table.to_pydict(), "intents": intents}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psutil
 import pytest
-from distributed.drivers import ON_RAY, kill_at
+from distributed.drivers import ON_RAY, kill_at, wait_for
 from distributed.sweeps import start_sweep
 from helpers.runs import run_context, small_settings
 from helpers.sweeps import (
@@ -79,6 +80,20 @@ def test_the_winner_alone_sees_test(finished: SweepFolder) -> None:
     assert splits[best.trial] == {"validation", "test"}
     assert all(found <= {"validation"} for trial, found in splits.items() if trial != best.trial)
     assert (finished.best_run(1).checkpoint_path / "model.safetensors").is_file()
+
+
+def test_a_sweep_whose_raylet_dies_ends_with_an_error_and_resumes(
+    tiny_pools: Path, tiny_bert: Path, tmp_path: Path
+) -> None:
+    driver = start_sweep(tmp_path, tiny_pools, tiny_bert, "bm25")
+    trials = tmp_path / "test" / f"sweep-shards-{tiny_pools.name}-0.3" / "trials"
+    wait_for(lambda: any(trials.glob("*/config.yaml")), lambda: driver.poll() is None)
+    (raylet,) = (child for child in psutil.Process(driver.pid).children(recursive=True) if child.name() == "raylet")
+    raylet.kill()
+    assert driver.wait(120) != 0
+    assert "`raylet` on this machine has died" in (tmp_path / "driver.log").read_text()
+    assert start_sweep(tmp_path, tiny_pools, tiny_bert, "bm25").wait(400) == 0, (tmp_path / "driver.log").read_text()
+    assert [row["state"] for row in rows(SweepFolder.open(trials.parent))] == ["complete"] * 4
 
 
 def test_trials_that_learn_nothing_are_stopped_by_their_first_epochs(

@@ -50,6 +50,19 @@ def suggest(trial):
 def grid():
     return [{"rate": place} for place in range(3)]
 '''
+SHARDS = '''"""Four trials of a method that isn't trained."""
+
+METHOD = "bm25"
+METRICS = {"F1": "maximize"}
+
+
+def suggest(trial):
+    return {"scoring.pools_per_shard": trial.suggest_categorical("size", [2, 3, 4, 6])}
+
+
+def grid():
+    return [{"size": size} for size in (2, 3, 4, 6)]
+'''
 PRUNABLE = {
     "similarity_start": "none",  # a fitted start is better than what little training makes of it
     "regime.training.selection_metric": "NLL",

@@ -98,7 +98,8 @@ def without_labels(pools: Path, folder: Path) -> Path:
     place = table.schema.get_field_index("label")
     unknown = pa.array([-1] * table.num_rows, pa.int32())
     pq.write_table(table.set_column(place, table.schema.field(place), unknown), folder / "test.parquet")
-    write_json(folder / "pools.json", {**read_json(folder / "pools.json"), "digest": pools_digest(folder)})
+    changed = {"digest": pools_digest(folder), "files": {}, "checksum": ""}
+    write_json(folder / "pools.json", {**read_json(folder / "pools.json"), **changed})
     return folder
 
 
@@ -233,6 +234,7 @@ def test_costs_are_those_of_both_views_and_all_passes(teacher: FinishedRun, else
     single = elsewhere / "single"
     shutil.copytree(elsewhere / "teacher", single)
     (single / "members.json").write_text(json.dumps([plain]))
+    (single / "files.json").unlink()
     out, err = icalib("cost", single, teacher.folder.path, "--pairs", 14, "--repeats", 2, "--json")
     first, second = json.loads(out)
     assert first["num_pairs"] == 16  # pools of four
@@ -248,5 +250,6 @@ def test_what_cannot_be_used_is_refused(teacher: FinishedRun, bm25: FinishedRun,
     old = elsewhere / "old"
     shutil.copytree(elsewhere / "teacher", old)
     (old / "members.json").unlink()
+    (old / "files.json").unlink()
     with pytest.raises(RunFolderError, match="--fresh"):
         FinishedRun.open(old)

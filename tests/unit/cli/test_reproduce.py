@@ -148,14 +148,28 @@ def test_dry_says_what_would_run_and_for_how_long(reproduce: Call, fakes: Fakes,
     plan = {"seconds": {"expected": 120.0, "low": 60.0, "high": 240.0}}
     write_json(plan_path(settings, fakes.runs), plan)
     name = f"tsst-{tiny_pools.resolve().name}-0.05-s2"
-    (fakes.runs / "default" / name).mkdir(parents=True)
-    write_json(fakes.runs / "default" / name / "result.json", {})
+    folder = RunFolder(fakes.runs / "default" / name)
+    folder.write_config(settings.model_copy(update={"seed": 2}).model_dump(mode="json"))
+    folder.write_json("result.json", {})
     code, said, _ = reproduce("--labelled", 0.05, "--seeds", 3, "--dry")
     assert code == 0
     assert len(fakes.asked) == 1
     assert "5 to run, 0 to resume, 1 finished already" in said
     assert f"about {format_seconds(240)} ({format_seconds(120)} to {format_seconds(480)}) for 2 of them" in said
     assert "no plan exists of: ICAST;" in said
+
+
+def test_dry_refuses_runs_with_other_settings_as_a_run_does(reproduce: Call, fakes: Fakes, tiny_pools: Path) -> None:
+    wanted = ("--labelled", 0.05, "--seeds", 2, "--rows", "tsst")
+    reproduce(*wanted)
+    for settings in fakes.settings:
+        folder = RunFolder(fakes.runs / "default" / f"tsst-{tiny_pools.resolve().name}-0.05-s{settings.seed}")
+        folder.write_config(settings.model_dump(mode="json"))
+        folder.write_json("result.json", {})
+    assert "0 to run, 0 to resume, 2 finished already" in reproduce(*wanted, "--dry")[1]
+    _, said, _ = reproduce(*wanted, "--limit", 100, "--dry")
+    assert "0 to run, 0 to resume, 0 finished already" in said
+    assert "has a run with other settings (limit" in " ".join(said.split())
 
 
 def test_a_row_that_can_not_be_stands_with_the_pools_own_share(reproduce: Call, fakes: Fakes) -> None:

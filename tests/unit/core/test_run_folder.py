@@ -1,11 +1,26 @@
 from __future__ import annotations
 
+import shutil
+from contextlib import nullcontext, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import pyarrow as pa
 import pytest
+from helpers.damage import DAMAGES, Damage
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from icalib.core.errors import RunFolderError
-from icalib.core.run_folder import METRIC_SCHEMA, RUN_VERSION, TRAINING_SCHEMA, RoundSummary, RunFolder
+from icalib.core.errors import IcalibError, RunFolderError
+from icalib.core.run_folder import (
+    INTENT_SCHEMA,
+    METRIC_SCHEMA,
+    PREDICTION_SCHEMA,
+    RUN_VERSION,
+    TRAINING_SCHEMA,
+    RoundSummary,
+    RunFolder,
+)
 
 SUMMARY = RoundSummary(
     round=1, num_pools_scored=2, num_pools_selected=1, num_pairs_selected=3, num_pools_by_rule={"confident": 1},
@@ -73,3 +88,119 @@ def test_a_bad_field_of_a_summary_is_refused_by_file_and_name(tmp_path: Path) ->
     run.write_json("rounds/1/summary.json", {**SUMMARY.model_dump(), "num_pools_scored": "many"})
     with pytest.raises(RunFolderError, match=r"summary\.json: num_pools_scored.*'many'.*--fresh"):
         run.round_summaries()
+
+
+def complete_run(path: Path) -> RunFolder:
+    """A finished run folder with a file of each kind."""
+    run = RunFolder(path)
+    run.write_config({"method": "bert", "data": "/pools", "settings": {"epochs": 2}})
+    run.write_json("provenance.json", {"context_turns": 4, "packages": {"torch": "2"}})
+    run.write_json("stages.json", [{"name": "teacher", "digest": "a" * 16, "reused": False, "seconds": 1.5}])
+    run.write_json("members.json", [{"checkpoint": "checkpoints/final", "estimator": {"target": "x"}}])
+    run.write_json("fitted.json", {"decision_threshold": 0.5})
+    run.write_json("plan.json", {"stages": [{"name": "teacher", "seconds": 1.0}]})
+    run.write_json("rounds/1/summary.json", SUMMARY.model_dump())
+    curve = {"stage": "teacher", "round": 0, "split": "train", "step": 1, "epoch": 0, "tag": "loss/total", "value": 0.5}
+    run.write_table("training.parquet", pa.Table.from_pylist([curve] * 50, schema=TRAINING_SCHEMA))
+    metric = {"split": "test", "metric": "R@1", "value": 0.5, "low": 0.4, "high": 0.6}
+    run.write_table("metrics.parquet", pa.Table.from_pylist([metric] * 50, schema=METRIC_SCHEMA))
+    pair = {name: 1 for name in PREDICTION_SCHEMA.names} | {"pool_id": "p1", "view": "plain"}
+    for split in ("validation", "test"):
+        run.write_table(f"predictions/{split}.parquet", pa.Table.from_pylist([pair] * 50, schema=PREDICTION_SCHEMA))
+    intents = {"pool_id": "p1", "utterance": 0, "intents": ["FD"]}
+    run.write_table("predictions/test_intents.parquet", pa.Table.from_pylist([intents] * 50, schema=INTENT_SCHEMA))
+    (run.checkpoint_path).mkdir(parents=True)
+    (run.checkpoint_path / "model.safetensors").write_bytes(bytes(range(256)) * 8)
+    shift = RunFolder(run.shift_path("counter"))
+    shift.write_table("predictions.parquet", pa.Table.from_pylist([pair] * 50, schema=PREDICTION_SCHEMA))
+    shift.finish({"data": "/counter", "test": {"R@1": 0.4}})
+    run.finish({"method": "bert", "test": {"R@1": 0.5}})
+    return run
+
+
+def read_everything(path: Path) -> None:
+    """Read what reports and predictions read."""
+    run = RunFolder.open(path)
+    run.check(checkpoints=True)
+    run.round_summaries(), run.training().to_pylist(), run.metrics().to_pylist()
+    for split in ("validation", "test"):
+        run.predictions(split).to_pylist()
+    for table in (run.predicted_intents("test"), run.shift_predictions("counter")):
+        table is not None and table.to_pylist()
+    run.result["test"], run.config["data"], [stage["name"] for stage in run.stages], run.planned
+    [(member, estimator) for member, estimator in run.members], [shift["data"] for shift in run.shifts()]
+
+
+FILES = sorted(
+    [
+        *("config.yaml", "provenance.json", "stages.json", "members.json", "fitted.json", "plan.json", "files.json"),
+        *("training.parquet", "metrics.parquet", "predictions/validation.parquet", "predictions/test.parquet"),
+        *("predictions/test_intents.parquet", "rounds/1/summary.json", "checkpoints/final/model.safetensors"),
+        *("result.json", "shift/counter/result.json", "shift/counter/files.json", "shift/counter/predictions.parquet"),
+    ]
+)
+
+
+def test_all_files_of_a_finished_run_are_tried_below(tmp_path: Path) -> None:
+    run = complete_run(tmp_path)
+    read_everything(tmp_path)
+    assert sorted(path.relative_to(run.path).as_posix() for path in run.path.rglob("*") if path.is_file()) == FILES
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_run_is_refused_with_file_and_fix(tmp_path: Path, damage: Damage) -> None:
+    run = complete_run(tmp_path / "run")
+    for name in FILES:
+        shutil.copytree(run.path, tmp_path / "copy")
+        damage(tmp_path / "copy" / name)
+        unnoticed = damage is DAMAGES["delete"] and name.endswith(("files.json", "shift/counter/result.json"))
+        with nullcontext() if unnoticed else pytest.raises(RunFolderError, match=r"copy.*(again|wrote|icalib run)"):
+            read_everything(tmp_path / "copy")
+        shutil.rmtree(tmp_path / "copy")
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_run_of_an_earlier_version_ends_in_no_other_error(tmp_path: Path, damage: Damage) -> None:
+    run = complete_run(tmp_path / "run")
+    for path in (run.path, run.shift_path("counter")):
+        (path / "files.json").unlink()
+    read_everything(run.path)
+    for name in (name for name in FILES if not name.endswith("files.json")):
+        shutil.copytree(run.path, tmp_path / "copy")
+        damage(tmp_path / "copy" / name)
+        with suppress(IcalibError):
+            read_everything(tmp_path / "copy")
+        shutil.rmtree(tmp_path / "copy")
+
+
+@given(
+    name=st.sampled_from([name for name in FILES if not name.endswith("files.json")]),
+    place=st.floats(0, 1, exclude_max=True),
+    byte=st.integers(1, 255),
+)
+@settings(max_examples=100)
+def test_one_changed_byte_of_a_finished_run_is_noticed(name: str, place: float, byte: int) -> None:
+    with TemporaryDirectory() as folder:
+        path = complete_run(Path(folder)).path / name
+        data = bytearray(path.read_bytes())
+        data[int(place * len(data))] ^= byte
+        path.write_bytes(data)
+        with pytest.raises(RunFolderError):
+            read_everything(Path(folder))
+
+
+def test_recorded_files_outside_of_the_folder_are_refused(tmp_path: Path) -> None:
+    run = complete_run(tmp_path / "run")
+    (tmp_path / "mine.txt").write_text("keep")
+    for name in ("../mine.txt", str(tmp_path / "mine.txt")):
+        run.write_json("files.json", {"files": {name: {"size": 0, "sha256": ""}}})
+        with pytest.raises(RunFolderError, match=r"files\.json.*is not a file in this folder"):
+            RunFolder.open(run.path)
+
+
+def test_views_events_and_evaluations_may_change(tmp_path: Path) -> None:
+    run = complete_run(tmp_path)
+    for name in ("report.html", "events.jsonl", "tb/events.out", "shift/other/result.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text('{"data": "/other"}')
+    read_everything(run.path)

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import hashlib
+import os
 from pathlib import Path
 
 import pytest
+from helpers.damage import DAMAGES, Damage
 from helpers.stores import Machines
 
 from icalib.core.errors import Abandoned, StorageError
-from icalib.core.events import Event, StageFinished, StageStarted
+from icalib.core.events import Event, Message, StageFinished, StageStarted
 from icalib.core.files import read_json, write_json
 from icalib.core.job import Job
 from icalib.core.stage_cache import RESUME, StageCache, StageName, remove_stage, share
@@ -162,3 +165,94 @@ def test_a_removed_stage_stays_in_the_store(machines: Machines) -> None:
     assert remove_stage(stage.path)
     assert not stage.path.exists()
     assert StageCache(machines.on("a", "cache")).run(StageName("teacher"), Seeded(), Build()).reused
+
+
+def texts(events: list[Event]) -> list[str]:
+    return [event.text for event in events if isinstance(event, Message)]
+
+
+def build_shards(folder: Path) -> None:
+    """Two shards of 1 KiB, a checkpoint and a JSON file, always the same."""
+    (folder / "checkpoint").mkdir(exist_ok=True)
+    for name in ("scores-000000", "scores-000001", "checkpoint/model"):
+        (folder / name).write_bytes(name.encode() * 100)
+    write_json(folder / "curve.json", [{"step": 1}])
+
+
+FILES = ("scores-000000", "scores-000001", "checkpoint/model", "curve.json", "stage.json")
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_stage_is_computed_again_with_one_message(tmp_path: Path, name: str, damage: Damage) -> None:
+    first = StageCache(tmp_path).run(StageName("scores"), Seeded(seed=1), build_shards)
+    before = {file: (first.path / file).read_bytes() for file in FILES[:-1]}
+    damage(first.path / name)
+    events: list[Event] = []
+    stage = StageCache(tmp_path, emit=events.append).run(StageName("scores"), Seeded(seed=1), build_shards)
+    assert not stage.reused
+    assert {file: (stage.path / file).read_bytes() for file in FILES[:-1]} == before
+    if (name, damage) != ("stage.json", DAMAGES["delete"]):  # then it was not finished
+        (text,) = texts(events)
+        assert text.startswith(f"scores: {stage.path}" if name == "stage.json" else f"scores: {stage.path / name} ")
+        assert text.endswith(": computing this stage again")
+    assert StageCache(tmp_path).run(StageName("scores"), Seeded(seed=1), build_shards).reused
+
+
+def test_damage_is_noticed_by_the_process_that_computed_the_stage(tmp_path: Path) -> None:
+    cache = StageCache(tmp_path)
+    stage = cache.run(StageName("scores"), Seeded(seed=1), build_shards)
+    assert cache.run(StageName("scores"), Seeded(seed=1), build_shards).reused
+    DAMAGES["flip_a_bit"](stage.path / "checkpoint/model")
+    assert not cache.run(StageName("scores"), Seeded(seed=1), build_shards).reused
+
+
+def test_shards_that_were_added_are_removed(tmp_path: Path) -> None:
+    stage = StageCache(tmp_path).run(StageName("scores"), Seeded(seed=1), build_shards)
+    (stage.path / "scores-000002").write_text("of another run")
+    (stage.path / ".nfs0001").write_text("of the file system")
+    assert StageCache(tmp_path).run(StageName("scores"), Seeded(seed=1), build_shards).reused
+    assert not (stage.path / "scores-000002").exists()
+    assert (stage.path / ".nfs0001").exists()
+
+
+def test_a_stage_of_an_earlier_version_is_reused_unchecked(tmp_path: Path) -> None:
+    stage = StageCache(tmp_path).run(StageName("scores"), Seeded(seed=1), build_shards)
+    facts = read_json(stage.path / "stage.json")
+    write_json(stage.path / "stage.json", {key: facts[key] for key in ("name", "identity", "seconds")})
+    DAMAGES["flip_a_bit"](stage.path / "scores-000000")
+    assert StageCache(tmp_path).run(StageName("scores"), Seeded(seed=1), build_shards).reused
+
+
+def test_an_unchanged_file_is_read_once_in_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = StageCache(tmp_path).run(StageName("scores"), Seeded(seed=1), build_shards)
+    for path in stage.path.rglob("*"):
+        os.utime(path, (1e9, 1e9))
+    hashed: list[str] = []
+    digest = hashlib.file_digest
+    monkeypatch.setattr(hashlib, "file_digest", lambda file, name: (hashed.append(file.name), digest(file, name))[1])
+    for _ in range(3):
+        assert StageCache(tmp_path).run(StageName("scores"), Seeded(seed=1), build_shards).reused
+    assert len(hashed) == len(set(hashed)) == len(FILES) - 1
+
+
+@pytest.mark.parametrize("name", ["scores-000001", "stage.json"])
+def test_a_damaged_mirror_is_downloaded_again(machines: Machines, name: str) -> None:
+    StageCache(machines.on("a", "cache")).run(StageName("scores"), Seeded(seed=1), build_shards)
+    stage = StageCache(machines.on("b", "cache")).run(StageName("scores"), Seeded(seed=1), build_shards)
+    before = (stage.path / name).read_bytes()
+    DAMAGES["flip_a_bit"](stage.path / name)
+    if name == "stage.json":
+        DAMAGES["truncate"](stage.path / name)
+    assert StageCache(machines.on("b", "cache")).run(StageName("scores"), Seeded(seed=1), build_shards).reused
+    assert (stage.path / name).read_bytes() == before
+
+
+def test_a_stage_that_is_damaged_in_the_store_is_computed_again_for_all_machines(machines: Machines) -> None:
+    stage = StageCache(machines.on("a", "cache")).run(StageName("scores"), Seeded(seed=1), build_shards)
+    DAMAGES["flip_a_bit"](machines.there(f"cache/{stage.path.name}/scores-000001"))
+    events: list[Event] = []
+    again = StageCache(machines.on("b", "cache"), emit=events.append)
+    assert not again.run(StageName("scores"), Seeded(seed=1), build_shards).reused
+    assert len(texts(events)) == 1
+    assert StageCache(machines.on("c", "cache")).run(StageName("scores"), Seeded(seed=1), build_shards).reused

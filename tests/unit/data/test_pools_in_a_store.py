@@ -12,7 +12,7 @@ import pytest
 from helpers.stores import Machines
 
 from icalib.core.errors import DataError, StorageError
-from icalib.core.storage import local_path, location, names_in, push
+from icalib.core.storage import location, names_in, push
 from icalib.data.pools import read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.simulate import simulate
@@ -66,6 +66,6 @@ def test_downloaded_pools_are_compared_with_their_digest(machines: Machines, sou
     file = machines.there("pools/test.parquet")
     table = pq.read_table(file)
     pq.write_table(table.take(list(reversed(range(table.num_rows)))), file)
-    with pytest.raises(DataError, match="differ from those that were prepared"):
-        read_pool_set(machines.on("b", "pools"))
-    assert read_pool_set(local_path(f"{machines.uri}/pools")).name == "pools"
+    for _ in range(2):
+        with pytest.raises(DataError, match=r"test\.parquet: damaged \(has \d+ bytes instead of \d+\)"):
+            read_pool_set(machines.on("b", "pools"))

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tracemalloc
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from helpers.damage import DAMAGES, Damage
 
 from icalib.core.component import validated
 from icalib.core.errors import DataError, SettingError, StorageError
@@ -301,7 +303,7 @@ def test_pool_folder_errors(prepared: tuple[Path, Path], tmp_path: Path) -> None
 
     with pytest.raises(DataError, match=r"version 99 .* reads version 1"):
         read_pool_set(copy("version", version=99))
-    with pytest.raises(DataError, match="damaged metadata"):
+    with pytest.raises(DataError, match=r"pools\.json: damaged \(invalid metadata: .*seed"):
         read_pool_set(copy("metadata", seed="x"))
     damaged = copy("damaged")
     (damaged / "test.parquet").write_bytes(b"PAR1rubbish")
@@ -313,9 +315,46 @@ def test_pool_folder_errors(prepared: tuple[Path, Path], tmp_path: Path) -> None
         read_pool_set(missing)
     swapped = copy("swapped")
     (swapped / "test.parquet").write_bytes((prepared[1] / "validation.parquet").read_bytes())
-    read_pool_set(swapped)  # the same number of pools: only the digest differs
+    with pytest.raises(DataError, match=r"test\.parquet: damaged \(has .* bytes instead of .*--fresh"):
+        read_pool_set(swapped)
+    earlier = copy("earlier", files={}, checksum="")  # of a version without digests of files
+    (earlier / "test.parquet").write_bytes((prepared[1] / "validation.parquet").read_bytes())
+    read_pool_set(earlier)  # the same number of pools
     with pytest.raises(DataError, match="differ"):
-        read_pool_set(swapped, verify=True)
+        read_pool_set(earlier, verify=True)
+
+
+@pytest.mark.parametrize("name", ["train.parquet", "validation.parquet", "test.parquet", "pools.json"])
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_damaged_pools_are_refused_by_file(
+    prepared: tuple[Path, Path], tmp_path: Path, name: str, damage: Damage
+) -> None:
+    folder = tmp_path / "pools"
+    shutil.copytree(prepared[1], folder)
+    read_pool_set(folder)
+    damage(folder / name)
+    with pytest.raises(DataError, match=name.replace(".", r"\.")):
+        read_pool_set(folder)
+
+
+def test_edited_metadata_is_refused(prepared: tuple[Path, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "pools"
+    shutil.copytree(prepared[1], folder)
+    metadata = json.loads((folder / "pools.json").read_text())
+    (folder / "pools.json").write_text(json.dumps(metadata | {"intents": ["XX"]}, indent=2))
+    with pytest.raises(DataError, match=r"pools\.json: damaged \(other metadata than was written"):
+        read_pool_set(folder)
+
+
+def test_preparing_pools_of_an_earlier_version_again_adds_their_digests(tmp_path: Path) -> None:
+    source, out = corpus(tmp_path / "chats.jsonl", 30), tmp_path / "pools"
+    expected = prepare(source, out, PrepareSettings(num_candidates=3))
+    path = out / "pools.json"
+    metadata = json.loads(path.read_text())
+    path.write_text(json.dumps({key: metadata[key] for key in metadata if key not in ("files", "checksum")}))
+    assert not read_pool_set(out).files
+    assert prepare(source, out, PrepareSettings(num_candidates=3)) == expected
+    assert read_pool_set(out) == expected
 
 
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

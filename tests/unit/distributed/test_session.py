@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from icalib.core.errors import SettingError
+from icalib.core.errors import ClusterError, SettingError
 from icalib.distributed import session
 
 
@@ -29,3 +29,12 @@ def test_an_invalid_port_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ray.is_initialized", lambda: False)
     with pytest.raises(SettingError, match="no Ray cluster answers at head:gcs"):
         session.start("head:gcs")
+
+
+def test_a_node_that_died_is_reported_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [{"NodeID": "mine", "Alive": True}, {"NodeID": "other", "Alive": True}]
+    monkeypatch.setattr("ray.nodes", lambda: nodes)
+    session.check_alive("mine")
+    nodes[0]["Alive"] = False
+    with pytest.raises(ClusterError, match=r"`raylet` on this machine has died.*same command again to resume"):
+        session.check_alive("mine")

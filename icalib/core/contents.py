@@ -1,0 +1,107 @@
+"""The files of a finished folder: names, sizes and digests, by which later damage is noticed.
+
+Whoever finishes a folder records them, and whoever uses it compares. A file is read whole for that, but only once in
+a process: `file_digest` remembers files by inode, size and modification time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from icalib.core.errors import DamagedFileError
+from icalib.core.files import file_digest, read_json
+from icalib.core.storage import is_mirrored, pull
+
+Contents: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""Size in bytes and SHA-256 of each file, by its path in the folder; JSON-able."""
+
+
+def contents_of(folder: Path, *, leave_out: Collection[str] = ()) -> dict[str, dict[str, Any]]:
+    """Return what a folder holds now, without hidden files.
+
+    Args:
+        folder: the folder.
+        leave_out: names of files or folders in `folder` that don't count.
+    """
+    return {name: facts_of(folder / name) for name in _names(folder, leave_out)}
+
+
+def facts_of(path: Path) -> dict[str, Any]:
+    """Return size and digest of a file."""
+    return {"size": path.stat().st_size, "sha256": file_digest(path)}
+
+
+def damages(
+    folder: Path, recorded: Contents, *, cure: str = "", leave_out: Collection[str] = ()
+) -> Iterator[DamagedFileError]:
+    """Compare the files of a folder with what was recorded, and yield an error for each that is missing or has changed.
+
+    In the mirror of an object store such a file is first downloaded again.
+
+    Args:
+        folder: the folder.
+        recorded: what it held when it was finished.
+        cure: what users can do, for the errors.
+        leave_out: names of files or folders in `folder` that are not compared.
+
+    Raises:
+        ValueError: what was recorded names a file outside of the folder, which someone else may have written there.
+    """
+    for name, facts in sorted(recorded.items()):
+        path = folder / name
+        if ".." in Path(name).parts or Path(name).is_absolute():
+            raise ValueError(f"{name!r} is not a file in this folder")
+        if name.partition("/")[0] in leave_out or not (found := _change(path, facts)):
+            continue
+        if not _is_downloaded_again(path) or (found := _change(path, facts)):
+            yield DamagedFileError(path, found, cure)
+
+
+def added_files(folder: Path, recorded: Contents, *, leave_out: Collection[str] = ()) -> list[Path]:
+    """Return the files that were added to a folder after it was finished."""
+    return [folder / name for name in _names(folder, leave_out) if name not in recorded]
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """Read the JSON file in which a folder's contents are recorded; in a mirror, a damaged one is downloaded again.
+
+    Raises:
+        DamagedFileError: the file can't be read.
+    """
+    try:
+        return read_json(path)
+    except DamagedFileError:
+        if not _is_downloaded_again(path):
+            raise
+        return read_json(path)
+
+
+def _is_downloaded_again(path: Path) -> bool:
+    """Replace the mirror's copy of a file by the store's; return False if no store is mirrored."""
+    if not is_mirrored(path):
+        return False
+    path.unlink(missing_ok=True)
+    pull(path)
+    return True
+
+
+def _change(path: Path, facts: Mapping[str, Any]) -> str:
+    """Describe how a file differs from what was recorded; empty if it doesn't."""
+    try:
+        size = path.stat().st_size
+        if size != facts["size"]:
+            return f"has {size} bytes instead of {facts['size']}"
+        return "" if file_digest(path) == facts["sha256"] else "has other content than was written"
+    except FileNotFoundError:
+        return "is missing"
+    except OSError as error:
+        return f"can't be read ({error.strerror})"
+
+
+def _names(folder: Path, leave_out: Collection[str]) -> Iterator[str]:
+    for path in sorted(folder.rglob("*")):
+        parts = path.relative_to(folder).parts
+        if parts[0] not in leave_out and not any(part.startswith(".") for part in parts) and path.is_file():
+            yield "/".join(parts)

@@ -1,0 +1,67 @@
+"""Whose run a folder has: a new one, the same one, finished or not, or another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from icalib.core.errors import RunFolderError, SettingError
+from icalib.core.events import Emit, Message
+from icalib.core.run_folder import RunFolder
+from icalib.core.storage import is_mirrored, remove
+
+if TYPE_CHECKING:
+    from icalib.pipeline.run import RunSettings
+
+
+def claim(folder: RunFolder, settings: RunSettings) -> bool:
+    """Write the config of a new run, or check that the folder's is the same; return whether it is finished."""
+    if not is_started(folder, settings):
+        folder.write_config(settings.model_dump(mode="json"))
+    return folder.is_finished
+
+
+def is_started(folder: RunFolder, settings: RunSettings) -> bool:
+    """Return whether a folder has this run, finished or not.
+
+    Raises:
+        SettingError: it has a run with other settings.
+        RunFolderError: it was written by another version, or is not a run folder.
+    """
+    if (folder.path / "config.yaml").is_file():
+        folder.check_version()
+        found = {name: value for name, value in folder.config.items() if name != "version"}
+        different = sorted(differences(found, settings.model_dump(mode="json")))
+        if different:
+            raise SettingError(
+                f"{folder.path} has a run with other settings ({', '.join(different[:5])}). "
+                "Use --fresh to replace it, or another --experiment to keep both."
+            )
+        return True
+    if folder.path.exists() and any(folder.path.iterdir()):
+        raise RunFolderError(f"{folder.path} exists and is not a run folder. Choose another --experiment or remove it.")
+    return False
+
+
+def repair(folder: RunFolder, settings: RunSettings, emit: Emit) -> bool:
+    """Make a finished run that was damaged unfinished again; return whether it was damaged."""
+    damages = list(folder.damages(checkpoints=not is_mirrored(folder.path)))  # a store's models are not downloaded
+    if not damages:
+        return False
+    remove(folder.path / "result.json")
+    for damage in damages:
+        emit(Message(f"{damage.path} {damage.found}: writing it again from the cached stages"))
+        remove(Path(damage.path))
+    folder.write_config(settings.model_dump(mode="json"))
+    return True
+
+
+def differences(found: Any, wanted: Any, path: str = "") -> set[str]:
+    """Return the dotted names of the settings that differ."""
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        return {
+            name
+            for key in found.keys() | wanted.keys()
+            for name in differences(found.get(key), wanted.get(key), f"{path}.{key}".lstrip("."))
+        }
+    return set() if found == wanted else {path}
