@@ -10,6 +10,7 @@ from typing import TypeVar
 import typer
 
 from icalib.cli.groups import with_groups
+from icalib.cli.interrupts import resumable
 from icalib.core.errors import IcalibError
 
 F = TypeVar("F", bound=Callable[..., None])
@@ -30,7 +31,7 @@ app = typer.Typer(
 
 def verb(function: F) -> F:
     """Register a function as a verb; parameters that are dataclasses stand for groups of options."""
-    app.command()(with_groups(function))
+    app.command()(resumable(with_groups(function)))
     return function
 
 
@@ -47,6 +48,3 @@ def main() -> None:
         cure = "Check the storage. Files are complete or absent: run the same command again to resume."
         typer.secho(f"error: storage failed: {error}. {cure}", fg=typer.colors.RED, err=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        typer.secho("Interrupted. Run the same command again to resume from the last checkpoint.", err=True)
-        sys.exit(130)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import sys
+import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from icalib.core.errors import SettingError
+from icalib.core.interrupts import Terminated
 from icalib.pipeline.executor import Resources
 
 T = TypeVar("T")
@@ -86,7 +90,7 @@ def start(address: str | None = None, num_cpus: int | None = None) -> None:
             "env_vars": {name: os.environ[name] for name in EVERYWHERE},
         },
     }
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _own_handlers():
         warnings.simplefilter("ignore", FutureWarning)  # Ray announces a new default for its GPU variables
         if not address:
             ray.init(
@@ -105,6 +109,25 @@ def start(address: str | None = None, num_cpus: int | None = None) -> None:
                 f"no Ray cluster answers at {address} ({error}). Check the address and the token "
                 "(RAY_AUTH_TOKEN_PATH), or leave --address out to work on this machine."
             ) from error
+
+
+@contextmanager
+def _own_handlers() -> Generator[None, None, None]:
+    """Keep this process's own handlers of signals where Ray would replace them: its C++ core prints a stack trace.
+
+    Raises:
+        Terminated: SIGTERM was received while Ray's handler, which exits, was the current one.
+    """
+    earlier = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    except SystemExit as exited:
+        raise Terminated from exited
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in earlier.items():
+                if callable(handler):
+                    signal.signal(number, handler)
 
 
 def _check_listening(address: str) -> None:

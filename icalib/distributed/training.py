@@ -117,7 +117,7 @@ def _trainer(job: TrainingJob, folder: Path, resources: Resources) -> Any:
     from ray.train.torch import TorchTrainer
 
     filesystem, path = opened(folder)
-    return TorchTrainer(
+    trainer = TorchTrainer(
         _worker,
         train_loop_config={
             "job": job.to_json(),
@@ -140,6 +140,9 @@ def _trainer(job: TrainingJob, folder: Path, resources: Resources) -> Any:
             logging_config=LoggingConfig(log_level="ERROR"),
         ),
     )
+    # Ray's own handler of Ctrl-C would exit with code 0, and stay in place after the training.
+    trainer._register_sigint_handler = lambda controller: None
+    return trainer
 
 
 def _last_checkpoint(folder: Path) -> str:

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import signal
 import socket
+import sys
 
 import pytest
 
 from icalib.core.errors import SettingError
+from icalib.core.interrupts import Terminated
 from icalib.distributed import session
 
 
@@ -29,3 +32,19 @@ def test_an_invalid_port_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ray.is_initialized", lambda: False)
     with pytest.raises(SettingError, match="no Ray cluster answers at head:gcs"):
         session.start("head:gcs")
+
+
+def test_rays_handlers_of_signals_do_not_replace_ours() -> None:
+    def ours(number: int, frame: object) -> None: ...
+
+    def rays(number: int, frame: object) -> None: ...
+
+    earlier = signal.signal(signal.SIGTERM, ours)
+    try:
+        with session._own_handlers():
+            signal.signal(signal.SIGTERM, rays)
+        assert signal.getsignal(signal.SIGTERM) is ours
+        with pytest.raises(Terminated), session._own_handlers():
+            sys.exit(1)  # as Ray's handler does while Ray starts
+    finally:
+        signal.signal(signal.SIGTERM, earlier)
