@@ -5,16 +5,18 @@ from __future__ import annotations
 import errno
 import sys
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import typer
 
 from icalib.cli.groups import with_groups
 from icalib.cli.interrupts import resumable
 from icalib.core.errors import IcalibError
+from icalib.core.text import message
 
 F = TypeVar("F", bound=Callable[..., None])
 
+# raised by a network file system whose server can't be reached
 _STORAGE_FAILED = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO, errno.ENOTCONN, errno.EHOSTDOWN)
 
 app = typer.Typer(
@@ -38,13 +40,24 @@ def verb(function: F) -> F:
 def main() -> None:
     """Run the command line; errors that a user can fix are printed without a traceback."""
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
+    except typer.TyperException as error:  # of the command line itself
+        error.message = message(error.message)
+        error.show()
+        sys.exit(error.exit_code)
+    except typer.Abort:
+        _fail("aborted")
     except IcalibError as error:
-        typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
-        sys.exit(2)
-    except OSError as error:  # raised by a network file system whose server can't be reached
-        if error.errno not in _STORAGE_FAILED:
+        _fail(str(error))
+    except OSError as error:
+        if error.errno in _STORAGE_FAILED:
+            cure = "Check the storage. Files are complete or absent: run the same command again to resume."
+            _fail(f"storage failed: {error}. {cure}")
+        if error.errno is None or error.filename is None:
             raise
-        cure = "Check the storage. Files are complete or absent: run the same command again to resume."
-        typer.secho(f"error: storage failed: {error}. {cure}", fg=typer.colors.RED, err=True)
-        sys.exit(2)
+        _fail(f"can't use {error.filename}: {error.strerror}. Check the path, its permissions and the disk.")
+
+
+def _fail(text: str) -> NoReturn:
+    typer.secho(f"error: {message(text)}", fg=typer.colors.RED, err=True)
+    sys.exit(2)

@@ -54,6 +54,14 @@ def read_json(path: str | Path) -> Any:
     return json.loads(Path(path).read_text(encoding="utf-8"))
 
 
+def is_file(path: Path) -> bool:
+    """Return whether a path that a user has named is a file; one that is too long is none."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
 def file_digest(path: str | Path) -> str:
     """Return the SHA-256 of a file's bytes, read in blocks."""
     with Path(path).open("rb") as file:
