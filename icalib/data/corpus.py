@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,11 @@ class Corpus:
             self.has_intents.append(bool(names))
             self.label_known.append(row["label"] >= 0)
         self.spills[split].append(row)
+
+    def replace(self, spills: Mapping[Split, Spill]) -> None:
+        """Begin some splits again, training pools among them, with empty files."""
+        self.spills |= spills
+        self.has_intents, self.label_known = array("b"), array("b")
 
     def fraction_with_intents(self) -> float | None:
         """Return the fraction of training pools with intents; None where all or none have them."""

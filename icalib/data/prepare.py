@@ -15,6 +15,7 @@ from icalib.core.files import content_digest, write_json
 from icalib.core.storage import location, pull, push
 from icalib.core.version import __version__
 from icalib.data.corpus import RejectedRecords, read_corpus
+from icalib.data.held_out import hold_out
 from icalib.data.logs import LOGS_FILE, write_logs
 from icalib.data.mining import Progress, mine_split
 from icalib.data.negatives import NEGATIVE_SAMPLERS, ParallelMap
@@ -86,6 +87,8 @@ def prepare(
     with whole_folder(out) as folder:
         rejected = RejectedRecords(folder / "rejected.jsonl") if settings.skip_bad else None
         corpus = read_corpus(source, folder, settings, rejected, progress)
+        for message in hold_out(corpus, folder, settings):
+            note(message)
         for split in SPLITS:
             if not corpus.num_rows[split]:
                 note(f"there are no {split} pools")
@@ -142,4 +145,7 @@ def _existing(out: Path, inputs: dict[str, Any], note: Note) -> PoolSet:
             f"{out} was prepared from other inputs ({changed}). Choose another folder, or add --fresh to replace it."
         )
     note(f"{out} exists already and has the same inputs; no action needed")
+    for split in SPLITS:
+        if pool_set.num_pools["train"] and not pool_set.num_pools[split]:
+            note(f"there are no {split} pools; with --fresh some of the training pools are used for it")
     return pool_set

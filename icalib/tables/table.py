@@ -161,7 +161,8 @@ def load_table(name: str) -> Table:
         raise SettingError(f"no table `{name}`. {hint}`icalib reproduce --list` lists them all.") from error
     except (OSError, ValueError) as error:
         raise SettingError(
-            f"{shortened(str(path))} can't be read as YAML: {shortened(str(error), 300)}. Correct it; the tables of icalib are in {_FOLDER}."
+            f"{shortened(str(path))} can't be read as YAML: {shortened(str(error), 300)}. Correct it; the tables of "
+            f"icalib are in {_FOLDER}."
         ) from error
     if not isinstance(values, dict):
         raise SettingError(
