@@ -5,14 +5,14 @@ from __future__ import annotations
 import errno
 import sys
 from collections.abc import Callable
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, cast
 
 import typer
 
 from icalib.cli.groups import with_groups
 from icalib.cli.interrupts import resumable
 from icalib.core.errors import IcalibError
-from icalib.core.text import message
+from icalib.core.text import message, printable, shortened
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -42,8 +42,8 @@ def main() -> None:
     try:
         sys.exit(app(standalone_mode=False))
     except typer.TyperException as error:  # of the command line itself
-        error.message = message(error.message)
-        error.show()
+        error.message = printable("\n".join(shortened(line, 1000) for line in error.message.splitlines()))
+        cast("Any", error).show()
         sys.exit(error.exit_code)
     except typer.Abort:
         _fail("aborted")

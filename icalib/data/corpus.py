@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ class Corpus:
     """The rows of a source: one spill a split and a few facts about its pools."""
 
     def __init__(self, folder: Path, settings: PrepareSettings) -> None:
-        self.spills = {split: Spill(folder / f"{split}.arrow") for split in SPLITS}
+        self.spills: dict[Split, Spill] = {split: Spill(folder / f"{split}.arrow") for split in SPLITS}
         self.mined: set[Split] = set()
         """Splits whose rows hold the right response alone."""
         self.intents: set[str] = set()
@@ -59,9 +59,9 @@ class Corpus:
             self.label_known.append(row["label"] >= 0)
         self.spills[split].append(row)
 
-    def replace(self, spills: Mapping[Split, Spill]) -> None:
+    def replace(self, spills: dict[Split, Spill]) -> None:
         """Begin some splits again, training pools among them, with empty files."""
-        self.spills |= spills
+        self.spills.update(spills)
         self.has_intents, self.label_known = array("b"), array("b")
 
     def fraction_with_intents(self) -> float | None:

@@ -27,11 +27,12 @@ def hold_out(corpus: Corpus, folder: Path, settings: PrepareSettings) -> list[st
         settings: the seed, and the number of candidates, for which a split needs enough responses.
     """
     moved = _moved_dialogues(corpus, settings)
-    taken = [split for split in SPLITS if split in moved.values()]
+    taken: list[Split] = [split for split in SPLITS if split in moved.values()]
     if not taken:
         return []
     earlier = corpus.spills["train"]
-    begun: dict[Split, Spill] = {split: Spill(folder / f"held-out-{split}.arrow") for split in ("train", *taken)}
+    splits: list[Split] = ["train", *taken]
+    begun = {split: Spill(folder / f"held-out-{split}.arrow") for split in splits}
     corpus.replace(begun)
     for row in earlier.rows():
         corpus.add({**row, "split": moved.get(row["dialog_id"], "train")})

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from icalib.core.errors import SettingError
 from icalib.core.interrupts import Terminated
+from icalib.distributed.token import protect_token
 from icalib.pipeline.executor import Resources
 
 T = TypeVar("T")
@@ -63,12 +64,15 @@ def has_joined() -> bool:
     return ray is not None and ray.is_initialized()
 
 
-def start(address: str | None = None, num_cpus: int | None = None) -> None:
+def start(
+    address: str | None = None, num_cpus: int | None = None, note: Callable[[str], None] = lambda text: None
+) -> None:
     """Join the cluster at `address`, else the one in RAY_ADDRESS, else start a local Ray.
 
     Args:
         address: HOST:PORT of the head, or a ray:// URL.
         num_cpus: CPU cores of a local Ray; None takes all.
+        note: receives messages about what was repaired.
 
     Raises:
         SettingError: no cluster answers at the address.
@@ -82,6 +86,7 @@ def start(address: str | None = None, num_cpus: int | None = None) -> None:
 
     if ray.is_initialized():
         return
+    protect_token(note, create=not address)
     shared: dict[str, Any] = {
         "logging_level": "ERROR",
         "log_to_driver": False,
