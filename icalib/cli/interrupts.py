@@ -29,10 +29,9 @@ def resumable(function: Callable[..., None]) -> Callable[..., None]:
                 function(**values)
             except typer.Exit:  # the verb has reported it in its own words
                 raise
-            except KeyboardInterrupt as interrupt:
-                code = 128 + (signal.SIGTERM if isinstance(interrupt, Terminated) else signal.SIGINT)
-                _leave(code, interrupt)
-            except BaseException as error:  # what a library has made of the interrupt
+            except BaseException as error:  # libraries replace our exception by their own
+                if isinstance(error, KeyboardInterrupt) and not received:
+                    received.append(signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
                 if not received:
                     raise
                 _leave(128 + received[0], error)

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_serializer, m
 from pydantic_core.core_schema import SerializerFunctionWrapHandler
 
 from icalib.core.errors import RunFolderError, SettingError
-from icalib.core.imports import import_module
+from icalib.core.imports import binds_class, import_module, is_import_path
 from icalib.core.text import short_repr, shortened
 
 S = TypeVar("S", bound=BaseModel)
@@ -107,6 +107,12 @@ def short_name(owner: type[Component]) -> str:
 
 def _imported_class(path: str) -> Any:
     module_name, _, name = path.rpartition(".")
+    if is_import_path(module_name) and not binds_class(module_name, name):
+        # a config from elsewhere may name any module, and importing one runs it
+        raise SettingError(
+            f"no component `{path}`: the module {module_name} defines no component class `{name}`, so it was not "
+            "imported. Check the name."
+        )
     module = import_module(module_name, "component module")
     if not hasattr(module, name):
         raise SettingError(f"no component `{path}`: the module {module_name} has no `{name}`. Check the name.")

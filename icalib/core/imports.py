@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import sys
 import traceback
+from collections.abc import Sequence
+from importlib.abc import InspectLoader
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from icalib.core.errors import IcalibError, SettingError
@@ -36,6 +41,39 @@ def import_module(path: str, what: str) -> ModuleType:
         raise SettingError(f"no {what} `{shortened(path)}`: {error}. Check the name and PYTHONPATH.") from error
     except (Exception, SystemExit) as error:
         raise failed(f"the {what} `{path}` can't be imported", error) from error
+
+
+def binds_class(path: str, name: str) -> bool:
+    """Whether the source of a module defines or imports a class of a name; nothing of the module is run.
+
+    True where this can't be known: the module has been imported already, or has no source.
+    """
+    source = None if path in sys.modules else _source(path)
+    if source is None:
+        return True
+    try:
+        statements = ast.parse(source).body
+    except (SyntaxError, ValueError):
+        return True  # the import reports it
+    return any(
+        (isinstance(node, ast.ClassDef) and node.name == name and bool(node.bases))
+        or (isinstance(node, ast.ImportFrom) and any((alias.asname or alias.name) == name for alias in node.names))
+        for node in statements
+    )
+
+
+def _source(path: str) -> str | None:
+    """Return the source of a module without importing the packages around it, as `importlib.util.find_spec` would."""
+    folders: Sequence[str] | None = None
+    spec: ModuleSpec | None = None
+    names = path.split(".")
+    for depth in range(1, len(names) + 1):
+        found = (finder.find_spec(".".join(names[:depth]), folders) for finder in sys.meta_path)
+        spec = next((each for each in found if each is not None), None)
+        if spec is None:
+            return None
+        folders = spec.submodule_search_locations
+    return spec.loader.get_source(path) if spec and isinstance(spec.loader, InspectLoader) else None
 
 
 def failed(what: str, error: BaseException) -> IcalibError:

@@ -32,7 +32,7 @@ def hold_out(corpus: Corpus, folder: Path, settings: PrepareSettings) -> list[st
         return []
     earlier = corpus.spills["train"]
     splits: list[Split] = ["train", *taken]
-    begun = {split: Spill(folder / f"held-out-{split}.arrow") for split in splits}
+    begun: dict[Split, Spill] = {split: Spill(folder / f"held-out-{split}.arrow") for split in splits}
     corpus.replace(begun)
     for row in earlier.rows():
         corpus.add({**row, "split": moved.get(row["dialog_id"], "train")})

@@ -1,6 +1,6 @@
 """The token of Ray's clusters: anyone who can read it can run code as this user.
 
-Ray creates ~/.ray/auth_token with the permissions that the umask leaves, so that other users of the machine can read it.
+Ray creates ~/.ray/auth_token with the permissions that the umask leaves: other users of the machine can read it.
 """
 
 from __future__ import annotations

@@ -45,8 +45,8 @@ def judge_token(nodes: Sequence[Node], found: Mapping[str, Mapping[str, str]]) -
         "fail",
         f"the cluster does not require a token ({listed(open_to_all)}): anyone who can reach its ports can run code on "
         "it",
-        "Run `ray get-auth-token --generate` on the head, copy the token to the nodes, and restart Ray everywhere "
-        "with RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH.",
+        "Run `umask 077; ray get-auth-token --generate` on the head, copy the token to the nodes, and restart Ray "
+        "everywhere with RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH.",
     )
 
 

@@ -44,16 +44,19 @@ def test_every_verb_reports_an_interrupt(capsys: pytest.CaptureFixture[str]) -> 
         assert verb.__code__ is resumable(lambda: None).__code__, name
 
 
-def test_what_a_library_makes_of_a_signal_is_reported_alike(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("made", [RuntimeError("a task was cancelled"), KeyboardInterrupt(), SystemExit(0)])
+def test_what_a_library_makes_of_a_signal_is_reported_alike(
+    made: BaseException, capsys: pytest.CaptureFixture[str]
+) -> None:
     def verb() -> None:
         try:
-            _send(signal.SIGINT)
+            _send(signal.SIGTERM)
         except KeyboardInterrupt as error:
-            raise RuntimeError("a task was cancelled") from error
+            raise made from error
 
     with pytest.raises(SystemExit) as stop:
         resumable(verb)()
-    assert stop.value.code == 130
+    assert stop.value.code == 143
     assert "Run the same command again to resume" in capsys.readouterr().err
 
 
