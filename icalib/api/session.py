@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -109,19 +109,19 @@ def session(place: Place, progress: TerminalProgress | None = None) -> Generator
     """
     from icalib.reports.progress import TerminalProgress
 
-    with progress or TerminalProgress() as shown, _ray(place):
+    with progress or TerminalProgress() as shown, _ray(place, shown.message):
         yield Session(place, shown)
 
 
 @contextmanager
-def _ray(place: Place) -> Generator[None, None, None]:
+def _ray(place: Place, note: Callable[[str], None]) -> Generator[None, None, None]:
     if place.executor == "local":
         yield
         return
     from icalib.distributed.session import has_joined, start, stop
 
     is_users_own = has_joined()
-    start(place.address)
+    start(place.address, note=note)
     try:
         yield
     finally:

@@ -92,27 +92,37 @@ def parsed_settings(texts: Sequence[str]) -> dict[str, Any]:
     """Settings by dotted name, from NAME=VALUE with values as YAML writes them.
 
     Raises:
-        SettingError: a text has no value.
+        SettingError: a text has no value, or an invalid one.
     """
-    import yaml
+    from icalib.core.text import shortened
+    from icalib.core.yaml_text import parse_yaml
 
     found: dict[str, Any] = {}
     for text in texts:
         path, equals, value = text.partition("=")
         if not equals:
-            raise SettingError(f"--set {text} has no value; write --set NAME=VALUE, e.g. --set regime.num_rounds=2.")
-        found[path] = yaml.safe_load(value)
+            raise SettingError(
+                f"--set {shortened(text)} has no value; write --set NAME=VALUE, e.g. --set regime.num_rounds=2."
+            )
+        try:
+            found[path] = parse_yaml(value)
+        except ValueError as error:
+            raise SettingError(
+                f"--set {shortened(text)} has a value that is not valid YAML: {error}. Correct it; text with special "
+                "characters goes in quotes, e.g. --set 'NAME=\"a: b\"'."
+            ) from error
     return found
 
 
 def from_config(path: Path) -> RunSettings:
     """The settings in a run's config.yaml."""
     from icalib.core.component import validated_file
+    from icalib.core.files import is_file
     from icalib.core.run_folder import RUN_VERSION, read_config
     from icalib.pipeline.run import RunSettings
 
     pull(path)
-    if not path.is_file():
+    if not is_file(path):
         raise SettingError(f"no config at {path}; name a method or the config.yaml of a run.")
     fields = read_config(path)
     if fields.pop("version", None) != RUN_VERSION:

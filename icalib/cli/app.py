@@ -5,15 +5,18 @@ from __future__ import annotations
 import errno
 import sys
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, NoReturn, TypeVar, cast
 
 import typer
 
 from icalib.cli.groups import with_groups
+from icalib.cli.interrupts import resumable
 from icalib.core.errors import IcalibError
+from icalib.core.text import message, printable, shortened
 
 F = TypeVar("F", bound=Callable[..., None])
 
+# raised by a network file system whose server can't be reached
 _STORAGE_FAILED = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO, errno.ENOTCONN, errno.EHOSTDOWN)
 
 app = typer.Typer(
@@ -30,23 +33,31 @@ app = typer.Typer(
 
 def verb(function: F) -> F:
     """Register a function as a verb; parameters that are dataclasses stand for groups of options."""
-    app.command()(with_groups(function))
+    app.command()(resumable(with_groups(function)))
     return function
 
 
 def main() -> None:
     """Run the command line; errors that a user can fix are printed without a traceback."""
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
+    except typer.TyperException as error:  # of the command line itself
+        error.message = printable("\n".join(shortened(line, 1000) for line in error.message.splitlines()))
+        cast("Any", error).show()
+        sys.exit(error.exit_code)
+    except typer.Abort:
+        _fail("aborted")
     except IcalibError as error:
-        typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
-        sys.exit(2)
-    except OSError as error:  # raised by a network file system whose server can't be reached
-        if error.errno not in _STORAGE_FAILED:
+        _fail(str(error))
+    except OSError as error:
+        if error.errno in _STORAGE_FAILED:
+            cure = "Check the storage. Files are complete or absent: run the same command again to resume."
+            _fail(f"storage failed: {error}. {cure}")
+        if error.errno is None or error.filename is None:
             raise
-        cure = "Check the storage. Files are complete or absent: run the same command again to resume."
-        typer.secho(f"error: storage failed: {error}. {cure}", fg=typer.colors.RED, err=True)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        typer.secho("Interrupted. Run the same command again to resume from the last checkpoint.", err=True)
-        sys.exit(130)
+        _fail(f"can't use {error.filename}: {error.strerror}. Check the path, its permissions and the disk.")
+
+
+def _fail(text: str) -> NoReturn:
+    typer.secho(f"error: {message(text)}", fg=typer.colors.RED, err=True)
+    sys.exit(2)

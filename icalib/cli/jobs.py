@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -186,9 +187,12 @@ def _value_words(name: str, value: Any) -> list[str]:
 
 def _text(value: Any) -> str:
     """A setting's value as --set reads it."""
-    import yaml
+    from icalib.core.yaml_text import parse_yaml
 
-    return value if isinstance(value, str) and yaml.safe_load(value) == value else json.dumps(value)
+    with suppress(ValueError):
+        if isinstance(value, str) and parse_yaml(value) == value:
+            return value
+    return json.dumps(value)
 
 
 def _key(parameter: Any) -> str:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from icalib.core.text import printable
+
 if TYPE_CHECKING:
     from icalib.sweeps.folder import SweepFolder
 
@@ -22,4 +24,4 @@ def show_sweep(folder: SweepFolder) -> None:
 
 def say(text: str) -> None:
     """Print a line for people, on standard error."""
-    typer.echo(text, err=True)
+    typer.echo(printable(text), err=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from icalib.core.errors import SettingError
+from icalib.core.text import shortened
 
 if TYPE_CHECKING:
     from icalib.data.schema import Split
@@ -25,9 +26,11 @@ def parsed_limit(text: str | None) -> Mapping[Split, int]:
     parts: dict[str, str] = dict.fromkeys(SPLITS, text)
     if "=" in text:
         parts = {name.strip(): number for name, _, number in (part.partition("=") for part in text.split(","))}
-    limits: dict[Split, int] = {name: int(parts[name]) for name in SPLITS if parts.get(name, "").strip().isdecimal()}
+    limits: dict[Split, int] = {name: int(parts[name]) for name in SPLITS if _is_number(parts.get(name, ""))}
     if len(limits) != len(parts) or min(limits.values(), default=0) < 1:
-        raise SettingError(f"--limit {text} can't be parsed: write a number above 0, or e.g. train=2000,test=400.")
+        raise SettingError(
+            f"--limit {shortened(text)} can't be parsed: write a number above 0, or e.g. train=2000,test=400."
+        )
     return limits
 
 
@@ -57,6 +60,10 @@ def parsed_speakers(texts: Sequence[str]) -> dict[str, Role]:
     return speakers
 
 
+def _is_number(text: str) -> bool:
+    return text.strip().isdecimal() and len(text.strip()) < 19
+
+
 def parsed_fractions(text: str) -> list[float]:
     """Return labelled fractions from numbers separated by commas.
 
@@ -66,4 +73,6 @@ def parsed_fractions(text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError as error:
-        raise SettingError(f"--fractions {text} can't be parsed: write numbers, e.g. 0.01,0.03,0.1.") from error
+        raise SettingError(
+            f"--fractions {shortened(text)} can't be parsed: write numbers, e.g. 0.01,0.03,0.1."
+        ) from error

@@ -20,8 +20,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_serializer, m
 from pydantic_core.core_schema import SerializerFunctionWrapHandler
 
 from icalib.core.errors import RunFolderError, SettingError
+from icalib.core.imports import binds_class, import_module, is_import_path
+from icalib.core.text import short_repr, shortened
 
 S = TypeVar("S", bound=BaseModel)
+_MAX_PROBLEMS = 10  # that one message names
 
 
 class Settings(BaseModel):
@@ -80,10 +83,10 @@ def component_class(target: Any, base: type[Component]) -> type[Component]:
         SettingError: there is none, or it is not a subclass of `base`.
     """
     if not isinstance(target, str):
-        raise SettingError(f"no component {target!r}; expected a name. {_choices(base)}")
+        raise SettingError(f"no component {short_repr(target)}; expected a name. {_choices(base)}")
     found = _imported_class(target) if "." in target else components(base).get(target)
     if found is None:
-        raise SettingError(f"no {base.__name__} `{target}`. {_choices(base)}")
+        raise SettingError(f"no {base.__name__} `{shortened(target)}`. {_choices(base)}")
     if not (isinstance(found, type) and issubclass(found, base)):
         raise SettingError(f"`{target}` is not a subclass of {base.__name__}, which this setting requires.")
     if not _is_concrete(found):
@@ -104,10 +107,16 @@ def short_name(owner: type[Component]) -> str:
 
 def _imported_class(path: str) -> Any:
     module_name, _, name = path.rpartition(".")
-    try:
-        return getattr(importlib.import_module(module_name), name)
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise SettingError(f"no component `{path}`: {error}. Check the name, and PYTHONPATH.") from error
+    if is_import_path(module_name) and not binds_class(module_name, name):
+        # a config from elsewhere may name any module, and importing one runs it
+        raise SettingError(
+            f"no component `{path}`: the module {module_name} defines no component class `{name}`, so it was not "
+            "imported. Check the name."
+        )
+    module = import_module(module_name, "component module")
+    if not hasattr(module, name):
+        raise SettingError(f"no component `{path}`: the module {module_name} has no `{name}`. Check the name.")
+    return getattr(module, name)
 
 
 def components(base: type[Component]) -> dict[str, type[Component]]:
@@ -267,15 +276,19 @@ def validated(settings_class: type[S], values: Any) -> S:
     try:
         return settings_class.model_validate(values)
     except ValidationError as error:
-        raise SettingError("; ".join(_described(problem) for problem in error.errors())) from error
+        problems = [_described(problem) for problem in error.errors()]
+        more = len(problems) - _MAX_PROBLEMS
+        raise SettingError(
+            "; ".join(problems[:_MAX_PROBLEMS]) + (f"; and {more} more errors" if more > 0 else "")
+        ) from error
 
 
 def _described(problem: Any) -> str:
     """Describe what is wrong with one setting, or with several together, whose message says what was found."""
     together = problem["type"] == "value_error" and isinstance(problem["input"], Mapping)
-    found = "" if together else f", found {problem['input']!r}"
-    where = f"{'.'.join(map(str, problem['loc']))}: " if problem["loc"] else ""
-    return f"{where}{problem['msg'].removeprefix('Value error, ')}{found}"
+    found = "" if together else f", found {short_repr(problem['input'])}"
+    where = f"{shortened('.'.join(map(str, problem['loc'])))}: " if problem["loc"] else ""
+    return f"{where}{shortened(problem['msg'].removeprefix('Value error, '), 600)}{found}"
 
 
 def validated_file(path: Path, settings_class: type[S], values: Any) -> S:

@@ -10,6 +10,8 @@ from difflib import get_close_matches
 from typing import Generic, TypeVar
 
 from icalib.core.errors import SettingError
+from icalib.core.imports import failed, is_import_path
+from icalib.core.text import shortened
 
 T = TypeVar("T")
 
@@ -60,16 +62,16 @@ class Extensions(Generic[T]):
             near = get_close_matches(name, names, n=3)
             hint = f" Did you mean {' or '.join(near)}?" if near else ""
             raise SettingError(
-                f'{self.setting} "{name}" is unknown. Expected one of {", ".join(names)}, or an import path such as '
-                f"my_lab.module:name.{hint}"
+                f'{self.setting} "{shortened(name)}" is unknown. Expected one of {", ".join(names)}, or an import path '
+                f"such as my_lab.module:name.{hint}"
             )
         return installed[name]
 
     def _imported(self, path: str) -> object:
         module_name, _, name = path.partition(":")
-        if not (name.isidentifier() and all(part.isidentifier() for part in module_name.split("."))):
+        if not (name.isidentifier() and is_import_path(module_name)):
             raise SettingError(
-                f'{self.setting} "{path}" is not a valid import path. Expected `module:name`, such as '
+                f'{self.setting} "{shortened(path)}" is not a valid import path. Expected `module:name`, such as '
                 "my_lab.module:name. Correct it."
             )
         try:
@@ -79,6 +81,8 @@ class Extensions(Generic[T]):
                 f'{self.setting} "{path}" cannot be imported: {error}. Expected a module that Python can find. Correct '
                 "the name, install its package, or add its folder to PYTHONPATH."
             ) from error
+        except (Exception, SystemExit) as error:
+            raise failed(f'{self.setting} "{path}" cannot be imported', error) from error
         try:
             return getattr(module, name)
         except AttributeError:

@@ -122,6 +122,14 @@ _digests: dict[tuple[int, int, int, int], str] = {}
 _SETTLED_S = 2.0
 
 
+def is_file(path: Path) -> bool:
+    """Return whether a path that a user has named is a file; one that is too long is none."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
 def file_digest(path: str | Path) -> str:
     """Return the SHA-256 of a file's bytes, read in blocks, once in a process.
 

@@ -8,12 +8,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
-import yaml
 from pydantic import ByteSize, ConfigDict, Field, StringConstraints
 
 from icalib.core.component import Settings, validated
 from icalib.core.errors import SettingError
 from icalib.core.files import content_digest
+from icalib.core.text import short_repr
+from icalib.core.yaml_text import parse_yaml
 
 JOB_NAME = r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?"
 _SECRET = re.compile(
@@ -88,13 +89,13 @@ def read_job_file(path: Path, changes: Mapping[str, Any]) -> JobFile:
         SettingError: the file can't be read or is not a valid job file.
     """
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = parse_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingError(f"can't read the job file {path}: {error.strerror}. Examples are in jobs/.") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SettingError(f"{path} is not valid YAML: {error}") from error
+    except ValueError as error:
+        raise SettingError(f"{path} is not valid YAML: {error}. Correct it; examples are in jobs/.") from error
     if not isinstance(values, dict):
-        raise SettingError(f"{path}: a job file is a mapping with at least `verb: …`; found {values!r}.")
+        raise SettingError(f"{path}: a job file is a mapping with at least `verb: …`; found {short_repr(values)}.")
     for key, value in changes.items():
         _set(values, key, value)
     for unknown in _unknown_keys(values):

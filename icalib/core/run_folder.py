@@ -36,6 +36,8 @@ from icalib.core.errors import DamagedFileError, RunFolderError
 from icalib.core.files import FileObject, json_bytes, read_json, read_json_list, reading, whole_file, write_json
 from icalib.core.parquet import read_parquet
 from icalib.core.storage import location, pull
+from icalib.core.text import short_repr
+from icalib.core.yaml_text import parse_yaml
 
 RUN_VERSION = 2
 PLAN = "plan.json"
@@ -146,11 +148,11 @@ def read_config(path: Path) -> dict[str, Any]:
         RunFolderError: the file can't be read, or is not a mapping.
     """
     try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise RunFolderError(f"{path} can't be read: {' '.join(str(error).split())}. {_CONFIG_CURE}") from error
+        config = parse_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"{path} can't be read: {error}. {_CONFIG_CURE}") from error
     if not isinstance(config, dict):
-        raise RunFolderError(f"{path} has {config!r:.40}; expected a mapping of settings. {_CONFIG_CURE}")
+        raise RunFolderError(f"{path} has {short_repr(config)}; expected a mapping of settings. {_CONFIG_CURE}")
     return FileObject.of(path, cast("dict[str, Any]", config).items())
 
 

@@ -28,7 +28,7 @@ class Corpus:
     """The rows of a source: one spill a split and a few facts about its pools."""
 
     def __init__(self, folder: Path, settings: PrepareSettings) -> None:
-        self.spills = {split: Spill(folder / f"{split}.arrow") for split in SPLITS}
+        self.spills: dict[Split, Spill] = {split: Spill(folder / f"{split}.arrow") for split in SPLITS}
         self.mined: set[Split] = set()
         """Splits whose rows hold the right response alone."""
         self.intents: set[str] = set()
@@ -62,6 +62,11 @@ class Corpus:
             self.has_intents.append(bool(names))
             self.label_known.append(row["label"] >= 0)
         self.spills[split].append(row)
+
+    def replace(self, spills: dict[Split, Spill]) -> None:
+        """Begin some splits again, training pools among them, with empty files."""
+        self.spills.update(spills)
+        self.has_intents, self.label_known = array("b"), array("b")
 
     def fraction_with_intents(self) -> float | None:
         """Return the fraction of training pools with intents; None where all or none have them."""

@@ -16,6 +16,7 @@ from icalib.core.files import content_digest, write_json
 from icalib.core.storage import location, pull, push
 from icalib.core.version import __version__
 from icalib.data.corpus import RejectedRecords, read_corpus, shortest_context
+from icalib.data.held_out import hold_out
 from icalib.data.logs import LOGS_FILE, write_logs
 from icalib.data.mining import Progress, mine_split
 from icalib.data.negatives import NEGATIVE_SAMPLERS, ParallelMap
@@ -99,6 +100,8 @@ def prepare(
         corpus = read_corpus(source, folder, settings, min_context, rejected, progress)
         for what, number in source.left_out.items():
             note(f"left out: {number} {what}")
+        for message in hold_out(corpus, folder, settings):
+            note(message)
         for split in SPLITS:
             if not corpus.num_rows[split]:
                 note(f"there are no {split} pools")
@@ -186,4 +189,7 @@ def _existing(out: Path, inputs: dict[str, Any], note: Note) -> PoolSet:
             f"{out} was prepared from other inputs ({changed}). Choose another folder, or add --fresh to replace it."
         )
     note(f"{out} exists already and has the same inputs; no action needed")
+    for split in SPLITS:
+        if pool_set.num_pools["train"] and not pool_set.num_pools[split]:
+            note(f"there are no {split} pools; with --fresh some of the training pools are used for it")
     return pool_set

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from icalib.core.errors import DataError
 from icalib.data.schema import Pool, Text, Utterance
 from icalib.data.sources.files import read_lines
-from icalib.data.sources.records import build, parse_json, refuse_bad_bytes
+from icalib.data.sources.records import Raw, build, parse_json, refuse_bad_bytes, unique
 
 _CURE = "Fix the line; `icalib predict --help` shows an example"
 
@@ -50,12 +50,18 @@ def read_questions(path: Path) -> list[Question]:
     if not path.is_file():
         raise DataError("no such file", "Check the path.", path=path)
     questions: list[Question] = []
+    parse = unique(_question, "id")
     for raw in read_lines(path, _CURE):
         refuse_bad_bytes(raw)
-        value = parse_json(raw)
-        if isinstance(value, dict):
-            value.setdefault("id", str(raw.line))
-        questions.append(build(Question, value, raw))
+        if (question := parse(raw)) is not None:
+            questions.append(question)
     if not questions:
         raise DataError("the file is empty", "Give one JSON object a line.", path=path)
     return questions
+
+
+def _question(raw: Raw) -> Question:
+    value = parse_json(raw)
+    if isinstance(value, dict):
+        value.setdefault("id", str(raw.line))
+    return build(Question, value, raw)

@@ -15,6 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from icalib.core.files import content_digest
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+OptionalText = Annotated[str, StringConstraints(min_length=0)]
+"""Any text; the constraint makes pydantic refuse lone surrogates, which no file can hold."""
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
@@ -41,8 +43,8 @@ class Dialogue(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     dialog_id: Text
-    source: str = ""
-    domain: str = ""
+    source: OptionalText = ""
+    domain: OptionalText = ""
     split: Split | None = None
     utterances: tuple[Utterance, ...] = Field(min_length=1)
 
@@ -72,7 +74,7 @@ class Pool(BaseModel):
 
     pool_id: Text
     dialog_id: Text
-    domain: str = ""
+    domain: OptionalText = ""
     split: Split
     context: tuple[Utterance, ...] = Field(min_length=1)
     candidates: tuple[Text, ...] = Field(min_length=2)

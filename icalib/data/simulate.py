@@ -16,12 +16,15 @@ probability `intent_noise` an intent by another one.
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple, TextIO, cast
 
 from pydantic import BaseModel, ConfigDict
 
@@ -240,7 +243,7 @@ def simulate(
     """Write a corpus in icalib's JSONL format, and its `Simulation` beside it (`<name>.truth.json`).
 
     Args:
-        path: the JSONL file to write.
+        path: the JSONL file to write; one that ends in .gz is compressed.
         num_dialogues: dialogues of about 1.7 responses each; 70, 15 and 15 % train, validation and test.
         seed: root seed.
         intent_noise: probability that an utterance's intent is another one.
@@ -257,7 +260,7 @@ def simulate(
         raise SettingError(f"num_dialogues is {num_dialogues}. Give 20 or more, so that every split has some.")
     path = Path(path)
     responses, untouched = Counter[str](), Counter[str]()
-    with whole_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+    with whole_file(path) as temporary, _text_file(temporary, compress=path.suffix == ".gz") as file:
         for dialogue, right in _dialogues(num_dialogues, seed, intent_noise, label_noise):
             file.write(json.dumps(dialogue.model_dump(), ensure_ascii=False) + "\n")
             for pair in context_responses(dialogue):
@@ -274,6 +277,15 @@ def simulate(
     )
     write_json(path.with_name(f"{path.name}.truth.json"), simulation.model_dump())
     return simulation
+
+
+@contextmanager
+def _text_file(path: Path, compress: bool) -> Generator[TextIO]:
+    with ExitStack() as stack:
+        file: BinaryIO = stack.enter_context(path.open("wb"))
+        if compress:  # without a name and a time, so that the same corpus has the same bytes
+            file = cast("BinaryIO", stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0)))
+        yield stack.enter_context(io.TextIOWrapper(file, encoding="utf-8"))
 
 
 def _dialogues(

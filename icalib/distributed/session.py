@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import sys
+import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from icalib.core.errors import ClusterError, SettingError
+from icalib.core.interrupts import Terminated
+from icalib.distributed.token import protect_token
 from icalib.pipeline.executor import Resources
 
 T = TypeVar("T")
@@ -59,12 +64,15 @@ def has_joined() -> bool:
     return ray is not None and ray.is_initialized()
 
 
-def start(address: str | None = None, num_cpus: int | None = None) -> None:
+def start(
+    address: str | None = None, num_cpus: int | None = None, note: Callable[[str], None] = lambda text: None
+) -> None:
     """Join the cluster at `address`, else the one in RAY_ADDRESS, else start a local Ray.
 
     Args:
         address: HOST:PORT of the head, or a ray:// URL.
         num_cpus: CPU cores of a local Ray; None takes all.
+        note: receives messages about what was repaired.
 
     Raises:
         SettingError: no cluster answers at the address.
@@ -78,6 +86,7 @@ def start(address: str | None = None, num_cpus: int | None = None) -> None:
 
     if ray.is_initialized():
         return
+    protect_token(note, create=not address)
     shared: dict[str, Any] = {
         "logging_level": "ERROR",
         "log_to_driver": False,
@@ -86,7 +95,7 @@ def start(address: str | None = None, num_cpus: int | None = None) -> None:
             "env_vars": {name: os.environ[name] for name in EVERYWHERE},
         },
     }
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _own_handlers():
         warnings.simplefilter("ignore", FutureWarning)  # Ray announces a new default for its GPU variables
         if not address:
             ray.init(
@@ -105,6 +114,25 @@ def start(address: str | None = None, num_cpus: int | None = None) -> None:
                 f"no Ray cluster answers at {address} ({error}). Check the address and the token "
                 "(RAY_AUTH_TOKEN_PATH), or leave --address out to work on this machine."
             ) from error
+
+
+@contextmanager
+def _own_handlers() -> Generator[None, None, None]:
+    """Keep this process's own handlers of signals where Ray would replace them: its C++ core prints a stack trace.
+
+    Raises:
+        Terminated: SIGTERM was received while Ray's handler, which exits, was the current one.
+    """
+    earlier = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    except SystemExit as exited:
+        raise Terminated from exited
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in earlier.items():
+                if callable(handler):
+                    signal.signal(number, handler)
 
 
 def _check_listening(address: str) -> None:

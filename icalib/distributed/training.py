@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from typing_extensions import override
+
 from icalib.core.errors import Abandoned, IcalibError, StorageError
 from icalib.core.events import Emit, EpochFinished, Message, Progress
 from icalib.core.files import read_json, read_json_list, whole_file, write_json
@@ -117,7 +119,13 @@ def _trainer(job: TrainingJob, folder: Path, resources: Resources) -> Any:
     from ray.train.torch import TorchTrainer
 
     filesystem, path = opened(folder)
-    return TorchTrainer(
+
+    class Trainer(TorchTrainer):
+        @override
+        def _register_sigint_handler(self, controller: Any) -> None:
+            """Do nothing: Ray's handler of Ctrl-C exits with code 0, and stays in place after the training."""
+
+    return Trainer(
         _worker,
         train_loop_config={
             "job": job.to_json(),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import pkgutil
 from difflib import get_close_matches
 from types import ModuleType
 from typing import Any
 
 from icalib.core.errors import SettingError
+from icalib.core.imports import failed, import_module
+from icalib.core.text import short_repr, shortened
 from icalib.methods.composition import Method
 from icalib.regimes.gain import ALWAYS_INTENTS
 from icalib.regimes.pseudo_labels import NO_CALIBRATION, PseudoLabelRule
@@ -40,7 +41,14 @@ def load_method(name: str) -> Method:
     made = getattr(module, "method", None)
     if made is None:
         raise SettingError(f"the module `{module.__name__}` has no function `method()` that returns a Method.")
-    method = made()
+    if not callable(made):
+        raise SettingError(
+            f"`{module.__name__}.method` is {short_repr(made)}, expected a function that returns a Method."
+        )
+    try:
+        method = made()
+    except (Exception, SystemExit) as error:
+        raise failed(f"`{module.__name__}.method()` failed", error) from error
     if not isinstance(method, Method):
         raise SettingError(f"`{module.__name__}.method()` returned {type(method).__name__}, expected a Method.")
     return method
@@ -77,11 +85,13 @@ def _precise(rule: PseudoLabelRule) -> dict[str, Any]:
 
 def _module(name: str) -> ModuleType:
     path = name if "." in name else f"icalib.methods.{name.replace('-', '_')}"
+    if name.endswith(".py") or "/" in name:
+        raise SettingError(
+            f"`{shortened(name)}` is a path, and a method is named by its import path, such as my_lab.methods.idea7. "
+            "Put the folder that contains my_lab on PYTHONPATH; `icalib methods` lists the methods that have names."
+        )
     if "." not in name and name.replace("_", "-") not in method_names():
         near = get_close_matches(name, method_names(), n=3)
         hint = f"Did you mean {' or '.join(f'`{n}`' for n in near)}? " if near else ""
-        raise SettingError(f"no method `{name}`. {hint}`icalib methods` lists them all.")
-    try:
-        return importlib.import_module(path)
-    except ModuleNotFoundError as error:
-        raise SettingError(f"no method module `{path}`: {error}. Check the name and PYTHONPATH.") from error
+        raise SettingError(f"no method `{shortened(name)}`. {hint}`icalib methods` lists them all.")
+    return import_module(path, "method module")

@@ -12,9 +12,10 @@ from icalib.heads.head import AbstractHead
 from icalib.heads.linear import LinearHead
 from icalib.losses.binary import Link
 
+# earlier configs have a bool
 SimilarityOf = Annotated[
     Literal["none", "together", "separate", "both"],
-    BeforeValidator(lambda value: {True: "together", False: "none"}.get(value, value)),  # earlier configs have a bool
+    BeforeValidator(lambda value: ("together" if value else "none") if isinstance(value, bool) else value),
 ]
 
 

@@ -13,6 +13,7 @@ from rich.progress import Progress as Bars
 from rich.text import Text
 
 from icalib.core.events import EpochFinished, Event, Message, Progress, RunUpdated, StageFinished, StageStarted
+from icalib.core.text import printable
 from icalib.reports.comparison import format_seconds
 from icalib.reports.terminal import people_console
 
@@ -109,4 +110,4 @@ class TerminalProgress:
         return self._tasks[name]
 
     def _line(self, text: str) -> None:
-        self._console.print(Text(text), soft_wrap=True)
+        self._console.print(Text(printable(text)), soft_wrap=True)

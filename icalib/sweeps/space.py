@@ -15,7 +15,6 @@ A space may also be any other file, or a module of a package outside of icalib (
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import itertools
 import traceback
@@ -27,7 +26,9 @@ from types import ModuleType
 from typing import Any, cast
 
 from icalib.core.errors import SettingError
-from icalib.core.files import file_digest
+from icalib.core.files import file_digest, is_file
+from icalib.core.imports import failed, import_module
+from icalib.core.text import short_repr, shortened
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.metric import Direction
 
@@ -72,22 +73,29 @@ class Space:
         """
         found = self._called("grid()", self.grid) if self.grid is not None else []
         if isinstance(found, str | Mapping) or not isinstance(found, Iterable):
-            raise SettingError(f"{self.file}: grid() returned {found!r}; expected a list of points, each a dict.")
-        points = [self._settings(point, "grid()") for point in cast("Iterable[Any]", found)]
-        return [point for index, point in enumerate(points) if point not in points[:index]]
+            raise SettingError(
+                f"{self.file}: grid() returned {short_repr(found)}; expected a list of points, each a dict."
+            )
+        points = self._called("grid()", lambda: list(cast("Iterable[Any]", found)))  # a generator may fail
+        points = [self._settings(point, "grid()") for point in points]
+        return self._called("grid()", lambda: [each for index, each in enumerate(points) if each not in points[:index]])
 
     def _called(self, name: str, function: Callable[[], Any]) -> Any:
         try:
             return function()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == self.file]
             where = f"{self.file}, line {lines[-1]}" if lines else self.file
-            raise SettingError(f"{where}: {name} failed: {type(error).__name__}: {error}. Correct it.") from error
+            raise SettingError(
+                f"{where}: {name} failed: {type(error).__name__}: {shortened(str(error), 300)}. Correct it."
+            ) from error
 
     def _settings(self, found: Any, name: str) -> dict[str, Any]:
         if isinstance(found, dict) and all(isinstance(key, str) for key in cast("dict[Any, Any]", found)):
             return dict(cast("dict[str, Any]", found))
-        raise SettingError(f"{self.file}: {name} returned {found!r}; expected a dict of settings by dotted key.")
+        raise SettingError(
+            f"{self.file}: {name} returned {short_repr(found)}; expected a dict of settings by dotted key."
+        )
 
 
 def space_names() -> list[str]:
@@ -102,6 +110,9 @@ def load_space(name: str) -> Space:
         SettingError: there is no such space, or its module is incomplete.
     """
     module = _module(name)
+    file = getattr(module, "__file__", None)
+    if not isinstance(file, str) or not is_file(Path(file)):
+        raise SettingError(f"the space {shortened(name)} is not a Python file; expected one with `suggest(trial)`.")
     suggest = getattr(module, "suggest", None)
     if not callable(suggest):
         raise SettingError(
@@ -112,14 +123,14 @@ def load_space(name: str) -> Space:
     if sampler == "grid" and grid is None:
         raise SettingError(f"{module.__file__} asks for the sampler grid and has no function `grid()`. Add it.")
     return Space(
-        name=module.__name__.rpartition(".")[2],
+        name=str(module.__name__).rpartition(".")[2],
         description=_description(module),
-        digest=file_digest(str(module.__file__))[:16],
+        digest=file_digest(file)[:16],
         method=_method(module),
         metrics=_metrics(module),
         sampler=sampler,
         pruner=_one_of(module, "PRUNER", PRUNERS, "none"),
-        file=str(module.__file__),
+        file=file,
         suggest=cast("Callable[[Any], Any]", suggest),
         grid=grid,
     )
@@ -139,34 +150,32 @@ def _module(name: str) -> ModuleType:
     if name.endswith(".py") or "/" in name:
         return _loaded(Path(name))
     if "." in name:
-        try:
-            return importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            raise SettingError(f"no space module `{name}`: {error}. Check the name and PYTHONPATH.") from error
+        return import_module(name, "space module")
     path = FOLDER / f"{name.replace('-', '_')}.py"
-    if not path.is_file():
+    if not is_file(path):
         near = get_close_matches(name, space_names(), n=3)
         hint = f"Did you mean {' or '.join(f'`{n}`' for n in near)}? " if near else ""
         raise SettingError(
-            f"no space `{name}`. {hint}There are: {', '.join(space_names())}; name any other by its path."
+            f"no space `{shortened(name)}`. {hint}There are: {', '.join(space_names())}; name any other by its path."
         )
     return _loaded(path)
 
 
 def _loaded(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    if not path.is_file() or spec is None or spec.loader is None:
-        raise SettingError(f"no space at {path}; expected a Python file with `suggest(trial)`.")
+    if not is_file(path) or spec is None or spec.loader is None:
+        raise SettingError(f"no space at {shortened(str(path))}; expected a Python file with `suggest(trial)`.")
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
-        raise SettingError(f"the space {path} can't be read: {type(error).__name__}: {error}. Correct it.") from error
+    except (Exception, SystemExit) as error:
+        raise failed(f"the space {path} can't be read", error) from error
     return module
 
 
 def _description(module: ModuleType) -> str:
-    lines = (module.__doc__ or "").strip().splitlines()
+    text = module.__doc__
+    lines = text.strip().splitlines() if isinstance(text, str) else []
     if not lines:
         raise SettingError(
             f"the space {module.__file__} has no docstring; its first line should be the question that it answers."
@@ -193,14 +202,16 @@ def _metrics(module: ModuleType) -> dict[str, Direction]:
             raise SettingError(f"METRICS of {module.__file__}: {error}") from error
         if direction not in ("maximize", "minimize"):
             raise SettingError(
-                f'METRICS of {module.__file__}: {name} has the direction {direction!r}, expected "maximize" or '
-                '"minimize".'
+                f"METRICS of {module.__file__}: {short_repr(name)} has the direction {short_repr(direction)}, expected "
+                '"maximize" or "minimize".'
             )
     return metrics
 
 
 def _one_of(module: ModuleType, name: str, choices: Sequence[str], default: str) -> str:
     found = getattr(module, name, default)
-    if found not in choices:
-        raise SettingError(f"{module.__file__}: {name} = {found!r} is unknown; choose one of: {', '.join(choices)}.")
+    if not isinstance(found, str) or found not in choices:
+        raise SettingError(
+            f"{module.__file__}: {name} = {short_repr(found)} is unknown; choose one of: {', '.join(choices)}."
+        )
     return found

@@ -7,11 +7,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import BeforeValidator, Field, model_validator
 
 from icalib.core.component import Settings, validated
 from icalib.core.errors import SettingError
+from icalib.core.text import short_repr, shortened
+from icalib.core.yaml_text import parse_yaml
 from icalib.metrics.catalogue import known_metrics
 
 _FOLDER = Path(__file__).parent
@@ -153,16 +154,19 @@ def load_table(name: str) -> Table:
     """
     path = Path(name) if name.endswith((".yaml", ".yml")) else _FOLDER / f"{name}.yaml"
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = parse_yaml(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         near = get_close_matches(name, table_names(), n=3)
         hint = f"Did you mean {' or '.join(near)}? " if near else ""
         raise SettingError(f"no table `{name}`. {hint}`icalib reproduce --list` lists them all.") from error
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise SettingError(f"{path} can't be read as YAML: {' '.join(str(error).split())}") from error
+    except (OSError, ValueError) as error:
+        raise SettingError(
+            f"{shortened(str(path))} can't be read as YAML: {shortened(str(error), 300)}. Correct it; the tables of "
+            f"icalib are in {_FOLDER}."
+        ) from error
     if not isinstance(values, dict):
         raise SettingError(
-            f"{path} holds {values!r:.40} where a table was expected: title, source, kind, metrics, rows."
+            f"{path} holds {short_repr(values)} where a table was expected: title, source, kind, metrics, rows."
         )
     try:
         return validated(Table, values)

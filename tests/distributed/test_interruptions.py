@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
 
 import psutil
 import pytest
-from distributed.drivers import finish_run, kill_when
+from distributed.drivers import finish_run, kill_when, wait_for
 from helpers.runs import ONE_WORKER, small_settings, table_digest
 from helpers.score_jobs import score_job
 from helpers.tiny_models import tiny_ranker, token_store
@@ -64,6 +67,26 @@ def test_a_driver_killed_between_rounds_keeps_what_is_done(
     teacher = next(tmp_path.glob(".cache/teacher-*/stage.json")).stat().st_mtime_ns
     assert outcome(finish_run(settings, tmp_path)) == outcome(undisturbed)
     assert next(tmp_path.glob(".cache/teacher-*/stage.json")).stat().st_mtime_ns == teacher
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_in_a_training_ends_the_command_with_the_line_that_says_how_to_resume(
+    number: signal.Signals, code: int, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
+) -> None:
+    options = ["--data", tiny_pools, "--backbone", tiny_bert, "--runs", tmp_path, "--labelled", "0.5"]
+    command = [sys.executable, "-m", "icalib", "run", "bert", *options, "--set", "regime.training.epochs=1000"]
+    driver = subprocess.Popen(
+        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        wait_for(lambda: any(tmp_path.glob(".cache/teacher-*/ray/.*")), lambda: driver.poll() is None)
+        driver.send_signal(number)
+        out, err = driver.communicate(timeout=60)
+    finally:
+        driver.kill()
+    assert driver.returncode == code
+    assert "Run the same command again to resume" in err.splitlines()[-1]
+    assert not any(word in out + err for word in ("Traceback", "***", "ray::"))
 
 
 def test_a_scoring_worker_killed_in_a_shard_loses_nothing(

@@ -104,6 +104,14 @@ def test_show_explains_every_setting(icalib) -> None:
         (["evaluate", "nowhere"], "is not a run folder"),
         (["predict", "nowhere", "questions.jsonl"], "is not a run folder"),
         (["cost", "nowhere"], "is not a run folder"),
+        (["show", "icast", "--set", "encoder.backbone={a: "], "not valid YAML"),
+        (["show", "icast", "--set", "similarity_start=[1, 2]"], "similarity_start: Input should be"),
+        (["show", "icast", "--set", "scoring=" + "[" * 3000], "nested deeper than 100 levels"),
+        (["run", "../x", "--data", "nowhere"], "not a pool folder"),
+        (["show", "../x"], "named by its import path"),
+        (["show", "./my_method.py"], "named by its import path"),
+        (["sweep", "x" * 5000, "--data", "nowhere"], "no space `xxx"),
+        (["sweep", "../x", "--data", "nowhere"], "no space at ../x"),
     ],
 )
 def test_wrong_settings_are_named_with_the_cure(icalib, arguments: list[str], said: str) -> None:
@@ -121,6 +129,7 @@ def test_wrong_settings_are_named_with_the_cure(icalib, arguments: list[str], sa
         (["--labelled", "1.5"], "`labelled` is 1.5"),
         (["--limit", "many"], "--limit many can't be parsed"),
         (["--limit", "train=0"], "--limit train=0 can't be parsed"),
+        (["--limit", "1" * 5000], "can't be parsed"),
         (["--limit", "training=5"], "--limit training=5 can't be parsed"),
         (["--experiment", "../elsewhere"], "--experiment '../elsewhere' is not a valid folder name"),
         (["--experiment", "/tmp/elsewhere"], "--experiment '/tmp/elsewhere' is not a valid folder name"),
@@ -161,7 +170,7 @@ def test_icast_without_intents_offers_tsst(icalib, without_intents: Path, tmp_pa
 
 
 def test_storage_that_fails_is_no_traceback(icalib, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> None:
+    def fail(**options: object) -> None:
         raise OSError(errno.ESTALE, "Stale file handle", "/shared/runs/x")
 
     monkeypatch.setattr("icalib.cli.app.app", fail)
@@ -176,3 +185,23 @@ def test_a_location_that_cannot_be_is_refused(icalib, option: str) -> None:
     assert code == 2
     assert "environment of every node" in err
     assert "secret" not in err
+
+
+def test_control_characters_are_escaped_in_messages(icalib) -> None:
+    _, _, err = icalib("show", "a\x1b[31m\x07")
+    assert "a\\x1b[31m\\x07" in err
+    code, _, err = icalib("show", "icast", "--\x1b]0;title\x07")
+    assert code == 2
+    assert "\x1b" not in err
+
+
+def test_long_messages_keep_what_to_do(icalib) -> None:
+    _, _, err = icalib("run", "bert", "--data", "x/" * 4000)
+    assert len(err) < 3000
+    assert "Check the path, its permissions and the disk." in err
+
+
+def test_a_path_that_the_system_refuses_is_no_traceback(icalib, tmp_path: Path) -> None:
+    code, _, err = icalib("simulate", tmp_path / ("x" * 300))
+    assert code == 2
+    assert "File name too long" in err

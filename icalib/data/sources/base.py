@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from icalib.core.files import content_digest, file_digest
 from icalib.data.schema import AnsweredContext, Dialogue, Pool, Split
-from icalib.data.sources.records import SKIP_CURE, OnReject, Raw, accepted, build, unique_dialogues
+from icalib.data.sources.records import SKIP_CURE, OnReject, Raw, accepted, build, unique
 
 T = TypeVar("T")
 
@@ -96,7 +96,7 @@ def dialogues_in(
     """
 
     def dialogues(on_reject: OnReject | None) -> Iterator[Dialogue]:
-        return accepted(chain.from_iterable(map(read, files)), unique_dialogues(parse), on_reject)
+        return accepted(chain.from_iterable(map(read, files)), unique(parse, "dialog_id"), on_reject)
 
     return dialogues
 
@@ -107,7 +107,7 @@ def pools_in(
     """Return the `Source.pools` of some files; arguments as for `dialogues_in`."""
 
     def pools(on_reject: OnReject | None) -> Iterator[Pool]:
-        return accepted(chain.from_iterable(map(read, files)), parse, on_reject)
+        return accepted(chain.from_iterable(map(read, files)), unique(parse, "pool_id"), on_reject)
 
     return pools
 

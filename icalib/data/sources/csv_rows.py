@@ -43,6 +43,8 @@ class _Lines:
     def __iter__(self) -> Iterator[str]:
         for raw in self._lines:
             self.number = raw.line
+            if raw.problem:
+                raise raw.error(f"found {raw.problem}", "Fix the file (--skip-bad cannot skip this).")
             self._taken.append(raw)
             yield raw.text + "\n"
 

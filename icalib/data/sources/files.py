@@ -19,6 +19,10 @@ FIRST_LINE_BYTES = 1 << 16
 GZIP_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile)
 """What reading a damaged gzip file raises."""
 
+LINE_LIMIT = 1 << 24
+"""Bytes that a line may have: far more than a dialogue needs, and far less than fills the memory."""
+_KEPT = 1 << 12  # bytes of a longer line, for messages and for detecting a format
+
 SPLIT_WORDS: dict[str, Split] = {
     "train": "train",
     "training": "train",
@@ -46,7 +50,16 @@ def damaged(path: Path, error: Exception, line: int) -> DataError:
 def read_lines(path: Path, cure: str = SKIP_CURE) -> Iterator[Raw]:
     """Yield the lines of a text file with their numbers; blank lines are counted and left out.
 
-    Bytes that aren't UTF-8 become lone surrogates, so that one record that is not valid doesn't stop the file.
+    Arguments and errors are those of `all_lines`.
+    """
+    return (raw for raw in all_lines(path, cure) if raw.text.strip())
+
+
+def all_lines(path: Path, cure: str = SKIP_CURE) -> Iterator[Raw]:
+    """Yield the lines of a text file with their numbers, blank ones too.
+
+    Bytes that aren't UTF-8 become lone surrogates, and a line of more than LINE_LIMIT bytes is yielded as its beginning
+    with a `problem`, so that one record that is not valid doesn't stop the file.
 
     Args:
         path: plain or gzipped.
@@ -58,11 +71,15 @@ def read_lines(path: Path, cure: str = SKIP_CURE) -> Iterator[Raw]:
     number = 0
     try:
         with open_bytes(path) as file:
-            for number, line in enumerate(file, 1):
-                text = line.decode("utf-8", "surrogateescape").rstrip("\r\n")
+            while line := file.readline(LINE_LIMIT + 1):
+                number += 1
+                too_long = len(line) > LINE_LIMIT and not line.endswith(b"\n")
+                text = line[: _KEPT if too_long else None].decode("utf-8", "surrogateescape").rstrip("\r\n")
                 text = text.removeprefix("\ufeff") if number == 1 else text
-                if text.strip():
-                    yield Raw(path, number, text, cure=cure)
+                problem = f"a line of more than {LINE_LIMIT >> 20} MiB" if too_long else ""
+                yield Raw(path, number, text, cure=cure, problem=problem)
+                while too_long and line and not line.endswith(b"\n"):
+                    line = file.readline(LINE_LIMIT)
     except GZIP_ERRORS as error:
         raise damaged(path, error, number) from error
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from icalib.core.errors import DataError
 from icalib.data.schema import Pool, Split
 from icalib.data.sources.base import Reader, Source, alternating, pool_from, pools_in, spaced
-from icalib.data.sources.files import open_bytes
+from icalib.data.sources.files import all_lines
 from icalib.data.sources.records import Raw
 
 FOLDERS: dict[str, Split] = {"train": "train", "unlabeled": "train", "valid": "validation", "test": "test"}
@@ -47,16 +47,10 @@ def _file(folder: Path, name: str) -> Path:
     raise DataError(f"found no {name}", "Each of the folders needs context, answer and negatives.", path=folder)
 
 
-def _text_lines(file: Path) -> Iterator[str]:
-    """Yield every line, blank ones too, since the files are aligned by line number."""
-    with open_bytes(file) as lines:
-        for line in lines:
-            yield line.decode("utf-8", "surrogateescape").rstrip("\r\n")
-
-
 def _aligned(folder: Path) -> Iterator[Raw]:
     files = [_file(folder, column) for column in COLUMNS]
-    for number, row in enumerate(zip_longest(*map(_text_lines, files)), 1):
+    # blank lines too, since the files are aligned by line number
+    for number, row in enumerate(zip_longest(*map(all_lines, files)), 1):
         if None in row:
             short = files[row.index(None)]
             raise DataError(
@@ -65,7 +59,9 @@ def _aligned(folder: Path) -> Iterator[Raw]:
                 path=short,
                 line=number,
             )
-        yield Raw(files[0], number, "\n".join(row), row)
+        problem = next((f"{line.problem} in {line.path.name}" for line in row if line.problem), "")
+        texts = [line.text for line in row]
+        yield Raw(files[0], number, "\n".join(texts), texts, problem=problem)
 
 
 def _pool(raw: Raw) -> Pool:

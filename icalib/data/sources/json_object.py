@@ -12,7 +12,8 @@ from icalib.data.sources.files import GZIP_ERRORS, damaged, open_bytes
 from icalib.data.sources.records import Raw, abbreviated
 
 CHUNK = 1 << 18
-MEMBER_LIMIT = 1 << 26
+MEMBER_LIMIT = 1 << 24
+"""Characters that a member may have, as `LINE_LIMIT` for lines."""
 
 
 def json_members(path: Path) -> Iterator[Raw]:
@@ -89,7 +90,8 @@ class JsonText:
             except json.JSONDecodeError as error:
                 if self.at_end or len(self.text) > MEMBER_LIMIT:
                     line = self.line + error.lineno - 1
-                    raise self.broken(error.msg, line) from None
+                    limit = "" if self.at_end else f" in a member of more than {MEMBER_LIMIT >> 20} MiB"
+                    raise self.broken(f"{error.msg}{limit}", line) from None
             except (ValueError, RecursionError) as error:
                 raise self.broken(str(error)) from None
             self.more()

@@ -85,7 +85,8 @@ def _parts(line: Raw) -> tuple[str, str, str]:
 
 
 def _joined(group: list[Raw]) -> Raw:
-    return Raw(group[0].path, group[0].line, "\n".join(line.text for line in group), tuple(group))
+    problem = next((line.problem for line in group if line.problem), "")
+    return Raw(group[0].path, group[0].line, "\n".join(line.text for line in group), tuple(group), problem=problem)
 
 
 def _pool(raw: Raw) -> Pool:

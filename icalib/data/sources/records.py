@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from icalib.core.errors import DataError
-from icalib.data.schema import Dialogue
+from icalib.core.text import shortened
 
 OnReject = Callable[[DataError, str], None]
 """Receives each record that is not valid, with its raw text; reading then continues with the next record."""
@@ -33,6 +33,7 @@ class Raw:
         value: what the text holds, where reading the file has parsed it already.
         number: index of the record in its file, from 1, where several records may be on one line; 0: the line counts.
         cure: what to do if the record is not valid; completed by a full stop in messages.
+        problem: why the record can't be read, whatever it holds; it is then refused before it is parsed.
     """
 
     path: Path
@@ -41,6 +42,7 @@ class Raw:
     value: Any = None
     cure: str = SKIP_CURE
     number: int = 0
+    problem: str = ""
 
     def error(self, found: str, cure: str = "", field: str = "") -> DataError:
         """Return a DataError that points at this record."""
@@ -71,22 +73,34 @@ def accepted(raws: Iterable[Raw], parse: Callable[[Raw], T | None], on_reject: O
             yield record
 
 
-def unique_dialogues(parse: Callable[[Raw], Dialogue | None]) -> Callable[[Raw], Dialogue | None]:
-    """Return a function like `parse` that refuses a dialog_id which an earlier record has used."""
-    first_line: dict[str, int] = {}
+def unique(parse: Callable[[Raw], T | None], field: str) -> Callable[[Raw], T | None]:
+    """Return a function like `parse` that refuses a record whose id an earlier record has used.
 
-    def parse_unique(raw: Raw) -> Dialogue | None:
-        dialogue = parse(raw)
-        if dialogue is not None and first_line.setdefault(dialogue.dialog_id, raw.line) != raw.line:
-            first = first_line[dialogue.dialog_id]
-            raise raw.error(f'dialog_id "{dialogue.dialog_id}" was used before, on line {first}', field="dialog_id")
-        return dialogue
+    Args:
+        parse: makes e.g. a dialogue of a raw record.
+        field: the id's name.
+    """
+    first_line: dict[str, tuple[Path, int]] = {}
+
+    def parse_unique(raw: Raw) -> T | None:
+        record = parse(raw)
+        if record is None:
+            return None
+        record_id: str = getattr(record, field)
+        if record_id in first_line:
+            path, line = first_line[record_id]
+            where = f"on line {line}" + (f" of {path}" if path != raw.path else "")
+            raise raw.error(f'{field} "{shortened(record_id)}" was used before, {where}', field=field)
+        first_line[record_id] = raw.path, raw.line
+        return record
 
     return parse_unique
 
 
 def refuse_bad_bytes(raw: Raw) -> None:
-    """Refuse a record with bytes that aren't UTF-8 (`read_lines` keeps them as lone surrogates)."""
+    """Refuse a record with a `problem`, or with bytes that aren't UTF-8 (`read_lines` keeps them as surrogates)."""
+    if raw.problem:
+        raise raw.error(f"found {raw.problem}")
     if bad := re.search("[\udc80-\udcff]", raw.text):
         raise raw.error(
             f"byte 0x{ord(bad[0]) - 0xDC00:02x} at character {bad.start() + 1} is not UTF-8",
@@ -131,7 +145,7 @@ def abbreviated(value: Any) -> str:
         text = json.dumps(value, ensure_ascii=True, default=str)
     except (TypeError, ValueError, RecursionError):
         text = f"a value of type {type(value).__name__}"
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return shortened(text, 60)
 
 
 def parse_json(raw: Raw) -> Any:

@@ -42,8 +42,9 @@ class Wanted:
 
 def join(address: str | None) -> Check:
     """Start Ray or join the cluster at the address, and return the check of that."""
+    notes: list[str] = []
     try:
-        start(address)
+        start(address, note=notes.append)
     except (IcalibError, RuntimeError, ValueError) as error:  # some of Ray's own errors are RuntimeErrors
         return Check(
             "cluster",
@@ -52,7 +53,7 @@ def join(address: str | None) -> Check:
             "Pass the address of the head's GCS, HOST:6379. Ray and Python must have the same versions here as on the "
             "cluster, and RAY_AUTH_TOKEN_PATH must name a file with its token.",
         )
-    return Check("cluster", "ok", f"joined {address}" if address else "this machine")
+    return Check("cluster", "ok", "; ".join([f"joined {address}" if address else "this machine", *notes]))
 
 
 def examine(wanted: Wanted, on_begin: Callable[[str], None]) -> Iterator[Check]:

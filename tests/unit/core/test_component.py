@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any, final
 
 import pytest
@@ -242,3 +243,30 @@ def test_an_error_of_several_settings_names_each() -> None:
         validated(Car, {"engine": BinaryCrossEntropy.Config(), "wheels": {"count": "x"}})
     assert "engine" in str(caught.value)
     assert "wheels.count" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "is_run"),
+    [
+        ("print('run')", "trap.Head", False),
+        ("Head = print('run')", "trap.Head", False),
+        ("class Head: print('run')", "trap.Head", False),
+        ("class Head(dict): print('run')", "trap.Head", True),
+        ("from os import getcwd as Head; print('run')", "trap.Head", True),
+    ],
+)
+def test_a_module_without_such_a_class_is_not_run(
+    source: str,
+    target: str,
+    is_run: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    name = f"trap{abs(hash(source))}"
+    (tmp_path / f"{name}.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(SettingError):
+        component_class(target.replace("trap", name), Component)
+    assert (capsys.readouterr().out == "run\n") == is_run
+    assert (name in sys.modules) == is_run

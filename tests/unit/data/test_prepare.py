@@ -237,14 +237,48 @@ def test_too_few_responses_and_no_responses(tmp_path: Path) -> None:
         prepare(lone, tmp_path / "b")
 
 
-def test_missing_splits_are_noted(tmp_path: Path) -> None:
-    source = corpus(tmp_path / "d.jsonl", 60)
-    lines = [line for line in source.read_text().splitlines() if '"train"' in line]
+def with_splits(source: Path, *splits: str) -> Path:
+    """Keep only the dialogues of some splits."""
+    lines = [line for line in source.read_text().splitlines() if json.loads(line)["split"] in splits]
     source.write_text("\n".join(lines))
+    return source
+
+
+@pytest.mark.parametrize("missing", [("validation",), ("test",), ("validation", "test")])
+def test_missing_splits_are_taken_from_training_dialogues(tmp_path: Path, missing: tuple[str, ...]) -> None:
+    kept = [split for split in SPLITS if split not in missing]
+    source = with_splits(corpus(tmp_path / "d.jsonl", 200), *kept)
     notes: list[str] = []
-    prepare(source, tmp_path / "a", PrepareSettings(num_candidates=3), note=notes.append)
-    assert notes == ["there are no validation pools", "there are no test pools"]
-    assert pools_of(tmp_path / "a", "validation") == []
+    made = [
+        prepare(source, tmp_path / name, PrepareSettings(num_candidates=3), note=notes.append) for name in ("a", "b")
+    ]
+    assert made[0].digest == made[1].digest
+    pools = {split: pools_of(tmp_path / "a", split) for split in SPLITS}
+    dialogues = {split: {pool.dialog_id for pool in pools[split]} for split in SPLITS}
+    assert not dialogues["train"] & dialogues["validation"] | dialogues["train"] & dialogues["test"]
+    assert {split: len(dialogues[split]) for split in missing} == dict.fromkeys(missing, 12)  # a tenth of 120
+    assert len(dialogues["train"]) == 120 - 12 * len(missing)
+    assert all(len(set(pool.candidates)) == 3 for split in SPLITS for pool in pools[split])
+    assert sorted(pool.label_order for pool in pools["train"]) == list(range(len(pools["train"])))
+    assert [note for note in notes if "no test pools" in note or "no validation pools" in note] == 2 * [
+        f"the source has no {split} pools: 24 pools of 12 training dialogues are used for it (drawn with seed 7)"
+        for split in missing
+    ]
+    assert read_pool_set(tmp_path / "a", verify=True).num_dialogues["train"] == len(dialogues["train"])
+
+
+def test_held_out_dialogues_suffice_for_their_candidates(tmp_path: Path) -> None:
+    source = with_splits(corpus(tmp_path / "d.jsonl", 100), "train", "test")
+    pools = prepare(source, tmp_path / "a", PrepareSettings(num_candidates=10))
+    assert pools.num_pools["validation"] == 20
+
+
+def test_a_source_without_training_pools_is_left_as_it_is(tmp_path: Path) -> None:
+    source = with_splits(corpus(tmp_path / "d.jsonl", 60), "test")
+    notes: list[str] = []
+    pools = prepare(source, tmp_path / "a", PrepareSettings(num_candidates=3), note=notes.append)
+    assert (pools.num_pools["train"], pools.num_pools["validation"]) == (0, 0)
+    assert notes == ["there are no train pools", "there are no validation pools"]
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import signal
 import socket
+import sys
 
 import pytest
 
 from icalib.core.errors import ClusterError, SettingError
+from icalib.core.interrupts import Terminated
 from icalib.distributed import session
 
 
@@ -38,3 +41,19 @@ def test_a_node_that_died_is_reported_with_what_to_do(monkeypatch: pytest.Monkey
     nodes[0]["Alive"] = False
     with pytest.raises(ClusterError, match=r"`raylet` on this machine has died.*same command again to resume"):
         session.check_alive("mine")
+
+
+def test_rays_handlers_of_signals_do_not_replace_ours() -> None:
+    def ours(number: int, frame: object) -> None: ...
+
+    def rays(number: int, frame: object) -> None: ...
+
+    earlier = signal.signal(signal.SIGTERM, ours)
+    try:
+        with session._own_handlers():
+            signal.signal(signal.SIGTERM, rays)
+        assert signal.getsignal(signal.SIGTERM) is ours
+        with pytest.raises(Terminated), session._own_handlers():
+            sys.exit(1)  # as Ray's handler does while Ray starts
+    finally:
+        signal.signal(signal.SIGTERM, earlier)

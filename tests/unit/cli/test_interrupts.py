@@ -1,0 +1,88 @@
+"""Ctrl-C and SIGTERM in a verb: the line that says how to resume, and the exit code that shells expect."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from typing import Any
+
+import pytest
+import typer
+from typer.main import get_command
+
+from icalib.cli import main
+from icalib.cli.app import app
+from icalib.cli.interrupts import resumable
+
+
+def _send(number: signal.Signals) -> None:
+    os.kill(os.getpid(), number)
+    threading.Event().wait(10)  # the handler runs in this thread
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_verb_with_the_line_that_says_how_to_resume(
+    number: signal.Signals, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("icalib.data.simulate.simulate", lambda *arguments, **options: _send(number))
+    monkeypatch.setattr(sys, "argv", ["icalib", "simulate", "out.jsonl"])
+    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == code
+    assert "Run the same command again to resume" in capsys.readouterr().err
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_every_verb_reports_an_interrupt(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
+        verb: Any = command.callback
+        while hasattr(verb, "__wrapped__") and verb.__code__ is not resumable(lambda: None).__code__:
+            verb = verb.__wrapped__
+        assert verb.__code__ is resumable(lambda: None).__code__, name
+
+
+@pytest.mark.parametrize("made", [RuntimeError("a task was cancelled"), KeyboardInterrupt(), SystemExit(0)])
+def test_what_a_library_makes_of_a_signal_is_reported_alike(
+    made: BaseException, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def verb() -> None:
+        try:
+            _send(signal.SIGTERM)
+        except KeyboardInterrupt as error:
+            raise made from error
+
+    with pytest.raises(SystemExit) as stop:
+        resumable(verb)()
+    assert stop.value.code == 143
+    assert "Run the same command again to resume" in capsys.readouterr().err
+
+
+def test_a_verb_may_report_it_in_its_own_words(capsys: pytest.CaptureFixture[str]) -> None:
+    def follow() -> None:
+        try:
+            _send(signal.SIGINT)
+        except KeyboardInterrupt as error:
+            raise typer.Exit(130) from error
+
+    with pytest.raises(typer.Exit):
+        resumable(follow)()
+    assert capsys.readouterr().err == ""
+
+
+def test_other_errors_pass() -> None:
+    def fail() -> None:
+        raise RuntimeError("not interrupted")
+
+    with pytest.raises(RuntimeError, match="not interrupted"):
+        resumable(fail)()
+
+
+def test_an_ignored_signal_stays_ignored() -> None:
+    earlier = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        resumable(lambda: os.kill(os.getpid(), signal.SIGINT))()
+    finally:
+        signal.signal(signal.SIGINT, earlier)

@@ -1,0 +1,81 @@
+"""Every option that a message, help text or docstring names exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from icalib.cli import main  # noqa: F401  (registers the verbs)
+from icalib.cli.app import app
+
+PACKAGE = Path(__file__).parents[2] / "icalib"
+FLAG = re.compile(r"(?<![\w-])(?<!var\()(--[a-z][a-z-]*[a-z])\b(?!\s*:)")
+COMMAND = re.compile(r"`icalib ([a-z]+)([^`]*)`")
+OF_OTHERS = {
+    "--generate",  # ray get-auth-token
+    "--shm-size",  # docker run
+    "--gpus",  # docker run
+    "--logdir",  # tensorboard
+    "--num-gpus",  # ray start
+}
+
+
+@cache
+def flags() -> dict[str, set[str]]:
+    """The options of each verb."""
+    commands: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
+    return {
+        verb: {"--help", *(name for option in command.params for name in option.opts + option.secondary_opts)}
+        for verb, command in commands.items()
+    }
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Where each text of the code is, and the text; an f-string's parts are joined."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        inner = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+        for node in ast.walk(tree):
+            where = f"{path.relative_to(PACKAGE)}:{getattr(node, 'lineno', 0)}"
+            if isinstance(node, ast.JoinedStr):
+                parts = [part.value if isinstance(part, ast.Constant) else "…" for part in node.values]
+                yield where, "".join(map(str, parts))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inner:
+                yield where, node.value
+
+
+def test_every_option_that_a_text_names_exists() -> None:
+    known = set().union(*flags().values()) | OF_OTHERS
+    named = {(where, flag) for where, text in texts() for flag in FLAG.findall(text)}
+    assert len(named) > 100
+    assert sorted(each for each in named if each[1] not in known) == []
+
+
+def test_every_command_that_a_text_quotes_exists_with_its_options() -> None:
+    quoted = [(where, *found) for where, text in texts() for found in COMMAND.findall(text)]
+    assert len(quoted) > 30
+    assert [(where, verb) for where, verb, _ in quoted if verb not in flags()] == []
+    wrong = [
+        (where, verb, flag) for where, verb, rest in quoted for flag in FLAG.findall(rest) if flag not in flags()[verb]
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Add --fresh.", ["--fresh"]),
+        ("(--skip-bad cannot skip this)", ["--skip-bad"]),
+        ("color: var(--accent); --accent: red", []),
+        ("a--b", []),
+    ],
+)
+def test_what_is_an_option(text: str, found: list[str]) -> None:
+    assert FLAG.findall(text) == found
