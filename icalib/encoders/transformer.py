@@ -13,8 +13,9 @@ from icalib.core.component import Component, ComponentConfig
 from icalib.core.errors import SettingError
 from icalib.core.job import ByContent
 from icalib.data.encoding import Budget
+from icalib.encoders.attention import ATTENTION, register_attention
 from icalib.encoders.backbone import EMBEDDED, backbone_digest, load_config, load_pretrained
-from icalib.encoders.dropout import ATTENTION, register_attention, replace_dropout
+from icalib.encoders.dropout import replace_dropout
 from icalib.encoders.spectral_norm import SpectralNorm, bound_layers, initial_norms
 
 

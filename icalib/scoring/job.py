@@ -32,7 +32,7 @@ from icalib.uncertainty.estimator import AbstractEstimator
 class ScoreJob(ShardedJob):
     """Scores a part of a split in shards."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION
+    version: ClassVar[int] = CHECKPOINT_VERSION + 1  # dropout masks of integers
     verb: ClassVar[str] = "scoring"
     memory_advice: ClassVar[str] = "Lower `scoring.max_tokens_per_batch`."
 

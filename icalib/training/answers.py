@@ -34,7 +34,7 @@ from icalib.training.similarity_fit import fit_similarity_start
 class TrainJob(TrainingJob):
     """Trains a ranker on answers."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 1  # the similarity start is fitted
+    version: ClassVar[int] = CHECKPOINT_VERSION + 2  # dropout masks of integers; similarities are computed by pool
 
     ranker: RankerConfig
     loss: SerializeAsAny[AbstractLoss.Config]

@@ -33,7 +33,7 @@ class PostTrainJob(TrainingJob):
     Runs with the same encoder reuse the result for all labelled fractions, seeds and methods.
     """
 
-    version: ClassVar[int] = CHECKPOINT_VERSION
+    version: ClassVar[int] = CHECKPOINT_VERSION + 1  # dropout masks of integers
 
     ranker: RankerConfig
     task: SerializeAsAny[WindowTask.Config]
@@ -73,7 +73,7 @@ class ContrastiveJob(TrainingJob):
     Runs with the same backbone reuse the result for all labelled fractions, seeds and methods.
     """
 
-    version: ClassVar[int] = CHECKPOINT_VERSION
+    version: ClassVar[int] = CHECKPOINT_VERSION + 1  # dropout masks of integers
 
     backbone: Annotated[str, ByContent(backbone_digest)]
     budget: Budget
