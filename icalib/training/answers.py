@@ -29,6 +29,7 @@ from icalib.training.pools import PoolCurriculum
 from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.training.settings import TrainingSettings
 from icalib.training.similarity_fit import fit_similarity_start
+from icalib.training.similarity_memory import remember_similarities
 
 
 class TrainJob(TrainingJob):
@@ -82,8 +83,10 @@ class TrainJob(TrainingJob):
             start_weights(ranker, self.start.path)
         store = TokenStore(self.train_tokens.path)
         labelled = self._labelled(store)
+        pools = [*labelled, *(pseudo_labelled(self.pseudo_labels.path, store) if self.pseudo_labels else [])]
+        remember_similarities(ranker, store, [pool.row for pool in pools], self.training, device)
         fit_similarity_start(ranker, labelled, store, self.training, device, self.seed)
-        curriculum = self._curriculum(labelled, store, ranker.layout)
+        curriculum = self._curriculum(pools, store, ranker.layout)
         return Training(ranker, curriculum, self._validation(ranker, device, curriculum))
 
     def _labelled(self, store: TokenStore) -> list[PairLabels]:
@@ -91,10 +94,9 @@ class TrainJob(TrainingJob):
         return [gold_labels(pool, with_intents=self.views_with_intents) for pool in store.pools(rows)]
 
     def _curriculum(
-        self, labelled: Sequence[PairLabels], store: TokenStore, layout: Layout
+        self, pools: Sequence[PairLabels], store: TokenStore, layout: Layout
     ) -> AnswerCurriculum | PoolCurriculum:
-        pseudo = pseudo_labelled(self.pseudo_labels.path, store) if self.pseudo_labels else []
-        pools, loss = [*labelled, *pseudo], self.loss.build()
+        loss = self.loss.build()
         if self.contrast is not None and self.generated is not None:
             generated = GeneratedStore(self.generated.path)
             return AugmentedCurriculum(
