@@ -21,7 +21,7 @@ from icalib.core.files import read_json, read_json_list, whole_file, write_json
 from icalib.core.job import read_job
 from icalib.core.stage_cache import RESUME, share
 from icalib.core.storage import is_mirrored, local_path, location, names_in, opened, pull, push, remove
-from icalib.distributed.session import room_for_workers
+from icalib.distributed.session import room_for_workers, worker_environment
 from icalib.heads.head import PosteriorTask
 from icalib.models.checkpoint import POSTERIOR
 from icalib.models.model import Model
@@ -146,6 +146,7 @@ def _trainer(job: TrainingJob, folder: Path, resources: Resources) -> Any:
             failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
             checkpoint_config=CheckpointConfig(num_to_keep=1),
             logging_config=LoggingConfig(log_level="ERROR"),
+            worker_runtime_env={"env_vars": worker_environment(resources)},
         ),
     )
 

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from hashlib import blake2b
 from typing import final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from icalib.data.encoding import Encoded as EncodedIds
+from icalib.data.encoding import Ids
 from icalib.encoders.transformer import AbstractEncoder, Batch, TransformerEncoder
+
+_MAX_REMEMBERED = 2**18  # pairs; about 30 MiB
 
 
 @final
 class BiEncoder(nn.Module):
     """Cosine of the mean token states of context and candidate, which the untrained backbone encodes separately.
 
-    It is never trained and uses no dropout, intents or separators between turns. Passes over the same batch, stochastic
-    or not, therefore have the same similarities, which are computed once.
+    It is never trained and uses no dropout, intents or separators between turns, so a pair has one similarity. Passes
+    over the same batch compute it once, and `remember` computes it once for pairs that recur.
 
     Args:
         config: names the backbone; all its layers are used.
@@ -29,6 +36,7 @@ class BiEncoder(nn.Module):
         self.encoder = TransformerEncoder(plain, num_intents=0, pretrained=pretrained).eval()
         self.encoder.requires_grad_(False)
         self._last: tuple[Batch, Tensor] | None = None
+        self._remembered: dict[bytes, float] = {}
 
     @override
     def train(self, mode: bool = True) -> BiEncoder:
@@ -39,29 +47,65 @@ class BiEncoder(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """Return the similarity of each pair; [B], float32."""
         if self._last is None or self._last[0].ids_BL is not batch.ids_BL:
-            self._last = batch, self._similarity(batch)
+            self._last = batch, self._recalled(batch)
         return self._last[1]
 
-    def _similarity(self, batch: Batch) -> Tensor:
-        ids_BL, last_B1 = batch.ids_BL, batch.lengths_B[:, None] - 1
-        index_L = torch.arange(ids_BL.shape[1], device=ids_BL.device)
-        frame_BL = (index_L == 0) | (index_L == last_B1)  # [CLS] and a separator, which frame each text
-        words_BL = (index_L < last_B1) & (ids_BL != ids_BL.gather(1, last_B1)) & (ids_BL < self.encoder.vocabulary)
-        candidate_BL = batch.segments_BL == 1
-        contexts_BD = self._means(ids_BL, frame_BL | (words_BL & ~candidate_BL))
-        candidates_BD = self._means(ids_BL, frame_BL | (words_BL & candidate_BL))
-        return (contexts_BD * candidates_BD).sum(1)
+    @torch.no_grad()
+    def remember(self, pairs: Sequence[EncodedIds], device: torch.device) -> None:
+        """Compute the similarities of pairs, which later batches then look up; the first 2¹⁸ are kept.
 
-    def _means(self, ids_BL: Tensor, kept_BL: Tensor) -> Tensor:
-        """Return `unit_means` of the tokens that are kept; equal texts (contexts) are encoded once."""
-        lengths_B = kept_BL.sum(1)
-        order_BL = torch.argsort((~kept_BL).to(torch.uint8), dim=1, stable=True)[:, : int(lengths_B.max())]
-        mask_BL = torch.arange(order_BL.shape[1], device=ids_BL.device) < lengths_B[:, None]
-        texts_BL = torch.where(mask_BL, ids_BL.gather(1, order_BL) + 1, 0)  # 0 after the end of a text
-        texts_NL, index_B = torch.unique(texts_BL, dim=0, return_inverse=True)
-        lengths_N = (texts_NL > 0).sum(1)
-        ids_NL = (texts_NL - 1).clamp(min=0)
-        return unit_means(self.encoder, Batch(ids_NL, torch.zeros_like(ids_NL), lengths_N))[index_B]
+        Call it with the final weights and in the precision of the later passes. Texts are encoded together, so pairs of
+        one context should be neighbours. Batches with other pairs are computed as if nothing were remembered: results
+        don't depend on earlier batches, e.g. on where a training resumed.
+        """
+        keys = [self._key(pair) for pair in pairs]
+        room = _MAX_REMEMBERED - len(self._remembered)
+        if room < len(keys) or all(key in self._remembered for key in keys):
+            return
+        for key, value in zip(keys, self._similarity(pairs, device).tolist(), strict=True):
+            self._remembered.setdefault(key, value)
+
+    def _recalled(self, batch: Batch) -> Tensor:
+        pairs, device = _pairs(batch), batch.ids_BL.device
+        if self._remembered:
+            values = [self._remembered.get(self._key(pair)) for pair in pairs]
+            if None not in values:
+                return torch.tensor(values).to(device, non_blocking=True)
+        return self._similarity(pairs, device)
+
+    def _key(self, pair: EncodedIds) -> bytes:
+        context, candidate = self._texts(pair)
+        return blake2b(b"%d " % len(context) + context.tobytes() + candidate.tobytes(), digest_size=16).digest()
+
+    def _texts(self, pair: EncodedIds) -> tuple[Ids, Ids]:
+        """Return context and candidate, each with [CLS] and a separator, without intents and separators of turns."""
+        ids, start = pair
+        is_word = (ids != ids[-1]) & (ids < self.encoder.vocabulary)
+        is_word[0] = False
+        context, candidate = ids[:start][is_word[:start]], ids[start:][is_word[start:]]
+        return np.concatenate([ids[:1], context, ids[-1:]]), np.concatenate([ids[:1], candidate, ids[-1:]])
+
+    def _similarity(self, pairs: Sequence[EncodedIds], device: torch.device) -> Tensor:
+        contexts, candidates = zip(*map(self._texts, pairs), strict=True)
+        return (self._means(contexts, device) * self._means(candidates, device)).sum(1)
+
+    def _means(self, texts: Sequence[Ids], device: torch.device) -> Tensor:
+        """Return `unit_means` of texts; equal ones (contexts) are encoded once."""
+        distinct = {text.tobytes(): text for text in texts}
+        row_of = {text: row for row, text in enumerate(distinct)}
+        encoded = [(text, len(text)) for text in distinct.values()]
+        batch = Batch.of(encoded).to(device)
+        rows_B = torch.tensor([row_of[text.tobytes()] for text in texts])
+        return unit_means(self.encoder, batch)[rows_B.to(device, non_blocking=True)]
+
+
+def _pairs(batch: Batch) -> Sequence[EncodedIds]:
+    """Return the ids of a batch's pairs; without the inputs it was made of, this waits for the device."""
+    if batch.inputs is not None:
+        return batch.inputs
+    ids_BL, lengths = batch.ids_BL.cpu().numpy(), batch.lengths_B.tolist()
+    seconds = batch.segments_BL.sum(1).tolist()
+    return [(ids[:length], length - second) for ids, length, second in zip(ids_BL, lengths, seconds, strict=True)]
 
 
 def unit_means(encoder: TransformerEncoder, batch: Batch) -> Tensor:

@@ -1,20 +1,77 @@
 """Dropout with cheap random numbers on a CPU.
 
-torch draws a float for every element in a single thread; for a six-layer encoder that is a third of a forward pass.
-Here four elements share one 64-bit draw: an element is dropped if its 16 bits, as a number, are below p · 2¹⁶, rounded.
-The error of p is at most 1/2¹⁷, the others are scaled by the rate that is met, elements are independent, and masks
-depend on torch's generator only. Other devices use torch's dropout, which is cheap there.
+torch draws a float for every element in a single thread, and its masks are floats; for a six-layer encoder that is a
+third of a forward pass. Here four elements share one 64-bit draw: an element is dropped if its 16 bits, as a number,
+are below p · 2¹⁶. The error of p is below 1/2¹⁷, and the scale is that of the rate that is met. Elements are
+independent, and masks depend on torch's generator only. A mask is an integer of the width of the elements, 0 or 1: the
+product with the elements' bits, read as integers, is exact and a pass over memory without conversions. Other devices
+use torch's dropout, which is cheap there.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.autograd import Function
+from typing_extensions import override
 
-ATTENTION = "icalib_sdpa"
-"""Name under which `attention` is registered with transformers."""
+_INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Integers of the width of a floating-point number, by bytes."""
+
+
+def threshold(p: float) -> int:
+    """Return how many of the 2¹⁶ numbers drop an element; below p = 1, at least one doesn't."""
+    return 2**16 if p >= 1.0 else min(round(p * 2**16), 2**16 - 1)
+
+
+def scale_of(p: float) -> float:
+    """Return 1 / (1 − rate) for the rate that is met at p, and 0 if everything is dropped."""
+    kept = 2**16 - threshold(p)
+    return 2**16 / kept if kept else 0.0
+
+
+def draw_mask(shape: torch.Size, dtype: torch.dtype, p: float) -> Tensor:
+    """Draw a mask for a tensor of this shape and dtype: integers as wide as its elements, 1 where one is kept."""
+    if threshold(p) == 2**16:
+        return torch.zeros(shape, dtype=_INTEGERS[dtype.itemsize])
+    num = shape.numel()
+    # numpy's generator draws in half of torch's time; torch's generator seeds it.
+    generator = np.random.SFC64(int(torch.randint(2**63 - 1, ())))
+    bits = torch.from_numpy(generator.random_raw((num + 3) // 4).view(np.int16)[:num]).view(shape)
+    mask = bits if dtype.itemsize == 2 else torch.empty(shape, dtype=_INTEGERS[dtype.itemsize])
+    return torch.ge(bits, threshold(p) - 2**15, out=mask)
+
+
+def masked(x: Tensor, mask: Tensor) -> Tensor:
+    """Return x with zeros where its mask (`draw_mask`) is 0."""
+    return (x.view(mask.dtype) * mask).view(x.dtype)
+
+
+def mask_in_place(x: Tensor, mask: Tensor) -> Tensor:
+    """Set x to zero where its mask (`draw_mask`) is 0."""
+    x.view(mask.dtype).mul_(mask)
+    return x
+
+
+class _Dropout(Function):
+    """Inverted dropout; backward needs the mask only."""
+
+    @staticmethod
+    @override
+    def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
+        mask = draw_mask(x.shape, x.dtype, p)
+        ctx.save_for_backward(mask)
+        ctx.p = p
+        return masked(x, mask).mul_(scale_of(p))
+
+    @staticmethod
+    @override
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (mask,) = ctx.saved_tensors
+        return masked(grads[0], mask).mul_(scale_of(ctx.p)), None
 
 
 def cheap_dropout(x: Tensor, p: float, training: bool) -> Tensor:
@@ -23,13 +80,7 @@ def cheap_dropout(x: Tensor, p: float, training: bool) -> Tensor:
         return x
     if x.device.type != "cpu":
         return nn.functional.dropout(x, p, True)
-    num_dropped = round(p * 2**16)  # of the 2¹⁶ values of an element's bits
-    if num_dropped == 2**16:
-        return x * torch.zeros_like(x)
-    num_draws = (x.numel() + 3) // 4
-    bits = torch.empty(num_draws, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)[: x.numel()]
-    keep = bits.view(x.shape) >= num_dropped - 2**15
-    return x * keep.to(x.dtype).mul_(2**16 / (2**16 - num_dropped))
+    return _Dropout.apply(x, p)  # pyright: ignore[reportReturnType]
 
 
 class Dropout(nn.Module):
@@ -51,40 +102,3 @@ def replace_dropout(module: nn.Module) -> None:
             setattr(module, name, Dropout(child.p))
         else:
             replace_dropout(child)
-
-
-def attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float | None = None,
-    dropout: float = 0.0,
-    **_: Any,
-) -> tuple[Tensor, None]:
-    """Compute scaled dot-product attention [B, heads, L, D/heads] → [B, L, heads, D/heads] with dropout of weights.
-
-    torch's implementation is used unless it would draw random numbers on a CPU.
-    """
-    if query.device.type != "cpu" or dropout == 0.0 or not module.training:
-        p = dropout if module.training else 0.0
-        mixed = nn.functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=attention_mask, dropout_p=p, scale=scaling
-        )
-        return mixed.transpose(1, 2).contiguous(), None
-    scale = scaling if scaling is not None else query.shape[-1] ** -0.5
-    scores = query @ key.transpose(-1, -2) * scale
-    if attention_mask is not None:
-        scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
-    weights = cheap_dropout(scores.softmax(-1), dropout, True)
-    return (weights.to(value.dtype) @ value).transpose(1, 2).contiguous(), None
-
-
-def register_attention() -> None:
-    """Register `attention` with transformers; its masks are those of SDPA."""
-    from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.masking_utils import sdpa_mask
-
-    AttentionInterface.register(ATTENTION, attention)
-    AttentionMaskInterface.register(ATTENTION, sdpa_mask)

@@ -74,8 +74,12 @@ class GraphEncoder(BackboneEncoder):
 
     def _graph(self, states_BLD: Tensor, batch: Batch) -> list[Tensor]:
         """Return V_r and max V, [B, D] each."""
-        numbers_BL, num_turns_B = turn_numbers(batch, self._separator)
-        nodes_BVD = utterance_nodes(states_BLD, numbers_BL, num_turns_B)
+        numbers_BL, num_turns_B = turn_numbers(batch.on_host(), self._separator)
+        num_nodes = int(num_turns_B.max()) + 1
+        numbers_BL, num_turns_B = (
+            tensor.to(states_BLD.device, non_blocking=True) for tensor in (numbers_BL, num_turns_B)
+        )
+        nodes_BVD = utterance_nodes(states_BLD, numbers_BL, num_turns_B, num_nodes)
         edges_BVV = adjacency(num_turns_B, nodes_BVD.shape[1], self.config.normalisation).to(nodes_BVD.dtype)
         for layer in self.graph_layers:
             nodes_BVD = torch.relu(edges_BVV @ layer(nodes_BVD)) + nodes_BVD  # V ← ReLU(ÂVW) + V
@@ -83,7 +87,7 @@ class GraphEncoder(BackboneEncoder):
         return [nodes_BVD[:, 0], nodes_BVD.masked_fill(missing_BV[:, :, None], -torch.inf).amax(1)]
 
 
-def utterance_nodes(states_BLD: Tensor, numbers_BL: Tensor, num_turns_B: Tensor) -> Tensor:
+def utterance_nodes(states_BLD: Tensor, numbers_BL: Tensor, num_turns_B: Tensor, num_nodes: int) -> Tensor:
     """Return mean states of the response (node 0) and of each turn of the context (nodes 1 …), [B, V, D].
 
     Missing turns are 0.
@@ -92,8 +96,8 @@ def utterance_nodes(states_BLD: Tensor, numbers_BL: Tensor, num_turns_B: Tensor)
         states_BLD: the tokens' states.
         numbers_BL: see `turn_numbers`.
         num_turns_B: see `turn_numbers`.
+        num_nodes: V, the largest number of turns and the response.
     """
-    num_nodes = int(num_turns_B.max()) + 1
     node_BL = torch.where(numbers_BL == num_turns_B[:, None], 0, numbers_BL + 1)
     member_BLV = one_hot(node_BL, num_nodes) * (numbers_BL >= 0)[:, :, None]
     sums_BVD = torch.einsum("blv,bld->bvd", member_BLV.to(states_BLD.dtype), states_BLD)

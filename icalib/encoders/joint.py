@@ -80,10 +80,13 @@ class JointEncoder(BackboneEncoder):
             SettingError: `read` is cls, and a pool has another number of candidates.
         """
         states_BLD, mask_BL = self.token_states(batch)
-        markers_BL = batch.ids_BL == self._marker
-        sizes_B = markers_BL.sum(1)
-        features_ND = states_BLD[markers_BL] if self.config.read == "marker" else self._slots(states_BLD, sizes_B)
-        return Encoded(states_BLD, features_ND, _similarities(states_BLD, batch, mask_BL, markers_BL))
+        host = batch.on_host()  # numbers of candidates determine shapes, and reading them from a GPU would wait for it
+        markers_BL = host.ids_BL == self._marker
+        if self.config.read == "marker":
+            features_ND = states_BLD[_indices(markers_BL, states_BLD.device)]
+        else:
+            features_ND = self._slots(states_BLD, markers_BL.sum(1))
+        return Encoded(states_BLD, features_ND, _similarities(states_BLD, host, mask_BL, markers_BL))
 
     def _slots(self, states_BLD: Tensor, sizes_B: Tensor) -> Tensor:
         """Return [N, C · D]: the state of [CLS] in the slot of the candidate's index, zeros in the others."""
@@ -92,14 +95,26 @@ class JointEncoder(BackboneEncoder):
         return torch.einsum("ck,bd->bckd", slots_CC, states_BLD[:, 0]).flatten(0, 1).flatten(1)
 
 
-def _similarities(states_BLD: Tensor, batch: Batch, mask_BL: Tensor, markers_BL: Tensor) -> Tensor:
-    """Return the cosine of the mean states of context and each candidate with its special tokens, [N], float32."""
-    sizes_B = markers_BL.sum(1)
-    second_BL = (batch.segments_BL == 1) & mask_BL
+def _indices(chosen_BL: Tensor, device: torch.device) -> tuple[Tensor, ...]:
+    """Return rows and columns of the chosen elements on a device; a mask there would be waited for."""
+    return tuple(index.to(device, non_blocking=True) for index in chosen_BL.nonzero(as_tuple=True))
+
+
+def _similarities(states_BLD: Tensor, host: Batch, mask_BL: Tensor, markers_BL: Tensor) -> Tensor:
+    """Return the cosine of the mean states of context and each candidate with its special tokens, [N], float32.
+
+    `host` and `markers_BL` are in the CPU's memory.
+    """
+    device, sizes_B = states_BLD.device, markers_BL.sum(1)
+    second_BL = host.segments_BL == 1
     first_index_B = sizes_B.cumsum(0) - sizes_B
     index_BL = first_index_B[:, None] + markers_BL.cumsum(1) - 1  # of each token's candidate, in N
     states_BLD = states_BLD.float()
     candidate_ND = states_BLD.new_zeros(int(sizes_B.sum()), states_BLD.shape[-1])
-    candidate_ND = candidate_ND.index_add(0, index_BL[second_BL], states_BLD[second_BL])
-    context_BD = torch.einsum("bl,bld->bd", (mask_BL & ~second_BL).float(), states_BLD)
-    return cosine_similarity(context_BD.repeat_interleave(sizes_B, 0), candidate_ND, dim=-1)
+    candidate_ND = candidate_ND.index_add(
+        0, index_BL[second_BL].to(device, non_blocking=True), states_BLD[_indices(second_BL, device)]
+    )
+    context_BL = mask_BL & ~second_BL.to(device, non_blocking=True)
+    context_BD = torch.einsum("bl,bld->bd", context_BL.float(), states_BLD)
+    pools_N = torch.arange(len(sizes_B)).repeat_interleave(sizes_B)
+    return cosine_similarity(context_BD[pools_N.to(device, non_blocking=True)], candidate_ND, dim=-1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, NamedTuple, final
 
 import torch
@@ -12,22 +13,45 @@ from typing_extensions import override
 from icalib.core.component import Component, ComponentConfig
 from icalib.core.errors import SettingError
 from icalib.core.job import ByContent
-from icalib.data.encoding import Budget
+from icalib.data.encoding import Budget, pad
+from icalib.data.encoding import Encoded as EncodedIds
+from icalib.encoders.attention import ATTENTION, register_attention
 from icalib.encoders.backbone import EMBEDDED, backbone_digest, load_config, load_pretrained
-from icalib.encoders.dropout import ATTENTION, register_attention, replace_dropout
+from icalib.encoders.dropout import replace_dropout
 from icalib.encoders.spectral_norm import SpectralNorm, bound_layers, initial_norms
 
 
 class Batch(NamedTuple):
-    """Encoder inputs: ids and segments [B, L], lengths [B]."""
+    """Encoder inputs: ids and segments [B, L], lengths [B].
+
+    `inputs` are what the tensors were made of, for code that would have to wait for a GPU to read them back.
+    """
 
     ids_BL: Tensor
     segments_BL: Tensor
     lengths_B: Tensor
+    inputs: Sequence[EncodedIds] | None = None
+
+    @classmethod
+    def of(cls, inputs: Sequence[EncodedIds], padding: int = 0) -> Batch:
+        """Return a padded batch in the CPU's memory."""
+        ids_BL, segments_BL, lengths_B = (torch.from_numpy(array) for array in pad(inputs, padding))
+        return cls(ids_BL, segments_BL, lengths_B, inputs)
 
     def to(self, device: torch.device) -> Batch:
         """Return the batch on a device."""
-        return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
+        ids_BL, segments_BL, lengths_B = (
+            tensor.to(device, non_blocking=True) for tensor in (self.ids_BL, self.segments_BL, self.lengths_B)
+        )
+        return Batch(ids_BL, segments_BL, lengths_B, self.inputs)
+
+    def on_host(self) -> Batch:
+        """Return the batch in the CPU's memory; with `inputs`, without waiting for a GPU. Padding has the id 0."""
+        if self.ids_BL.device.type == "cpu":
+            return self
+        if self.inputs is None:
+            return Batch(self.ids_BL.cpu(), self.segments_BL.cpu(), self.lengths_B.cpu())
+        return Batch.of(self.inputs)
 
 
 class Encoded(NamedTuple):

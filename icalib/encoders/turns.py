@@ -1,4 +1,8 @@
-"""The turn of each token in a layout with turn separators, and the tokens by turn."""
+"""The turn of each token in a layout with turn separators, and the tokens by turn.
+
+Numbers of turns and words determine shapes, so they are computed on the CPU: reading them back from a GPU would wait
+for all its work.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +41,10 @@ class Words(NamedTuple):
         rows_B = torch.arange(len(values_BL), device=values_BL.device)
         return values_BL[rows_B[:, None, None], self.positions_BTW]
 
+    def to(self, device: torch.device) -> Words:
+        """Return the words on a device."""
+        return Words(*(tensor.to(device, non_blocking=True) for tensor in self))
+
 
 def context_words(batch: Batch, separator: int, *, max_turns: int | None = None, max_words: int | None = None) -> Words:
     """Return the words of the context's turns; missing turns come last and have no words.
@@ -45,17 +53,19 @@ def context_words(batch: Batch, separator: int, *, max_turns: int | None = None,
         max_turns: T, the last ones are kept; None for the maximum in the batch.
         max_words: a turn keeps its last ones; None keeps all.
     """
+    device, batch = batch.ids_BL.device, batch.on_host()
     numbers_BL, num_turns_B = turn_numbers(batch, separator)
     num_slots = max(int(num_turns_B.max()), 1) if max_turns is None else max_turns
     slots_BL = numbers_BL - (num_turns_B[:, None] - num_slots).clamp(min=0)
-    return _words(slots_BL.masked_fill(batch.segments_BL == 1, -1), num_slots, max_words, keep_end=True)
+    return _words(slots_BL.masked_fill(batch.segments_BL == 1, -1), num_slots, max_words, keep_end=True).to(device)
 
 
 def candidate_words(batch: Batch, separator: int, *, max_words: int | None = None) -> Words:
     """Return the candidate's words [B, 1, W]; its first ones are kept."""
+    device, batch = batch.ids_BL.device, batch.on_host()
     numbers_BL, _ = turn_numbers(batch, separator)
     is_word_BL = (numbers_BL >= 0) & (batch.segments_BL == 1)
-    return _words(is_word_BL.long() - 1, 1, max_words, keep_end=False)
+    return _words(is_word_BL.long() - 1, 1, max_words, keep_end=False).to(device)
 
 
 def _words(slots_BL: Tensor, num_slots: int, max_words: int | None, *, keep_end: bool) -> Words:

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from icalib.core.errors import RunFolderError
 from icalib.data.encoding import Encoded as EncodedIds
-from icalib.data.encoding import Layout, pad
+from icalib.data.encoding import Layout
 from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.bi_encoder import BiEncoder
 from icalib.encoders.spectral_norm import warm_up
@@ -129,7 +129,7 @@ class Ranker(Model):
             the given `head`, or [B] of the answer head; with `positions_N2` (batch row, position), also the token
             logits [N, V] at these positions.
         """
-        encoded = self._encode(batch)
+        encoded = self._encode(batch, compare=task != "intent")
         if task == "intent":
             return self._intents(encoded, batch) + 0.0 * self._answer(self.answer_head.touch, encoded)
         if task == "classify":
@@ -202,11 +202,12 @@ class Ranker(Model):
         """The answer head if it has a posterior, else None."""
         return self.answer_head if isinstance(self.answer_head, PosteriorHead) else None
 
-    def _encode(self, batch: Batch) -> Encoded:
+    def _encode(self, batch: Batch, *, compare: bool = True) -> Encoded:
+        """Encode a batch; with `compare=False`, similarities of separately encoded segments are 0."""
         encoded: Encoded = self.encoder(batch)
         if self.bi_encoder is None:
             return encoded
-        separate_B = self.bi_encoder(batch)
+        separate_B = self.bi_encoder(batch) if compare else torch.zeros_like(encoded.similarity_B)
         if self.config.similarity_start == "separate":
             return encoded._replace(similarity_B=separate_B)
         return encoded._replace(similarity_B=torch.stack([separate_B, encoded.similarity_B], 1))
@@ -268,7 +269,7 @@ def _small_linear(width: int, outputs: int) -> nn.Linear:
 
 def make_batch(encoded: Sequence[EncodedIds], layout: Layout, device: torch.device) -> Batch:
     """Return a padded batch on a device."""
-    return Batch(*(torch.from_numpy(array) for array in pad(encoded, layout.padding))).to(device)
+    return Batch.of(encoded, layout.padding).to(device)
 
 
 def load_ranker(folder: Path) -> Ranker:

@@ -30,12 +30,13 @@ from icalib.training.pools import PoolCurriculum
 from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.training.settings import TrainingSettings
 from icalib.training.similarity_fit import fit_start
+from icalib.training.similarity_memory import remember_similarities
 
 
 class TrainJob(TrainingJob):
     """Trains a ranker on answers."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 3  # the start's logits are fitted; posteriors validate
+    version: ClassVar[int] = CHECKPOINT_VERSION + 4  # fitted start; posteriors validate; similarities by pool
 
     ranker: RankerConfig
     loss: SerializeAsAny[AbstractLoss.Config]
@@ -82,9 +83,11 @@ class TrainJob(TrainingJob):
         has_head = self.start is not None and start_weights(ranker, self.start.path)
         store = TokenStore(self.train_tokens.path)
         labelled = self._labelled(store)
+        pools = [*labelled, *(pseudo_labelled(self.pseudo_labels.path, store) if self.pseudo_labels else [])]
+        remember_similarities(ranker, store, [pool.row for pool in pools], self.training, device)
         if self.pseudo_labels is None:  # a student starts from a teacher, whose logits fit
             fit_start(ranker, labelled, store, self.training, device, self.seed, has_head=has_head)
-        curriculum = self._curriculum(labelled, store, ranker)
+        curriculum = self._curriculum(pools, store, ranker)
         return Training(ranker, curriculum, self._validation(ranker, device, curriculum))
 
     def _labelled(self, store: TokenStore) -> list[PairLabels]:
@@ -92,11 +95,9 @@ class TrainJob(TrainingJob):
         return [gold_labels(pool, with_intents=self.views_with_intents) for pool in store.pools(rows)]
 
     def _curriculum(
-        self, labelled: Sequence[PairLabels], store: TokenStore, ranker: Ranker
+        self, pools: Sequence[PairLabels], store: TokenStore, ranker: Ranker
     ) -> AnswerCurriculum | PoolCurriculum:
-        layout = ranker.layout
-        pseudo = pseudo_labelled(self.pseudo_labels.path, store) if self.pseudo_labels else []
-        pools, loss = [*labelled, *pseudo], self.loss.build()
+        layout, loss = ranker.layout, self.loss.build()
         if self.contrast is not None and self.generated is not None:
             generated = GeneratedStore(self.generated.path)
             return AugmentedCurriculum(

@@ -27,6 +27,7 @@ from icalib.models.precision import autocast, forward_batches, resolve_precision
 from icalib.models.ranker import Ranker, make_batch
 from icalib.training.examples import Example, PairLabels, encode, epoch_batches, target
 from icalib.training.settings import TrainingSettings
+from icalib.training.similarity_memory import remember_similarities
 
 MEASURED = ("F1", "R@1", "MAP", "ECE", "NLL")
 """Metrics that are computed on the validation pools after each epoch."""
@@ -125,16 +126,19 @@ class PlainValidation:
     ) -> None:
         self._store, self._rows, self._layout, self._device, self._prepare = store, rows, layout, device, prepare
         self._link: Link = link
+        self._settings = settings
         self._precision = resolve_precision(settings.precision, device)
         self._max_tokens = settings.max_tokens_per_batch
 
     def __call__(self, ranker: Ranker, rank: int, world_size: int) -> list[tuple[int, list[float], int]]:
         """Return (row, logits of the candidates, label) of every world-size-th pool."""
+        rows = self._rows[rank::world_size]
+        remember_similarities(ranker, self._store, rows, self._settings, self._device)
         compute = ranker.answer_logits
         if self._prepare is not None:
             self._prepare(ranker, rank, world_size)
             compute = partial(predictive_logits, ranker)
-        pools = list(self._store.pools(self._rows[rank::world_size]))
+        pools = list(self._store.pools(rows))
         inputs = PoolInputs.of(pools, self._layout, None)
         logits = values_of_pairs(compute, inputs, self._layout, self._device, self._precision, self._max_tokens)
         ends = np.cumsum([len(pool.candidates) for pool in pools])

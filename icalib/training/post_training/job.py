@@ -35,7 +35,7 @@ class PostTrainJob(TrainingJob):
     Runs with the same encoder reuse the result for all labelled fractions, seeds and methods.
     """
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 1  # dropout scales by the rate that it meets
+    version: ClassVar[int] = CHECKPOINT_VERSION + 2  # dropout masks of integers
 
     ranker: RankerConfig
     task: SerializeAsAny[WindowTask.Config]
@@ -72,7 +72,7 @@ class PostTrainJob(TrainingJob):
 class DialogueJob(TrainingJob):
     """Base of jobs that read the training dialogues and logs."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 1  # dropout scales by the rate that it meets
+    version: ClassVar[int] = CHECKPOINT_VERSION + 2  # dropout masks of integers
 
     selection: Selection
     train_tokens: Artifact

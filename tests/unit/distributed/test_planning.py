@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icalib.core.errors import SettingError
-from icalib.distributed.session import Resources, available, room_for_workers
+from icalib.distributed.session import Resources, available, room_for_workers, worker_environment
 
 HEAD = (0, 0)
 Cluster = Callable[..., None]
@@ -90,3 +90,21 @@ def test_workers_with_gpus_find_no_room_where_no_gpu_is_left(cluster: Cluster) -
     cluster(HEAD, (8, 0))
     assert room_for_workers(Resources(num_workers=1, use_gpu=True, cpus_per_worker=1, num_scorers=1)) == 0
     assert room_for_workers(Resources(num_workers=1, use_gpu=False, cpus_per_worker=4, num_scorers=1)) == 2
+
+
+@pytest.mark.parametrize(
+    ("resources", "spins"),
+    [
+        (Resources(1, False, 4, num_scorers=4), True),
+        (Resources(2, False, 2, num_scorers=4), True),
+        (Resources(1, False, 2, num_scorers=4), False),  # of two trials, or of two members of an ensemble
+        (Resources(1, True, 4, num_scorers=1), False),
+    ],
+)
+def test_threads_spin_where_one_training_has_all_cores(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, resources: Resources, spins: bool
+) -> None:
+    cluster((4, 1) if resources.use_gpu else (4, 0))
+    assert bool(worker_environment(resources)) == spins
+    monkeypatch.setenv("GOMP_SPINCOUNT", "0")
+    assert worker_environment(resources) == ({"GOMP_SPINCOUNT": "0"} if spins else {})

@@ -83,6 +83,39 @@ def test_equal_contexts_are_read_once_and_a_batch_once(ranker: Ranker, monkeypat
     assert len(read) == 2
 
 
+def test_remembered_pairs_are_looked_up_in_any_view_and_others_computed(
+    ranker: Ranker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bi_encoder = ranker.bi_encoder
+    assert bi_encoder is not None
+    pairs = inputs(ranker)
+    expected = bi_encoder(make_batch(pairs, ranker.layout, CPU))
+    bi_encoder.remember(pairs[:3], CPU)
+    bi_encoder.remember(pairs[3:5], CPU)
+    read: list[int] = []
+    inner = bi_encoder.encoder.token_states
+    monkeypatch.setattr(
+        bi_encoder.encoder, "token_states", lambda batch: read.append(len(batch.ids_BL)) or inner(batch)
+    )
+    bi_encoder.remember(pairs[:3], CPU)
+    with_intents = make_batch(inputs(ranker, with_intents=True)[3:0:-1], ranker.layout, CPU)
+    torch.testing.assert_close(bi_encoder(with_intents), expected[[3, 2, 1]])
+    assert not read
+    alone = make_batch(pairs[4:], ranker.layout, CPU)
+    torch.testing.assert_close(bi_encoder(alone), expected[4:])
+    assert read == [1, 2]  # one of the two is new, and results may not depend on what is remembered
+    without_inputs = make_batch(pairs, ranker.layout, CPU)._replace(inputs=None)
+    torch.testing.assert_close(bi_encoder(without_inputs), expected)
+
+
+def test_questions_about_intents_are_not_compared(ranker: Ranker, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ranker.bi_encoder is not None
+    monkeypatch.setattr(ranker.bi_encoder, "forward", pytest.fail)
+    pool = pools()[0]
+    question = ranker.layout.intent_question(pool.context, [(0,), ()], 1)
+    assert ranker("intent", make_batch([question], ranker.layout, CPU)).shape == (1, 2)
+
+
 def test_training_does_not_change_it(ranker: Ranker, tmp_path: Path) -> None:
     ranker.train()
     bi_encoder = ranker.bi_encoder

@@ -7,9 +7,10 @@ import pytest
 import torch
 from helpers.tiny_models import tiny_ranker
 from scipy.stats import ks_2samp
-from torch import nn
+from torch import Tensor, nn
 
-from icalib.encoders.dropout import Dropout, attention, cheap_dropout, replace_dropout
+from icalib.encoders.attention import _Attention, attention  # pyright: ignore[reportPrivateUsage]
+from icalib.encoders.dropout import Dropout, cheap_dropout, replace_dropout
 from icalib.models.ranker import Ranker, make_batch
 
 NUM = 400_003  # no multiple of four: draws are shared by four elements
@@ -103,6 +104,43 @@ def test_attention_with_dropout_has_torchs_attention_as_its_mean(masked: bool) -
     exact = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask).transpose(1, 2)
     torch.testing.assert_close(mean, exact[0], atol=0.06, rtol=0)
     torch.testing.assert_close(attention(module.eval(), query, key, value, mask, dropout=0.2)[0], exact)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("p", [0.0, 0.3, 1.0])
+def test_gradients_of_attention_are_exact(masked: bool, p: float) -> None:
+    torch.manual_seed(3)
+    inputs = [torch.randn(2, 2, 5, 4, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    mask = torch.tensor([True, True, True, True, False]).expand(2, 1, 5, 5) if masked else None
+
+    def mixed(*states: Tensor) -> Tensor:
+        torch.manual_seed(4)
+        return _Attention.apply(*states, mask, 0.4, p)  # pyright: ignore[reportReturnType]
+
+    assert torch.autograd.gradcheck(mixed, inputs)
+    if p == 0.0:
+        exact = nn.functional.scaled_dot_product_attention(*inputs, attn_mask=mask, scale=0.4).transpose(1, 2)
+        torch.testing.assert_close(mixed(*inputs), exact)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("length", [31, 32, 33])
+def test_attention_drops_the_same_weights_with_and_without_gradients(dtype: torch.dtype, length: int) -> None:
+    torch.manual_seed(5)
+    inputs = [torch.randn(2, 2, length, 4).to(dtype).requires_grad_() for _ in range(3)]
+    module = nn.Module().train()
+    mixed: list[Tensor] = []
+    for with_gradients in (True, False):
+        torch.manual_seed(6)
+        with torch.set_grad_enabled(with_gradients):
+            query, key, value = inputs
+            mixed.append(attention(module, query, key, value, None, dropout=0.2)[0])
+    assert torch.equal(mixed[0], mixed[1])
+    torch.manual_seed(7)
+    query, key, value = inputs
+    plain = nn.functional.scaled_dot_product_attention(query, key, value).transpose(1, 2)
+    unlikely_to_drop = attention(module, query, key, value, None, dropout=2**-18)[0]  # rounds to a rate of 0
+    torch.testing.assert_close(unlikely_to_drop, plain, atol=0.03 if dtype is torch.bfloat16 else 1e-5, rtol=0)
 
 
 def two_rankers(backbone: Path) -> tuple[Ranker, Ranker]:

@@ -71,7 +71,7 @@ def test_nodes_are_mean_states_of_the_response_and_the_turns(name: str, request:
     batch = make_batch(pairs, layout, CPU)
     with torch.inference_mode():
         states = ranker.encoder.token_states(batch)[0]
-    nodes = utterance_nodes(states, *turn_numbers(batch, layout.separator))
+    nodes = utterance_nodes(states, *turn_numbers(batch, layout.separator), num_nodes=len(TURNS) + 1)
     ids = batch.ids_BL[0].tolist()
     for node, words in enumerate((CANDIDATE, *TURNS)):
         first = ids.index(int(words[0]))
@@ -87,7 +87,7 @@ def test_features_are_the_response_the_largest_and_the_attended_cls(tiny_bert: P
     batch = make_batch([layout.pair(layout.context_ids(TURNS, None), CANDIDATE)], layout, CPU)
     edges = by_hand([[1, 1, 1, 1], [1, 1, 1, 0], [1, 1, 1, 1], [1, 0, 1, 1]], "random-walk").float()
     with torch.inference_mode():
-        nodes = utterance_nodes(made.states_BLD, *turn_numbers(batch, layout.separator))[0]
+        nodes = utterance_nodes(made.states_BLD, *turn_numbers(batch, layout.separator), num_nodes=len(TURNS) + 1)[0]
         for layer in encoder.graph_layers:
             nodes = nodes + (edges @ nodes @ layer.weight.T).clamp(min=0)
         peer = torch.nn.MultiheadAttention(32, 2, batch_first=True)
