@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import sys
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Annotated, Any, NoReturn, TypeVar, cast
 
 import typer
 
@@ -13,6 +13,7 @@ from icalib.cli.groups import with_groups
 from icalib.cli.interrupts import resumable
 from icalib.core.errors import IcalibError
 from icalib.core.text import message, printable, shortened
+from icalib.core.version import __version__
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -25,10 +26,24 @@ app = typer.Typer(
     "Start with `icalib demo`. With your own dialogues: `icalib prepare FILE --out pools/mine`, then "
     "`icalib compare bert tsst icast --data pools/mine --labelled 0.1`.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"icalib {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and stop.")
+    ] = False,
+) -> None:
+    """Typer's place for options before the verb."""
 
 
 def verb(function: F) -> F:

@@ -103,7 +103,7 @@ def resolve_gain_rule(rule: R, shards: Iterable[Shard]) -> R:
     return rule.model_copy(update={"scale": "absolute", "gain_threshold": threshold})
 
 
-def _absolute(rule: GainRule) -> GainRule:
+def _absolute(rule: R) -> R:
     return rule.model_copy(update={"scale": "absolute"})
 
 

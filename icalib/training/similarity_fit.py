@@ -101,9 +101,9 @@ def fit_slope(ranker: Ranker, pools: MadePools, settings: TrainingSettings, devi
 
     def loss(slope: float) -> float:
         logits_PC = slope * values_PCS[:, :, 0] + others_PC
-        return float((logsumexp(logits_PC, axis=1) - logits_PC[:, 0]).mean())
+        return float(np.mean(np.asarray(logsumexp(logits_PC, axis=1)) - logits_PC[:, 0]))
 
-    found = minimize_scalar(loss, bounds=(0.0, _MAX_SLOPE), method="bounded")
+    found: Any = minimize_scalar(loss, bounds=(0.0, _MAX_SLOPE), method="bounded")
     with torch.no_grad():
         ranker.similarity_start.slope[0] = float(found.x)
 

@@ -11,6 +11,7 @@ import pytest
 
 from icalib.cli import main
 from icalib.core.run_folder import RUN_VERSION
+from icalib.core.version import __version__
 
 
 @pytest.fixture
@@ -42,6 +43,10 @@ def without_intents(tmp_path: Path) -> Path:
     source.write_text("\n".join(map(json.dumps, lines)))
     prepare(source, tmp_path / "pools", PrepareSettings(num_candidates=3, labelled=0.5))
     return tmp_path / "pools"
+
+
+def test_the_version_is_shown(icalib) -> None:
+    assert icalib("--version") == (0, f"icalib {__version__}\n", "")
 
 
 def test_help_lists_the_verbs(icalib) -> None:
