@@ -164,7 +164,7 @@ def _module(name: str) -> ModuleType:
 def _loaded(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if not is_file(path) or spec is None or spec.loader is None:
-        raise SettingError(f"no space at {shortened(str(path))}; expected a Python file with `suggest(trial)`.")
+        raise SettingError(f"no space at {path}; expected a Python file with `suggest(trial)`.")
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)

@@ -161,7 +161,7 @@ def load_table(name: str) -> Table:
         raise SettingError(f"no table `{name}`. {hint}`icalib reproduce --list` lists them all.") from error
     except (OSError, ValueError) as error:
         raise SettingError(
-            f"{shortened(str(path))} can't be read as YAML: {shortened(str(error), 300)}. Correct it; the tables of "
+            f"{path} can't be read as YAML: {shortened(str(error), 300)}. Correct it; the tables of "
             f"icalib are in {_FOLDER}."
         ) from error
     if not isinstance(values, dict):

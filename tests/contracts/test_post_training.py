@@ -127,7 +127,10 @@ def test_without_an_update_methods_start_as_without_post_training(
     plain = answers.prepare(CPU).model.state_dict()
     started = answers.model_copy(update={"start": known(tmp_path)}).prepare(CPU).model.state_dict()
     assert plain.keys() == started.keys()
-    assert [name for name, tensor in plain.items() if not torch.equal(tensor, started[name])] == []
+    # A head that was trained is fitted to labels together with the start, so both are on another scale.
+    fitted = ("answer_head.", "similarity_start.") if made.task.learns_answers else ()
+    compared = [name for name in plain if not name.startswith(fitted)]
+    assert [name for name in compared if not torch.equal(plain[name], started[name])] == []
 
 
 class Interrupted(Exception):

@@ -52,7 +52,8 @@ def texts() -> Iterator[tuple[str, str]]:
 
 
 def test_every_option_that_a_text_names_exists() -> None:
-    known = set().union(*flags().values()) | OF_OTHERS
+    of_all = {name for option in get_command(app).params for name in option.opts}
+    known = set().union(*flags().values()) | of_all | OF_OTHERS
     named = {(where, flag) for where, text in texts() for flag in FLAG.findall(text)}
     assert len(named) > 100
     assert sorted(each for each in named if each[1] not in known) == []

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +16,14 @@ from typer.main import get_command
 from icalib.cli import main
 from icalib.cli.app import app
 from icalib.cli.interrupts import resumable
+
+
+@pytest.fixture(autouse=True)
+def handled() -> Iterator[None]:
+    """Python's own handler, also where the tests run in the background of a shell, which ignores Ctrl-C."""
+    earlier = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, earlier)
 
 
 def _send(number: signal.Signals) -> None:

@@ -62,7 +62,7 @@ class Fakes:
 def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fakes:
     made = Fakes(tmp_path)
 
-    monkeypatch.setattr("icalib.distributed.session.start", lambda address: None)
+    monkeypatch.setattr("icalib.distributed.session.start", lambda address, **_: None)
     monkeypatch.setattr("icalib.distributed.session.stop", lambda: None)
     monkeypatch.setattr("icalib.api.session.Session.context", None)
     monkeypatch.setattr("icalib.pipeline.run.run", made.run)

@@ -91,7 +91,7 @@ def test_an_endless_line_is_refused_without_being_held(tmp_path: Path, where: st
     del lines
     rejected: list[tuple[DataError, str]] = []
     tracemalloc.start()
-    kept = list(open_source(path).dialogues(lambda error, raw: rejected.append((error, raw))))
+    kept = list(open_source(path, "jsonl").dialogues(lambda error, raw: rejected.append((error, raw))))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert [one.dialog_id for one in kept] == ["a", "b"]
