@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from icalib.core.seeding import child_seed
-from icalib.data.encoding import Encoded, Layout
+from icalib.data.encoding import Encoded, Ids, Layout
 from icalib.models.ranker import ANSWER, make_batch
 from icalib.training.post_training.bm25 import SimilarTexts
 from icalib.training.post_training.contrastive import Contrastive
@@ -78,7 +78,7 @@ class ResponseSelection(AbstractPostTraining):
         number = min(self.config.num_negatives, len(similar))
         texts = (index, *rng.choice(similar, number, replace=False).tolist(), *self._others(index, number, rng))
         context = sum(map(len, self._responses.context(index)))
-        longest = max(len(self._responses.target(text)) for text in texts)
+        longest = max(len(self._candidate(text)) for text in texts)
         return _Example(texts, len(texts) * (context + longest))
 
     def _others(self, index: int, number: int, rng: np.random.Generator) -> list[int]:
@@ -105,8 +105,12 @@ class ResponseSelection(AbstractPostTraining):
 
     def pairs(self, example: _Example) -> list[Encoded]:
         """Return the inputs of a pool, the target first."""
-        candidates = [self._responses.target(text) for text in example.texts]
+        candidates = [self._candidate(text) for text in example.texts]
         return self._layout.inputs(self._responses.context(example.texts[0]), None, candidates)
+
+    def _candidate(self, text: int) -> Ids:
+        """Return a target as pools have it, cut to the budget of candidates."""
+        return self._responses.target(text)[: self._layout.budget.max_candidate_tokens]
 
     def _outcome(self, logits_PC: Tensor) -> Outcome:
         targets_P = torch.zeros(len(logits_PC), dtype=torch.long, device=logits_PC.device)

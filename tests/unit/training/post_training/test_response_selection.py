@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,19 @@ def test_pools_have_the_target_first_and_other_texts_after_it(tokens: Path, tiny
     again, later = task.batches(0), task.batches(1)
     assert again != later
     assert [e.texts for batch in again for e in batch] == [e.texts for e in examples]
+
+
+def test_targets_are_cut_like_candidates(tokens: Path, tiny_bert: Path, reader: Path) -> None:
+    made = job(tokens, tiny_bert, reader, max_windows=None)
+    layout = Ranker(made.ranker).layout
+    short = dataclasses.replace(layout, budget=layout.budget.model_copy(update={"max_candidate_tokens": 2}))
+    task = made.curriculum(short)
+    lengths = [
+        (len(ids) - 3) - sum(map(len, Responses(made.corpus(), "logs", 4).context(example.texts[0])))
+        for example in task.batches(0)[0]
+        for ids, _ in task.pairs(example)
+    ]
+    assert max(lengths) == 2
 
 
 def test_wrong_utterances_share_words_with_the_target(tokens: Path, tiny_bert: Path, reader: Path) -> None:
