@@ -82,7 +82,7 @@ def debiased_ece_of(sums: BinSums, gap_variance: FloatArray) -> FloatArray:
     """
     gap = np.abs(sums.prob - sums.label)
     sd = np.sqrt(np.maximum(gap_variance, 0))
-    z = np.minimum(gap / np.maximum(sd, np.finfo(np.float64).tiny), 40.0)  # the bias is 0 beyond, to every digit
+    z = np.divide(gap, sd, out=np.full_like(gap, 40.0), where=gap < 40.0 * sd)  # the bias is 0 beyond, to every digit
     bias = 2 * (sd * np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi) - gap * ndtr(-z))
     return np.maximum((gap - bias).sum(axis=-1), 0) / sums.num_pairs.sum(axis=-1)
 
