@@ -121,6 +121,7 @@ def build(model: type[Model], value: Any, raw: Raw, names: Mapping[str, str] | N
         DataError: with the dotted name of the first field that is not valid, what was found and what was expected.
 
     Example:
+        >>> from icalib.data.schema import Dialogue
         >>> raw = Raw(Path("tickets.txt"), 3, "17: it hums")
         >>> dialogue = {"dialog_id": "17", "utterances": [{"speaker": "caller", "text": "it hums"}]}
         >>> build(Dialogue, dialogue, raw, {"speaker": "role"})
