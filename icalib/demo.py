@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from icalib.core.component import has_setting, with_settings
-from icalib.methods.catalogue import load_method, presets
+from icalib.methods.catalogue import load_method
 from icalib.pipeline.run import RunSettings
 
 DEMO_METHODS = ("bm25", "bi-encoder", "candidates-only", "bert", "tsst", "icast")
@@ -28,6 +28,11 @@ _SETTINGS = {
     "regime.training": _TRAINING,
     "regime.teacher": _TRAINING,
     "regime.student": {**_TRAINING, "epochs": 2},
+    "regime.rule.gain_threshold": 0.0,
+    "regime.rule.positive_threshold": 0.6,
+    "regime.rule.negative_threshold": 0.15,
+    "regime.rule.calibrated_positive_threshold": 0.4,
+    "regime.rule.calibrated_negative_threshold": 0.4,
     "regime.num_rounds": 1,
     "regime.pools_per_round": 60,
     "scoring.pools_per_shard": 10,
@@ -38,8 +43,7 @@ _UNTRAINED = ("bm25", "bi-encoder", "candidates-only")
 def demo_settings(method: str, data: Path, seed: int) -> RunSettings:
     """The settings of one of the demo's runs."""
     made = load_method(method)
-    settings = _SETTINGS | presets(method).get("precise", {})
-    changes = {} if method in _UNTRAINED else {k: v for k, v in settings.items() if has_setting(made, k)}
+    changes = {} if method in _UNTRAINED else {k: v for k, v in _SETTINGS.items() if has_setting(made, k)}
     return RunSettings(
         method=method,
         data=data.resolve(),
