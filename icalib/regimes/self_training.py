@@ -118,11 +118,15 @@ class SelfTraining(AbstractRegime):
         job = PseudoLabelJob(scores=scores.artifact(), rule=rule, round=number, validation=validation)
         return stages.compute(_in_round(number, "pseudo-labels"), job)
 
-    def first_scores(self, stages: Stages, parts: MethodParts) -> tuple[Shards, Shards]:
-        """Return the teacher's scores of the unlabelled pools, from which round 1 selects, and of validation."""
+    def first_scores(
+        self, stages: Stages, parts: MethodParts, *, with_validation: bool
+    ) -> tuple[Shards, Shards | None]:
+        """Return the teacher's scores of the unlabelled pools, from which round 1 selects, and those of validation."""
         teacher = self._teacher(stages, parts)
-        validation = self._validation_scores(stages, parts, teacher, 1)
-        return Shards(self._score(stages, parts, teacher, 1).path), Shards(validation.path)
+        unlabelled = Shards(self._score(stages, parts, teacher, 1).path)
+        if not with_validation:
+            return unlabelled, None
+        return unlabelled, Shards(self._validation_scores(stages, parts, teacher, 1).path)
 
     def _score(self, stages: Stages, parts: MethodParts, model: Stage, number: int) -> Stage:
         scoring = replace(self._scoring("train", parts), part="unlabelled", sample=self.config.pools_per_round)

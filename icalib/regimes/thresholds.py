@@ -38,11 +38,11 @@ def resolve_rule(
         if rule.confidence_threshold < NO_CALIBRATION
         else NO_CALIBRATION
     )
-    found = (
-        _quantiles(rule, chosen)
-        if validation is None
-        else _precise(rule, [choose_views(*s, views) for s in validation])
-    )
+    if rule.scale == "quantile":
+        found = _quantiles(rule, chosen)
+    else:
+        assert validation is not None
+        found = _precise(rule, [choose_views(*shard, views) for shard in validation])
     return views.model_copy(update={"confidence_threshold": confidence, **found})
 
 

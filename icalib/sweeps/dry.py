@@ -12,6 +12,7 @@ from icalib.core.stage_cache import StageCache
 from icalib.data.pools import read_pool_set
 from icalib.pipeline.run import CACHE, RunContext, RunSettings, check_fits, stages_of, start
 from icalib.regimes.gain import Shard
+from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.regimes.self_training import SelfTraining, preview
 from icalib.scoring.job import Shards
 from icalib.sweeps.folder import encoded_params
@@ -30,12 +31,14 @@ def dry(proposals: Sequence[Proposal], base: RunSettings, seeds: int, context: R
         SettingError: the method doesn't pseudo-label, or a trial changes more than the rule.
     """
     _check(proposals, base)
-    scored = {seed: _first_scores(base.model_copy(update={"seed": seed}), context) for seed in range(1, seeds + 1)}
+    is_precise = any(_rule(proposal).scale == "precision" for proposal in proposals)
+    scored = {
+        seed: _first_scores(base.model_copy(update={"seed": seed}), context, with_validation=is_precise)
+        for seed in range(1, seeds + 1)
+    }
     for proposal in proposals:
-        method = proposal.method
-        assert isinstance(method.regime, SelfTraining.Config)
+        rule = _rule(proposal)
         for seed, (shards, validation) in scored.items():
-            rule = method.regime.rule
             summary = preview(shards, rule, 1, validation if rule.scale == "precision" else None)
             yield {
                 "trial": proposal.number,
@@ -65,19 +68,28 @@ def _check(proposals: Sequence[Proposal], base: RunSettings) -> None:
         )
 
 
+def _rule(proposal: Proposal) -> PseudoLabelRule:
+    regime = proposal.method.regime
+    assert isinstance(regime, SelfTraining.Config)
+    return regime.rule
+
+
 def _is_of_rule(path: str) -> bool:
     return path.startswith(_RULE) and not path.startswith(_INTENTS)
 
 
-def _first_scores(settings: RunSettings, context: RunContext) -> tuple[list[Shard], list[Shard]]:
-    """Return the scores of the unlabelled pools and of validation, each as one shard, since many rules read them."""
+def _first_scores(
+    settings: RunSettings, context: RunContext, *, with_validation: bool
+) -> tuple[list[Shard], list[Shard] | None]:
+    """Return the scores of the unlabelled pools, and of validation, each as one shard, since many rules read them."""
     pool_set, method = read_pool_set(settings.data), settings.settings
     check_fits(settings, pool_set)
     cache = StageCache(context.runs / CACHE, emit=context.emit)
     stages = stages_of(settings, pool_set, context, cache)
     regime: SelfTraining = method.regime.build()
-    unlabelled, validation = regime.first_scores(stages, start(stages, method, pool_set))
-    return [_joined(unlabelled)], [_joined(validation)]
+    parts = start(stages, method, pool_set)
+    unlabelled, validation = regime.first_scores(stages, parts, with_validation=with_validation)
+    return [_joined(unlabelled)], [_joined(validation)] if validation else None
 
 
 def _joined(shards: Shards) -> Shard:
