@@ -127,10 +127,18 @@ def test_without_an_update_methods_start_as_without_post_training(
     plain = answers.prepare(CPU).model.state_dict()
     started = answers.model_copy(update={"start": known(tmp_path)}).prepare(CPU).model.state_dict()
     assert plain.keys() == started.keys()
-    # A head that was trained is fitted to labels together with the start, so both are on another scale.
-    fitted = ("answer_head.", "similarity_start.") if made.task.learns_answers else ()
+    # A head that was trained is fitted to labels together with the start: both are on another scale.
+    scaled = ("answer_head.", "similarity_start.slope") if made.task.learns_answers else ()
+    fitted = (*scaled, "similarity_start.offset") if scaled else ()
     compared = [name for name in plain if not name.startswith(fitted)]
     assert [name for name in compared if not torch.equal(plain[name], started[name])] == []
+    if scaled:
+        kept = untouched.model.state_dict()
+        names = [name for name in kept if name.startswith(scaled) and name in started]
+        assert names
+        scale = started["similarity_start.slope"] / kept["similarity_start.slope"]
+        for name in names:
+            torch.testing.assert_close(started[name], kept[name] * scale.item())
 
 
 class Interrupted(Exception):
