@@ -27,6 +27,8 @@ class PoolKeywords(TypedDict, total=False):
     """What speakers are, by the source's own names: {"customer": "user", "*": "agent"}; * stands for all others."""
     columns: Mapping[str, str]
     """The source's own names of columns, by what they are: {"id": "ticket", "text": "body"}; others are guessed."""
+    map_intents: str | Path | Mapping[str, Any]
+    """Names of intents by the source's own labels: a JSON file or its content, as in docs/data.md."""
     num_candidates: int
     """Candidates of a pool, the right one among them; default: 10."""
     negative_sampler: str
@@ -62,8 +64,8 @@ def prepare(source: str | Path, out: str | Path, **options: Unpack[PrepareKeywor
     Args:
         source: dialogues or ready pools: a file or folder of a format of docs/data.md, or .gz.
         out: pool folder to write: a path or e.g. s3://bucket/pools.
-        options: labelled, format, speakers, columns, num_candidates, negative_sampler, context_turns, min_context,
-            seed, limit, skip_bad, logs, fresh, address, executor; see `PoolKeywords`.
+        options: labelled, format, speakers, columns, map_intents, num_candidates, negative_sampler, context_turns,
+            min_context, seed, limit, skip_bad, logs, fresh, address, executor; see `PoolKeywords`.
 
     Raises:
         DataError: a record is invalid.

@@ -58,6 +58,10 @@ class PoolSetOptions:
             "query=NAME,positive=NAME,negative=NAME; default: guessed from their names."
         ),
     ] = None
+    map_intents: Annotated[
+        Path | None,
+        typer.Option(help="JSON file with the names of intents by the source's own labels (docs/data.md)."),
+    ] = None
     candidates: Annotated[int, typer.Option(help="Candidates of each pool, including the right one.")] = 10
     negatives: Annotated[
         str,
@@ -99,6 +103,8 @@ class PoolSetOptions:
             "limit": self.limit,
             "skip_bad": self.skip_bad,
         }
+        if self.map_intents is not None:
+            keywords["map_intents"] = str(self.map_intents)
         return keywords if self.min_context is None else {**keywords, "min_context": self.min_context}
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from icalib.core.errors import DataError
 from icalib.data.contexts import context_responses
+from icalib.data.intent_map import mapped_intents
 from icalib.data.mining import Progress
 from icalib.data.schema import SPLITS, AnsweredContext, Split
 from icalib.data.settings import PrepareSettings
@@ -36,7 +37,7 @@ class Corpus:
         """Whether each training pool has intents (0 or 1)."""
         self.label_known = array("b")
         """Whether the right candidate of each training pool is known (0 or 1)."""
-        self._limit = settings.limit
+        self._limit, self._intent_map = settings.limit, settings.map_intents
 
     @property
     def num_rows(self) -> dict[str, int]:
@@ -52,10 +53,16 @@ class Corpus:
         return all(map(self.is_full, SPLITS))
 
     def add(self, row: dict[str, Any]) -> None:
-        """Add a row, unless its split has reached the limit."""
+        """Add a row with its intents by the map, unless its split has reached the limit.
+
+        Raises:
+            DataError: the map has no name for a label.
+        """
         split: Split = row["split"]
         if self.is_full(split):
             return
+        for utterance in row["context"]:
+            utterance["intents"] = mapped_intents(self._intent_map, utterance["speaker"], utterance["intents"])
         names = {name for utterance in row["context"] for name in utterance["intents"]}
         self.intents |= names
         if split == "train":

@@ -11,6 +11,7 @@ from icalib.core.errors import DataError
 from icalib.core.storage import pull
 from icalib.data.contexts import context_responses
 from icalib.data.corpus import shortest_context
+from icalib.data.intent_map import IntentMap, mapped_intents
 from icalib.data.schema import AnsweredContext, Dialogue, Pool, Utterance
 from icalib.data.settings import PrepareSettings
 from icalib.data.sources.base import Source
@@ -32,7 +33,7 @@ def preview(source_path: str | Path, settings: PrepareSettings) -> Iterator[str]
 
     Raises:
         SettingError: an unknown reader, or a format that cannot be detected.
-        DataError: a source that cannot be read.
+        DataError: a source that cannot be read, or a label that the intent map lacks.
     """
     source_path = Path(source_path)
     pull(source_path)
@@ -50,9 +51,9 @@ def preview(source_path: str | Path, settings: PrepareSettings) -> Iterator[str]
     if dialogues:
         yield from _dialogues(source, dialogues, shortest_context(source, settings), settings)
     if answered:
-        yield from _answered(answered)
+        yield from _answered(answered, settings.map_intents)
     if pools:
-        yield from _pools(pools)
+        yield from _pools(pools, settings.map_intents)
     for what, number in source.left_out.items():
         yield f"left out: {number} {what}"
     for error in rejected[:NUM_SHOWN]:
@@ -66,7 +67,7 @@ def preview(source_path: str | Path, settings: PrepareSettings) -> Iterator[str]
 def _dialogues(source: Source, dialogues: list[Dialogue], min_context: int, settings: PrepareSettings) -> Iterator[str]:
     for dialogue in dialogues[:NUM_SHOWN]:
         yield f"dialogue {dialogue.dialog_id}" + _about(dialogue.split, dialogue.domain)
-        yield from _turns(dialogue.utterances)
+        yield from _turns(dialogue.utterances, settings.map_intents)
     pairs = [
         context_responses(
             dialogue,
@@ -83,28 +84,29 @@ def _dialogues(source: Source, dialogues: list[Dialogue], min_context: int, sett
     )
 
 
-def _answered(answered: list[AnsweredContext]) -> Iterator[str]:
+def _answered(answered: list[AnsweredContext], intent_map: IntentMap) -> Iterator[str]:
     for record in answered[:NUM_SHOWN]:
         yield f"query {record.dialog_id}" + _about(record.split, record.domain)
-        yield from _turns(record.context)
+        yield from _turns(record.context, intent_map)
         yield from (f"    right: {_short(text)}" for text in record.answers)
     num_pools = sum(len(record.answers) for record in answered)
     yield f"the first {len(answered)} queries: {num_pools} pools, whose wrong answers will be mined"
 
 
-def _pools(pools: list[Pool]) -> Iterator[str]:
+def _pools(pools: list[Pool], intent_map: IntentMap) -> Iterator[str]:
     for pool in pools[:NUM_SHOWN]:
         yield f"pool {pool.pool_id}" + _about(pool.split, pool.domain)
-        yield from _turns(pool.context)
+        yield from _turns(pool.context, intent_map)
         for index, text in enumerate(pool.candidates[: NUM_SHOWN + 1]):
             yield f"    {'right' if index == pool.label else 'wrong'}: {_short(text)}"
     sizes = [len(pool.candidates) for pool in pools]
     yield f"the first {len(pools)} pools: {min(sizes)} to {max(sizes)} candidates"
 
 
-def _turns(utterances: Iterable[Utterance]) -> Iterator[str]:
+def _turns(utterances: Iterable[Utterance], intent_map: IntentMap) -> Iterator[str]:
     for utterance in utterances:
-        intents = f" [{', '.join(utterance.intents)}]" if utterance.intents else ""
+        names = mapped_intents(intent_map, utterance.speaker, utterance.intents)
+        intents = f" [{', '.join(names)}]" if names else ""
         yield f"  {utterance.speaker}: {_short(utterance.text)}{intents}"
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from icalib.core.component import Settings
+from icalib.data.intent_map import IntentMap, parsed_intent_map
 from icalib.data.sources.speakers import Role
 
 
@@ -43,12 +44,15 @@ class PrepareSettings(Settings):
     """What speakers are (user, agent or skip), by the source's own names; `*` stands for all others."""
     columns: dict[str, str] = Field(default={})
     """The source's own names of columns, by what they are (id, sender, text, query, ...); the others are guessed."""
+    map_intents: Annotated[IntentMap, BeforeValidator(parsed_intent_map)] = Field(default={})
+    """Names of intents by the source's own labels: a JSON file or its content, see `parsed_intent_map`. Without it,
+    intents are the labels."""
     skip_bad: bool = False
     """Leave out records that are not valid and write them to `<out>.rejected.jsonl`."""
 
     def inputs(self) -> dict[str, Any]:
         """Return the settings that the pools depend on; the reader counts through the source's digest."""
-        empty = {name for name in ("speakers", "columns") if not getattr(self, name)}
+        empty = {name for name in ("speakers", "columns", "map_intents") if not getattr(self, name)}
         return self.model_dump(exclude={"format", *empty})
 
     def reading(self) -> dict[str, Any]:
