@@ -22,6 +22,7 @@ from icalib.models.ranker import Ranker, load_ranker, start_weights
 from icalib.training.conditioning import Conditioning
 from icalib.training.contrast import AbstractContrast, AugmentedCurriculum
 from icalib.training.examples import PairLabels, gold_labels
+from icalib.training.intent_validation import ValidationWithIntents
 from icalib.training.job import Training, TrainingJob
 from icalib.training.joint_pairs import JointAnswerCurriculum, JointLoss
 from icalib.training.loop import Curriculum, Engine
@@ -110,7 +111,9 @@ class TrainJob(TrainingJob):
             num_intents=len(self.ranker.intents), seed=self.seed, joint_loss=joint_loss,
         )  # fmt: skip
 
-    def _validation(self, ranker: Ranker, device: torch.device, curriculum: Curriculum) -> PlainValidation:
+    def _validation(
+        self, ranker: Ranker, device: torch.device, curriculum: Curriculum
+    ) -> PlainValidation | ValidationWithIntents:
         store = TokenStore(self.validation_tokens.path)
         rows = self.selection.rows("validation", "all", store.column("label_order"))
         labelled = rows[store.column("label")[rows] >= 0]
@@ -118,9 +121,12 @@ class TrainJob(TrainingJob):
         if ranker.posterior_head is not None:
             assert isinstance(curriculum, AnswerCurriculum)
             prepare = Conditioning(curriculum, self.training, device, self.seed).complete
-        return PlainValidation(
+        answers = PlainValidation(
             store, labelled.tolist(), ranker.layout, self.training, device, link=self.ranker.link, prepare=prepare
         )
+        if ranker.intent_head is None or not self.views_with_intents:
+            return answers
+        return ValidationWithIntents(answers, store, rows.tolist(), self.training, device)
 
     @override
     def add_posterior(self, checkpoint: Path, training: Training, engine: Engine) -> int:
