@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,30 +48,63 @@ def _scores(index: Path, queries: range) -> Iterator[tuple[Rows, Scores]]:
     vectors, transposed = load_sparse(index, "vector"), load_sparse(index, "transposed")
     typicality: Floats = np.load(index / "typicality.npy", mmap_mode="r")
 
-    def neighbours(response: int) -> Rows:
-        """Return the other responses that share words with one, the most similar first."""
+    def neighbours(response: int) -> _Neighbours:
         cosines = csr_array(vectors[response : response + 1] @ transposed)
-        rows = cosines.indices[np.lexsort((cosines.indices, -np.round(cosines.data, _DIGITS)))].astype(np.int64)
-        return rows[rows != response]
+        return _Neighbours(cosines.indices, np.round(cosines.data, _DIGITS), response)
 
     for query in queries:
         rng = np.random.default_rng(child_seed(0, "pivot", query))
-        pivots = rng.permutation(neighbours(query)[:_NEAREST])[:_NUM_PIVOTS].tolist()
+        pivots = rng.permutation(neighbours(query).ranked(0, _NEAREST))[:_NUM_PIVOTS].tolist()
         if pivots:
             yield _window(_nearest_to_middle([neighbours(pivot) for pivot in pivots], query), query, typicality, rng)
         else:
             yield np.empty(0, np.int64), np.empty(0)
 
 
-def _nearest_to_middle(candidates: list[Rows], response: int) -> Rows:
+class _Neighbours:
+    """The responses that share words with one, except itself, the most similar first.
+
+    Most of a corpus share some word with a response, so only what is asked for is sorted.
+
+    Args:
+        rows: the responses, in any order.
+        cosines: their cosines with the response.
+        response: the response itself.
+    """
+
+    def __init__(self, rows: NDArray[Any], cosines: Floats, response: int) -> None:
+        others = rows != response
+        self._rows, self._distance = rows[others], -cosines[others]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def rank(self, row: int) -> int:
+        """Return the number of neighbours before one of them; equally similar ones are in order of their rows."""
+        own = self._distance[np.flatnonzero(self._rows == row)[0]]
+        return int(np.sum(self._distance < own) + np.sum(self._rows[self._distance == own] < row))
+
+    def ranked(self, start: int, stop: int) -> Rows:
+        """Return the neighbours of ranks start … stop − 1, or fewer if there are no more."""
+        stop = min(stop, len(self))
+        if stop <= start:
+            return np.empty(0, np.int64)
+        bounds = np.partition(self._distance, (start, stop - 1))
+        near = np.flatnonzero((self._distance >= bounds[start]) & (self._distance <= bounds[stop - 1]))
+        near = near[np.lexsort((self._rows[near], self._distance[near]))]
+        before = int(np.sum(self._distance < bounds[start]))
+        return self._rows[near[start - before : stop - before]].astype(np.int64)
+
+
+def _nearest_to_middle(candidates: list[_Neighbours], response: int) -> Rows:
     """Return `_NUM_NEIGHBOURS` consecutive neighbours around a response, of the pivot that suits it best.
 
     That is the one among whose nearest neighbours the response is closest to the middle.
     """
-    ranks = [int(np.flatnonzero(rows == response)[0]) for rows in candidates]
+    ranks = [neighbours.rank(response) for neighbours in candidates]
     best = int(np.argmin([abs(rank - _NUM_NEIGHBOURS // 2) for rank in ranks]))
     start = max(0, min(ranks[best] - _NUM_NEIGHBOURS // 2, len(candidates[best]) - _NUM_NEIGHBOURS))
-    return candidates[best][start : start + _NUM_NEIGHBOURS]
+    return candidates[best].ranked(start, start + _NUM_NEIGHBOURS)
 
 
 def _window(neighbours: Rows, response: int, typicality: Floats, rng: np.random.Generator) -> tuple[Rows, Scores]:
