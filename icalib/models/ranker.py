@@ -41,7 +41,7 @@ class SimilarityStart(nn.Module):
     def __init__(self, num_similarities: int = 1) -> None:
         super().__init__()
         # The cosine of MiniLM's segment means ranges from about 0.2 to 0.7: slope 5 maps that to about ±1 logit.
-        # Training on answers first fits offset and first slope to labelled pools.
+        # Training on answers first fits the offset to labelled pools, and the slope of separate similarities.
         slopes = [5.0, self.TOGETHER_SLOPE][:num_similarities]
         self.slope = nn.Parameter(torch.tensor(slopes))
         self.offset = nn.Parameter(torch.tensor([-3.0]))  # 1-d, because DeepSpeed can't broadcast 0-d parameters

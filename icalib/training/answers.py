@@ -37,7 +37,9 @@ from icalib.training.similarity_memory import remember_similarities
 class TrainJob(TrainingJob):
     """Trains a ranker on answers."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 4  # fitted start; posteriors validate; similarities by pool
+    version: ClassVar[int] = (
+        CHECKPOINT_VERSION + 5
+    )  # fitted start, but for the joint slope; posteriors validate; similarities by pool
 
     ranker: RankerConfig
     loss: SerializeAsAny[AbstractLoss.Config]

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp
+from scipy.optimize import brentq, minimize_scalar
+from scipy.special import expit, logsumexp
 
 from icalib.calibration.calibrator import Platt
 from icalib.calibration.fitted import AffineMap
@@ -41,12 +41,13 @@ def fit_start(
     """Set slope and offset of a ranker's initial logits by Platt scaling on the first labelled pools.
 
     Training hardly moves them, since AdamW's steps are as large as the learning rate, and the range of the similarities
-    depends on the backbone and on how it was post-trained. Pools have as many wrong candidates as in training. Without
-    pairs of both labels, or without a similarity start, nothing changes.
+    depends on the backbone and on how it was post-trained. The similarity of jointly encoded pairs keeps its slope: it
+    says little before training, and with the slope that fits that, training could hardly teach it more. Pools have as
+    many wrong candidates as in training. Without pairs of both labels, or without a similarity start, nothing changes.
 
     Args:
-        has_head: whether the answer head was post-trained, too. Otherwise offset and first slope of the similarity
-            start are fitted, and the head, which knows nothing yet, is left out.
+        has_head: whether the answer head was post-trained, too. Otherwise offset and slope of the similarity start are
+            fitted, and the head, which knows nothing yet, is left out.
     """
     rng = np.random.default_rng(child_seed(seed, "similarity start"))
     kept = [sampled_negatives(pool, settings.train_negatives, rng) for pool in pools[:_MAX_POOLS]]
@@ -64,12 +65,15 @@ def fit_start(
         ranker.rescale(fitted.slope, fitted.offset)
         return
     similarity_NS = _values(ranker, inputs, settings, device).reshape(len(is_kept_N), -1)[is_kept_N]
-    fitted = _platt(similarity_NS[:, 0], label_N)
+    slopes = start.slope.detach().double().cpu().numpy()
     with torch.no_grad():
+        if ranker.bi_encoder is None:
+            start.offset.fill_(_offset(similarity_NS @ slopes, label_N))
+            return
+        fitted = _platt(similarity_NS[:, 0], label_N)
         start.slope[0] = fitted.slope
-        # Other similarities keep their slope, and change no logit on average.
-        others = similarity_NS[:, 1:].mean(0) @ start.slope[1:].double().cpu().numpy()
-        start.offset.fill_(fitted.offset - float(others))
+        # The joint similarity changes no logit on average.
+        start.offset.fill_(fitted.offset - float(similarity_NS[:, 1:].mean(0) @ slopes[1:]))
 
 
 class MadePools(Protocol):
@@ -112,6 +116,17 @@ def _platt(values_N: npt.NDArray[np.float64], label_N: npt.NDArray[np.int64]) ->
     fitted = Platt(Platt.Config()).fit(values_N, label_N)
     assert isinstance(fitted, AffineMap)
     return fitted
+
+
+def _offset(values_N: npt.NDArray[np.float64], label_N: npt.NDArray[np.int64]) -> float:
+    """Return what to add to logits so that their mean probability is the fraction of right pairs."""
+    width = float(np.abs(values_N).max()) + 20.0
+
+    def excess(offset: float) -> float:
+        return float(expit(values_N + offset).mean() - label_N.mean())
+
+    found: Any = brentq(excess, -width, width)
+    return float(found)
 
 
 def _values(
