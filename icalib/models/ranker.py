@@ -153,14 +153,6 @@ class Ranker(Model):
             return self.bi_encoder(batch)
         return self._encode(batch).similarity_B
 
-    def rescale(self, slope: float, offset: float) -> None:
-        """Replace the logits f of a linear head with a similarity start by slope · f + offset."""
-        assert self.similarity_start is not None
-        with torch.no_grad():
-            for parameter in (*self.answer_head.parameters(), *self.similarity_start.parameters()):
-                parameter.mul_(slope)
-            self.similarity_start.offset.add_(offset)
-
     def answer_posterior(self, batch: Batch) -> LogitPosterior:
         """Compute the posterior of the logits [S, B]; only for heads with a posterior."""
         return self._answer(self.answer_head.posterior, self._encode(batch))
@@ -308,7 +300,7 @@ def start_weights(ranker: Ranker, folder: Path) -> bool:
     for name, tensor in given.items():
         if name in own and own[name].shape == tensor.shape:
             own[name].copy_(tensor)
-        elif name in own and own[name].shape[1:] == tensor.shape[1:]:
+        elif name in own and tensor.ndim > 1 and own[name].shape[1:] == tensor.shape[1:]:
             own[name][: len(tensor)].copy_(tensor[: len(own[name])])  # word embeddings with other numbers of intents
     warm_up(ranker.encoder, {name.removeprefix("encoder.") for name in given})
     return all(f"{_ANSWER_HEAD}.{name}" in given for name in ranker.answer_head.state_dict())

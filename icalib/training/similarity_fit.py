@@ -11,12 +11,12 @@ import numpy.typing as npt
 import torch
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import expit, logsumexp
+from torch import Tensor
 
 from icalib.calibration.calibrator import Platt
 from icalib.calibration.fitted import AffineMap
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Encoded, TokenStore
-from icalib.heads.linear import LinearHead
 from icalib.models.pool_inputs import PoolInputs
 from icalib.models.precision import resolve_precision
 from icalib.models.ranker import Ranker
@@ -38,16 +38,18 @@ def fit_start(
     *,
     has_head: bool,
 ) -> None:
-    """Set slope and offset of a ranker's initial logits by Platt scaling on the first labelled pools.
+    """Fit slope and offset of a ranker's initial logits to the first labelled pools.
 
     Training hardly moves them, since AdamW's steps are as large as the learning rate, and the range of the similarities
-    depends on the backbone and on how it was post-trained. The similarity of jointly encoded pairs keeps its slope: it
-    says little before training, and with the slope that fits that, training could hardly teach it more. Pools have as
-    many wrong candidates as in training. Without pairs of both labels, or without a similarity start, nothing changes.
+    depends on the backbone and on how it was post-trained. The slope of the bi-encoder's similarity is that of Platt
+    scaling; with the offset, the mean probability is the fraction of right pairs. The head and the similarity of
+    jointly encoded pairs keep their scale: they say little before training, and with the slope that fits that, training
+    could hardly teach them more. Pools have as many wrong candidates as in training. Without pairs of both labels, or
+    without a similarity start, nothing changes.
 
     Args:
-        has_head: whether the answer head was post-trained, too. Otherwise offset and slope of the similarity start are
-            fitted, and the head, which knows nothing yet, is left out.
+        has_head: whether the answer head was post-trained, too, and with it the similarity start: then only the offset
+            is fitted. Otherwise the head, which knows nothing yet, is left out.
     """
     rng = np.random.default_rng(child_seed(seed, "similarity start"))
     kept = [sampled_negatives(pool, settings.train_negatives, rng) for pool in pools[:_MAX_POOLS]]
@@ -60,20 +62,16 @@ def fit_start(
     is_kept_N = np.concatenate(
         [np.isin(np.arange(len(one.candidates)), pool.candidates) for one, pool in zip(tokens, kept, strict=True)]
     )
-    if has_head and isinstance(ranker.answer_head, LinearHead):
-        fitted = _platt(_values(ranker, inputs, settings, device, of_logits=True)[is_kept_N], label_N)
-        ranker.rescale(fitted.slope, fitted.offset)
+    if has_head:
+        logits_N = _values(ranker, inputs, settings, device, of_logits=True)[is_kept_N]
+        _add(start.offset, _offset(logits_N, label_N))
         return
     similarity_NS = _values(ranker, inputs, settings, device).reshape(len(is_kept_N), -1)[is_kept_N]
+    if ranker.bi_encoder is not None:
+        with torch.no_grad():
+            start.slope[0] = _platt(similarity_NS[:, 0], label_N).slope
     slopes = start.slope.detach().double().cpu().numpy()
-    with torch.no_grad():
-        if ranker.bi_encoder is None:
-            start.offset.fill_(_offset(similarity_NS @ slopes, label_N))
-            return
-        fitted = _platt(similarity_NS[:, 0], label_N)
-        start.slope[0] = fitted.slope
-        # The joint similarity changes no logit on average.
-        start.offset.fill_(fitted.offset - float(similarity_NS[:, 1:].mean(0) @ slopes[1:]))
+    _add(start.offset, _offset(similarity_NS @ slopes + start.offset.item(), label_N))
 
 
 class MadePools(Protocol):
@@ -116,6 +114,11 @@ def _platt(values_N: npt.NDArray[np.float64], label_N: npt.NDArray[np.int64]) ->
     fitted = Platt(Platt.Config()).fit(values_N, label_N)
     assert isinstance(fitted, AffineMap)
     return fitted
+
+
+def _add(parameter: Tensor, value: float) -> None:
+    with torch.no_grad():
+        parameter.add_(value)
 
 
 def _offset(values_N: npt.NDArray[np.float64], label_N: npt.NDArray[np.int64]) -> float:

@@ -11,7 +11,7 @@ from icalib.distributed import session
 # Ray's workers import the helpers, too.
 os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
 # Ray's workers give way to other processes, to the other tests that run now, too: on two cores they would hardly run.
-os.environ["RAY_worker_niceness"] = "0"
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
 
 
 @pytest.fixture(scope="session")

@@ -93,9 +93,9 @@ def test_the_joint_similarity_keeps_its_slope(tiny_bert: Path, store: TokenStore
         inputs = [x for p in store.pools(range(30)) for x in made.layout.inputs(p.context, None, p.candidates)]
         with torch.inference_mode():
             logits = start(made.eval().similarities(make_batch(inputs, made.layout, CPU)))
-        starts.append((start.slope.tolist(), logits.mean().item(), torch.sigmoid(logits).mean().item()))
+        starts.append((start.slope.tolist(), torch.sigmoid(logits).mean().item()))
     separate, both, together = starts
     assert both[0] == pytest.approx([*separate[0], SimilarityStart.TOGETHER_SLOPE], abs=1e-3)
-    assert both[1] == pytest.approx(separate[1], abs=1e-3)
     assert together[0] == SimilarityStart().slope.tolist()
-    assert together[2] == pytest.approx(0.25, abs=1e-3)  # one of four candidates is right
+    for _, mean_prob in starts:
+        assert mean_prob == pytest.approx(0.25, abs=1e-3)  # one of four candidates is right
