@@ -33,12 +33,13 @@ from icalib.reports.comparison import (
     format_seconds,
     format_share,
     format_value,
-    giveaway,
     method_rows,
     shown_metrics,
 )
 from icalib.reports.page import figure_json, write_page
 from icalib.reports.paired_tests import MethodTest, paired_tests
+from icalib.reports.verdict import Verdict
+from icalib.reports.verdict_facts import verdict_of
 
 _POST_HOC_METRICS = ("ECE", "NLL")
 
@@ -122,7 +123,7 @@ class _DataPart:
     environments: tuple[str, ...]
     post_hoc: tuple[_PostHocRow, ...]
     risk_coverage: Markup
-    warning: str | None
+    verdict: Verdict
     tests: tuple[MethodTest, ...]
     tests_missing: str
     cases: CaseTable | None
@@ -173,7 +174,7 @@ def _data_part(name: str, results: Sequence[Result], columns: Sequence[str]) -> 
         environments=tuple(dict.fromkeys(run.environment for method in methods for run in method.runs)),
         post_hoc=_post_hoc_rows(rows),
         risk_coverage=figure_json(charts.risk_coverage_figure(scores)),
-        warning=giveaway(rows),
+        verdict=verdict_of([run for members in runs.values() for run in members], tests if not tests_missing else ()),
         tests=tests,
         tests_missing=tests_missing,
         cases=build_case_table({label: runs[label][0] for label in _case_order(rows, runs)}),

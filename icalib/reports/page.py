@@ -37,6 +37,7 @@ def write_page(template: str, out: Path, **content: Any) -> Path:
         "p": format_p,
         "difference": format_difference,
         "breakable": _breakable,
+        "commands": _commands,
     }
     page = environment.get_template(template).render(plotly_js=Markup(get_plotlyjs()), **content)
     with whole_file(out) as temporary:
@@ -47,6 +48,11 @@ def write_page(template: str, out: Path, **content: Any) -> Path:
 def _breakable(name: str) -> Markup:
     """A setting's name that may break after its dots and underscores."""
     return Markup(re.sub(r"([._])", r"\1<wbr>", str(escape(name))))
+
+
+def _commands(text: str) -> Markup:
+    """Text whose parts in backquotes are code."""
+    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))
 
 
 def figure_json(figure: go.Figure) -> Markup:

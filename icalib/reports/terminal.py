@@ -28,12 +28,14 @@ from icalib.reports.comparison import (
     format_seconds,
     format_spread,
     format_value,
-    giveaway,
+    method_label,
     method_rows,
     shown_metrics,
 )
 from icalib.reports.label_curve import METRICS, LabelCurve
 from icalib.reports.paired_tests import MethodTest, paired_tests
+from icalib.reports.verdict import Verdict
+from icalib.reports.verdict_facts import verdict_of
 
 if TYPE_CHECKING:
     from icalib.scoring.cost import Cost
@@ -96,24 +98,38 @@ def print_comparison(results: Sequence[Result], console: Console | None = None) 
         else:
             console.print(comparison_table(group, columns[:_NUM_QUALITY]))
             console.print(comparison_table(group, columns[_NUM_QUALITY:]))
-        if warning := giveaway(method_rows(group)):
-            console.print(Text(warning, style="yellow"))
 
 
 def print_runs(runs: Sequence[RunFolder], console: Console | None = None) -> None:
-    """Print the table of finished runs, and paired tests if there are several methods."""
+    """Print what finished runs say, their table, and paired tests if there are several methods, by pool set."""
     console = console or people_console()
-    print_comparison([folder.result for folder in runs], console)
-    by_method: dict[str, list[RunFolder]] = {}
+    by_pools: dict[str, list[RunFolder]] = {}
     for folder in runs:
-        by_method.setdefault(str(folder.result["method"]), []).append(folder)
-    if len(by_method) > 1:
-        print_tests(paired_tests(by_method), console)
+        by_pools.setdefault(data_name(folder.result), []).append(folder)
+    for group in by_pools.values():
+        by_method: dict[str, list[RunFolder]] = {}
+        for folder in group:
+            by_method.setdefault(method_label(folder.result, [other.result for other in group]), []).append(folder)
+        tests = paired_tests(by_method) if len(by_method) > 1 else []
+        print_verdict(verdict_of(group, tests), console)
+        print_comparison([folder.result for folder in group], console)
+        if tests:
+            print_tests(tests, console)
+
+
+def print_verdict(verdict: Verdict, console: Console | None = None) -> None:
+    """Print sentences, then warnings."""
+    console = console or people_console()
+    for sentence in verdict.sentences:
+        console.print(Text(sentence))
+    for warning in verdict.warnings:
+        console.print(Text(f"Warning: {warning}", style="yellow"))
 
 
 def print_label_curve(curve: LabelCurve, console: Console | None = None) -> None:
-    """Print metrics by method and number of labelled pools, and what each curve says."""
+    """Print what each curve says, then metrics by method and number of labelled pools."""
     console = console or people_console()
+    print_verdict(Verdict(tuple(curve.verdict(one) for one in curve.curves)), console)
     table = Table(
         title=f"What labels are worth on {curve.data}",
         title_justify="left",
@@ -137,8 +153,6 @@ def print_label_curve(curve: LabelCurve, console: Console | None = None) -> None
         cells = [format_value(run.result[curve.split].get(metric)) for metric in METRICS]
         table.add_row(escape(str(run.result["method"])), MISSING, "1", *cells, style="dim")
     console.print(table)
-    for one in curve.curves:
-        console.print(curve.verdict(one))
 
 
 def print_shifts(results: Sequence[Result], console: Console | None = None) -> None:
@@ -237,7 +251,7 @@ def _caption(rows: Sequence[MethodRow], columns: Sequence[str]) -> str:
     lower = ", ".join(metric.name for metric in metrics if metric.direction == "minimize")
     parts = ["test pools", "± sd over seeds" if any(row.num_seeds > 1 for row in rows) else "one seed"]
     parts += [f"lower is better: {lower}"] if lower else []
-    return "; ".join([*parts, "best in bold"] if len(rows) > 1 else parts)
+    return "; ".join([*parts, "bold: best of those that rank better than chance"] if len(rows) > 1 else parts)
 
 
 def _cell(row: MethodRow, metric: str, is_best: bool) -> Text:
