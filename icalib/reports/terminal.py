@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
@@ -11,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from icalib.core.display import display
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.catalogue import find_metric, metrics_among
 from icalib.reports.comparison import (
@@ -34,13 +36,15 @@ from icalib.reports.comparison import (
 )
 from icalib.reports.label_curve import METRICS, LabelCurve
 from icalib.reports.paired_tests import MethodTest, paired_tests
+from icalib.reports.significance_matrix import Cell, Matrix, matrices
 from icalib.reports.verdict import Verdict
 from icalib.reports.verdict_facts import verdict_of
 
 if TYPE_CHECKING:
     from icalib.scoring.cost import Cost
 
-_NUM_QUALITY = COLUMNS.index("ECE")
+_IMPORTANT = ("R@1", "MAP", "ECE", "NLL", "F1", "Brier", "AURC", "P", "R", "R@2", "R@5")
+"""Metrics by which of them a narrow terminal shows first."""
 _BETTER = {"maximize": "higher", "minimize": "lower", None: ""}
 _LOG_WIDTH = 160
 
@@ -74,7 +78,7 @@ def _method_table(title: str, results: Sequence[Result], columns: Sequence[str])
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
     )
-    table.add_column("method", no_wrap=True)
+    table.add_column("method", overflow="fold", min_width=8)
     table.add_column("seeds", justify="right", no_wrap=True)
     for metric in columns:
         table.add_column(find_metric(metric).name, justify="right", no_wrap=True)
@@ -87,17 +91,33 @@ def _method_table(title: str, results: Sequence[Result], columns: Sequence[str])
 
 
 def print_comparison(results: Sequence[Result], console: Console | None = None) -> None:
-    """Print one comparison per pool set; if the terminal is narrow, quality and trust are separate tables."""
+    """Print one comparison per pool set, with as many columns as fit; with --wide all of them, however wide."""
     console = console or people_console()
     for group in by_data(results).values():
         columns = shown_metrics(group)
-        table = comparison_table(group, columns)
-        unbounded = console.options.update_width(10_000)
-        if console.measure(table, options=unbounded).maximum <= console.width:
-            console.print(table)
-        else:
-            console.print(comparison_table(group, columns[:_NUM_QUALITY]))
-            console.print(comparison_table(group, columns[_NUM_QUALITY:]))
+        shown = columns if display().wide else _fitting(group, columns, console)
+        table = comparison_table(group, shown)
+        if len(shown) < len(columns):
+            left_out = ", ".join(find_metric(name).name for name in columns if name not in shown)
+            table.caption = f"{table.caption}; --wide also shows {left_out}"
+        console.print(table, width=_width_of(table, console) if display().wide else None, crop=False, soft_wrap=False)
+
+
+def _fitting(results: Sequence[Result], columns: Sequence[str], console: Console) -> tuple[str, ...]:
+    """The most important columns that fit beside each other, in the order of the table."""
+    important = sorted(columns, key=lambda name: _IMPORTANT.index(name) if name in _IMPORTANT else len(_IMPORTANT))
+    for number in range(len(columns), 1, -1):
+        shown = tuple(name for name in columns if name in important[:number])
+        if _width_of(comparison_table(results, shown), console) <= console.width:
+            return shown
+    return tuple(important[:1])
+
+
+def _width_of(table: Table, console: Console) -> int:
+    """The width of a table's columns in full, whatever its title and caption."""
+    bare = copy(table)
+    bare.title = bare.caption = None
+    return console.measure(bare, options=console.options.update_width(10_000)).maximum
 
 
 def print_runs(runs: Sequence[RunFolder], console: Console | None = None) -> None:
@@ -197,7 +217,12 @@ def print_costs(costs: Sequence[Cost], console: Console | None = None) -> None:
 
 
 def print_tests(tests: Sequence[MethodTest], console: Console | None = None) -> None:
-    """Print paired tests between methods; significant differences are bold."""
+    """Print paired tests between methods, many of them as one matrix per metric; significant ones are bold."""
+    console = console or people_console()
+    if len({label for test in tests for label in (test.first, test.second)}) > _MOST_IN_A_LIST:
+        for matrix in matrices(tests):
+            console.print(_matrix_table(matrix))
+        return
     table = Table(
         title="Paired permutation tests over the same test pools",
         title_justify="left",
@@ -215,7 +240,38 @@ def print_tests(tests: Sequence[MethodTest], console: Console | None = None) -> 
         values = (format_difference(test.difference), format_p(test.p_value), format_p(test.p_holm))
         style = "bold" if test.p_holm < 0.05 else ""
         table.add_row(test.metric, f"{escape(test.first)} − {escape(test.second)}", *values, style=style)
-    (console or people_console()).print(table)
+    console.print(table)
+
+
+_MOST_IN_A_LIST = 3
+"""Methods whose pairs are a list; those of more are a matrix."""
+
+
+def _matrix_table(matrix: Matrix) -> Table:
+    """Differences row − column; columns are numbered, since names may not fit beside each other."""
+    table = Table(
+        title=f"{matrix.metric}: row − column, paired permutation tests over the same test pools",
+        title_justify="left",
+        title_style="bold",
+        caption="bold with *: beyond chance, p by Holm < 0.05",
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    table.add_column("method", overflow="fold")
+    for index in range(1, len(matrix.labels) + 1):
+        table.add_column(f"({index})", justify="right", no_wrap=True)
+    for index, (label, cells) in enumerate(zip(matrix.labels, matrix.rows, strict=True), 1):
+        texts = [_matrix_cell(cell) for cell in cells]
+        table.add_row(f"({index}) {escape(label)}", *texts)
+    return table
+
+
+def _matrix_cell(cell: Cell | None) -> Text:
+    if cell is None:
+        return Text("· ", style="dim")
+    is_chance = cell.outcome == "chance"
+    return Text(format_difference(cell.difference) + (" " if is_chance else "*"), style="" if is_chance else "bold")
 
 
 def print_result(result: Result, console: Console | None = None) -> None:
