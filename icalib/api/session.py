@@ -56,11 +56,12 @@ class Session:
         from icalib.core.events import broadcast
         from icalib.pipeline.run import RunContext
         from icalib.reports.tensorboard import update_tensorboard
+        from icalib.reports.trackers import trackers
 
         return RunContext(
             runs=self.place.runs.resolve(),
             executor=self._executor(),
-            emit=broadcast(self.progress.show, update_tensorboard),
+            emit=broadcast(self.progress.show, update_tensorboard, *trackers(display().track)),
             command=command_line(),
         )
 

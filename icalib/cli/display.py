@@ -25,6 +25,13 @@ _OPTIONS: tuple[tuple[str, Any, Any], ...] = (
         Annotated[str, typer.Option("--log-format", help="Progress as text, or as one JSON object an event: json.")],
         "text",
     ),
+    (
+        "track",
+        Annotated[
+            list[str] | None, typer.Option("--track", help="Also send runs to mlflow or wandb; may be repeated.")
+        ],
+        None,
+    ),
 )
 
 
@@ -33,10 +40,10 @@ def with_display(function: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(function)
     def shown(**values: Any) -> None:
-        quiet, wide, log_format = (values.pop(name) for name, _, _ in _OPTIONS)
+        quiet, wide, log_format, track = (values.pop(name) for name, _, _ in _OPTIONS)
         if log_format not in ("text", "json"):
             raise SettingError(f"--log-format {log_format} is unknown. Choose text or json.")
-        with showing(Display(quiet=quiet, wide=wide, log_format=log_format)):
+        with showing(Display(quiet=quiet, wide=wide, log_format=log_format, track=tuple(track or ()))):
             function(**values)
 
     options = [

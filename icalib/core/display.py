@@ -19,11 +19,13 @@ class Display:
         quiet: show no progress, only results, warnings and errors.
         wide: show all columns of a table, wider than the terminal if they don't fit.
         log_format: text for people, or one JSON object per event.
+        track: other programs that receive runs, too: mlflow, wandb.
     """
 
     quiet: bool = False
     wide: bool = False
     log_format: LogFormat = "text"
+    track: tuple[str, ...] = ()
 
 
 _chosen: ContextVar[Display] = ContextVar("display", default=Display())  # noqa: B039  (it is frozen)

@@ -35,7 +35,7 @@ from icalib.reports.comparison import COLUMNS, format_value, with_outside_metric
 from icalib.reports.drawing import reliability_image, risk_coverage_image
 from icalib.reports.gain import bulk
 
-_ROUND_TAGS = {
+ROUND_TAGS = {
     "round/pools_selected": "num_pools_selected",
     "round/pairs_selected": "num_pairs_selected",
     "round/share_with_intents": "share_with_intents",
@@ -47,6 +47,8 @@ _ROUND_TAGS = {
     "round/information_reliability": "information_reliability",
     "round/gain_reliability": "gain_reliability",
 }
+"""Fields of a round's summary by tag."""
+
 LAYOUT = {
     "Rounds of self-training": {
         "pools selected": ["Multiline", [r"round/pools_selected", r"round/pools_with_intents"]],
@@ -135,7 +137,7 @@ def _write_curves(rows: pa.Table, writer: SummaryWriter) -> None:
 
 
 def _write_round(summary: RoundSummary, writer: SummaryWriter) -> None:
-    for tag, field in _ROUND_TAGS.items():
+    for tag, field in ROUND_TAGS.items():
         value = getattr(summary, field)
         if value is not None:
             writer.add_scalar(tag, value, summary.round)
@@ -179,7 +181,7 @@ def _write_test(run: RunFolder, last_step: int, writer: SummaryWriter) -> None:
     writer.add_image("sel/risk_coverage", risk_coverage_image(scores), last_step, dataformats="HWC")
     events = writer.file_writer
     assert events is not None  # open until the writer is closed
-    for summary in hparams(_flat_settings(run.config), shown):
+    for summary in hparams(flat_settings(run.config), shown):
         events.add_summary(summary)
 
 
@@ -193,7 +195,7 @@ def _metric_table(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _flat_settings(config: Mapping[str, Any]) -> dict[str, int | float | str]:
+def flat_settings(config: Mapping[str, Any]) -> dict[str, int | float | str]:
     """Dotted settings with a value, in a form that the HParams page can show."""
     flat: dict[str, int | float | str] = {}
 
