@@ -16,7 +16,7 @@ from icalib.metrics.catalogue import find_metric
 from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.metrics.significance import paired_permutation_test
 from icalib.reports.comparison import CANDIDATES_ONLY
-from icalib.reports.verdict import CurveFacts, CurveStep, FreeBaseline, curve_verdict
+from icalib.reports.curve_verdict import CurveFacts, CurveStep, FreeBaseline, curve_verdict
 
 METRICS = ("R@1", "MAP", "NLL")
 """Metrics of a label curve."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
+from rich.segment import Segment, Segments
 from rich.table import Table
 from rich.text import Text
 
@@ -100,7 +101,17 @@ def print_comparison(results: Sequence[Result], console: Console | None = None) 
         if len(shown) < len(columns):
             left_out = ", ".join(find_metric(name).name for name in columns if name not in shown)
             table.caption = f"{table.caption}; --wide also shows {left_out}"
-        console.print(table, width=_width_of(table, console) if display().wide else None, crop=False, soft_wrap=False)
+        if display().wide:
+            _print_wide(table, console)
+        else:
+            console.print(table)
+
+
+def _print_wide(table: Table, console: Console) -> None:
+    """Print a table in full, wider than the terminal if need be; `Console.print` would cut it."""
+    options = console.options.update_width(max(console.width, _width_of(table, console)))
+    for line in console.render_lines(table, options, pad=False):
+        console.print(Segments([*line, Segment.line()]), soft_wrap=True, end="")
 
 
 def _fitting(results: Sequence[Result], columns: Sequence[str], console: Console) -> tuple[str, ...]:

@@ -12,16 +12,9 @@ from hypothesis import strategies as st
 from icalib.core.run_folder import RoundSummary, RunFolder
 from icalib.metrics.significance import Interval
 from icalib.reports.comparison import best_labels, method_rows
+from icalib.reports.curve_verdict import CurveFacts, CurveStep, FreeBaseline, curve_verdict
 from icalib.reports.paired_tests import MethodTest
-from icalib.reports.verdict import (
-    CurveFacts,
-    CurveStep,
-    FreeBaseline,
-    MethodFacts,
-    curve_verdict,
-    likeliest_reason,
-    verdict,
-)
+from icalib.reports.verdict import MethodFacts, likeliest_reason, verdict
 from icalib.reports.verdict_facts import verdict_of
 
 
