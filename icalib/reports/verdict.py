@@ -277,8 +277,8 @@ def _warnings(methods: Sequence[MethodFacts]) -> list[str]:
             )
         if not one.ranks:
             found.append(
-                f"{one.label} ranks no better than chance, so its calibration says nothing: whoever always answers "
-                "with the fraction of right candidates is calibrated, too. It is never set in bold."
+                f"{one.label} ranks no better than chance, so its calibration says nothing: always answering with "
+                "the fraction of right candidates is calibrated, too. It is never set in bold."
             )
     found += [warning] if (warning := giveaway({one.label: one.means.get("R@1") for one in methods})) else []
     if len(methods) > 1 and all(one.num_seeds == 1 for one in methods):
