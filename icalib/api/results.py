@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from icalib.pipeline.loaded_ranker import LoadedRanker
     from icalib.reports.label_curve import LabelCurve
+    from icalib.reports.verdict import Verdict
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,6 +69,13 @@ class Comparison:
     runs: tuple[Run, ...]
     shifts: tuple[dict[str, Any], ...]
     report: Path
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the results say, in sentences and warnings."""
+        from icalib.reports.verdict_facts import verdict_of
+
+        return verdict_of([run.folder for run in self.runs])
 
     def by_method(self) -> dict[str, list[Run]]:
         """The runs of each method."""

@@ -101,6 +101,7 @@ def compare(
         place.runs / template.experiment / f"compare-{template.data.name}.html",
         f"{', '.join(methods)} on {template.data.name}",
     )
+    _latest(report)
     return Comparison(tuple(Run(folder.path) for folder in finished), tuple(shifts), report)
 
 
@@ -146,7 +147,18 @@ def curve(
     by_number = {_num_labelled(template, fraction, order): finished for fraction, finished in runs.items()}
     found = label_curve(template.data.name, measured, by_number)
     report = write_curve(found, place.runs / template.experiment / f"curve-{template.data.name}.html")
+    _latest(report)
     return Curve(found, report)
+
+
+def _latest(report: Path) -> None:
+    """Copy a report to report.html of its experiment's folder, where it is found without knowing what was asked."""
+    from icalib.core.files import whole_file
+
+    latest = report.with_name("report.html")
+    with whole_file(latest) as temporary:
+        temporary.write_bytes(report.read_bytes())
+    push(latest)
 
 
 def _num_labelled(template: RunTemplate, fraction: float | None, label_order: NDArray[Any]) -> int | None:

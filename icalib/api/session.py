@@ -14,12 +14,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from icalib.core.display import display
+
 if TYPE_CHECKING:
     from icalib.api.options import Place
     from icalib.core.run_folder import RunFolder
     from icalib.data.negatives import ParallelMap
     from icalib.pipeline.executor import Executor
     from icalib.pipeline.run import RunContext, RunSettings
+    from icalib.reports.json_lines import JsonLines
     from icalib.reports.progress import TerminalProgress
 
 
@@ -28,7 +31,7 @@ class Session:
     """An executor that has been started, and the display of its progress."""
 
     place: Place
-    progress: TerminalProgress
+    progress: TerminalProgress | JsonLines
 
     def message(self, text: str) -> None:
         """Show one line."""
@@ -53,11 +56,12 @@ class Session:
         from icalib.core.events import broadcast
         from icalib.pipeline.run import RunContext
         from icalib.reports.tensorboard import update_tensorboard
+        from icalib.reports.trackers import trackers
 
         return RunContext(
             runs=self.place.runs.resolve(),
             executor=self._executor(),
-            emit=broadcast(self.progress.show, update_tensorboard),
+            emit=broadcast(self.progress.show, update_tensorboard, *trackers(display().track)),
             command=command_line(),
         )
 
@@ -80,8 +84,9 @@ class Session:
     def run_all(self, chosen: Sequence[RunSettings], *, fresh: bool = False) -> list[RunFolder]:
         """Run one after the other."""
         finished: list[RunFolder] = []
-        for settings in chosen:
-            self.message(f"{settings.method}, seed {settings.seed}")
+        for index, settings in enumerate(chosen, 1):
+            which = f"run {index} of {len(chosen)}: " if len(chosen) > 1 else ""
+            self.message(f"{which}{settings.method}, seed {settings.seed}, {settings.labelled:.2%} labelled")
             finished.append(self.run(settings, fresh=fresh))
         return finished
 
@@ -100,17 +105,25 @@ class Session:
 
 
 @contextmanager
-def session(place: Place, progress: TerminalProgress | None = None) -> Generator[Session, None, None]:
+def session(place: Place, progress: TerminalProgress | JsonLines | None = None) -> Generator[Session, None, None]:
     """Start an executor for as long as the block lasts; in local mode no Ray is started.
 
     Args:
         place: which executor, and where.
-        progress: the display to use; None makes one on standard error.
+        progress: the display to use; None makes one on standard error, as the command line asks.
     """
+    with progress or _progress() as shown, _ray(place, shown.message):
+        yield Session(place, shown)
+
+
+def _progress() -> TerminalProgress | JsonLines:
+    if display().log_format == "json":
+        from icalib.reports.json_lines import JsonLines
+
+        return JsonLines()
     from icalib.reports.progress import TerminalProgress
 
-    with progress or TerminalProgress() as shown, _ray(place, shown.message):
-        yield Session(place, shown)
+    return TerminalProgress()
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from icalib.api.options import Place, RunKeywords, RunTemplate, choice
 from icalib.api.results import Sweep
 from icalib.api.session import Session, command_line, session
 from icalib.api.settings import check, preset_settings, run_settings
+from icalib.core.display import display
 from icalib.core.errors import SettingError
 
 if TYPE_CHECKING:
@@ -160,14 +161,15 @@ def _warn_of_pruner(asked: Asked, active: Session) -> None:
 
 
 def _sweep(asked: Asked, place: Place, options: SweepKeywords) -> SweepFolder:
-    from icalib.reports.progress import TerminalProgress
+    from icalib.reports.json_lines import JsonLines
+    from icalib.reports.progress import TerminalProgress, progress_console
     from icalib.reports.sweep_terminal import SweepProgress
-    from icalib.reports.terminal import people_console
     from icalib.sweeps.sweep import KEPT, sweep
 
     keep = choice("keep", options.get("keep", "best"), KEPT)
-    console = people_console()  # one for both displays, otherwise they write over each other
-    with SweepProgress(asked.settings.metrics, console) as shown, session(place, TerminalProgress(console)) as active:
+    console = progress_console()  # one for both displays, otherwise they write over each other
+    progress = JsonLines() if display().log_format == "json" else TerminalProgress(console)
+    with SweepProgress(asked.settings.metrics, console) as shown, session(place, progress) as active:
         _warn_of_pruner(asked, active)
         plan, run_trials = _plan(asked, active, options.get("concurrent"), keep, shown)
         fresh = options.get("fresh", False)

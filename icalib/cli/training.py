@@ -34,10 +34,12 @@ def run(
     """Train and evaluate a method; the same command resumes an interrupted run."""
     from icalib.api.runs import run
     from icalib.reports.plan_terminal import planned_line
-    from icalib.reports.terminal import print_result
+    from icalib.reports.terminal import print_result, print_verdict
+    from icalib.reports.verdict_facts import verdict_of
 
     keywords: RunKeywords = {**options.keywords(), **executor.keywords(), "fresh": fresh}
     finished = run(method, data, labelled=labelled, seed=seed, **keywords)
+    print_verdict(verdict_of([finished.folder]))
     print_result(finished.result)
     if finished.folder.planned:
         say(planned_line(finished.folder))

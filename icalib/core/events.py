@@ -89,6 +89,12 @@ def broadcast(*consumers: Emit) -> Emit:
     return emit
 
 
+def event_line(event: Event) -> str:
+    """Return an event as one JSON object with its time and its type's name."""
+    time = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return json.dumps({"time": time, "event": type(event).__name__, **asdict(event)}, default=str, ensure_ascii=False)
+
+
 class EventLog:
     """Appends events as JSON lines; progress within a stage is left out, since it says nothing afterwards."""
 
@@ -99,7 +105,5 @@ class EventLog:
         """Write an event's line."""
         if isinstance(event, Progress | RunUpdated):
             return
-        time = datetime.now(UTC).isoformat(timespec="milliseconds")
-        line = {"time": time, "event": type(event).__name__, **asdict(event)}
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line, default=str, ensure_ascii=False) + "\n")
+            file.write(event_line(event) + "\n")

@@ -118,19 +118,20 @@ def rounds_figure(summaries: Sequence[RoundSummary]) -> go.Figure:
     for index, rule in enumerate(sorted({rule for s in summaries for rule in s.num_pools_by_rule}, reverse=True)):
         counts = [summary.num_pools_by_rule.get(rule, 0) for summary in summaries]
         figure.add_bar(x=rounds, y=counts, name=f"pools, {rule} rule", marker_color=OKABE_ITO[5 - index], row=1, col=1)
-    lines = {
+    lines: dict[str, tuple[Sequence[float | None], str, str]] = {
         "accuracy of pseudo labels": ([s.pool_accuracy for s in summaries], OKABE_ITO[2], "solid"),
         "accuracy if every pool were taken": ([s.base_accuracy for s in summaries], NEUTRAL, "dash"),
-        "fraction with intents": ([s.share_with_intents for s in summaries], OKABE_ITO[3], "dot"),
     }
+    if any(s.share_with_intents or s.num_pools_with_intents is not None for s in summaries):
+        lines["fraction with intents"] = ([s.share_with_intents for s in summaries], OKABE_ITO[3], "dot")
     for name, (values, colour, dash) in lines.items():
-        if any(values):  # neither unknown throughout nor, as without intents, zero throughout
+        if any(value is not None for value in values):
             line = {"color": colour, "width": 2.5, "dash": dash}
             figure.add_scatter(x=rounds, y=values, name=name, mode="lines+markers", line=line, row=2, col=1)
     figure.update_xaxes(dtick=1, range=[min(rounds) - 0.6, max(rounds) + 0.6])
     figure.update_xaxes(row=2, title_text="round")
     figure.update_yaxes(row=1, title_text="pools")
-    figure.update_yaxes(row=2, title_text="fraction", range=[0, 1.02], tickformat=".0%")
+    figure.update_yaxes(row=2, title_text="fraction", range=[-0.02, 1.02], tickformat=".0%")
     figure.update_layout(height=500, barmode="stack")
     return figure
 
@@ -138,13 +139,14 @@ def rounds_figure(summaries: Sequence[RoundSummary]) -> go.Figure:
 def gain_figure(summaries: Sequence[RoundSummary], threshold: float | None) -> go.Figure:
     """Density of the confidence gain Δ over scored pairs, one line per round, and the threshold λ.
 
-    Bins are uneven, so a line's height is the fraction of pairs per 0.01 nats: equal areas are equal fractions.
+    Bins are uneven, so a line's height is the fraction of pairs per 0.001 nats, which is narrower than any bin: equal
+    areas are equal fractions, and none is above 1.
     """
     figure = go.Figure()
     shown = [] if threshold is None else [threshold]
     for index, summary in enumerate(summaries):
         counts, edges = np.array(summary.gain_histogram_counts), np.array(summary.gain_histogram_edges)
-        density = counts / counts.sum() / (np.diff(edges) / 0.01)
+        density = counts / counts.sum() / (np.diff(edges) / 0.001)
         figure.add_scatter(
             x=edges,
             y=np.append(density, density[-1]),
@@ -157,13 +159,18 @@ def gain_figure(summaries: Sequence[RoundSummary], threshold: float | None) -> g
     if threshold is not None:
         figure.add_vline(x=threshold, line={"color": NEUTRAL, "width": 1.5, "dash": "dash"})
         figure.add_annotation(
-            x=threshold, y=1, yref="paper", text=f"λ = {threshold:g}", showarrow=False, xanchor="left"
+            x=threshold,
+            y=1,
+            yref="paper",
+            text=f"λ = {threshold:g}",
+            showarrow=False,
+            xanchor="right" if threshold > (min(shown) + max(shown)) / 2 else "left",
         )
     margin = 0.03 * (max(shown) - min(shown))
     figure.update_xaxes(
         title_text="confidence gain Δ, nats", zeroline=True, range=[min(shown) - margin, max(shown) + margin]
     )
-    figure.update_yaxes(title_text="fraction of pairs per 0.01 nats", rangemode="tozero", tickformat=".0%")
+    figure.update_yaxes(title_text="fraction of pairs per 0.001 nats", rangemode="tozero", tickformat=".0%")
     figure.update_layout(height=360)
     return figure
 

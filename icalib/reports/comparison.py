@@ -56,6 +56,15 @@ class MethodRow:
         values = self._values(metric)
         return statistics.fmean(values) if values else None
 
+    @property
+    def ranks(self) -> bool:
+        """Whether R@1 is above what chance gives, one-sided at 5 %; True where the results don't say."""
+        recall, mean_prob, gap, num_pools = (self.mean(name) for name in ("R@1", "mean_prob", "gap", "num_pools"))
+        if recall is None or mean_prob is None or gap is None or not num_pools:
+            return True
+        chance = mean_prob - gap
+        return recall > chance + 1.645 * math.sqrt(max(0.0, chance * (1 - chance)) / num_pools)
+
     def deviation(self, metric: str) -> float | None:
         """Sample standard deviation over the seeds; None below two seeds."""
         values = self._values(metric)
@@ -120,23 +129,32 @@ def with_outside_metrics(chosen: Sequence[str], measured: Iterable[str]) -> tupl
 
 
 def best_labels(rows: Sequence[MethodRow], metric: str) -> set[str]:
-    """Labels of the rows with the best mean as it is printed; empty if there is nothing to compare."""
-    means = {row.label: round(mean, 3) for row in rows if (mean := row.mean(metric)) is not None}
+    """Labels of the rows with the best mean as it is printed; empty if there is nothing to compare.
+
+    Rows that rank no better than chance are left out: one that always answers with the fraction of right candidates
+    has an ECE of 0, and says nothing.
+    """
+    found = {row.label: (round(mean, 3), row.ranks) for row in rows if (mean := row.mean(metric)) is not None}
+    means = {label: mean for label, (mean, ranks) in found.items() if ranks}
     direction = find_metric(metric).direction
-    if len(means) < 2 or direction is None:
+    if len(found) < 2 or direction is None or not means:
         return set()
     best = max(means.values()) if direction == "maximize" else min(means.values())
     return {label for label, mean in means.items() if mean == best}
 
 
-def giveaway(rows: Sequence[MethodRow]) -> str | None:
-    """Return a warning if a ranker that never reads the context ranks better than some method, else None."""
-    means = {row.label: mean for row in rows if (mean := row.mean("R@1")) is not None}
-    blind = {label: mean for label, mean in means.items() if label.startswith(CANDIDATES_ONLY)}
+def giveaway(recalls: Mapping[str, float | None]) -> str | None:
+    """Return a warning if a ranker that never reads the context ranks better than some method, else None.
+
+    Args:
+        recalls: R@1 by label.
+    """
+    known = {label: recall for label, recall in recalls.items() if recall is not None}
+    blind = {label: recall for label, recall in known.items() if label.startswith(CANDIDATES_ONLY)}
     if not blind:
         return None
     highest = max(blind.values())
-    beaten = [label for label, mean in means.items() if label not in blind and mean < highest]
+    beaten = [label for label, recall in known.items() if label not in blind and recall < highest]
     if not beaten:
         return None
     return (

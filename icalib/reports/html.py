@@ -18,6 +18,7 @@ from icalib.core.files import read_json
 from icalib.core.run_folder import RoundSummary, RunFolder
 from icalib.data.schema import POOLS_FILE, SPLITS
 from icalib.metrics.catalogue import find_metric
+from icalib.metrics.metric import Direction
 from icalib.metrics.pairs import PoolScores
 from icalib.reports import charts
 from icalib.reports.case_table import CaseTable, build_case_table
@@ -33,12 +34,14 @@ from icalib.reports.comparison import (
     format_seconds,
     format_share,
     format_value,
-    giveaway,
     method_rows,
     shown_metrics,
 )
 from icalib.reports.page import figure_json, write_page
 from icalib.reports.paired_tests import MethodTest, paired_tests
+from icalib.reports.significance_matrix import Matrix, matrices
+from icalib.reports.verdict import Verdict
+from icalib.reports.verdict_facts import verdict_of
 
 _POST_HOC_METRICS = ("ECE", "NLL")
 
@@ -68,6 +71,8 @@ class _MethodPart:
     loss: Markup | None
     validation: Markup | None
     rounds: Markup | None
+    one_round: str
+    """What happened where there was one round, of which there is nothing to draw."""
     gain: Markup | None
     summaries: tuple[RoundSummary, ...]
     settings: str
@@ -122,8 +127,8 @@ class _DataPart:
     environments: tuple[str, ...]
     post_hoc: tuple[_PostHocRow, ...]
     risk_coverage: Markup
-    warning: str | None
-    tests: tuple[MethodTest, ...]
+    verdict: Verdict
+    tests: tuple[tuple[Matrix, Direction | None], ...]
     tests_missing: str
     cases: CaseTable | None
 
@@ -173,8 +178,8 @@ def _data_part(name: str, results: Sequence[Result], columns: Sequence[str]) -> 
         environments=tuple(dict.fromkeys(run.environment for method in methods for run in method.runs)),
         post_hoc=_post_hoc_rows(rows),
         risk_coverage=figure_json(charts.risk_coverage_figure(scores)),
-        warning=giveaway(rows),
-        tests=tests,
+        verdict=verdict_of([run for members in runs.values() for run in members], tests if not tests_missing else ()),
+        tests=tuple((matrix, find_metric(matrix.metric).direction) for matrix in matrices(tests)),
         tests_missing=tests_missing,
         cases=build_case_table({label: runs[label][0] for label in _case_order(rows, runs)}),
     )
@@ -217,12 +222,27 @@ def _method_part(
         reliability=figure_json(charts.reliability_figure(scores, index)),
         loss=figure_json(charts.loss_figure(training)) if trained else None,
         validation=figure_json(charts.validation_figure(training)) if trained else None,
-        rounds=figure_json(charts.rounds_figure(summaries)) if summaries else None,
+        rounds=figure_json(charts.rounds_figure(summaries)) if len(summaries) > 1 else None,
+        one_round=_round_text(summaries[0]) if len(summaries) == 1 else "",
         gain=figure_json(charts.gain_figure(with_gain, _gain_threshold(run.config))) if with_gain else None,
         summaries=tuple(summaries),
         settings=(run.path / "config.yaml").read_text(encoding="utf-8"),
         runs=tuple(_run_facts(member) for member in runs),
     )
+
+
+def _round_text(summary: RoundSummary) -> str:
+    rules = ", ".join(f"{number:,} by the {rule} rule" for rule, number in summary.num_pools_by_rule.items() if number)
+    text = f"One round: {summary.num_pools_selected:,} of {summary.num_pools_scored:,} pools got pseudo labels"
+    text += f" ({rules})." if rules else "."
+    if summary.pool_accuracy is not None:
+        text += f" {format_share(summary.pool_accuracy)} of them are right"
+        text += (
+            f"; taking every pool, {format_share(summary.base_accuracy)} would be." if summary.base_accuracy else "."
+        )
+    if summary.num_pools_with_intents is not None:
+        text += f" {format_share(summary.share_with_intents)} of the pairs are learnt with intents."
+    return text
 
 
 def _cell(row: MethodRow, runs: Sequence[RunFolder], metric: str, is_best: bool) -> _Cell:

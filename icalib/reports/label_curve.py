@@ -15,6 +15,8 @@ from icalib.core.run_folder import RunFolder
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.metrics.significance import paired_permutation_test
+from icalib.reports.comparison import CANDIDATES_ONLY
+from icalib.reports.curve_verdict import CurveFacts, CurveStep, FreeBaseline, curve_verdict
 
 METRICS = ("R@1", "MAP", "NLL")
 """Metrics of a label curve."""
@@ -53,35 +55,19 @@ class CurvePoint:
 
 @final
 @dataclass(frozen=True)
-class Rise:
-    """How much the largest number of labels improves on the smallest, by a paired test over the same pools."""
-
-    few: int
-    many: int
-    difference: float
-    p_value: float
-
-    @property
-    def is_significant(self) -> bool:
-        """Whether more labels are better beyond chance."""
-        return self.difference > 0 and self.p_value < 0.05
-
-
-@final
-@dataclass(frozen=True)
 class MethodCurve:
     """The points of one method, by rising number of labels."""
 
     label: str
     points: tuple[CurvePoint, ...]
 
-    def rise(self, split: str) -> Rise | None:
+    def rise(self, split: str) -> CurveStep | None:
         """Compare the ends of the curve; None with one point."""
         if len(self.points) < 2:
             return None
         few, many = self.points[0], self.points[-1]
         outcome = paired_permutation_test(many.per_pool(split), few.per_pool(split), seed=0)
-        return Rise(few.num_labels, many.num_labels, outcome.difference, outcome.p_value)
+        return CurveStep(few.num_labels, many.num_labels, outcome.difference, outcome.p_value)
 
     def worth_of_next(self, metric: str, split: str) -> float | None:
         """Expected change by `NEXT_LABELS` more labels, if the last step's gain per doubling continues."""
@@ -112,20 +98,26 @@ class LabelCurve:
 
     def verdict(self, curve: MethodCurve) -> str:
         """What a curve says about labels and self-training, for people."""
-        rise = curve.rise(self.split)
-        if rise is None:
-            return f"{curve.label}: one number of labels, so nothing can be said about more."
-        change = f"{TESTED} {rise.difference:+.3f} from {rise.few} to {rise.many} labels (p = {rise.p_value:.3f})"
-        if not rise.is_significant:
-            return (
-                f"{curve.label} does not rise: {change}. More labels of this kind, and pseudo labels even less, are "
-                "not worth their cost; improve the start or the training first."
-            )
         worth = curve.worth_of_next(TESTED, self.split)
-        return (
-            f"{curve.label} rises: {change}. The next {NEXT_LABELS} labels are worth about {worth:+.3f} {TESTED}; "
-            "self-training may be worth trying."
+        return curve_verdict(
+            CurveFacts(
+                label=curve.label,
+                metric=TESTED,
+                rise=curve.rise(self.split),
+                worth_of_next=None if worth is None else (NEXT_LABELS, worth),
+                against_free=self._against_free(curve),
+            )
         )
+
+    def _against_free(self, curve: MethodCurve) -> FreeBaseline | None:
+        """Compare the curve's last point with the best untrained method that reads contexts."""
+        free = [run for run in self.lines if run.result["method"] != CANDIDATES_ONLY]
+        if not free:
+            return None
+        best = max(free, key=lambda run: run.result[self.split][TESTED])
+        baseline, last = CurvePoint(0, (best,)), curve.points[-1]
+        outcome = paired_permutation_test(last.per_pool(self.split), baseline.per_pool(self.split), seed=0)
+        return FreeBaseline(str(best.result["method"]), last.num_labels, outcome.difference, outcome.p_value)
 
 
 def label_curve(data: str, split: str, runs: Mapping[int | None, Sequence[RunFolder]]) -> LabelCurve:

@@ -8,16 +8,54 @@ from typing import Self, final
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, ProgressColumn, SpinnerColumn, Task, TaskID, TextColumn
 from rich.progress import Progress as Bars
+from rich.table import Column
 from rich.text import Text
+from typing_extensions import override
 
+from icalib.core.display import display
 from icalib.core.events import EpochFinished, Event, Message, Progress, RunUpdated, StageFinished, StageStarted
 from icalib.core.text import printable
 from icalib.reports.comparison import format_seconds
+from icalib.reports.stage_purpose import purpose
 from icalib.reports.terminal import people_console
 
+_NARROW = 100
+"""Below this width a bar is short, so that its numbers are not cut."""
 _LINE_INTERVAL_S = 5.0
+
+
+def progress_console() -> Console:
+    """The console of progress: standard error, or nowhere with --quiet."""
+    return Console(stderr=True, quiet=True) if display().quiet else people_console()
+
+
+@final
+class _Count(ProgressColumn):
+    """Units that are done, of how many if that is known; nothing before the first."""
+
+    @override
+    def render(self, task: Task) -> Text:
+        if task.total is not None:
+            return Text(f"{task.completed:,.0f}/{task.total:,.0f}")
+        return Text(f"{task.completed:,.0f}" if task.completed else "")
+
+
+@final
+class _Times(ProgressColumn):
+    """The time that a stage has taken, and about how much is left where the total is known."""
+
+    @override
+    def render(self, task: Task) -> Text:
+        left = task.time_remaining if task.total is not None else None
+        return Text(_clock(task.elapsed or 0.0) + (f", {_clock(left)} left" if left is not None else ""))
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 @final
@@ -29,16 +67,17 @@ class TerminalProgress:
     """
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or people_console()
+        self._console = console or progress_console()
         self._bars = Bars(
             SpinnerColumn(),
-            TextColumn("{task.fields[stage]}"),
-            BarColumn(bar_width=28),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("[dim]{task.description}"),
+            TextColumn("{task.fields[stage]}", table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=10 if self._console.width < _NARROW else 28),
+            _Count(table_column=Column(no_wrap=True, justify="right")),
+            _Times(table_column=Column(no_wrap=True)),
+            TextColumn("[dim]{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
             console=self._console,
             transient=True,
+            expand=True,
         )
         self._tasks: dict[str, TaskID] = {}
         self._last_line: dict[str, float] = {}
@@ -57,7 +96,7 @@ class TerminalProgress:
         match event:
             case StageStarted(stage, reused):
                 if not reused:
-                    self.stage(stage, "")
+                    self.stage(stage, purpose(stage))
             case Progress(stage, done, total, note):
                 self.advance(stage, done, total, note)
             case StageFinished():
@@ -80,8 +119,9 @@ class TerminalProgress:
         if self._console.is_terminal:
             bar = self._bar(name)
             self._bars.update(bar, completed=done, total=total)
+            why = purpose(name)
             if note:
-                self._bars.update(bar, description=escape(note))
+                self._bars.update(bar, description=escape(f"{why}: {note}" if why else note))
         elif time.monotonic() - self._last_line.get(name, 0.0) >= _LINE_INTERVAL_S:
             units = f"{done}/{total}" if total is not None else f"{done}"
             self._line(f"{name}: {units} {note}".rstrip())

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, final
 
+import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
@@ -18,9 +20,7 @@ from icalib.reports.sweep_trials import Line, Trial, param_text, settings_text, 
 from icalib.sweeps.importances import spans_decades
 
 _BLUE, _VERMILION, _LIGHT_BLUE = OKABE_ITO[0], OKABE_ITO[1], OKABE_ITO[5]
-# From worse to better; both ends contrast with light and dark pages.
-_SCALE = ((0.0, NEUTRAL), (1.0, _VERMILION))
-_TINY = 1e-3  # smaller values are written with exponents
+_MOST_TICKS = 8
 _LEVEL_LABEL = 18  # characters that find room beside each other above the axes
 
 
@@ -45,7 +45,7 @@ def history_figure(trials: Sequence[Trial], metric: str, direction: Direction, n
         line={"color": _VERMILION, "width": 2.5, "shape": "hv"},
         hovertemplate="best so far %{y:.4f}<extra></extra>",
     )
-    figure.update_xaxes(title_text="trial", tickformat="d")
+    figure.update_xaxes(title_text="trial", tickformat="d", dtick=_whole_ticks(trials))
     figure.update_yaxes(title_text=_axis_title(metric))
     figure.update_layout(height=360)
     return figure
@@ -53,23 +53,41 @@ def history_figure(trials: Sequence[Trial], metric: str, direction: Direction, n
 
 def parallel_figure(trials: Sequence[Trial], metric: str, direction: Direction, names: Mapping[str, str]) -> go.Figure:
     """One line per trial through its settings to the metric; `names` are the settings that every trial has."""
-    means = [trial.mean(metric) for trial in trials]
-    settings = [_dimension(label, [trial.params[name] for trial in trials]) for name, label in names.items()]
-    slanted = max(map(len, names.values())) > _LEVEL_LABEL
-    figure = go.Figure(
-        go.Parcoords(
-            line={
-                "color": means,
-                "colorscale": _SCALE,
-                "reversescale": direction == "minimize",
-                "showscale": False,
-            },
-            dimensions=[*settings, {"label": metric_title(metric), "values": means}],
-            labelangle=-14 if slanted else 0,
+    means = [trial.mean(metric) or 0.0 for trial in trials]
+    axes = [_axis(label, [trial.params[name] for trial in trials]) for name, label in names.items()]
+    axes.append(_axis(metric_title(metric), means))
+    low, high = min(means), max(means)
+    figure = go.Figure()
+    for number, trial in enumerate(trials):
+        above = (means[number] - low) / (high - low) if high > low else 1.0
+        figure.add_scatter(
+            x=list(range(len(axes))),
+            y=[axis.heights[number] for axis in axes],
+            mode="lines+markers",
+            line={"color": _between(1 - above if direction == "minimize" else above), "width": 2},
+            marker={"size": 6},
+            opacity=0.75,
+            text=[_hover(trial, (metric,), names)] * len(axes),
+            hovertemplate="%{text}<extra></extra>",
         )
+    for index, axis in enumerate(axes):
+        figure.add_vline(x=index, line={"color": NEUTRAL, "width": 1})
+        for height, text in axis.ticks:
+            figure.add_annotation(x=index, y=height, text=text, showarrow=False, xanchor="left", xshift=5, font_size=11)
+    slanted = max(map(len, names.values())) > _LEVEL_LABEL
+    figure.update_xaxes(
+        tickvals=list(range(len(axes))),
+        ticktext=[axis.label for axis in axes],
+        side="top",
+        tickangle=-14 if slanted else 0,
+        range=[-0.15, len(axes) - 0.6],
+        showgrid=False,
+        zeroline=False,
     )
-    # Its titles are above the axes, its values on both sides of them.
-    figure.update_layout(height=420, margin={"l": 80, "r": 60, "t": 100 if slanted else 60, "b": 30})
+    figure.update_yaxes(visible=False, range=[-0.06, 1.06])
+    figure.update_layout(
+        height=420, showlegend=False, hovermode="closest", margin={"t": 100 if slanted else 60, "b": 30}
+    )
     return figure
 
 
@@ -212,10 +230,16 @@ def cost_figure(trials: Sequence[Trial]) -> go.Figure:
             opacity=1.0 if shade == _BLUE else 0.5,
             hovertemplate="trial %{x}: %{y:.1f} min " + name + "<extra></extra>",
         )
-    figure.update_xaxes(title_text="trial", tickformat="d")
+    figure.update_xaxes(title_text="trial", tickformat="d", dtick=_whole_ticks(trials))
     figure.update_yaxes(title_text="minutes", rangemode="tozero")
     figure.update_layout(height=320, barmode="stack")
     return figure
+
+
+def _whole_ticks(trials: Sequence[Trial]) -> int:
+    """The distance of at most about ten whole ticks; fractions of trials would be rounded to the same number."""
+    span = max((trial.number for trial in trials), default=0) - min((trial.number for trial in trials), default=0)
+    return max(1, math.ceil(span / 10))
 
 
 def metric_title(metric: str) -> str:
@@ -267,23 +291,45 @@ def _hover(trial: Trial, metrics: Sequence[str], names: Mapping[str, str]) -> st
     return "<br>".join([f"trial {trial.number}", *values, *settings, *selected])
 
 
-def _dimension(label: str, values: Sequence[Any]) -> dict[str, Any]:
+@final
+@dataclass(frozen=True)
+class _Axis:
+    """A vertical axis: each trial's height in 0 to 1, and ticks by height."""
+
+    label: str
+    heights: tuple[float, ...]
+    ticks: tuple[tuple[float, str], ...]
+
+
+def _axis(label: str, values: Sequence[Any]) -> _Axis:
     """An axis: numbers as they are or by their logarithm, anything else by its position in the alphabet."""
     if not _all_numbers(values):
         choices = sorted({param_text(value) for value in values})
-        positions = [choices.index(param_text(value)) for value in values]
-        return {"label": label, "values": positions, "tickvals": list(range(len(choices))), "ticktext": choices}
+        positions = [float(choices.index(param_text(value))) for value in values]
+        return _scaled(label, positions, {float(index): choice for index, choice in enumerate(choices)})
     if not spans_decades(values):
-        are_tiny = max(abs(value) for value in values) < _TINY
-        return {"label": label, "values": values, "tickformat": ".2~e" if are_tiny else None}
+        distinct = sorted(set(values))
+        few = distinct if len(distinct) <= _MOST_TICKS else np.linspace(distinct[0], distinct[-1], 5).tolist()
+        return _scaled(label, values, {value: param_text(value) for value in few})
     exponents = range(math.floor(math.log10(min(values))), math.ceil(math.log10(max(values))) + 1)
-    return {
-        "label": label,
-        "values": [math.log10(value) for value in values],
-        "tickvals": list(exponents),
-        "ticktext": [f"{10.0**exponent:g}" for exponent in exponents],
-        "range": [exponents[0], exponents[-1]],
-    }
+    ticks = {float(exponent): f"{10.0**exponent:g}" for exponent in exponents}
+    return _scaled(label, [math.log10(value) for value in values], ticks)
+
+
+def _scaled(label: str, values: Sequence[float], ticks: Mapping[float, str]) -> _Axis:
+    low, high = min(*values, *ticks), max(*values, *ticks)
+
+    def height(value: float) -> float:
+        return (value - low) / (high - low) if high > low else 0.5
+
+    return _Axis(label, tuple(map(height, values)), tuple((height(value), text) for value, text in ticks.items()))
+
+
+def _between(fraction: float) -> str:
+    """The colour at a fraction of the way from worse to better; both ends contrast with light and dark pages."""
+    ends = [[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in (NEUTRAL, _VERMILION)]
+    red, green, blue = (round(a + fraction * (b - a)) for a, b in zip(*ends, strict=True))
+    return f"rgb({red},{green},{blue})"
 
 
 def _varied_text(line: Line, lines: Sequence[Line], names: Mapping[str, str]) -> str:

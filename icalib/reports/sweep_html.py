@@ -16,6 +16,7 @@ from icalib.metrics.metric import Direction
 from icalib.reports import sweep_charts as charts
 from icalib.reports.comparison import (
     COLUMNS,
+    MISSING,
     format_seconds,
     format_share,
     format_spread,
@@ -23,6 +24,7 @@ from icalib.reports.comparison import (
     with_outside_metrics,
 )
 from icalib.reports.page import figure_json, write_page
+from icalib.reports.sweep_lead import lead_of
 from icalib.reports.sweep_trials import (
     GOALS,
     NUM_BEST,
@@ -66,6 +68,8 @@ class _Row:
     """Mean and deviation of each metric."""
     is_on_front: bool
     duration: str
+    num_pseudo_pools: str
+    pseudo_accuracy: str
     seeds: str
     error: str
 
@@ -139,6 +143,8 @@ def write_sweep_report(folder: SweepFolder) -> Path:
         num_seeds=settings.seeds,
         best=[table.row(trial) for trial in ranked(trials, metrics)[:NUM_BEST]],
         winner=_winner(folder, names),
+        lead=lead_of(folder, trials, metrics),
+        has_pseudo_labels=any(trial.mean_of("num_pseudo_pools") is not None for trial in trials),
         history=_history(done, metrics, names) if len(done) > 1 else [],
         lines=_line_figures(lines, metrics, names),
         fronts=_pareto(done, front, metrics, names),
@@ -184,6 +190,7 @@ class _TrialTable:
         return list(self._names.values()) if self._are_alike else ["settings"]
 
     def row(self, trial: Trial) -> _Row:
+        pools = trial.mean_of("num_pseudo_pools")
         return _Row(
             number=trial.number,
             state=trial.state,
@@ -191,6 +198,8 @@ class _TrialTable:
             values=tuple(_value(trial, metric) for metric in self._settings.metrics),
             is_on_front=trial.number in self._front,
             duration=format_seconds(trial.seconds),
+            num_pseudo_pools=MISSING if pools is None else f"{pools:,.0f}",
+            pseudo_accuracy=format_share(trial.mean_of("pseudo_accuracy")),
             seeds=f"{sum(row['state'] == 'complete' for row in trial.rows)} of {self._settings.seeds}",
             error=trial.error or "",
         )

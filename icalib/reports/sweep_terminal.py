@@ -21,6 +21,7 @@ from icalib.core.parquet import read_parquet
 from icalib.metrics.catalogue import find_metric, metrics_among
 from icalib.metrics.metric import Direction
 from icalib.reports.comparison import MISSING, format_seconds, format_share, format_spread, format_value
+from icalib.reports.sweep_lead import lead_of
 from icalib.reports.sweep_trials import (
     GOALS,
     NUM_BEST,
@@ -61,6 +62,9 @@ def print_sweep(folder: SweepFolder, console: Console | None = None) -> None:
             format_seconds(trial.seconds),
             style="" if index else "bold",
         )
+    lead = lead_of(folder, trials, settings.metrics)
+    if lead is not None:
+        console.print(Text(lead.text, style="" if lead.is_significant else "yellow"))
     console.print(table)
     for trial in trials:
         if trial.state == "failed":

@@ -2,7 +2,9 @@
 
     tb/round_00/{train,validation}   curves of a stage: the same tags in both; steps continue over the rounds
     tb/rounds                        step = round: what was pseudo-labelled, how well, histogram of gain
-    tb/test                          final metrics, reliability, risk and coverage, precision and recall, hparams
+    tb/test                          a table of the final metrics, reliability, risk and coverage, precision and
+                                     recall, hparams
+    tb/layout                        the page CUSTOM SCALARS: rounds first, then learning curves
 
 Every finished stage, every round and the test evaluation is one event file, moved into place when complete, so that a
 view can be updated repeatedly while the run continues: existing files are left alone.
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,11 +31,11 @@ from icalib.core.files import whole_file
 from icalib.core.run_folder import RoundSummary, RunFolder
 from icalib.metrics.catalogue import metric_tag
 from icalib.metrics.pairs import PoolScores
-from icalib.reports.comparison import COLUMNS, with_outside_metrics
+from icalib.reports.comparison import COLUMNS, format_value, with_outside_metrics
 from icalib.reports.drawing import reliability_image, risk_coverage_image
 from icalib.reports.gain import bulk
 
-_ROUND_TAGS = {
+ROUND_TAGS = {
     "round/pools_selected": "num_pools_selected",
     "round/pairs_selected": "num_pairs_selected",
     "round/share_with_intents": "share_with_intents",
@@ -45,6 +47,29 @@ _ROUND_TAGS = {
     "round/information_reliability": "information_reliability",
     "round/gain_reliability": "gain_reliability",
 }
+"""Fields of a round's summary by tag."""
+
+LAYOUT = {
+    "Rounds of self-training": {
+        "pools selected": ["Multiline", [r"round/pools_selected", r"round/pools_with_intents"]],
+        "precision: selected, every pool, validation": [
+            "Multiline",
+            [r"round/pool_accuracy", r"round/base_accuracy", r"round/validation_accuracy"],
+        ],
+        "gain: fraction with intents, reliability": [
+            "Multiline",
+            [r"round/share_with_intents", r"round/.*reliability"],
+        ],
+    },
+    "Learning curves": {
+        "ranking on validation": ["Multiline", [r"rank/(R@1|MAP)$"]],
+        "loss": ["Multiline", [r"loss/total"]],
+        "calibration on validation": ["Multiline", [r"cal/(ECE|NLL)$"]],
+        "learning rate": ["Multiline", [r"opt/lr.*"]],
+    },
+}
+"""The page CUSTOM SCALARS: charts by section, each with regular expressions of tags."""
+
 # What distinguishes runs; the page shows the first few by default.
 _HPARAMS = ("method", "data", "labelled", "seed", "backbone", "settings")
 
@@ -62,6 +87,8 @@ def write_tensorboard(run: RunFolder) -> Path:
         StorageError: the disk is full or can't be written; what was written before remains usable.
     """
     training = run.training()
+    if training.num_rows:
+        write_once(run.path, "layout", "layout", _write_layout)
     for (stage, number, split), rows in _curves(training):
         write_once(run.path, f"round_{number:02d}/{split}", stage, partial(_write_curves, rows))
     for summary in run.round_summaries():
@@ -89,6 +116,10 @@ def write_once(folder: Path, part: str, name: str, write: Callable[[SummaryWrite
         os.replace(written, temporary)
 
 
+def _write_layout(writer: SummaryWriter) -> None:
+    writer.add_custom_scalars(LAYOUT)
+
+
 def _curves(training: pa.Table) -> Iterator[tuple[tuple[str, int, str], pa.Table]]:
     keys = training.select(["stage", "round", "split"]).group_by(["stage", "round", "split"]).aggregate([])
     for key in keys.to_pylist():
@@ -106,7 +137,7 @@ def _write_curves(rows: pa.Table, writer: SummaryWriter) -> None:
 
 
 def _write_round(summary: RoundSummary, writer: SummaryWriter) -> None:
-    for tag, field in _ROUND_TAGS.items():
+    for tag, field in ROUND_TAGS.items():
         value = getattr(summary, field)
         if value is not None:
             writer.add_scalar(tag, value, summary.round)
@@ -140,20 +171,31 @@ def _write_gain(writer: SummaryWriter, summary: RoundSummary) -> None:
 def _write_test(run: RunFolder, last_step: int, writer: SummaryWriter) -> None:
     rows = run.metrics().filter(pc.field("split") == "test").to_pylist()
     values = {row["metric"]: row["value"] for row in rows if math.isfinite(row["value"])}
-    for metric, value in values.items():
-        writer.add_scalar(metric_tag(metric), value, last_step)
+    shown = {metric_tag(metric): values[metric] for metric in with_outside_metrics(COLUMNS, values) if metric in values}
+    for tag, value in shown.items():
+        writer.add_scalar(tag, value, last_step)  # the HParams page reads its metrics there
+    writer.add_text("test/metrics", _metric_table(rows), last_step)
     scores = PoolScores.from_predictions(run.predictions("test"))
     writer.add_pr_curve("class/precision_recall", scores.label, scores.prob, last_step)
     writer.add_image("cal/reliability", reliability_image(scores), last_step, dataformats="HWC")
     writer.add_image("sel/risk_coverage", risk_coverage_image(scores), last_step, dataformats="HWC")
-    shown = {metric_tag(metric): values[metric] for metric in with_outside_metrics(COLUMNS, values) if metric in values}
     events = writer.file_writer
     assert events is not None  # open until the writer is closed
-    for summary in hparams(_flat_settings(run.config), shown):
+    for summary in hparams(flat_settings(run.config), shown):
         events.add_summary(summary)
 
 
-def _flat_settings(config: Mapping[str, Any]) -> dict[str, int | float | str]:
+def _metric_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """All test metrics as one table in Markdown, rather than a chart with one point for each."""
+    lines = ["| metric | test | 95 % interval |", "|---|---:|---:|"]
+    for row in rows:
+        has_interval = math.isfinite(row["low"]) and math.isfinite(row["high"])
+        interval = f"{format_value(row['low'])}–{format_value(row['high'])}" if has_interval else ""
+        lines.append(f"| {row['metric']} | {format_value(row['value'])} | {interval} |")
+    return "\n".join(lines)
+
+
+def flat_settings(config: Mapping[str, Any]) -> dict[str, int | float | str]:
     """Dotted settings with a value, in a form that the HParams page can show."""
     flat: dict[str, int | float | str] = {}
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
+from rich.segment import Segment, Segments
 from rich.table import Table
 from rich.text import Text
 
+from icalib.core.display import display
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.catalogue import find_metric, metrics_among
 from icalib.reports.comparison import (
@@ -28,17 +31,21 @@ from icalib.reports.comparison import (
     format_seconds,
     format_spread,
     format_value,
-    giveaway,
+    method_label,
     method_rows,
     shown_metrics,
 )
 from icalib.reports.label_curve import METRICS, LabelCurve
 from icalib.reports.paired_tests import MethodTest, paired_tests
+from icalib.reports.significance_matrix import Cell, Matrix, matrices
+from icalib.reports.verdict import Verdict
+from icalib.reports.verdict_facts import verdict_of
 
 if TYPE_CHECKING:
     from icalib.scoring.cost import Cost
 
-_NUM_QUALITY = COLUMNS.index("ECE")
+_IMPORTANT = ("R@1", "MAP", "ECE", "NLL", "F1", "Brier", "AURC", "P", "R", "R@2", "R@5")
+"""Metrics by which of them a narrow terminal shows first."""
 _BETTER = {"maximize": "higher", "minimize": "lower", None: ""}
 _LOG_WIDTH = 160
 
@@ -72,7 +79,7 @@ def _method_table(title: str, results: Sequence[Result], columns: Sequence[str])
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
     )
-    table.add_column("method", no_wrap=True)
+    table.add_column("method", overflow="fold", min_width=8)
     table.add_column("seeds", justify="right", no_wrap=True)
     for metric in columns:
         table.add_column(find_metric(metric).name, justify="right", no_wrap=True)
@@ -85,35 +92,75 @@ def _method_table(title: str, results: Sequence[Result], columns: Sequence[str])
 
 
 def print_comparison(results: Sequence[Result], console: Console | None = None) -> None:
-    """Print one comparison per pool set; if the terminal is narrow, quality and trust are separate tables."""
+    """Print one comparison per pool set, with as many columns as fit; with --wide all of them, however wide."""
     console = console or people_console()
     for group in by_data(results).values():
         columns = shown_metrics(group)
-        table = comparison_table(group, columns)
-        unbounded = console.options.update_width(10_000)
-        if console.measure(table, options=unbounded).maximum <= console.width:
-            console.print(table)
+        shown = columns if display().wide else _fitting(group, columns, console)
+        table = comparison_table(group, shown)
+        if len(shown) < len(columns):
+            left_out = ", ".join(find_metric(name).name for name in columns if name not in shown)
+            table.caption = f"{table.caption}; --wide also shows {left_out}"
+        if display().wide:
+            _print_wide(table, console)
         else:
-            console.print(comparison_table(group, columns[:_NUM_QUALITY]))
-            console.print(comparison_table(group, columns[_NUM_QUALITY:]))
-        if warning := giveaway(method_rows(group)):
-            console.print(Text(warning, style="yellow"))
+            console.print(table)
+
+
+def _print_wide(table: Table, console: Console) -> None:
+    """Print a table in full, wider than the terminal if need be; `Console.print` would cut it."""
+    options = console.options.update_width(max(console.width, _width_of(table, console)))
+    for line in console.render_lines(table, options, pad=False):
+        console.print(Segments([*line, Segment.line()]), soft_wrap=True, end="")
+
+
+def _fitting(results: Sequence[Result], columns: Sequence[str], console: Console) -> tuple[str, ...]:
+    """The most important columns that fit beside each other, in the order of the table."""
+    important = sorted(columns, key=lambda name: _IMPORTANT.index(name) if name in _IMPORTANT else len(_IMPORTANT))
+    for number in range(len(columns), 1, -1):
+        shown = tuple(name for name in columns if name in important[:number])
+        if _width_of(comparison_table(results, shown), console) <= console.width:
+            return shown
+    return tuple(important[:1])
+
+
+def _width_of(table: Table, console: Console) -> int:
+    """The width of a table's columns in full, whatever its title and caption."""
+    bare = copy(table)
+    bare.title = bare.caption = None
+    return console.measure(bare, options=console.options.update_width(10_000)).maximum
 
 
 def print_runs(runs: Sequence[RunFolder], console: Console | None = None) -> None:
-    """Print the table of finished runs, and paired tests if there are several methods."""
+    """Print what finished runs say, their table, and paired tests if there are several methods, by pool set."""
     console = console or people_console()
-    print_comparison([folder.result for folder in runs], console)
-    by_method: dict[str, list[RunFolder]] = {}
+    by_pools: dict[str, list[RunFolder]] = {}
     for folder in runs:
-        by_method.setdefault(str(folder.result["method"]), []).append(folder)
-    if len(by_method) > 1:
-        print_tests(paired_tests(by_method), console)
+        by_pools.setdefault(data_name(folder.result), []).append(folder)
+    for group in by_pools.values():
+        by_method: dict[str, list[RunFolder]] = {}
+        for folder in group:
+            by_method.setdefault(method_label(folder.result, [other.result for other in group]), []).append(folder)
+        tests = paired_tests(by_method) if len(by_method) > 1 else []
+        print_verdict(verdict_of(group, tests), console)
+        print_comparison([folder.result for folder in group], console)
+        if tests:
+            print_tests(tests, console)
+
+
+def print_verdict(verdict: Verdict, console: Console | None = None) -> None:
+    """Print sentences, then warnings."""
+    console = console or people_console()
+    for sentence in verdict.sentences:
+        console.print(Text(sentence))
+    for warning in verdict.warnings:
+        console.print(Text(f"Warning: {warning}", style="yellow"))
 
 
 def print_label_curve(curve: LabelCurve, console: Console | None = None) -> None:
-    """Print metrics by method and number of labelled pools, and what each curve says."""
+    """Print what each curve says, then metrics by method and number of labelled pools."""
     console = console or people_console()
+    print_verdict(Verdict(tuple(curve.verdict(one) for one in curve.curves)), console)
     table = Table(
         title=f"What labels are worth on {curve.data}",
         title_justify="left",
@@ -137,8 +184,6 @@ def print_label_curve(curve: LabelCurve, console: Console | None = None) -> None
         cells = [format_value(run.result[curve.split].get(metric)) for metric in METRICS]
         table.add_row(escape(str(run.result["method"])), MISSING, "1", *cells, style="dim")
     console.print(table)
-    for one in curve.curves:
-        console.print(curve.verdict(one))
 
 
 def print_shifts(results: Sequence[Result], console: Console | None = None) -> None:
@@ -183,7 +228,12 @@ def print_costs(costs: Sequence[Cost], console: Console | None = None) -> None:
 
 
 def print_tests(tests: Sequence[MethodTest], console: Console | None = None) -> None:
-    """Print paired tests between methods; significant differences are bold."""
+    """Print paired tests between methods, many of them as one matrix per metric; significant ones are bold."""
+    console = console or people_console()
+    if len({label for test in tests for label in (test.first, test.second)}) > _MOST_IN_A_LIST:
+        for matrix in matrices(tests):
+            console.print(_matrix_table(matrix))
+        return
     table = Table(
         title="Paired permutation tests over the same test pools",
         title_justify="left",
@@ -201,7 +251,38 @@ def print_tests(tests: Sequence[MethodTest], console: Console | None = None) -> 
         values = (format_difference(test.difference), format_p(test.p_value), format_p(test.p_holm))
         style = "bold" if test.p_holm < 0.05 else ""
         table.add_row(test.metric, f"{escape(test.first)} − {escape(test.second)}", *values, style=style)
-    (console or people_console()).print(table)
+    console.print(table)
+
+
+_MOST_IN_A_LIST = 3
+"""Methods whose pairs are a list; those of more are a matrix."""
+
+
+def _matrix_table(matrix: Matrix) -> Table:
+    """Differences row − column; columns are numbered, since names may not fit beside each other."""
+    table = Table(
+        title=f"{matrix.metric}: row − column, paired permutation tests over the same test pools",
+        title_justify="left",
+        title_style="bold",
+        caption="bold with *: beyond chance, p by Holm < 0.05",
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    table.add_column("method", overflow="fold")
+    for index in range(1, len(matrix.labels) + 1):
+        table.add_column(f"({index})", justify="right", no_wrap=True)
+    for index, (label, cells) in enumerate(zip(matrix.labels, matrix.rows, strict=True), 1):
+        texts = [_matrix_cell(cell) for cell in cells]
+        table.add_row(f"({index}) {escape(label)}", *texts)
+    return table
+
+
+def _matrix_cell(cell: Cell | None) -> Text:
+    if cell is None:
+        return Text("· ", style="dim")
+    is_chance = cell.outcome == "chance"
+    return Text(format_difference(cell.difference) + (" " if is_chance else "*"), style="" if is_chance else "bold")
 
 
 def print_result(result: Result, console: Console | None = None) -> None:
@@ -237,7 +318,7 @@ def _caption(rows: Sequence[MethodRow], columns: Sequence[str]) -> str:
     lower = ", ".join(metric.name for metric in metrics if metric.direction == "minimize")
     parts = ["test pools", "± sd over seeds" if any(row.num_seeds > 1 for row in rows) else "one seed"]
     parts += [f"lower is better: {lower}"] if lower else []
-    return "; ".join([*parts, "best in bold"] if len(rows) > 1 else parts)
+    return "; ".join([*parts, "bold: best of those that rank better than chance"] if len(rows) > 1 else parts)
 
 
 def _cell(row: MethodRow, metric: str, is_best: bool) -> Text:

@@ -3,6 +3,7 @@
 runs/<experiment>/sweep-<space>-<data>-<labelled>/
     sweep.yaml         SweepSettings; the same command again resumes the sweep
     study.journal      Optuna's journal (optuna-dashboard reads it); the study has the folder's name
+    dashboard.journal  the same for optuna-dashboard, with failed trials as failed
     trials.parquet     TRIAL_SCHEMA: what the study and the run folders have on each trial and seed
     trials/            <trial>-s<seed>/: run folders as `icalib run` writes them, but without test predictions
     dry.parquet        DRY_SCHEMA: the result of `--dry`

@@ -1,17 +1,24 @@
 from __future__ import annotations
 
+import gzip
+import re
 import shutil
 from pathlib import Path
 from statistics import fmean, stdev
 
 import pytest
+from plotly.offline import get_plotlyjs
 from unit.reports.fake_runs import HOSTILE, write_pools, write_run
 from unit.reports.pages import Page, read_page, visible
 
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.catalogue import known_metrics
+from icalib.reports.charts import gain_figure, rounds_figure
 from icalib.reports.gain import bulk
 from icalib.reports.html import write_report
+from icalib.reports.page import LIBRARY
+from icalib.reports.paired_tests import MethodTest
+from icalib.reports.significance_matrix import matrices
 
 
 @pytest.fixture(scope="module")
@@ -150,3 +157,83 @@ def test_pools_that_give_answers_away_are_told(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('"method": "icast"', '"method": "candidates-only"'))
     page = write_report([RunFolder(run.path) for run in runs], tmp_path / "told.html", "t").read_text()
     assert "These pools give right answers away" in page
+
+
+def test_a_report_is_small(runs: list[RunFolder], tmp_path: Path) -> None:
+    page = write_report(runs, tmp_path / "report.html", "Desk")
+    assert page.stat().st_size < 1_500_000
+    assert page.read_text(encoding="utf-8").count('id="library"') == 1
+
+
+def test_the_plot_library_is_that_of_the_figures() -> None:
+    """The figures are made by the plotly package, whose version of Plotly.js may change with an update."""
+    packed = gzip.decompress(LIBRARY.read_bytes()).decode()
+    version = re.search(r"plotly.js \(basic - minified\) v([\d.]+)", packed)
+    ours = re.search(r"plotly.js v([\d.]+)", get_plotlyjs()[:400])
+    assert version is not None
+    assert ours is not None
+    assert version[1].split(".")[0] == ours[1].split(".")[0]
+
+
+def test_an_accuracy_of_zero_is_drawn(runs: list[RunFolder]) -> None:
+    (summary, *_) = next(run.round_summaries() for run in runs if run.round_folders)
+    wrong = [summary.model_copy(update={"pool_accuracy": 0.0, "base_accuracy": 0.0})]
+    assert {"accuracy of pseudo labels", "accuracy if every pool were taken"} <= {
+        t.name for t in rounds_figure(wrong).data
+    }
+    unknown = [summary.model_copy(update={"pool_accuracy": None})]
+    assert "accuracy of pseudo labels" not in {trace.name for trace in rounds_figure(unknown).data}
+    without = [summary.model_copy(update={"share_with_intents": 0.0})]
+    assert "fraction with intents" not in {trace.name for trace in rounds_figure(without).data}
+    never = [without[0].model_copy(update={"num_pools_with_intents": 0})]
+    assert "fraction with intents" in {trace.name for trace in rounds_figure(never).data}
+
+
+@pytest.mark.parametrize(("threshold", "side"), [(0.0, "left"), (0.5, "right")])
+def test_gain_is_a_fraction_and_its_threshold_is_readable(runs: list[RunFolder], threshold: float, side: str) -> None:
+    (summary, *_) = next(run.round_summaries() for run in runs if "icast" in run.name)
+    counts = [0] * 80
+    counts[40] = 100
+    spike = summary.model_copy(update={"gain_histogram_counts": counts})
+    figure = gain_figure([spike], threshold)
+    assert max(figure.data[0].y) <= 1
+    (label,) = figure.layout.annotations
+    assert label.xanchor == side
+
+
+def test_one_round_is_a_sentence(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs", write_pools(tmp_path / "desk"), "icast", 1, rounds=1)
+    page = read_page(write_report([run], tmp_path / "report.html", "one"))
+    assert (
+        "One round: 470 of 1,140 pools got pseudo labels (410 by the confident rule, 60 by the calibrated rule)."
+        in (visible(page))
+    )
+    assert not any("accuracy of pseudo labels" in script for script in page.scripts)
+
+
+def test_significance_is_a_matrix_from_each_methods_view() -> None:
+    tests = [MethodTest("MAP", "a", "b", 0.2, 0.01, 0.02), MethodTest("Brier", "a", "b", 0.2, 0.01, 0.02)]
+    tests.append(MethodTest("MAP", "a", "c", 0.1, 0.2, 0.3))
+    ranking, brier = matrices(tests)
+    assert ranking.labels == ("a", "b", "c")
+    assert [[cell and cell.outcome for cell in row] for row in ranking.rows] == [
+        [None, "better", "chance"],
+        ["worse", None, None],
+        ["chance", None, None],
+    ]
+    assert ranking.rows[1][0] is not None
+    assert ranking.rows[1][0].difference == -0.2
+    assert brier.rows[0][1] is not None
+    assert brier.rows[0][1].outcome == "worse"  # a lower Brier score is better
+
+
+def test_the_page_has_a_style_for_paper_and_phones(runs: list[RunFolder], tmp_path: Path) -> None:
+    page = write_report(runs, tmp_path / "report.html", "Desk").read_text(encoding="utf-8")
+    assert "@media print" in page
+    assert "beforeprint" in page
+    assert "position: sticky; left: 0" in page
+
+
+def test_the_verdict_is_the_first_section(page: Page) -> None:
+    text = visible(page)
+    assert text.index("icast ranks best: MAP") < text.index("Test pools. Each cell")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from unit.reports.fake_runs import write_pools, write_run
 
 from icalib.core.run_folder import RunFolder
 from icalib.reports.gain import bulk
-from icalib.reports.tensorboard import metric_tag, write_tensorboard
+from icalib.reports.tensorboard import LAYOUT, metric_tag, write_tensorboard
 
 
 def _read(folder: Path) -> EventAccumulator:
@@ -67,7 +68,28 @@ def test_final_metrics_pictures_and_hparams_once(run: RunFolder) -> None:
     assert hparams["method"].string_value == "icast"
     assert hparams["settings.regime.gain_threshold"].number_value == 0.02
     assert hparams["settings.regime.layers"].string_value == "[1, 2]"
-    assert len(list((run.path / "tb").rglob("*tfevents*"))) == 4 * 2 + 3 + 1
+    assert len(list((run.path / "tb").rglob("*tfevents*"))) == 4 * 2 + 3 + 1 + 1
+
+
+def test_other_test_metrics_are_one_table(run: RunFolder) -> None:
+    events = _read(run.path / "tb" / "test")
+    assert metric_tag("MCE@30") not in events.Tags()["scalars"]
+    table = events.Tensors("test/metrics/text_summary")[0].tensor_proto.string_val[0].decode()
+    assert f"| MCE@30 | {run.result['test']['MCE@30']:.3f} |" in table
+    assert len(table.splitlines()) == 2 + len(run.result["test"])
+
+
+def test_the_layout_has_rounds_first_and_names_written_tags(run: RunFolder) -> None:
+    content = _read(run.path / "tb" / "layout").summary_metadata["custom_scalars__config__"]
+    assert content.plugin_data.plugin_name == "custom_scalars"
+    assert next(iter(LAYOUT)) == "Rounds of self-training"
+    written = {tag for folder in (run.path / "tb").glob("*") for tag in _read(folder).Tags()["scalars"]}
+    written |= {
+        tag for folder in (run.path / "tb").glob("*/*") if folder.is_dir() for tag in _read(folder).Tags()["scalars"]
+    }
+    for section in LAYOUT.values():
+        for _, tags in section.values():
+            assert any(re.match(pattern, tag) for pattern in tags for tag in written), tags
 
 
 def test_again_adds_only_what_is_new(tmp_path: Path) -> None:

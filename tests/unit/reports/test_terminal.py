@@ -1,19 +1,26 @@
 from __future__ import annotations
 
 import io
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+from icalib.core.display import Display, showing
+from icalib.core.events import Progress, StageFinished, StageStarted
 from icalib.core.run_folder import RunFolder
-from icalib.reports.comparison import best_labels, format_seconds, method_rows
+from icalib.reports.comparison import COLUMNS, best_labels, format_seconds, method_rows
+from icalib.reports.json_lines import JsonLines
 from icalib.reports.paired_tests import MethodTest
 from icalib.reports.progress import TerminalProgress
+from icalib.reports.stage_purpose import purpose
 from icalib.reports.terminal import (
     print_comparison,
     print_costs,
     print_result,
+    print_runs,
     print_shift,
     print_shifts,
     print_tests,
@@ -66,16 +73,51 @@ def test_missing_and_nan_values_become_dashes() -> None:
     assert "nan" not in stream.getvalue()
 
 
+def _long_names(runs: list[RunFolder]) -> list[dict[str, Any]]:
+    names = {"bm25": "bm25", "tsst": "icast-no-gain-no-calibration", "icast": "pg-drr@head.kernel=matern"}
+    return [{**run.result, "method": names[run.result["method"]]} for run in runs]
+
+
 @pytest.mark.parametrize("width", [80, 110, 200])
 def test_no_value_is_cut_at_any_usual_width(runs: list[RunFolder], width: int) -> None:
     console, stream = _console(width)
-    results = [run.result for run in runs]
+    results = _long_names(runs)
     print_comparison(results, console)
     text = stream.getvalue()
     assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width
+    shown = ("R@1", "MAP", "ECE") if width == 80 else ("R@1", "MAP", "ECE", "NLL", "F1", "Brier")
     for row in method_rows(results):
-        for metric in ("F1", "R@5", "MAP", "ECE", "AURC"):
+        assert row.label in text
+        for metric in shown:
             assert f"{row.mean(metric):.3f}" in text
+    assert ("--wide also shows" in " ".join(text.split())) == (width < 200)
+
+
+def test_wide_shows_every_column(runs: list[RunFolder]) -> None:
+    console, stream = _console(80)
+    with showing(Display(wide=True)):
+        print_comparison(_long_names(runs), console)
+    lines = stream.getvalue().splitlines()
+    assert any(all(name in line for name in COLUMNS) for line in lines)
+    assert "--wide" not in stream.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_many_methods_are_tested_in_a_matrix(width: int) -> None:
+    labels = ["icast-no-gain-no-calibration", *"abcde"]
+    tests = [MethodTest("MAP", a, b, 0.021, 0.001, 0.001) for i, a in enumerate(labels) for b in labels[i + 1 :]]
+    console, stream = _console(width)
+    print_tests(tests, console)
+    lines = stream.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    assert any(line.split() == ["(3)", "b", "−0.021*", "−0.021*", "·", *["+0.021*"] * 3] for line in lines)
+
+
+def test_the_verdict_comes_first(runs: list[RunFolder]) -> None:
+    console, stream = _console(80)
+    print_runs(runs, console)
+    assert stream.getvalue().startswith("icast ranks best: MAP")
 
 
 def test_result_shows_test_validation_and_stages(runs: list[RunFolder]) -> None:
@@ -164,6 +206,50 @@ def test_log_lines_are_rate_limited(monkeypatch: pytest.MonkeyPatch) -> None:
         "teacher: reused",
         "see [runs]/x",
     ]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_bars_show_totals_and_the_time_left(width: int) -> None:
+    now, stream = 100.0, io.StringIO()
+    console = Console(file=stream, width=width, force_terminal=True, color_system=None, get_time=lambda: now)
+    with TerminalProgress(console) as progress:
+        progress.show(StageStarted("round-1/pseudo-labels", reused=False))
+        progress.show(StageStarted("teacher", reused=False))
+        for done in (600, 700, 800):
+            now += 30.0
+            progress.show(Progress("teacher", done, 1800, "epoch 1, loss 0.432"))
+        progress._bars.refresh()  # pyright: ignore[reportPrivateUsage]
+    text = stream.getvalue()
+    assert "800/1,800" in text
+    assert " left" in text
+    assert "/?" not in text
+    assert "trains on the" in text
+
+
+def test_every_stage_of_the_regimes_says_what_it_does() -> None:
+    for name in ("tokens", "teacher", "member-2/teacher", "round-3/student", "round-1/pseudo-labels", "test/scores-2"):
+        assert purpose(name), name
+
+
+def test_quiet_shows_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    with showing(Display(quiet=True)), TerminalProgress() as progress:
+        progress.message("run 1 of 2")
+        progress.finished("teacher", 1.0, reused=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_json_lines_are_one_object_an_event() -> None:
+    stream = io.StringIO()
+    with JsonLines(stream) as progress:
+        progress.message("run 1 of 2")
+        progress.show(StageStarted("teacher", reused=False))
+        for done in range(3):
+            progress.show(Progress("teacher", done, 3))
+        progress.show(StageFinished("teacher", "teacher", 0, "5f", Path("x"), 2.5, reused=False))
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["event"] for line in lines] == ["Message", "StageStarted", "Progress", "StageFinished"]
+    assert lines[-1]["seconds"] == 2.5
+    assert all("time" in line for line in lines)
 
 
 def test_bars_end_with_one_line_a_stage() -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 from optuna.trial import TrialState
 from unit.sweeps.made_spaces import GRID, made_folder, write_space
 
 from icalib.core.errors import SettingError
 from icalib.methods.catalogue import load_method
+from icalib.sweeps.dashboard import write_dashboard_journal
 from icalib.sweeps.folder import SweepFolder
+from icalib.sweeps.journal import open_journal
 from icalib.sweeps.proposals import proposals
 from icalib.sweeps.pruning import Rungs, TrialStopped
 from icalib.sweeps.record import TrialTable
@@ -269,3 +272,16 @@ def test_a_step_that_was_reported_before_an_interruption_stays(folder: SweepFold
     Rungs(folder, 0).report(1, 0.8)
     Rungs(folder, 0).report(1, 0.7)
     assert study.trials()[0].intermediate_values == {1: 0.8}
+
+
+def test_the_dashboards_copy_has_failed_trials_failed(folder: SweepFolder, space: Space, tmp_path: Path) -> None:
+    study = SweepStudy(folder, space, ICAST, None)
+    for _ in range(3):
+        assert study.next() is not None
+    study.tell_complete(0, [0.5])
+    study.tell_failed(1, "out of memory")
+    copy = write_dashboard_journal(folder.journal_path, tmp_path / "dashboard.journal")
+    shown = optuna.load_study(study_name=folder.path.name, storage=open_journal(copy)).get_trials()
+    assert [trial.state for trial in shown] == [TrialState.COMPLETE, TrialState.FAIL, TrialState.RUNNING]
+    assert [trial.state for trial in study.trials()][1] == TrialState.RUNNING  # it runs again
+    assert not list(tmp_path.glob(".dashboard*"))

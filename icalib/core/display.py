@@ -1,0 +1,46 @@
+"""How this process shows what it does: chosen once, by the command line, and read where something is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Literal
+
+LogFormat = Literal["text", "json"]
+
+
+@dataclass(frozen=True)
+class Display:
+    """How progress and tables are shown.
+
+    Attributes:
+        quiet: show no progress, only results, warnings and errors.
+        wide: show all columns of a table, wider than the terminal if they don't fit.
+        log_format: text for people, or one JSON object per event.
+        track: other programs that receive runs, too: mlflow, wandb.
+    """
+
+    quiet: bool = False
+    wide: bool = False
+    log_format: LogFormat = "text"
+    track: tuple[str, ...] = ()
+
+
+_chosen: ContextVar[Display] = ContextVar("display", default=Display())  # noqa: B039  (it is frozen)
+
+
+def display() -> Display:
+    """Return how to show things."""
+    return _chosen.get()
+
+
+@contextmanager
+def showing(chosen: Display) -> Generator[None, None, None]:
+    """Show things this way within the block."""
+    token = _chosen.set(chosen)
+    try:
+        yield
+    finally:
+        _chosen.reset(token)

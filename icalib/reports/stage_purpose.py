@@ -1,0 +1,36 @@
+"""What each stage does, in a few words for the line that shows its progress."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+_PURPOSES: Mapping[str, str] = MappingProxyType(
+    {
+        "tokens": "reads the pools once, for every method",
+        "log-tokens": "reads the dialogue logs",
+        "generated-tokens": "reads the generated texts",
+        "post-training": "adapts the backbone, without labels",
+        "word-vectors": "learns words, without labels",
+        "intent-classifier": "learns intents",
+        "teacher": "trains on the labelled pools",
+        "student": "trains on labels and pseudo labels",
+        "pseudo-labels": "chooses pools that the teacher is sure of",
+        "rates": "measures this machine",
+    }
+)
+
+
+def purpose(stage: str) -> str:
+    """Return what a stage does; empty for stages that are not known.
+
+    Example:
+        >>> purpose("round-2/student"), purpose("member-1/teacher"), purpose("validation/scores"), purpose("mine")
+        ('trains on labels and pseudo labels', 'trains on the labelled pools', 'scores validation pools', '')
+    """
+    group, _, name = stage.rpartition("/")
+    label = re.sub(r"-\d+$", "", name)
+    if label == "scores":
+        return "scores pools without labels" if group.startswith("round") else f"scores {group} pools"
+    return _PURPOSES.get(label, "")

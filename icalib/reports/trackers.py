@@ -1,0 +1,172 @@
+"""Runs in MLflow and Weights & Biases, as consumers of events: views of a run folder's tables, like TensorBoard.
+
+Neither package is needed unless it is asked for by --track. Both write to this machine where their own environment
+variables say so: MLFLOW_TRACKING_URI=sqlite:///mlflow.db, WANDB_MODE=offline.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any, final
+
+from typing_extensions import override
+
+from icalib.core.errors import SettingError
+from icalib.core.events import Emit, Event, RunUpdated
+from icalib.core.files import content_digest
+from icalib.core.run_folder import RunFolder
+from icalib.reports.tensorboard import ROUND_TAGS, flat_settings
+
+
+class AbstractTrackedRun(ABC):
+    """One run as a tracker sees it."""
+
+    @abstractmethod
+    def settings(self, settings: Mapping[str, int | float | str]) -> None:
+        """Record the run's settings by dotted name."""
+
+    @abstractmethod
+    def metric(self, name: str, value: float, step: int) -> None:
+        """Record a metric at a step."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """End the run."""
+
+
+@final
+class Tracking:
+    """A consumer of events that sends what is new in a run folder to a tracker.
+
+    Args:
+        begin: starts a tracked run, given the run folder.
+    """
+
+    def __init__(self, begin: Callable[[RunFolder], AbstractTrackedRun]) -> None:
+        self._begin = begin
+        self._runs: dict[Path, tuple[AbstractTrackedRun, set[tuple[str, int]]]] = {}
+        self._ended: set[Path] = set()
+
+    def __call__(self, event: Event) -> None:
+        """Send what is new."""
+        if not isinstance(event, RunUpdated) or event.path in self._ended:
+            return
+        folder = RunFolder(event.path)
+        if event.path not in self._runs:
+            self._runs[event.path] = self._begin(folder), set()
+            self._runs[event.path][0].settings(flat_settings(folder.config))
+        tracked, sent = self._runs[event.path]
+        for name, value, step in _points(folder):
+            if (name, step) not in sent and math.isfinite(value):
+                sent.add((name, step))
+                tracked.metric(name, value, step)
+        if (folder.path / "metrics.parquet").is_file():
+            tracked.finish()
+            self._ended.add(event.path)
+
+
+def _points(folder: RunFolder) -> list[tuple[str, float, int]]:
+    """Learning curves by step, rounds by their number, and the final metrics."""
+    points = [(f"{row['split']}/{row['tag']}", row["value"], row["step"]) for row in folder.training().to_pylist()]
+    for summary in folder.round_summaries():
+        values = {tag: getattr(summary, field) for tag, field in ROUND_TAGS.items()}
+        points += [(tag, float(value), summary.round) for tag, value in values.items() if value is not None]
+    if (folder.path / "metrics.parquet").is_file():
+        rows = folder.metrics().to_pylist()
+        points += [(f"final_{row['split']}/{row['metric']}", row["value"], 0) for row in rows]
+    return points
+
+
+def trackers(names: Sequence[str]) -> list[Emit]:
+    """Return a consumer for each tracker.
+
+    Raises:
+        SettingError: a tracker is unknown, or its package is missing.
+    """
+    return [_tracker(name) for name in dict.fromkeys(names)]
+
+
+def _tracker(name: str) -> Emit:
+    known = {"mlflow": _MlflowRun, "wandb": _WandbRun}
+    if name not in known:
+        raise SettingError(f"--track {name} is unknown. Choose one of: {', '.join(known)}.")
+    try:
+        package = import_module(name)
+    except ModuleNotFoundError as error:
+        raise SettingError(
+            f"--track {name} needs the package {name}. Install it: pip install 'icalib[{name}]'."
+        ) from error
+    return Tracking(partial(known[name], package))
+
+
+@final
+class _MlflowRun(AbstractTrackedRun):
+    """A run of MLflow; the experiment is the folder's, and resuming continues the run of the same folder."""
+
+    def __init__(self, mlflow: Any, folder: RunFolder) -> None:
+        self._client: Any = mlflow.MlflowClient()
+        experiment = mlflow.set_experiment(folder.path.parent.name).experiment_id
+        identity = content_digest(str(folder.path.resolve()))
+        found = self._client.search_runs([experiment], f"tags.icalib_run = '{identity}'", max_results=1)
+        run = (
+            found[0]
+            if found
+            else self._client.create_run(experiment, tags={"icalib_run": identity}, run_name=folder.name)
+        )
+        self._id = run.info.run_id
+
+    @override
+    def settings(self, settings: Mapping[str, int | float | str]) -> None:
+        for name, value in settings.items():
+            self._client.log_param(self._id, _mlflow_name(name), str(value)[:6000])
+
+    @override
+    def metric(self, name: str, value: float, step: int) -> None:
+        self._client.log_metric(self._id, _mlflow_name(name), value, step=step)
+
+    @override
+    def finish(self) -> None:
+        self._client.set_terminated(self._id)
+
+
+def _mlflow_name(name: str) -> str:
+    """A name of the characters that MLflow allows: `R@1` is `R_at_1`."""
+    return re.sub(r"[^\w\-. /]", "_", name.replace("@", "_at_"))
+
+
+@final
+class _WandbRun(AbstractTrackedRun):
+    """A run of Weights & Biases; the group is the folder's experiment."""
+
+    def __init__(self, wandb: Any, folder: RunFolder) -> None:
+        self._run: Any = wandb.init(
+            project="icalib",
+            group=folder.path.parent.name,
+            name=folder.name,
+            id=content_digest(str(folder.path.resolve()))[:16],
+            resume="allow",
+            reinit="create_new",
+            dir=str(folder.path.parent),
+            settings=wandb.Settings(silent=True, console="off"),
+        )
+        # Learning curves count steps and rounds count rounds: neither is the number of calls.
+        self._run.define_metric("step", hidden=True)
+        self._run.define_metric("*", step_metric="step")
+
+    @override
+    def settings(self, settings: Mapping[str, int | float | str]) -> None:
+        self._run.config.update(dict(settings), allow_val_change=True)
+
+    @override
+    def metric(self, name: str, value: float, step: int) -> None:
+        self._run.log({name: value, "step": step})
+
+    @override
+    def finish(self) -> None:
+        self._run.finish()

@@ -1,0 +1,72 @@
+"""How verbs show what they do, and where their views are."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from icalib.cli import main
+from icalib.cli.display import with_display
+from icalib.core.display import Display, display
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["icalib", *words])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    return int(stop.value.code or 0)
+
+
+def test_options_reach_what_shows_and_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Display] = []
+
+    def verb() -> None:
+        seen.append(display())
+
+    app = typer.Typer()
+    app.command()(with_display(verb))
+    for words in ([], ["--quiet", "--wide"], ["--log-format", "json"]):
+        monkeypatch.setattr(sys, "argv", ["verb", *words])
+        with pytest.raises(SystemExit):
+            app()
+    assert seen == [Display(), Display(quiet=True, wide=True), Display(log_format="json")]
+    assert display() == Display()
+
+
+def test_an_unknown_log_format_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(monkeypatch, "open", "runs", "--log-format", "xml") == 2
+    assert "--log-format xml is unknown. Choose text or json." in capsys.readouterr().err
+
+
+def test_open_says_where_the_report_and_the_curves_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    (tmp_path / "report.html").write_text("")
+    assert call(monkeypatch, "open", str(tmp_path)) == 0
+    out, err = capsys.readouterr()
+    assert out == f"{tmp_path / 'report.html'}\n"
+    assert f"tensorboard --logdir {tmp_path}" in err
+    assert opened == []
+    assert call(monkeypatch, "open", str(tmp_path), "--browser") == 0
+    assert opened == [(tmp_path / "report.html").as_uri()]
+
+
+def test_open_takes_the_latest_report_of_an_experiment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "compare-desk.html").write_text("")
+    assert call(monkeypatch, "open", str(tmp_path)) == 0
+    assert capsys.readouterr().out.strip().endswith("compare-desk.html")
+
+
+@pytest.mark.parametrize(("name", "words"), [("gone", "no folder"), ("", "has no report")])
+def test_open_without_a_report_says_how_to_get_one(
+    name: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "open", str(tmp_path / name)) == 2
+    assert words in capsys.readouterr().err
