@@ -31,11 +31,12 @@ def run_settings(
         SettingError: an option is missing or invalid.
     """
     from icalib.core.component import with_setting
-    from icalib.pipeline.run import RunSettings
 
     base, _, variant = name.partition("@")
     fraction = labelled_fraction(template)
     method = changed(variant_of(name, template.preset, own, lenient=lenient), template.settings, lenient=lenient)
+    from icalib.pipeline.run import RunSettings  # it imports torch: after what can be checked without
+
     if template.backbone:
         method = with_setting(method, "encoder.backbone", template.backbone)
     return RunSettings(

@@ -9,8 +9,6 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp
 
 from icalib.calibration.calibrator import Platt
 from icalib.calibration.fitted import AffineMap
@@ -91,6 +89,9 @@ def fit_slope(ranker: Ranker, pools: MadePools, settings: TrainingSettings, devi
     """
     if ranker.similarity_start is None:
         return
+    from scipy.optimize import minimize_scalar
+    from scipy.special import logsumexp
+
     examples = islice((example for batch in pools.batches(0) for example in batch), _MAX_POOLS)
     inputs = [pools.pairs(example) for example in examples]
     flat = [pair for pool in inputs for pair in pool]
