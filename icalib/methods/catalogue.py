@@ -26,7 +26,7 @@ def method_names() -> list[str]:
 
 def describe(name: str) -> str:
     """Return the first line of the docstring of a method's module; this package's modules are read, not imported."""
-    text = _module(name).__doc__ if "." in name else docstring(_path(name))
+    text = _module(name).__doc__ if "." in name else docstring(module_path(name))
     return (text or "").strip().splitlines()[0]
 
 
@@ -92,11 +92,11 @@ def _precise(rule: PseudoLabelRule) -> dict[str, Any]:
 
 
 def _module(name: str) -> ModuleType:
-    return import_module(_path(name), "method module")
+    return import_module(module_path(name), "method module")
 
 
-def _path(name: str) -> str:
-    """Return the import path of a method's module.
+def module_path(name: str) -> str:
+    """Return the import path of a method's module; it isn't imported, which would take seconds.
 
     Raises:
         SettingError: no method of this package has that name.
