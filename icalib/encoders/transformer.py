@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Annotated, Any, ClassVar, NamedTuple, final
 
 import torch
@@ -159,8 +160,13 @@ class BackboneEncoder(AbstractEncoder):
             )
         else:
             from transformers import AutoModel
+            from transformers.initialization import no_init_weights
 
-            backbone = AutoModel.from_config(backbone_config, dtype=torch.float32, add_pooling_layer=False, **options)
+            # Drawing random weights, to be replaced, is most of what loading takes; only bounds read the initial ones.
+            with no_init_weights() if config.spectral_norm is None else nullcontext():
+                backbone = AutoModel.from_config(
+                    backbone_config, dtype=torch.float32, add_pooling_layer=False, **options
+                )
         if config.cheap_dropout:
             replace_dropout(backbone)
         self.state_width: int = backbone_config.hidden_size
