@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,7 +55,7 @@ def _print_table(sizes: list[int], costs: dict[str, list[Cost]]) -> None:
     for name, found in costs.items():
         steps = [
             f"{after.seconds / before.seconds:6.1f} x time {after.peak / before.peak:6.2f} x memory"
-            for before, after in zip(found, found[1:], strict=False)
+            for before, after in pairwise(found)
         ]
         print(f"  {name:<14}{'   '.join(steps)}")
 
