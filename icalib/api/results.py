@@ -8,15 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icalib.core.run_folder import RunFolder
-from icalib.sweeps.folder import Best, SweepFolder
-
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from icalib.core.run_folder import RunFolder
     from icalib.pipeline.loaded_ranker import LoadedRanker
     from icalib.reports.label_curve import LabelCurve
     from icalib.reports.verdict import Verdict
+    from icalib.sweeps.folder import Best, SweepFolder
 
 
 @dataclass(frozen=True, repr=False)
@@ -32,6 +31,8 @@ class Run:
     @cached_property
     def folder(self) -> RunFolder:
         """Its tables: metrics with intervals, predictions, learning curves, rounds."""
+        from icalib.core.run_folder import RunFolder
+
         return RunFolder.open(self.path)
 
     @cached_property
@@ -130,6 +131,8 @@ class Sweep:
     @cached_property
     def folder(self) -> SweepFolder:
         """Its tables: trials, the best trial's runs."""
+        from icalib.sweeps.folder import SweepFolder
+
         return SweepFolder.open(self.path)
 
     @cached_property

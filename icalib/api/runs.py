@@ -53,12 +53,13 @@ def run(
         SettingError: an option is invalid, or the method doesn't fit the data.
         RunFolderError: the folder contains a run of another version.
     """
+    place = Place.of(options)
     if str(method).endswith((".yaml", ".yml")):
         chosen = from_config(local_path(method))
     else:
         chosen = run_settings(str(method), RunTemplate.of(data, labelled, options), seed)
     check([chosen])
-    with session(Place.of(options)) as active:
+    with session(place) as active:
         (finished,) = active.run_all([chosen], fresh=options.get("fresh", False))
     write_comparison([finished], finished.path / "report.html", finished.name)
     return Run(finished.path)
@@ -88,11 +89,10 @@ def compare(
     Raises:
         SettingError: an option is invalid, or a method doesn't fit the data.
     """
-    template = RunTemplate.of(data, labelled, options)
+    template, place = RunTemplate.of(data, labelled, options), Place.of(options)
+    others = with_test_pools([local_path(other) for other in shift])
     chosen = comparison_settings(methods, template, seeds)
     check(chosen)
-    others = with_test_pools([local_path(other) for other in shift])
-    place = Place.of(options)
     with session(place) as active:
         finished = active.run_all(chosen, fresh=options.get("fresh", False))
         shifts = active.evaluate_all(finished, others, template.limit.get("test"))
@@ -135,10 +135,9 @@ def curve(
     from icalib.reports.label_curve import label_curve
 
     measured = choice("split", split, ("validation", "test"))
-    template = RunTemplate.of(data, None, options)
+    template, place = RunTemplate.of(data, None, options), Place.of(options)
     chosen = curve_settings(methods, template, fractions, seeds)
     check([settings for group in chosen.values() for settings in group])
-    place = Place.of(options)
     with session(place) as active:
         runs = {
             fraction: active.run_all(group, fresh=options.get("fresh", False)) for fraction, group in chosen.items()

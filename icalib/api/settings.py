@@ -31,11 +31,12 @@ def run_settings(
         SettingError: an option is missing or invalid.
     """
     from icalib.core.component import with_setting
-    from icalib.pipeline.run import RunSettings
 
     base, _, variant = name.partition("@")
     fraction = labelled_fraction(template)
     method = changed(variant_of(name, template.preset, own, lenient=lenient), template.settings, lenient=lenient)
+    from icalib.pipeline.run import RunSettings  # it imports torch: after what can be checked without
+
     if template.backbone:
         method = with_setting(method, "encoder.backbone", template.backbone)
     return RunSettings(
@@ -213,6 +214,7 @@ def comparison_settings(methods: Sequence[str], template: RunTemplate, seeds: in
     Raises:
         SettingError: a preset or setting fits none of the methods, or an option is invalid.
     """
+    _check_early(methods, template)
     check_preset(template.preset, methods)
     names = list(dict.fromkeys([*UNTRAINED, *methods]))
     check_settings(template.settings, [variant_of(name, template.preset, lenient=True) for name in names])
@@ -243,6 +245,15 @@ def curve_settings(
         by_fraction.setdefault(None, [settings for settings in runs if not settings.settings.regime.trains])
         by_fraction[fraction] = [settings for settings in runs if settings.settings.regime.trains]
     return by_fraction
+
+
+def _check_early(names: Sequence[str], template: RunTemplate) -> None:
+    """Refuse what is seen to be wrong without importing torch: a method's name, the data, the labelled fraction."""
+    from icalib.methods.catalogue import module_path
+
+    for name in names:
+        module_path(name.partition("@")[0])
+    labelled_fraction(template)
 
 
 UNTRAINED = ("bm25", "bi-encoder", "candidates-only")

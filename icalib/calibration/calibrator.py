@@ -11,7 +11,6 @@ from typing import Any, final
 
 import numpy as np
 from pydantic import Field
-from scipy.optimize import minimize, minimize_scalar
 from scipy.special import expit, logit
 from typing_extensions import override
 
@@ -72,6 +71,8 @@ class Temperature(AbstractCalibrator):
 
     @override
     def _fit(self, logit_N: FloatArray, label_N: IntArray, train_prior: float | None) -> AffineMap:
+        from scipy.optimize import minimize_scalar  # slow to import, and predictions don't fit
+
         # convex in 1/T, so unimodal in ln T; where every pair is ranked wrong T would be infinite, hence the bounds
         best: Any = minimize_scalar(
             lambda log_temperature: nll_from_logits(logit_N * np.exp(-log_temperature), label_N),
@@ -94,6 +95,8 @@ class Platt(AbstractCalibrator):
 
     @override
     def _fit(self, logit_N: FloatArray, label_N: IntArray, train_prior: float | None) -> AffineMap:
+        from scipy.optimize import minimize
+
         num_right = int(label_N.sum())
         num_wrong = len(label_N) - num_right
         target_N = np.where(label_N == 1, (num_right + 1) / (num_right + 2), 1 / (num_wrong + 2))

@@ -10,7 +10,7 @@ import typer
 
 from icalib.cli.app import verb
 from icalib.cli.options import Address, Executor, Labelled, place_argument, place_option
-from icalib.cli.output import say
+from icalib.cli.output import say, starting
 from icalib.cli.parsing import parsed_pairs, parsed_speakers
 from icalib.core.errors import SettingError
 
@@ -134,6 +134,7 @@ def prepare(
         return
     if out is None:
         raise SettingError("--out is missing: name the pool folder to write, or add --preview to write nothing.")
+    starting(f"prepare {source}")
     prepare(
         source,
         out,

@@ -9,7 +9,7 @@ import typer
 
 from icalib.cli.app import verb
 from icalib.cli.options import Fresh, Runs, Workers
-from icalib.cli.output import say
+from icalib.cli.output import say, starting
 
 
 @verb
@@ -20,13 +20,12 @@ def demo(
     fresh: Fresh = False,
 ) -> None:
     """Simulate a support-desk corpus and compare BERT, TSST and ICAST with 10 % labels on it, in minutes."""
+    starting("demo")
     from icalib.api.options import Place
     from icalib.api.pools import prepare_pools
     from icalib.api.runs import write_comparison
     from icalib.api.session import session
     from icalib.data.simulate import simulate
-    from icalib.demo import DEMO_METHODS, demo_settings
-    from icalib.reports.terminal import print_runs
 
     data = runs / "demo" / "pools"
     with session(Place(runs=runs, workers=workers)) as active:
@@ -34,10 +33,14 @@ def demo(
         truth = simulate(source, num_dialogues=600, seed=seed)
         # 90 labelled pools teach nothing about wrong answers that are all alike; BM25's are easier.
         prepare_pools(active, source, data, {"labelled": 0.10, "negative_sampler": "bm25-response"}, fresh=fresh)
+        from icalib.demo import DEMO_METHODS, demo_settings  # imports torch: the first lines need not wait for it
+
         best = truth.best_reachable["test"]
         active.message(f"because of label noise, no ranker can exceed R@1 = {best:.2f} on the test pools")
         finished = active.run_all([demo_settings(name, data, seed) for name in DEMO_METHODS], fresh=fresh)
     report_path = write_comparison(finished, runs / "demo" / "report.html", "icalib demo: a simulated support desk")
+    from icalib.reports.terminal import print_runs
+
     print_runs(finished)
     say(
         f"\nThe curves:  tensorboard --logdir {runs / 'demo'}\nThe report:  {report_path}\n"

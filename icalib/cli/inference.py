@@ -19,7 +19,7 @@ from icalib.cli.options import (
     place_argument,
     place_option,
 )
-from icalib.cli.output import say, show_sweep
+from icalib.cli.output import say, show_sweep, starting
 from icalib.core.errors import SettingError
 from icalib.core.storage import location, pull, push
 
@@ -43,6 +43,7 @@ def score(
     View rule and calibration are those that the run fitted on its own validation pools. The same command resumes an
     interrupted scoring.
     """
+    starting(f"score {location(run)}")
     import pyarrow.parquet as pq
 
     from icalib.api.session import session
@@ -96,6 +97,7 @@ def evaluate(
         print_result(own)
     else:
         (other,) = with_test_pools([data])
+        starting(f"evaluate {location(run)}")
         with session(executor.place(runs)) as active:
             result = active.evaluate(RunFolder(run), other, limit)
         print_shift(result, own)

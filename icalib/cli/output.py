@@ -22,6 +22,11 @@ def show_sweep(folder: SweepFolder) -> None:
     say(f"report: {report}   table: {table}   hparams: tensorboard --logdir {folder.path / 'tb'}")
 
 
+def starting(what: str) -> None:
+    """Print the first line of a verb that computes, before it imports its libraries, which takes seconds."""
+    say(f"{what}: loading libraries …")
+
+
 def say(text: str) -> None:
     """Print a line for people, on standard error."""
     typer.echo(printable(text), err=True)

@@ -10,7 +10,7 @@ import typer
 
 from icalib.cli.app import verb
 from icalib.cli.options import ExecutorOptions, RunOptions, place_option
-from icalib.cli.output import say
+from icalib.cli.output import say, starting
 from icalib.core.errors import SettingError
 from icalib.core.storage import push
 
@@ -68,6 +68,7 @@ def reproduce(
     others = with_test_pools(choice.shift or [])
     if others and wanted.kind != "shift":
         raise SettingError(f"--shift is for tables about shift; {table} is about {wanted.kind}. Leave it out.")
+    starting(f"reproduce {table}")
     keywords = options.keywords()
     template = RunTemplate.of(data, None, {**keywords, "backbone": options.backbone or wanted.backbone})
     planned = planned_rows(wanted, template, choice.labelled, choice.seeds)

@@ -10,7 +10,7 @@ import typer
 
 from icalib.cli.app import verb
 from icalib.cli.options import Address, Data, Executor, Json, Labelled, RunOptions
-from icalib.cli.output import say, show_sweep
+from icalib.cli.output import say, show_sweep, starting
 from icalib.core.errors import SettingError
 
 if TYPE_CHECKING:
@@ -76,13 +76,13 @@ def sweep(
     labels) is computed once. Only the best trial is evaluated on test, at the end. While it runs,
     `optuna-dashboard RUNS/EXPERIMENT/sweep-.../study.journal` shows the study too.
     """
-    from icalib.api.sweeps import dry_sweep, sweep
-    from icalib.reports.sweep_terminal import print_dry
-
     if dry and fresh:
         raise SettingError(
             "--dry and --fresh can't be combined: --fresh would delete the sweep. Leave one of them out."
         )
+    starting(f"sweep {space}")
+    from icalib.api.sweeps import dry_sweep, sweep
+
     keywords: SweepKeywords = {
         **options.keywords(),
         "method": study.method,
@@ -98,6 +98,8 @@ def sweep(
     }
     if dry:
         folder = dry_sweep(space, data, study.labelled, study.trials, keywords)
+        from icalib.reports.sweep_terminal import print_dry
+
         print_dry(folder)
         say(f"table: {folder.dry_path}")
         return

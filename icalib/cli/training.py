@@ -10,7 +10,7 @@ import typer
 
 from icalib.cli.app import verb
 from icalib.cli.options import Data, ExecutorOptions, Fresh, Json, Labelled, PoolOptions, RunOptions, place_option
-from icalib.cli.output import say
+from icalib.cli.output import say, starting
 from icalib.cli.parsing import parsed_fractions
 
 if TYPE_CHECKING:
@@ -32,13 +32,15 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Train and evaluate a method; the same command resumes an interrupted run."""
+    starting(f"run {method}")
     from icalib.api.runs import run
+
+    keywords: RunKeywords = {**options.keywords(), **executor.keywords(), "fresh": fresh}
+    finished = run(method, data, labelled=labelled, seed=seed, **keywords)
     from icalib.reports.plan_terminal import planned_line
     from icalib.reports.terminal import print_result, print_verdict
     from icalib.reports.verdict_facts import verdict_of
 
-    keywords: RunKeywords = {**options.keywords(), **executor.keywords(), "fresh": fresh}
-    finished = run(method, data, labelled=labelled, seed=seed, **keywords)
     print_verdict(verdict_of([finished.folder]))
     print_result(finished.result)
     if finished.folder.planned:
@@ -72,11 +74,13 @@ def compare(
     other pool sets shows whose probabilities can be trusted on other data: thresholds and calibration remain those
     of --data.
     """
+    starting(f"compare {' '.join(methods)}")
     from icalib.api.runs import compare
-    from icalib.reports.terminal import print_runs, print_shifts
 
     keywords: RunKeywords = {**options.keywords(), **executor.keywords(), "fresh": fresh}
     compared = compare(methods, pools.data, labelled=pools.labelled, seeds=seeds, shift=shift or (), **keywords)
+    from icalib.reports.terminal import print_runs, print_shifts
+
     print_runs([finished.folder for finished in compared.runs])
     print_shifts(compared.shifts)
     say(f"report: {compared.report}   curves: tensorboard --logdir {compared.report.parent}")
@@ -106,11 +110,13 @@ def curve(
     With --resample-labels the spread over seeds includes which pools are labelled. Self-training is only worth trying
     where the curve rises.
     """
+    starting(f"curve {' '.join(methods)}")
     from icalib.api.runs import curve
-    from icalib.reports.terminal import print_label_curve
 
     keywords: RunKeywords = {**options.keywords(), **executor.keywords(), "fresh": fresh}
     found = curve(methods, data, fractions=parsed_fractions(fractions), seeds=seeds, split=split, **keywords)
+    from icalib.reports.terminal import print_label_curve
+
     print_label_curve(found.curve)
     say(f"report: {found.report}")
     if as_json:

@@ -62,6 +62,12 @@ def binds_class(path: str, name: str) -> bool:
     )
 
 
+def docstring(path: str) -> str | None:
+    """Return the docstring of a module without running it; None if it has no docstring or no source."""
+    source = _source(path)
+    return None if source is None else ast.get_docstring(ast.parse(source))
+
+
 def _source(path: str) -> str | None:
     """Return the source of a module without importing the packages around it, as `importlib.util.find_spec` would."""
     folders: Sequence[str] | None = None

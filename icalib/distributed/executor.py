@@ -9,7 +9,7 @@ from icalib.core.events import Emit
 from icalib.core.job import LocalJob, ShardedJob
 from icalib.distributed.shards import map_shards
 from icalib.distributed.training import train
-from icalib.pipeline.executor import Resources
+from icalib.pipeline.resources import Resources
 from icalib.training.job import TrainingJob
 
 

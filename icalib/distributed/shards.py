@@ -12,7 +12,7 @@ from icalib.core.job import ShardedJob, read_job
 from icalib.core.stage_cache import share
 from icalib.core.storage import local_path, location, pull
 from icalib.models.memory import explained_shortage
-from icalib.pipeline.executor import Resources
+from icalib.pipeline.resources import Resources
 
 _TASKS_PER_GPU, _MAX_SHARDS_PER_TASK = 4, 64
 

@@ -25,7 +25,8 @@ from icalib.distributed.session import room_for_workers, worker_environment
 from icalib.heads.head import PosteriorTask
 from icalib.models.checkpoint import POSTERIOR
 from icalib.models.model import Model
-from icalib.pipeline.executor import SPECTRAL_NORMS, Resources, norms_message
+from icalib.pipeline.executor import SPECTRAL_NORMS, norms_message
+from icalib.pipeline.resources import Resources
 from icalib.training.job import TrainingJob
 from icalib.training.posterior import complete_posterior
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Annotated, Any, ClassVar, NamedTuple, final
 
 import torch
@@ -159,8 +160,13 @@ class BackboneEncoder(AbstractEncoder):
             )
         else:
             from transformers import AutoModel
+            from transformers.initialization import no_init_weights
 
-            backbone = AutoModel.from_config(backbone_config, dtype=torch.float32, add_pooling_layer=False, **options)
+            # Drawing random weights, to be replaced, is most of what loading takes; only bounds read the initial ones.
+            with no_init_weights() if config.spectral_norm is None else nullcontext():
+                backbone = AutoModel.from_config(
+                    backbone_config, dtype=torch.float32, add_pooling_layer=False, **options
+                )
         if config.cheap_dropout:
             replace_dropout(backbone)
         self.state_width: int = backbone_config.hidden_size
@@ -188,8 +194,16 @@ class BackboneEncoder(AbstractEncoder):
         index_L = torch.arange(batch.ids_BL.shape[1], device=batch.ids_BL.device)
         mask_BL = index_L < batch.lengths_B[:, None]
         segments = {"token_type_ids": batch.segments_BL} if self.has_segments else {}
-        output = self.backbone(input_ids=batch.ids_BL, attention_mask=mask_BL.long(), **segments)
+        output = self.backbone(input_ids=batch.ids_BL, attention_mask=_attention_mask(mask_BL), **segments)
         return output.last_hidden_state, mask_BL
+
+
+def _attention_mask(mask_BL: Tensor) -> Tensor:
+    """Return the mask as transformers takes it: [B, L] on a CPU, else [B, 1, 1, L].
+
+    transformers leaves a mask [B, L] out if it masks nothing, and would wait for a GPU to know that.
+    """
+    return mask_BL.long() if mask_BL.device.type == "cpu" else mask_BL[:, None, None, :]
 
 
 @final

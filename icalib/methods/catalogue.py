@@ -5,17 +5,15 @@ from __future__ import annotations
 import pkgutil
 from difflib import get_close_matches
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from icalib.core.errors import SettingError
-from icalib.core.imports import failed, import_module
+from icalib.core.imports import docstring, failed, import_module
 from icalib.core.text import short_repr, shortened
-from icalib.methods.composition import Method
-from icalib.regimes.gain import ALWAYS_INTENTS
-from icalib.regimes.pseudo_labels import NO_CALIBRATION, PseudoLabelRule
-from icalib.regimes.self_training import SelfTraining
-from icalib.training.post_training.contrastive import Contrastive
-from icalib.training.post_training.response_selection import ResponseSelection
+
+if TYPE_CHECKING:
+    from icalib.methods.composition import Method
+    from icalib.regimes.pseudo_labels import PseudoLabelRule
 
 
 def method_names() -> list[str]:
@@ -27,8 +25,9 @@ def method_names() -> list[str]:
 
 
 def describe(name: str) -> str:
-    """Return the first line of the docstring of a method's module."""
-    return (_module(name).__doc__ or "").strip().splitlines()[0]
+    """Return the first line of the docstring of a method's module; this package's modules are read, not imported."""
+    text = _module(name).__doc__ if "." in name else docstring(module_path(name))
+    return (text or "").strip().splitlines()[0]
 
 
 def load_method(name: str) -> Method:
@@ -38,6 +37,8 @@ def load_method(name: str) -> Method:
         SettingError: there is no such method; the message suggests similar names.
     """
     module = _module(name)
+    from icalib.methods.composition import Method  # after the check of the name: it imports torch
+
     made = getattr(module, "method", None)
     if made is None:
         raise SettingError(f"the module `{module.__name__}` has no function `method()` that returns a Method.")
@@ -62,6 +63,10 @@ def presets(name: str) -> dict[str, dict[str, Any]]:
     are fractions of right ones on validation.
     """
     own: dict[str, dict[str, Any]] = getattr(_module(name), "presets", {})
+    from icalib.regimes.self_training import SelfTraining
+    from icalib.training.post_training.contrastive import Contrastive
+    from icalib.training.post_training.response_selection import ResponseSelection
+
     method = load_method(name)
     if not method.regime.trains:
         return own
@@ -75,6 +80,9 @@ def presets(name: str) -> dict[str, dict[str, Any]]:
 
 def _precise(rule: PseudoLabelRule) -> dict[str, Any]:
     """Return the changes to precisions; what a rule disables stays so."""
+    from icalib.regimes.gain import ALWAYS_INTENTS
+    from icalib.regimes.pseudo_labels import NO_CALIBRATION, PseudoLabelRule
+
     changed = PseudoLabelRule.precisions().model_dump(exclude_defaults=True)
     if rule.gain_threshold == ALWAYS_INTENTS:
         del changed["gain_threshold"]
@@ -84,6 +92,15 @@ def _precise(rule: PseudoLabelRule) -> dict[str, Any]:
 
 
 def _module(name: str) -> ModuleType:
+    return import_module(module_path(name), "method module")
+
+
+def module_path(name: str) -> str:
+    """Return the import path of a method's module; it isn't imported, which would take seconds.
+
+    Raises:
+        SettingError: no method of this package has that name.
+    """
     path = name if "." in name else f"icalib.methods.{name.replace('-', '_')}"
     if name.endswith(".py") or "/" in name:
         raise SettingError(
@@ -94,4 +111,4 @@ def _module(name: str) -> ModuleType:
         near = get_close_matches(name, method_names(), n=3)
         hint = f"Did you mean {' or '.join(f'`{n}`' for n in near)}? " if near else ""
         raise SettingError(f"no method `{shortened(name)}`. {hint}`icalib methods` lists them all.")
-    return import_module(path, "method module")
+    return path

@@ -12,7 +12,6 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from scipy.special import ndtr
 
 from icalib.core.errors import SettingError
 from icalib.metrics.pairs import FloatArray, IntArray
@@ -80,6 +79,8 @@ def debiased_ece_of(sums: BinSums, gap_variance: FloatArray) -> FloatArray:
         sums: see `bin_sums`.
         gap_variance: sampling variance of each bin's Σ(p − y), [..., M].
     """
+    from scipy.special import ndtr
+
     gap = np.abs(sums.prob - sums.label)
     sd = np.sqrt(np.maximum(gap_variance, 0))
     z = np.divide(gap, sd, out=np.full_like(gap, 40.0), where=gap < 40.0 * sd)  # the bias is 0 beyond, to every digit

@@ -16,12 +16,13 @@ from icalib.data.encoding import Layout
 from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.bi_encoder import BiEncoder
 from icalib.encoders.spectral_norm import warm_up
-from icalib.encoders.transformer import Batch, Encoded
+from icalib.encoders.transformer import BackboneEncoder, Batch, Encoded
 from icalib.heads.head import LogitPosterior, PosteriorHead
 from icalib.models.checkpoint import POSTERIOR, RECOMPUTE, load_ranker_config, read_posterior, read_weights, save_ranker
 from icalib.models.config import RankerConfig
 from icalib.models.dual_encoder import PREFIX
 from icalib.models.model import Model
+from icalib.models.precision import Precision, resolve_precision
 
 ANSWER = "answer"
 """Name of the answer head for the task "classify"."""
@@ -281,6 +282,30 @@ def load_ranker(folder: Path) -> Ranker:
     if ranker.posterior_head is not None and (folder / POSTERIOR).is_file():
         ranker.posterior_head.load_posterior_state(read_posterior(folder))
     return ranker
+
+
+def load_for_scoring(folder: Path, precision: Precision, device: torch.device) -> Ranker:
+    """Load a ranker to score with, in evaluation mode.
+
+    In bf16 it holds the weights of the backbones' linear layers as bfloat16, which autocast would otherwise make of
+    them in every pass; the scores are the same to the bit. Passes outside of autocast need `load_ranker`.
+
+    Raises:
+        RunFolderError, PosteriorError: see `load_ranker`.
+    """
+    ranker = load_ranker(folder).to(device).eval()
+    if resolve_precision(precision, device) == "bf16":
+        bi_encoder = ranker.bi_encoder.encoder if ranker.bi_encoder is not None else None
+        for encoder in (ranker.encoder, bi_encoder):
+            if isinstance(encoder, BackboneEncoder):
+                _round_linear_layers(encoder.backbone)
+    return ranker
+
+
+def _round_linear_layers(module: nn.Module) -> None:
+    for layer in module.modules():
+        if type(layer) is nn.Linear:  # not a layer with a bound, whose weight is computed in float32
+            layer.to(torch.bfloat16)
 
 
 def start_weights(ranker: Ranker, folder: Path) -> bool:

@@ -27,7 +27,7 @@ from icalib.generation.language_model import GeneratorJob
 from icalib.models.config import RankerConfig
 from icalib.models.dual_encoder import DualEncoder
 from icalib.models.ranker import Ranker
-from icalib.pipeline.executor import Resources
+from icalib.pipeline.resources import Resources
 from icalib.pipeline.tokens import TokenizeLogsJob
 from icalib.regimes.self_training import PseudoLabelJob
 from icalib.scoring.job import ScoreJob

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, Self, final
 
@@ -23,39 +22,13 @@ from icalib.core.stage_cache import RESUME
 from icalib.core.storage import remove
 from icalib.models.memory import explained_shortage
 from icalib.models.model import Model
+from icalib.pipeline.resources import Resources
 from icalib.training.job import TrainingJob, run_training
 from icalib.training.local_engine import LocalEngine
 from icalib.training.posterior import complete_posterior, run_here
 
 SPECTRAL_NORMS = "spectral_norms.json"
 """File with the norms of the bounded layers before training, by layer; only for encoders with bounded weights."""
-
-
-@dataclass(frozen=True)
-class Resources:
-    """Resources of training and scoring.
-
-    Args:
-        num_workers: number of training workers.
-        use_gpu: use one GPU per training worker, and GPUs for scoring tasks.
-        cpus_per_worker: number of CPU cores (and threads) per training worker.
-        num_scorers: number of scoring tasks that run at a time.
-    """
-
-    num_workers: int
-    use_gpu: bool
-    cpus_per_worker: int
-    num_scorers: int
-
-    def shared_by(self, number: int) -> tuple[Resources, int]:
-        """Return the resources of each of `number` parallel trainings, and how many of them fit at a time."""
-        if self.num_workers > 1:
-            each = max(1, self.num_workers // number)
-            return replace(self, num_workers=each), self.num_workers // each
-        if self.use_gpu:
-            return self, 1
-        each = max(1, self.cpus_per_worker // number)
-        return replace(self, cpus_per_worker=each), self.cpus_per_worker // each
 
 
 class Executor(Protocol):

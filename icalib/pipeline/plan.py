@@ -25,8 +25,9 @@ from icalib.data.pools import read_pool_set
 from icalib.data.selection import Selection
 from icalib.models.precision import Precision
 from icalib.pipeline.counting import CountingExecutor, pairs_scored
-from icalib.pipeline.executor import Executor, Resources
+from icalib.pipeline.executor import Executor
 from icalib.pipeline.rates import Estimate, Machines, Rates, estimated, measure_rates
+from icalib.pipeline.resources import Resources
 from icalib.pipeline.run import CACHE, EVALUATED, RunContext, RunSettings, check_fits, plan_path, stages_of, start
 from icalib.pipeline.stages import RunStages
 from icalib.pipeline.tiny import tiny_jobs

@@ -25,7 +25,7 @@ from icalib.data.schema import Split
 from icalib.data.selection import Part, Rows, Selection
 from icalib.models.checkpoint import CHECKPOINT_VERSION
 from icalib.models.precision import Precision
-from icalib.models.ranker import Ranker, load_ranker
+from icalib.models.ranker import Ranker, load_for_scoring
 from icalib.scoring.intent_choice import IntentChoice
 from icalib.scoring.scorer import ScoringContext, score_pools
 from icalib.uncertainty.estimator import AbstractEstimator
@@ -114,14 +114,14 @@ def _return_free_memory() -> None:
         libc.malloc_trim(0)
 
 
-_loaded: dict[tuple[Artifact, str], Ranker] = {}
+_loaded: dict[tuple[Artifact, Precision, str], Ranker] = {}
 
 
 def _context(job: ScoreJob, device: torch.device) -> ScoringContext:
-    key = (job.model, str(device))
+    key = (job.model, job.precision, str(device))
     if key not in _loaded:  # one model per process; workers are reused for many shards
         _loaded.clear()
-        _loaded[key] = load_ranker(job.model.path).to(device).eval()
+        _loaded[key] = load_for_scoring(job.model.path, job.precision, device)
     ranker = _loaded[key]
     return ScoringContext(
         ranker=ranker,

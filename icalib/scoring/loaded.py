@@ -13,7 +13,7 @@ from icalib.data.encoding import TokenStore, write_tokens
 from icalib.data.schema import Pool
 from icalib.encoders.backbone import Tokenizer
 from icalib.models.precision import Precision
-from icalib.models.ranker import Ranker, load_ranker
+from icalib.models.ranker import Ranker, load_for_scoring
 from icalib.scoring.intent_choice import AUTHORS_CHOICE, IntentChoice
 from icalib.scoring.scorer import ScoringContext, average_members, score_pools
 from icalib.uncertainty.estimator import AbstractEstimator
@@ -42,7 +42,7 @@ class LoadedMembers:
         Raises:
             RunFolderError, PosteriorError: see `load_ranker`.
         """
-        rankers = {path: load_ranker(path).to(device).eval() for path, _ in members}
+        rankers = {path: load_for_scoring(path, precision, device) for path, _ in members}
         contexts = tuple(
             ScoringContext(
                 ranker=rankers[path],

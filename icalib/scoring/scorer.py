@@ -5,6 +5,7 @@ A shard's result is a function of (checkpoint, rows, seed).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -93,7 +94,7 @@ def score_pools(
         seed: determines every dropout mask; each shard needs its own.
     """
     pools = list(store.pools(rows))
-    context.ranker.eval()
+    _set_training(context.ranker, False)
     tables = [_view_table(context, pools, None, "plain", seed)]
     if not with_intents:
         return tables[0], None
@@ -217,17 +218,32 @@ def _labels(pool: TokenPool) -> npt.NDArray[np.int64]:
 def _pair_moments(
     context: ScoringContext, pools: PoolInputs, view: str, seed: int
 ) -> dict[str, npt.NDArray[np.float64]]:
-    columns = {name: np.zeros(pools.num_pairs) for name in (*_MOMENTS, "num_passes")}
-    columns |= {name: np.full(pools.num_pairs, np.nan) for name in _HALVES}
-    for number, batch in enumerate(context.batches(pools.inputs)):
-        moments = _batch_moments(context, [pools.inputs[int(index)] for index in batch], child_seed(seed, view, number))
+    names = (*_MOMENTS, *_HALVES, "num_passes")
+    columns = {name: np.zeros(pools.num_pairs) for name in names}
+    batches = context.batches(pools.inputs)
+    # Nothing is read back before all batches are queued, so that a GPU never waits for this process.
+    computed = [
+        _stacked(_batch_moments(context, [pools.inputs[int(i)] for i in batch], child_seed(seed, view, number)))
+        for number, batch in enumerate(batches)
+    ]
+    for batch, values_MB in zip(batches, computed, strict=True):
         pairs = pools.pairs(batch)
-        for name in _MOMENTS:
-            columns[name][pairs] = getattr(moments, name).cpu().numpy()
-        for name, values in zip(_HALVES, moments.half_information or (), strict=False):
-            columns[name][pairs] = values.cpu().numpy()
-        columns["num_passes"][pairs] = moments.num_passes
+        for name, values_B in zip(names, values_MB.cpu().numpy(), strict=True):
+            columns[name][pairs] = values_B
     return columns
+
+
+def _stacked(moments: Moments) -> torch.Tensor:
+    """Return _MOMENTS, _HALVES (NaN without halves) and the number of passes of each pair, float64 [8, B]."""
+    unknown = torch.full_like(moments.prob_mean, math.nan)
+    passes = torch.full_like(moments.prob_mean, moments.num_passes)
+    return torch.stack(
+        [
+            *(getattr(moments, name) for name in _MOMENTS),
+            *(moments.half_information or (unknown, unknown)),
+            passes,
+        ]
+    )
 
 
 def _batch_moments(context: ScoringContext, inputs: Sequence[Encoded], seed: int) -> Moments:
@@ -236,7 +252,13 @@ def _batch_moments(context: ScoringContext, inputs: Sequence[Encoded], seed: int
         with torch.inference_mode(), context.autocast():
             return context.estimator.estimate(model)
     finally:
-        context.ranker.eval()
+        _set_training(context.ranker, False)
+
+
+def _set_training(ranker: Ranker, training: bool) -> None:
+    """Switch dropout on or off; walking through all modules takes milliseconds, so only if the mode changes."""
+    if ranker.training != training:
+        ranker.train(training)
 
 
 @dataclass(frozen=True)
@@ -249,12 +271,12 @@ class _BatchModel:
 
     def logits(self, *, stochastic: bool, number: int) -> torch.Tensor:
         """Compute the logits [B] of one pass, with dropout if `stochastic`."""
-        self.ranker.train(stochastic)
+        _set_training(self.ranker, stochastic)
         if stochastic:
             torch.manual_seed(child_seed(self.seed, number))
         return self.ranker.answer_logits(self.inputs)
 
     def posterior(self) -> LogitPosterior:
         """Compute the posterior of the logits, without dropout."""
-        self.ranker.eval()
+        _set_training(self.ranker, False)
         return self.ranker.answer_posterior(self.inputs)

@@ -19,7 +19,8 @@ from icalib.core.storage import local_path, pull, push, remove
 from icalib.data.pools import read_pool_set
 from icalib.metrics.catalogue import known_metrics
 from icalib.pipeline.claim import differences
-from icalib.pipeline.executor import Executor, Resources
+from icalib.pipeline.executor import Executor
+from icalib.pipeline.resources import Resources
 from icalib.pipeline.run import RunContext, RunSettings, check_fits, run
 from icalib.sweeps.folder import Best, SweepFolder, SweepSettings
 from icalib.sweeps.proposals import Proposal

@@ -16,7 +16,8 @@ from icalib.core.paths import Stored
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.catalogue import metric_tag
 from icalib.metrics.metric import Direction
-from icalib.pipeline.executor import Executor, Resources
+from icalib.pipeline.executor import Executor
+from icalib.pipeline.resources import Resources
 from icalib.pipeline.run import RunContext, RunSettings, run
 from icalib.sweeps.folder import SweepFolder
 from icalib.sweeps.pruning import Rungs

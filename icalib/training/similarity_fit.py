@@ -9,8 +9,6 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.optimize import brentq, minimize_scalar
-from scipy.special import expit, logsumexp
 from torch import Tensor
 
 from icalib.calibration.calibrator import Platt
@@ -93,6 +91,9 @@ def fit_slope(ranker: Ranker, pools: MadePools, settings: TrainingSettings, devi
     """
     if ranker.similarity_start is None:
         return
+    from scipy.optimize import minimize_scalar
+    from scipy.special import logsumexp
+
     examples = islice((example for batch in pools.batches(0) for example in batch), _MAX_POOLS)
     inputs = [pools.pairs(example) for example in examples]
     flat = [pair for pool in inputs for pair in pool]
@@ -123,6 +124,9 @@ def _add(parameter: Tensor, value: float) -> None:
 
 def _offset(values_N: npt.NDArray[np.float64], label_N: npt.NDArray[np.int64]) -> float:
     """Return what to add to logits so that their mean probability is the fraction of right pairs."""
+    from scipy.optimize import brentq
+    from scipy.special import expit
+
     width = float(np.abs(values_N).max()) + 20.0
 
     def excess(offset: float) -> float:

@@ -18,7 +18,7 @@ from icalib.distributed.doctor.machine import check_versions
 from icalib.distributed.doctor.nodes import Node, alive_nodes
 from icalib.distributed.doctor.rehearsal import check_workers
 from icalib.distributed.doctor.storage import check_storage
-from icalib.pipeline.executor import Resources
+from icalib.pipeline.resources import Resources
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

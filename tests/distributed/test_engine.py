@@ -17,7 +17,7 @@ from icalib.heads.polya_gamma import PolyaGammaHead
 from icalib.losses.head_objective import HeadObjective
 from icalib.models.checkpoint import read_weights
 from icalib.models.ranker import load_ranker
-from icalib.pipeline.executor import Resources
+from icalib.pipeline.resources import Resources
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train as train_loop
 

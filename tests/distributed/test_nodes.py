@@ -25,7 +25,7 @@ from icalib.distributed import session, shards, training
 from icalib.distributed.shards import map_shards
 from icalib.distributed.training import train
 from icalib.models.checkpoint import save_ranker
-from icalib.pipeline.executor import Resources
+from icalib.pipeline.resources import Resources
 from icalib.pipeline.run import run
 from icalib.scoring.job import ScoreJob
 from icalib.training.answers import TrainJob

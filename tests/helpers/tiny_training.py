@@ -21,7 +21,7 @@ from icalib.training.answers import answer_curriculum
 from icalib.training.conditioning import Conditioning
 from icalib.training.examples import gold_labels
 from icalib.training.local_engine import LocalEngine
-from icalib.training.loop import train
+from icalib.training.loop import Curriculum, train
 from icalib.training.pairs import AnswerCurriculum
 from icalib.training.settings import TrainingSettings
 
@@ -30,9 +30,11 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class TinyRun:
-    """A trained ranker, its weights before training, the number of updates, and what it scored."""
+    """A trained ranker, its weights before training, its curriculum, the number of updates, and what it scored."""
 
     ranker: Ranker
+    curriculum: Curriculum
+    context: ScoringContext
     before: dict[str, Tensor]
     num_steps: int
     scores: pa.Table
@@ -71,4 +73,5 @@ def train_and_score(
         ranker, ranker.layout, method.uncertainty.build(), CPU, "fp32", method.scoring.max_tokens_per_batch
     )
     views = method.regime.view_rule() is not None
-    return TinyRun(ranker, before, state.step, *score_pools(context, store, rows, with_intents=views, seed=0))
+    scores, chosen = score_pools(context, store, rows, with_intents=views, seed=0)
+    return TinyRun(ranker, curriculum, context, before, state.step, scores, chosen)

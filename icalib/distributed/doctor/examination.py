@@ -16,7 +16,8 @@ from icalib.distributed.doctor.nodes import Answers, Node, alive_nodes, ask
 from icalib.distributed.doctor.rehearsal import check_scoring, check_training, check_workers, fetch
 from icalib.distributed.doctor.security import check_security
 from icalib.distributed.doctor.storage import check_storage, clear
-from icalib.distributed.session import Resources, start
+from icalib.distributed.session import start
+from icalib.pipeline.resources import Resources
 from icalib.pipeline.tiny import tiny_jobs
 
 DEFAULT_WORKERS = 2

@@ -17,7 +17,7 @@ from icalib.distributed.engine import load_deepspeed
 from icalib.distributed.session import room_for_workers
 from icalib.distributed.shards import map_shards
 from icalib.distributed.training import train
-from icalib.pipeline.executor import Resources
+from icalib.pipeline.resources import Resources
 from icalib.scoring.job import ScoreJob
 from icalib.training.answers import TrainJob
 

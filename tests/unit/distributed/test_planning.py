@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icalib.core.errors import SettingError
-from icalib.distributed.session import Resources, available, room_for_workers, worker_environment
+from icalib.distributed.session import available, room_for_workers, worker_environment
+from icalib.pipeline.resources import Resources
 
 HEAD = (0, 0)
 Cluster = Callable[..., None]

@@ -1,0 +1,32 @@
+"""What training and scoring may use. Every process of a cluster imports this module, so it imports nothing heavy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Resources of training and scoring.
+
+    Args:
+        num_workers: number of training workers.
+        use_gpu: use one GPU per training worker, and GPUs for scoring tasks.
+        cpus_per_worker: number of CPU cores (and threads) per training worker.
+        num_scorers: number of scoring tasks that run at a time.
+    """
+
+    num_workers: int
+    use_gpu: bool
+    cpus_per_worker: int
+    num_scorers: int
+
+    def shared_by(self, number: int) -> tuple[Resources, int]:
+        """Return the resources of each of `number` parallel trainings, and how many of them fit at a time."""
+        if self.num_workers > 1:
+            each = max(1, self.num_workers // number)
+            return replace(self, num_workers=each), self.num_workers // each
+        if self.use_gpu:
+            return self, 1
+        each = max(1, self.cpus_per_worker // number)
+        return replace(self, cpus_per_worker=each), self.cpus_per_worker // each

@@ -1,0 +1,98 @@
+"""How long a user waits: for the first line of `icalib run`, and for the answer to one question.
+
+Wall time is what a user sees; processor time is also shown, since other work on the machine hardly changes it.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median
+
+from common import WORK, in_fresh_process, pool_folder, print_table
+
+ROUNDS = 5
+NUM_CANDIDATES = 10
+ICALIB = [sys.executable, "-m", "icalib"]
+SMALL = ["--limit", "train=10,validation=4,test=4", "--labelled", "0.5", "--set", "regime.training.epochs=1"]
+QUESTION = {
+    "context": [
+        {"speaker": "user", "text": "My printer hums and its light is red."},
+        {"speaker": "agent", "text": "Which model is it?"},
+        {"speaker": "user", "text": "The laser printer in the office, since this morning."},
+    ],
+    "candidates": [f"Please hold button {number} for ten seconds." for number in range(1, NUM_CANDIDATES + 1)],
+}
+
+
+def main() -> None:
+    """Train a small run once, and use it in fresh processes."""
+    pools = in_fresh_process(pool_folder)
+    run = _finished_run(pools)
+    question = WORK / "question.jsonl"
+    question.write_text(json.dumps(QUESTION) + "\n")
+    first = {"icalib run, first line": [_first_line(pools) for _ in range(ROUNDS)]}
+    print_table("Waiting for a run", "s", first, [])
+    waits = [_command(["predict", str(run), str(question)]) for _ in range(ROUNDS)]
+    cold = {
+        "icalib predict, one question, wall time": [wall for wall, _ in waits],
+        "the same, processor time": [cpu for _, cpu in waits],
+    }
+    print_table("Waiting for an answer", "s", cold, [])
+    wall, cpu = in_fresh_process(_rank, str(run))
+    print_table(
+        f"The same ranker in memory, {NUM_CANDIDATES} candidates",
+        "ms",
+        {"rank, wall time": wall, "rank, processor time": cpu},
+        [],
+    )
+    print(f"  median {median(wall):.0f} ms   (goal: 50 ms; cold: 4 s; first line: 1 s)")
+
+
+def _finished_run(pools: Path) -> Path:
+    runs = WORK / "start"
+    command = [*ICALIB, "run", "bert", "--data", str(pools), "--runs", str(runs), "--executor", "local", *SMALL]
+    subprocess.run([*command, "--set", "post_training=null"], check=True, stderr=subprocess.DEVNULL)
+    return next((runs / "default").glob("bert-*"))
+
+
+def _first_line(pools: Path) -> float:
+    started = time.perf_counter()
+    command = [*ICALIB, "run", "bert", "--data", str(pools), "--labelled", "0.5"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        waited = time.perf_counter() - started
+        process.kill()
+    return waited
+
+
+def _command(arguments: list[str]) -> tuple[float, float]:
+    """Wall time and processor time of a verb."""
+    started, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([*ICALIB, *arguments], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return time.perf_counter() - started, used
+
+
+def _rank(run: str) -> tuple[list[float], list[float]]:
+    """Wall time and processor time of each call, after two calls that warm up."""
+    import icalib
+
+    ranker = icalib.load(run)
+    wall, cpu = [], []
+    for _ in range(2 + 4 * ROUNDS):
+        started, used = time.perf_counter(), time.process_time()
+        ranker.rank(QUESTION["context"], QUESTION["candidates"])
+        wall.append(1000 * (time.perf_counter() - started))
+        cpu.append(1000 * (time.process_time() - used))
+    return wall[2:], cpu[2:]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+"""Time and peak memory of every step while the pools grow tenfold: time should grow as they do, memory not at all.
+
+    python tests/benchmarks/scale.py                   # 10⁴ and 10⁵ training pools
+    python tests/benchmarks/scale.py 10000 1000000     # any sizes, ascending
+
+Each step runs in a process of its own, on one core, on a simulated corpus and a random BERT of two layers. A ratio of
+processor times above that of the pools is super-linear; other work on the machine hardly changes it.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from common import in_fresh_process, made_here
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # tests/helpers has the tiny BERT
+
+SIZES = (10_000, 100_000)
+NUM_CANDIDATES = 4
+_POOLS_PER_DIALOGUE = 1.7 * 0.7  # responses of a simulated dialogue, and the fraction of dialogues in train
+
+
+class Cost(NamedTuple):
+    """What a step took: processor time in seconds, and the peak memory of its process in MiB."""
+
+    seconds: float
+    peak: float
+
+
+def main() -> None:
+    """Run every step at every size and print one table."""
+    sizes = [int(word) for word in sys.argv[1:]] or list(SIZES)
+    costs: dict[str, list[Cost]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for size in sizes:
+            work = Path(folder) / str(size)
+            work.mkdir()
+            for name, step in STEPS.items():
+                cost = in_fresh_process(_measured, step, work, size)
+                costs.setdefault(name, []).append(cost)
+                print(f"  {size} pools, {name}: {cost.seconds:.1f} s, {cost.peak:.0f} MiB", flush=True)
+    _print_table(sizes, costs)
+
+
+def _print_table(sizes: list[int], costs: dict[str, list[Cost]]) -> None:
+    growth = " to ".join(f"{size:,}" for size in sizes)
+    print(f"\nFrom {growth} training pools: processor time, and peak memory, each against the size before")
+    for name, found in costs.items():
+        steps = [
+            f"{after.seconds / before.seconds:6.1f} x time {after.peak / before.peak:6.2f} x memory"
+            for before, after in pairwise(found)
+        ]
+        print(f"  {name:<14}{'   '.join(steps)}")
+
+
+def _measured(step: Callable[[Path, int], None], work: Path, size: int) -> Cost:
+    import torch
+
+    torch.set_num_threads(1)
+    before = time.process_time()
+    step(work, size)
+    return Cost(time.process_time() - before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+def _simulate(work: Path, size: int) -> None:
+    from icalib.data.simulate import simulate
+
+    simulate(work / "dialogues.jsonl", num_dialogues=round(1.02 * size / _POOLS_PER_DIALOGUE), seed=1)
+
+
+def _prepare(work: Path, size: int) -> None:
+    """Read, split, mine wrong candidates and write."""
+    from icalib.data.prepare import PrepareSettings, prepare
+
+    settings = PrepareSettings(num_candidates=NUM_CANDIDATES, labelled=0.01, limit=size)
+    prepare(work / "dialogues.jsonl", work / "pools", settings)
+
+
+def _mine(work: Path, size: int) -> None:
+    """Mine once more, alone: the responses of the training pools among each other, by their neighbourhoods."""
+    import numpy as np
+
+    from icalib.data.negatives import mine_block, query_blocks, write_index
+    from icalib.data.pools import as_pools, iter_pools
+
+    pools = [pool for batch in iter_pools(work / "pools", "train") for pool in as_pools(batch)]
+    _, dialogues = np.unique([pool.dialog_id for pool in pools], return_inverse=True)
+    responses, sampler = [pool.candidates[pool.label] for pool in pools], "neighbourhood"
+    index = work / "index"
+    index.mkdir()
+    write_index(index, responses, dialogues.tolist(), sampler)
+    for block in query_blocks(index, len(responses), sampler=sampler, num_negatives=NUM_CANDIDATES - 1, seed=1):
+        mine_block(block)
+
+
+def _tokenise(work: Path, size: int) -> None:
+    from helpers.tiny_models import pool_texts, write_tiny_bert
+
+    from icalib.core.events import ignore
+    from icalib.data.encoding import Budget
+    from icalib.pipeline.tokens import TokenizeJob
+
+    words = work.parent / "bert"
+    if not words.is_dir():
+        write_tiny_bert(words, pool_texts(work / "pools"))
+    job = TokenizeJob(data=made_here(work / "pools"), backbone=str(words), budget=Budget(), splits=("train",))
+    job.compute(work, "tokens", ignore)
+
+
+def _score(work: Path, size: int) -> None:
+    import torch
+    from helpers.tiny_models import tiny_ranker
+
+    from icalib.data.selection import Selection
+    from icalib.scoring.job import ScoreJob
+    from icalib.uncertainty.estimator import MCDropout
+
+    ranker = tiny_ranker(work.parent / "bert")
+    ranker.save(work / "checkpoint", ranker.state_dict())
+    job = ScoreJob(
+        model=made_here(work / "checkpoint"),
+        tokens=made_here(work / "train.arrow"),
+        selection=Selection(labelled_fraction=0.01),
+        split="train",
+        part="all",
+        estimator=MCDropout.Config(num_passes=2),
+        with_intents=False,
+        precision="fp32",
+        max_tokens_per_batch=8192,
+        pools_per_shard=500,
+        seed=1,
+    )
+    (work / "scores").mkdir()
+    for number, rows in enumerate(job.shards()):
+        job.compute_shard(number, rows, work / "scores", torch.device("cpu"))
+
+
+def _pseudo_label(work: Path, size: int) -> None:
+    from icalib.regimes.pseudo_labels import PseudoLabelRule
+    from icalib.regimes.self_training import write_pseudo_labels
+    from icalib.scoring.job import Shards
+
+    (work / "pseudo").mkdir()
+    write_pseudo_labels(work / "pseudo", Shards(work / "scores"), PseudoLabelRule(), 1)
+
+
+def _evaluate(work: Path, size: int) -> None:
+    """Choose views, make predictions, and compute all metrics with their intervals."""
+    from icalib.pipeline.evaluation import Fitted, prediction_table
+    from icalib.regimes.gain import GainRule
+    from icalib.scoring.job import Shards
+
+    fitted = Fitted(rule=GainRule(), calibration=None, decision_threshold=0.5)
+    fitted.summarise(prediction_table(Shards(work / "scores"), fitted), seed=1)
+
+
+STEPS: dict[str, Callable[[Path, int], None]] = {
+    "simulate": _simulate,
+    "prepare": _prepare,
+    "mine": _mine,
+    "tokenise": _tokenise,
+    "score": _score,
+    "pseudo-label": _pseudo_label,
+    "evaluate": _evaluate,
+}
+
+
+if __name__ == "__main__":
+    main()
