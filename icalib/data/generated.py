@@ -37,9 +37,11 @@ class GeneratedStore:
         self._table = map_arrow(path)
         self._indices = {row: index for index, row in enumerate(self._table["row"].to_pylist())}
 
-    def pool(self, row: int) -> GeneratedPool:
-        """Return the texts generated for the pool in a row of the training split."""
-        index = self._indices[row]
+    def pool(self, row: int) -> GeneratedPool | None:
+        """Return the texts generated for the pool in a row of the training split; None: it has no right candidate."""
+        index = self._indices.get(row)
+        if index is None:
+            return None
         answers, contexts = (self._table[name][index] for name in ("answers", "contexts"))
         return GeneratedPool(
             [answer.values.to_numpy() for answer in answers],

@@ -43,12 +43,14 @@ class PrepareSettings(Settings):
     """What speakers are (user, agent or skip), by the source's own names; `*` stands for all others."""
     columns: dict[str, str] = Field(default={})
     """The source's own names of columns, by what they are (id, sender, text, query, ...); the others are guessed."""
+    unanswerable: float = Field(default=0.0, ge=0, lt=1)
+    """Fraction of each split's pools that lose their right candidate for another wrong one, drawn by the seed."""
     skip_bad: bool = False
     """Leave out records that are not valid and write them to `<out>.rejected.jsonl`."""
 
     def inputs(self) -> dict[str, Any]:
         """Return the settings that the pools depend on; the reader counts through the source's digest."""
-        empty = {name for name in ("speakers", "columns") if not getattr(self, name)}
+        empty = {name for name in ("speakers", "columns", "unanswerable") if not getattr(self, name)}
         return self.model_dump(exclude={"format", *empty})
 
     def reading(self) -> dict[str, Any]:

@@ -253,7 +253,7 @@ class AugmentedCurriculum(AnswerCurriculum):
             tokens = self._store.pool(example.labels.row)
             encoded.append(encode(example, tokens, self._layout))
             generated = self._generated.pool(example.labels.row)
-            contrast.append(self._contrast.inputs(example, tokens, generated, self._layout))
+            contrast.append(self._contrast.inputs(example, tokens, generated, self._layout) if generated else [])
         indices = np.full((len(encoded), max(1, *map(len, contrast)) if contrast else 1), -1)
         for row, inputs in enumerate(contrast):
             for column, ids in enumerate(inputs):
