@@ -23,7 +23,7 @@ from icalib.metrics.pairs import FloatArray, IntArray
 
 MIN_POOLS = 5
 """Minimum number of validation pools with a right candidate, and of those without."""
-FEATURES = ("max", "margin", "std", "level", "entropy", "free_energy")
+FEATURES = ("max", "margin", "std", "level", "entropy", "log_sum_exp")
 """Names of the columns of `pool_features`."""
 HOW_TO_GET = (
     "p_none, the probability that no candidate is right, is fitted on validation pools of which some have no right "
@@ -36,7 +36,7 @@ def pool_features(logit_N: FloatArray, offsets: IntArray) -> FloatArray:
     """Return six statistics of each pool's logits f, sorted from best to worst: [B, 6].
 
     max: f₁. margin: f₁ − f₂. std: their standard deviation. level: the mean of all but the first. entropy: that of the
-    softmax over the pool, divided by ln C. free_energy: ln Σ eᶠ − ln C. With a single candidate, margin, std and entropy
+    softmax over the pool, divided by ln C. log_sum_exp: ln Σ eᶠ − ln C. With a single candidate, margin, std and entropy
     are 0 and the level is f₁.
 
     Args:
@@ -56,8 +56,8 @@ def pool_features(logit_N: FloatArray, offsets: IntArray) -> FloatArray:
     share = pool_softmax(down, sizes)
     surprise = -share * np.log(np.where(share > 0, share, 1.0))
     entropy = np.add.reduceat(surprise, starts) / np.log(np.maximum(sizes, 2))
-    free_energy = first + np.log(np.add.reduceat(np.exp(down - first[pool]), starts)) - np.log(sizes)
-    return np.column_stack([first, first - second, deviation, others, entropy, free_energy])
+    log_sum_exp = first + np.log(np.add.reduceat(np.exp(down - first[pool]), starts)) - np.log(sizes)
+    return np.column_stack([first, first - second, deviation, others, entropy, log_sum_exp])
 
 
 class NoneOfThese(Settings):
@@ -67,7 +67,7 @@ class NoneOfThese(Settings):
         >>> logit, offsets = np.array([4.0, -3.0, -3.5, -2.0, -2.5, -3.0]), np.array([0, 3, 6])
         >>> fitted = fit_none_of_these(np.tile(logit, 9), np.arange(19) * 3, np.tile([True, False], 9))
         >>> fitted.p_none(logit, offsets).round(2).tolist()
-        [0.02, 0.98]
+        [0.03, 0.97]
     """
 
     means: tuple[FiniteFloat, ...] = Field(min_length=len(FEATURES), max_length=len(FEATURES))
