@@ -1,9 +1,9 @@
 """The probability that none of a pool's candidates is right, from the pool's sorted logits.
 
 A logistic regression on six statistics of a pool, fitted on validation pools with and without a right candidate. Three
-of them are the confidences of MTEB's abstention metrics (maximum, standard deviation, first difference; Gisserot-Boukhlef
-et al., arXiv 2402.12997, whose regression on sorted scores they also motivate); the others are the level of all logits
-and how many candidates compete. None depends on the order of the candidates, and a pool may have any number of them.
+of them are the confidences of MTEB's abstention metrics: maximum, standard deviation, first difference (arXiv
+2402.12997, whose authors find a regression on all sorted scores better). The others are the level of the logits and how
+many candidates compete. None depends on the order of the candidates, and a pool may have any number of them.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def pool_features(logit_N: FloatArray, offsets: IntArray) -> FloatArray:
     """Return six statistics of each pool's logits f, sorted from best to worst: [B, 6].
 
     max: f₁. margin: f₁ − f₂. std: their standard deviation. level: the mean of all but the first. entropy: that of the
-    softmax over the pool, divided by ln C. log_sum_exp: ln Σ eᶠ − ln C. With a single candidate, margin, std and entropy
-    are 0 and the level is f₁.
+    softmax over the pool, divided by ln C. log_sum_exp: ln Σ eᶠ − ln C. With a single candidate, margin, std and
+    entropy are 0 and the level is f₁.
 
     Args:
         logit_N: the pools' logits, one pool after the other.

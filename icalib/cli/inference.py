@@ -131,9 +131,9 @@ def predict(
 
     Each gives one line in the same order: {"id", "answer": index or null, "text", "prob", "abstained", "probs",
     "set"}. A run whose validation pools include some without a right candidate adds "p_none", the probability that none
-    of the candidates is right. With --coverage the unsure ones remain unanswered, and standard error says which fraction of wrong answers
-    to expect; with --sets each line lists enough candidates to contain a right one with the probability asked for.
-    Both are measured on the run's validation pools and hold for questions that are like them.
+    of the candidates is right. With --coverage the unsure ones remain unanswered, and standard error says which
+    fraction of wrong answers to expect; with --sets each line lists enough candidates to contain a right one with the
+    probability asked for. Both are measured on the run's validation pools and hold for questions that are like them.
     """
     from icalib.core.files import whole_file
     from icalib.data.questions import read_questions

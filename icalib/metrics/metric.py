@@ -19,8 +19,9 @@ Direction = Literal["maximize", "minimize"]
 class Metric:
     """One measure of scored pools.
 
-    A metric that is a mean over pools needs `per_pool` only, with NaN for pools that don't count; any other has a `function` of samples of pools, whose
-    helpers keep the bootstrap fast. With both, `per_pool` is what paired tests compare.
+    A metric that is a mean over pools needs `per_pool` only, with NaN for pools that don't count; any other has a
+    `function` of samples of pools, whose helpers keep the bootstrap fast. With both, `per_pool` is what paired tests
+    compare.
 
     Args:
         name: as metrics.parquet and tables print it.

@@ -46,9 +46,9 @@ def recall_at_k(scores: PoolScores, k: int) -> FloatArray:
 def average_precision(scores: PoolScores) -> FloatArray:
     """Return the expected average precision of each pool, [B]; its mean is MAP.
 
-    With one right candidate it is 1/rank, without any it is NaN. The closed form of McSherry and Najork (2008): position i of a block of n
-    candidates, r of them right, after g better ones, R of them right, holds a right candidate with probability r/n, and
-    the expected precision there is (R + 1 + (i − 1)(r − 1)/(n − 1)) / (g + i).
+    With one right candidate it is 1/rank, without any NaN. The closed form of McSherry and Najork (2008): position i of
+    a block of n candidates, r of them right, after g better ones, R of them right, holds a right candidate with
+    probability r/n, and the expected precision there is (R + 1 + (i − 1)(r − 1)/(n − 1)) / (g + i).
     """
     blocks = _tied_blocks(scores)
     g, n, r = blocks.better, blocks.size, blocks.right
