@@ -71,8 +71,8 @@ class Pool(BaseModel):
 
     `label` is the index of the right candidate, −1 where it is unknown and −2 where no candidate is right.
     `label_order` is the pool's index in the order in which training pools become labelled (0 first; −1 outside the
-    training split and where the label is unknown): the labelled fraction f takes the pools with `label_order` < ceil(f ·
-    number of training pools), so smaller fractions are contained in larger ones.
+    training split and where the label is unknown): the labelled fraction f takes the pools with `label_order` <
+    ceil(f · number of training pools), so smaller fractions are contained in larger ones.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
