@@ -26,10 +26,10 @@ MIN_POOLS = 5
 FEATURES = ("max", "margin", "std", "level", "entropy", "log_sum_exp")
 """Names of the columns of `pool_features`."""
 HOW_TO_GET = (
-    "p_none, the probability that no candidate is right, is fitted on validation pools of which some have no right "
-    "candidate: prepare the data with --unanswerable 0.2 (or with such pools of its own) and run the method again"
+    f"It is fitted on validation pools, {MIN_POOLS} or more with a right candidate and {MIN_POOLS} or more without. "
+    "Prepare the data with --unanswerable 0.2, or with such pools of its own, and run the method again."
 )
-"""What to do where it is missing."""
+"""What to do where p_none is missing."""
 
 
 def pool_features(logit_N: FloatArray, offsets: IntArray) -> FloatArray:

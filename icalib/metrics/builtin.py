@@ -7,17 +7,6 @@ from functools import partial
 
 import numpy as np
 
-from icalib.metrics.answerability import (
-    abstention_nauc,
-    answerability,
-    auroc_answerable,
-    false_accepts,
-    has_fitted_none,
-    has_unanswerable,
-    none_bins,
-    precision_or_zero,
-    unanswerable,
-)
 from icalib.metrics.calibration import (
     NUM_BINS,
     BinSums,
@@ -31,6 +20,7 @@ from icalib.metrics.calibration import (
 )
 from icalib.metrics.classification import Classification, Decision, classification
 from icalib.metrics.metric import Metric
+from icalib.metrics.none_metrics import NONE_METRICS
 from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.metrics.ranking import average_precision, recall_at_k, top_candidate
 from icalib.metrics.samples import PoolSamples
@@ -122,17 +112,6 @@ def _mean_prob(samples: PoolSamples) -> FloatArray:
 def _adaptive_ece(samples: PoolSamples) -> FloatArray:
     scores = samples.scores
     return resampled_adaptive_ece(scores.prob, scores.label, samples.times[:, scores.pool])
-
-
-def _answerability(samples: PoolSamples) -> tuple[FloatArray, FloatArray]:
-    """Return the pools' confidence that a candidate is right, and whether none is, [R, B] each."""
-    evaluation, drawn = samples.evaluation, samples.drawn
-    return evaluation.once(answerability)[drawn], evaluation.once(unanswerable)[drawn]
-
-
-def _abstention(samples: PoolSamples) -> FloatArray:
-    confidence, _ = _answerability(samples)
-    return abstention_nauc(confidence, samples.evaluation.once(precision_or_zero)[samples.drawn])
 
 
 def _calibration_error(
@@ -335,54 +314,7 @@ BUILTIN: tuple[Metric, ...] = (
         "probability that a hit is more confident than an error",
         lambda samples: auroc(*samples.top),
     ),
-    Metric(
-        "AUROC_none",
-        "none",
-        "maximize",
-        "probability that a pool with a right candidate has a lower p_none than one without",
-        lambda samples: auroc_answerable(*_answerability(samples)),
-        heading="AUROC of none",
-        applies=has_unanswerable,
-    ),
-    Metric(
-        "false_accepts@90",
-        "none",
-        "minimize",
-        "fraction of pools without a right candidate that are accepted with 90 % of the others",
-        lambda samples: false_accepts(*_answerability(samples)),
-        heading="false accepts at 90 %",
-        applies=has_unanswerable,
-    ),
-    Metric(
-        "nAUC_none",
-        "none",
-        "maximize",
-        "MTEB's abstention nAUC of average precision, 0 without a right candidate, by 1 − p_none",
-        _abstention,
-        heading="abstention nAUC",
-        applies=has_unanswerable,
-    ),
-    Metric(
-        "ECE_none",
-        "none",
-        "minimize",
-        "expected calibration error of p_none, 10 equal bins",
-        lambda samples: ece_of(samples.bins(none_bins)),
-        heading="ECE of none",
-        biased=True,
-        bounds=(0, 1),
-        applies=has_fitted_none,
-    ),
-    Metric(
-        "none_rate",
-        "none",
-        None,
-        "fraction of pools without a right candidate",
-        lambda samples: samples.mean(unanswerable),
-        heading="none right",
-        has_interval=False,
-        applies=has_unanswerable,
-    ),
+    *NONE_METRICS,
     Metric(
         "threshold",
         "class",

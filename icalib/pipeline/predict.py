@@ -90,7 +90,7 @@ def predict(
         DataError: there are too few pools for such sets.
     """
     if none and run.fitted.none_of_these is None:
-        raise SettingError(f"{run.folder.path} has no p_none. {HOW_TO_GET[0].upper()}{HOW_TO_GET[1:]}.")
+        raise SettingError(f"{run.folder.path} has no p_none. {HOW_TO_GET}")
     validation = PoolScores.from_predictions(run.folder.predictions("validation"))
     top = top_candidate(validation)
     selective = None if coverage is None else selective_risk(top.prob, 1 - top.hit, coverage)
@@ -102,7 +102,7 @@ def predict(
     answers = _with_none(_answers(questions, scores, selective, conformal), scores, none=none)
     notes = _size_notes(scores, validation)
     if scores.p_none is None:
-        notes.append(f"the answers have no p_none. {HOW_TO_GET[0].upper()}{HOW_TO_GET[1:]}")
+        notes.append(f"the answers have no p_none, the probability that no candidate is right. {HOW_TO_GET}")
     if selective is not None:
         notes.append(_coverage_note(answers, selective, validation.num_pools))
     if conformal is not None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 from pydantic import Field
 
+from icalib.calibration.none_of_these import HOW_TO_GET
 from icalib.calibration.post_hoc import post_hoc_metrics
 from icalib.core.component import Settings
 from icalib.core.errors import SettingError
@@ -167,6 +168,8 @@ def _train_and_predict(
     folder.write_json("chosen.json", {"round": trained.chosen_round, "num_rounds": trained.num_rounds})
     scores = {split: MemberScores(regime.score(stages, trained.members, split)) for split in context.evaluated}
     fitted = fit(scores["validation"], method, _train_prior(method, pool_set))
+    if fitted.none_of_these is None and pool_set.num_unanswerable:
+        context.emit(Message(f"p_none, the probability that no candidate is right, was not fitted. {HOW_TO_GET}"))
     for split, members in scores.items():
         folder.write_table(f"predictions/{split}.parquet", prediction_table(members, fitted))
         intents = intent_table(members, pool_set.intents)
