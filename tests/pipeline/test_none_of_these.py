@@ -29,6 +29,7 @@ from icalib.reports.html import write_report
 
 METRICS = {"AUROC_none", "false_accepts@90", "nAUC_none", "ECE_none"}
 LIMIT = 40
+SHORT = {"post_training.max_windows": 30, "post_training.training.epochs": 1}
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +48,7 @@ def around(tmp_path_factory: pytest.TempPathFactory) -> RunContext:
 
 
 def finished_run(method: str, pools: Path, tiny_bert: Path, around: RunContext) -> RunFolder:
-    settings = small_settings(
-        method, pools, tiny_bert, **{"post_training.max_windows": 30, "post_training.training.epochs": 1}
-    )
+    settings = small_settings(method, pools, tiny_bert, **SHORT)
     limit = {"validation": LIMIT, "test": LIMIT}
     return run(settings.model_copy(update={"limit": limit}), around)
 
@@ -136,7 +135,7 @@ def called(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
 def test_a_run_without_such_pools_has_no_p_none_and_says_how_to_get_it(
     pools: Path, tiny_pools: Path, tiny_bert: Path, around: RunContext
 ) -> None:
-    settings = small_settings("bert", tiny_pools, tiny_bert, post_training=None)
+    settings = small_settings("bert", tiny_pools, tiny_bert, **SHORT)
     plain = FinishedRun.open(run(settings, around).path)
     assert "none_of_these" not in json.loads(plain.folder.fitted_path.read_text())
     assert plain.folder.predictions("test").schema == PREDICTION_SCHEMA
