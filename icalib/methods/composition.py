@@ -197,7 +197,4 @@ class Method(Settings):
         if support is not None and support.choice != "last_batch":
             return support.positive_share
         negatives = self.regime.train_negatives()
-        negatives = negatives or num_candidates
-        pairs_of_right = 1 + min(negatives, num_candidates - 1)
-        pairs = (1 - unanswerable) * pairs_of_right + unanswerable * min(negatives, num_candidates)
-        return (1 - unanswerable) / pairs
+        return (1 - unanswerable) / (1 + min(negatives or num_candidates, num_candidates - 1))

@@ -67,11 +67,13 @@ class Example(NamedTuple):
 def sampled_negatives(pool: PairLabels, num_negatives: int | None, rng: np.random.Generator) -> PairLabels:
     """Keep all positives of a pool and draw at most `num_negatives` negatives for each of them.
 
-    A pool without positives keeps as many negatives as one with a single positive.
+    A pool without positives keeps as many candidates as one with a single positive.
     """
     negatives = np.flatnonzero(pool.labels == 0)
     positives = np.flatnonzero(pool.labels == 1)
-    num_kept = len(negatives) if num_negatives is None else num_negatives * max(1, len(positives))
+    if num_negatives is None:
+        return pool
+    num_kept = num_negatives * len(positives) if len(positives) else num_negatives + 1
     if len(negatives) <= num_kept:
         return pool
     kept = np.sort(np.concatenate([positives, rng.choice(negatives, num_kept, replace=False)]))

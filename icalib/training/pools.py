@@ -75,7 +75,8 @@ class PoolCurriculum:
         """Return the summed loss of pools."""
         inputs = [encoded for example in examples for encoded in self._inputs(example.labels)]
         labels = np.concatenate([example.labels.labels for example in examples]).astype(np.float32)
-        loss = self._loss.of_pools([len(example.labels.labels) for example in examples], with_none=self._with_none)
+        sizes = [len(example.labels.labels) for example in examples]
+        loss = self._loss.of_pools(sizes, with_none=True) if self._with_none else self._loss.of_pools(sizes)
         batch = make_batch(inputs, self._layout, device)
         losses_P = forward("answer", batch, labels_B=torch.from_numpy(labels).to(device), loss=loss)
         return "answer_plain", losses_P.sum()
