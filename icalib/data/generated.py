@@ -37,11 +37,13 @@ class GeneratedStore:
         self._table = map_arrow(path)
         self._indices = {row: index for index, row in enumerate(self._table["row"].to_pylist())}
 
-    def pool(self, row: int) -> GeneratedPool | None:
-        """Return the texts generated for the pool in a row of the training split; None: it has no right candidate."""
-        index = self._indices.get(row)
-        if index is None:
-            return None
+    def has(self, row: int) -> bool:
+        """Return whether texts were generated for the pool in a row; not for those without a right candidate."""
+        return row in self._indices
+
+    def pool(self, row: int) -> GeneratedPool:
+        """Return the texts generated for the pool in a row of the training split."""
+        index = self._indices[row]
         answers, contexts = (self._table[name][index] for name in ("answers", "contexts"))
         return GeneratedPool(
             [answer.values.to_numpy() for answer in answers],
