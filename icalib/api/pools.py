@@ -41,6 +41,8 @@ class PoolKeywords(TypedDict, total=False):
     """Seed of splits, negatives and the order of candidates; default: 7."""
     limit: int | None
     """Maximum number of pools of a split."""
+    unanswerable: float
+    """Fraction of each split's pools that lose their right candidate for another wrong one; default: 0."""
     skip_bad: bool
     """Write bad records to OUT.rejected.jsonl instead of stopping."""
 
@@ -65,7 +67,7 @@ def prepare(source: str | Path, out: str | Path, **options: Unpack[PrepareKeywor
         source: dialogues or ready pools: a file or folder of a format of docs/data.md, or .gz.
         out: pool folder to write: a path or e.g. s3://bucket/pools.
         options: labelled, format, speakers, columns, map_intents, num_candidates, negative_sampler, context_turns,
-            min_context, seed, limit, skip_bad, logs, fresh, address, executor; see `PoolKeywords`.
+            min_context, seed, limit, unanswerable, skip_bad, logs, fresh, address, executor; see `PoolKeywords`.
 
     Raises:
         DataError: a record is invalid.

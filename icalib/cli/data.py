@@ -80,6 +80,13 @@ class PoolSetOptions:
     ] = None
     seed: Annotated[int, typer.Option(help="Seed of splits, negatives and the order of candidates.")] = 7
     limit: Annotated[int | None, typer.Option(help="Use at most N pools of each split.")] = None
+    unanswerable: Annotated[
+        float,
+        typer.Option(
+            help="Fraction of each split's pools that lose their right candidate for another wrong one, so that runs "
+            "learn and measure when none is right, e.g. 0.2 (docs/none-of-these.md)."
+        ),
+    ] = 0.0
     skip_bad: Annotated[
         bool,
         typer.Option("--skip-bad", help="Write invalid records to OUT.rejected.jsonl instead of stopping."),
@@ -101,6 +108,7 @@ class PoolSetOptions:
             "context_turns": self.context_turns,
             "seed": self.seed,
             "limit": self.limit,
+            "unanswerable": self.unanswerable,
             "skip_bad": self.skip_bad,
         }
         if self.map_intents is not None:

@@ -41,7 +41,8 @@ def score(
     """Write a finished run's predictions for any pools: one row per pair, with probability and uncertainty.
 
     View rule and calibration are those that the run fitted on its own validation pools. The same command resumes an
-    interrupted scoring.
+    interrupted scoring. Where the run's validation pools have some without a right candidate, the column p_none is
+    the probability that none of a pool's candidates is right.
     """
     starting(f"score {location(run)}")
     import pyarrow.parquet as pq
@@ -49,7 +50,6 @@ def score(
     from icalib.api.session import session
     from icalib.api.settings import check_has_pools
     from icalib.core.files import whole_file
-    from icalib.core.run_folder import PREDICTION_SCHEMA
     from icalib.data.schema import SPLITS
     from icalib.pipeline.inference import FinishedRun, iter_predictions
 
@@ -62,7 +62,7 @@ def score(
     with (
         session(executor.place(runs)) as active,
         whole_file(out) as temporary,
-        pq.ParquetWriter(temporary, PREDICTION_SCHEMA) as writer,
+        pq.ParquetWriter(temporary, finished.fitted.prediction_schema) as writer,
     ):
         for table in iter_predictions(finished, data, chosen, limit, active.context):
             writer.write_table(table)
@@ -120,6 +120,10 @@ def predict(
         float | None,
         typer.Option(help="Also give sets of candidates that contain a right one with this probability, e.g. 0.9."),
     ] = None,
+    none: Annotated[
+        bool,
+        typer.Option("--none", help='Also give one distribution over the candidates and "none of these", its last.'),
+    ] = False,
 ) -> None:
     """Answer questions with a finished run: the best candidate, and the probability that it is right.
 
@@ -128,9 +132,10 @@ def predict(
     {"context": [{"speaker": "user", "text": "My printer hums."}], "candidates": ["Restart it.", "Hello!"], "id": "q1"}
 
     Each gives one line in the same order: {"id", "answer": index or null, "text", "prob", "abstained", "probs",
-    "set"}. With --coverage the unsure ones remain unanswered, and standard error says which fraction of wrong answers
-    to expect; with --sets each line lists enough candidates to contain a right one with the probability asked for.
-    Both are measured on the run's validation pools and hold for questions that are like them.
+    "set"}. A run whose validation pools include some without a right candidate adds "p_none", the probability that none
+    of the candidates is right. With --coverage the unsure ones remain unanswered, and standard error says which
+    fraction of wrong answers to expect; with --sets each line lists enough candidates to contain a right one with the
+    probability asked for. Both are measured on the run's validation pools and hold for questions that are like them.
     """
     from icalib.core.files import whole_file
     from icalib.data.questions import read_questions
@@ -139,7 +144,7 @@ def predict(
 
     finished = FinishedRun.open(run)
     pull(file)
-    predicted = answer_questions(finished, read_questions(file), coverage=coverage, sets=sets)
+    predicted = answer_questions(finished, read_questions(file), coverage=coverage, sets=sets, none=none)
     lines = "".join(json.dumps(answer.record(), ensure_ascii=False) + "\n" for answer in predicted.answers)
     if out is None:
         typer.echo(lines, nl=False)

@@ -66,6 +66,7 @@ PREDICTION_SCHEMA = pa.schema(
         ("num_passes", pa.int32()),
     ]
 )
+"""One row for each pair. Runs that fitted p_none (docs/none-of-these.md) have it as one more column."""
 INTENT_SCHEMA = pa.schema([("pool_id", pa.string()), ("utterance", pa.int32()), ("intents", pa.list_(pa.string()))])
 PSEUDO_LABEL_SCHEMA = pa.schema(
     [

@@ -14,7 +14,7 @@ from icalib.core.errors import DataError
 from icalib.data.contexts import context_responses
 from icalib.data.intent_map import mapped_intents
 from icalib.data.mining import Progress
-from icalib.data.schema import SPLITS, AnsweredContext, Split
+from icalib.data.schema import SPLITS, UNKNOWN_LABEL, AnsweredContext, Split
 from icalib.data.settings import PrepareSettings
 from icalib.data.sources.base import Source
 from icalib.data.sources.records import OnReject
@@ -36,7 +36,7 @@ class Corpus:
         self.has_intents = array("b")
         """Whether each training pool has intents (0 or 1)."""
         self.label_known = array("b")
-        """Whether the right candidate of each training pool is known (0 or 1)."""
+        """Whether it is known which candidate of each training pool is right, if any (0 or 1)."""
         self._limit, self._intent_map = settings.limit, settings.map_intents
 
     @property
@@ -67,7 +67,7 @@ class Corpus:
         self.intents |= names
         if split == "train":
             self.has_intents.append(bool(names))
-            self.label_known.append(row["label"] >= 0)
+            self.label_known.append(row["label"] != UNKNOWN_LABEL)
         self.spills[split].append(row)
 
     def replace(self, spills: dict[Split, Spill]) -> None:

@@ -37,6 +37,10 @@ class GeneratedStore:
         self._table = map_arrow(path)
         self._indices = {row: index for index, row in enumerate(self._table["row"].to_pylist())}
 
+    def has(self, row: int) -> bool:
+        """Return whether texts were generated for the pool in a row; not for those without a right candidate."""
+        return row in self._indices
+
     def pool(self, row: int) -> GeneratedPool:
         """Return the texts generated for the pool in a row of the training split."""
         index = self._indices[row]

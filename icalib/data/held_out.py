@@ -7,7 +7,7 @@ from pathlib import Path
 
 from icalib.core.seeding import child_seed
 from icalib.data.corpus import Corpus
-from icalib.data.schema import SPLITS, Split
+from icalib.data.schema import SPLITS, UNKNOWN_LABEL, Split
 from icalib.data.settings import PrepareSettings
 from icalib.data.spill import Spill
 from icalib.data.splits import FRACTIONS
@@ -53,7 +53,7 @@ def _moved_dialogues(corpus: Corpus, settings: PrepareSettings) -> dict[str, Spl
     num_pools, unknown = Counter[str](), set[str]()
     for row in corpus.spills["train"].rows(columns=["dialog_id", "label"]):
         num_pools[row["dialog_id"]] += 1
-        if row["label"] < 0:
+        if row["label"] == UNKNOWN_LABEL:
             unknown.add(row["dialog_id"])
     draw = {dialog_id: child_seed(settings.seed, "held out", dialog_id) for dialog_id in num_pools.keys() - unknown}
     order = iter(sorted(draw, key=lambda dialog_id: (draw[dialog_id], dialog_id)))

@@ -27,18 +27,20 @@ def mine_split(
 ) -> NDArray[np.int64] | None:
     """Return the rows of each response's negatives, [num_rows, C − 1], mapped from a file in `folder`; None: no rows.
 
+    If some pools are to lose their right candidate, each response has one negative more, the last.
+
     Raises:
         DataError: too few responses.
     """
     if not spill.num_rows:
         return None
-    if spill.num_rows < settings.num_candidates:
+    num_negatives = settings.num_candidates - (0 if settings.unanswerable else 1)
+    if spill.num_rows <= num_negatives:
         raise DataError(
-            f"the {split} split has {spill.num_rows} responses, fewer than the {settings.num_candidates} candidates "
-            "of a pool",
+            f"the {split} split has {spill.num_rows} responses, fewer than the {num_negatives + 1} candidates "
+            "of a pool" + (", one of them for pools without a right one" if settings.unanswerable else ""),
             "Prepare more dialogues, or fewer candidates with --candidates.",
         )
-    num_negatives = settings.num_candidates - 1
     path = folder / f"{split}_negatives.npy"
     shape = (spill.num_rows, num_negatives)
     negatives = np.lib.format.open_memmap(path, mode="w+", dtype=np.int64, shape=shape)

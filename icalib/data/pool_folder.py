@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,8 +25,9 @@ from icalib.core.storage import remove
 from icalib.data.corpus import Corpus
 from icalib.data.mining import Progress
 from icalib.data.pools import INPUTS_KEY, ROW_GROUP, row_digest, split_file
-from icalib.data.schema import POOL_SCHEMA, Split
+from icalib.data.schema import NONE_RIGHT, POOL_SCHEMA, Split
 from icalib.data.splits import LeakCheck, label_order
+from icalib.data.unanswerable import Removal
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, None)
 """None: numpy reports a short write without a number."""
@@ -46,15 +48,25 @@ class PoolWriter:
         self.schema = POOL_SCHEMA.with_metadata({INPUTS_KEY: json.dumps(inputs)})
         self.digests: dict[str, str] = {}
         self.num_candidates = 0
+        self.num_unanswerable: Counter[str] = Counter()
 
-    def write(self, split: Split, corpus: Corpus, negatives: NDArray[np.int64] | None, progress: Progress) -> None:
+    def write(
+        self,
+        split: Split,
+        corpus: Corpus,
+        negatives: NDArray[np.int64] | None,
+        progress: Progress,
+        removal: Removal | None = None,
+    ) -> None:
         """Write a split.
 
         Args:
             split: whose rows.
             corpus: the rows; without negatives they hold all their candidates.
-            negatives: rows of each row's negatives, [num_rows, C − 1].
+            negatives: rows of each row's negatives, [num_rows, C − 1]; with `removal` one more, its replacement of a
+                right candidate.
             progress: receives the stage `write <split>`.
+            removal: takes the right candidate out of some pools.
         """
         spill, order = corpus.spills[split], None
         if split == "train":
@@ -64,9 +76,12 @@ class PoolWriter:
         with pq.ParquetWriter(self.folder / split_file(split), self.schema, compression="zstd") as writer:
             for number, row in enumerate(spill.rows()):
                 wrong = [] if negatives is None else [spill.response(other) for other in negatives[number].tolist()]
+                further = wrong.pop() if removal is not None and wrong else None
                 row["candidates"] += wrong
+                row = row if removal is None else removal.apply(number, row, further)
                 row["label_order"] = -1 if order is None else int(order[number])
                 pool = self._shuffled(row)
+                self.num_unanswerable[split] += int(pool["label"] == NONE_RIGHT)
                 digest.update(row_digest(pool))
                 group.append(pool)
                 if len(group) == ROW_GROUP or number == spill.num_rows - 1:
@@ -82,7 +97,7 @@ class PoolWriter:
         rng = np.random.default_rng(child_seed(self.seed, "candidates", row["pool_id"]))
         order = rng.permutation(len(candidates)).tolist()
         row["candidates"] = [candidates[index] for index in order]
-        row["label"] = order.index(row["label"]) if row["label"] >= 0 else -1
+        row["label"] = order.index(row["label"]) if row["label"] >= 0 else row["label"]
         texts = [utterance["text"] for utterance in row["context"]]
         self.leaks.add(row["dialog_id"], row["split"], [*texts, *candidates[:1]])
         return row

@@ -26,6 +26,7 @@ from icalib.data.schema import POOLS_FILE, POOLS_VERSION, SPLITS, PoolSet
 from icalib.data.settings import PrepareSettings
 from icalib.data.sources.base import Source
 from icalib.data.sources.readers import READERS, open_source
+from icalib.data.unanswerable import Removal
 
 Note = Callable[[str], None]
 """note(text): something that the user should know and that stops nothing."""
@@ -110,7 +111,14 @@ def prepare(
             negatives = None
             if split in corpus.mined:
                 negatives = mine_split(corpus.spills[split], folder, split, settings, parallel_map, progress)
-            writer.write(split, corpus, negatives, progress)
+            removal = None
+            if settings.unanswerable:
+                removal = Removal(corpus.spills[split], split, settings.unanswerable, settings.seed)
+            writer.write(split, corpus, negatives, progress, removal)
+        num_unanswerable = {split: number for split, number in writer.num_unanswerable.items() if number}
+        if num_unanswerable:
+            counts = ", ".join(f"{number} {split}" for split, number in num_unanswerable.items())
+            note(f"pools without a right candidate: {counts}")
         if copies := writer.leaks.num_copies_across_splits():
             note(f"{copies} (context, response) texts of validation or test occur word for word in another split")
         num_logs = write_logs(log_source, folder / LOGS_FILE, rejected, progress) if log_source else 0
@@ -129,6 +137,7 @@ def prepare(
             default_labelled_fraction=settings.labelled or corpus.fraction_with_intents(),
             intents=tuple(sorted(corpus.intents)),
             num_pools=corpus.num_rows,
+            num_unanswerable=num_unanswerable,
             num_dialogues=writer.leaks.num_dialogues(),
             num_rejected=num_rejected,
             num_logs=num_logs,

@@ -12,7 +12,7 @@ from icalib.core.storage import pull
 from icalib.data.contexts import context_responses
 from icalib.data.corpus import shortest_context
 from icalib.data.intent_map import IntentMap, mapped_intents
-from icalib.data.schema import AnsweredContext, Dialogue, Pool, Utterance
+from icalib.data.schema import NONE_RIGHT, AnsweredContext, Dialogue, Pool, Utterance
 from icalib.data.settings import PrepareSettings
 from icalib.data.sources.base import Source
 from icalib.data.sources.readers import open_source
@@ -100,7 +100,9 @@ def _pools(pools: list[Pool], intent_map: IntentMap) -> Iterator[str]:
         for index, text in enumerate(pool.candidates[: NUM_SHOWN + 1]):
             yield f"    {'right' if index == pool.label else 'wrong'}: {_short(text)}"
     sizes = [len(pool.candidates) for pool in pools]
-    yield f"the first {len(pools)} pools: {min(sizes)} to {max(sizes)} candidates"
+    unanswerable = sum(pool.label == NONE_RIGHT for pool in pools)
+    without = f", {unanswerable} of them without a right one" if unanswerable else ""
+    yield f"the first {len(pools)} pools: {min(sizes)} to {max(sizes)} candidates{without}"
 
 
 def _turns(utterances: Iterable[Utterance], intent_map: IntentMap) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Dialogues and pools: what a record must look like, and pools as Parquet.
 
 Vocabulary: a *context* is the last utterances before a response; a *pool* is one context with its C candidates,
-one of them right; a *pair* is (context, candidate).
+one of them right, or none; a *pair* is (context, candidate).
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ OptionalText = Annotated[str, StringConstraints(min_length=0)]
 """Any text; the constraint makes pydantic refuse lone surrogates, which no file can hold."""
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+UNKNOWN_LABEL = -1
+"""Label of a pool whose right candidate is unknown."""
+NONE_RIGHT = -2
+"""Label of an unanswerable pool: all its candidates are known to be wrong."""
 
 
 class Utterance(BaseModel):
@@ -64,10 +69,10 @@ class AnsweredContext(BaseModel):
 class Pool(BaseModel):
     """One context and its C candidates.
 
-    `label` is the index of the right candidate, −1 where it is unknown. `label_order` is the pool's index in the
-    order in which training pools become labelled (0 first; −1 outside the training split and where the label is
-    unknown): the labelled fraction f takes the pools with `label_order` < ceil(f · number of training pools), so
-    smaller fractions are contained in larger ones.
+    `label` is the index of the right candidate, −1 where it is unknown and −2 where no candidate is right.
+    `label_order` is the pool's index in the order in which training pools become labelled (0 first; −1 outside the
+    training split and where the label is unknown): the labelled fraction f takes the pools with `label_order` <
+    ceil(f · number of training pools), so smaller fractions are contained in larger ones.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -78,7 +83,7 @@ class Pool(BaseModel):
     split: Split
     context: tuple[Utterance, ...] = Field(min_length=1)
     candidates: tuple[Text, ...] = Field(min_length=2)
-    label: int = Field(ge=-1)
+    label: int = Field(ge=NONE_RIGHT)
     label_order: int = Field(default=-1, ge=-1)
 
     def row(self) -> dict[str, Any]:
@@ -140,6 +145,8 @@ class PoolSet(BaseModel):
     default_labelled_fraction: float | None
     intents: tuple[str, ...]
     num_pools: dict[str, int]
+    num_unanswerable: dict[str, int] = Field(default={}, exclude_if=lambda found: not found)
+    """Pools of each split without a right candidate; empty where there are none."""
     num_dialogues: dict[str, int]
     num_rejected: int
     num_logs: int = 0
@@ -151,6 +158,10 @@ class PoolSet(BaseModel):
     """Size and digest of each file beside this one; empty in sets of earlier versions."""
     checksum: str = ""
     """Digest of all the other fields."""
+
+    def unanswerable_fraction(self, split: Split) -> float:
+        """Return the fraction of a split's pools that have no right candidate."""
+        return self.num_unanswerable.get(split, 0) / max(1, self.num_pools[split])
 
     def sealed(self) -> PoolSet:
         """Return the metadata with its checksum."""

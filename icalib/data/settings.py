@@ -47,12 +47,14 @@ class PrepareSettings(Settings):
     map_intents: Annotated[IntentMap, BeforeValidator(parsed_intent_map)] = Field(default={})
     """Names of intents by the source's own labels: a JSON file or its content, see `parsed_intent_map`. Without it,
     intents are the labels."""
+    unanswerable: float = Field(default=0.0, ge=0, lt=1)
+    """Fraction of each split's pools that lose their right candidate for another wrong one, drawn by the seed."""
     skip_bad: bool = False
     """Leave out records that are not valid and write them to `<out>.rejected.jsonl`."""
 
     def inputs(self) -> dict[str, Any]:
         """Return the settings that the pools depend on; the reader counts through the source's digest."""
-        empty = {name for name in ("speakers", "columns", "map_intents") if not getattr(self, name)}
+        empty = {name for name in ("speakers", "columns", "map_intents", "unanswerable") if not getattr(self, name)}
         return self.model_dump(exclude={"format", *empty})
 
     def reading(self) -> dict[str, Any]:

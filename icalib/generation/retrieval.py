@@ -16,8 +16,8 @@ from typing_extensions import override
 from icalib.core.seeding import child_seed
 from icalib.data.generated import Wanted
 from icalib.data.negatives import Rows
-from icalib.data.pools import as_pools, iter_pools, read_rows
-from icalib.data.schema import Pool
+from icalib.data.pools import as_pools, read_column, read_rows
+from icalib.data.schema import NONE_RIGHT, Pool
 from icalib.data.selection import Selection
 from icalib.data.splits import text_key
 from icalib.generation.bm25 import BM25Index
@@ -28,9 +28,12 @@ _ROWS_AT_A_TIME = 1024
 
 
 def training_rows(data: Path, selection: Selection, part: Literal["labelled", "all"]) -> Rows:
-    """Return the rows of the labelled pools of the training split, or of all its selected pools."""
-    columns = [batch["label_order"].to_numpy() for batch in iter_pools(data, "train", ["label_order"])]
-    return selection.rows("train", part, np.concatenate(columns))
+    """Return the rows of the labelled pools of the training split, or of all its selected pools.
+
+    Pools without a right candidate are left out: what is generated starts from right answers.
+    """
+    rows = selection.rows("train", part, read_column(data, "train", "label_order"))
+    return rows[read_column(data, "train", "label")[rows] != NONE_RIGHT]
 
 
 def training_pools(data: Path, rows: Rows) -> Iterator[Pool]:

@@ -7,7 +7,7 @@ from typing import ClassVar, final
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, log_softmax
 from torch.nn.utils.rnn import pad_sequence
 from typing_extensions import override
 
@@ -27,11 +27,13 @@ class AbstractPoolLoss(AbstractLoss):
         """Return the loss [1] of one pool."""
         return self.of_pools([len(logits_B)])(logits_B, labels_B)
 
-    def of_pools(self, sizes_P: Sequence[int]) -> Callable[[Tensor, Tensor], Tensor]:
+    def of_pools(self, sizes_P: Sequence[int], *, with_none: bool = False) -> Callable[[Tensor, Tensor], Tensor]:
         """Return the loss function of a batch of whole pools, one after the other: [B], [B] → [P].
 
         Args:
-            sizes_P: candidates of each pool, B in total; one of each is right.
+            sizes_P: candidates of each pool, B in total; without `with_none` at least one of each is right.
+            with_none: whether training has pools without a right candidate. "None of these" then competes in every
+                pool.
         """
         raise NotImplementedError
 
@@ -41,7 +43,9 @@ class PoolCrossEntropy(AbstractPoolLoss):
     """−log softmax(f)_right over the candidates of a pool (ListNet's top-one loss with one right answer, Cao et al.
     2007, Eq. 8; what JM and GRN are trained with).
 
-    It is log C where all logits are equal. Adding a constant to all logits of a pool changes nothing.
+    It is log C where all logits are equal. Adding a constant to all logits of a pool changes nothing. With several
+    right candidates it is the mean over them. If training has pools without a right candidate, each pool has one more
+    candidate with the constant logit 0, which is right where no other is: so logits have a level that such pools lower.
     """
 
     class Config(AbstractPoolLoss.Config):
@@ -51,12 +55,20 @@ class PoolCrossEntropy(AbstractPoolLoss):
         self.config = config
 
     @override
-    def of_pools(self, sizes_P: Sequence[int]) -> Callable[[Tensor, Tensor], Tensor]:
+    def of_pools(self, sizes_P: Sequence[int], *, with_none: bool = False) -> Callable[[Tensor, Tensor], Tensor]:
 
         def losses(logits_B: Tensor, labels_B: Tensor) -> Tensor:
             logits_PC = _padded(logits_B, sizes_P, -torch.inf)
             labels_PC = _padded(labels_B, sizes_P, 0.0)
-            return cross_entropy(logits_PC, labels_PC.argmax(1), reduction="none")
+            if with_none:
+                is_unanswerable_P1 = (labels_PC.sum(1, keepdim=True) == 0).to(labels_PC.dtype)
+                logits_PC = torch.cat([logits_PC, torch.zeros_like(logits_PC[:, :1])], 1)
+                labels_PC = torch.cat([labels_PC, is_unanswerable_P1], 1)
+            if bool((labels_PC.sum(1) == 1).all()):
+                return cross_entropy(logits_PC, labels_PC.argmax(1), reduction="none")
+            log_prob_PC = log_softmax(logits_PC, 1)
+            right_PC = torch.where(labels_PC > 0, log_prob_PC, 0.0)  # 0 · −∞ of the padding would be NaN
+            return -right_PC.sum(1) / labels_PC.sum(1)
 
         return losses
 

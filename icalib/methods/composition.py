@@ -179,18 +179,22 @@ class Method(Settings):
         negatives = self.regime.train_negatives()
         return {num_candidates, min(1 + negatives, num_candidates) if negatives else num_candidates}
 
-    def train_prior(self, num_candidates: int) -> float | None:
+    def train_prior(self, num_candidates: int, unanswerable: float = 0.0) -> float | None:
         """Return the fraction of right pairs among those that determine the probabilities; None without training.
 
         These are the training pairs, or the support set. With a softmax it is the fraction in the scored pools, because
         the probabilities do not depend on the number of candidates in training.
+
+        Args:
+            num_candidates: candidates of a pool.
+            unanswerable: fraction of the pools without a right candidate.
         """
         if not self.regime.trains:
             return None
         if self.loss.link == "softmax":
-            return 1 / num_candidates
+            return (1 - unanswerable) / num_candidates
         support = self.head.pairs_for_posterior
         if support is not None and support.choice != "last_batch":
             return support.positive_share
         negatives = self.regime.train_negatives()
-        return 1 / (1 + min(negatives or num_candidates, num_candidates - 1))
+        return (1 - unanswerable) / (1 + min(negatives or num_candidates, num_candidates - 1))

@@ -20,6 +20,7 @@ from icalib.metrics.calibration import (
 )
 from icalib.metrics.classification import Classification, Decision, classification
 from icalib.metrics.metric import Metric
+from icalib.metrics.none_metrics import NONE_METRICS
 from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.metrics.ranking import average_precision, recall_at_k, top_candidate
 from icalib.metrics.samples import PoolSamples
@@ -125,7 +126,7 @@ BUILTIN: tuple[Metric, ...] = (
         "R@1",
         "rank",
         "maximize",
-        "fraction of pools whose best candidate is right",
+        "fraction of pools whose best candidate is right, among those with a right one",
         per_pool=lambda scores: recall_at_k(scores, 1),
     ),
     Metric(
@@ -313,6 +314,7 @@ BUILTIN: tuple[Metric, ...] = (
         "probability that a hit is more confident than an error",
         lambda samples: auroc(*samples.top),
     ),
+    *NONE_METRICS,
     Metric(
         "threshold",
         "class",

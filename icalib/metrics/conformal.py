@@ -34,7 +34,8 @@ def fit_conformal(calibration: PoolScores, coverage: float) -> ConformalThreshol
     """Fit the threshold: the ⌈(n + 1)(1 − α)⌉-th smallest nonconformity of right candidates over n pools.
 
     Where a pool has several right candidates, the one with the smallest nonconformity counts: a set contains at least
-    one of them (Vovk et al. 2005).
+    one of them (Vovk et al. 2005). Pools without a right candidate don't count: a set contains a right candidate with
+    that probability if there is one.
 
     Raises:
         SettingError: the coverage is not between 0 and 1.
@@ -42,18 +43,17 @@ def fit_conformal(calibration: PoolScores, coverage: float) -> ConformalThreshol
     """
     if not 0 < coverage < 1:
         raise SettingError(f"the coverage is {coverage:g}; expected a fraction between 0 and 1, e.g. 0.9.")
-    rank = math.ceil((calibration.num_pools + 1) * coverage - 1e-9)  # 10 · 0.9 must not be above 9
-    if rank > calibration.num_pools:
+    of_wrong = np.where(calibration.label == 1, nonconformity(calibration), np.inf)
+    of_right = np.minimum.reduceat(of_wrong, calibration.offsets[:-1])[calibration.answerable]
+    num_pools = len(of_right)
+    rank = math.ceil((num_pools + 1) * coverage - 1e-9)  # 10 · 0.9 must not be above 9
+    if rank > num_pools:
         needed = math.ceil(1 / (1 - coverage) - 1 - 1e-9)
         raise DataError(
-            f"{calibration.num_pools} pools are too few for answer sets with coverage {coverage:g}",
+            f"{num_pools} pools are too few for answer sets with coverage {coverage:g}",
             f"Score at least {needed} pools with known labels, or ask for less coverage.",
         )
-    of_wrong = np.where(calibration.label == 1, nonconformity(calibration), np.inf)
-    of_right = np.minimum.reduceat(of_wrong, calibration.offsets[:-1])
-    return ConformalThreshold(
-        coverage=coverage, nonconformity=float(np.sort(of_right)[rank - 1]), num_pools=calibration.num_pools
-    )
+    return ConformalThreshold(coverage=coverage, nonconformity=float(np.sort(of_right)[rank - 1]), num_pools=num_pools)
 
 
 def answer_sets(scores: PoolScores, threshold: ConformalThreshold) -> npt.NDArray[np.bool_]:

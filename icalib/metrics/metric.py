@@ -19,8 +19,9 @@ Direction = Literal["maximize", "minimize"]
 class Metric:
     """One measure of scored pools.
 
-    A metric that is a mean over pools needs `per_pool` only; any other has a `function` of samples of pools, whose
-    helpers keep the bootstrap fast. With both, `per_pool` is what paired tests compare.
+    A metric that is a mean over pools needs `per_pool` only, with NaN for pools that don't count; any other has a
+    `function` of samples of pools, whose helpers keep the bootstrap fast. With both, `per_pool` is what paired tests
+    compare.
 
     Args:
         name: as metrics.parquet and tables print it.
@@ -34,6 +35,7 @@ class Metric:
         biased: whether its values on small samples are larger on average, as those of absolute gaps are. Its interval
             is then the basic one, which corrects for that, instead of percentiles.
         bounds: its smallest and largest possible value; a basic interval is clipped to them.
+        applies: which pools it says something about; tables of others leave it out. None: any.
 
     Example:
         >>> import numpy as np
@@ -59,6 +61,7 @@ class Metric:
     has_interval: bool = True
     biased: bool = False
     bounds: tuple[float, float] = (-math.inf, math.inf)
+    applies: Callable[[PoolScores], bool] | None = None
 
     def __post_init__(self) -> None:
         if self.function is None and self.per_pool is None:

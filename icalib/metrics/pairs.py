@@ -19,6 +19,8 @@ IntArray = npt.NDArray[np.int64]
 V = TypeVar("V", bound=np.generic)
 
 _COLUMNS = ("pool_id", "candidate", "label", "logit", "prob")
+P_NONE = "p_none"
+"""Column of predictions: the probability that no candidate of the pool is right, the same in all its rows."""
 _EVALUATE_AGAIN = "Score the pools again, or evaluate the predictions that `icalib run` wrote."
 
 
@@ -32,6 +34,7 @@ class PoolScores:
         prob: [N], probability of being right.
         label: [N], 1 right, 0 wrong.
         offsets: [B + 1]; pool b's candidates are `offsets[b]:offsets[b + 1]`.
+        p_none: [B], probability that no candidate is right; None where it was not fitted.
     """
 
     pool_ids: tuple[str, ...]
@@ -39,6 +42,7 @@ class PoolScores:
     prob: FloatArray
     label: IntArray
     offsets: IntArray
+    p_none: FloatArray | None = None
 
     @classmethod
     def from_predictions(cls, predictions: pa.Table) -> PoolScores:
@@ -46,11 +50,11 @@ class PoolScores:
 
         Raises:
             DataError: a column is missing or has nulls, a pair occurs twice, a score is NaN, a probability
-                is outside [0, 1], a label is not −1, 0 or 1, a pool has no right candidate, or no pool has
-                known labels.
+                is outside [0, 1], a label is not −1, 0 or 1, or no pool has known labels.
         """
         _check_columns(predictions)
-        known = _drop_unlabelled(predictions.select(list(_COLUMNS)))
+        names = [*_COLUMNS, *([P_NONE] if P_NONE in predictions.column_names else [])]
+        known = _drop_unlabelled(predictions.select(names))
         if known.num_rows == 0:
             raise DataError(
                 "no pool has a known label, so nothing can be measured",
@@ -58,14 +62,15 @@ class PoolScores:
                 field="label",
             )
         known = known.sort_by([("pool_id", "ascending"), ("candidate", "ascending")])
-        names = known["pool_id"].to_numpy()
-        starts = np.flatnonzero(np.concatenate([[True], names[1:] != names[:-1]]))
+        ids = known["pool_id"].to_numpy()
+        starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
         scores = cls(
-            pool_ids=tuple(str(name) for name in names[starts]),
+            pool_ids=tuple(str(name) for name in ids[starts]),
             logit=known["logit"].to_numpy().astype(np.float64),
             prob=known["prob"].to_numpy().astype(np.float64),
             label=known["label"].to_numpy().astype(np.int64),
-            offsets=np.append(starts, len(names)).astype(np.int64),
+            offsets=np.append(starts, len(ids)).astype(np.int64),
+            p_none=known[P_NONE].to_numpy()[starts].astype(np.float64) if P_NONE in known.column_names else None,
         )
         _check_scores(scores, known["candidate"].to_numpy())
         return scores
@@ -105,6 +110,11 @@ class PoolScores:
     def pool(self) -> IntArray:
         """Index of each pair's pool, [N]."""
         return np.repeat(np.arange(self.num_pools), np.diff(self.offsets))
+
+    @cached_property
+    def answerable(self) -> npt.NDArray[np.bool_]:
+        """Whether each pool has a right candidate, [B]."""
+        return self.pool_sum(self.label == 1) > 0
 
     def sizes(self) -> FloatArray:
         """Return the number of candidates of each pool, [B]."""
@@ -171,10 +181,3 @@ def _check_scores(scores: PoolScores, candidate: npt.NDArray[np.generic]) -> Non
                 _EVALUATE_AGAIN,
                 field=field,
             )
-    without = np.flatnonzero(scores.pool_sum(scores.label) == 0)
-    if without.size:
-        raise DataError(
-            f"pool {scores.pool_ids[without[0]]!r} has no right candidate ({without.size} such pools)",
-            "Every pool needs a candidate with label 1; give pools whose right answer is unknown label −1.",
-            field="label",
-        )

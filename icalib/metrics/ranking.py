@@ -6,6 +6,7 @@ tied candidates takes the n ranks after the candidates that are strictly better,
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +20,7 @@ class TopCandidate:
 
     Attributes:
         prob: [B], its probability of being right (the largest one where tied candidates' differ).
-        hit: [B], the probability that it is right: 0 or 1 without ties.
+        hit: [B], the probability that it is right: 0 or 1 without ties, 0 where no candidate is right.
     """
 
     prob: FloatArray
@@ -30,7 +31,7 @@ def recall_at_k(scores: PoolScores, k: int) -> FloatArray:
     """Return R@k of each pool, [B]: the expected fraction of its right candidates among the first k.
 
     A right candidate in a block of n after g better ones is among the first k with probability
-    clip((k − g) / n, 0, 1).
+    clip((k − g) / n, 0, 1). A pool without a right candidate has none to find, so its value is NaN.
 
     Example:
         >>> scores = PoolScores.from_lists([[2.0, 1.0], [0.5, 0.1, 0.5], [0.0, 3.0]], [[1, 0], [1, 0, 0], [1, 0]])
@@ -39,15 +40,15 @@ def recall_at_k(scores: PoolScores, k: int) -> FloatArray:
     """
     blocks = _tied_blocks(scores)
     found = blocks.right * np.clip((k - blocks.better) / blocks.size, 0, 1)
-    return _sum_blocks(blocks, found, scores.num_pools) / scores.pool_sum(scores.label)
+    return _per_right(_sum_blocks(blocks, found, scores.num_pools), scores)
 
 
 def average_precision(scores: PoolScores) -> FloatArray:
     """Return the expected average precision of each pool, [B]; its mean is MAP.
 
-    With one right candidate it is 1/rank. The closed form of McSherry and Najork (2008): position i of a block of n
-    candidates, r of them right, after g better ones, R of them right, holds a right candidate with probability r/n, and
-    the expected precision there is (R + 1 + (i − 1)(r − 1)/(n − 1)) / (g + i).
+    With one right candidate it is 1/rank, without any NaN. The closed form of McSherry and Najork (2008): position i of
+    a block of n candidates, r of them right, after g better ones, R of them right, holds a right candidate with
+    probability r/n, and the expected precision there is (R + 1 + (i − 1)(r − 1)/(n − 1)) / (g + i).
     """
     blocks = _tied_blocks(scores)
     g, n, r = blocks.better, blocks.size, blocks.right
@@ -56,7 +57,13 @@ def average_precision(scores: PoolScores) -> FloatArray:
     sum_position_over_rank = n - (g + 1) * sum_inverse_rank  # Σ (i − 1)/(g + i)
     others_right = (r - 1) / np.maximum(n - 1, 1)
     gained = r / n * ((blocks.better_right + 1) * sum_inverse_rank + others_right * sum_position_over_rank)
-    return _sum_blocks(blocks, gained, scores.num_pools) / scores.pool_sum(scores.label)
+    return _per_right(_sum_blocks(blocks, gained, scores.num_pools), scores)
+
+
+def mean_defined(per_pool: FloatArray) -> float:
+    """Return the mean over the pools that have a value; NaN if none has."""
+    defined = per_pool[~np.isnan(per_pool)]
+    return float(defined.mean()) if defined.size else math.nan
 
 
 def top_candidate(scores: PoolScores) -> TopCandidate:
@@ -97,6 +104,11 @@ def _tied_blocks(scores: PoolScores) -> _TiedBlocks:
         better=start - pool_start,
         better_right=right_before[start] - right_before[pool_start],
     )
+
+
+def _per_right(found: FloatArray, scores: PoolScores) -> FloatArray:
+    num_right = scores.pool_sum(scores.label)
+    return np.divide(found, num_right, out=np.full(num_right.shape, np.nan), where=num_right > 0)
 
 
 def _sum_blocks(blocks: _TiedBlocks, values: FloatArray, num_pools: int) -> FloatArray:

@@ -84,8 +84,17 @@ class PoolSamples:
     def mean(
         self, per_pool: Callable[Concatenate[PoolScores, P], FloatArray], *args: P.args, **kwargs: P.kwargs
     ) -> FloatArray:
-        """Return the means over each sample of the values [B] that a function gives the pools, [R]."""
-        return self.sum(per_pool, *args, **kwargs) / self.num_pools
+        """Return the means over each sample of the values [B] that a function gives the pools, [R].
+
+        NaN marks pools for which the value is not defined; they don't count.
+        """
+        values = self.evaluation.once(per_pool, *args, **kwargs)
+        defined = ~np.isnan(values)
+        if defined.all():
+            return self.times @ values / self.num_pools
+        num_defined = self.times @ defined
+        total = self.times @ np.where(defined, values, 0.0)
+        return np.divide(total, num_defined, out=np.full(num_defined.shape, np.nan), where=num_defined > 0)
 
     def bins(self, per_pool: Callable[[PoolScores], BinSums]) -> BinSums:
         """Return the bins [R, M] of each sample from those of the pools [B, M]."""

@@ -29,6 +29,8 @@ def summarise(
 ) -> pa.Table:
     """Return METRIC_SCHEMA without `split`: one row for each known metric in order, then one for each of `also`.
 
+    Metrics that don't apply to these pools are left out.
+
     Args:
         predictions: PREDICTION_SCHEMA; pools of unknown label don't count.
         threshold: decision threshold for P, R and F1, fitted on validation.
@@ -42,7 +44,10 @@ def summarise(
         SettingError: see `find_metric`.
     """
     evaluation = Evaluation(PoolScores.from_predictions(predictions), threshold, decision)
-    metrics = {**known_metrics(), **{reference: find_metric(reference) for reference in also}}
+    known = {**known_metrics(), **{reference: find_metric(reference) for reference in also}}
+    metrics = {
+        name: metric for name, metric in known.items() if metric.applies is None or metric.applies(evaluation.scores)
+    }
 
     def statistics(drawn: IntArray) -> dict[str, FloatArray]:
         samples = evaluation.samples(drawn)

@@ -7,19 +7,23 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from pydantic import Field
 
 from icalib.calibration.fitted import AnyMap, pair_logit, prob_logit
+from icalib.calibration.none_of_these import MIN_POOLS, NoneOfThese, fit_none_of_these
 from icalib.core.component import Settings, validated_file
 from icalib.core.files import read_json, write_json
 from icalib.core.run_folder import INTENT_SCHEMA, PREDICTION_SCHEMA
 from icalib.core.stage_cache import Stage
 from icalib.methods.composition import Method
 from icalib.metrics.classification import Decision, fit_threshold
-from icalib.metrics.pairs import PoolScores
+from icalib.metrics.pairs import P_NONE, FloatArray, IntArray, PoolScores
 from icalib.metrics.summary import summarise
 from icalib.regimes.gain import ChosenScores, GainRule, choose_views, resolve_gain_rule
 from icalib.scoring.job import Shards
 from icalib.scoring.scorer import average_members
+
+_P_NONE = pa.field(P_NONE, pa.float64())
 
 
 class Fitted(Settings):
@@ -35,6 +39,13 @@ class Fitted(Settings):
     """Whether P, R and F1 use the threshold, or each pool's best candidate."""
     predicts_scores: bool = False
     """Whether logits are scores on an arbitrary scale, which `calibration` maps to probabilities."""
+    none_of_these: NoneOfThese | None = Field(default=None, exclude_if=lambda fitted: fitted is None)
+    """Map from a pool's logits to the probability that none is right; None without such validation pools."""
+
+    @property
+    def prediction_schema(self) -> pa.Schema:
+        """Schema of prediction tables: PREDICTION_SCHEMA, and p_none if it was fitted."""
+        return PREDICTION_SCHEMA if self.none_of_these is None else PREDICTION_SCHEMA.append(_P_NONE)
 
     def summarise(self, predictions: pa.Table, *, seed: int, also: Sequence[str] = ()) -> pa.Table:
         """Compute all metrics of predictions; see `metrics.summary.summarise`."""
@@ -67,7 +78,7 @@ class MemberScores:
 
 
 def fit(validation: MemberScores, method: Method, train_prior: float | None) -> Fitted:
-    """Fit λ (if it is a quantile), the calibrator and the decision threshold on validation scores."""
+    """Fit λ (if it is a quantile), the calibrator, the decision threshold and p_none on validation scores."""
     raw = Fitted(
         rule=resolve_gain_rule(method.regime.view_rule() or GainRule(), validation),
         calibration=None,
@@ -81,11 +92,17 @@ def fit(validation: MemberScores, method: Method, train_prior: float | None) -> 
         logit = scores.logit if raw.predicts_scores else pair_logit(prob, scores.logit)
         fitted = method.calibrator.build().fit(logit, scores.label, train_prior=train_prior)
         prob = fitted.apply(logit)
-    return raw.model_copy(update={"calibration": fitted, "decision_threshold": fit_threshold(prob, scores.label)})
+    found = raw.model_copy(update={"calibration": fitted, "decision_threshold": fit_threshold(prob, scores.label)})
+    num_unanswerable = int((~scores.answerable).sum())
+    if min(num_unanswerable, scores.num_pools - num_unanswerable) < MIN_POOLS:
+        return found
+    ranking = PoolScores.from_predictions(prediction_table(validation, found)).logit
+    none_of_these = fit_none_of_these(ranking, scores.offsets, scores.answerable)
+    return found.model_copy(update={"none_of_these": none_of_these})
 
 
 def prediction_table(scores: Iterable[tuple[pa.Table, pa.Table | None]], fitted: Fitted) -> pa.Table:
-    """Return the predictions (PREDICTION_SCHEMA) of the scored shards of a split."""
+    """Return the predictions (`Fitted.prediction_schema`) of the scored shards of a split."""
     return pa.concat_tables([_predictions(choose_views(*shard, fitted.rule), fitted) for shard in scores])
 
 
@@ -113,7 +130,19 @@ def _predictions(chosen: ChosenScores, fitted: Fitted) -> pa.Table:
         "gain": chosen.gain,
         "num_passes": chosen.num_passes,
     }
-    return pa.table([pa.array(columns[f.name], f.type) for f in PREDICTION_SCHEMA], schema=PREDICTION_SCHEMA)
+    if fitted.none_of_these is not None:
+        columns[P_NONE] = _p_none(fitted.none_of_these, ranking, chosen.row)
+    schema = fitted.prediction_schema
+    return pa.table([pa.array(columns[field.name], field.type) for field in schema], schema=schema)
+
+
+def _p_none(none_of_these: NoneOfThese, ranking_N: FloatArray, row_N: IntArray) -> FloatArray:
+    """Return the p_none of each pair's pool, [N]."""
+    order = np.argsort(row_N, kind="stable")
+    _, starts, pool_N = np.unique(row_N[order], return_index=True, return_inverse=True)
+    p_none_N = np.empty(len(order))
+    p_none_N[order] = none_of_these.p_none(ranking_N[order], np.append(starts, len(order)))[pool_N]
+    return p_none_N
 
 
 def intent_table(scores: MemberScores, names: tuple[str, ...]) -> pa.Table | None:

@@ -98,7 +98,7 @@ class FinishedRun:
 def iter_predictions(
     run: FinishedRun, data: Path, split: Split, limit: int | None, context: RunContext
 ) -> Iterator[pa.Table]:
-    """Iterate over the predictions (PREDICTION_SCHEMA) of a split's pools, whose labels may be unknown.
+    """Iterate over the predictions (`Fitted.prediction_schema`) of a split's pools, whose labels may be unknown.
 
     Args:
         run: the run that predicts.

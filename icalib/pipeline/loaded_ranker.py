@@ -35,6 +35,8 @@ class RankedCandidate:
         rank: 1 for the best; tied candidates have their mean rank.
         logit: the score by which candidates are ranked.
         prob: calibrated probability of being right.
+        p_none: probability that none of the question's candidates is right, the same for all of them; None if the
+            run's validation pools all have a right candidate.
     """
 
     text: str
@@ -42,6 +44,7 @@ class RankedCandidate:
     rank: float
     logit: float
     prob: float
+    p_none: float | None = None
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,7 @@ class LoadedRanker:
                 rank=float(ranks[index]),
                 logit=float(scores.logit[index]),
                 prob=float(scores.prob[index]),
+                p_none=None if scores.p_none is None else float(scores.p_none[0]),
             )
             for index in map(int, np.argsort(-scores.logit, kind="stable"))
         ]
@@ -101,6 +105,7 @@ class LoadedRanker:
         *,
         coverage: float | None = None,
         sets: float | None = None,
+        none: bool = False,
     ) -> Predicted:
         """Answer questions, with the same results as `icalib predict`.
 
@@ -109,12 +114,13 @@ class LoadedRanker:
                 number from 1.
             coverage: fraction of questions to answer, those with the most probable answers.
             sets: also return sets of candidates that contain a right one with this probability.
+            none: also return a distribution over each question's candidates and "none of these".
 
         Raises:
             SettingError, DataError: see `icalib.pipeline.predict.predict`.
         """
         checked = [_question(number, question) for number, question in enumerate(questions, start=1)]
-        return predict(self.run, checked, coverage=coverage, sets=sets, members=self.members)
+        return predict(self.run, checked, coverage=coverage, sets=sets, none=none, members=self.members)
 
     def predict_proba(self, pairs: Sequence[tuple[Context, str]]) -> FloatArray:
         """Return the calibrated probability [N] that each candidate is right in its context.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from icalib.calibration.none_of_these import HOW_TO_GET, distribution
+from icalib.core.errors import SettingError
 from icalib.core.files import read_json
 from icalib.core.run_folder import RunFolder
 from icalib.core.seeding import child_seed
 from icalib.data.questions import Question
 from icalib.data.schema import Pool, Split
 from icalib.metrics.conformal import ConformalThreshold, answer_sets, fit_conformal
-from icalib.metrics.pairs import PoolScores
+from icalib.metrics.pairs import P_NONE, PoolScores
 from icalib.metrics.ranking import top_candidate
 from icalib.metrics.selective import SelectiveRisk, selective_risk
 from icalib.pipeline.evaluation import prediction_table
@@ -40,10 +42,17 @@ class Answer:
     probs: list[float]
     set: list[int] | None
     """Candidates that contain a right one with the requested probability; None if not requested."""
+    p_none: float | None = None
+    """Probability that no candidate is right; None if the run has not fitted it."""
+    distribution: list[float] | None = None
+    """Probabilities of the candidates and, last, of none of them, which sum to 1; None if not requested."""
 
     def record(self) -> dict[str, Any]:
         """Return a JSON object."""
-        return {name: value for name, value in asdict(self).items() if name != "set" or value is not None}
+        return {name: value for name, value in asdict(self).items() if name not in _OPTIONAL or value is not None}
+
+
+_OPTIONAL = ("set", "p_none", "distribution")
 
 
 @dataclass(frozen=True)
@@ -60,6 +69,7 @@ def predict(
     *,
     coverage: float | None = None,
     sets: float | None = None,
+    none: bool = False,
     members: LoadedMembers | None = None,
 ) -> Predicted:
     """Answer questions.
@@ -71,12 +81,16 @@ def predict(
             the one at which this fraction of the run's validation pools is answered.
         sets: also return sets of candidates that contain a right one with this probability, fitted on the run's test
             pools, since those of validation have chosen the model.
+        none: also return a distribution over each question's candidates and "none of these".
         members: the run's models if they are already loaded.
 
     Raises:
-        SettingError: the method was not trained, or `coverage` or `sets` is out of range.
+        SettingError: the method was not trained, `coverage` or `sets` is out of range, or `none` is requested of a
+            run that has not fitted p_none.
         DataError: there are too few pools for such sets.
     """
+    if none and run.fitted.none_of_these is None:
+        raise SettingError(f"{run.folder.path} has no p_none. {HOW_TO_GET}")
     validation = PoolScores.from_predictions(run.folder.predictions("validation"))
     top = top_candidate(validation)
     selective = None if coverage is None else selective_risk(top.prob, 1 - top.hit, coverage)
@@ -85,8 +99,10 @@ def predict(
     context_turns = read_json(run.folder.path / "provenance.json")["context_turns"]
     pools = [question.pool(f"{index:09d}", context_turns) for index, question in enumerate(questions)]
     scores = score_unlabelled(run, members or run.load_members(), pools)
-    answers = _answers(questions, scores, selective, conformal)
+    answers = _with_none(_answers(questions, scores, selective, conformal), scores, none=none)
     notes = _size_notes(scores, validation)
+    if scores.p_none is None:
+        notes.append(f"the answers have no p_none, the probability that no candidate is right. {HOW_TO_GET}")
     if selective is not None:
         notes.append(_coverage_note(answers, selective, validation.num_pools))
     if conformal is not None:
@@ -113,12 +129,14 @@ def score_unlabelled(run: FinishedRun, members: LoadedMembers, pools: Sequence[P
             for start in range(0, len(pools), shard)
         ]
     table = pa.concat_tables(tables)
+    offsets = np.cumsum([0, *(len(pool.candidates) for pool in pools)])
     return PoolScores(
         pool_ids=tuple(pool.pool_id for pool in pools),
         logit=table["logit"].to_numpy(),
         prob=table["prob"].to_numpy(),
         label=np.full(table.num_rows, -1, np.int64),
-        offsets=np.cumsum([0, *(len(pool.candidates) for pool in pools)]),
+        offsets=offsets,
+        p_none=table[P_NONE].to_numpy()[offsets[:-1]] if P_NONE in table.column_names else None,
     )
 
 
@@ -150,6 +168,17 @@ def _answers(
         for question, logit, prob, chosen in zip(
             questions, np.split(scores.logit, cuts), np.split(scores.prob, cuts), in_set, strict=True
         )
+    ]
+
+
+def _with_none(answers: list[Answer], scores: PoolScores, *, none: bool) -> list[Answer]:
+    """Return the answers with p_none if the run has fitted it, and with a distribution if that is requested."""
+    if scores.p_none is None:
+        return answers
+    shares = distribution(scores.prob, scores.p_none, scores.offsets) if none else [None] * len(answers)
+    return [
+        replace(answer, p_none=p_none, distribution=None if share is None else share.tolist())
+        for answer, p_none, share in zip(answers, scores.p_none.tolist(), shares, strict=True)
     ]
 
 

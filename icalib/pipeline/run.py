@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 from pydantic import Field
 
+from icalib.calibration.none_of_these import HOW_TO_GET
 from icalib.calibration.post_hoc import post_hoc_metrics
 from icalib.core.component import Settings
 from icalib.core.errors import SettingError
@@ -166,7 +167,9 @@ def _train_and_predict(
     trained = regime.run(stages, start(stages, method, pool_set))
     folder.write_json("chosen.json", {"round": trained.chosen_round, "num_rounds": trained.num_rounds})
     scores = {split: MemberScores(regime.score(stages, trained.members, split)) for split in context.evaluated}
-    fitted = fit(scores["validation"], method, method.train_prior(pool_set.num_candidates))
+    fitted = fit(scores["validation"], method, _train_prior(method, pool_set))
+    if fitted.none_of_these is None and pool_set.num_unanswerable:
+        context.emit(Message(f"p_none, the probability that no candidate is right, was not fitted. {HOW_TO_GET}"))
     for split, members in scores.items():
         folder.write_table(f"predictions/{split}.parquet", prediction_table(members, fitted))
         intents = intent_table(members, pool_set.intents)
@@ -230,9 +233,13 @@ def _write_metrics(
     if "test" in evaluated and method.calibration is None:
         # Metrics of each calibrator, for methods without one.
         validation, test = folder.predictions("validation"), folder.predictions("test")
-        prior = method.train_prior(pool_set.num_candidates)
+        prior = _train_prior(method, pool_set)
         tables.append(post_hoc_metrics(validation, test, train_prior=prior, focal_gamma=method.focal_gamma))
     folder.write_table("metrics.parquet", pa.concat_tables(tables))
+
+
+def _train_prior(method: Method, pool_set: PoolSet) -> float | None:
+    return method.train_prior(pool_set.num_candidates, pool_set.unanswerable_fraction("train"))
 
 
 def _keep_checkpoints(members: Sequence[Member], folder: RunFolder) -> None:

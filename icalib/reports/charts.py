@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from plotly.subplots import make_subplots
 
 from icalib.core.run_folder import RoundSummary
+from icalib.metrics.answerability import RECALL, answerability
 from icalib.metrics.calibration import reliability_table
 from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.metrics.ranking import top_candidate
@@ -24,6 +25,7 @@ OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 NEUTRAL = "#8a8f98"
 _DASHES = ("solid", "dot", "dash", "dashdot")
 _COVERAGE = np.linspace(0.02, 1.0, 99)
+_FALSE_ACCEPTS = np.linspace(0.0, 1.0, 101)
 
 
 def reliability_figure(scores: PoolScores, index: int) -> go.Figure:
@@ -87,6 +89,26 @@ def risk_coverage_figure(scores: Mapping[str, Sequence[PoolScores]]) -> go.Figur
         )
     figure.update_xaxes(title_text="coverage: fraction of pools answered", range=[0, 1.005], tickformat=".0%")
     figure.update_yaxes(title_text="risk: fraction of these wrong", rangemode="tozero", tickformat=".0%")
+    figure.update_layout(height=420, hovermode="x unified")
+    return figure
+
+
+def accepted_figure(scores: Mapping[str, Sequence[PoolScores]]) -> go.Figure:
+    """Accepted answerable pools against accepted unanswerable ones, mean over seeds, one line per method."""
+    figure = go.Figure()
+    for index, (label, members) in enumerate(scores.items()):
+        figure.add_scatter(
+            x=_FALSE_ACCEPTS,
+            y=np.mean([_accepted_at(one) for one in members], axis=0),
+            name=label,
+            mode="lines",
+            line={"color": colour(index), "width": 2.5, "dash": dash(index)},
+            hovertemplate="%{x:.0%} false accepts: %{y:.1%} of the answerable",
+        )
+    figure.add_shape(type="line", x0=0, y0=0, x1=1, y1=1, line={"dash": "dash", "width": 1})
+    figure.add_hline(y=RECALL, line={"dash": "dot", "width": 1})
+    figure.update_xaxes(title_text="fraction of unanswerable pools accepted", range=[0, 1.005], tickformat=".0%")
+    figure.update_yaxes(title_text="fraction of answerable pools accepted", range=[0, 1.005], tickformat=".0%")
     figure.update_layout(height=420, hovermode="x unified")
     return figure
 
@@ -180,6 +202,15 @@ def _risk_at(scores: PoolScores) -> FloatArray:
     top = top_candidate(scores)
     coverage, risk = risk_coverage(top.prob, 1 - top.hit)
     return np.interp(_COVERAGE, coverage, risk)
+
+
+def _accepted_at(scores: PoolScores) -> FloatArray:
+    """Fraction of answerable pools accepted at each of `_FALSE_ACCEPTS`; tied pools are accepted together."""
+    confidence = answerability(scores)
+    thresholds = np.append(np.unique(confidence)[::-1], -np.inf)
+    none, answerable = np.sort(confidence[~scores.answerable]), np.sort(confidence[scores.answerable])
+    accepted, false = (1 - np.searchsorted(one, thresholds) / len(one) for one in (answerable, none))
+    return np.interp(_FALSE_ACCEPTS, np.append(0.0, false), np.append(0.0, accepted))
 
 
 def _tags(training: pa.Table, groups: tuple[str, ...]) -> list[str]:

@@ -118,14 +118,18 @@ def method_rows(results: Sequence[Result]) -> list[MethodRow]:
 
 
 def shown_metrics(results: Sequence[Result], chosen: Sequence[str] = COLUMNS) -> tuple[str, ...]:
-    """Return the columns of a table of results: the chosen metrics, then those from outside icalib that some have."""
+    """Return the columns of a table of results: see `with_outside_metrics`."""
     return with_outside_metrics(chosen, {name: None for result in results for name in result["test"]})
 
 
 def with_outside_metrics(chosen: Sequence[str], measured: Iterable[str]) -> tuple[str, ...]:
-    """Return the chosen metrics, then those among the measured ones that come from outside icalib."""
-    outside = (name for name, metric in metrics_among(measured).items() if metric not in BUILTIN)
-    return tuple(dict.fromkeys((*chosen, *outside)))
+    """Return the chosen metrics, then the measured ones that apply to some pools only, or come from outside icalib."""
+    further = (
+        name
+        for name, metric in metrics_among(measured).items()
+        if metric not in BUILTIN or (metric.applies is not None and metric.direction is not None)
+    )
+    return tuple(dict.fromkeys((*chosen, *further)))
 
 
 def best_labels(rows: Sequence[MethodRow], metric: str) -> set[str]:

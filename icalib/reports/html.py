@@ -17,6 +17,7 @@ from icalib.core.errors import DataError
 from icalib.core.files import read_json
 from icalib.core.run_folder import RoundSummary, RunFolder
 from icalib.data.schema import POOLS_FILE, SPLITS
+from icalib.metrics.answerability import has_unanswerable
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.metric import Direction
 from icalib.metrics.pairs import PoolScores
@@ -127,6 +128,7 @@ class _DataPart:
     environments: tuple[str, ...]
     post_hoc: tuple[_PostHocRow, ...]
     risk_coverage: Markup
+    accepted: Markup | None
     verdict: Verdict
     tests: tuple[tuple[Matrix, Direction | None], ...]
     tests_missing: str
@@ -178,11 +180,20 @@ def _data_part(name: str, results: Sequence[Result], columns: Sequence[str]) -> 
         environments=tuple(dict.fromkeys(run.environment for method in methods for run in method.runs)),
         post_hoc=_post_hoc_rows(rows),
         risk_coverage=figure_json(charts.risk_coverage_figure(scores)),
+        accepted=_accepted(scores),
         verdict=verdict_of([run for members in runs.values() for run in members], tests if not tests_missing else ()),
         tests=tuple((matrix, find_metric(matrix.metric).direction) for matrix in matrices(tests)),
         tests_missing=tests_missing,
         cases=build_case_table({label: runs[label][0] for label in _case_order(rows, runs)}),
     )
+
+
+def _accepted(scores: Mapping[str, Sequence[PoolScores]]) -> Markup | None:
+    """The chart of answerable and unanswerable pools, where all runs have both."""
+    all_scores = [one for members in scores.values() for one in members]
+    if not all(has_unanswerable(one) and one.answerable.any() for one in all_scores):
+        return None
+    return figure_json(charts.accepted_figure(scores))
 
 
 def _tests(runs: Mapping[str, Sequence[RunFolder]]) -> tuple[tuple[MethodTest, ...], str]:

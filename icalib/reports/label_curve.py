@@ -47,10 +47,12 @@ class CurvePoint:
         return statistics.stdev(values) if len(values) > 1 else None
 
     def per_pool(self, split: str) -> FloatArray:
-        """`TESTED` of each pool, mean over the seeds."""
+        """`TESTED` of each pool for which it is defined, mean over the seeds."""
         per_pool = find_metric(TESTED).per_pool
         assert per_pool is not None
-        return np.mean([per_pool(PoolScores.from_predictions(run.predictions(split))) for run in self.runs], axis=0)
+        values = [per_pool(PoolScores.from_predictions(run.predictions(split))) for run in self.runs]
+        mean = np.mean(values, axis=0)
+        return mean[~np.isnan(mean)]  # pools without a right candidate don't count
 
 
 @final

@@ -61,6 +61,8 @@ def paired_tests(
             for pair in combinations(values, 2)
             if (against in pair if against is not None else CANDIDATES_ONLY not in pair)
         ]
+        defined = ~np.any([np.isnan(value) for value in values.values()], axis=0)  # pools that count in this metric
+        values = {label: value[defined] for label, value in values.items()}
         outcomes = [paired_permutation_test(values[a], values[b], seed=seed) for a, b in pairs]
         adjusted = holm([outcome.p_value for outcome in outcomes])
         tests += [

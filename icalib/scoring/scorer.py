@@ -17,6 +17,7 @@ import torch
 
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Encoded, Intents, Layout, TokenPool, TokenStore
+from icalib.data.schema import UNKNOWN_LABEL
 from icalib.encoders.transformer import Batch
 from icalib.heads.head import LogitPosterior
 from icalib.inference.mutual_information import Moments, binary_entropy
@@ -210,8 +211,8 @@ def _view_table(
 
 
 def _labels(pool: TokenPool) -> npt.NDArray[np.int64]:
-    if pool.label < 0:
-        return np.full(len(pool.candidates), -1)
+    if pool.label == UNKNOWN_LABEL:
+        return np.full(len(pool.candidates), UNKNOWN_LABEL)
     return (np.arange(len(pool.candidates)) == pool.label).astype(np.int64)
 
 

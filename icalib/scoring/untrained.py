@@ -22,7 +22,7 @@ from icalib.data.batching import ordered_batches
 from icalib.data.bm25 import tokenize
 from icalib.data.encoding import Budget, Encoded, Ids, TokenPool
 from icalib.data.pools import as_pools, read_column, read_rows
-from icalib.data.schema import Pool, Split
+from icalib.data.schema import UNKNOWN_LABEL, Pool, Split
 from icalib.data.selection import Selection
 from icalib.data.tfidf import tfidf_vectors
 from icalib.encoders.backbone import Tokenizer
@@ -91,7 +91,7 @@ def _score_table(pools: Sequence[Pool], scores: Sequence[Floats]) -> pa.Table:
         "pool_id": np.repeat(np.array([pool.pool_id for pool in pools], dtype=object), sizes),
         "row": np.repeat(np.arange(len(pools)), sizes),
         "candidate": candidate,
-        "label": np.where(gold >= 0, (candidate == gold).astype(np.int64), -1),
+        "label": np.where(gold == UNKNOWN_LABEL, UNKNOWN_LABEL, (candidate == gold).astype(np.int64)),
         "view": np.full(len(logit), "plain", dtype=object),
         "prob_mean": expit(logit),
         "prob_var": zeros,

@@ -13,6 +13,7 @@ from typing_extensions import override
 from icalib.core.job import Artifact
 from icalib.data.encoding import Layout, TokenStore
 from icalib.data.generated import GeneratedStore
+from icalib.data.schema import UNKNOWN_LABEL
 from icalib.data.selection import Selection
 from icalib.losses.binary import AbstractLoss
 from icalib.losses.listwise import AbstractPoolLoss
@@ -118,7 +119,7 @@ class TrainJob(TrainingJob):
     ) -> PlainValidation | ValidationWithIntents:
         store = TokenStore(self.validation_tokens.path)
         rows = self.selection.rows("validation", "all", store.column("label_order"))
-        labelled = rows[store.column("label")[rows] >= 0]
+        labelled = rows[store.column("label")[rows] != UNKNOWN_LABEL]
         prepare = None
         if ranker.posterior_head is not None:
             assert isinstance(curriculum, AnswerCurriculum)

@@ -252,6 +252,9 @@ class AugmentedCurriculum(AnswerCurriculum):
         for example in examples:
             tokens = self._store.pool(example.labels.row)
             encoded.append(encode(example, tokens, self._layout))
+            if not self._generated.has(example.labels.row):
+                contrast.append([])
+                continue
             generated = self._generated.pool(example.labels.row)
             contrast.append(self._contrast.inputs(example, tokens, generated, self._layout))
         indices = np.full((len(encoded), max(1, *map(len, contrast)) if contrast else 1), -1)

@@ -38,7 +38,7 @@ class PairLabels:
 
 
 def gold_labels(pool: TokenPool, *, with_intents: bool) -> PairLabels:
-    """Return the gold labels of a labelled pool, including its gold intents if `with_intents`."""
+    """Return the gold labels of a labelled pool, all 0 without a right candidate; `with_intents` its intents, too."""
     candidates = np.arange(len(pool.candidates))
     has_intents = with_intents and any(len(names) for names in pool.intents)
     return PairLabels(
@@ -65,12 +65,18 @@ class Example(NamedTuple):
 
 
 def sampled_negatives(pool: PairLabels, num_negatives: int | None, rng: np.random.Generator) -> PairLabels:
-    """Keep all positives of a pool and draw at most `num_negatives` negatives for each of them."""
+    """Keep all positives of a pool and draw at most `num_negatives` negatives for each of them.
+
+    A pool without positives keeps as many candidates as one with a single positive.
+    """
     negatives = np.flatnonzero(pool.labels == 0)
     positives = np.flatnonzero(pool.labels == 1)
-    if num_negatives is None or len(negatives) <= num_negatives * len(positives):
+    if num_negatives is None:
         return pool
-    kept = np.sort(np.concatenate([positives, rng.choice(negatives, num_negatives * len(positives), replace=False)]))
+    num_kept = num_negatives * len(positives) if len(positives) else num_negatives + 1
+    if len(negatives) <= num_kept:
+        return pool
+    kept = np.sort(np.concatenate([positives, rng.choice(negatives, num_kept, replace=False)]))
     return replace(pool, candidates=pool.candidates[kept], labels=pool.labels[kept], intent_view=pool.intent_view[kept])
 
 

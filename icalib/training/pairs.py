@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Layout, TokenStore
+from icalib.data.schema import NONE_RIGHT
 from icalib.encoders.transformer import Batch
 from icalib.inference.mixture import mixture_moments
 from icalib.inference.pool_softmax import pool_softmax
@@ -21,7 +22,7 @@ from icalib.metrics.calibration import ece, nll, nll_from_logits
 from icalib.metrics.catalogue import metric_tag
 from icalib.metrics.classification import classification_at, classification_by_argmax, fit_threshold
 from icalib.metrics.pairs import PoolScores
-from icalib.metrics.ranking import average_precision, recall_at_k
+from icalib.metrics.ranking import average_precision, mean_defined, recall_at_k
 from icalib.models.pool_inputs import PoolInputs
 from icalib.models.precision import autocast, forward_batches, resolve_precision
 from icalib.models.ranker import Ranker, make_batch
@@ -103,7 +104,7 @@ class PlainValidation:
 
     Args:
         store: the pools' tokens.
-        rows: labelled validation pools.
+        rows: labelled validation pools; R@1 and MAP are of those with a right candidate.
         layout: assembles the inputs.
         settings: precision and batch size of the passes.
         device: device of the ranker.
@@ -150,8 +151,9 @@ class PlainValidation:
         pools = sorted(pool for result in results for pool in result)
         logit = np.concatenate([logits for _, logits, _ in pools])
         offsets = np.cumsum([0] + [len(logits) for _, logits, _ in pools])
+        right = np.array([right for _, _, right in pools])
         label = np.zeros(len(logit), np.int64)
-        label[offsets[:-1] + np.array([right for _, _, right in pools])] = 1
+        label[(offsets[:-1] + right)[right != NONE_RIGHT]] = 1
         softmax = self._link == "softmax"
         prob = pool_softmax(logit, np.diff(offsets)) if softmax else expit(logit)
         scores = PoolScores(tuple(str(row) for row, _, _ in pools), logit, prob, label, offsets)
@@ -160,8 +162,8 @@ class PlainValidation:
         )
         metrics = {
             "F1": float(decided.f1),
-            "R@1": float(recall_at_k(scores, 1).mean()),
-            "MAP": float(average_precision(scores).mean()),
+            "R@1": mean_defined(recall_at_k(scores, 1)),
+            "MAP": mean_defined(average_precision(scores)),
             "ECE": ece(prob, label),
             "NLL": nll(prob, label) if softmax else nll_from_logits(logit, label),
         }

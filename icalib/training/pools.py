@@ -28,12 +28,12 @@ class PoolExample(NamedTuple):
 
 
 class PoolCurriculum:
-    """Batches of pools, each with its right candidate and wrong ones that are drawn and shuffled again every epoch.
+    """Batches of pools, each with its right candidates and wrong ones that are drawn and shuffled again every epoch.
 
     Shuffling is the augmentation of JM (Zhang et al. 2021): the position of the right candidate carries no information.
 
     Args:
-        pools: labels of pools with one right candidate each.
+        pools: labels of pools; where some have no right candidate, the loss has "none of these" in every pool.
         store: the pools' tokens.
         layout: assembles the inputs.
         loss: loss of whole pools.
@@ -53,6 +53,7 @@ class PoolCurriculum:
     ) -> None:
         self._pools, self._store, self._layout, self._loss = pools, store, layout, loss
         self._settings, self._seed = settings, seed
+        self._with_none = any(not pool.labels.any() for pool in pools)
 
     def batches(self, epoch: int) -> list[list[PoolExample]]:
         """Return all batches of an epoch."""
@@ -74,7 +75,8 @@ class PoolCurriculum:
         """Return the summed loss of pools."""
         inputs = [encoded for example in examples for encoded in self._inputs(example.labels)]
         labels = np.concatenate([example.labels.labels for example in examples]).astype(np.float32)
-        loss = self._loss.of_pools([len(example.labels.labels) for example in examples])
+        sizes = [len(example.labels.labels) for example in examples]
+        loss = self._loss.of_pools(sizes, with_none=True) if self._with_none else self._loss.of_pools(sizes)
         batch = make_batch(inputs, self._layout, device)
         losses_P = forward("answer", batch, labels_B=torch.from_numpy(labels).to(device), loss=loss)
         return "answer_plain", losses_P.sum()

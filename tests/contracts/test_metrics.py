@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -40,15 +40,23 @@ class Pools:
 
     def evaluation(self) -> Evaluation:
         lists = (values.tolist() for values in (self.logits, self.labels, self.probs))
-        return Evaluation(PoolScores.from_lists(*lists), THRESHOLD)
+        scores = PoolScores.from_lists(*lists)
+        if not self.labels.any(axis=1).all():
+            scores = replace(scores, p_none=1 - self.probs.max(axis=1))
+        return Evaluation(scores, THRESHOLD)
 
 
 @pytest.fixture
-def pools() -> Pools:
-    """Pools of a fair model: rounded logits, which tie candidates for the ranking; unrounded probabilities."""
+def pools(metric: Metric) -> Pools:
+    """Pools of a fair model: rounded logits, which tie candidates for the ranking; unrounded probabilities.
+
+    For metrics that apply to such pools only, a quarter of them have no right candidate.
+    """
     rng = np.random.default_rng(7)
     labels = np.zeros((NUM_POOLS, NUM_CANDIDATES), int)
     labels[np.arange(NUM_POOLS), rng.integers(NUM_CANDIDATES, size=NUM_POOLS)] = 1
+    if metric.applies is not None:
+        labels[::4] = 0
     logits = rng.normal(-2 + 2.5 * labels, 1.5)
     return Pools(logits.round(), labels, expit(logits))
 

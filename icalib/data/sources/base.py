@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from icalib.core.files import content_digest, file_digest
-from icalib.data.schema import AnsweredContext, Dialogue, Pool, Split
+from icalib.data.schema import NONE_RIGHT, AnsweredContext, Dialogue, Pool, Split
 from icalib.data.sources.records import SKIP_CURE, OnReject, Raw, accepted, build, unique
 
 T = TypeVar("T")
@@ -136,17 +136,20 @@ def pool_from(
     pool_id: str,
     split: Split,
     context: Iterable[Any],
-    right: str,
+    right: str | None,
     wrong: Iterable[str],
     domain: str,
     dialog_id: str = "",
 ) -> Pool:
     """Return a ready pool with the right candidate first; without `dialog_id` it is a dialogue of its own.
 
+    Where `right` is None, no candidate is right.
+
     Raises:
         DataError: an empty utterance or answer, or no wrong candidate.
     """
-    candidates = [spaced(right), *(text for text in map(spaced, wrong) if text)]
+    first = [] if right is None else [spaced(right)]
+    candidates = [*first, *(text for text in map(spaced, wrong) if text)]
     if len(candidates) < 2:
         raise raw.error("found one candidate only", f"A pool needs two or more. {SKIP_CURE}.", "candidates")
     value = {
@@ -156,6 +159,6 @@ def pool_from(
         "split": split,
         "context": list(context),
         "candidates": candidates,
-        "label": 0,
+        "label": NONE_RIGHT if right is None else 0,
     }
     return build(Pool, value, raw)

@@ -59,6 +59,8 @@ def ranking_source(
 ) -> Source:
     """Return a source of queries: one pool for each right answer, without the other right ones.
 
+    A query that has wrong answers only, two or more, is a pool without a right candidate.
+
     Args:
         files: everything that is read.
         read: yields the raw records, one a query.
@@ -78,7 +80,7 @@ def ranking_source(
         question = parsed(raw)
         right = _distinct(question.right)
         wrong = [text for text in _distinct(question.wrong) if text not in right]
-        if not right or not wrong:
+        if not wrong or (not right and len(wrong) == 1):
             left_out[NO_WRONG if right else NO_RIGHT] += 1
             return None
         split = question.split or assigned_split(question.id, _SPLIT_SEED)
@@ -86,7 +88,7 @@ def ranking_source(
             pool_from(
                 raw, f"{question.pool_id}#{number}", split, question.context, text, wrong, question.domain, question.id
             )
-            for number, text in enumerate(right)
+            for number, text in enumerate(right or [None])
         ]
 
     def answers(raw: Raw) -> AnsweredContext | None:

@@ -57,3 +57,28 @@ def test_pools_of_unlike_size_have_finite_gradients_that_sum_to_nothing_in_each(
     assert torch.isfinite(logits.grad).all()
     for part in logits.grad.split(sizes):
         assert part.sum().item() == pytest.approx(0, abs=1e-12)
+
+
+@given(pools)
+def test_none_of_these_is_one_more_candidate_with_the_logit_zero(pools: list[tuple[int, int]]) -> None:
+    sizes, logits, labels = made(pools)
+    labels[: sizes[0]] = 0  # the first pool has no right candidate
+    losses = LOSS.of_pools(sizes, with_none=True)(logits, labels)
+    expected = [
+        cross_entropy(torch.cat([part, torch.zeros(1)])[None], torch.tensor([right if number else len(part)]))
+        for number, (part, (_, right)) in enumerate(zip(logits.split(sizes), pools, strict=True))
+    ]
+    torch.testing.assert_close(losses, torch.stack(expected))
+
+
+def test_several_right_candidates_cost_their_mean() -> None:
+    sizes = [4, 2]
+    logits = torch.tensor([0.5, -1.0, 2.0, 0.0, 1.0, 3.0], dtype=torch.float64, requires_grad=True)
+    labels = torch.tensor([1.0, 0, 1, 0, 0, 1])
+    losses = LOSS.of_pools(sizes)(logits, labels)
+    target = torch.tensor([[0.5, 0, 0.5, 0]], dtype=torch.float64)
+    expected = [cross_entropy(logits[None, :4], target), cross_entropy(logits[None, 4:], torch.tensor([1]))]
+    torch.testing.assert_close(losses, torch.stack(expected))
+    losses.sum().backward()
+    assert logits.grad is not None
+    assert bool(torch.isfinite(logits.grad).all())

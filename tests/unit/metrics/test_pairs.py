@@ -31,6 +31,11 @@ def test_pools_of_unknown_label_are_dropped() -> None:
     assert scores.logit.tolist() == [3, 1, 0, 1]
 
 
+def test_pools_may_have_no_right_candidate_or_several() -> None:
+    scores = pool_scores([[3, 1], [2, 5], [0, 1]], [[1, 0], [0, 0], [1, 1]])
+    assert scores.answerable.tolist() == [True, False, True]
+
+
 def test_scores_of_unlabelled_pools_are_not_checked() -> None:
     assert pool_scores([[3, 1], [np.nan, 5]], [[1, 0], [-1, -1]]).num_pools == 1
 
@@ -39,7 +44,6 @@ def test_scores_of_unlabelled_pools_are_not_checked() -> None:
     ("column", "values", "field", "message"),
     [
         ("label", [-1, -1, -1, -1], "label", "no pool has a known label"),
-        ("label", [1, 0, 0, 0], "label", "pool 'pool-00001' has no right candidate"),
         ("label", [1, 0, 2, 0], "label", "candidate 0 of pool 'pool-00001' has a label"),
         ("label", [1, 0, None, 0], "label", "1 of 4 rows are null"),
         ("logit", [0.0, 1.0, 2.0, np.nan], "logit", "candidate 1 of pool 'pool-00001' has a NaN score"),

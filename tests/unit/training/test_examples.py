@@ -101,6 +101,9 @@ def test_negatives_are_at_most_so_many_for_each_positive() -> None:
     assert len(drawn.candidates) == 4
     assert drawn.candidates[drawn.labels == 1].tolist() == [4]
     assert (drawn.intent_view == (drawn.candidates % 2 == 0)).all()
+    none_right = replace(labels, labels=np.zeros(10, int))
+    for number, expected in ((None, 10), (3, 4), (9, 10)):
+        assert len(sampled_negatives(none_right, number, np.random.default_rng(0)).candidates) == expected
     for number in (None, 9, 20):
         assert sampled_negatives(labels, number, np.random.default_rng(0)) is labels
 

@@ -1,0 +1,166 @@
+"""The probability that none of a pool's candidates is right, from the pool's sorted logits.
+
+A logistic regression on six statistics of a pool, fitted on validation pools with and without a right candidate. Three
+of them are the confidences of MTEB's abstention metrics: maximum, standard deviation, first difference (arXiv
+2402.12997, whose authors find a regression on all sorted scores better). The others are the level of the logits and how
+many candidates compete. None depends on the order of the candidates, and a pool may have any number of them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, FiniteFloat, PositiveFloat
+from scipy.optimize import minimize
+from scipy.special import expit
+
+from icalib.core.component import Settings
+from icalib.core.errors import DataError
+from icalib.inference.pool_softmax import pool_softmax
+from icalib.metrics.pairs import FloatArray, IntArray
+
+MIN_POOLS = 5
+"""Minimum number of validation pools with a right candidate, and of those without."""
+FEATURES = ("max", "margin", "std", "level", "entropy", "log_sum_exp")
+"""Names of the columns of `pool_features`."""
+HOW_TO_GET = (
+    f"It is fitted on validation pools, {MIN_POOLS} or more with a right candidate and {MIN_POOLS} or more without. "
+    "Prepare the data with --unanswerable 0.2, or with such pools of its own, and run the method again."
+)
+"""What to do where p_none is missing."""
+
+
+def pool_features(logit_N: FloatArray, offsets: IntArray) -> FloatArray:
+    """Return six statistics of each pool's logits f, sorted from best to worst: [B, 6].
+
+    max: f₁. margin: f₁ − f₂. std: their standard deviation. level: the mean of all but the first. entropy: that of the
+    softmax over the pool, divided by ln C. log_sum_exp: ln Σ eᶠ − ln C. With a single candidate, margin, std and
+    entropy are 0 and the level is f₁.
+
+    Args:
+        logit_N: the pools' logits, one pool after the other.
+        offsets: [B + 1]; pool b's logits are `offsets[b]:offsets[b + 1]`.
+    """
+    sizes = np.diff(offsets)
+    pool = np.repeat(np.arange(len(sizes)), sizes)
+    down = logit_N[np.lexsort((-logit_N, pool))]
+    starts = offsets[:-1]
+    first = down[starts]
+    second = np.where(sizes > 1, down[np.minimum(starts + 1, len(down) - 1)], first)
+    total = np.add.reduceat(down, starts)
+    mean = total / sizes
+    others = np.where(sizes > 1, (total - first) / np.maximum(sizes - 1, 1), first)
+    deviation = np.sqrt(np.add.reduceat((down - mean[pool]) ** 2, starts) / sizes)
+    share = pool_softmax(down, sizes)
+    surprise = -share * np.log(np.where(share > 0, share, 1.0))
+    entropy = np.add.reduceat(surprise, starts) / np.log(np.maximum(sizes, 2))
+    log_sum_exp = first + np.log(np.add.reduceat(np.exp(down - first[pool]), starts)) - np.log(sizes)
+    return np.column_stack([first, first - second, deviation, others, entropy, log_sum_exp])
+
+
+class NoneOfThese(Settings):
+    """A fitted p_none; plain numbers that are saved as JSON.
+
+    Example:
+        >>> logit, offsets = np.array([4.0, -3.0, -3.5, -2.0, -2.5, -3.0]), np.array([0, 3, 6])
+        >>> fitted = fit_none_of_these(np.tile(logit, 9), np.arange(19) * 3, np.tile([True, False], 9))
+        >>> fitted.p_none(logit, offsets).round(2).tolist()
+        [0.03, 0.97]
+    """
+
+    means: tuple[FiniteFloat, ...] = Field(min_length=len(FEATURES), max_length=len(FEATURES))
+    """Mean of each statistic on the validation pools."""
+    scales: tuple[Annotated[PositiveFloat, FiniteFloat], ...] = Field(
+        min_length=len(FEATURES), max_length=len(FEATURES)
+    )
+    """Its standard deviation on them."""
+    weights: tuple[FiniteFloat, ...] = Field(min_length=len(FEATURES), max_length=len(FEATURES))
+    """Its weight in the logit of p_none, after standardisation."""
+    offset: FiniteFloat
+    """Logit of p_none where all statistics are average."""
+    num_answerable: int = Field(ge=1)
+    """Validation pools with a right candidate."""
+    num_unanswerable: int = Field(ge=1)
+    """Validation pools without one."""
+
+    def p_none(self, logit_N: FloatArray, offsets: IntArray) -> FloatArray:
+        """Return the probability that no candidate is right, [B]; arguments as for `pool_features`."""
+        standard = (pool_features(logit_N, offsets) - np.array(self.means)) / np.array(self.scales)
+        return expit(standard @ np.array(self.weights) + self.offset)
+
+
+def fit_none_of_these(logit_N: FloatArray, offsets: IntArray, answerable: npt.NDArray[np.bool_]) -> NoneOfThese:
+    """Fit p_none by logistic regression with the penalty ½‖w‖² on standardised statistics.
+
+    Its mean on the pools that it is fitted on is their fraction without a right candidate, so these must be drawn like
+    the pools it is used for.
+
+    Args:
+        logit_N: logits of validation pools, on the scale that later ones have.
+        offsets: [B + 1], as for `pool_features`.
+        answerable: whether each pool has a right candidate, [B].
+
+    Raises:
+        DataError: fewer than `MIN_POOLS` pools of either kind, or a logit is not finite.
+    """
+    num_answerable = int(answerable.sum())
+    num_unanswerable = len(answerable) - num_answerable
+    if min(num_answerable, num_unanswerable) < MIN_POOLS or not np.isfinite(logit_N).all():
+        raise DataError(
+            f"p_none can't be fitted on {num_answerable} pools with a right candidate and {num_unanswerable} without, "
+            f"{int((~np.isfinite(logit_N)).sum())} of their scores not finite",
+            f"Score {MIN_POOLS} or more validation pools of each kind.",
+            field="label",
+        )
+    features = pool_features(logit_N, offsets)
+    means, scales = features.mean(axis=0), features.std(axis=0)
+    scales = np.where(scales > 1e-9 * np.maximum(1.0, np.abs(means)), scales, 1.0)  # e.g. entropies of equal logits
+    standard = (features - means) / scales
+    is_none = (~answerable).astype(np.float64)
+
+    def loss_and_gradient(parameters: FloatArray) -> tuple[float, FloatArray]:
+        weights, offset = parameters[:-1], parameters[-1]
+        z = standard @ weights + offset
+        residual = expit(z) - is_none
+        loss = float(np.sum(np.logaddexp(0, z) - is_none * z) + weights @ weights / 2)
+        return loss, np.append(standard.T @ residual + weights, residual.sum())
+
+    start = np.zeros(len(FEATURES) + 1)
+    best: Any = minimize(
+        loss_and_gradient, start, jac=True, method="L-BFGS-B", options={"ftol": 1e-15, "gtol": 1e-8, "maxiter": 1000}
+    )
+    return NoneOfThese(
+        means=tuple(means.tolist()),
+        scales=tuple(scales.tolist()),
+        weights=tuple(best.x[:-1].tolist()),
+        offset=float(best.x[-1]),
+        num_answerable=num_answerable,
+        num_unanswerable=num_unanswerable,
+    )
+
+
+def distribution(prob_N: FloatArray, p_none: FloatArray, offsets: IntArray) -> list[FloatArray]:
+    """Return one distribution for each pool over its candidates and "none of these", which is last: [C + 1] each.
+
+    Candidates share 1 − p_none in the ratio of their probabilities (evenly where these are all 0). They then assume
+    that exactly one candidate is right if any is, which the single probabilities don't.
+
+    Args:
+        prob_N: each candidate's probability of being right.
+        p_none: [B].
+        offsets: [B + 1], as for `pool_features`.
+
+    Example:
+        >>> shares = distribution(np.array([0.6, 0.2]), np.array([0.4]), np.array([0, 2]))
+        >>> [share.round(3).tolist() for share in shares]
+        [[0.45, 0.15, 0.4]]
+    """
+    pools = zip(np.split(prob_N, offsets[1:-1]), p_none.tolist(), strict=True)
+    return [np.append((1 - none) * _shares(prob), none) for prob, none in pools]
+
+
+def _shares(prob: FloatArray) -> FloatArray:
+    total = prob.sum()
+    return prob / total if total > 0 else np.full(len(prob), 1 / len(prob))

@@ -1,0 +1,163 @@
+"""Pools without a right candidate in whole runs: prepared, trained on, calibrated, evaluated and answered."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from helpers.runs import Silent, run_context, small_settings
+
+import icalib
+from icalib.cli import main
+from icalib.core.errors import SettingError
+from icalib.core.run_folder import PREDICTION_SCHEMA, RunFolder
+from icalib.data.pools import as_pools, iter_pools
+from icalib.data.prepare import PrepareSettings, prepare
+from icalib.data.questions import Question
+from icalib.data.schema import NONE_RIGHT, Pool
+from icalib.data.simulate import simulate
+from icalib.metrics.pairs import PoolScores
+from icalib.pipeline.evaluation import Fitted
+from icalib.pipeline.inference import FinishedRun, evaluate
+from icalib.pipeline.predict import predict
+from icalib.pipeline.run import RunContext, run
+from icalib.reports.html import write_report
+
+METRICS = {"AUROC_none", "false_accepts@90", "nAUC_none", "ECE_none"}
+LIMIT = 40
+SHORT = {"post_training.max_windows": 30, "post_training.training.epochs": 1}
+
+
+@pytest.fixture(scope="module")
+def pools(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Simulated dialogues, a quarter of whose pools have no right candidate."""
+    folder = tmp_path_factory.mktemp("unanswerable")
+    simulate(folder / "dialogues.jsonl", num_dialogues=200, seed=5)
+    settings = PrepareSettings(num_candidates=4, labelled=0.3, unanswerable=0.25)
+    prepare(folder / "dialogues.jsonl", folder / "quarter", settings)
+    return folder / "quarter"
+
+
+@pytest.fixture(scope="module")
+def around(tmp_path_factory: pytest.TempPathFactory) -> RunContext:
+    return run_context(tmp_path_factory.mktemp("runs"), Silent())
+
+
+def finished_run(method: str, pools: Path, tiny_bert: Path, around: RunContext) -> RunFolder:
+    settings = small_settings(method, pools, tiny_bert, **SHORT)
+    limit = {"validation": LIMIT, "test": LIMIT}
+    return run(settings.model_copy(update={"limit": limit}), around)
+
+
+@pytest.fixture(scope="module", params=["bert", "jm", "bm25", "tsst", "gray"])
+def finished(request: pytest.FixtureRequest, pools: Path, tiny_bert: Path, around: RunContext) -> RunFolder:
+    """Pairs, whole pools, no training, pseudo labels, and generated texts."""
+    return finished_run(request.param, pools, tiny_bert, around)
+
+
+def test_every_kind_of_method_trains_on_them_and_measures_them(finished: RunFolder) -> None:
+    for split in ("validation", "test"):
+        result = finished.result[split]
+        assert result.keys() >= METRICS
+        assert 0 < result["none_rate"] < 1
+        assert 0 <= result["AUROC_none"] <= 1
+        predictions = finished.predictions(split)
+        scores = PoolScores.from_predictions(predictions)
+        assert scores.num_pools == result["num_pools"]
+        assert result["none_rate"] == pytest.approx((~scores.answerable).mean())
+        assert result["R@1"] <= 1
+        assert scores.p_none is not None
+        by_pool = predictions.group_by("pool_id").aggregate([("p_none", "count_distinct")])
+        assert set(by_pool["p_none_count_distinct"].to_pylist()) == {1}
+
+
+def test_p_none_is_that_of_the_saved_map_and_calibrated_on_validation(finished: RunFolder) -> None:
+    fitted = Fitted.load(finished.fitted_path).none_of_these
+    assert fitted is not None
+    validation = PoolScores.from_predictions(finished.predictions("validation"))
+    p_none = fitted.p_none(validation.logit, validation.offsets)
+    np.testing.assert_allclose(validation.p_none, p_none, rtol=1e-9)
+    assert p_none.mean() == pytest.approx((~validation.answerable).mean(), abs=1e-5)
+    assert fitted.num_answerable + fitted.num_unanswerable == validation.num_pools
+
+
+def some_questions(pools: Path, names: list[str]) -> list[Question]:
+    by_id: dict[str, Pool] = {pool.pool_id: pool for batch in iter_pools(pools, "test") for pool in as_pools(batch)}
+    return [Question(id=name, context=by_id[name].context, candidates=by_id[name].candidates) for name in names]
+
+
+@pytest.fixture(scope="module")
+def bert(pools: Path, tiny_bert: Path, around: RunContext) -> FinishedRun:
+    return FinishedRun.open(finished_run("bert", pools, tiny_bert, around).path)
+
+
+def test_questions_are_answered_with_the_p_none_that_the_run_scored(bert: FinishedRun, pools: Path) -> None:
+    test = PoolScores.from_predictions(bert.folder.predictions("test"))
+    assert test.p_none is not None
+    questions = some_questions(pools, list(test.pool_ids[:5]))
+    found = predict(bert, questions, none=True)
+    np.testing.assert_allclose([answer.p_none for answer in found.answers], test.p_none[:5], rtol=1e-3)
+    for answer in found.answers:
+        assert answer.distribution is not None
+        assert sum(answer.distribution) == pytest.approx(1)
+        assert answer.distribution[-1] == answer.p_none
+        assert len(answer.distribution) == len(answer.probs) + 1
+    ranker = icalib.load(bert.folder.path)
+    ranked = ranker.rank([turn.model_dump() for turn in questions[0].context], questions[0].candidates)
+    assert [one.p_none for one in ranked] == pytest.approx([found.answers[0].p_none] * len(ranked), rel=1e-4)
+
+
+def test_the_command_line_gives_p_none(
+    bert: FinishedRun, pools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, around: RunContext
+) -> None:
+    test = PoolScores.from_predictions(bert.folder.predictions("test"))
+    (question,) = some_questions(pools, list(test.pool_ids[:1]))
+    (tmp_path / "questions.jsonl").write_text(question.model_dump_json() + "\n")
+    called(monkeypatch, "predict", bert.folder.path, tmp_path / "questions.jsonl", "--none", "--out", tmp_path / "out")
+    answer = json.loads((tmp_path / "out").read_text())
+    assert answer["p_none"] == answer["distribution"][-1] == pytest.approx(test.p_none[0], rel=1e-3)  # type: ignore[index]
+    arguments = ("--data", pools, "--limit", "5", "--out", tmp_path / "scores.parquet", "--runs", around.runs)
+    called(monkeypatch, "score", bert.folder.path, *arguments, "--executor", "local")
+    assert pq.read_schema(tmp_path / "scores.parquet").names == [*PREDICTION_SCHEMA.names, "p_none"]
+
+
+def called(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
+    monkeypatch.setattr(sys, "argv", ["icalib", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert not stop.value.code
+
+
+def test_a_run_without_such_pools_has_no_p_none_and_says_how_to_get_it(
+    pools: Path, tiny_pools: Path, tiny_bert: Path, around: RunContext
+) -> None:
+    settings = small_settings("bert", tiny_pools, tiny_bert, **SHORT)
+    plain = FinishedRun.open(run(settings, around).path)
+    assert "none_of_these" not in json.loads(plain.folder.fitted_path.read_text())
+    assert plain.folder.predictions("test").schema == PREDICTION_SCHEMA
+    assert not METRICS & plain.folder.result["test"].keys()
+    test = PoolScores.from_predictions(plain.folder.predictions("test"))
+    found = predict(plain, some_questions(tiny_pools, list(test.pool_ids[:1])))
+    assert any("--unanswerable 0.2" in note for note in found.notes)
+    assert found.answers[0].record().keys() & {"p_none", "distribution"} == set()
+    with pytest.raises(SettingError, match=r"--unanswerable 0\.2"):
+        predict(plain, some_questions(tiny_pools, list(test.pool_ids[:1])), none=True)
+    shifted = evaluate(plain, pools, LIMIT, around)["test"]  # by the probability of the best candidate
+    assert shifted.keys() & METRICS == METRICS - {"ECE_none"}
+
+
+def test_the_report_has_a_section_about_them(bert: FinishedRun, tmp_path: Path) -> None:
+    page = write_report([bert.folder], tmp_path / "report.html", "Runs").read_text()
+    assert "None of these" in page
+    assert "AUROC of none" in page
+
+
+def test_training_reads_such_pools(pools: Path) -> None:
+    labels = [pool.label for batch in iter_pools(pools, "train") for pool in as_pools(batch)]
+    orders = [pool.label_order for batch in iter_pools(pools, "train") for pool in as_pools(batch)]
+    assert sorted(orders) == list(range(len(orders)))
+    assert 0.2 < labels.count(NONE_RIGHT) / len(labels) < 0.3

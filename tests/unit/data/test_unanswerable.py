@@ -1,0 +1,120 @@
+"""`prepare --unanswerable`, and sources whose own pools have no right candidate."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from icalib.core.errors import DataError
+from icalib.data.pools import as_pools, iter_pools, pools_digest, read_pool_set
+from icalib.data.prepare import PrepareSettings, prepare
+from icalib.data.schema import NONE_RIGHT, SPLITS, Pool
+from icalib.data.simulate import simulate
+
+
+@pytest.fixture(scope="module")
+def dialogues(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("dialogues") / "dialogues.jsonl"
+    simulate(path, num_dialogues=120, seed=3)
+    return path
+
+
+def prepared(source: Path, out: Path, **settings: Any) -> dict[str, Pool]:
+    prepare(source, out, PrepareSettings(num_candidates=4, **settings))
+    return {pool.pool_id: pool for split in SPLITS for batch in iter_pools(out, split) for pool in as_pools(batch)}
+
+
+def ranking_file(path: Path, num_queries: int = 60) -> Path:
+    """FlagEmbedding's format; each tenth query has no right answer."""
+    with path.open("w") as file:
+        for number in range(num_queries):
+            right = [] if number % 10 == 0 else [f"right answer {number}"]
+            wrong = [f"wrong answer {number} {letter}" for letter in "abcd"]
+            file.write(json.dumps({"query": f"question {number}", "pos": right, "neg": wrong}) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("sampler", ["neighbourhood", "random"])
+def test_the_fraction_of_each_split_loses_its_right_candidate_for_another_wrong_one(
+    dialogues: Path, tmp_path: Path, sampler: str
+) -> None:
+    plain = prepared(dialogues, tmp_path / "plain", negative_sampler=sampler)
+    pools = prepared(dialogues, tmp_path / "pools", negative_sampler=sampler, unanswerable=0.2)
+    assert pools.keys() == plain.keys()
+    pool_set = read_pool_set(tmp_path / "pools", verify=True)
+    for split in SPLITS:
+        own = [pool for pool in pools.values() if pool.split == split]
+        without = [pool for pool in own if pool.label == NONE_RIGHT]
+        assert len(without) == round(0.2 * len(own)) == pool_set.num_unanswerable[split]
+        for pool in own:
+            before = plain[pool.pool_id]
+            right = before.candidates[before.label]
+            assert len(set(pool.candidates)) == len(before.candidates)
+            assert (right in pool.candidates) == (pool.label >= 0)
+            assert pool.label < 0 or pool.candidates[pool.label] == right
+            assert (pool.label_order >= 0) == (split == "train")  # that none is right is known
+
+
+def test_without_it_nothing_changes(dialogues: Path, tmp_path: Path) -> None:
+    prepared(dialogues, tmp_path / "pools")
+    prepared(dialogues, tmp_path / "zero", unanswerable=0.0)
+    first, second = ((tmp_path / name / "train.parquet").read_bytes() for name in ("pools", "zero"))
+    assert first == second
+    assert "num_unanswerable" not in json.loads((tmp_path / "pools" / "pools.json").read_text())
+    assert "unanswerable" not in PrepareSettings().inputs()  # pool folders of earlier versions are still the same
+
+
+def test_the_draw_is_seeded_and_a_smaller_fraction_is_contained_in_a_larger_one(
+    dialogues: Path, tmp_path: Path
+) -> None:
+    def without(name: str, **settings: Any) -> set[str]:
+        pools = prepared(dialogues, tmp_path / name, **settings)
+        return {pool_id for pool_id, pool in pools.items() if pool.label == NONE_RIGHT}
+
+    few, many = without("few", unanswerable=0.1), without("many", unanswerable=0.3)
+    assert few < many
+    assert pools_digest(tmp_path / "many") == pools_digest(_again(dialogues, tmp_path))
+    assert without("other seed", unanswerable=0.3, seed=8) != many
+
+
+def _again(dialogues: Path, folder: Path) -> Path:
+    prepared(dialogues, folder / "again", unanswerable=0.3)
+    return folder / "again"
+
+
+def test_ready_pools_keep_their_size(tmp_path: Path) -> None:
+    source = ranking_file(tmp_path / "queries.jsonl")
+    pools = prepared(source, tmp_path / "pools", unanswerable=0.3)
+    own = read_pool_set(tmp_path / "pools").num_unanswerable
+    assert {len(pool.candidates) for pool in pools.values()} == {4}
+    assert sum(own.values()) == sum(pool.label == NONE_RIGHT for pool in pools.values()) > 60 / 10
+    for pool in pools.values():
+        number = pool.context[0].text.removeprefix("question ")
+        rights = [text for text in pool.candidates if text == f"right answer {number}"]
+        assert len(rights) == (pool.label >= 0)
+
+
+def test_a_source_s_own_pools_without_a_right_candidate_are_kept(tmp_path: Path) -> None:
+    notes: list[str] = []
+    prepare(
+        ranking_file(tmp_path / "queries.jsonl"),
+        tmp_path / "pools",
+        PrepareSettings(num_candidates=4),
+        note=notes.append,
+    )
+    pool_set = read_pool_set(tmp_path / "pools")
+    assert sum(pool_set.num_unanswerable.values()) == 6
+    assert sum(pool_set.num_pools.values()) == 60
+    assert any(note.startswith("pools without a right candidate: ") for note in notes)
+
+
+def test_too_few_candidates_of_other_dialogues_are_an_error(tmp_path: Path) -> None:
+    source = tmp_path / "queries.jsonl"
+    lines = [{"query": f"q{n}", "pos": ["yes"], "neg": ["no"], "query_id": f"q{n}"} for n in range(30)]
+    source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(DataError, match="no candidate that could replace the right one"):
+        prepare(source, tmp_path / "pools", PrepareSettings(num_candidates=2, unanswerable=0.5))
+    assert not (tmp_path / "pools").exists()
