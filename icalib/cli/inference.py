@@ -114,6 +114,11 @@ def predict(
             help="Answer only where sure: the threshold that answers this fraction of the run's validation pools."
         ),
     ] = None,
+    max_error: Annotated[
+        float | None,
+        typer.Option(help="Answer only so that at most this fraction of the answers is wrong, e.g. 0.1: a promise."),
+    ] = None,
+    confidence: Annotated[float, typer.Option(help="Probability that the promise of --max-error holds.")] = 0.9,
     sets: Annotated[
         float | None,
         typer.Option(help="Also give sets of candidates that contain a right one with this probability, e.g. 0.9."),
@@ -127,8 +132,9 @@ def predict(
 
     Each gives one line in the same order: {"id", "answer": index or null, "text", "prob", "abstained", "probs",
     "set"}. With --coverage the unsure ones remain unanswered, and standard error says which fraction of wrong answers
-    to expect; with --sets each line lists enough candidates to contain a right one with the probability asked for.
-    Both are measured on the run's validation pools and hold for questions that are like them.
+    to expect; with --max-error so many that a fraction of wrong answers is not exceeded; with --sets each line lists
+    enough candidates to contain a right one with the probability asked for. All are measured on the run's validation
+    and test pools and hold for questions that are like them; standard error warns of questions that are not.
     """
     from icalib.core.files import whole_file
     from icalib.data.questions import read_questions
@@ -137,7 +143,14 @@ def predict(
 
     finished = FinishedRun.open(run)
     pull(file)
-    predicted = answer_questions(finished, read_questions(file), coverage=coverage, sets=sets)
+    predicted = answer_questions(
+        finished,
+        read_questions(file),
+        coverage=coverage,
+        max_error=max_error,
+        confidence=confidence,
+        sets=sets,
+    )
     lines = "".join(json.dumps(answer.record(), ensure_ascii=False) + "\n" for answer in predicted.answers)
     if out is None:
         typer.echo(lines, nl=False)

@@ -14,6 +14,7 @@ from scipy.special import xlogy
 from scipy.stats import ks_2samp
 
 from icalib.core.component import Settings
+from icalib.metrics.conformal import nonconformity
 from icalib.metrics.pairs import FloatArray, PoolScores
 
 FALSE_ALARM = 0.01
@@ -42,7 +43,7 @@ def shift_test(questions: PoolScores, fitted: PoolScores) -> ShiftTest:
 
     Only pools with the same numbers of candidates should be compared: these change all statistics.
     """
-    found = {name: values for name, values in pool_statistics(questions).items()}
+    found = pool_statistics(questions)
     p_values = {
         name: float(ks_2samp(found[name], values).pvalue)  # pyright: ignore[reportAttributeAccessIssue]
         for name, values in pool_statistics(fitted).items()
@@ -60,8 +61,7 @@ def pool_statistics(scores: PoolScores) -> dict[str, FloatArray]:
     """Return what is compared, one value for each pool [B]; pools have two candidates or more."""
     order = np.lexsort((-scores.logit, scores.pool))
     first, second = order[scores.offsets[:-1]], order[scores.offsets[:-1] + 1]
-    weight = np.exp(scores.logit - scores.logit[first][scores.pool])
-    share = weight / scores.pool_sum(weight)[scores.pool]
+    share = 1 - nonconformity(scores)
     return {
         "top probability": np.maximum.reduceat(scores.prob, scores.offsets[:-1]),
         "entropy": -scores.pool_sum(xlogy(share, share)),
