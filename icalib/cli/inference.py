@@ -84,21 +84,25 @@ def evaluate(
 
     Decision threshold, view rule and calibration are those of the run's own validation, so the metrics show how far
     its probabilities can be trusted on data that it hasn't seen. They are kept in RUN/shift/DATA and read from there
-    when the same is asked again; `icalib report RUN` shows them too.
+    when the same is asked again; `icalib report RUN` shows them too. Below the metrics are the promises that can be
+    made about the run's answers, or what became of them on the other pools.
     """
     from icalib.api.session import session
     from icalib.api.settings import with_test_pools
     from icalib.core.run_folder import RunFolder
+    from icalib.reports.guarantees import print_promises, print_promises_elsewhere
     from icalib.reports.terminal import print_result, print_shift
 
     result = own = RunFolder.open(run).result
     if data is None:
         print_result(own)
+        print_promises(RunFolder(run))
     else:
         (other,) = with_test_pools([data])
         with session(executor.place(runs)) as active:
             result = active.evaluate(RunFolder(run), other, limit)
         print_shift(result, own)
+        print_promises_elsewhere(RunFolder(run), other.resolve().name)
     if as_json:
         typer.echo(json.dumps(result))
 

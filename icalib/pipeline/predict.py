@@ -248,7 +248,7 @@ def _shift_notes(shift: ShiftTest | None, split: Split, *, asked: bool) -> list[
         return [
             f"warning: the questions are not like {compared_with}, most clearly in {shift.differs_in} "
             f"(p = {shift.p_value:.2g}): probabilities, thresholds and sets may not hold for them. Label some of "
-            "them, and fit on these"
+            "them, and measure the run on these with icalib evaluate --data"
         ]
     return [f"no sign that the questions differ from {compared_with} (p = {shift.p_value:.2g})"] if asked else []
 
