@@ -16,7 +16,7 @@ from icalib.core.errors import PosteriorError, SettingError
 from icalib.encoders.spectral_norm import SpectralLinear
 from icalib.heads.head import AbstractHead, LogitPosterior, PairLoss, PosteriorHead
 from icalib.heads.step_information import StepInformation
-from icalib.inference.evidence import best_ridge, response, spectrum
+from icalib.inference.evidence import Eigen, best_ridge, response, spectrum
 from icalib.inference.laplace import Likelihood, information, logit_variance, precision_factor
 from icalib.inference.random_features import median_distance, random_features
 
@@ -48,10 +48,12 @@ class RandomFeatureHead(PosteriorHead):
         """Dropout before the LayerNorm, in training."""
         ridge: float = Field(default=1.0, gt=0, allow_inf_nan=False)
         """τ: prior precision of β, unless `ridge_choice` chooses it."""
-        ridge_choice: Literal["fixed", "evidence"] = "fixed"
+        ridge_choice: Literal["fixed", "evidence", "validation"] = "fixed"
         """How τ is chosen. fixed: it is `ridge`. evidence: after training, the τ between 10⁻⁴ and 10⁴ under which the
         training labels are most probable (Laplace's approximation, one eigendecomposition, no retraining); it needs
-        `laplace` exact, `likelihood` logistic and no `effective_n`. Only variances change: point logits don't."""
+        `laplace` exact, `likelihood` logistic and no `effective_n`. validation: the one with the smallest negative
+        log-likelihood of the validation pairs, after a shift of the logits, since other fractions of right pairs in
+        training must not count; until the end of training it is `ridge`. Only variances change: point logits don't."""
         laplace: Literal["exact", "last_epoch_sum", "ema"] = "exact"
         """What the posterior's precision is computed from. exact: all training pairs with the final weights.
         last_epoch_sum: the steps of the last epoch, each with its weights. ema: a moving average of those steps, as in
@@ -110,6 +112,7 @@ class RandomFeatureHead(PosteriorHead):
         self._num_observed = 0
         self._counted = True
         self.ridge = config.ridge
+        self.information_LL: Tensor | None = None
 
     @override
     def forward(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
@@ -177,8 +180,28 @@ class RandomFeatureHead(PosteriorHead):
             total_LL = total_LL * (self.config.effective_n / max(num_pairs, 1))
         if self.config.ridge_choice == "evidence":
             self.ridge = best_ridge(spectrum(total_LL, _joined_response(observations).to(total_LL.device)))
-        factor_LL, raised = precision_factor(total_LL.to(self.phases_L.device), ridge=self.ridge)
         self.forget()
+        self._factorise(total_LL.to(self.phases_L.device))
+        if self.config.ridge_choice == "validation":
+            self.information_LL = total_LL.to(self.phases_L.device)
+
+    def candidate_variances(self, features_BD: Tensor, mean_B: Tensor, eigen: Eigen, ridges_R: Tensor) -> Tensor:
+        """Return the logits and, for each τ, their variances [B, 1 + R] by the eigenvectors of the information."""
+        phi_BL, logits_B = self._phi_and_logits(features_BD, mean_B)
+        with _float32(phi_BL):
+            squared_BL = (phi_BL.double() @ eigen.vectors_LL).square()
+            var_BR = squared_BL @ (1 / (eigen.values_L + ridges_R[:, None])).T
+            return torch.cat([logits_B.double()[:, None], var_BR], dim=1)
+
+    def use_ridge(self, ridge: float) -> None:
+        """Compute the posterior again, with the τ that was chosen on validation."""
+        assert self.information_LL is not None
+        self.ridge = ridge
+        self._factorise(self.information_LL)
+        self.information_LL = None
+
+    def _factorise(self, information_LL: Tensor) -> None:
+        factor_LL, raised = precision_factor(information_LL, ridge=self.ridge)
         self.num_jitters += raised
         self.factor_LL = factor_LL.float()
 
@@ -228,6 +251,7 @@ class RandomFeatureHead(PosteriorHead):
         self.factor_LL = None
         self._observed_LL = None
         self._response_L = None
+        self.information_LL = None
         self._num_observed = 0
 
     def _phi_and_logits(self, features_BD: Tensor, mean_B: Tensor) -> tuple[Tensor, Tensor]:

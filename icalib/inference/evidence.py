@@ -21,6 +21,13 @@ RIDGES = torch.logspace(-4, 4, 81, dtype=torch.float64)
 """The grid of τ, [81]."""
 
 
+class Eigen(NamedTuple):
+    """Eigenvalues of the information [L], ascending and at least 0, and its eigenvectors, one in each column [L, L]."""
+
+    values_L: Tensor
+    vectors_LL: Tensor
+
+
 class Spectrum(NamedTuple):
     """Eigenvalues λ of the information [L], ascending and at least 0, and the response in their basis [L]."""
 
@@ -35,21 +42,27 @@ def response(phi_BL: Tensor, logits_B: Tensor, mean_B: Tensor, labels_B: Tensor)
     return phi_BL.double().T @ (labels_B.double() - prob_B + prob_B * (1 - prob_B) * by_features_B)
 
 
-def spectrum(information_LL: Tensor, response_L: Tensor) -> Spectrum:
+def decomposed(information_LL: Tensor) -> Eigen:
     """Decompose the information of all pairs."""
     values_L, vectors_LL = torch.linalg.eigh(information_LL.double())
-    return Spectrum(values_L.clamp(min=0), vectors_LL.T @ response_L.double())
+    return Eigen(values_L.clamp(min=0), vectors_LL)
 
 
-def log_evidence(decomposed: Spectrum, ridges_R: Tensor) -> Tensor:
+def spectrum(information_LL: Tensor, response_L: Tensor) -> Spectrum:
+    """Return what the evidence depends on."""
+    values_L, vectors_LL = decomposed(information_LL)
+    return Spectrum(values_L, vectors_LL.T @ response_L.double())
+
+
+def log_evidence(found: Spectrum, ridges_R: Tensor) -> Tensor:
     """Return ln p(y | τ) up to a constant, [R]."""
-    values_L, response_L = decomposed
+    values_L, response_L = found
     precision_RL = values_L + ridges_R[:, None]
     terms_RL = torch.log(ridges_R)[:, None] - torch.log(precision_RL) + response_L**2 / precision_RL
     return terms_RL.sum(1) / 2
 
 
-def best_ridge(decomposed: Spectrum) -> float:
+def best_ridge(found: Spectrum) -> float:
     """Return the τ of the grid with the largest evidence."""
-    ridges_R = RIDGES.to(decomposed.values_L.device)
-    return float(ridges_R[log_evidence(decomposed, ridges_R).argmax()])
+    ridges_R = RIDGES.to(found.values_L.device)
+    return float(ridges_R[log_evidence(found, ridges_R).argmax()])
