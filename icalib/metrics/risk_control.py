@@ -50,7 +50,9 @@ class RiskControl(Settings):
     @property
     def refusal(self) -> str:
         """Why there is no threshold, for people."""
-        promise = f"no threshold can promise at most {self.max_error:.0%} wrong answers with {self.num_pools} pools"
+        promise = (
+            f"no threshold can promise at most {100 * self.max_error:g}% wrong answers with {self.num_pools} pools"
+        )
         if self.num_needed is None:
             return f"{promise}, nor with more: even the most confident answers are wrong too often"
         return f"{promise}; about {self.num_needed:,} would be needed"

@@ -226,8 +226,8 @@ def _promise_note(
     num_unusual = int((~usual_sizes(scores, calibration)).sum())
     return (
         f"{answered} of {len(answers)} answered, those with probability {promise.threshold:.3f} or more; with "
-        f"{promise.confidence:.0%} confidence at most {promise.max_error:.0%} of such answers are wrong if the "
-        f"questions are like the {promise.num_pools} {split} pools that this was tested on ({promise.num_wrong} of "
+        f"{100 * promise.confidence:g}% confidence at most {100 * promise.max_error:g}% of such answers are wrong if "
+        f"the questions are like the {promise.num_pools} {split} pools that this was tested on ({promise.num_wrong} of "
         f"{promise.num_answered} answers wrong)"
         + ("" if split == "test" else "; these also chose the model, so that it can be more: evaluate the run on test")
         + (
