@@ -85,22 +85,26 @@ def evaluate(
 
     Decision threshold, view rule and calibration are those of the run's own validation, so the metrics show how far
     its probabilities can be trusted on data that it hasn't seen. They are kept in RUN/shift/DATA and read from there
-    when the same is asked again; `icalib report RUN` shows them too.
+    when the same is asked again; `icalib report RUN` shows them too. Below the metrics are the promises that can be
+    made about the run's answers, or what became of them on the other pools.
     """
     from icalib.api.session import session
     from icalib.api.settings import with_test_pools
     from icalib.core.run_folder import RunFolder
+    from icalib.reports.guarantees import print_promises, print_promises_elsewhere
     from icalib.reports.terminal import print_result, print_shift
 
     result = own = RunFolder.open(run).result
     if data is None:
         print_result(own)
+        print_promises(RunFolder(run))
     else:
         (other,) = with_test_pools([data])
         starting(f"evaluate {location(run)}")
         with session(executor.place(runs)) as active:
             result = active.evaluate(RunFolder(run), other, limit)
         print_shift(result, own)
+        print_promises_elsewhere(RunFolder(run), other.resolve().name)
     if as_json:
         typer.echo(json.dumps(result))
 
@@ -116,6 +120,11 @@ def predict(
             help="Answer only where sure: the threshold that answers this fraction of the run's validation pools."
         ),
     ] = None,
+    max_error: Annotated[
+        float | None,
+        typer.Option(help="Answer only so that at most this fraction of the answers is wrong, e.g. 0.1: a promise."),
+    ] = None,
+    confidence: Annotated[float, typer.Option(help="Probability that the promise of --max-error holds.")] = 0.9,
     sets: Annotated[
         float | None,
         typer.Option(help="Also give sets of candidates that contain a right one with this probability, e.g. 0.9."),
@@ -134,8 +143,10 @@ def predict(
     Each gives one line in the same order: {"id", "answer": index or null, "text", "prob", "abstained", "probs",
     "set"}. A run whose validation pools include some without a right candidate adds "p_none", the probability that none
     of the candidates is right. With --coverage the unsure ones remain unanswered, and standard error says which
-    fraction of wrong answers to expect; with --sets each line lists enough candidates to contain a right one with the
-    probability asked for. Both are measured on the run's validation pools and hold for questions that are like them.
+    fraction of wrong answers to expect; with --max-error so many that a fraction of wrong answers is not exceeded; with
+    --sets each line lists enough candidates to contain a right one with the probability asked for. All are measured on
+    the run's validation and test pools and hold for questions that are like them; standard error warns of questions
+    that are not.
     """
     from icalib.core.files import whole_file
     from icalib.data.questions import read_questions
@@ -144,7 +155,15 @@ def predict(
 
     finished = FinishedRun.open(run)
     pull(file)
-    predicted = answer_questions(finished, read_questions(file), coverage=coverage, sets=sets, none=none)
+    predicted = answer_questions(
+        finished,
+        read_questions(file),
+        coverage=coverage,
+        max_error=max_error,
+        confidence=confidence,
+        sets=sets,
+        none=none,
+    )
     lines = "".join(json.dumps(answer.record(), ensure_ascii=False) + "\n" for answer in predicted.answers)
     if out is None:
         typer.echo(lines, nl=False)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, final
+from typing import Annotated, Any, Literal, Self, final
 
 import torch
 import torch.distributed as dist
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
 from icalib.core.errors import PosteriorError, SettingError
 from icalib.encoders.spectral_norm import SpectralLinear
 from icalib.heads.head import AbstractHead, LogitPosterior, PairLoss, PosteriorHead
+from icalib.heads.step_information import StepInformation
+from icalib.inference.evidence import Eigen, best_ridge, response, spectrum
 from icalib.inference.laplace import Likelihood, information, logit_variance, precision_factor
 from icalib.inference.random_features import median_distance, random_features
 
@@ -45,7 +47,13 @@ class RandomFeatureHead(PosteriorHead):
         dropout: float = Field(default=0.1, ge=0, lt=1)
         """Dropout before the LayerNorm, in training."""
         ridge: float = Field(default=1.0, gt=0, allow_inf_nan=False)
-        """τ: prior precision of β."""
+        """τ: prior precision of β, unless `ridge_choice` chooses it."""
+        ridge_choice: Literal["fixed", "evidence", "validation"] = "fixed"
+        """How τ is chosen. fixed: it is `ridge`. evidence: after training, the τ between 10⁻⁴ and 10⁴ under which the
+        training labels are most probable (Laplace's approximation, one eigendecomposition, no retraining); it needs
+        `laplace` exact, `likelihood` logistic and no `effective_n`. validation: the one with the smallest negative
+        log-likelihood of the validation pairs, after a shift of the logits, since other fractions of right pairs in
+        training must not count; until the end of training it is `ridge`. Only variances change: point logits don't."""
         laplace: Literal["exact", "last_epoch_sum", "ema"] = "exact"
         """What the posterior's precision is computed from. exact: all training pairs with the final weights.
         last_epoch_sum: the steps of the last epoch, each with its weights. ema: a moving average of those steps, as in
@@ -58,6 +66,17 @@ class RandomFeatureHead(PosteriorHead):
         """Number of pairs that the precision is scaled to; None for the actual number. SNGP's code has 1000, with a
         `ridge` of 2/L: see the preset `released` of sngp."""
 
+        @model_validator(mode="after")
+        def _evidence_is_of_the_exact_posterior(self) -> Self:
+            exact = self.laplace == "exact" and self.likelihood == "logistic" and self.effective_n is None
+            if self.ridge_choice == "evidence" and not exact:
+                raise ValueError(
+                    f"ridge_choice is evidence, with laplace {self.laplace}, likelihood {self.likelihood} and "
+                    f"effective_n {self.effective_n}: the evidence is that of the labels of all training pairs, so set "
+                    "laplace=exact, likelihood=logistic and effective_n=null, or ridge_choice=fixed"
+                )
+            return self
+
         @property
         @override
         def looks_at_pairs(self) -> bool:
@@ -68,6 +87,8 @@ class RandomFeatureHead(PosteriorHead):
     length_scale: Tensor
     length_scale_known: Tensor
     factor_LL: Tensor | None
+    ridge: float
+    """τ of the posterior."""
 
     def __init__(self, config: Config, *, width: int) -> None:
         super().__init__()
@@ -87,8 +108,11 @@ class RandomFeatureHead(PosteriorHead):
         self.register_buffer("factor_LL", None, persistent=False)
         self.steps = None if config.laplace == "exact" else StepInformation(self.num_features, _momentum(config))
         self._observed_LL: Tensor | None = None
+        self._response_L: Tensor | None = None
         self._num_observed = 0
         self._counted = True
+        self.ridge = config.ridge
+        self.information_LL: Tensor | None = None
 
     @override
     def forward(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
@@ -128,18 +152,24 @@ class RandomFeatureHead(PosteriorHead):
             phi_BL, logits_B = self._phi_and_logits(features_BD, mean_B)
             self._observed_LL = self._observed() + information(phi_BL, logits_B, self.config.likelihood)
             self._num_observed += len(phi_BL)
+            if self.config.ridge_choice == "evidence":
+                added_L = response(phi_BL, logits_B, mean_B, labels_B)
+                self._response_L = added_L if self._response_L is None else self._response_L + added_L
 
     @override
     def observations(self) -> dict[str, Tensor]:
         """Return this process' information [L, L] and number of pairs; empty if training summed it."""
         if self.steps is not None:
             return {}
-        return {"precision": self._observed(), "count": torch.tensor([self._num_observed])}
+        found = {"precision": self._observed(), "count": torch.tensor([self._num_observed])}
+        if self.config.ridge_choice == "evidence":
+            found["response"] = torch.zeros(self.num_features) if self._response_L is None else self._response_L
+        return found
 
     @override
     @torch.no_grad()
     def condition(self, observations: Sequence[dict[str, Tensor]], *, seed: int) -> None:
-        """Factor the precision of all pairs; `seed` is not used, since nothing is drawn.
+        """Factor the precision of all pairs, after choosing τ; `seed` is not used, since nothing is drawn.
 
         Raises:
             NumericalError: weights or features aren't finite.
@@ -148,8 +178,30 @@ class RandomFeatureHead(PosteriorHead):
         total_LL, num_pairs = self.steps.total() if self.steps is not None else _joined(observations)
         if self.config.effective_n is not None:
             total_LL = total_LL * (self.config.effective_n / max(num_pairs, 1))
-        factor_LL, raised = precision_factor(total_LL.to(self.phases_L.device), ridge=self.config.ridge)
+        if self.config.ridge_choice == "evidence":
+            self.ridge = best_ridge(spectrum(total_LL, _joined_response(observations).to(total_LL.device)))
         self.forget()
+        self._factorise(total_LL.to(self.phases_L.device))
+        if self.config.ridge_choice == "validation":
+            self.information_LL = total_LL.to(self.phases_L.device)
+
+    def candidate_variances(self, features_BD: Tensor, mean_B: Tensor, eigen: Eigen, ridges_R: Tensor) -> Tensor:
+        """Return the logits and, for each τ, their variances [B, 1 + R] by the eigenvectors of the information."""
+        phi_BL, logits_B = self._phi_and_logits(features_BD, mean_B)
+        with _float32(phi_BL):
+            squared_BL = (phi_BL.double() @ eigen.vectors_LL).square()
+            var_BR = squared_BL @ (1 / (eigen.values_L + ridges_R[:, None])).T
+            return torch.cat([logits_B.double()[:, None], var_BR], dim=1)
+
+    def use_ridge(self, ridge: float) -> None:
+        """Compute the posterior again, with the τ that was chosen on validation."""
+        assert self.information_LL is not None
+        self.ridge = ridge
+        self._factorise(self.information_LL)
+        self.information_LL = None
+
+    def _factorise(self, information_LL: Tensor) -> None:
+        factor_LL, raised = precision_factor(information_LL, ridge=self.ridge)
         self.num_jitters += raised
         self.factor_LL = factor_LL.float()
 
@@ -167,12 +219,13 @@ class RandomFeatureHead(PosteriorHead):
 
     @override
     def posterior_state(self) -> dict[str, Tensor]:
-        """Return the precision's Cholesky factor [L, L].
+        """Return the precision's Cholesky factor [L, L], and a chosen τ [1].
 
         Raises:
             PosteriorError: there is no posterior for the current weights.
         """
-        return {"factor": self._factor()}
+        chosen = {} if self.config.ridge_choice == "fixed" else {"ridge": torch.tensor([self.ridge])}
+        return {"factor": self._factor(), **chosen}
 
     @override
     def load_posterior_state(self, state: dict[str, Tensor]) -> None:
@@ -189,12 +242,16 @@ class RandomFeatureHead(PosteriorHead):
                 "command again to recompute it."
             )
         self.factor_LL = state["factor"].to(self.phases_L.device)
+        if "ridge" in state:
+            self.ridge = float(state["ridge"])
 
     @override
     def forget(self) -> None:
         """Drop posterior and observations, but not the information that training sums."""
         self.factor_LL = None
         self._observed_LL = None
+        self._response_L = None
+        self.information_LL = None
         self._num_observed = 0
 
     def _phi_and_logits(self, features_BD: Tensor, mean_B: Tensor) -> tuple[Tensor, Tensor]:
@@ -264,63 +321,6 @@ class Coefficients(nn.Module):
         return phi_BL @ (self.scaled_L * math.sqrt(len(self.scaled_L) / 2))
 
 
-class StepInformation(nn.Module):
-    """The information of an epoch's training steps over all processes, saved with the weights.
-
-    Args:
-        num_features: L.
-        momentum: α of a moving average; None sums.
-    """
-
-    moving_LL: Tensor
-    num_pairs: Tensor
-    num_steps: Tensor
-
-    def __init__(self, num_features: int, momentum: float | None) -> None:
-        super().__init__()
-        self._momentum = momentum
-        self.register_buffer("moving_LL", torch.zeros(num_features, num_features, dtype=torch.float64))
-        self.register_buffer("num_pairs", torch.zeros(1, dtype=torch.int64))
-        self.register_buffer("num_steps", torch.zeros(1, dtype=torch.int64))
-
-    def reset(self) -> None:
-        """Reset to zero."""
-        for buffer in self.buffers():
-            buffer.zero_()
-
-    @torch.no_grad()
-    def add(self, step_LL: Tensor, num_pairs: int) -> None:
-        """Add a step's Σ wφφᵀ, summed over processes; every process must call it, with 0 pairs if it has none."""
-        pairs = torch.full_like(self.num_pairs, num_pairs)
-        if dist.is_initialized():
-            dist.all_reduce(step_LL)
-            dist.all_reduce(pairs)
-        if not int(pairs):
-            return
-        if self._momentum is None:
-            self.moving_LL.add_(step_LL)
-        else:  # P̄ ← αP̄ + (1 − α)(1/M) Σ wφφᵀ over a step's M pairs: GPF-BERT Eq. 5 with the mean of SNGP's code
-            self.moving_LL.lerp_(step_LL / pairs, 1 - self._momentum)
-        self.num_pairs += pairs
-        self.num_steps += 1
-
-    def total(self) -> tuple[Tensor, int]:
-        """Return the epoch's Σ wφφᵀ [L, L] and its number of pairs.
-
-        Raises:
-            PosteriorError: no step was added.
-        """
-        num_pairs, num_steps = int(self.num_pairs), int(self.num_steps)
-        if not num_steps:
-            raise PosteriorError(
-                "head.laplace computes the precision from the last epoch's training steps, and these weights had no "
-                "step. Train them, or set head.laplace=exact."
-            )
-        if self._momentum is None:
-            return self.moving_LL, num_pairs
-        return self.moving_LL * (num_pairs / (1 - self._momentum**num_steps)), num_pairs  # it started from 0
-
-
 def _dense(width: int, bound: float | None) -> nn.Linear:
     dense = nn.Linear(width, width)
     nn.init.eye_(dense.weight)
@@ -338,6 +338,14 @@ def _joined(observations: Sequence[dict[str, Tensor]]) -> tuple[Tensor, int]:
     for one in observations[1:]:
         total_LL = total_LL + one["precision"].to(total_LL.device)
     return total_LL, sum(int(one["count"]) for one in observations)
+
+
+def _joined_response(observations: Sequence[dict[str, Tensor]]) -> Tensor:
+    """Return the response of all processes' pairs, added in rank order."""
+    total_L = observations[0]["response"].double()
+    for one in observations[1:]:
+        total_L = total_L + one["response"].to(total_L)
+    return total_L
 
 
 def _gathered(rows: Tensor) -> Tensor:

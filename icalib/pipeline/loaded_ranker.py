@@ -16,6 +16,7 @@ from icalib.core.files import read_json
 from icalib.data.questions import Question
 from icalib.data.schema import Pool, Text, Utterance
 from icalib.metrics.pairs import FloatArray, PoolScores
+from icalib.pipeline.guarantees import CONFIDENCE
 from icalib.pipeline.inference import FinishedRun
 from icalib.pipeline.predict import Predicted, predict, score_unlabelled
 from icalib.scoring.loaded import LoadedMembers
@@ -104,6 +105,8 @@ class LoadedRanker:
         questions: Sequence[Question | Mapping[str, Any]],
         *,
         coverage: float | None = None,
+        max_error: float | None = None,
+        confidence: float = CONFIDENCE,
         sets: float | None = None,
         none: bool = False,
     ) -> Predicted:
@@ -113,6 +116,8 @@ class LoadedRanker:
             questions: one or more objects with `context`, `candidates` and optionally `id`, by default the question's
                 number from 1.
             coverage: fraction of questions to answer, those with the most probable answers.
+            max_error: answer only questions of which at most this fraction is answered wrongly.
+            confidence: probability that this promise holds.
             sets: also return sets of candidates that contain a right one with this probability.
             none: also return a distribution over each question's candidates and "none of these".
 
@@ -120,7 +125,16 @@ class LoadedRanker:
             SettingError, DataError: see `icalib.pipeline.predict.predict`.
         """
         checked = [_question(number, question) for number, question in enumerate(questions, start=1)]
-        return predict(self.run, checked, coverage=coverage, sets=sets, none=none, members=self.members)
+        return predict(
+            self.run,
+            checked,
+            coverage=coverage,
+            max_error=max_error,
+            confidence=confidence,
+            sets=sets,
+            none=none,
+            members=self.members,
+        )
 
     def predict_proba(self, pairs: Sequence[tuple[Context, str]]) -> FloatArray:
         """Return the calibrated probability [N] that each candidate is right in its context.

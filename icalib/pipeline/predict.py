@@ -15,15 +15,24 @@ import pyarrow as pa
 from icalib.calibration.none_of_these import HOW_TO_GET, distribution
 from icalib.core.errors import SettingError
 from icalib.core.files import read_json
-from icalib.core.run_folder import RunFolder
 from icalib.core.seeding import child_seed
 from icalib.data.questions import Question
 from icalib.data.schema import Pool, Split
-from icalib.metrics.conformal import ConformalThreshold, answer_sets, fit_conformal
-from icalib.metrics.pairs import P_NONE, PoolScores
+from icalib.metrics.exchangeability import ShiftTest
+from icalib.metrics.pairs import P_NONE, FloatArray, PoolScores
 from icalib.metrics.ranking import top_candidate
+from icalib.metrics.risk_control import RiskControl
 from icalib.metrics.selective import SelectiveRisk, selective_risk
 from icalib.pipeline.evaluation import prediction_table
+from icalib.pipeline.guarantees import (
+    CONFIDENCE,
+    compared,
+    demanded,
+    pools_for_sets,
+    recalibrated,
+    sets_of,
+    usual_sizes,
+)
 from icalib.pipeline.inference import FinishedRun
 from icalib.scoring.loaded import LoadedMembers
 
@@ -61,6 +70,8 @@ class Predicted:
 
     answers: list[Answer]
     notes: list[str]
+    shift: ShiftTest | None = None
+    """Whether the questions look like the pools that promises rest on; None if none has as many candidates as these."""
 
 
 def predict(
@@ -68,46 +79,68 @@ def predict(
     questions: Sequence[Question],
     *,
     coverage: float | None = None,
+    max_error: float | None = None,
+    confidence: float = CONFIDENCE,
     sets: float | None = None,
     none: bool = False,
     members: LoadedMembers | None = None,
 ) -> Predicted:
     """Answer questions.
 
+    Promises are tested, and sets are fitted, on the run's test pools, since those of validation have chosen the model.
+
     Args:
         run: a run of a trained method.
         questions: one or more.
         coverage: approximate fraction of questions to answer, those with the most probable answers; the threshold is
             the one at which this fraction of the run's validation pools is answered.
-        sets: also return sets of candidates that contain a right one with this probability, fitted on the run's test
-            pools, since those of validation have chosen the model.
+        max_error: answer only questions of which at most this fraction is answered wrongly.
+        confidence: probability that this promise holds.
+        sets: also return sets of candidates that contain a right one with this probability.
         none: also return a distribution over each question's candidates and "none of these".
         members: the run's models if they are already loaded.
 
     Raises:
-        SettingError: the method was not trained, `coverage` or `sets` is out of range, or `none` is requested of a
-            run that has not fitted p_none.
-        DataError: there are too few pools for such sets.
+        SettingError: the method was not trained, an argument is out of range, or `none` is requested of a run that has
+            not fitted p_none.
+        DataError: there are too few pools for such sets, or for such a promise.
     """
     if none and run.fitted.none_of_these is None:
         raise SettingError(f"{run.folder.path} has no p_none. {HOW_TO_GET}")
+    if coverage is not None and max_error is not None:
+        raise SettingError(
+            "--coverage and --max-error both choose which questions to answer. Give --coverage for a fraction of "
+            "questions with an estimate of the errors, or --max-error for a promise about the errors."
+        )
     validation = PoolScores.from_predictions(run.folder.predictions("validation"))
     top = top_candidate(validation)
     selective = None if coverage is None else selective_risk(top.prob, 1 - top.hit, coverage)
+    promise = None if max_error is None else demanded(run.folder, max_error, confidence)
     calibration, split = pools_for_sets(run.folder)
-    conformal = None if sets is None else fit_conformal(calibration, sets)
     context_turns = read_json(run.folder.path / "provenance.json")["context_turns"]
     pools = [question.pool(f"{index:09d}", context_turns) for index, question in enumerate(questions)]
-    scores = score_unlabelled(run, members or run.load_members(), pools)
-    answers = _with_none(_answers(questions, scores, selective, conformal), scores, none=none)
-    notes = _size_notes(scores, validation)
-    if scores.p_none is None:
-        notes.append(f"the answers have no p_none, the probability that no candidate is right. {HOW_TO_GET}")
+    members = members or run.load_members()
+    scores = score_unlabelled(run, members, pools)
+    of_pools = any(ranker.config.link == "softmax" for ranker in members.rankers)
+    if not of_pools:
+        scores = recalibrated(scores, validation)
+    in_set = None if sets is None else sets_of(scores, calibration, validation, sets, seed=run.settings.seed)
+    threshold = np.full(scores.num_pools, 0.0 if selective is None else selective.threshold)
+    if promise is not None and promise.threshold is not None:
+        threshold = np.where(usual_sizes(scores, calibration), promise.threshold, np.inf)
+    answers = _with_none(_answers(questions, scores, threshold, in_set), scores, none=none)
+    shift = compared(scores, calibration)
+    notes = _size_notes(scores, validation, of_pools=of_pools)
     if selective is not None:
         notes.append(_coverage_note(answers, selective, validation.num_pools))
-    if conformal is not None:
-        notes.append(_sets_note(answers, conformal, split))
-    return Predicted(answers, notes)
+    if promise is not None:
+        notes.append(_promise_note(answers, promise, scores, calibration, split))
+    if sets is not None:
+        notes.append(_sets_note(answers, sets, calibration, split))
+    notes += _shift_notes(shift, split, asked=len(notes) > 0)
+    if scores.p_none is None:
+        notes.append(f"the answers have no p_none, the probability that no candidate is right. {HOW_TO_GET}")
+    return Predicted(answers, notes, shift)
 
 
 def score_unlabelled(run: FinishedRun, members: LoadedMembers, pools: Sequence[Pool]) -> PoolScores:
@@ -140,33 +173,17 @@ def score_unlabelled(run: FinishedRun, members: LoadedMembers, pools: Sequence[P
     )
 
 
-def pools_for_sets(folder: RunFolder) -> tuple[PoolScores, Split]:
-    """Return the pools that answer sets are fitted on, and their split.
-
-    The best epoch and round, the calibrator and the threshold are those that suit the validation pools, which makes
-    them easier than later pools; the test pools have chosen nothing. Without labelled test pools, those of
-    validation are returned.
-    """
-    if folder.has_predictions("test"):
-        predictions = folder.predictions("test")
-        if (predictions["label"].to_numpy() == 1).any():
-            return PoolScores.from_predictions(predictions), "test"
-    return PoolScores.from_predictions(folder.predictions("validation")), "validation"
-
-
 def _answers(
     questions: Sequence[Question],
     scores: PoolScores,
-    selective: SelectiveRisk | None,
-    conformal: ConformalThreshold | None,
+    threshold: FloatArray,
+    in_set: npt.NDArray[np.bool_] | None,
 ) -> list[Answer]:
-    cuts = scores.offsets[1:-1]
-    in_set = [None] * len(questions) if conformal is None else np.split(answer_sets(scores, conformal), cuts)
-    threshold = 0.0 if selective is None else selective.threshold
+    chosen = [None] * len(questions) if in_set is None else scores.split(in_set)
     return [
-        _answer(question, logit, prob, chosen, threshold)
-        for question, logit, prob, chosen in zip(
-            questions, np.split(scores.logit, cuts), np.split(scores.prob, cuts), in_set, strict=True
+        _answer(*parts)
+        for parts in zip(
+            questions, scores.split(scores.logit), scores.split(scores.prob), chosen, threshold.tolist(), strict=True
         )
     ]
 
@@ -202,16 +219,22 @@ def _answer(
     )
 
 
-def _size_notes(scores: PoolScores, validation: PoolScores) -> list[str]:
+def _size_notes(scores: PoolScores, validation: PoolScores, *, of_pools: bool) -> list[str]:
     """Return a note if questions have other numbers of candidates, on which probabilities depend."""
     usual = np.unique(np.diff(validation.offsets))
-    num_unusual = int((~np.isin(np.diff(scores.offsets), usual)).sum())
+    num_unusual = int((~usual_sizes(scores, validation)).sum())
     if not num_unusual:
         return []
     sizes = f"{usual.min()} to {usual.max()}" if len(usual) > 1 else str(usual[0])
-    return [
+    found = (
         f"{num_unusual} of {scores.num_pools} questions have another number of candidates than the run's pools "
-        f"({sizes}), for which the probabilities are calibrated: don't rely on the probabilities of these questions"
+        f"({sizes}), for which the probabilities are calibrated"
+    )
+    if of_pools:
+        return [f"{found}: don't rely on the probabilities of these questions"]
+    return [
+        f"{found}: theirs are calibrated again, for their own numbers, on the same validation pools; this holds if "
+        "candidates come from the same source"
     ]
 
 
@@ -224,11 +247,45 @@ def _coverage_note(answers: Sequence[Answer], selective: SelectiveRisk, num_pool
     )
 
 
-def _sets_note(answers: Sequence[Answer], conformal: ConformalThreshold, split: Split) -> str:
+def _promise_note(
+    answers: Sequence[Answer], promise: RiskControl, scores: PoolScores, calibration: PoolScores, split: Split
+) -> str:
+    answered = sum(not answer.abstained for answer in answers)
+    num_unusual = int((~usual_sizes(scores, calibration)).sum())
+    return (
+        f"{answered} of {len(answers)} answered, those with probability {promise.threshold:.3f} or more; with "
+        f"{100 * promise.confidence:g}% confidence at most {100 * promise.max_error:g}% of such answers are wrong if "
+        f"the questions are like the {promise.num_pools} {split} pools that this was tested on ({promise.num_wrong} of "
+        f"{promise.num_answered} answers wrong)"
+        + ("" if split == "test" else "; these also chose the model, so that it can be more: evaluate the run on test")
+        + (
+            f"; {num_unusual} questions with another number of candidates are left unanswered, since no promise "
+            "covers them"
+            if num_unusual
+            else ""
+        )
+    )
+
+
+def _shift_notes(shift: ShiftTest | None, split: Split, *, asked: bool) -> list[str]:
+    """Return a warning, or that there is none if promises were asked for."""
+    if shift is None:
+        return []
+    compared_with = f"the {shift.num_pools} {split} pools"
+    if shift.alarms:
+        return [
+            f"warning: the questions are not like {compared_with}, most clearly in {shift.differs_in} "
+            f"(p = {shift.p_value:.2g}): probabilities, thresholds and sets may not hold for them. Label some of "
+            "them, and measure the run on these with icalib evaluate --data"
+        ]
+    return [f"no sign that the questions differ from {compared_with} (p = {shift.p_value:.2g})"] if asked else []
+
+
+def _sets_note(answers: Sequence[Answer], coverage: float, calibration: PoolScores, split: Split) -> str:
     size = np.mean([len(answer.set or ()) for answer in answers])
     return (
         f"sets have {size:.1f} candidates on average and contain a right one with a probability of "
-        f"{conformal.coverage:.0%} or more if the questions are like the {conformal.num_pools} {split} pools that they "
+        f"{coverage:.0%} or more if the questions are like the {calibration.num_pools} {split} pools that they "
         "were fitted on"
         + ("" if split == "test" else ", which also chose the model, so that it can be less: evaluate the run on test")
     )

@@ -38,6 +38,7 @@ from icalib.reports.comparison import (
     method_rows,
     shown_metrics,
 )
+from icalib.reports.guarantees import HOW_TO_READ, Promise, promises
 from icalib.reports.page import figure_json, write_page
 from icalib.reports.paired_tests import MethodTest, paired_tests
 from icalib.reports.significance_matrix import Matrix, matrices
@@ -76,6 +77,7 @@ class _MethodPart:
     """What happened where there was one round, of which there is nothing to draw."""
     gain: Markup | None
     summaries: tuple[RoundSummary, ...]
+    promises: tuple[Promise, ...]
     settings: str
     runs: tuple[_RunFacts, ...]
 
@@ -158,6 +160,7 @@ def write_report(runs: Sequence[RunFolder], out: Path, title: str) -> Path:
         post_hoc_metrics=_POST_HOC_METRICS,
         calibrators=list(POST_HOC),
         arrows=ARROWS,
+        promise_note=HOW_TO_READ,
     )
 
 
@@ -237,6 +240,7 @@ def _method_part(
         one_round=_round_text(summaries[0]) if len(summaries) == 1 else "",
         gain=figure_json(charts.gain_figure(with_gain, _gain_threshold(run.config))) if with_gain else None,
         summaries=tuple(summaries),
+        promises=tuple(promises(run)),
         settings=(run.path / "config.yaml").read_text(encoding="utf-8"),
         runs=tuple(_run_facts(member) for member in runs),
     )

@@ -15,6 +15,7 @@ from icalib.data.encoding import Layout, TokenStore
 from icalib.data.generated import GeneratedStore
 from icalib.data.schema import UNKNOWN_LABEL
 from icalib.data.selection import Selection
+from icalib.heads.random_features import RandomFeatureHead
 from icalib.losses.binary import AbstractLoss
 from icalib.losses.listwise import AbstractPoolLoss
 from icalib.models.checkpoint import CHECKPOINT_VERSION, save_posterior
@@ -30,6 +31,7 @@ from icalib.training.loop import Curriculum, Engine
 from icalib.training.pairs import AnswerCurriculum, PlainValidation
 from icalib.training.pools import PoolCurriculum
 from icalib.training.pseudo_labelled import pseudo_labelled
+from icalib.training.ridge_choice import choose_ridge
 from icalib.training.settings import TrainingSettings
 from icalib.training.similarity_fit import fit_start
 from icalib.training.similarity_memory import remember_similarities
@@ -118,18 +120,21 @@ class TrainJob(TrainingJob):
         self, ranker: Ranker, device: torch.device, curriculum: Curriculum
     ) -> PlainValidation | ValidationWithIntents:
         store = TokenStore(self.validation_tokens.path)
-        rows = self.selection.rows("validation", "all", store.column("label_order"))
-        labelled = rows[store.column("label")[rows] != UNKNOWN_LABEL]
+        rows = self._validation_rows(store)
         prepare = None
         if ranker.posterior_head is not None:
             assert isinstance(curriculum, AnswerCurriculum)
             prepare = Conditioning(curriculum, self.training, device, self.seed).complete
         answers = PlainValidation(
-            store, labelled.tolist(), ranker.layout, self.training, device, link=self.ranker.link, prepare=prepare
+            store, rows, ranker.layout, self.training, device, link=self.ranker.link, prepare=prepare
         )
         if ranker.intent_head is None or not self.views_with_intents:
             return answers
-        return ValidationWithIntents(answers, store, rows.tolist(), self.training, device)
+        return ValidationWithIntents(answers, store, rows, self.training, device)
+
+    def _validation_rows(self, store: TokenStore) -> list[int]:
+        rows = self.selection.rows("validation", "all", store.column("label_order"))
+        return rows[store.column("label")[rows] != UNKNOWN_LABEL].tolist()
 
     @override
     def add_posterior(self, checkpoint: Path, training: Training, engine: Engine) -> int:
@@ -139,6 +144,9 @@ class TrainJob(TrainingJob):
         head = ranker.posterior_head
         assert head is not None
         if engine.rank == 0:
+            if isinstance(head, RandomFeatureHead) and head.config.ridge_choice == "validation":
+                store = TokenStore(self.validation_tokens.path)
+                choose_ridge(ranker, head, store, self._validation_rows(store), self.training, engine.device)
             save_posterior(checkpoint, head.posterior_state())
         return head.num_jitters
 

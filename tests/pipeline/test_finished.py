@@ -22,8 +22,10 @@ from icalib.core.files import read_json, write_json
 from icalib.core.run_folder import PREDICTION_SCHEMA
 from icalib.data.pools import as_pools, iter_pools, pools_digest, read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
+from icalib.data.questions import read_questions
 from icalib.data.simulate import simulate
 from icalib.pipeline.inference import FinishedRun, evaluate, iter_predictions
+from icalib.pipeline.predict import predict
 from icalib.pipeline.run import RunContext, run
 
 Command = Callable[..., tuple[str, str]]
@@ -225,6 +227,47 @@ def test_another_number_of_candidates_is_pointed_out(teacher: FinishedRun, tmp_p
     out, err = icalib("predict", teacher.folder.path, tmp_path / "q.jsonl")
     assert json.loads(out)["id"] == "1"
     assert "1 of 1 questions have another number of candidates than the run's pools (4)" in err
+    assert "theirs are calibrated again, for their own numbers" in err
+
+
+def test_probabilities_and_sets_of_another_number_of_candidates_are_its_own(
+    teacher: FinishedRun, tiny_pools: Path, tmp_path: Path
+) -> None:
+    """Questions of two candidates: their base rate is ½, and validation's pools of four have ¼."""
+    write_questions(tmp_path / "q.jsonl.gz", tiny_pools)
+    four = list(read_questions(tmp_path / "q.jsonl.gz"))
+    two = [question.model_copy(update={"candidates": question.candidates[:2]}) for question in four]
+    members = teacher.load_members()
+    usual, unusual = (predict(teacher, asked, sets=0.8, members=members) for asked in (four, two))
+    assert np.mean([answer.probs for answer in usual.answers]) == pytest.approx(0.25, abs=0.1)
+    assert np.mean([answer.probs for answer in unusual.answers]) == pytest.approx(0.5, abs=0.1)
+    assert all(answer.set and set(answer.set) <= {0, 1} for answer in unusual.answers)
+    assert (usual.shift is None, unusual.shift is None) == (False, True)
+
+
+def test_promises_are_kept_or_refused(teacher: FinishedRun, tiny_pools: Path, tmp_path: Path, icalib: Command) -> None:
+    path = tmp_path / "q.jsonl.gz"
+    ids = write_questions(path, tiny_pools)
+    out, err = icalib("predict", teacher.folder.path, path, "--max-error", 0.97, "--confidence", 0.6)
+    answered = sum(not json.loads(line)["abstained"] for line in out.splitlines())
+    assert f"{answered} of {len(ids)} answered" in err
+    assert "with 60% confidence at most 97% of such answers are wrong" in err
+    assert "no sign that the questions differ from the 12 test pools" in err
+    questions = list(read_questions(path))
+    with pytest.raises(DataError, match=r"no threshold can promise at most 1% wrong answers with 12 pools"):
+        predict(teacher, questions, max_error=0.01)
+    with pytest.raises(SettingError, match="--coverage and --max-error both choose"):
+        predict(teacher, questions, coverage=0.5, max_error=0.1)
+    two = [question.model_copy(update={"candidates": question.candidates[:2]}) for question in questions]
+    unusual = predict(teacher, [questions[0], *two], max_error=0.97, confidence=0.6)
+    assert all(answer.abstained for answer in unusual.answers[1:])
+    assert f"{len(two)} questions with another number of candidates are left unanswered" in " ".join(unusual.notes)
+
+
+def test_evaluate_shows_what_can_be_promised(teacher: FinishedRun, icalib: Command) -> None:
+    _, err = icalib("evaluate", teacher.folder.path)
+    assert "What can be promised" in err
+    assert "no threshold can promise at most 5% wrong answers with 12 pools" in " ".join(err.split())
 
 
 def test_costs_are_those_of_both_views_and_all_passes(teacher: FinishedRun, elsewhere: Path, icalib: Command) -> None:

@@ -400,3 +400,36 @@ def test_limit_linear_features_without_bound_are_a_linear_layer_on_normed_featur
     precision = torch.eye(WIDTH) + phi.T @ ((prob * (1 - prob))[:, None] * phi)
     expected = torch.einsum("bd,de,be->b", phi, torch.linalg.inv(precision), phi)
     torch.testing.assert_close(model.posterior(features, mean).var_SB[0], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_the_chosen_ridge_does_not_depend_on_the_number_of_processes_and_is_kept() -> None:
+    pairs = made_pairs(num=60)
+    model = head(ridge_choice="evidence", ridge=3.0)
+    train(model, pairs)
+    whole = conditioned(model, pairs).ridge
+    parts = conditioned(model, tuple(part[:25] for part in pairs), tuple(part[25:] for part in pairs)).ridge  # type: ignore[arg-type]
+    assert whole == parts != 3.0
+    other = head(seed=5, ridge_choice="evidence")
+    other.load_posterior_state(model.posterior_state())
+    assert other.ridge == pytest.approx(whole)
+
+
+def test_the_chosen_ridge_lets_the_variance_act_and_leaves_logits_alone() -> None:
+    """Labels of strong coefficients: a weak prior, and so larger variances than those of a ridge of 1."""
+    pairs = made_pairs(num=200)
+    fixed, by_evidence = (head(ridge_choice=choice) for choice in ("fixed", "evidence"))
+    train(fixed, pairs, steps=150)
+    by_evidence.load_state_dict(fixed.state_dict())
+    far = 5 * torch.randn(20, WIDTH, generator=torch.Generator().manual_seed(7))
+    mean_fixed, var_fixed = conditioned(fixed, pairs).posterior(far, torch.zeros(20))
+    mean_chosen, var_chosen = conditioned(by_evidence, pairs).posterior(far, torch.zeros(20))
+    assert by_evidence.ridge < 1
+    assert "ridge" not in fixed.posterior_state()
+    torch.testing.assert_close(mean_chosen, mean_fixed)
+    assert (var_chosen > var_fixed).all()
+
+
+@pytest.mark.parametrize("setting", [{"laplace": "ema"}, {"likelihood": "gaussian"}, {"effective_n": 1000.0}])
+def test_the_evidence_is_that_of_the_exact_posterior(setting: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="ridge_choice is evidence, with"):
+        RandomFeatureHead.Config(ridge_choice="evidence", **setting)

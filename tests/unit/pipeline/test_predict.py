@@ -10,7 +10,7 @@ from unit.metrics.made_predictions import prediction_table, simulated_table
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.conformal import answer_sets, fit_conformal
 from icalib.metrics.pairs import PoolScores
-from icalib.pipeline.predict import pools_for_sets
+from icalib.pipeline.guarantees import pools_for_sets
 
 
 @pytest.fixture

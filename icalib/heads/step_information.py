@@ -1,0 +1,66 @@
+"""What training steps contribute to a Laplace posterior."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from icalib.core.errors import PosteriorError
+
+
+class StepInformation(nn.Module):
+    """The information of an epoch's training steps over all processes, saved with the weights.
+
+    Args:
+        num_features: L.
+        momentum: α of a moving average; None sums.
+    """
+
+    moving_LL: Tensor
+    num_pairs: Tensor
+    num_steps: Tensor
+
+    def __init__(self, num_features: int, momentum: float | None) -> None:
+        super().__init__()
+        self._momentum = momentum
+        self.register_buffer("moving_LL", torch.zeros(num_features, num_features, dtype=torch.float64))
+        self.register_buffer("num_pairs", torch.zeros(1, dtype=torch.int64))
+        self.register_buffer("num_steps", torch.zeros(1, dtype=torch.int64))
+
+    def reset(self) -> None:
+        """Reset to zero."""
+        for buffer in self.buffers():
+            buffer.zero_()
+
+    @torch.no_grad()
+    def add(self, step_LL: Tensor, num_pairs: int) -> None:
+        """Add a step's Σ wφφᵀ, summed over processes; every process must call it, with 0 pairs if it has none."""
+        pairs = torch.full_like(self.num_pairs, num_pairs)
+        if dist.is_initialized():
+            dist.all_reduce(step_LL)
+            dist.all_reduce(pairs)
+        if not int(pairs):
+            return
+        if self._momentum is None:
+            self.moving_LL.add_(step_LL)
+        else:  # P̄ ← αP̄ + (1 − α)(1/M) Σ wφφᵀ over a step's M pairs: GPF-BERT Eq. 5 with the mean of SNGP's code
+            self.moving_LL.lerp_(step_LL / pairs, 1 - self._momentum)
+        self.num_pairs += pairs
+        self.num_steps += 1
+
+    def total(self) -> tuple[Tensor, int]:
+        """Return the epoch's Σ wφφᵀ [L, L] and its number of pairs.
+
+        Raises:
+            PosteriorError: no step was added.
+        """
+        num_pairs, num_steps = int(self.num_pairs), int(self.num_steps)
+        if not num_steps:
+            raise PosteriorError(
+                "head.laplace computes the precision from the last epoch's training steps, and these weights had no "
+                "step. Train them, or set head.laplace=exact."
+            )
+        if self._momentum is None:
+            return self.moving_LL, num_pairs
+        return self.moving_LL * (num_pairs / (1 - self._momentum**num_steps)), num_pairs  # it started from 0

@@ -1,0 +1,151 @@
+"""Risk control: which pools may be answered so that, with high probability, few answers are wrong.
+
+Learn then Test (Angelopoulos et al. 2021) for the selective risk R(t): the fraction of wrong answers if a pool is
+answered where the probability of its best candidate is at least t. Of n pools above t that have chosen nothing, the
+number of wrong answers is Binomial(n, R(t)), so P(Bin(n, α) ≤ wrong) is an exact p-value of R(t) > α. Thresholds are
+tested in a fixed sequence: the first and the order come from other pools, and testing ends at the first threshold that
+isn't rejected. Then all rejected thresholds have R(t) ≤ α with probability 1 − δ, without any assumption on the model.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+
+import numpy as np
+from pydantic import Field
+from scipy.stats import binom
+
+from icalib.core.component import Settings
+from icalib.core.errors import DataError, SettingError
+from icalib.metrics.pairs import FloatArray
+from icalib.metrics.ranking import TopCandidate
+
+_NUM_THRESHOLDS = 100
+
+
+class RiskControl(Settings):
+    """The outcome of the tests; plain numbers."""
+
+    max_error: float = Field(gt=0, lt=1)
+    """α: largest fraction of wrong answers among the answered pools."""
+    confidence: float = Field(gt=0, lt=1)
+    """1 − δ: probability that the promise holds, over the draw of the pools that it was tested on."""
+    threshold: float | None = Field(default=None, ge=0, le=1)
+    """Answer pools whose best candidate has this probability or more; None if no threshold keeps the promise."""
+    num_pools: int = Field(ge=1)
+    """Pools that it was tested on."""
+    num_answered: int = Field(ge=0)
+    """How many of these are above the threshold; without one, above the first that was tested."""
+    num_wrong: int = Field(ge=0)
+    """How many of the answered ones have a wrong answer."""
+    num_needed: int | None = Field(default=None, ge=1)
+    """Without a threshold: about how many pools would be needed; None if more pools would not help."""
+
+    @property
+    def coverage(self) -> float:
+        """Fraction of the pools that are above the threshold."""
+        return self.num_answered / self.num_pools
+
+    @property
+    def refusal(self) -> str:
+        """Why there is no threshold, for people."""
+        promise = (
+            f"no threshold can promise at most {100 * self.max_error:g}% wrong answers with {self.num_pools} pools"
+        )
+        if self.num_needed is None:
+            return f"{promise}, nor with more: even the most confident answers are wrong too often"
+        return f"{promise}; about {self.num_needed:,} would be needed"
+
+
+def p_value(num_wrong: int, num_answered: int, max_error: float) -> float:
+    """Return the exact p-value of "more than `max_error` of the answers are wrong": P(Bin(n, α) ≤ wrong).
+
+    Example:
+        >>> round(p_value(0, 22, 0.1), 4)  # 22 right answers in a row, which 21 can't replace at 90 %
+        0.0985
+    """
+    return float(binom.cdf(num_wrong, num_answered, max_error))
+
+
+def control_risk(tested: TopCandidate, others: TopCandidate, max_error: float, confidence: float = 0.9) -> RiskControl:
+    """Find the threshold that answers most pools and keeps the promise.
+
+    A tie between a right and a wrong best candidate counts as a wrong answer.
+
+    Args:
+        tested: pools that have chosen nothing, neither the model nor the thresholds.
+        others: pools that propose thresholds and the first one to test, e.g. validation; they need not be like the
+            tested ones for the promise to hold, only for it to answer many.
+        max_error: α.
+        confidence: 1 − δ.
+
+    Raises:
+        SettingError: α or 1 − δ is not between 0 and 1.
+        DataError: there are no pools, or a probability is NaN.
+    """
+    for name, value in (("largest fraction of wrong answers", max_error), ("confidence", confidence)):
+        if not 0 < value < 1:
+            raise SettingError(f"the {name} is {value:g}; expected a fraction between 0 and 1, e.g. 0.1 and 0.9.")
+    if not tested.prob.size or np.isnan(tested.prob).any():
+        raise DataError(
+            f"no promise can be tested on {tested.prob.size} pools, {int(np.isnan(tested.prob).sum())} of them "
+            "without a probability",
+            "Test it on pools that are scored and labelled.",
+            field="prob",
+        )
+    thresholds = _thresholds(others.prob)
+    share, risk = _expected(others, thresholds)
+    answered = (tested.prob[:, None] >= thresholds).sum(axis=0)
+    wrong = ((tested.prob[:, None] >= thresholds) & (tested.hit[:, None] < 1)).sum(axis=0)
+    first = int(np.argmax((max_error - risk) * np.sqrt(share)))  # where the expected p-value is smallest
+    rejected = binom.cdf(wrong[first:], answered[first:], max_error) <= 1 - confidence + 1e-12
+    num_rejected = int(np.argmin(rejected)) if not rejected.all() else len(rejected)
+    last = first + max(num_rejected - 1, 0)
+    return RiskControl(
+        max_error=max_error,
+        confidence=confidence,
+        threshold=float(thresholds[last]) if num_rejected else None,
+        num_pools=len(tested.prob),
+        num_answered=int(answered[last]),
+        num_wrong=int(wrong[last]),
+        num_needed=None
+        if num_rejected
+        else _num_needed(share[first], risk[first], max_error, confidence, len(tested.prob)),
+    )
+
+
+def halves(top: TopCandidate, *, seed: int) -> tuple[TopCandidate, TopCandidate]:
+    """Split pools at random into those to test on and the others, where there is one set of pools only."""
+    order = np.random.default_rng(seed).permutation(len(top.prob))
+    first, second = np.sort(order[::2]), np.sort(order[1::2])
+    return TopCandidate(top.prob[first], top.hit[first]), TopCandidate(top.prob[second], top.hit[second])
+
+
+def _thresholds(prob: FloatArray) -> FloatArray:
+    """Return falling thresholds that answer 1 %, 2 % … of the pools."""
+    counts = np.ceil(np.arange(1, _NUM_THRESHOLDS + 1) / _NUM_THRESHOLDS * len(prob) - 1e-9).astype(np.int64)
+    return np.unique(np.sort(prob)[-counts])[::-1]
+
+
+def _expected(others: TopCandidate, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the fraction that each threshold answers, and the fraction of wrong answers (Jeffreys' estimate)."""
+    above = others.prob[:, None] >= thresholds
+    answered = above.sum(axis=0)
+    wrong = (above * (1 - others.hit)[:, None]).sum(axis=0)
+    return answered / len(others.prob), (wrong + 0.5) / (answered + 1)
+
+
+def _num_needed(share: float, risk: float, max_error: float, confidence: float, num_pools: int) -> int | None:
+    """Return about how many pools make a threshold's p-value δ or less in four of five draws, if `risk` is its risk.
+
+    The normal approximation of the test's power, and at least as many as a test without any wrong answer needs.
+    """
+    if risk >= max_error:
+        return None
+    level, power = NormalDist().inv_cdf(confidence), NormalDist().inv_cdf(0.8)
+    spread = level * math.sqrt(max_error * (1 - max_error)) + power * math.sqrt(risk * (1 - risk))
+    answered = max((spread / (max_error - risk)) ** 2, math.log(1 - confidence) / math.log(1 - max_error))
+    needed = max(answered / share, num_pools + 1)
+    digits = 10 ** max(math.floor(math.log10(needed)) - 1, 0)
+    return math.ceil(needed / digits) * digits

@@ -1,0 +1,142 @@
+"""What a finished run can promise about its answers, and to which questions the promise applies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from icalib.calibration.by_count import fit_for_count
+from icalib.core.errors import DataError
+from icalib.core.run_folder import RunFolder
+from icalib.core.seeding import child_seed
+from icalib.data.schema import Split
+from icalib.metrics.adaptive_sets import adaptive_sets, fit_adaptive, fit_slope
+from icalib.metrics.conformal import answer_sets, fit_conformal
+from icalib.metrics.exchangeability import ShiftTest, shift_test
+from icalib.metrics.pairs import PoolScores
+from icalib.metrics.ranking import TopCandidate, top_candidate
+from icalib.metrics.risk_control import RiskControl, control_risk, halves
+from icalib.metrics.sub_pools import chosen_pools
+
+MAX_ERRORS = (0.05, 0.1, 0.2)
+"""The α of the promises that reports list."""
+CONFIDENCE = 0.9
+
+_HALVES_SEED = 0
+
+
+def pools_for_sets(folder: RunFolder) -> tuple[PoolScores, Split]:
+    """Return the pools that promises and answer sets are fitted on, and their split.
+
+    The best epoch and round, the calibrator and the threshold are those that suit the validation pools, which makes
+    them easier than later pools; the test pools have chosen nothing. Without labelled test pools, those of
+    validation are returned.
+    """
+    if folder.has_predictions("test"):
+        predictions = folder.predictions("test")
+        if (predictions["label"].to_numpy() == 1).any():
+            return PoolScores.from_predictions(predictions), "test"
+    return PoolScores.from_predictions(folder.predictions("validation")), "validation"
+
+
+def control(folder: RunFolder, max_error: float, confidence: float = CONFIDENCE) -> RiskControl:
+    """Find the threshold with at most `max_error` wrong answers; see `control_risk` for errors.
+
+    Thresholds come from validation and are tested on the test pools. Where one of the two is missing, one half of
+    the other proposes thresholds for the other half.
+    """
+    tested, others = _tested_and_others(folder)
+    return control_risk(tested, others, max_error, confidence)
+
+
+def controls(folder: RunFolder) -> list[RiskControl]:
+    """Return what the run can promise for each of MAX_ERRORS."""
+    tested, others = _tested_and_others(folder)
+    return [control_risk(tested, others, max_error, CONFIDENCE) for max_error in MAX_ERRORS]
+
+
+def demanded(folder: RunFolder, max_error: float, confidence: float) -> RiskControl:
+    """Return the same with a threshold.
+
+    Raises:
+        DataError: no threshold can promise it; the message says how many pools would be needed.
+        SettingError: see `control_risk`.
+    """
+    found = control(folder, max_error, confidence)
+    if found.threshold is None:
+        raise DataError(
+            f"{folder.path}: {found.refusal}",
+            "Allow more errors or less confidence (--max-error, --confidence), label more test pools, or use "
+            "--coverage, which gives an estimate instead of a promise.",
+        )
+    return found
+
+
+def usual_sizes(scores: PoolScores, fitted: PoolScores) -> npt.NDArray[np.bool_]:
+    """Return which pools [B] have as many candidates as some of the fitted ones."""
+    return np.isin(np.diff(scores.offsets), np.diff(fitted.offsets))
+
+
+def recalibrated(scores: PoolScores, validation: PoolScores) -> PoolScores:
+    """Return the scores with probabilities for their numbers of candidates where validation has none of that size."""
+    sizes, prob = np.diff(scores.offsets), scores.prob.copy()
+    for size in np.unique(sizes[~usual_sizes(scores, validation)]):
+        chosen = (sizes == size)[scores.pool]
+        prob[chosen] = fit_for_count(validation, int(size)).apply(scores.logit[chosen])
+    return replace(scores, prob=prob)
+
+
+def sets_of(
+    scores: PoolScores, calibration: PoolScores, others: PoolScores, coverage: float, *, seed: int
+) -> npt.NDArray[np.bool_]:
+    """Return which candidates are in answer sets [N]; pools of unusual sizes have sets that don't depend on the size.
+
+    Args:
+        scores: the pools that need sets.
+        calibration: pools that the sets are fitted on.
+        others: pools that the slope of the logits is fitted on.
+        coverage: probability with which a set contains a right candidate.
+        seed: determines the random draws for unusual sizes.
+
+    Raises:
+        SettingError, DataError: see `fit_conformal`.
+    """
+    in_set = answer_sets(scores, fit_conformal(calibration, coverage))
+    sizes = np.diff(scores.offsets)
+    for size in map(int, np.unique(sizes[~usual_sizes(scores, calibration)])):
+        draws = child_seed(seed, "sets", size)
+        threshold = fit_adaptive(calibration, size, coverage, slope=fit_slope(others), seed=draws)
+        alike = sizes == size
+        later = child_seed(seed, "sets of questions", size)
+        in_set[alike[scores.pool]] = adaptive_sets(chosen_pools(scores, alike), threshold, seed=later)
+    return in_set
+
+
+def compared(scores: PoolScores, fitted: PoolScores) -> ShiftTest | None:
+    """Test whether the questions are like the pools that promises rest on; None if none has a usual size."""
+    usual = usual_sizes(scores, fitted)
+    return shift_test(chosen_pools(scores, usual), fitted) if usual.any() else None
+
+
+def held_elsewhere(found: Sequence[RiskControl], scores: PoolScores) -> list[tuple[float, float]]:
+    """Return the fractions of other labelled pools that each threshold answers, and of wrong ones among these.
+
+    Both are NaN without a threshold, the second one also where nothing is answered.
+    """
+    top = top_candidate(scores)
+    rows: list[tuple[float, float]] = []
+    for one in found:
+        answered = top.prob >= (np.inf if one.threshold is None else one.threshold)
+        wrong = float(1 - top.hit[answered].mean()) if answered.any() else float("nan")
+        rows.append((float("nan") if one.threshold is None else float(answered.mean()), wrong))
+    return rows
+
+
+def _tested_and_others(folder: RunFolder) -> tuple[TopCandidate, TopCandidate]:
+    pools, split = pools_for_sets(folder)
+    if split == "test" and folder.has_predictions("validation"):
+        return top_candidate(pools), top_candidate(PoolScores.from_predictions(folder.predictions("validation")))
+    return halves(top_candidate(pools), seed=_HALVES_SEED)

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.integrate import quad
+from scipy.stats import multivariate_normal
+from torch import Tensor
+
+from icalib.inference.evidence import RIDGES, best_ridge, log_evidence, response, spectrum
+from icalib.inference.laplace import information
+
+
+def simulated(num: int, num_features: int, ridge: float, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Features of unit norm on average, coefficients from the prior, and labels."""
+    generator = torch.Generator().manual_seed(seed)
+    phi = torch.randn(num, num_features, generator=generator, dtype=torch.float64) / num_features**0.5
+    beta = torch.randn(num_features, generator=generator, dtype=torch.float64) / ridge**0.5
+    return phi, beta, (torch.rand(num, generator=generator) < torch.sigmoid(phi @ beta)).long()
+
+
+def mode(phi: Tensor, labels: Tensor, ridge: float) -> Tensor:
+    """The most probable coefficients, by Newton's method."""
+    beta = torch.zeros(phi.shape[1], dtype=torch.float64)
+    for _ in range(30):
+        prob = torch.sigmoid(phi @ beta)
+        gradient = phi.T @ (labels - prob) - ridge * beta
+        hessian = phi.T @ (phi * (prob * (1 - prob))[:, None]) + ridge * torch.eye(len(beta))
+        beta = beta + torch.linalg.solve(hessian, gradient)
+    return beta
+
+
+def chosen(phi: Tensor, beta: Tensor, labels: Tensor) -> float:
+    logits = phi @ beta
+    return best_ridge(spectrum(information(phi, logits, "logistic"), response(phi, logits, 0 * logits, labels)))
+
+
+@pytest.mark.parametrize("ridge", [0.03, 0.1, 0.3])
+def test_the_chosen_ridge_is_near_the_true_prior_precision(ridge: float) -> None:
+    """Within a factor of 2 on average, from the coefficients that an ordinary training finds."""
+    found = []
+    for seed in range(8):
+        phi, _, labels = simulated(1_500, 40, ridge, seed)
+        found.append(np.log(chosen(phi, mode(phi, labels, 0.1), labels) / ridge))
+    assert abs(np.mean(found)) < np.log(2)
+    assert np.std(found) < np.log(2.5)
+
+
+def test_coefficients_needn_t_be_the_mode() -> None:
+    phi, beta, labels = simulated(3_000, 30, 0.1, 1)
+    at_mode = chosen(phi, mode(phi, labels, 0.1), labels)
+    for start in (beta, 0.8 * mode(phi, labels, 0.1)):
+        assert 0.6 < chosen(phi, start, labels) / at_mode < 1.7
+
+
+def test_directions_without_information_say_nothing() -> None:
+    """Random coefficients of features that no pair has."""
+    phi, beta, labels = simulated(1_000, 20, 0.1, 2)
+    wide = torch.cat([phi, torch.zeros(1_000, 200, dtype=torch.float64)], dim=1)
+    start = torch.cat([beta, 5 * torch.randn(200, dtype=torch.float64, generator=torch.Generator().manual_seed(0))])
+    assert chosen(wide, start, labels) == pytest.approx(chosen(phi, beta, labels))
+
+
+def test_one_coefficients_evidence_is_the_integral() -> None:
+    """Against quadrature of likelihood times prior, at the mode of a flat prior."""
+    phi, _, labels = simulated(400, 1, 0.5, 3)
+    beta = mode(phi, labels, 1e-9)
+    logits = phi @ beta
+    found = log_evidence(
+        spectrum(information(phi, logits, "logistic"), response(phi, logits, 0 * logits, labels)), RIDGES
+    )
+
+    def integral(ridge: float) -> float:
+        def density(value: float) -> float:
+            z = phi[:, 0].numpy() * value
+            loglik = float((labels.numpy() * z - np.logaddexp(0, z)).sum())
+            return float(np.exp(loglik - best)) * float(np.sqrt(ridge / (2 * np.pi)) * np.exp(-ridge * value**2 / 2))
+
+        z = logits.numpy()
+        best = float((labels.numpy() * z - np.logaddexp(0, z)).sum())
+        centre = float(beta[0])
+        return float(np.log(quad(density, centre - 2, centre + 2, epsabs=1e-14, limit=200)[0]))
+
+    rows = [30, 40, 50]
+    golden = np.array([integral(float(RIDGES[row])) for row in rows])
+    difference = found[rows].numpy() - golden
+    np.testing.assert_allclose(difference, difference[0], atol=0.02)  # up to a constant
+
+
+def test_it_is_the_evidence_of_a_gaussian_model_with_the_same_hessian() -> None:
+    """Of targets z with covariance H⁻¹: ln N(z; 0, H⁻¹ + I/τ), by SciPy."""
+    generator = torch.Generator().manual_seed(4)
+    root = torch.randn(5, 9, generator=generator, dtype=torch.float64)
+    hessian = root @ root.T
+    target = torch.randn(5, generator=generator, dtype=torch.float64)
+    ridges = torch.tensor([0.1, 1.0, 7.0], dtype=torch.float64)
+    found = log_evidence(spectrum(hessian, hessian @ target), ridges).numpy()
+    inverse = torch.linalg.inv(hessian).numpy()
+    golden = np.array(
+        [multivariate_normal(np.zeros(5), inverse + np.eye(5) / t).logpdf(target.numpy()) for t in ridges.tolist()]
+    )
+    np.testing.assert_allclose(found - found[0], golden - golden[0], atol=1e-9)
+
+
+def test_at_the_maximum_well_determined_coefficients_explain_their_norm() -> None:
+    """MacKay's fixed point: τ ‖β‖² = Σ λ / (λ + τ) at the mode of the quadratic model."""
+    phi, beta, labels = simulated(2_000, 30, 0.2, 5)
+    logits = phi @ beta
+    values, projected = spectrum(information(phi, logits, "logistic"), response(phi, logits, 0 * logits, labels))
+    ridge = chosen(phi, beta, labels)
+    norm = ((projected / (values + ridge)) ** 2).sum()
+    assert float(ridge * norm / (values / (values + ridge)).sum()) == pytest.approx(1, abs=0.1)  # the grid's steps
