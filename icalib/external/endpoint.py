@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any, Literal
@@ -164,10 +164,3 @@ def _results(answer: Any) -> Any:
 def query_text(pool: Pool) -> str:
     """Return a context as the query of a reranker: its utterances, one a line."""
     return "\n".join(utterance.text for utterance in pool.context)
-
-
-def score_pools(endpoint: Endpoint, pools: Sequence[Pool]) -> Iterator[dict[str, Any]]:
-    """Yield a row with lists for each pool: pool_id, score, label (the index of the right candidate)."""
-    for pool in pools:
-        score = endpoint.scores(query_text(pool), pool.candidates)
-        yield {"pool_id": pool.pool_id, "scores": score.tolist(), "label": pool.label}
