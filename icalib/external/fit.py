@@ -17,7 +17,7 @@ from icalib.core.component import Settings
 from icalib.core.errors import DataError
 from icalib.core.seeding import child_seed
 from icalib.external.calibrator import Acceptance, AnswerSets, Calibrator, FittedRange, ScoreMap, applied
-from icalib.external.measures import AcceptanceReport, Row, SetReport, measured, measured_acceptance, measured_sets
+from icalib.external.measures import AcceptanceReport, Row, SetReport, measured, measured_acceptance, measured_sets, nll_p_value
 from icalib.external.pool_features import PoolFeatureMap, fit_pool_features
 from icalib.external.scale import Scale, as_logit, as_prob, detected_scale
 from icalib.metrics.calibration import nll
@@ -82,6 +82,7 @@ class Calibration:
         acceptance: what the threshold does on the report half, or why there is none.
         sets: what the answer sets do on the report half, or why there are none.
         num_fitted: pools of the fitting half.
+        p_value: of the paired permutation test that the chosen calibrator's NLL is that of before; 1 if none is chosen.
     """
 
     calibrator: Calibrator
@@ -92,6 +93,7 @@ class Calibration:
     acceptance: AcceptanceReport
     sets: SetReport
     num_fitted: int
+    p_value: float
 
 
 def calibrate(pools: PoolScores, settings: CalibrationSettings) -> Calibration:
@@ -141,6 +143,7 @@ def calibrate(pools: PoolScores, settings: CalibrationSettings) -> Calibration:
         acceptance=measured_acceptance(by_method[chosen], acceptance, settings.precision, best_precision),
         sets=measured_sets(report, as_logit(report.logit, scale), sets, settings.coverage, sets_missing),
         num_fitted=fitting.num_pools,
+        p_value=1.0 if chosen == UNCHANGED else nll_p_value(by_method[chosen], by_method[UNCHANGED], settings.seed),
     )
 
 

@@ -37,12 +37,10 @@ class Row:
         name: the calibrator's.
         metrics: NLL, ECE and Brier score over all pairs; R@1 over the pools with a right candidate, ranked by the
             probabilities: what a calibrator makes equal counts as a tie.
-        p_value: of the paired permutation test that the NLL is the same as before calibration.
     """
 
     name: str
     metrics: Mapping[str, Measured]
-    p_value: float
 
 
 def measured(name: str, pools: PoolScores, before: PoolScores, seed: int) -> Row:
@@ -60,10 +58,14 @@ def measured(name: str, pools: PoolScores, before: PoolScores, seed: int) -> Row
         value, values = metric.value(evaluation), resampled[key]
         ends = basic_interval(values, value, bounds=metric.bounds) if metric.biased else percentile_interval(values)
         found[key] = Measured(value, *ends)
-    of_pool = metrics["NLL"].per_pool
+    return Row(name, {**found, RANKING: _ranked(pools, before is pools)})
+
+
+def nll_p_value(pools: PoolScores, before: PoolScores, seed: int) -> float:
+    """Return the p-value of the paired permutation test that the NLL of the pools is the same as before."""
+    of_pool = find_metric("NLL").per_pool
     assert of_pool is not None  # the NLL of pairs has one
-    p_value = math.nan if pools is before else paired_permutation_test(of_pool(pools), of_pool(before), seed=seed)[1]
-    return Row(name, {**found, RANKING: _ranked(pools, before is pools)}, p_value)
+    return paired_permutation_test(of_pool(pools), of_pool(before), seed=seed).p_value
 
 
 def _ranked(pools: PoolScores, by_score: bool) -> Measured:

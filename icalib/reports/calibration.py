@@ -14,7 +14,7 @@ from icalib.external.fit import UNCHANGED, Calibration
 from icalib.external.measures import METRICS, RANKING, Measured, Row
 from icalib.metrics.catalogue import find_metric
 from icalib.reports import charts
-from icalib.reports.comparison import ARROWS, MISSING, format_p, format_value
+from icalib.reports.comparison import ARROWS, format_p, format_value
 from icalib.reports.page import figure_json, write_page
 from icalib.reports.terminal import people_console
 
@@ -28,7 +28,8 @@ def summary(calibration: Calibration) -> list[str]:
     folds = calibration.fold_nll
     chosen = (
         f"{calibrator.method} has the lowest NLL in cross-validation on the fitting half "
-        f"({folds[calibrator.method]:.4f}; before: {folds[UNCHANGED]:.4f})"
+        f"({folds[calibrator.method]:.4f}; before: {folds[UNCHANGED]:.4f}); paired "
+        f"permutation test of the NLL on the other half against before: p {_p(calibration.p_value)}"
     )
     if calibrator.method == UNCHANGED:
         chosen = (
@@ -46,7 +47,7 @@ def print_calibration(calibration: Calibration, console: Console | None = None) 
         title=_heading(calibration),
         title_justify="left",
         title_style="bold",
-        caption="95 % intervals over pools below; bold: chosen; p: paired permutation test of the NLL against before",
+        caption="95 % intervals over pools below; bold: chosen",
         caption_justify="left",
         box=SIMPLE_HEAD,
         padding=(0, 2, 0, 0),
@@ -54,11 +55,10 @@ def print_calibration(calibration: Calibration, console: Console | None = None) 
     table.add_column("calibrator", no_wrap=True)
     for name in COLUMNS:
         table.add_column(name + ARROWS[find_metric(name).direction], justify="right", no_wrap=True)
-    table.add_column("p", justify="right", no_wrap=True)
     for row in calibration.rows:
         cells = [f"{format_value(row.metrics[name].value)}\n{_interval(row.metrics[name])}" for name in COLUMNS]
         style = "bold" if row.name == calibration.calibrator.method else ""
-        table.add_row(_label(row), *cells, _p(row), style=style)
+        table.add_row(_label(row), *cells, style=style)
     console.print(table)
     for sentence in summary(calibration):
         console.print(Text(sentence))
@@ -113,8 +113,9 @@ def _interval(measured: Measured) -> str:
     return f"{format_value(measured.low)}–{format_value(measured.high)}"
 
 
-def _p(row: Row) -> str:
-    return MISSING if row.name == UNCHANGED else format_p(row.p_value)
+def _p(value: float) -> str:
+    shown = format_p(value)
+    return shown if shown.startswith("<") else f"= {shown}"
 
 
 def _page_row(row: Row, calibration: Calibration) -> dict[str, Any]:
@@ -123,5 +124,4 @@ def _page_row(row: Row, calibration: Calibration) -> dict[str, Any]:
         "is_chosen": row.name == calibration.calibrator.method,
         "cells": [(format_value(row.metrics[name].value), _interval(row.metrics[name])) for name in COLUMNS],
         "fold_nll": format_value(calibration.fold_nll[row.name]),
-        "p": _p(row),
     }

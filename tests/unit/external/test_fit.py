@@ -34,7 +34,7 @@ def test_overconfident_scores_become_calibrated_on_pools_that_fitted_nothing() -
     assert found.calibrator.method != "none"
     assert chosen.metrics["NLL"].value < 0.85 * before.metrics["NLL"].value
     assert chosen.metrics["ECE"].value < before.metrics["ECE"].value / 2
-    assert chosen.p_value < 0.001
+    assert found.p_value < 0.001
     assert chosen.metrics["NLL"].value == pytest.approx(nll(found.after.prob, found.after.label))
     assert before.metrics["ECE"].value == pytest.approx(ece(expit(found.before.logit), found.before.label))
     for row in found.rows:
@@ -61,12 +61,12 @@ def test_labels_of_the_report_half_change_nothing_that_is_fitted() -> None:
 
 
 def test_calibrated_scores_stay_about_as_they_are() -> None:
-    pools = scored_pools(2000, slope=1.0)
+    pools = scored_pools(1000, slope=1.0)
     shifted = PoolScores(pools.pool_ids, pools.logit - 1.0, pools.prob, pools.label, pools.offsets)
     found = calibrate(shifted, SETTINGS)
     if isinstance(found.calibrator.map, AffineMap):
         assert found.calibrator.map.slope == pytest.approx(1.0, abs=0.2)
-    assert found.after.prob == pytest.approx(found.before.prob, abs=0.12)
+    assert found.after.prob == pytest.approx(found.before.prob, abs=0.2)
 
 
 def test_probabilities_are_calibrated_through_their_logits() -> None:
@@ -80,11 +80,11 @@ def test_probabilities_are_calibrated_through_their_logits() -> None:
 
 
 def test_the_threshold_has_the_stated_precision_on_new_pools() -> None:
-    found = calibrate(scored_pools(3000), CalibrationSettings(precision=0.7))
+    found = calibrate(scored_pools(1000), CalibrationSettings(precision=0.7))
     threshold = found.calibrator.acceptance
     assert threshold is not None
     accepted = found.after.prob >= threshold.prob
-    assert found.acceptance.num_accepted == accepted.sum() > 50
+    assert found.acceptance.num_accepted == accepted.sum() > 15
     assert found.acceptance.precision.value == pytest.approx(found.after.label[accepted].mean())
     assert found.acceptance.precision.low < 0.7 < found.acceptance.precision.high + 0.05
     if threshold.score is not None:
@@ -102,9 +102,9 @@ def test_no_clean_separation_is_said_plainly() -> None:
 
 
 def test_answer_sets_cover_what_they_state() -> None:
-    found = calibrate(scored_pools(3000), CalibrationSettings(coverage=0.8))
+    found = calibrate(scored_pools(1000), CalibrationSettings(coverage=0.8))
     assert found.sets.coverage is not None
-    assert found.sets.coverage.value == pytest.approx(0.8, abs=0.03)
+    assert found.sets.coverage.value == pytest.approx(0.8, abs=0.05)
     few = calibrate(scored_pools(24), CalibrationSettings(coverage=0.98, num_folds=2))
     assert few.calibrator.sets is None
     assert "too few for answer sets" in few.sets.verdict
