@@ -17,7 +17,15 @@ from icalib.core.component import Settings
 from icalib.core.errors import DataError
 from icalib.core.seeding import child_seed
 from icalib.external.calibrator import Acceptance, AnswerSets, Calibrator, FittedRange, ScoreMap, applied
-from icalib.external.measures import AcceptanceReport, Row, SetReport, measured, measured_acceptance, measured_sets, nll_p_value
+from icalib.external.measures import (
+    AcceptanceReport,
+    Row,
+    SetReport,
+    measured,
+    measured_acceptance,
+    measured_sets,
+    nll_p_value,
+)
 from icalib.external.pool_features import PoolFeatureMap, fit_pool_features
 from icalib.external.scale import Scale, as_logit, as_prob, detected_scale
 from icalib.metrics.calibration import nll
