@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.stock_models import write_tiny_classifier
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
-from transformers import AutoConfig, AutoTokenizer, BertForSequenceClassification
+from transformers import AutoConfig, BertForSequenceClassification
 
 from icalib.core.errors import SettingError
 from icalib.encoders.off_the_shelf import StockRanker, model_digest, model_folder, read_stock_model
@@ -27,14 +28,7 @@ def queries() -> list[str]:
 @pytest.fixture(scope="module")
 def classifier(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny sequence classifier with one label, as transformers saves it."""
-    folder = tmp_path_factory.mktemp("classifier")
-    config = AutoConfig.from_pretrained(tiny_bert, num_labels=1)
-    torch.manual_seed(0)
-    model = BertForSequenceClassification(config)
-    torch.nn.init.normal_(model.classifier.weight, std=2.0)
-    model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(tiny_bert).save_pretrained(folder)
-    return folder
+    return write_tiny_classifier(tmp_path_factory.mktemp("classifier"), tiny_bert)
 
 
 def expected_of(model: CrossEncoder) -> list[np.ndarray]:

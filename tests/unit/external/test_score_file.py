@@ -76,7 +76,7 @@ def test_a_run_takes_its_labels_from_judgements(tmp_path: Path) -> None:
 def test_judgements_of_beir_have_a_header(tmp_path: Path) -> None:
     (tmp_path / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td2\t0\n")
     assert read_qrels(tmp_path / "test.tsv") == {"q1": {"d1": 1, "d2": 0}}
-    (tmp_path / "broken.txt").write_text("q1 0 d1 1\nq1 0 d2\n\nq1 d2 0 x 1\n")
+    (tmp_path / "broken.txt").write_text("q1 0 d1 1\nq1 0 d2 0\n\nq1 d2 0 x 1\n")
     with pytest.raises(DataError, match=r"broken.txt, line 4: found 5 fields"):
         read_qrels(tmp_path / "broken.txt")
 
