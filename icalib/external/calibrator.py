@@ -33,7 +33,7 @@ class Acceptance(Settings):
     prob: float = Field(ge=0, le=1)
     """The threshold."""
     score: FiniteFloat | None
-    """The lowest score that it accepts; None where that depends on the pool."""
+    """The lowest score that it accepts; None where that depends on the pool, or no score seen reaches it."""
 
 
 class AnswerSets(Settings):

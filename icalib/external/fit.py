@@ -132,7 +132,7 @@ def calibrate(pools: PoolScores, settings: CalibrationSettings) -> Calibration:
     platt = maps["platt"]
     assert isinstance(platt, AffineMap)
     sets, sets_missing = _fit_sets(fitting, logit, platt.slope, settings.coverage)
-    acceptance, best_precision = _fit_acceptance(fitting, out_of_fold[chosen], maps[chosen], settings.precision)
+    acceptance, best_precision = _fit_acceptance(fitting, out_of_fold[chosen], maps[chosen], scale, settings.precision)
     calibrator = Calibrator(
         method=chosen,
         scale=scale,
@@ -222,7 +222,7 @@ def _fit_sets(
 
 
 def _fit_acceptance(
-    fitting: PoolScores, out_of_fold: FloatArray, fitted: ScoreMap, precision: float
+    fitting: PoolScores, out_of_fold: FloatArray, fitted: ScoreMap, scale: Scale, precision: float
 ) -> tuple[Acceptance | None, float]:
     """Return the lowest threshold with a precision, and the highest precision of any threshold.
 
@@ -239,9 +239,24 @@ def _fit_acceptance(
     enough = considered[reached >= precision]
     if not enough.size:
         return None, float(reached.max(initial=0.0))
-    chosen = enough[-1]
-    score = None if isinstance(fitted, PoolFeatureMap) else float(fitting.logit[order[: chosen + 1]].min())
-    return Acceptance(precision=precision, prob=float(prob[chosen]), score=score), float(reached.max())
+    threshold = float(prob[enough[-1]])
+    score = None if isinstance(fitted, PoolFeatureMap) else _lowest_score(fitting.logit, fitted, threshold, scale)
+    return Acceptance(precision=precision, prob=threshold, score=score), float(reached.max())
+
+
+def _lowest_score(score: FloatArray, fitted: ScoreMap, prob: float, scale: Scale) -> float | None:
+    """Return the lowest score in the range of some scores that has a probability, by bisection; None if none has it."""
+    one_pool = np.array([0, 1], np.int64)
+
+    def reaches(one: float) -> bool:
+        return bool(applied(fitted, as_logit(np.array([one]), scale), one_pool)[0] >= prob)
+
+    low, high = float(score.min()), float(score.max())
+    if reaches(low) or not reaches(high):
+        return low if reaches(low) else None
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (low, middle) if reaches(middle) else (middle, high)
+    return high
 
 
 def _rows(
