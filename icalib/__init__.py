@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from icalib.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from icalib.api.calibration import apply, calibrate
     from icalib.api.pools import prepare, preview
     from icalib.api.runs import compare, curve, load, run
     from icalib.api.sweeps import sweep
@@ -25,9 +26,11 @@ if TYPE_CHECKING:
         ...
 
 
-__all__ = ["compare", "curve", "load", "methods", "prepare", "preview", "run", "sweep"]
+__all__ = ["apply", "calibrate", "compare", "curve", "load", "methods", "prepare", "preview", "run", "sweep"]
 
 _MODULES = {
+    "apply": "icalib.api.calibration",
+    "calibrate": "icalib.api.calibration",
     "compare": "icalib.api.runs",
     "curve": "icalib.api.runs",
     "load": "icalib.api.runs",

@@ -54,7 +54,7 @@ class Run:
     def __repr__(self) -> str:
         from icalib.reports.terminal import print_result
 
-        return _printed(lambda console: print_result(self.result, console))
+        return printed(lambda console: print_result(self.result, console))
 
 
 @dataclass(frozen=True, repr=False)
@@ -92,7 +92,7 @@ class Comparison:
             print_runs([run.folder for run in self.runs], console)
             print_shifts(self.shifts, console)
 
-        return _printed(print_all)
+        return printed(print_all)
 
 
 @dataclass(frozen=True, repr=False)
@@ -115,7 +115,7 @@ class Curve:
     def __repr__(self) -> str:
         from icalib.reports.terminal import print_label_curve
 
-        return _printed(lambda console: print_label_curve(self.curve, console))
+        return printed(lambda console: print_label_curve(self.curve, console))
 
 
 @dataclass(frozen=True, repr=False)
@@ -148,10 +148,11 @@ class Sweep:
     def __repr__(self) -> str:
         from icalib.reports.sweep_terminal import print_sweep
 
-        return _printed(lambda console: print_sweep(self.folder, console))
+        return printed(lambda console: print_sweep(self.folder, console))
 
 
-def _printed(show: Callable[[Console], None]) -> str:
+def printed(show: Callable[[Console], None]) -> str:
+    """Return what a function prints, without colours."""
     from io import StringIO
 
     from rich.console import Console

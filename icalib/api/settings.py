@@ -31,6 +31,7 @@ def run_settings(
         SettingError: an option is missing or invalid.
     """
     from icalib.core.component import with_setting
+    from icalib.methods.catalogue import label
 
     base, _, variant = name.partition("@")
     fraction = labelled_fraction(template)
@@ -40,7 +41,7 @@ def run_settings(
     if template.backbone:
         method = with_setting(method, "encoder.backbone", template.backbone)
     return RunSettings(
-        method=base.rpartition(".")[2] + (f"@{variant}" if variant else ""),
+        method=label(base) + (f"@{variant}" if variant else ""),
         data=template.data.resolve(),
         labelled=fraction,
         seed=seed,

@@ -4,7 +4,22 @@ from icalib.cli.app import main
 
 # Each of these adds its verbs, and `icalib --help` lists them in this order.
 # isort: off
-from icalib.cli import demo, data, methods, training, sweep, inference, open, reproduce, cluster, jobs
+from icalib.cli import (
+    demo, data, methods, training, sweep, inference, calibration, open, reproduce, cluster, jobs,
+)  # fmt: skip
 # isort: on
 
-__all__ = ["cluster", "data", "demo", "inference", "jobs", "main", "methods", "open", "reproduce", "sweep", "training"]
+__all__ = [
+    "calibration",
+    "cluster",
+    "data",
+    "demo",
+    "inference",
+    "jobs",
+    "main",
+    "methods",
+    "open",
+    "reproduce",
+    "sweep",
+    "training",
+]

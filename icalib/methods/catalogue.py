@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pkgutil
+import re
 from difflib import get_close_matches
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,9 @@ from icalib.core.text import short_repr, shortened
 if TYPE_CHECKING:
     from icalib.methods.composition import Method
     from icalib.regimes.pseudo_labels import PseudoLabelRule
+
+EXTERNAL = "external:"
+"""Begins the name of a method that is a stock reranker: `external:` and its folder or hub name."""
 
 
 def method_names() -> list[str]:
@@ -26,16 +31,20 @@ def method_names() -> list[str]:
 
 def describe(name: str) -> str:
     """Return the first line of the docstring of a method's module; this package's modules are read, not imported."""
+    if name.startswith(EXTERNAL):
+        return f"The stock reranker {name.removeprefix(EXTERNAL)}, as it was downloaded; no training."
     text = _module(name).__doc__ if "." in name else docstring(module_path(name))
     return (text or "").strip().splitlines()[0]
 
 
 def load_method(name: str) -> Method:
-    """Load the method of a name (`icast-teacher`) or an import path (`my_lab.methods.idea7`).
+    """Load the method of a name (`icast-teacher`), an import path (`my_lab.methods.idea7`), or `external:MODEL`.
 
     Raises:
         SettingError: there is no such method; the message suggests similar names.
     """
+    if name.startswith(EXTERNAL):
+        return _external(name.removeprefix(EXTERNAL))
     module = _module(name)
     from icalib.methods.composition import Method  # after the check of the name: it imports torch
 
@@ -55,6 +64,29 @@ def load_method(name: str) -> Method:
     return method
 
 
+def label(name: str) -> str:
+    """Return the name of a method as run folders and tables have it.
+
+    Example:
+        >>> label("my_lab.methods.idea7"), label("external:cross-encoder/ms-marco-MiniLM-L6-v2")
+        ('idea7', 'external-cross-encoder-ms-marco-MiniLM-L6-v2')
+    """
+    if not name.startswith(EXTERNAL):
+        return name.rpartition(".")[2]
+    model = name.removeprefix(EXTERNAL)
+    shown = Path(model).resolve().name if Path(model).is_dir() else model.rpartition("://")[2]
+    return "external-" + re.sub(r"[^\w.-]+", "-", shown).strip("-")
+
+
+def _external(model: str) -> Method:
+    if not model:
+        raise SettingError("`external:` lacks a model: write e.g. external:cross-encoder/ms-marco-MiniLM-L6-v2.")
+    from icalib.methods.composition import Method
+    from icalib.regimes.external import External
+
+    return Method(regime=External.Config(model=model), post_training=None, similarity_start="none")
+
+
 def presets(name: str) -> dict[str, dict[str, Any]]:
     """Return a method's named sets of dotted settings (`presets` in its module), e.g. `light`.
 
@@ -62,6 +94,8 @@ def presets(name: str) -> dict[str, dict[str, Any]]:
     initialised head on the backbone as it was downloaded. Self-training has `precise`: thresholds of pseudo labels that
     are fractions of right ones on validation.
     """
+    if name.startswith(EXTERNAL):
+        return {}
     own: dict[str, dict[str, Any]] = getattr(_module(name), "presets", {})
     from icalib.regimes.self_training import SelfTraining
     from icalib.training.post_training.contrastive import Contrastive

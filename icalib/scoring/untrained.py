@@ -72,7 +72,7 @@ class UntrainedScoreJob(ShardedJob):
         else:
             scores = bm25_scores(pools) if self.scorer == "bm25" else likeness_scores(pools)
         with whole_file(self.shard_path(folder, index)) as temporary:
-            pq.write_table(_score_table(pools, scores), temporary)
+            pq.write_table(untrained_table(pools, scores), temporary)
 
 
 def selected_pools(data: Path, split: Split, selection: Selection) -> list[Pool]:
@@ -81,7 +81,14 @@ def selected_pools(data: Path, split: Split, selection: Selection) -> list[Pool]
     return list(as_pools(read_rows(data, split, selection.rows(split, "all", order))))
 
 
-def _score_table(pools: Sequence[Pool], scores: Sequence[Floats]) -> pa.Table:
+def untrained_table(pools: Sequence[Pool], scores: Sequence[Floats], first_row: int = 0) -> pa.Table:
+    """Return SCORE_SCHEMA of pools: the score as the logit, its sigmoid as a preliminary, uncalibrated probability.
+
+    Args:
+        pools: some of a split's selected pools.
+        scores: those of each pool's candidates.
+        first_row: number of selected pools before these.
+    """
     sizes = [len(pool.candidates) for pool in pools]
     candidate = np.concatenate([np.arange(size) for size in sizes])
     gold = np.repeat([pool.label for pool in pools], sizes)
@@ -89,7 +96,7 @@ def _score_table(pools: Sequence[Pool], scores: Sequence[Floats]) -> pa.Table:
     zeros = np.zeros(len(logit))
     columns = {
         "pool_id": np.repeat(np.array([pool.pool_id for pool in pools], dtype=object), sizes),
-        "row": np.repeat(np.arange(len(pools)), sizes),
+        "row": np.repeat(first_row + np.arange(len(pools)), sizes),
         "candidate": candidate,
         "label": np.where(gold == UNKNOWN_LABEL, UNKNOWN_LABEL, (candidate == gold).astype(np.int64)),
         "view": np.full(len(logit), "plain", dtype=object),

@@ -28,6 +28,7 @@ from icalib.pipeline.plan import RatesJob
 from icalib.pipeline.tokens import TokenizeJob, TokenizeLogsJob
 from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.regimes.self_training import PseudoLabelJob
+from icalib.scoring.external import ExternalScoreJob
 from icalib.scoring.job import ScoreJob
 from icalib.scoring.untrained import UntrainedScoreJob
 from icalib.training.answers import TrainJob
@@ -119,6 +120,7 @@ def examples(backbone: str) -> dict[type[Job], Job]:
             pools_per_shard=8,
             seed=1,
         ),
+        ExternalScoreJob(data=data, split="test", selection=SELECTION, model=backbone),
         UntrainedScoreJob(
             data=data,
             split="test",

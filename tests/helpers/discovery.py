@@ -28,6 +28,7 @@ OUTSIDE = tuple(os.environ.get("ICALIB_CONFORMANCE", "my_lab").split(","))
 """Packages outside of icalib."""
 
 _REQUIRED: dict[str, dict[str, Any]] = {
+    "External": {"model": "minilm"},
     "Untrained": {"scorer": "bm25"},
     "LanguageModel": {"model": "facebook/bart-base"},
 }  # settings without defaults

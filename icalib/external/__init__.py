@@ -1,0 +1,1 @@
+"""Scores of other rankers and services: reading them, calibrating them, applying a calibrator to new ones."""

@@ -1,0 +1,61 @@
+"""Scoring with a stock reranker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import pyarrow.parquet as pq
+import torch
+from pydantic import Field
+from typing_extensions import override
+
+from icalib.core.files import whole_file
+from icalib.core.job import Artifact, ByContent, ShardedJob
+from icalib.data.pools import as_pools, read_column, read_rows
+from icalib.data.schema import Split
+from icalib.data.selection import Rows, Selection
+from icalib.encoders.off_the_shelf import StockRanker, model_digest
+from icalib.scoring.untrained import untrained_table
+
+
+class ExternalScoreJob(ShardedJob):
+    """Scores a split's pools with a stock cross-encoder or bi-encoder, in shards."""
+
+    verb: ClassVar[str] = "scoring"
+
+    data: Artifact
+    """Pool folder."""
+    split: Split
+    selection: Selection
+    model: Annotated[str, ByContent(model_digest)]
+    """Folder or hub name."""
+    pools_per_shard: int = Field(default=64, ge=1)
+
+    @override
+    def shards(self) -> list[Rows]:
+        rows = self.selection.rows(self.split, "all", read_column(self.data.path, self.split, "label_order"))
+        return [rows[start : start + self.pools_per_shard] for start in range(0, len(rows), self.pools_per_shard)]
+
+    @override
+    def shard_path(self, folder: Path, index: int) -> Path:
+        return folder / f"scores-{index:06d}.parquet"
+
+    @override
+    def compute_shard(self, index: int, shard: Rows, folder: Path, device: torch.device) -> None:
+        pools = list(as_pools(read_rows(self.data.path, self.split, shard)))
+        contexts = [[utterance.text for utterance in pool.context] for pool in pools]
+        scores = _ranker(self.model, device).scores(contexts, [pool.candidates for pool in pools])
+        with whole_file(self.shard_path(folder, index)) as temporary:
+            pq.write_table(untrained_table(pools, scores, first_row=index * self.pools_per_shard), temporary)
+
+
+_loaded: dict[tuple[str, str, str], StockRanker] = {}
+
+
+def _ranker(name: str, device: torch.device) -> StockRanker:
+    key = (name, model_digest(name), str(device))
+    if key not in _loaded:  # one model per process; workers are reused for many shards
+        _loaded.clear()
+        _loaded[key] = StockRanker(name, device)
+    return _loaded[key]

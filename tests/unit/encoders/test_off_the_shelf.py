@@ -1,0 +1,156 @@
+"""Against sentence-transformers itself, on tiny models that it saves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers.stock_models import write_tiny_classifier
+from sentence_transformers import CrossEncoder, SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
+from transformers import AutoConfig, BertForSequenceClassification
+
+from icalib.core.errors import SettingError
+from icalib.encoders.off_the_shelf import StockRanker, model_digest, model_folder, read_stock_model
+
+CPU = torch.device("cpu")
+CONTEXTS = [["my printer hums", "since when?", "since today"], ["hello"], ["a very long question " * 40]]
+CANDIDATES = [["restart it", "hello", "i will ask a colleague"], ["hello", "restart it"], ["yes " * 90, "no"]]
+
+
+def queries() -> list[str]:
+    return ["\n".join(context) for context in CONTEXTS]
+
+
+@pytest.fixture(scope="module")
+def classifier(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny sequence classifier with one label, as transformers saves it."""
+    return write_tiny_classifier(tmp_path_factory.mktemp("classifier"), tiny_bert)
+
+
+def expected_of(model: CrossEncoder) -> list[np.ndarray]:
+    pairs = [(query, text) for query, pool in zip(queries(), CANDIDATES, strict=True) for text in pool]
+    scores = model.predict(pairs, show_progress_bar=False, convert_to_numpy=True)
+    return np.split(np.asarray(scores, np.float64), np.cumsum([len(pool) for pool in CANDIDATES])[:-1])
+
+
+@pytest.mark.parametrize("activation", [None, torch.nn.Identity(), torch.nn.Tanh()])
+def test_a_cross_encoder_scores_as_its_predict(
+    classifier: Path, tmp_path: Path, activation: torch.nn.Module | None
+) -> None:
+    model = CrossEncoder(str(classifier), activation_fn=activation, device="cpu")
+    model.save_pretrained(str(tmp_path))
+    settings = read_stock_model(str(tmp_path))
+    assert settings.kind == "cross-encoder"
+    assert settings.activation == ("Sigmoid" if activation is None else type(activation).__name__)
+    found = StockRanker(str(tmp_path), CPU).scores(CONTEXTS, CANDIDATES)
+    for scores, expected in zip(found, expected_of(model), strict=True):
+        if activation is None:
+            scores = torch.sigmoid(torch.tensor(scores)).numpy()
+        assert scores == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_classifier_that_transformers_saved_is_a_cross_encoder(classifier: Path) -> None:
+    found = StockRanker(str(classifier), CPU).scores(CONTEXTS, CANDIDATES)
+    expected = expected_of(CrossEncoder(str(classifier), activation_fn=torch.nn.Identity(), device="cpu"))
+    assert np.concatenate(found) == pytest.approx(np.concatenate(expected), abs=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+@pytest.mark.parametrize("normalised", [True, False])
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_a_bi_encoder_scores_as_its_similarity(
+    tiny_bert: Path, tmp_path: Path, pooling: str, normalised: bool, similarity: str
+) -> None:
+    transformer = Transformer(str(tiny_bert), max_seq_length=24)
+    modules = [transformer, Pooling(transformer.get_embedding_dimension(), pooling_mode=pooling)]
+    model = SentenceTransformer(
+        modules=[*modules, *([Normalize()] if normalised else [])],
+        similarity_fn_name=similarity,
+        prompts={"query": "ask: ", "document": "answer: "},
+        device="cpu",
+    )
+    model.save_pretrained(str(tmp_path))
+    short = [[" ".join(context).split()[0]] for context in CONTEXTS]  # shorter than the limit: nothing is left out
+    found = StockRanker(str(tmp_path), CPU).scores(short, CANDIDATES)
+    for context, pool, scores in zip(short, CANDIDATES, found, strict=True):
+        query, documents = model.encode_query(context), model.encode_document(pool)
+        assert scores == pytest.approx(model.similarity(query, documents)[0].numpy(), abs=1e-5)
+
+
+def test_the_oldest_utterances_are_left_out_first(classifier: Path) -> None:
+    ranker = StockRanker(str(classifier), CPU)
+    assert ranker.max_length == 128
+    long = ["restart it " * 40, "my printer hums", "since today"]
+    (found,) = ranker.scores([long], [["hello"]])
+    (expected,) = ranker.scores([long[1:]], [["hello"]])
+    assert found == pytest.approx(expected)
+
+
+def test_what_is_not_implemented_is_refused(classifier: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"can't be used: its modules are not listed and its architecture BertModel"):
+        read_stock_model(str(tiny_bert))
+    config = AutoConfig.from_pretrained(classifier, num_labels=3)
+    BertForSequenceClassification(config).save_pretrained(tmp_path / "three")
+    with pytest.raises(SettingError, match="it has 3 labels, and a reranker has one"):
+        read_stock_model(str(tmp_path / "three"))
+    transformer = Transformer(str(tiny_bert))
+    width = transformer.get_embedding_dimension()
+    dense = SentenceTransformer(modules=[transformer, Pooling(width), Dense(width, 8)], device="cpu")
+    dense.save_pretrained(str(tmp_path / "dense"))
+    with pytest.raises(SettingError, match="its modules are Transformer, Pooling, Dense"):
+        read_stock_model(str(tmp_path / "dense"))
+    last = SentenceTransformer(modules=[transformer, Pooling(width, pooling_mode="lasttoken")], device="cpu")
+    last.save_pretrained(str(tmp_path / "last"))
+    with pytest.raises(SettingError, match="its pooling is lasttoken"):
+        read_stock_model(str(tmp_path / "last"))
+
+
+def copied(folder: Path, to: Path) -> Path:
+    to.mkdir()
+    for file in folder.iterdir():
+        (to / file.name).write_bytes(file.read_bytes())
+    return to
+
+
+def test_code_and_pickles_of_a_model_are_never_run(classifier: Path, tmp_path: Path) -> None:
+    foreign = copied(classifier, tmp_path / "foreign")
+    (foreign / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": "their.Evil"}]))
+    with pytest.raises(SettingError, match=r"it needs the code of their\.Evil, which is not run"):
+        read_stock_model(str(foreign))
+    pickled = copied(classifier, tmp_path / "pickled")
+    weights = pickled / "model.safetensors"
+    weights.rename(pickled / "pytorch_model.bin")
+    with pytest.raises(SettingError, match="can't be used"):
+        StockRanker(str(pickled), CPU)
+
+
+def test_a_hub_name_is_read_from_the_cache(classifier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    asked: list[tuple[str, list[str]]] = []
+
+    def snapshot(name: str, *, allow_patterns: list[str], ignore_patterns: list[str]) -> str:
+        asked.append((name, allow_patterns))
+        return str(classifier)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    assert read_stock_model("someone/reranker").kind == "cross-encoder"
+    assert asked == [("someone/reranker", ["*.json", "*.safetensors", "*.txt", "*.model"])]
+
+    def fails(name: str, **options: object) -> str:
+        raise OSError("no such model")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fails)
+    with pytest.raises(SettingError, match=r"external:someone/reranker is not a folder.*no such model"):
+        model_folder("someone/reranker")
+
+
+def test_the_digest_follows_the_content(classifier: Path, tmp_path: Path) -> None:
+    same = copied(classifier, tmp_path / "same")
+    assert model_digest(str(same)) == model_digest(str(classifier))
+    (same / "config_sentence_transformers.json").write_text('{"activation_fn": "torch.nn.modules.linear.Identity"}')
+    assert model_digest(str(same)) != model_digest(str(classifier))
