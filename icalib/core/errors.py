@@ -72,3 +72,7 @@ class ClusterError(IcalibError):
 
 class PosteriorError(IcalibError):
     """A head's posterior is missing, or older than its weights."""
+
+
+class ExportError(IcalibError):
+    """An exported ranker doesn't compute what the run's ranker does."""
