@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Unpack
 
-from icalib.api.options import choice
+from icalib.api.options import Place, PlaceKeywords, choice
 from icalib.core.storage import local_path, pull
+
+if TYPE_CHECKING:
+    from icalib.exports.subject import Subject
+    from icalib.pipeline.inference import FinishedRun
 
 CalibrationChoice = Literal["run", "platt", "temperature"]
 """`run`: the run's own calibration, if it has one; otherwise what is fitted to the run's validation predictions."""
@@ -22,39 +26,54 @@ def export(
     *,
     format: ExportFormat = "cross-encoder",
     calibration: CalibrationChoice = "run",
+    distil: bool = False,
     license: str = "unknown",
+    **options: Unpack[PlaceKeywords],
 ) -> Path:
     """Write a finished run's ranker as a folder that other software loads, with a model card; or nothing if it fails.
 
-        icalib.export("runs/default/bert-mine-0.1-s1", "my-reranker")
+        icalib.export("runs/default/icast-mine-0.1-s1", "my-reranker", distil=True)
 
     Args:
         run: run folder: a path or e.g. s3://bucket/runs/….
         out: folder to write; it must not exist, or be empty.
-        format: `cross-encoder`: stock `sentence_transformers.CrossEncoder(out)` loads it.
-        calibration: `run`: what the run has fitted, or none. `platt`, `temperature`: fitted here to the run's
-            validation predictions.
+        format: `cross-encoder`: stock `sentence_transformers.CrossEncoder(out)` loads it. `onnx`: a graph from token
+            ids to probabilities, and the tokenizer.
+        calibration: `run`: what the run has fitted, or none; Platt scaling for a student. `platt`, `temperature`:
+            fitted here to the validation predictions.
+        distil: export a student, a plain cross-encoder that is trained to give the run's probabilities; the card says
+            what that costs.
         license: licence for the card.
+        options: runs, workers, address, executor: where a student is trained; see `PlaceKeywords`.
 
     Raises:
-        SettingError: the format can't express the run's ranker (the message names the alternative), or `out` is not
-            empty.
+        SettingError: the format can't express the run's ranker (the message names the alternative), a package is
+            missing, or `out` is not empty.
         ExportError: the exported model computes something else than the ranker.
     """
-    from icalib.exports.refusals import check_cross_encoder, check_trained
+    from icalib.core.files import check_empty
+    from icalib.exports.refusals import check_trained
     from icalib.exports.subject import Subject
-    from icalib.exports.write import export_cross_encoder
-    from icalib.models.checkpoint import load_ranker_config
+    from icalib.exports.write import check_exportable, export_cross_encoder, export_onnx
     from icalib.pipeline.inference import FinishedRun
 
-    choice("format", format, FORMATS)
-    chosen = choice("calibration", calibration, CALIBRATIONS)
+    chosen_format, chosen = choice("format", format, FORMATS), choice("calibration", calibration, CALIBRATIONS)
     finished, folder = FinishedRun.open(local_path(run)), local_path(out)
+    check_empty(folder)
     check_trained(finished)
-    config = load_ranker_config(finished.members[0][0])
-    check_cross_encoder(finished, config, chosen)
-    export_cross_encoder(Subject.of_run(finished, chosen), folder, license=license)
+    check_exportable(finished, chosen_format, chosen, distil=distil)
+    subject = _distilled(finished, chosen, options) if distil else Subject.of_run(finished, chosen)
+    write = export_cross_encoder if chosen_format == "cross-encoder" else export_onnx
+    write(subject, folder, license=license)
     return folder
+
+
+def _distilled(run: FinishedRun, calibration: CalibrationChoice, options: PlaceKeywords) -> Subject:
+    from icalib.api.session import session
+    from icalib.exports.distil import Distillation, distilled
+
+    with session(Place.of(options)) as active:
+        return distilled(run, Distillation(), calibration, active.context)
 
 
 def pair_texts(

@@ -47,11 +47,7 @@ def whole_folder(path: str | Path) -> Generator[Path, None, None]:
         StorageError: the disk is full or can't be written.
     """
     path = Path(path)
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise SettingError(
-            f"{path} exists and is not an empty folder; nothing in it is overwritten. Choose another folder, or remove "
-            "it first."
-        )
+    check_empty(path)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.tmp")
     try:
         with _explained(path):
@@ -60,6 +56,19 @@ def whole_folder(path: str | Path) -> Generator[Path, None, None]:
             os.replace(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def check_empty(path: Path) -> None:
+    """Check that a folder can be written as a whole.
+
+    Raises:
+        SettingError: `path` is a file, or a folder that isn't empty.
+    """
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise SettingError(
+            f"{path} exists and is not an empty folder; nothing in it is overwritten. Choose another folder, or remove "
+            "it first."
+        )
 
 
 @contextmanager

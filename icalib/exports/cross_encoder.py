@@ -113,9 +113,7 @@ def random_batch(ranker: Ranker, *, num_pairs: int = 8, seed: int = 0) -> Batch:
         return torch.randint(ranker.encoder.vocabulary, (length,), generator=generator).to(torch.int32).numpy()
 
     limits = layout.limits
-    pairs = [
-        layout.pair(ids(limits.max_context_tokens), ids(limits.max_candidate_tokens)) for _ in range(num_pairs)
-    ]
+    pairs = [layout.pair(ids(limits.max_context_tokens), ids(limits.max_candidate_tokens)) for _ in range(num_pairs)]
     return Batch.of(pairs, layout.padding)
 
 
@@ -128,9 +126,10 @@ def write_cross_encoder(folder: Path, model: Any, tokenizer: Any) -> None:
     """Write model, tokenizer and the files of sentence-transformers to an empty folder."""
     with quiet_transformers():
         model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-    _without_machine(folder / "tokenizer_config.json")
-    modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}]
+    write_tokenizer(folder, tokenizer)
+    modules = [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}
+    ]
     transformer = {
         "transformer_task": "sequence-classification",
         "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}},
@@ -155,8 +154,10 @@ def write_cross_encoder(folder: Path, model: Any, tokenizer: Any) -> None:
         (folder / name).write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
 
 
-def _without_machine(path: Path) -> None:
-    """Remove what transformers notes about this machine from a tokenizer's settings."""
+def write_tokenizer(folder: Path, tokenizer: Any) -> None:
+    """Write a tokenizer, without what transformers notes about this machine."""
+    tokenizer.save_pretrained(folder)
+    path = folder / "tokenizer_config.json"
     settings = json.loads(path.read_text(encoding="utf-8"))
     for name in ("is_local", "local_files_only", "name_or_path"):
         settings.pop(name, None)

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from icalib.core.component import Settings, validated_file
 from icalib.core.errors import DataError, SettingError
-from icalib.core.files import read_json, write_json
+from icalib.core.files import read_json
 from icalib.data.encoding import Budget, Layout
 from icalib.encoders.backbone import Tokenizer, quiet_transformers
 
@@ -72,10 +72,6 @@ class PairTexts(Settings):
         path = folder / EXPORT_FILE
         return validated_file(path, cls, read_json(path)["texts"])
 
-    def write(self, folder: Path, facts: Mapping[str, Any]) -> None:
-        """Write the file that `read` reads, with other facts about the export."""
-        write_json(folder / EXPORT_FILE, {**facts, "texts": self.model_dump(mode="json")})
-
 
 def texts_of(layout: Layout, tokenize: Tokenizer, tokenizer: Any, context_turns: int) -> PairTexts:
     """Return how pairs are written so that a stock tokenizer gives the tokens that icalib does.
@@ -120,9 +116,7 @@ def stock_tokenizer(name: str, layout: Layout) -> Any:
         )
 
 
-def _same_ids(
-    layout: Layout, tokenize: Tokenizer, tokenizer: Any, utterances: Sequence[str], separator: str
-) -> bool:
+def _same_ids(layout: Layout, tokenize: Tokenizer, tokenizer: Any, utterances: Sequence[str], separator: str) -> bool:
     ids: list[int] = []
     for number, utterance_ids in enumerate(tokenize(list(utterances))):
         ids += [layout.separator] * bool(number and layout.turn_separators) + utterance_ids

@@ -70,5 +70,5 @@ def test_the_stock_cross_encoder_gives_the_runs_calibrated_probabilities(
         found = model.predict([(separator.join(context), candidate) for candidate in pool.candidates])
         np.testing.assert_allclose(logit(found.astype(np.float64)), logit(expected), atol=1e-5)
         assert icalib.pair_texts(folder, context, pool.candidates)[0][0] == separator.join(context)
-        ranked = model.rank(separator.join(context), list(pool.candidates))
-        assert [one["corpus_id"] for one in ranked] == [one.index for one in ranker.rank(context, pool.candidates)]
+        scores = [one["score"] for one in model.rank(separator.join(context), list(pool.candidates))]
+        np.testing.assert_allclose(scores, [one.prob for one in ranker.rank(context, pool.candidates)], atol=1e-6)
