@@ -140,8 +140,8 @@ model.rank(text, candidates)
 The first text is the context: its last {texts.context_turns} utterances or fewer, stripped of white space at both ends
 and joined by {texts.utterance_separator!r}, so that the tokens are those of training. Speakers are not read. A context
 had at most {limits.max_context_tokens} tokens in training, its end, and a candidate {limits.max_candidate_tokens}, its
-start; longer pairs are cut at the start of the context. `icalib.pair_texts("{name}", context, candidates)` returns pairs
-that are cut as in training."""
+start; longer pairs are cut at the start of the context. `icalib.pair_texts("{name}", context, candidates)` returns
+pairs that are cut as in training."""
 
 
 def _onnx_usage(name: str, texts: PairTexts | None, layout: Layout) -> str:
@@ -153,8 +153,9 @@ Outputs, float32 [pairs]: `logits`, by which candidates are ranked, `probabiliti
 
 A pair's ids are {layout.cls} (start), those of the utterances, {layout.num_separators} times {layout.separator}
 (separator), those of the candidate, {layout.separator}. Each utterance is tokenised by itself
-without special tokens{f", and {layout.separator} is between utterances" if layout.turn_separators else ""}; of the
-context the last {limits.max_context_tokens} tokens are kept, of the candidate the first {limits.max_candidate_tokens}."""
+without special tokens{f", and {layout.separator} is between utterances" if layout.turn_separators else ""}; the last
+{limits.max_context_tokens} tokens of the context are kept, and the first {limits.max_candidate_tokens} of the
+candidate."""
 
 
 def _onnx_code(name: str) -> str:

@@ -69,5 +69,5 @@ def test_the_files_are_those_that_sentence_transformers_writes(tiny_bert: Path, 
 def test_another_family_is_refused(tiny_bert: Path) -> None:
     ranker = tiny_ranker(tiny_bert)
     ranker.encoder.backbone.config.model_type = "mpnet"
-    with pytest.raises(SettingError, match="family `mpnet`.*--format onnx"):
+    with pytest.raises(SettingError, match=r"family `mpnet`.*--format onnx"):
         check_family(ranker)
