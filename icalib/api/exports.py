@@ -20,16 +20,23 @@ ExportFormat = Literal["cross-encoder", "onnx"]
 FORMATS: tuple[ExportFormat, ...] = ("cross-encoder", "onnx")
 
 
-def export(
-    run: str | Path,
-    out: str | Path,
-    *,
-    format: ExportFormat = "cross-encoder",
-    calibration: CalibrationChoice = "run",
-    distil: bool = False,
-    license: str = "unknown",
-    **options: Unpack[PlaceKeywords],
-) -> Path:
+class ExportKeywords(PlaceKeywords, total=False):
+    """What is exported, and how; the place is where a student is trained."""
+
+    format: ExportFormat
+    """`cross-encoder` (default): stock `sentence_transformers.CrossEncoder(out)` loads it. `onnx`: a graph from token
+    ids to probabilities, and the tokenizer."""
+    calibration: CalibrationChoice
+    """`run` (default): what the run has fitted, or none; Platt scaling for a student. `platt`, `temperature`: fitted
+    here to the validation predictions."""
+    distil: bool
+    """Export a student, a plain cross-encoder that is trained to give the run's probabilities; the card says what that
+    costs."""
+    license: str
+    """Licence for the card; default: unknown."""
+
+
+def export(run: str | Path, out: str | Path, **options: Unpack[ExportKeywords]) -> Path:
     """Write a finished run's ranker as a folder that other software loads, with a model card; or nothing if it fails.
 
         icalib.export("runs/default/icast-mine-0.1-s1", "my-reranker", distil=True)
@@ -37,14 +44,7 @@ def export(
     Args:
         run: run folder: a path or e.g. s3://bucket/runs/….
         out: folder to write; it must not exist, or be empty.
-        format: `cross-encoder`: stock `sentence_transformers.CrossEncoder(out)` loads it. `onnx`: a graph from token
-            ids to probabilities, and the tokenizer.
-        calibration: `run`: what the run has fitted, or none; Platt scaling for a student. `platt`, `temperature`:
-            fitted here to the validation predictions.
-        distil: export a student, a plain cross-encoder that is trained to give the run's probabilities; the card says
-            what that costs.
-        license: licence for the card.
-        options: runs, workers, address, executor: where a student is trained; see `PlaceKeywords`.
+        options: format, calibration, distil, license; see `ExportKeywords`.
 
     Raises:
         SettingError: the format can't express the run's ranker (the message names the alternative), a package is
@@ -57,14 +57,16 @@ def export(
     from icalib.exports.write import check_exportable, export_cross_encoder, export_onnx
     from icalib.pipeline.inference import FinishedRun
 
-    chosen_format, chosen = choice("format", format, FORMATS), choice("calibration", calibration, CALIBRATIONS)
+    format = choice("format", options.get("format", "cross-encoder"), FORMATS)
+    calibration = choice("calibration", options.get("calibration", "run"), CALIBRATIONS)
+    distil = options.get("distil", False)
     finished, folder = FinishedRun.open(local_path(run)), local_path(out)
     check_empty(folder)
     check_trained(finished)
-    check_exportable(finished, chosen_format, chosen, distil=distil)
-    subject = _distilled(finished, chosen, options) if distil else Subject.of_run(finished, chosen)
-    write = export_cross_encoder if chosen_format == "cross-encoder" else export_onnx
-    write(subject, folder, license=license)
+    check_exportable(finished, format, calibration, distil=distil)
+    subject = _distilled(finished, calibration, options) if distil else Subject.of_run(finished, calibration)
+    write = export_cross_encoder if format == "cross-encoder" else export_onnx
+    write(subject, folder, license=options.get("license", "unknown"))
     return folder
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,13 @@ import numpy as np
 import pytest
 import torch
 from helpers.runs import Silent, run_context, small_settings
+from huggingface_hub import ModelCard
 from scipy.special import logit
 
 import icalib
+from icalib.cli import main
 from icalib.core.component import with_settings
+from icalib.core.errors import ExportError, SettingError
 from icalib.core.files import read_json
 from icalib.data.pools import as_pools, iter_pools
 from icalib.data.schema import Pool
