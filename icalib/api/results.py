@@ -12,9 +12,9 @@ from icalib.core.run_folder import RunFolder
 from icalib.sweeps.folder import Best, SweepFolder
 
 if TYPE_CHECKING:
-    from icalib.api.exports import ExportKeywords
     from rich.console import Console
 
+    from icalib.api.exports import ExportKeywords
     from icalib.pipeline.loaded_ranker import LoadedRanker
     from icalib.reports.label_curve import LabelCurve
 

@@ -61,9 +61,12 @@ def test_the_files_are_those_that_sentence_transformers_writes(tiny_bert: Path, 
         tmp_path / "ours", classifier_of(ranker, CALIBRATION), stock_tokenizer(str(tiny_bert), ranker.layout)
     )
     CrossEncoder(str(tmp_path / "ours"), device="cpu").save_pretrained(str(tmp_path / "theirs"))
-    for name in ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "config.json"):
+    for name in ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"):
         ours, theirs = (json.loads((tmp_path / whose / name).read_text()) for whose in ("ours", "theirs"))
         assert ours == theirs, name
+    config = json.loads((tmp_path / "ours" / "config.json").read_text())
+    assert config["architectures"] == ["BertForSequenceClassification"]
+    assert list(config["id2label"]) == ["0"]
 
 
 def test_another_family_is_refused(tiny_bert: Path) -> None:

@@ -22,10 +22,10 @@ DISTIL = "Add --distil"
 ISOTONIC = IsotonicMap(logits=(0.0, 1.0), probs=(0.1, 0.9))
 
 
-def finished(method: str, calibration: AnyMap | None = None, members: int = 1, **changes: Any) -> FinishedRun:
+def finished(method: str, map_: AnyMap | None = None, members: int = 1, **changes: Any) -> FinishedRun:
     settings = small_settings(method, Path("pools"), Path("minilm"))
     settings = settings.model_copy(update={"settings": with_settings(settings.settings, changes)})
-    fitted = Fitted(rule=GainRule(), calibration=calibration, decision_threshold=0.5)
+    fitted = Fitted(rule=GainRule(), calibration=map_, decision_threshold=0.5)
     own = settings.settings.uncertainty
     return FinishedRun(RunFolder("runs/x"), settings, fitted, ((Path("model"), own),) * members)
 
@@ -48,7 +48,7 @@ NONE = {"similarity_start": "none"}
         (finished("mc-dropout", **NONE), "the passes of MCDropout", DISTIL),
         (finished("ensemble", members=3, **NONE), "averages over 3 members", DISTIL),
         (finished("icast", **NONE), "intents", DISTIL),
-        (finished("grn", **NONE), "GraphEncoder", DISTIL),
+        (finished("grn", loss="binary-cross-entropy", **NONE), "GraphEncoder", DISTIL),
         (finished("iart", **NONE), "IART", DISTIL),
         (finished("jm"), "softmax", DISTIL),
     ],
@@ -67,7 +67,7 @@ def test_cross_encoders(run: FinishedRun, found: str, cure: str) -> None:
     [
         (finished("pg-drr"), "mixture over sampled chains"),
         (finished("mc-dropout"), "the passes of MCDropout"),
-        (finished("grn"), "GraphEncoder"),
+        (finished("grn", loss="binary-cross-entropy"), "GraphEncoder"),
         (finished("icast"), "intents"),
     ],
     ids=lambda value: value.settings.method if isinstance(value, FinishedRun) else "",
