@@ -17,6 +17,7 @@ from icalib.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from icalib.api.calibration import apply, calibrate
+    from icalib.api.exports import export, pair_texts
     from icalib.api.pools import prepare, preview
     from icalib.api.runs import compare, curve, load, run
     from icalib.api.sweeps import sweep
@@ -26,14 +27,29 @@ if TYPE_CHECKING:
         ...
 
 
-__all__ = ["apply", "calibrate", "compare", "curve", "load", "methods", "prepare", "preview", "run", "sweep"]
+__all__ = [
+    "apply",
+    "calibrate",
+    "compare",
+    "curve",
+    "export",
+    "load",
+    "methods",
+    "pair_texts",
+    "prepare",
+    "preview",
+    "run",
+    "sweep",
+]
 
 _MODULES = {
     "apply": "icalib.api.calibration",
     "calibrate": "icalib.api.calibration",
     "compare": "icalib.api.runs",
     "curve": "icalib.api.runs",
+    "export": "icalib.api.exports",
     "load": "icalib.api.runs",
+    "pair_texts": "icalib.api.exports",
     "prepare": "icalib.api.pools",
     "preview": "icalib.api.pools",
     "run": "icalib.api.runs",

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from icalib.core.run_folder import RunFolder
+    from icalib.api.exports import ExportKeywords
     from icalib.pipeline.loaded_ranker import LoadedRanker
     from icalib.reports.label_curve import LabelCurve
     from icalib.reports.verdict import Verdict
@@ -50,6 +51,12 @@ class Run:
         from icalib.pipeline.loaded_ranker import LoadedRanker
 
         return LoadedRanker.load(self.path)
+
+    def export(self, out: str | Path, **options: Unpack[ExportKeywords]) -> Path:
+        """Write its ranker as a folder that other software loads, as `icalib.export` does."""
+        from icalib.api.exports import export
+
+        return export(self.path, out, **options)
 
     def __repr__(self) -> str:
         from icalib.reports.terminal import print_result

@@ -76,3 +76,7 @@ class ServiceError(IcalibError):
 
 class PosteriorError(IcalibError):
     """A head's posterior is missing, or older than its weights."""
+
+
+class ExportError(IcalibError):
+    """An exported ranker doesn't compute what the run's ranker does."""

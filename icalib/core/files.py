@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import time
 import uuid
 from collections.abc import Generator, Iterable
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from icalib.core.errors import DamagedFileError, StorageError
+from icalib.core.errors import DamagedFileError, SettingError, StorageError
 
 FOLDER_NAME = r"^\w[\w.-]*$"
 """Pattern of the folder names that users may choose: no paths, and nothing hidden."""
@@ -28,13 +29,53 @@ def whole_file(path: str | Path) -> Generator[Path, None, None]:
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.tmp")  # process ids of two nodes may be equal
-    try:
+    with _explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             yield temporary
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def whole_folder(path: str | Path) -> Generator[Path, None, None]:
+    """Yield a temporary folder beside `path` that is renamed to it if the block succeeds, and removed if it fails.
+
+    Raises:
+        SettingError: `path` is a file, or a folder that isn't empty.
+        StorageError: the disk is full or can't be written.
+    """
+    path = Path(path)
+    check_empty(path)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.tmp")
+    try:
+        with _explained(path):
+            temporary.mkdir(parents=True)
+            yield temporary
+            os.replace(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def check_empty(path: Path) -> None:
+    """Check that a folder can be written as a whole.
+
+    Raises:
+        SettingError: `path` is a file, or a folder that isn't empty.
+    """
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise SettingError(
+            f"{path} exists and is not an empty folder; nothing in it is overwritten. Choose another folder, or remove "
+            "it first."
+        )
+
+
+@contextmanager
+def _explained(path: Path) -> Generator[None, None, None]:
+    """Replace the errors of a disk that can't be written by a `StorageError`."""
+    try:
+        yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
             raise StorageError(

@@ -227,6 +227,11 @@ class Layout:
     def _max_context(self) -> int:
         return min(self.budget.max_context_tokens, self._context_room)
 
+    @property
+    def limits(self) -> Budget:
+        """Maximum numbers of tokens that a pair has: those of the budget, or fewer where positions are short."""
+        return Budget(max_context_tokens=self._max_context, max_candidate_tokens=self.budget.max_candidate_tokens)
+
     def context_ids(self, context: Sequence[Ids], intents: Intents | None) -> Ids:
         """Return u₁ e₁ … u_t e_t; without intents where `intents` is None or shorter than the context."""
         parts: list[Any] = []

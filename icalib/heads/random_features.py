@@ -117,7 +117,7 @@ class RandomFeatureHead(PosteriorHead):
     @override
     def forward(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
         """Return point logits [B], those of the posterior's mode."""
-        return self._phi_and_logits(features_BD, mean_B)[1]
+        return self.features_and_logits(features_BD, mean_B)[1]
 
     @override
     def losses(self, features_BD: Tensor, mean_B: Tensor, labels_B: Tensor, loss: PairLoss) -> Tensor:
@@ -129,7 +129,7 @@ class RandomFeatureHead(PosteriorHead):
         if self.training:
             self.forget()
             self._fit_length_scale(features_BD)
-        phi_BL, logits_B = self._phi_and_logits(features_BD, mean_B)
+        phi_BL, logits_B = self.features_and_logits(features_BD, mean_B)
         if self.training and self.steps is not None:
             seen = information(phi_BL.detach(), logits_B.detach(), self.config.likelihood)
             self.steps.add(seen * self._counted, len(phi_BL) * self._counted)
@@ -149,7 +149,7 @@ class RandomFeatureHead(PosteriorHead):
     def observe(self, features_BD: Tensor, mean_B: Tensor, labels_B: Tensor) -> None:
         """Add the information of some training pairs; no action needed if training summed it."""
         if self.steps is None:
-            phi_BL, logits_B = self._phi_and_logits(features_BD, mean_B)
+            phi_BL, logits_B = self.features_and_logits(features_BD, mean_B)
             self._observed_LL = self._observed() + information(phi_BL, logits_B, self.config.likelihood)
             self._num_observed += len(phi_BL)
             if self.config.ridge_choice == "evidence":
@@ -213,7 +213,7 @@ class RandomFeatureHead(PosteriorHead):
             PosteriorError: there is no posterior for the current weights.
         """
         factor_LL = self._factor()
-        phi_BL, logits_B = self._phi_and_logits(features_BD, mean_B)
+        phi_BL, logits_B = self.features_and_logits(features_BD, mean_B)
         with _float32(phi_BL):
             return LogitPosterior(logits_B[None], logit_variance(factor_LL, phi_BL)[None])
 
@@ -254,7 +254,8 @@ class RandomFeatureHead(PosteriorHead):
         self.information_LL = None
         self._num_observed = 0
 
-    def _phi_and_logits(self, features_BD: Tensor, mean_B: Tensor) -> tuple[Tensor, Tensor]:
+    def features_and_logits(self, features_BD: Tensor, mean_B: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the random features φ [B, L] and the point logits [B]."""
         with _float32(features_BD):
             phi_BL = self._phi(self._hidden(features_BD))
             return phi_BL, mean_B.float() + self.coefficients(phi_BL)

@@ -68,6 +68,16 @@ class FinishedRun:
             )
         return cls(folder, settings, Fitted.load(folder.fitted_path), members)
 
+    @property
+    def data_digest(self) -> str:
+        """Digest of the pools that it was trained on."""
+        return str(read_json(self.folder.path / "provenance.json")["data_digest"])
+
+    @property
+    def context_turns(self) -> int:
+        """Maximum number of utterances of a context."""
+        return int(read_json(self.folder.path / "provenance.json")["context_turns"])
+
     def load_members(self, scoring: ScoringSettings | None = None) -> LoadedMembers:
         """Load the models into this process, on the GPU if one is available.
 

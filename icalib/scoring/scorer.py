@@ -262,6 +262,12 @@ def _set_training(ranker: Ranker, training: bool) -> None:
         ranker.train(training)
 
 
+def estimated(ranker: Ranker, estimator: AbstractEstimator, batch: Batch) -> Moments:
+    """Return the moments of a batch of pairs, in the precision of the weights."""
+    with torch.inference_mode():
+        return estimator.estimate(_BatchModel(ranker, batch, seed=0))
+
+
 @dataclass(frozen=True)
 class _BatchModel:
     """A ranker and a batch, as the model that an estimator queries."""

@@ -32,6 +32,7 @@ from icalib.scoring.external import ExternalScoreJob
 from icalib.scoring.job import ScoreJob
 from icalib.scoring.untrained import UntrainedScoreJob
 from icalib.training.answers import TrainJob
+from icalib.training.distillation import DistilJob
 from icalib.training.job import TrainingJob
 from icalib.training.post_training.contrastive import Contrastive
 from icalib.training.post_training.job import ContrastiveJob, DialogueJob, PostTrainJob, SelectionJob
@@ -127,6 +128,15 @@ def examples(backbone: str) -> dict[type[Job], Job]:
             selection=SELECTION,
             scorer="bm25",
             encoder=TransformerEncoder.Config(backbone=backbone),
+        ),
+        DistilJob(
+            ranker=training.ranker,
+            training=TrainingSettings(),
+            selection=SELECTION,
+            train_tokens=tokens,
+            validation_tokens=tokens,
+            targets=tokens,
+            seed=1,
         ),
         RatesJob(job=training, precision="fp32", max_tokens=1024, threads=2, machine=("here",)),
     ]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from icalib.core.errors import DataError, StorageError
-from icalib.core.files import content_digest, file_digest, read_json, whole_file, write_json
+from icalib.core.errors import DataError, SettingError, StorageError
+from icalib.core.files import content_digest, file_digest, read_json, whole_file, whole_folder, write_json
 from icalib.core.seeding import child_seed
 
 
@@ -33,6 +33,23 @@ def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path: Pat
         fail()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    def write(*, fails: bool) -> None:
+        with whole_folder(tmp_path / "deep" / "folder") as temporary:
+            (temporary / "a.txt").write_text("a")
+            if fails:
+                raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write(fails=True)
+    assert list((tmp_path / "deep").iterdir()) == []
+    write(fails=False)
+    assert (tmp_path / "deep" / "folder" / "a.txt").read_text() == "a"
+    with pytest.raises(SettingError, match="not an empty folder"):
+        write(fails=False)
+    assert len(list((tmp_path / "deep").iterdir())) == 1
 
 
 def test_a_full_disk_is_a_storage_error_and_leaves_nothing(tmp_path: Path) -> None:

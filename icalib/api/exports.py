@@ -1,0 +1,102 @@
+"""`icalib.export` and `icalib.pair_texts`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Unpack
+
+from icalib.api.options import Place, PlaceKeywords, choice
+from icalib.core.storage import local_path, pull
+
+if TYPE_CHECKING:
+    from icalib.exports.subject import Subject
+    from icalib.pipeline.inference import FinishedRun
+
+CalibrationChoice = Literal["run", "platt", "temperature"]
+"""`run`: the run's own calibration, if it has one; otherwise what is fitted to the run's validation predictions."""
+CALIBRATIONS: tuple[CalibrationChoice, ...] = ("run", "platt", "temperature")
+ExportFormat = Literal["cross-encoder", "onnx"]
+FORMATS: tuple[ExportFormat, ...] = ("cross-encoder", "onnx")
+
+
+class ExportKeywords(PlaceKeywords, total=False):
+    """What is exported, and how; the place is where a student is trained."""
+
+    format: ExportFormat
+    """`cross-encoder` (default): stock `sentence_transformers.CrossEncoder(out)` loads it. `onnx`: a graph from token
+    ids to probabilities, and the tokenizer."""
+    calibration: CalibrationChoice
+    """`run` (default): what the run has fitted, or none; Platt scaling for a student. `platt`, `temperature`: fitted
+    here to the validation predictions."""
+    distil: bool
+    """Export a student, a plain cross-encoder that is trained to give the run's probabilities; the card says what that
+    costs."""
+    license: str
+    """Licence for the card; default: unknown."""
+
+
+def export(run: str | Path, out: str | Path, **options: Unpack[ExportKeywords]) -> Path:
+    """Write a finished run's ranker as a folder that other software loads, with a model card; or nothing if it fails.
+
+        icalib.export("runs/default/icast-mine-0.1-s1", "my-reranker", distil=True)
+
+    Args:
+        run: run folder: a path or e.g. s3://bucket/runs/….
+        out: folder to write; it must not exist, or be empty.
+        options: format, calibration, distil, license; see `ExportKeywords`.
+
+    Raises:
+        SettingError: the format can't express the run's ranker (the message names the alternative), a package is
+            missing, or `out` is not empty.
+        ExportError: the exported model computes something else than the ranker.
+    """
+    from icalib.core.files import check_empty
+    from icalib.exports.refusals import check_trained
+    from icalib.exports.subject import Subject
+    from icalib.exports.write import check_exportable, export_cross_encoder, export_onnx
+    from icalib.pipeline.inference import FinishedRun
+
+    format = choice("format", options.get("format", "cross-encoder"), FORMATS)
+    calibration = choice("calibration", options.get("calibration", "run"), CALIBRATIONS)
+    distil = options.get("distil", False)
+    finished, folder = FinishedRun.open(local_path(run)), local_path(out)
+    check_empty(folder)
+    check_trained(finished)
+    check_exportable(finished, format, calibration, distil=distil)
+    subject = _distilled(finished, calibration, options) if distil else Subject.of_run(finished, calibration)
+    write = export_cross_encoder if format == "cross-encoder" else export_onnx
+    write(subject, folder, license=options.get("license", "unknown"))
+    return folder
+
+
+def _distilled(run: FinishedRun, calibration: CalibrationChoice, options: PlaceKeywords) -> Subject:
+    from icalib.api.session import session
+    from icalib.exports.distil import Distillation, distilled
+
+    with session(Place.of(options)) as active:
+        return distilled(run, Distillation(), calibration, active.context)
+
+
+def pair_texts(
+    folder: str | Path, context: Sequence[str | Mapping[str, str]], candidates: Sequence[str]
+) -> list[tuple[str, str]]:
+    """Return (context, candidate) as pairs of texts for an exported cross-encoder, cut to the limits of training.
+
+        CrossEncoder("my-reranker").predict(icalib.pair_texts("my-reranker", ["My printer hums."], ["Restart it."]))
+
+    Args:
+        folder: exported folder.
+        context: the last utterances of a dialogue, oldest first: texts, or objects with `text`.
+        candidates: one or more.
+
+    Raises:
+        RunFolderError: the folder is not an export.
+        DataError: an utterance or candidate is empty, or isn't a text.
+    """
+    from icalib.encoders.backbone import load_tokenizer
+    from icalib.exports.texts import PairTexts
+
+    path = local_path(folder)
+    pull(path)
+    return PairTexts.read(path).pairs(load_tokenizer(str(path)), context, candidates)

@@ -1,0 +1,65 @@
+"""`icalib export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from icalib.api.exports import CalibrationChoice, ExportFormat
+from icalib.cli.app import verb
+from icalib.cli.options import ExecutorOptions, Run, Runs, place_option
+from icalib.cli.output import say
+from icalib.core.storage import location
+
+
+@verb
+def export(
+    run: Run,
+    *,
+    out: Annotated[Path, place_option("Folder to write; it must not exist, or be empty.")],
+    format: Annotated[
+        ExportFormat,
+        typer.Option(
+            help="cross-encoder: stock sentence_transformers.CrossEncoder loads it. onnx: a graph from token ids to "
+            "probabilities (needs icalib[onnx])."
+        ),
+    ] = "cross-encoder",
+    calibration: Annotated[
+        CalibrationChoice,
+        typer.Option(
+            help="run: what the run has fitted, or none (platt for a student); platt or temperature: fitted here to "
+            "the run's validation predictions."
+        ),
+    ] = "run",
+    distil: Annotated[
+        bool,
+        typer.Option(
+            "--distil",
+            help="Export a student: a plain cross-encoder trained to give the run's probabilities on all its training "
+            "pools. The card says what that costs.",
+        ),
+    ] = False,
+    license: Annotated[str, typer.Option(help="Licence of the model, for its card: e.g. apache-2.0.")] = "unknown",
+    runs: Runs = Path("runs"),
+    executor: ExecutorOptions,
+) -> None:
+    """Write a finished run's ranker as a folder that other software loads, with a model card.
+
+    The model is compared with the run's ranker before anything is written; what a format can't express is refused, and
+    the message names the alternative: a student (--distil) can always be exported. Only a student needs workers.
+    """
+    from icalib.api.exports import export as export_run
+
+    written = export_run(
+        run,
+        out,
+        format=format,
+        calibration=calibration,
+        distil=distil,
+        license=license,
+        runs=runs,
+        **executor.keywords(),
+    )
+    say(f"{location(written)}: {format}; README.md is its card")

@@ -1,0 +1,151 @@
+"""A context and its candidates as pairs of texts, which stock rerankers read.
+
+icalib tokenises each utterance by itself and joins the ids. A stock tokenizer gets the context as one text, so the
+utterances are joined by a separator that leaves the tokens of each one as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from icalib.core.component import Settings, validated_file
+from icalib.core.errors import DataError, SettingError
+from icalib.core.files import read_json
+from icalib.data.encoding import Budget, Layout
+from icalib.encoders.backbone import Tokenizer, quiet_transformers
+
+EXPORT_FILE = "icalib_export.json"
+"""File in an exported folder that says how its texts are written, and what was exported."""
+
+# Letters, punctuation, digits, accents and another script, at both ends of utterances.
+_PROBES = (
+    ("My printer hums", "restart it."),
+    ("(Which one?)", "v2.1-beta", "Ähnlich wie gestern!"),
+    ("ok", "naïve résumé", "打印机 坏了", "100 %"),
+)
+
+
+class PairTexts(Settings):
+    """How contexts and candidates are written as texts for an exported ranker."""
+
+    utterance_separator: str
+    """What joins the utterances of a context."""
+    context_turns: int
+    """Maximum number of utterances; earlier ones are left out."""
+    limits: Budget
+    """Maximum number of tokens of a context, whose end is kept, and of a candidate, whose start is kept."""
+
+    def pairs(
+        self, tokenizer: Any, context: Sequence[str | Mapping[str, str]], candidates: Sequence[str]
+    ) -> list[tuple[str, str]]:
+        """Return (context, candidate) as texts for each candidate, cut to the token limits.
+
+        A word that the limit would cut is left out of the context.
+
+        Args:
+            tokenizer: the exported one.
+            context: the last utterances, oldest first: texts, or objects with `text`.
+            candidates: one or more.
+
+        Raises:
+            DataError: an utterance or candidate isn't a text, or is empty.
+        """
+        utterances = [_text(turn if isinstance(turn, str) else turn.get("text"), "context") for turn in context]
+        if not utterances:
+            raise DataError("the context is empty", "Give one utterance or more.", field="context")
+        joined = self.utterance_separator.join(utterances[-self.context_turns :])
+        context_text = _end(tokenizer, joined, self.limits.max_context_tokens)
+        return [
+            (context_text, _start(tokenizer, _text(candidate, "candidates"), self.limits.max_candidate_tokens))
+            for candidate in candidates
+        ]
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read how the texts of an exported folder are written.
+
+        Raises:
+            RunFolderError: the folder has no such file, or another one.
+        """
+        path = folder / EXPORT_FILE
+        return validated_file(path, cls, read_json(path)["texts"])
+
+
+def texts_of(layout: Layout, tokenize: Tokenizer, tokenizer: Any, context_turns: int) -> PairTexts:
+    """Return how pairs are written so that a stock tokenizer gives the tokens that icalib does.
+
+    Args:
+        layout: the ranker's inputs.
+        tokenize: icalib's tokenizer.
+        tokenizer: the stock one, of the same backbone.
+        context_turns: maximum number of utterances.
+
+    Raises:
+        SettingError: no separator gives the same tokens.
+    """
+    special = tokenizer.sep_token
+    wanted = (f" {special} ", special) if layout.turn_separators else (" ", "")
+    for separator in wanted:
+        if all(_same_ids(layout, tokenize, tokenizer, probe, separator) for probe in _PROBES):
+            return PairTexts(utterance_separator=separator, context_turns=context_turns, limits=layout.limits)
+    raise SettingError(
+        "the backbone's tokenizer gives the utterances of a context other tokens when they are one text, as stock "
+        "rerankers get them (byte-level BPE marks the space before a word). Train with "
+        "encoder.turn_separators=true, or export with --format onnx, which reads token ids."
+    )
+
+
+def stock_tokenizer(name: str, layout: Layout) -> Any:
+    """Return a backbone's tokenizer with the settings that an exported folder stores.
+
+    It cuts long pairs at the start of the context. Special tokens in users' texts are text, unless they separate the
+    utterances.
+    """
+    from transformers import AutoTokenizer
+
+    limits = layout.limits
+    with quiet_transformers():
+        return AutoTokenizer.from_pretrained(
+            name,
+            use_fast=True,
+            truncation_side="left",
+            split_special_tokens=not layout.turn_separators,
+            model_max_length=limits.max_context_tokens + limits.max_candidate_tokens + layout.num_separators + 2,
+        )
+
+
+def _same_ids(layout: Layout, tokenize: Tokenizer, tokenizer: Any, utterances: Sequence[str], separator: str) -> bool:
+    ids: list[int] = []
+    for number, utterance_ids in enumerate(tokenize(list(utterances))):
+        ids += [layout.separator] * bool(number and layout.turn_separators) + utterance_ids
+    return tokenizer(separator.join(utterances), add_special_tokens=False)["input_ids"] == ids
+
+
+def _text(value: Any, field: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise DataError(f"found {value!r:.60}", "Expected a text that isn't empty.", field=field)
+    return value.strip()
+
+
+def _end(tokenizer: Any, text: str, max_tokens: int) -> str:
+    """Return the end of a text, from the first word on of which all tokens are among the last `max_tokens`."""
+    found = _offsets(tokenizer, text)
+    words, offsets = found.word_ids(), found["offset_mapping"]
+    first = len(offsets) - max_tokens
+    if first <= 0:
+        return text
+    while first < len(words) - 1 and words[first] is not None and words[first] == words[first - 1]:
+        first += 1
+    return text[offsets[first][0] :]
+
+
+def _start(tokenizer: Any, text: str, max_tokens: int) -> str:
+    """Return the start of a text, its first `max_tokens` tokens."""
+    offsets = _offsets(tokenizer, text)["offset_mapping"]
+    return text if len(offsets) <= max_tokens else text[: offsets[max_tokens - 1][1]]
+
+
+def _offsets(tokenizer: Any, text: str) -> Any:
+    return tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)

@@ -1,0 +1,146 @@
+"""Finished runs exported: read back by the real sentence-transformers, and what is refused."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.runs import Silent, run_context, small_settings
+from huggingface_hub import ModelCard
+from scipy.special import logit
+
+import icalib
+from icalib.cli import main
+from icalib.core.component import with_settings
+from icalib.core.errors import ExportError, SettingError
+from icalib.core.files import read_json
+from icalib.data.pools import as_pools, iter_pools
+from icalib.data.schema import Pool
+from icalib.pipeline.inference import FinishedRun
+from icalib.pipeline.loaded_ranker import LoadedRanker
+from icalib.pipeline.run import RunContext, run
+
+PLAIN = {"post_training": None, "similarity_start": "none"}
+
+
+@pytest.fixture(scope="module")
+def around(tmp_path_factory: pytest.TempPathFactory) -> RunContext:
+    return run_context(tmp_path_factory.mktemp("runs"), Silent())
+
+
+def finished(
+    around: RunContext, pools: Path, backbone: Path, name: str, method: str = "bert", **changes: Any
+) -> FinishedRun:
+    settings = small_settings(method, pools, backbone)
+    changed = with_settings(settings.settings, {**PLAIN, **changes})
+    return FinishedRun.open(run(settings.model_copy(update={"settings": changed, "experiment": name}), around).path)
+
+
+@pytest.fixture(scope="module")
+def plain(around: RunContext, tiny_pools: Path, tiny_bert: Path) -> FinishedRun:
+    """One pass, a linear head, Platt scaling: all of it folds."""
+    return finished(around, tiny_pools, tiny_bert, "plain", calibration="platt")
+
+
+@pytest.fixture(scope="module")
+def pools(tiny_pools: Path) -> list[Pool]:
+    return [pool for batch in iter_pools(tiny_pools, "test") for pool in as_pools(batch)][:10]
+
+
+def cross_encoder(folder: Path) -> Any:
+    from sentence_transformers import CrossEncoder
+
+    return CrossEncoder(str(folder), device="cpu", local_files_only=True)
+
+
+def test_the_stock_cross_encoder_gives_the_runs_calibrated_probabilities(
+    plain: FinishedRun, pools: list[Pool], tmp_path: Path
+) -> None:
+    folder = icalib.export(plain.folder.path, tmp_path / "model", license="apache-2.0")
+    model, ranker = cross_encoder(folder), LoadedRanker.load(plain.folder.path)
+    assert isinstance(model.activation_fn, torch.nn.Sigmoid)
+    for pool in pools[:4]:
+        context = [turn.text for turn in pool.context]
+        expected = ranker.predict_proba([(context, candidate) for candidate in pool.candidates])
+        pairs = icalib.pair_texts(folder, context, pool.candidates)
+        found = model.predict(pairs)
+        np.testing.assert_allclose(logit(found.astype(np.float64)), logit(expected), atol=1e-5)
+        scores = [one["score"] for one in model.rank(pairs[0][0], list(pool.candidates))]
+        np.testing.assert_allclose(scores, [one.prob for one in ranker.rank(context, pool.candidates)], atol=1e-6)
+    card = ModelCard.load(folder / "README.md").data
+    assert (card.pipeline_tag, card.library_name, card.license) == (
+        "text-ranking",
+        "sentence-transformers",
+        "apache-2.0",
+    )
+    results = {(one.dataset_split, one.metric_name): one.metric_value for one in card.eval_results or []}
+    assert results["test", "R@1"] == pytest.approx(plain.folder.result["test"]["R@1"])
+    assert results["test", "ECE"] == pytest.approx(plain.folder.result["test"]["ECE"])
+    text = (folder / "README.md").read_text()
+    assert plain.data_digest in text
+    assert "| probability | pairs | mean probability | right |" in text
+    assert read_json(folder / "icalib_export.json")["largest_difference"] < 1e-5
+    with pytest.raises(SettingError, match="not an empty folder"):
+        icalib.export(plain.folder.path, folder)
+
+
+def test_a_failed_export_leaves_nothing(plain: FinishedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any, **kwargs: Any) -> str:
+        raise ExportError("the card failed")
+
+    monkeypatch.setattr("icalib.exports.write.model_card", fail)
+    with pytest.raises(ExportError, match="the card failed"):
+        icalib.export(plain.folder.path, tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_student_of_any_run_is_a_cross_encoder(
+    around: RunContext,
+    tiny_pools: Path,
+    tiny_bert: Path,
+    pools: list[Pool],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two texts of a context, MC dropout and the cosine: nothing of it folds."""
+    teacher = finished(around, tiny_pools, tiny_bert, "teacher", "icast-teacher", similarity_start="together")
+    arguments = ["icalib", "export", str(teacher.folder.path), "--out", str(tmp_path / "student")]
+    distil = ["--distil", "--runs", str(around.runs), "--executor", "local"]
+    monkeypatch.setattr(sys, "argv", [*arguments, *distil])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert not stop.value.code
+    context = [turn.text for turn in pools[0].context]
+    found = cross_encoder(tmp_path / "student").predict(
+        icalib.pair_texts(tmp_path / "student", context, pools[0].candidates)
+    )
+    assert ((found > 0) & (found < 1)).all()
+    text = (tmp_path / "student" / "README.md").read_text()
+    assert "| the run, test |" in text
+    assert "| loss, test |" in text
+    assert read_json(tmp_path / "student" / "icalib_export.json")["distilled"] is True
+
+
+def test_a_graph_gives_the_runs_calibrated_probabilities(
+    around: RunContext, tiny_pools: Path, tiny_bert: Path, pools: list[Pool], tmp_path: Path
+) -> None:
+    pytest.importorskip("onnxscript")
+    pytest.importorskip("onnxruntime")
+    source = finished(
+        around, tiny_pools, tiny_bert, "graph", "sngp", similarity_start="both", calibration="isotonic",
+        **{"head.num_features": 64},
+    )  # fmt: skip
+    folder = icalib.export(source.folder.path, tmp_path / "graph", format="onnx")
+    (code,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), flags=re.DOTALL)
+    context = [turn.text for turn in pools[0].context]
+    names: dict[str, Any] = {}
+    code = code.replace('"graph', f'"{folder}').replace('["My printer hums."], ["Restart it.", "Hello!"]', "*QUESTION")
+    exec(code, names | {"QUESTION": (context, pools[0].candidates)}, names)
+    ranker = LoadedRanker.load(source.folder.path)
+    expected = ranker.predict_proba([(context, candidate) for candidate in pools[0].candidates])
+    np.testing.assert_allclose(names["probabilities"], expected, atol=1e-4)

@@ -1,0 +1,66 @@
+"""Pairs of texts whose tokens are those that icalib reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.tiny_models import tiny_ranker
+
+from icalib.core.errors import DataError, SettingError
+from icalib.encoders.backbone import Tokenizer
+from icalib.exports.texts import stock_tokenizer, texts_of
+
+CONTEXT = ["My printer hums!", "which (model)?", "the laser printer, v2.1; it prints [SEP] blank pages"]
+CANDIDATES = ["restart it.", "seat the fuser unit"]
+
+
+@pytest.mark.parametrize(
+    ("family", "separated", "separator"), [("bert", False, " "), ("bert", True, " [SEP] "), ("roberta", True, "</s>")]
+)
+def test_a_stock_tokenizer_gives_the_same_ids(
+    family: str, separated: bool, separator: str, tiny_bert: Path, tiny_roberta: Path
+) -> None:
+    backbone = tiny_bert if family == "bert" else tiny_roberta
+    layout, tokenize = tiny_ranker(backbone, turn_separators=separated).layout, Tokenizer(str(backbone))
+    stock = stock_tokenizer(str(backbone), layout)
+    texts = texts_of(layout, tokenize, stock, 3)
+    assert texts.utterance_separator == separator
+    turns = CONTEXT if not separated else [turn.replace("[SEP] ", "") for turn in CONTEXT]
+    pairs = texts.pairs(stock, ["left out", *turns], CANDIDATES)
+    found = stock(*map(list, zip(*pairs, strict=True)), truncation=True)["input_ids"]
+    context, candidates = ([np.array(ids) for ids in tokenize(some)] for some in (turns, CANDIDATES))
+    assert found == [ids.tolist() for ids, _ in layout.inputs(context, None, candidates)]
+
+
+def test_byte_level_tokens_need_separators(tiny_roberta: Path) -> None:
+    layout = tiny_ranker(tiny_roberta).layout
+    with pytest.raises(SettingError, match=r"encoder\.turn_separators=true"):
+        texts_of(layout, Tokenizer(str(tiny_roberta)), stock_tokenizer(str(tiny_roberta), layout), 3)
+
+
+def test_long_texts_keep_whole_words_of_the_contexts_end_and_the_candidates_start(tiny_bert: Path) -> None:
+    layout, tokenize = tiny_ranker(tiny_bert).layout, Tokenizer(str(tiny_bert))
+    stock = stock_tokenizer(str(tiny_bert), layout)
+    texts, limits = texts_of(layout, tokenize, stock, 3), layout.limits
+    long = " ".join(f"printer{number} unusualword" for number in range(60))
+    ((context, candidate),) = texts.pairs(stock, [long], [long])
+    (all_ids,) = tokenize([long])
+    kept = tokenize([context])[0]
+    assert long.endswith(context)
+    assert all_ids[-len(kept) :] == kept
+    assert limits.max_context_tokens - 12 < len(kept) <= limits.max_context_tokens
+    assert tokenize([candidate])[0] == all_ids[: limits.max_candidate_tokens]
+    assert len(stock(context, candidate, truncation=True)["input_ids"]) <= stock.model_max_length
+    stock_ids = stock(long, CANDIDATES[0], truncation=True)["input_ids"]
+    assert stock_ids[-len(tokenize([CANDIDATES[0]])[0]) - 1 : -1] == tokenize([CANDIDATES[0]])[0]
+
+
+def test_empty_texts_are_refused(tiny_bert: Path) -> None:
+    layout = tiny_ranker(tiny_bert).layout
+    stock = stock_tokenizer(str(tiny_bert), layout)
+    texts = texts_of(layout, Tokenizer(str(tiny_bert)), stock, 3)
+    for context, candidates in (([], CANDIDATES), ([" "], CANDIDATES), (CONTEXT, [""]), ([{"txt": "a"}], CANDIDATES)):
+        with pytest.raises(DataError, match=r"field `(context|candidates)`"):
+            texts.pairs(stock, context, candidates)
