@@ -68,6 +68,18 @@ class FinishedRun:
             )
         return cls(folder, settings, Fitted.load(folder.fitted_path), members)
 
+    def check_has_models(self) -> None:
+        """Check that the run has models to load.
+
+        Raises:
+            SettingError: the method was not trained.
+        """
+        if not self.settings.settings.regime.trains:
+            raise SettingError(
+                f"{self.folder.path} is a run of `{self.settings.method}`, which has no trained model to load. Give a "
+                "run of a trained method such as bert or icast; `score` and `evaluate` also accept this run."
+            )
+
     def load_members(self, scoring: ScoringSettings | None = None) -> LoadedMembers:
         """Load the models into this process, on the GPU if one is available.
 
@@ -77,12 +89,8 @@ class FinishedRun:
         Raises:
             SettingError: the method was not trained.
         """
+        self.check_has_models()
         method = self.settings.settings
-        if not method.regime.trains:
-            raise SettingError(
-                f"{self.folder.path} is a run of `{self.settings.method}`, which has no trained model to load. Give a "
-                "run of a trained method such as bert or icast; `score` and `evaluate` also accept this run."
-            )
         scoring = scoring or method.scoring
         rule = method.regime.view_rule()
         return LoadedMembers.load(

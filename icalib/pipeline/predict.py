@@ -85,7 +85,7 @@ def predict(
     context_turns = read_json(run.folder.path / "provenance.json")["context_turns"]
     pools = [question.pool(f"{index:09d}", context_turns) for index, question in enumerate(questions)]
     scores = score_unlabelled(run, members or run.load_members(), pools)
-    answers = _answers(questions, scores, selective, conformal)
+    answers = answers_of(questions, scores, selective, conformal)
     notes = _size_notes(scores, validation)
     if selective is not None:
         notes.append(_coverage_note(answers, selective, validation.num_pools))
@@ -96,6 +96,11 @@ def predict(
 
 def score_unlabelled(run: FinishedRun, members: LoadedMembers, pools: Sequence[Pool]) -> PoolScores:
     """Score pools with unknown labels in this process; their ids must ascend."""
+    return unlabelled_scores(unlabelled_predictions(run, members, pools), pools)
+
+
+def unlabelled_predictions(run: FinishedRun, members: LoadedMembers, pools: Sequence[Pool]) -> pa.Table:
+    """Return the predictions of pools with unknown labels, scored in this process; their ids must ascend."""
     shard = run.settings.settings.scoring.pools_per_shard
     with tempfile.TemporaryDirectory() as folder:
         store = members.tokenize(pools, Path(folder) / "questions.arrow")
@@ -112,7 +117,11 @@ def score_unlabelled(run: FinishedRun, members: LoadedMembers, pools: Sequence[P
             )
             for start in range(0, len(pools), shard)
         ]
-    table = pa.concat_tables(tables)
+    return pa.concat_tables(tables)
+
+
+def unlabelled_scores(table: pa.Table, pools: Sequence[Pool]) -> PoolScores:
+    """Return the scores of pools with unknown labels from their predictions, which are in the order of the pools."""
     return PoolScores(
         pool_ids=tuple(pool.pool_id for pool in pools),
         logit=table["logit"].to_numpy(),
@@ -136,12 +145,13 @@ def pools_for_sets(folder: RunFolder) -> tuple[PoolScores, Split]:
     return PoolScores.from_predictions(folder.predictions("validation")), "validation"
 
 
-def _answers(
+def answers_of(
     questions: Sequence[Question],
     scores: PoolScores,
     selective: SelectiveRisk | None,
     conformal: ConformalThreshold | None,
 ) -> list[Answer]:
+    """Return the answers that scores imply, with abstention and sets where these are requested."""
     cuts = scores.offsets[1:-1]
     in_set = [None] * len(questions) if conformal is None else np.split(answer_sets(scores, conformal), cuts)
     threshold = 0.0 if selective is None else selective.threshold
