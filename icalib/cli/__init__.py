@@ -7,4 +7,16 @@ from icalib.cli.app import main
 from icalib.cli import demo, data, methods, training, sweep, inference, serving, reproduce, cluster, jobs
 # isort: on
 
-__all__ = ["cluster", "data", "demo", "inference", "jobs", "main", "methods", "reproduce", "serving", "sweep", "training"]
+__all__ = [
+    "cluster",
+    "data",
+    "demo",
+    "inference",
+    "jobs",
+    "main",
+    "methods",
+    "reproduce",
+    "serving",
+    "sweep",
+    "training",
+]

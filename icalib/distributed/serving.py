@@ -170,7 +170,10 @@ def serve_on_ray(
                 },
             )
             arguments = ServeArguments(run=location(path), token_file=token, host=host, limits=limits)
-            serve.start(http_options={"host": host, "port": port, "location": "HeadOnly"}, logging_config={"log_level": "WARNING"})
+            serve.start(
+                http_options={"host": host, "port": port, "location": "HeadOnly"},
+                logging_config={"log_level": "WARNING"},
+            )
             serve.run(_bind(ranker, arguments), name=APPLICATION, route_prefix="/")
             started(f"http://{host}:{port}")
             stopped.wait()

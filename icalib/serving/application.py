@@ -121,7 +121,9 @@ class Application:
         limits = self._limits.model_dump()
         return {
             **self._run.info(),
-            "max_client_batch_size": limits["max_candidates"],  # the name that clients of text-embeddings-inference read
+            "max_client_batch_size": limits[
+                "max_candidates"
+            ],  # the name that clients of text-embeddings-inference read
             "limits": limits,
             "drift": self.monitor.drift.record(),
         }

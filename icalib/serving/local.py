@@ -22,9 +22,7 @@ _DRAIN_S = 30
 _EXTRA = "serving needs the package uvicorn. Install it with: pip install 'icalib[serve]'"
 
 
-def serve(
-    path: Path, host: str, port: int, limits: Limits, token: str | None, started: Callable[[str], None]
-) -> None:
+def serve(path: Path, host: str, port: int, limits: Limits, token: str | None, started: Callable[[str], None]) -> None:
     """Serve a run until SIGINT or SIGTERM; requests that have begun are answered, for at most 30 s.
 
     Args:
@@ -69,7 +67,9 @@ def _listen(host: str, port: int) -> socket.socket:
             listener.close()
             raise
     except (OSError, OverflowError) as error:
-        raise SettingError(f"can't listen on {host}, port {port} ({error}). Choose another --host or --port.") from error
+        raise SettingError(
+            f"can't listen on {host}, port {port} ({error}). Choose another --host or --port."
+        ) from error
     return listener
 
 

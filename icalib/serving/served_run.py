@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -147,7 +148,7 @@ class QuestionScorer:
         named = [pool.model_copy(update={"pool_id": f"{index:09d}"}) for index, pool in enumerate(pools)]
         table = unlabelled_predictions(self.run, self.members, named)
         offsets = np.cumsum([0, *(len(pool.candidates) for pool in pools)])
-        return [table.slice(start, stop - start) for start, stop in zip(offsets[:-1], offsets[1:], strict=True)]
+        return [table.slice(start, stop - start) for start, stop in pairwise(offsets)]
 
     def warm_up(self) -> None:
         """Score one small pool, so that the first request does not wait for what models load on their first pass."""

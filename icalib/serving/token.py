@@ -51,8 +51,8 @@ def read_token(path: Path | None, host: str, note: Callable[[str], None]) -> str
         raise SettingError(f"--token-file {path} can't be read ({error}). Make one with {_MAKE_ONE}.") from error
     if not _TOKEN.fullmatch(token):
         raise SettingError(
-            f"--token-file {path} has no valid token. Expected 16 or more visible ASCII characters without spaces; make "
-            f"one with {_MAKE_ONE}."
+            f"--token-file {path} has no valid token. Expected 16 or more visible ASCII characters without spaces; "
+            f"make one with {_MAKE_ONE}."
         )
     if mode & (stat.S_IRGRP | stat.S_IROTH):
         note(f"warning: {path} is readable by other users (mode {mode:04o}); change it with chmod 600 {path}")
