@@ -6,11 +6,10 @@ the models' replicas scale with the load.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import signal
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,22 +23,13 @@ from icalib.core.storage import local_path, location, pull
 from icalib.data.schema import Pool
 from icalib.distributed.session import available, start, stop
 from icalib.serving.application import Application
+from icalib.serving.batching import Batcher
 from icalib.serving.limits import Limits
 from icalib.serving.served_run import QuestionScorer, ServedRun
 from icalib.serving.token import read_token
 
-try:
-    from ray import serve
-    from starlette.requests import Request
-    from starlette.responses import Response
-except ImportError as error:
-    raise SettingError(
-        f"serving on Ray needs packages that are missing ({error}). Install them with: pip install 'icalib[serve]', or "
-        "use --executor local."
-    ) from error
-
 APPLICATION = "icalib"
-_JOINT_QUESTIONS, _WAIT_S = 16, 0.002
+_DRAIN_S = 30
 
 
 class ServeArguments(Settings):
@@ -54,7 +44,6 @@ class ServeArguments(Settings):
     limits: Limits = Field(default=Limits())
 
 
-@serve.deployment(name="Ranker", max_ongoing_requests=2 * _JOINT_QUESTIONS, graceful_shutdown_timeout_s=30)
 class Ranker:
     """A copy of a run's models.
 
@@ -69,23 +58,15 @@ class Ranker:
         torch.set_num_threads(max(1, int(ray.get_runtime_context().get_assigned_resources().get("CPU", 1))))
         path = local_path(run)
         pull(path)
-        self._scorer = QuestionScorer.load(path)
-        self._scorer.warm_up()
-        self.score.set_max_batch_size(self._scorer.max_batch)
+        scorer = QuestionScorer.load(path)
+        scorer.warm_up()
+        self._batcher = Batcher[Pool, pa.Table](scorer.score, max_size=scorer.max_batch)
 
-    @serve.batch(max_batch_size=_JOINT_QUESTIONS, batch_wait_timeout_s=_WAIT_S)
-    async def score(self, pools: Sequence[Pool]) -> list[pa.Table]:
-        """Return the predictions of each pool; Ray Serve joins the calls of single pools to batches."""
-        return await asyncio.to_thread(self._scorer.score, pools)
+    async def score(self, pool: Pool) -> pa.Table:
+        """Return the predictions of a pool; concurrent calls are joined to batches."""
+        return await self._batcher(pool)
 
 
-@serve.deployment(
-    name="Gateway",
-    num_replicas=1,
-    max_ongoing_requests=1000,
-    graceful_shutdown_timeout_s=30,
-    ray_actor_options={"num_cpus": 0},
-)
 class Gateway:
     """The HTTP application.
 
@@ -106,8 +87,10 @@ class Gateway:
 
         self._application = Application(ServedRun.open(path), score, checked.limits, token)
 
-    async def __call__(self, request: Request) -> Response:
-        """Answer a request."""
+    async def __call__(self, request: Any) -> Any:
+        """Answer a request of Starlette's, which Ray Serve hands over."""
+        from starlette.responses import Response
+
         response = await self._application.respond(request.scope, request.receive)
         if response is None:
             return Response(status_code=499)  # never sent: the client has gone
@@ -125,8 +108,7 @@ def build(arguments: dict[str, Any]) -> Any:
     Raises:
         pydantic.ValidationError: a field is missing or unknown.
     """
-    checked = ServeArguments.model_validate(arguments)
-    return _bind(Ranker, checked)
+    return _bound(ServeArguments.model_validate(arguments), {})
 
 
 def serve_on_ray(
@@ -152,29 +134,30 @@ def serve_on_ray(
     Raises:
         SettingError: the port can't be used, or the replicas don't fit.
     """
+    serve = _ray_serve()
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     token = None if token_file is None else str(token_file.resolve())
     with _stop_signal() as stopped:
         start()
         try:
             resources = available(replicas)
-            ranker = Ranker.options(
-                autoscaling_config={
+            options = {
+                "autoscaling_config": {
                     "min_replicas": 1,
                     "max_replicas": resources.num_workers,
                     "target_ongoing_requests": 4,
                 },
-                ray_actor_options={
+                "ray_actor_options": {
                     "num_cpus": resources.cpus_per_worker,
                     "num_gpus": 1 if resources.use_gpu else 0,
                 },
-            )
+            }
             arguments = ServeArguments(run=location(path), token_file=token, host=host, limits=limits)
             serve.start(
                 http_options={"host": host, "port": port, "location": "HeadOnly"},
                 logging_config={"log_level": "WARNING"},
             )
-            serve.run(_bind(ranker, arguments), name=APPLICATION, route_prefix="/")
+            serve.run(_bound(arguments, options), name=APPLICATION, route_prefix="/")
             started(f"http://{host}:{port}")
             stopped.wait()
             serve.delete(APPLICATION)  # waits for what has begun
@@ -183,8 +166,36 @@ def serve_on_ray(
             stop()
 
 
-def _bind(ranker: Any, arguments: ServeArguments) -> Any:
-    return Gateway.bind(ranker.bind(arguments.run), arguments.model_dump())
+def _bound(arguments: ServeArguments, options: Mapping[str, Any]) -> Any:
+    """Return the application; `options` are those of the models' replicas."""
+    serve = _ray_serve()
+    ranker = serve.deployment(Ranker, name="Ranker", max_ongoing_requests=32, graceful_shutdown_timeout_s=_DRAIN_S)
+    gateway = serve.deployment(
+        Gateway,
+        name="Gateway",
+        num_replicas=1,
+        max_ongoing_requests=1000,
+        graceful_shutdown_timeout_s=_DRAIN_S,
+        ray_actor_options={"num_cpus": 0},
+    )
+    return gateway.bind(ranker.options(**options).bind(arguments.run), arguments.model_dump())
+
+
+def _ray_serve() -> Any:
+    """Import Ray Serve, which needs packages that Ray's other parts do not.
+
+    Raises:
+        SettingError: a package is missing.
+    """
+    try:
+        from ray import serve
+    except ImportError as error:
+        reason = " ".join(str(error).split())
+        raise SettingError(
+            f"serving on Ray needs packages that are missing ({reason:.200}). Install them with: pip install "
+            "'icalib[serve]', or use --executor local."
+        ) from error
+    return serve
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from icalib.core.errors import DataError, SettingError
 from icalib.core.files import read_json
-from icalib.data.questions import Question
+from icalib.data.questions import Question, unlabelled_pool
 from icalib.data.schema import Pool, Text, Utterance
 from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.pipeline.inference import FinishedRun
@@ -138,7 +138,7 @@ class LoadedRanker:
         for row, pair in enumerate(checked):
             rows_of.setdefault(pair.context[-self.context_turns :], []).append(row)
         pools = [
-            _unlabelled_pool(_pool_id(index), context, [checked[row].candidate for row in rows])
+            unlabelled_pool(_pool_id(index), context, [checked[row].candidate for row in rows])
             for index, (context, rows) in enumerate(rows_of.items())
         ]
         probs = np.empty(len(checked))
@@ -187,13 +187,6 @@ def _validated(model: type[M], values: Any) -> M:
 
 def _pool_id(index: int) -> str:
     return f"{index:09d}"
-
-
-def _unlabelled_pool(pool_id: str, context: tuple[Utterance, ...], candidates: list[str]) -> Pool:
-    """Return a pool without validation, since `Pool` doesn't accept a single candidate."""
-    return Pool.model_construct(
-        pool_id=pool_id, dialog_id=pool_id, split="test", context=context, candidates=tuple(candidates), label=-1
-    )
 
 
 def _expected_ranks(logit: FloatArray) -> FloatArray:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from icalib.core.files import read_json
 from icalib.core.version import __version__
+from icalib.data.questions import unlabelled_pool
 from icalib.data.schema import Pool, Utterance
 from icalib.metrics.conformal import ConformalThreshold, fit_conformal
 from icalib.metrics.pairs import FloatArray, PoolScores
@@ -72,7 +73,7 @@ class ServedRun:
 
     def pool(self, context: Sequence[Utterance], candidates: Sequence[str]) -> Pool:
         """Return the pool of a question."""
-        return _unlabelled_pool(context[-self.context_turns :], candidates)
+        return unlabelled_pool(_POOL_ID, context[-self.context_turns :], candidates)
 
     def selective(self, coverage: float) -> SelectiveRisk:
         """Return the threshold that answers this fraction of the validation pools.
@@ -152,20 +153,8 @@ class QuestionScorer:
 
     def warm_up(self) -> None:
         """Score one small pool, so that the first request does not wait for what models load on their first pass."""
-        self.score([_unlabelled_pool([Utterance(speaker="user", text="Hello")], ["Hello", "Good bye"])])
+        self.score([unlabelled_pool(_POOL_ID, [Utterance(speaker="user", text="Hello")], ["Hello", "Good bye"])])
 
     @property
     def _is_joint(self) -> bool:
         return self.joint and not any(estimator.needs == "dropout" for _, estimator in self.run.members)
-
-
-def _unlabelled_pool(context: Sequence[Utterance], candidates: Sequence[str]) -> Pool:
-    """Return a pool without validation, since `Pool` doesn't accept a single candidate."""
-    return Pool.model_construct(
-        pool_id=_POOL_ID,
-        dialog_id=_POOL_ID,
-        split="test",
-        context=tuple(context),
-        candidates=tuple(candidates),
-        label=-1,
-    )
