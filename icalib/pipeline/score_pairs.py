@@ -8,7 +8,6 @@ and its scores in memory, whatever the size of the files.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, cast
 
@@ -133,11 +132,17 @@ def claim(job: ScorePairsJob, folder: Path) -> int:
     return sum(job.shard_path(folder, index).is_file() for index in range(len(job.shards())))
 
 
-@lru_cache(maxsize=1)
+_cache: dict[Artifact, tuple[FinishedRun, LoadedMembers, int]] = {}
+
+
 def _loaded(run: Artifact) -> tuple[FinishedRun, LoadedMembers, int]:
-    finished = FinishedRun.open(run.path)
-    turns = int(read_json(finished.folder.path / "provenance.json")["context_turns"])
-    return finished, finished.load_members(), turns
+    """Return a run, its models and its number of context turns; one run per process, which scores many shards."""
+    if run not in _cache:
+        _cache.clear()
+        finished = FinishedRun.open(run.path)
+        turns = int(read_json(finished.folder.path / "provenance.json")["context_turns"])
+        _cache[run] = finished, finished.load_members(), turns
+    return _cache[run]
 
 
 def _files(pairs: Path) -> Iterator[PairFile]:

@@ -76,15 +76,15 @@ class DriftWatch:
         if len(self._scores) < self.state.window:
             self.state = replace(self.state, pending=len(self._scores))
             return
-        found = ks_2samp(self._reference, self._scores, method="auto")
+        statistic, p_value = map(float, ks_2samp(self._reference, self._scores, method="auto"))
         self._scores = []
-        alarm = bool(found.pvalue <= self.state.false_alarm_rate)
+        alarm = p_value <= self.state.false_alarm_rate
         self.state = replace(
             self.state,
             windows=self.state.windows + 1,
             alarms=self.state.alarms + alarm,
             pending=0,
-            statistic=float(found.statistic),
-            p_value=float(found.pvalue),
+            statistic=statistic,
+            p_value=p_value,
             alarm=alarm,
         )
