@@ -7,6 +7,7 @@ the models' replicas scale with the load.
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 from collections.abc import Callable, Generator, Mapping
@@ -52,10 +53,10 @@ class Ranker:
     """
 
     def __init__(self, run: str) -> None:
-        import ray
         import torch
 
-        torch.set_num_threads(max(1, int(ray.get_runtime_context().get_assigned_resources().get("CPU", 1))))
+        # Ray sets the variable to the replica's cores; in a reused process torch has read an earlier value
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
         path = local_path(run)
         pull(path)
         scorer = QuestionScorer.load(path)
