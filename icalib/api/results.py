@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from icalib.core.run_folder import RunFolder
     from icalib.api.exports import ExportKeywords
+    from icalib.core.run_folder import RunFolder
     from icalib.pipeline.loaded_ranker import LoadedRanker
     from icalib.reports.label_curve import LabelCurve
     from icalib.reports.verdict import Verdict

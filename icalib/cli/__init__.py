@@ -5,7 +5,7 @@ from icalib.cli.app import main
 # Each of these adds its verbs, and `icalib --help` lists them in this order.
 # isort: off
 from icalib.cli import (
-    demo, data, methods, training, sweep, inference, calibration, export, open, reproduce, cluster, jobs,
+    demo, data, methods, training, sweep, inference, calibration, export, serving, open, reproduce, cluster, jobs,
 )  # fmt: skip
 # isort: on
 
@@ -21,6 +21,7 @@ __all__ = [
     "methods",
     "open",
     "reproduce",
+    "serving",
     "sweep",
     "training",
 ]

@@ -24,17 +24,31 @@ from icalib.core.errors import SettingError
 from icalib.core.storage import location, pull, push
 
 if TYPE_CHECKING:
+    from icalib.api.options import Place
     from icalib.data.schema import Split
+    from icalib.pipeline.inference import FinishedRun
 
 
 @verb
 def score(
     run: Run,
+    pairs: Annotated[
+        Path | None,
+        place_argument("Parquet file, or folder of some, of any size, local or e.g. s3://…: see above."),
+    ] = None,
     *,
-    data: Annotated[Path, place_option("Pool folder that `icalib prepare` made; its labels may be unknown.")],
-    split: Annotated[str, typer.Option(help="Which pools: train, validation or test.")] = "test",
+    data: Annotated[
+        Path | None, place_option("Pool folder that `icalib prepare` made; its labels may be unknown.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="Which pools of --data: train, validation or test.")] = "test",
     limit: TestLimit = None,
-    out: Annotated[Path, place_option("Parquet file to write.")] = Path("predictions.parquet"),
+    out: Annotated[
+        Path | None,
+        place_option("Parquet file to write, or folder for PAIRS; default: predictions.parquet, or scores."),
+    ] = None,
+    rows_per_file: Annotated[
+        int, typer.Option(min=1, help="Rows of PAIRS that are scored into one file, the unit of work and of resuming.")
+    ] = 20_000,
     runs: Runs = Path("runs"),
     executor: ExecutorOptions,
 ) -> None:
@@ -43,24 +57,55 @@ def score(
     View rule and calibration are those that the run fitted on its own validation pools. The same command resumes an
     interrupted scoring. Where the run's validation pools have some without a right candidate, the column p_none is
     the probability that none of a pool's candidates is right.
+
+    PAIRS are Parquet files with a column `context` (a text, or a list of turns) and a column `candidate`, one pair a
+    row, or `candidates`, one pool a row. Each span of rows becomes one file in the folder OUT, and names file, row and
+    candidate; memory does not grow with the size of PAIRS.
     """
     starting(f"score {location(run)}")
+    from icalib.pipeline.inference import FinishedRun
+
+    if (pairs is None) == (data is None):
+        raise SettingError("give either PAIRS (Parquet files) or --data (a pool folder).")
+    if pairs is not None:
+        _score_pairs(run, pairs, out or Path("scores"), rows_per_file, executor.place(runs))
+        return
+    assert data is not None
+    _score_pools(FinishedRun.open(run), data, split, limit, out or Path("predictions.parquet"), executor.place(runs))
+
+
+def _score_pairs(run: Path, pairs: Path, out: Path, rows_per_file: int, place: Place) -> None:
+    from icalib.api.session import session
+    from icalib.pipeline.score_pairs import claim, pairs_job
+
+    pull(run)
+    job = pairs_job(run, pairs, rows_per_file)
+    num_finished = claim(job, out)
+    if num_finished:
+        say(f"{num_finished} of {len(job.shards())} files are finished already")
+    with session(place) as active:
+        active.context.executor.map(job, out.resolve(), "score", active.context.emit)
+    push(out)
+    say(f"{location(out)}: {sum(file.num_rows for file in job.files)} rows in {len(job.shards())} files")
+
+
+def _score_pools(finished: FinishedRun, data: Path, split: str, limit: int | None, out: Path, place: Place) -> None:
     import pyarrow.parquet as pq
 
     from icalib.api.session import session
     from icalib.api.settings import check_has_pools
     from icalib.core.files import whole_file
     from icalib.data.schema import SPLITS
-    from icalib.pipeline.inference import FinishedRun, iter_predictions
+    from icalib.pipeline.inference import iter_predictions
 
     by_name: dict[str, Split] = {name: name for name in SPLITS}
     chosen = by_name.get(split)
     if chosen is None:
         raise SettingError(f"--split {split} is unknown. Choose one of: {', '.join(SPLITS)}.")
-    finished, num_rows = FinishedRun.open(run), 0
+    num_rows = 0
     check_has_pools(data, chosen)
     with (
-        session(executor.place(runs)) as active,
+        session(place) as active,
         whole_file(out) as temporary,
         pq.ParquetWriter(temporary, finished.fitted.prediction_schema) as writer,
     ):
@@ -150,20 +195,14 @@ def predict(
     """
     from icalib.core.files import whole_file
     from icalib.data.questions import read_questions
+    from icalib.pipeline.answering import Wanted
     from icalib.pipeline.inference import FinishedRun
     from icalib.pipeline.predict import predict as answer_questions
 
     finished = FinishedRun.open(run)
     pull(file)
-    predicted = answer_questions(
-        finished,
-        read_questions(file),
-        coverage=coverage,
-        max_error=max_error,
-        confidence=confidence,
-        sets=sets,
-        none=none,
-    )
+    wanted = Wanted(coverage=coverage, max_error=max_error, confidence=confidence, sets=sets, none=none)
+    predicted = answer_questions(finished, read_questions(file), wanted)
     lines = "".join(json.dumps(answer.record(), ensure_ascii=False) + "\n" for answer in predicted.answers)
     if out is None:
         typer.echo(lines, nl=False)

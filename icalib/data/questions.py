@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -38,6 +39,13 @@ class Question(BaseModel):
             candidates=self.candidates,
             label=-1,
         )
+
+
+def unlabelled_pool(pool_id: str, context: Sequence[Utterance], candidates: Sequence[str]) -> Pool:
+    """Return a pool without validation, since `Pool` doesn't accept a single candidate."""
+    return Pool.model_construct(
+        pool_id=pool_id, dialog_id=pool_id, split="test", context=tuple(context), candidates=tuple(candidates), label=-1
+    )
 
 
 def read_questions(path: Path) -> list[Question]:

@@ -78,6 +78,23 @@ class FinishedRun:
         """Maximum number of utterances of a context."""
         return int(read_json(self.folder.path / "provenance.json")["context_turns"])
 
+    @property
+    def has_softmax(self) -> bool:
+        """Whether probabilities are those of a softmax over a pool."""
+        return any(load_ranker_config(path).link == "softmax" for path, _ in self.members)
+
+    def check_has_models(self) -> None:
+        """Check that the run has models to load.
+
+        Raises:
+            SettingError: the method was not trained.
+        """
+        if not self.settings.settings.regime.trains:
+            raise SettingError(
+                f"{self.folder.path} is a run of `{self.settings.method}`, which has no trained model to load. Give a "
+                "run of a trained method such as bert or icast; `score` and `evaluate` also accept this run."
+            )
+
     def load_members(self, scoring: ScoringSettings | None = None) -> LoadedMembers:
         """Load the models into this process, on the GPU if one is available.
 
@@ -87,12 +104,8 @@ class FinishedRun:
         Raises:
             SettingError: the method was not trained.
         """
+        self.check_has_models()
         method = self.settings.settings
-        if not method.regime.trains:
-            raise SettingError(
-                f"{self.folder.path} is a run of `{self.settings.method}`, which has no trained model to load. Give a "
-                "run of a trained method such as bert or icast; `score` and `evaluate` also accept this run."
-            )
         scoring = scoring or method.scoring
         rule = method.regime.view_rule()
         return LoadedMembers.load(

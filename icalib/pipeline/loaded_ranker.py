@@ -13,12 +13,13 @@ from pydantic import BaseModel, Field, ValidationError
 
 from icalib.core.errors import DataError, SettingError
 from icalib.core.files import read_json
-from icalib.data.questions import Question
+from icalib.data.questions import Question, unlabelled_pool
 from icalib.data.schema import Pool, Text, Utterance
 from icalib.metrics.pairs import FloatArray, PoolScores
+from icalib.pipeline.answering import Predicted, Wanted
 from icalib.pipeline.guarantees import CONFIDENCE
 from icalib.pipeline.inference import FinishedRun
-from icalib.pipeline.predict import Predicted, predict, score_unlabelled
+from icalib.pipeline.predict import predict, score_unlabelled
 from icalib.scoring.loaded import LoadedMembers
 
 M = TypeVar("M", bound=BaseModel)
@@ -125,16 +126,8 @@ class LoadedRanker:
             SettingError, DataError: see `icalib.pipeline.predict.predict`.
         """
         checked = [_question(number, question) for number, question in enumerate(questions, start=1)]
-        return predict(
-            self.run,
-            checked,
-            coverage=coverage,
-            max_error=max_error,
-            confidence=confidence,
-            sets=sets,
-            none=none,
-            members=self.members,
-        )
+        wanted = Wanted(coverage=coverage, max_error=max_error, confidence=confidence, sets=sets, none=none)
+        return predict(self.run, checked, wanted, members=self.members)
 
     def predict_proba(self, pairs: Sequence[tuple[Context, str]]) -> FloatArray:
         """Return the calibrated probability [N] that each candidate is right in its context.
@@ -158,7 +151,7 @@ class LoadedRanker:
         for row, pair in enumerate(checked):
             rows_of.setdefault(pair.context[-self.context_turns :], []).append(row)
         pools = [
-            _unlabelled_pool(_pool_id(index), context, [checked[row].candidate for row in rows])
+            unlabelled_pool(_pool_id(index), context, [checked[row].candidate for row in rows])
             for index, (context, rows) in enumerate(rows_of.items())
         ]
         probs = np.empty(len(checked))
@@ -207,13 +200,6 @@ def _validated(model: type[M], values: Any) -> M:
 
 def _pool_id(index: int) -> str:
     return f"{index:09d}"
-
-
-def _unlabelled_pool(pool_id: str, context: tuple[Utterance, ...], candidates: list[str]) -> Pool:
-    """Return a pool without validation, since `Pool` doesn't accept a single candidate."""
-    return Pool.model_construct(
-        pool_id=pool_id, dialog_id=pool_id, split="test", context=context, candidates=tuple(candidates), label=-1
-    )
 
 
 def _expected_ranks(logit: FloatArray) -> FloatArray:

@@ -1,150 +1,64 @@
-"""Answering questions with a finished run in this process, with abstention and sets of candidates."""
+"""Answering questions with a finished run in this process."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from icalib.calibration.none_of_these import HOW_TO_GET, distribution
-from icalib.core.errors import SettingError
-from icalib.core.files import read_json
+from icalib.calibration.none_of_these import HOW_TO_GET
 from icalib.core.seeding import child_seed
 from icalib.data.questions import Question
-from icalib.data.schema import Pool, Split
-from icalib.metrics.exchangeability import ShiftTest
-from icalib.metrics.pairs import P_NONE, FloatArray, PoolScores
-from icalib.metrics.ranking import top_candidate
-from icalib.metrics.risk_control import RiskControl
-from icalib.metrics.selective import SelectiveRisk, selective_risk
+from icalib.data.schema import Pool
+from icalib.metrics.pairs import P_NONE, PoolScores
+from icalib.pipeline.answering import Answering, Predicted, Wanted
 from icalib.pipeline.evaluation import prediction_table
-from icalib.pipeline.guarantees import (
-    CONFIDENCE,
-    compared,
-    demanded,
-    pools_for_sets,
-    recalibrated,
-    sets_of,
-    usual_sizes,
-)
 from icalib.pipeline.inference import FinishedRun
 from icalib.scoring.loaded import LoadedMembers
 
-
-@dataclass(frozen=True)
-class Answer:
-    """The answer to one question; candidates have indices from 0."""
-
-    id: str
-    answer: int | None
-    """The best candidate; None if the run abstains."""
-    text: str | None
-    prob: float
-    """Probability that the best candidate is right, also given if the run abstains."""
-    abstained: bool
-    probs: list[float]
-    set: list[int] | None
-    """Candidates that contain a right one with the requested probability; None if not requested."""
-    p_none: float | None = None
-    """Probability that no candidate is right; None if the run has not fitted it."""
-    distribution: list[float] | None = None
-    """Probabilities of the candidates and, last, of none of them, which sum to 1; None if not requested."""
-
-    def record(self) -> dict[str, Any]:
-        """Return a JSON object."""
-        return {name: value for name, value in asdict(self).items() if name not in _OPTIONAL or value is not None}
-
-
-_OPTIONAL = ("set", "p_none", "distribution")
-
-
-@dataclass(frozen=True)
-class Predicted:
-    """Answers in the order of the questions, and notes about them."""
-
-    answers: list[Answer]
-    notes: list[str]
-    shift: ShiftTest | None = None
-    """Whether the questions look like the pools that promises rest on; None if none has as many candidates as these."""
+_NOTHING_MORE = Wanted()
 
 
 def predict(
     run: FinishedRun,
     questions: Sequence[Question],
+    wanted: Wanted = _NOTHING_MORE,
     *,
-    coverage: float | None = None,
-    max_error: float | None = None,
-    confidence: float = CONFIDENCE,
-    sets: float | None = None,
-    none: bool = False,
     members: LoadedMembers | None = None,
 ) -> Predicted:
     """Answer questions.
 
-    Promises are tested, and sets are fitted, on the run's test pools, since those of validation have chosen the model.
-
     Args:
         run: a run of a trained method.
         questions: one or more.
-        coverage: approximate fraction of questions to answer, those with the most probable answers; the threshold is
-            the one at which this fraction of the run's validation pools is answered.
-        max_error: answer only questions of which at most this fraction is answered wrongly.
-        confidence: probability that this promise holds.
-        sets: also return sets of candidates that contain a right one with this probability.
-        none: also return a distribution over each question's candidates and "none of these".
+        wanted: what is asked for besides each question's best candidate.
         members: the run's models if they are already loaded.
 
     Raises:
-        SettingError: the method was not trained, an argument is out of range, or `none` is requested of a run that has
-            not fitted p_none.
+        SettingError: the method was not trained, an argument is out of range or excludes another, or "none of these"
+            is requested of a run that has not fitted p_none.
         DataError: there are too few pools for such sets, or for such a promise.
     """
-    if none and run.fitted.none_of_these is None:
-        raise SettingError(f"{run.folder.path} has no p_none. {HOW_TO_GET}")
-    if coverage is not None and max_error is not None:
-        raise SettingError(
-            "--coverage and --max-error both choose which questions to answer. Give --coverage for a fraction of "
-            "questions with an estimate of the errors, or --max-error for a promise about the errors."
-        )
-    validation = PoolScores.from_predictions(run.folder.predictions("validation"))
-    top = top_candidate(validation)
-    selective = None if coverage is None else selective_risk(top.prob, 1 - top.hit, coverage)
-    promise = None if max_error is None else demanded(run.folder, max_error, confidence)
-    calibration, split = pools_for_sets(run.folder)
-    context_turns = read_json(run.folder.path / "provenance.json")["context_turns"]
-    pools = [question.pool(f"{index:09d}", context_turns) for index, question in enumerate(questions)]
-    members = members or run.load_members()
-    scores = score_unlabelled(run, members, pools)
-    of_pools = any(ranker.config.link == "softmax" for ranker in members.rankers)
-    if not of_pools:
-        scores = recalibrated(scores, validation)
-    in_set = None if sets is None else sets_of(scores, calibration, validation, sets, seed=run.settings.seed)
-    threshold = np.full(scores.num_pools, 0.0 if selective is None else selective.threshold)
-    if promise is not None and promise.threshold is not None:
-        threshold = np.where(usual_sizes(scores, calibration), promise.threshold, np.inf)
-    answers = _with_none(_answers(questions, scores, threshold, in_set), scores, none=none)
-    shift = compared(scores, calibration)
-    notes = _size_notes(scores, validation, of_pools=of_pools)
-    if selective is not None:
-        notes.append(_coverage_note(answers, selective, validation.num_pools))
-    if promise is not None:
-        notes.append(_promise_note(answers, promise, scores, calibration, split))
-    if sets is not None:
-        notes.append(_sets_note(answers, sets, calibration, split))
-    notes += _shift_notes(shift, split, asked=len(notes) > 0)
+    answering = Answering(run, of_pools=run.has_softmax)
+    answering.check(wanted)
+    pools = [question.pool(f"{index:09d}", run.context_turns) for index, question in enumerate(questions)]
+    scores = score_unlabelled(run, members or run.load_members(), pools)
+    predicted = answering.answers(questions, scores, wanted)
     if scores.p_none is None:
-        notes.append(f"the answers have no p_none, the probability that no candidate is right. {HOW_TO_GET}")
-    return Predicted(answers, notes, shift)
+        predicted.notes.append(f"the answers have no p_none, the probability that no candidate is right. {HOW_TO_GET}")
+    return predicted
 
 
 def score_unlabelled(run: FinishedRun, members: LoadedMembers, pools: Sequence[Pool]) -> PoolScores:
     """Score pools with unknown labels in this process; their ids must ascend."""
+    return unlabelled_scores(unlabelled_predictions(run, members, pools), pools)
+
+
+def unlabelled_predictions(run: FinishedRun, members: LoadedMembers, pools: Sequence[Pool]) -> pa.Table:
+    """Return the predictions of pools with unknown labels, scored in this process; their ids must ascend."""
     shard = run.settings.settings.scoring.pools_per_shard
     with tempfile.TemporaryDirectory() as folder:
         store = members.tokenize(pools, Path(folder) / "questions.arrow")
@@ -161,7 +75,11 @@ def score_unlabelled(run: FinishedRun, members: LoadedMembers, pools: Sequence[P
             )
             for start in range(0, len(pools), shard)
         ]
-    table = pa.concat_tables(tables)
+    return pa.concat_tables(tables)
+
+
+def unlabelled_scores(table: pa.Table, pools: Sequence[Pool]) -> PoolScores:
+    """Return the scores of pools with unknown labels from their predictions, which are in the order of the pools."""
     offsets = np.cumsum([0, *(len(pool.candidates) for pool in pools)])
     return PoolScores(
         pool_ids=tuple(pool.pool_id for pool in pools),
@@ -170,122 +88,4 @@ def score_unlabelled(run: FinishedRun, members: LoadedMembers, pools: Sequence[P
         label=np.full(table.num_rows, -1, np.int64),
         offsets=offsets,
         p_none=table[P_NONE].to_numpy()[offsets[:-1]] if P_NONE in table.column_names else None,
-    )
-
-
-def _answers(
-    questions: Sequence[Question],
-    scores: PoolScores,
-    threshold: FloatArray,
-    in_set: npt.NDArray[np.bool_] | None,
-) -> list[Answer]:
-    chosen = [None] * len(questions) if in_set is None else scores.split(in_set)
-    return [
-        _answer(*parts)
-        for parts in zip(
-            questions, scores.split(scores.logit), scores.split(scores.prob), chosen, threshold.tolist(), strict=True
-        )
-    ]
-
-
-def _with_none(answers: list[Answer], scores: PoolScores, *, none: bool) -> list[Answer]:
-    """Return the answers with p_none if the run has fitted it, and with a distribution if that is requested."""
-    if scores.p_none is None:
-        return answers
-    shares = distribution(scores.prob, scores.p_none, scores.offsets) if none else [None] * len(answers)
-    return [
-        replace(answer, p_none=p_none, distribution=None if share is None else share.tolist())
-        for answer, p_none, share in zip(answers, scores.p_none.tolist(), shares, strict=True)
-    ]
-
-
-def _answer(
-    question: Question,
-    logit: npt.NDArray[np.float64],
-    prob: npt.NDArray[np.float64],
-    in_set: npt.NDArray[np.bool_] | None,
-    threshold: float,
-) -> Answer:
-    best = int(np.argmax(logit))
-    abstained = bool(prob[best] < threshold)
-    return Answer(
-        id=question.id,
-        answer=None if abstained else best,
-        text=None if abstained else question.candidates[best],
-        prob=float(prob[best]),
-        abstained=abstained,
-        probs=prob.tolist(),
-        set=None if in_set is None else np.flatnonzero(in_set).tolist(),
-    )
-
-
-def _size_notes(scores: PoolScores, validation: PoolScores, *, of_pools: bool) -> list[str]:
-    """Return a note if questions have other numbers of candidates, on which probabilities depend."""
-    usual = np.unique(np.diff(validation.offsets))
-    num_unusual = int((~usual_sizes(scores, validation)).sum())
-    if not num_unusual:
-        return []
-    sizes = f"{usual.min()} to {usual.max()}" if len(usual) > 1 else str(usual[0])
-    found = (
-        f"{num_unusual} of {scores.num_pools} questions have another number of candidates than the run's pools "
-        f"({sizes}), for which the probabilities are calibrated"
-    )
-    if of_pools:
-        return [f"{found}: don't rely on the probabilities of these questions"]
-    return [
-        f"{found}: theirs are calibrated again, for their own numbers, on the same validation pools; this holds if "
-        "candidates come from the same source"
-    ]
-
-
-def _coverage_note(answers: Sequence[Answer], selective: SelectiveRisk, num_pools: int) -> str:
-    answered = sum(not answer.abstained for answer in answers)
-    return (
-        f"{answered} of {len(answers)} answered, those with probability {selective.threshold:.3f} or more; expected "
-        f"fraction of wrong answers {selective.risk:.1%} (95 % interval {selective.low:.1%} to {selective.high:.1%}), "
-        f"measured on {num_pools} validation pools, {selective.coverage:.0%} of which were answered"
-    )
-
-
-def _promise_note(
-    answers: Sequence[Answer], promise: RiskControl, scores: PoolScores, calibration: PoolScores, split: Split
-) -> str:
-    answered = sum(not answer.abstained for answer in answers)
-    num_unusual = int((~usual_sizes(scores, calibration)).sum())
-    return (
-        f"{answered} of {len(answers)} answered, those with probability {promise.threshold:.3f} or more; with "
-        f"{100 * promise.confidence:g}% confidence at most {100 * promise.max_error:g}% of such answers are wrong if "
-        f"the questions are like the {promise.num_pools} {split} pools that this was tested on ({promise.num_wrong} of "
-        f"{promise.num_answered} answers wrong)"
-        + ("" if split == "test" else "; these also chose the model, so that it can be more: evaluate the run on test")
-        + (
-            f"; {num_unusual} questions with another number of candidates are left unanswered, since no promise "
-            "covers them"
-            if num_unusual
-            else ""
-        )
-    )
-
-
-def _shift_notes(shift: ShiftTest | None, split: Split, *, asked: bool) -> list[str]:
-    """Return a warning, or that there is none if promises were asked for."""
-    if shift is None:
-        return []
-    compared_with = f"the {shift.num_pools} {split} pools"
-    if shift.alarms:
-        return [
-            f"warning: the questions are not like {compared_with}, most clearly in {shift.differs_in} "
-            f"(p = {shift.p_value:.2g}): probabilities, thresholds and sets may not hold for them. Label some of "
-            "them, and measure the run on these with icalib evaluate --data"
-        ]
-    return [f"no sign that the questions differ from {compared_with} (p = {shift.p_value:.2g})"] if asked else []
-
-
-def _sets_note(answers: Sequence[Answer], coverage: float, calibration: PoolScores, split: Split) -> str:
-    size = np.mean([len(answer.set or ()) for answer in answers])
-    return (
-        f"sets have {size:.1f} candidates on average and contain a right one with a probability of "
-        f"{coverage:.0%} or more if the questions are like the {calibration.num_pools} {split} pools that they "
-        "were fitted on"
-        + ("" if split == "test" else ", which also chose the model, so that it can be less: evaluate the run on test")
     )

@@ -88,6 +88,24 @@ class RayJob(Strict):
     spec: JobSpec
 
 
+class ServiceSpec(Strict):
+    serveConfigV2: str
+    rayClusterConfig: ClusterSpec
+
+
+class RayService(Strict):
+    apiVersion: Literal["ray.io/v1"]
+    kind: Literal["RayService"]
+    metadata: Metadata
+    spec: ServiceSpec
+
+
+def ray_service() -> tuple[RayService, dict[str, Any]]:
+    """The service, and the network policy of its HTTP port."""
+    service, policy = documents((CLUSTER / "kuberay" / "rayservice.yaml").read_text())
+    return RayService.model_validate(service), policy
+
+
 def ray_cluster() -> RayCluster:
     (document,) = documents((CLUSTER / "kuberay" / "raycluster.yaml").read_text())
     return RayCluster.model_validate(document)
@@ -99,7 +117,8 @@ def ray_job(path: Path) -> RayJob:
 
 
 def clusters() -> list[ClusterSpec]:
-    return [ray_cluster().spec, *(ray_job(path).spec.rayClusterSpec for path in JOBS)]
+    jobs = [ray_job(path).spec.rayClusterSpec for path in JOBS]
+    return [ray_cluster().spec, *jobs, ray_service()[0].spec.rayClusterConfig]
 
 
 def ray_pods() -> list[dict[str, Any]]:
@@ -152,7 +171,7 @@ def test_an_unknown_key_of_a_cluster_is_refused() -> None:
 
 
 def test_every_file_is_known() -> None:
-    assert {path.stem for path in KUBERAY} == {"namespace", "raycluster", "rayjob-train", "rayjob-sweep"}
+    assert {path.stem for path in KUBERAY} == {"namespace", "raycluster", "rayjob-train", "rayjob-sweep", "rayservice"}
 
 
 def test_nothing_is_scheduled_on_the_head() -> None:
@@ -228,3 +247,30 @@ def test_the_entrypoint_is_a_command_of_ours_on_the_shared_storage(path: Path) -
         assert (TUNE_SPACES / f"{given['space']}.py").exists()
     else:
         assert given["method"] in method_names()
+
+
+def test_a_service_serves_the_application_of_serve_yaml() -> None:
+    service, policy = ray_service()
+    assert documents(service.spec.serveConfigV2) == documents((CLUSTER / "serve.yaml").read_text())
+    (config,) = documents(service.spec.serveConfigV2)
+    validate(policy)
+    assert policy["spec"]["ingress"][0]["ports"] == [{"protocol": "TCP", "port": config["http_options"]["port"]}]
+    token = Path(config["applications"][0]["args"]["token_file"])
+    for group in (service.spec.rayClusterConfig.headGroupSpec, *service.spec.rayClusterConfig.workerGroupSpecs):
+        mounts = group.template["spec"]["containers"][0]["volumeMounts"]
+        assert str(token.parent) in {mount["mountPath"] for mount in mounts}
+
+
+def test_the_serve_file_fits_ray_and_our_application() -> None:
+    pytest.importorskip("starlette", reason="needs ray[serve]")
+    from ray.serve.schema import ServeDeploySchema
+
+    from icalib.distributed.serving import ServeArguments, build
+
+    (config,) = documents((CLUSTER / "serve.yaml").read_text())
+    (application,) = ServeDeploySchema.model_validate(config).applications
+    assert application.import_path == f"{build.__module__}:{build.__name__}"
+    assert ServeArguments.model_validate(application.args).token_file
+    assert [deployment.name for deployment in application.deployments] == ["Gateway", "Ranker"]
+    with pytest.raises(ValidationError, match="tokenfile"):
+        ServeArguments.model_validate({**application.args, "tokenfile": "x"})

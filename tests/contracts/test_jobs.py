@@ -25,6 +25,7 @@ from icalib.generation.language_model import GeneratorJob, LanguageModel
 from icalib.generation.retrieval import Retrieval
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.pipeline.plan import RatesJob
+from icalib.pipeline.score_pairs import PairFile, ScorePairsJob
 from icalib.pipeline.tokens import TokenizeJob, TokenizeLogsJob
 from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.regimes.self_training import PseudoLabelJob
@@ -61,6 +62,9 @@ def examples(backbone: str) -> dict[type[Job], Job]:
     )
     found: list[Job] = [
         training,
+        ScorePairsJob(
+            run=data, files=(PairFile(path=Path("p"), name="p", size=1, modified_ns=1, num_rows=3),), rows_per_shard=2
+        ),
         PostTrainJob(
             ranker=training.ranker,
             task=NextUtterance.Config(),

@@ -24,6 +24,7 @@ from icalib.data.pools import as_pools, iter_pools, pools_digest, read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.questions import read_questions
 from icalib.data.simulate import simulate
+from icalib.pipeline.answering import Wanted
 from icalib.pipeline.inference import FinishedRun, evaluate, iter_predictions
 from icalib.pipeline.predict import predict
 from icalib.pipeline.run import RunContext, run
@@ -238,7 +239,7 @@ def test_probabilities_and_sets_of_another_number_of_candidates_are_its_own(
     four = list(read_questions(tmp_path / "q.jsonl.gz"))
     two = [question.model_copy(update={"candidates": question.candidates[:2]}) for question in four]
     members = teacher.load_members()
-    usual, unusual = (predict(teacher, asked, sets=0.8, members=members) for asked in (four, two))
+    usual, unusual = (predict(teacher, asked, Wanted(sets=0.8), members=members) for asked in (four, two))
     assert np.mean([answer.probs for answer in usual.answers]) == pytest.approx(0.25, abs=0.1)
     assert np.mean([answer.probs for answer in unusual.answers]) == pytest.approx(0.5, abs=0.1)
     assert all(answer.set and set(answer.set) <= {0, 1} for answer in unusual.answers)
@@ -255,11 +256,11 @@ def test_promises_are_kept_or_refused(teacher: FinishedRun, tiny_pools: Path, tm
     assert "no sign that the questions differ from the 12 test pools" in err
     questions = list(read_questions(path))
     with pytest.raises(DataError, match=r"no threshold can promise at most 1% wrong answers with 12 pools"):
-        predict(teacher, questions, max_error=0.01)
+        predict(teacher, questions, Wanted(max_error=0.01))
     with pytest.raises(SettingError, match="--coverage and --max-error both choose"):
-        predict(teacher, questions, coverage=0.5, max_error=0.1)
+        predict(teacher, questions, Wanted(coverage=0.5, max_error=0.1))
     two = [question.model_copy(update={"candidates": question.candidates[:2]}) for question in questions]
-    unusual = predict(teacher, [questions[0], *two], max_error=0.97, confidence=0.6)
+    unusual = predict(teacher, [questions[0], *two], Wanted(max_error=0.97, confidence=0.6))
     assert all(answer.abstained for answer in unusual.answers[1:])
     assert f"{len(two)} questions with another number of candidates are left unanswered" in " ".join(unusual.notes)
 

@@ -21,6 +21,7 @@ from icalib.data.questions import Question
 from icalib.data.schema import NONE_RIGHT, Pool
 from icalib.data.simulate import simulate
 from icalib.metrics.pairs import PoolScores
+from icalib.pipeline.answering import Wanted
 from icalib.pipeline.evaluation import Fitted
 from icalib.pipeline.inference import FinishedRun, evaluate
 from icalib.pipeline.predict import predict
@@ -99,7 +100,7 @@ def test_questions_are_answered_with_the_p_none_that_the_run_scored(bert: Finish
     test = PoolScores.from_predictions(bert.folder.predictions("test"))
     assert test.p_none is not None
     questions = some_questions(pools, list(test.pool_ids[:5]))
-    found = predict(bert, questions, none=True)
+    found = predict(bert, questions, Wanted(none=True))
     np.testing.assert_allclose([answer.p_none for answer in found.answers], test.p_none[:5], rtol=1e-3)
     for answer in found.answers:
         assert answer.distribution is not None
@@ -145,7 +146,7 @@ def test_a_run_without_such_pools_has_no_p_none_and_says_how_to_get_it(
     assert any("--unanswerable 0.2" in note for note in found.notes)
     assert found.answers[0].record().keys() & {"p_none", "distribution"} == set()
     with pytest.raises(SettingError, match=r"--unanswerable 0\.2"):
-        predict(plain, some_questions(tiny_pools, list(test.pool_ids[:1])), none=True)
+        predict(plain, some_questions(tiny_pools, list(test.pool_ids[:1])), Wanted(none=True))
     shifted = evaluate(plain, pools, LIMIT, around)["test"]  # by the probability of the best candidate
     assert shifted.keys() & METRICS == METRICS - {"ECE_none"}
 

@@ -1,0 +1,70 @@
+"""The verb that serves a finished run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from icalib.cli.app import verb
+from icalib.cli.options import Executor, Run
+from icalib.cli.output import say
+
+
+@dataclass(frozen=True)
+class LimitOptions:
+    """Limits of requests; the defaults are those of `icalib.serving.limits.Limits`."""
+
+    max_body: Annotated[int, typer.Option(min=1, help="Maximum size of a request in bytes; larger ones get 413.")] = (
+        4 * 2**20
+    )
+    max_candidates: Annotated[int, typer.Option(min=1, help="Maximum candidates in a request; more get 422.")] = 1000
+    max_text: Annotated[int, typer.Option(min=1, help="Maximum characters of a text; longer ones get 422.")] = 100_000
+    max_pending: Annotated[int, typer.Option(min=1, help="Maximum requests that wait at a time; others get 429.")] = 256
+
+
+@verb
+def serve(
+    run: Run,
+    *,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in and needs --token-file.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one (local).")] = 8000,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the token that clients send as `Authorization: Bearer TOKEN`.")
+    ] = None,
+    limits: LimitOptions,
+    replicas: Annotated[
+        int | None, typer.Option(min=1, help="Maximum copies of the models on Ray; default: one per GPU, or one.")
+    ] = None,
+    executor: Executor = "ray",
+) -> None:
+    """Serve a finished run over HTTP: reranking as text-embeddings-inference and Cohere do, and predictions.
+
+    POST /rerank (query, texts), POST /v2/rerank and /v1/rerank (query, documents) and POST /predict (context,
+    candidates, as a line of `icalib predict`) answer with calibrated probabilities; GET /health, /info and /metrics
+    show the state, with a watch on whether questions still look like the run's validation pools. On Ray the models
+    are replicas that scale with the load (on a cluster: cluster/serve.yaml); --executor local serves from one process.
+    SIGTERM and Ctrl-C answer what has begun, then stop.
+    """
+    from icalib.api.serving import serve as serve_run
+    from icalib.serving.limits import Limits
+
+    serve_run(
+        run,
+        host=host,
+        port=port,
+        token_file=token_file,
+        limits=Limits(
+            max_body_bytes=limits.max_body,
+            max_candidates=limits.max_candidates,
+            max_text_chars=limits.max_text,
+            max_pending=limits.max_pending,
+        ),
+        executor=executor,
+        replicas=replicas,
+        note=say,
+    )

@@ -1,0 +1,212 @@
+"""A finished run as a Ray Serve application: one gateway that speaks HTTP, and replicas of the models.
+
+The gateway is a single replica, so that its metrics and its drift watch see every question. It does no inference;
+the models' replicas scale with the load.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pydantic import Field
+
+from icalib.core.component import Settings
+from icalib.core.errors import SettingError
+from icalib.core.storage import local_path, location, pull
+from icalib.data.schema import Pool
+from icalib.distributed.session import available, start, stop
+from icalib.serving.application import Application
+from icalib.serving.batching import Batcher
+from icalib.serving.limits import Limits
+from icalib.serving.served_run import QuestionScorer, ServedRun
+from icalib.serving.token import read_token
+
+APPLICATION = "icalib"
+_DRAIN_S = 30
+
+
+class ServeArguments(Settings):
+    """What `args` of an application in cluster/serve.yaml may contain."""
+
+    run: str
+    """Run folder, on storage that all nodes share."""
+    token_file: str | None = None
+    """File with the token that clients must send, on every node."""
+    host: str = "0.0.0.0"
+    """Address that the HTTP proxies listen on; a token is required unless it is a loopback address."""
+    limits: Limits = Field(default=Limits())
+
+
+class Ranker:
+    """A copy of a run's models.
+
+    Args:
+        run: run folder.
+    """
+
+    def __init__(self, run: str) -> None:
+        import torch
+
+        # Ray sets the variable to the replica's cores; in a reused process torch has read an earlier value
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+        path = local_path(run)
+        pull(path)
+        scorer = QuestionScorer.load(path)
+        scorer.warm_up()
+        self._batcher = Batcher[Pool, pa.Table](scorer.score, max_size=scorer.max_batch)
+
+    async def score(self, pool: Pool) -> pa.Table:
+        """Return the predictions of a pool; concurrent calls are joined to batches."""
+        return await self._batcher(pool)
+
+
+class Gateway:
+    """The HTTP application.
+
+    Args:
+        ranker: handle of the models' replicas.
+        arguments: of the application.
+    """
+
+    def __init__(self, ranker: Any, arguments: dict[str, Any]) -> None:
+        checked = ServeArguments.model_validate(arguments)
+        path = local_path(checked.run)
+        pull(path)
+        token_file = None if checked.token_file is None else Path(checked.token_file)
+        token = read_token(token_file, checked.host, logging.getLogger(__name__).warning)
+
+        async def score(pool: Pool) -> pa.Table:
+            return await ranker.score.remote(pool)
+
+        self._application = Application(ServedRun.open(path), score, checked.limits, token)
+
+    async def __call__(self, request: Any) -> Any:
+        """Answer a request of Starlette's, which Ray Serve hands over."""
+        from starlette.responses import Response
+
+        response = await self._application.respond(request.scope, request.receive)
+        if response is None:
+            return Response(status_code=499)  # never sent: the client has gone
+        return Response(
+            response.body, response.status, headers={"content-type": response.content_type, **response.headers}
+        )
+
+
+def build(arguments: dict[str, Any]) -> Any:
+    """Return the application; the `import_path` of cluster/serve.yaml.
+
+    Args:
+        arguments: fields of `ServeArguments`.
+
+    Raises:
+        pydantic.ValidationError: a field is missing or unknown.
+    """
+    return _bound(ServeArguments.model_validate(arguments), {})
+
+
+def serve_on_ray(
+    path: Path,
+    host: str,
+    port: int,
+    limits: Limits,
+    token_file: Path | None,
+    replicas: int | None,
+    started: Callable[[str], None],
+) -> None:
+    """Serve a run with Ray Serve until SIGINT or SIGTERM; requests that have begun are answered, for at most 30 s.
+
+    Args:
+        path: run folder.
+        host: address that the HTTP proxy listens on.
+        port: port that it listens on.
+        limits: limits of requests.
+        token_file: file with the token that clients must send.
+        replicas: maximum number of copies of the models; None takes one per GPU, or one without GPUs.
+        started: receives the URL when requests are accepted.
+
+    Raises:
+        SettingError: the port can't be used, or the replicas don't fit.
+    """
+    serve = _ray_serve()
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)
+    token = None if token_file is None else str(token_file.resolve())
+    with _stop_signal() as stopped:
+        start()
+        try:
+            resources = available(replicas)
+            options = {
+                "autoscaling_config": {
+                    "min_replicas": 1,
+                    "max_replicas": resources.num_workers,
+                    "target_ongoing_requests": 4,
+                },
+                "ray_actor_options": {
+                    "num_cpus": resources.cpus_per_worker,
+                    "num_gpus": 1 if resources.use_gpu else 0,
+                },
+            }
+            arguments = ServeArguments(run=location(path), token_file=token, host=host, limits=limits)
+            serve.start(
+                http_options={"host": host, "port": port, "location": "HeadOnly"},
+                logging_config={"log_level": "WARNING"},
+            )
+            serve.run(_bound(arguments, options), name=APPLICATION, route_prefix="/")
+            started(f"http://{host}:{port}")
+            stopped.wait()
+            serve.delete(APPLICATION)  # waits for what has begun
+            serve.shutdown()
+        finally:
+            stop()
+
+
+def _bound(arguments: ServeArguments, options: Mapping[str, Any]) -> Any:
+    """Return the application; `options` are those of the models' replicas."""
+    serve = _ray_serve()
+    ranker = serve.deployment(Ranker, name="Ranker", max_ongoing_requests=32, graceful_shutdown_timeout_s=_DRAIN_S)
+    gateway = serve.deployment(
+        Gateway,
+        name="Gateway",
+        num_replicas=1,
+        max_ongoing_requests=1000,
+        graceful_shutdown_timeout_s=_DRAIN_S,
+        ray_actor_options={"num_cpus": 0},
+    )
+    return gateway.bind(ranker.options(**options).bind(arguments.run), arguments.model_dump())
+
+
+def _ray_serve() -> Any:
+    """Import Ray Serve, which needs packages that Ray's other parts do not.
+
+    Raises:
+        SettingError: a package is missing.
+    """
+    try:
+        from ray import serve
+    except ImportError as error:
+        reason = " ".join(str(error).split())
+        raise SettingError(
+            f"serving on Ray needs packages that are missing ({reason:.200}). Install them with: pip install "
+            "'icalib[serve]', or use --executor local."
+        ) from error
+    return serve
+
+
+@contextmanager
+def _stop_signal() -> Generator[threading.Event, None, None]:
+    """Yield an event that SIGINT and SIGTERM set."""
+    stopped = threading.Event()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    earlier = {number: signal.signal(number, lambda number, frame: stopped.set()) for number in numbers}
+    try:
+        yield stopped
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)

@@ -1,0 +1,270 @@
+"""Scoring of Parquet files of any size: a job whose shards are spans of rows, each with its own output file.
+
+A file has either one pair a row (`context`, `candidate`) or one pool a row (`context`, `candidates`). A context is a
+text, a list of texts, or a list of objects with `speaker` and `text`, oldest first. A process holds one chunk of rows
+and its scores in memory, whatever the size of the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from pyarrow.fs import FileSelector, FileType, LocalFileSystem
+from pydantic import Field
+from typing_extensions import override
+
+from icalib.core.component import Settings
+from icalib.core.errors import DataError, SettingError
+from icalib.core.files import content_digest, read_json, whole_file, write_json
+from icalib.core.job import NOT_IN_DIGEST, Artifact, ShardedJob
+from icalib.core.paths import Stored
+from icalib.core.storage import location, opened, pull
+from icalib.data.questions import unlabelled_pool
+from icalib.data.schema import Pool, Utterance
+from icalib.models.checkpoint import CHECKPOINT_VERSION, load_ranker_config
+from icalib.pipeline.inference import FinishedRun, checkpoint_digest
+from icalib.pipeline.predict import unlabelled_predictions
+from icalib.scoring.loaded import LoadedMembers
+
+RECORD = "scored.json"
+"""File in the output folder that says what is scored there, and with what."""
+_CHUNK_PAIRS = 2048
+_SCORES = ("view", "logit", "prob", "logit_var", "prob_var", "mutual_information")
+
+
+class PairFile(Settings):
+    """A Parquet file, as it was when the job was made."""
+
+    path: Annotated[Stored, NOT_IN_DIGEST]
+    name: str
+    size: int
+    modified_ns: int
+    num_rows: int
+
+
+class ScorePairsJob(ShardedJob):
+    """Scores the rows of Parquet files."""
+
+    version: ClassVar[int] = CHECKPOINT_VERSION
+    verb: ClassVar[str] = "scoring"
+    memory_advice: ClassVar[str] = "Lower `scoring.max_tokens_per_batch` of the run."
+
+    run: Artifact
+    """Run folder."""
+    files: tuple[PairFile, ...]
+    rows_per_shard: int = Field(default=20_000, ge=1)
+    """Rows of an output file."""
+
+    def shards(self) -> list[tuple[int, int, int]]:
+        """Return file, first row and number of rows of each shard."""
+        step = self.rows_per_shard
+        return [
+            (number, start, min(step, file.num_rows - start))
+            for number, file in enumerate(self.files)
+            for start in range(0, file.num_rows, step)
+        ]
+
+    @override
+    def shard_path(self, folder: Path, index: int) -> Path:
+        return folder / f"part-{index:06d}.parquet"
+
+    @override
+    def compute_shard(self, index: int, shard: Sequence[int], folder: Path, device: torch.device) -> None:
+        number, start, num_rows = shard
+        file = self.files[number]
+        run, members, context_turns = _loaded(self.run)
+        writer: pq.ParquetWriter | None = None
+        with whole_file(self.shard_path(folder, index)) as temporary:
+            for first_row, rows in _chunks(file.path, start, num_rows):
+                pools, positions = _pools(file.path, first_row, rows, context_turns)
+                table = _output(file.name, positions, unlabelled_predictions(run, members, pools))
+                writer = writer or pq.ParquetWriter(temporary, table.schema)
+                writer.write_table(table)
+            if writer is not None:
+                writer.close()
+
+
+def pairs_job(run: Path, pairs: Path, rows_per_shard: int) -> ScorePairsJob:
+    """Return the job that scores a Parquet file, or all those of a folder, in the order of their names.
+
+    Raises:
+        RunFolderError, SettingError: the run can't be used, or gives no probabilities to pairs.
+        DataError: there are no such files, or they lack a column.
+    """
+    finished = FinishedRun.open(run)
+    finished.check_has_models()
+    files = tuple(file for file in _files(pairs) if file.num_rows)
+    if not files:
+        raise DataError("no Parquet file with rows", "Give a Parquet file, or a folder of some.", path=location(pairs))
+    has_softmax = any(load_ranker_config(path).link == "softmax" for path, _ in finished.members)
+    for file in files:
+        _check_columns(file.path, has_softmax, finished.settings.method)
+    fitted = read_json(finished.folder.fitted_path)
+    digests = [checkpoint_digest(path) for path, _ in finished.members]
+    artifact = Artifact(path=run.resolve(), digest=content_digest({"fitted": fitted, "members": digests}))
+    return ScorePairsJob(run=artifact, files=files, rows_per_shard=rows_per_shard)
+
+
+def claim(job: ScorePairsJob, folder: Path) -> int:
+    """Make the output folder the job's, and return how many of its shards are finished.
+
+    Raises:
+        SettingError: the folder has something else.
+    """
+    pull(folder)
+    record, identity = folder / RECORD, job.identity()
+    if record.is_file():
+        if read_json(record)["digest"] != job.digest():
+            raise SettingError(
+                f"{location(folder)} has scores of other pairs, another run or another --rows-per-file. Choose another "
+                "--out, or remove the folder."
+            )
+    elif folder.is_dir() and any(folder.iterdir()):
+        raise SettingError(f"{location(folder)} is not empty and has no {RECORD}. Choose another --out.")
+    else:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(record, {"digest": job.digest(), "identity": identity})
+    return sum(job.shard_path(folder, index).is_file() for index in range(len(job.shards())))
+
+
+_cache: dict[Artifact, tuple[FinishedRun, LoadedMembers, int]] = {}
+
+
+def _loaded(run: Artifact) -> tuple[FinishedRun, LoadedMembers, int]:
+    """Return a run, its models and its number of context turns; one run per process, which scores many shards."""
+    if run not in _cache:
+        _cache.clear()
+        finished = FinishedRun.open(run.path)
+        turns = int(read_json(finished.folder.path / "provenance.json")["context_turns"])
+        _cache[run] = finished, finished.load_members(), turns
+    return _cache[run]
+
+
+def _files(pairs: Path) -> Iterator[PairFile]:
+    filesystem, key = _filesystem(pairs)
+    facts = filesystem.get_file_info(key)
+    found = [facts]
+    if facts.type == FileType.Directory:
+        found = filesystem.get_file_info(FileSelector(key, recursive=True))
+        found = sorted((each for each in found if each.path.endswith(".parquet")), key=lambda each: each.path)
+    for each in found:
+        if each.type != FileType.File:
+            continue
+        name = each.path.removeprefix(key).lstrip("/") or each.base_name
+        path = pairs if each.path == facts.path else pairs / name
+        try:
+            num_rows = pq.ParquetFile(each.path, filesystem=filesystem).metadata.num_rows
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(
+                f"can't be read as Parquet ({' '.join(str(error).split()):.100})",
+                "Write it again.",
+                path=location(path),
+            ) from error
+        yield PairFile(path=path, name=name, size=each.size, modified_ns=each.mtime_ns or 0, num_rows=num_rows)
+
+
+def _filesystem(path: Path) -> tuple[Any, str]:
+    filesystem, key = opened(path)
+    return filesystem or LocalFileSystem(), key
+
+
+def _check_columns(path: Path, has_softmax: bool, method: str) -> None:
+    filesystem, key = _filesystem(path)
+    names = set(pq.ParquetFile(key, filesystem=filesystem).schema_arrow.names)
+    if "context" not in names or not names & {"candidate", "candidates"}:
+        raise DataError(
+            f"found the columns {', '.join(sorted(names))}",
+            "Expected `context`, and `candidate` (one pair a row) or `candidates` (one pool a row).",
+            path=location(path),
+        )
+    if has_softmax and "candidates" not in names:
+        raise SettingError(
+            f"`{method}` gives probabilities to whole pools, so a pair has none. Write one pool a row, with the column "
+            f"`candidates`, instead of {location(path)}."
+        )
+
+
+def _chunks(path: Path, start: int, num_rows: int) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """Iterate over chunks of a file's rows, with the number of their first row."""
+    filesystem, key = _filesystem(path)
+    with pq.ParquetFile(key, filesystem=filesystem) as file:
+        columns = [name for name in ("context", "candidate", "candidates") if name in file.schema_arrow.names]
+        sizes = [file.metadata.row_group(index).num_rows for index in range(file.metadata.num_row_groups)]
+        begins = [sum(sizes[:index]) for index in range(len(sizes))]
+        stop = start + num_rows
+        groups = [
+            i
+            for i, (begin, size) in enumerate(zip(begins, sizes, strict=True))
+            if begin < stop and begin + size > start
+        ]
+        row = begins[groups[0]]
+        for batch in file.iter_batches(batch_size=_CHUNK_PAIRS, row_groups=groups, columns=columns):
+            first, last = max(start, row), min(stop, row + batch.num_rows)
+            if first < last:
+                yield first, batch.slice(first - row, last - first).to_pylist()
+            row += batch.num_rows
+
+
+def _pools(
+    path: Path, first_row: int, rows: Sequence[dict[str, Any]], context_turns: int
+) -> tuple[list[Pool], list[tuple[int, int]]]:
+    """Return pools, and row and candidate of each of their pairs; consecutive pairs of one context are one pool."""
+    pools: list[tuple[list[Utterance], list[str]]] = []
+    positions: list[tuple[int, int]] = []
+    previous: Any = None
+    for row, values in enumerate(rows, start=first_row):
+        context = _turns(path, row, values["context"])[-context_turns:]
+        is_pool = values.get("candidates") is not None
+        texts = values["candidates"] if is_pool else [values.get("candidate")]
+        candidates = [_text(path, row, "candidates" if is_pool else "candidate", text) for text in texts]
+        if not candidates:
+            raise DataError("no candidates", "Expected one or more.", path=location(path), line=row + 1)
+        if not is_pool and context == previous:
+            pools[-1][1].extend(candidates)
+        else:
+            pools.append((context, candidates))
+        previous = None if is_pool else context
+        positions.extend((row, index) for index in range(len(candidates)))
+    return [unlabelled_pool(f"{number:09d}", *each) for number, each in enumerate(pools)], positions
+
+
+def _turns(path: Path, row: int, context: Any) -> list[Utterance]:
+    turns = cast("list[Any]", context) if isinstance(context, list) else [context]
+    if not turns:
+        raise DataError("an empty context", "Expected one turn or more.", path=location(path), line=row + 1)
+    return [_utterance(path, row, turn) for turn in turns]
+
+
+def _utterance(path: Path, row: int, turn: Any) -> Utterance:
+    """Return a turn with its speaker; for plain texts the speaker is arbitrary, since encoders don't read it."""
+    text, speaker = (turn.get("text"), turn.get("speaker")) if isinstance(turn, dict) else (turn, "user")
+    return Utterance(speaker="agent" if speaker == "agent" else "user", text=_text(path, row, "context", text))
+
+
+def _text(path: Path, row: int, field: str, value: Any) -> str:
+    text = value.strip() if isinstance(value, str) else ""
+    if not text:
+        found = f"{value!r:.40}"
+        raise DataError(
+            f"found {found}",
+            "Expected a text; the line is the row, from 1.",
+            path=location(path),
+            line=row + 1,
+            field=field,
+        )
+    return text
+
+
+def _output(name: str, positions: Sequence[tuple[int, int]], predictions: pa.Table) -> pa.Table:
+    rows, candidates = zip(*positions, strict=True)
+    columns = {
+        "file": pa.array([name] * len(rows), pa.string()).dictionary_encode(),
+        "row": pa.array(rows, pa.int64()),
+        "candidate": pa.array(candidates, pa.int32()),
+    }
+    return pa.table({**columns, **{each: predictions[each] for each in _SCORES}})

@@ -1,0 +1,79 @@
+"""What a server counts, in Prometheus' text format."""
+
+from __future__ import annotations
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from icalib.serving.drift import Drift, DriftWatch
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+
+
+class Monitor:
+    """Counters of one server, and the state of its drift watch."""
+
+    def __init__(self, watch: DriftWatch) -> None:
+        self._watch = watch
+        self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "icalib_requests", "Requests by path and status.", ["path", "status"], registry=self._registry
+        )
+        self._seconds = Histogram(
+            "icalib_request_seconds",
+            "Seconds from a request's headers to its response.",
+            ["path"],
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+        self._candidates = Histogram(
+            "icalib_candidates", "Candidates per question.", buckets=_SIZES, registry=self._registry
+        )
+        self._unusual = Counter(
+            "icalib_unusual_questions",
+            "Questions with a number of candidates for which probabilities are not calibrated.",
+            registry=self._registry,
+        )
+        self.pending = Gauge("icalib_pending_requests", "Requests that wait for scores.", registry=self._registry)
+        self._add_drift()
+
+    def finished(self, path: str, status: int, seconds: float) -> None:
+        """Count a request."""
+        self._requests.labels(path, str(status)).inc()
+        self._seconds.labels(path).observe(seconds)
+
+    def scored(self, num_candidates: int, top_score: float, *, is_usual: bool) -> None:
+        """Count a question that was scored, and add it to the drift watch."""
+        self._candidates.observe(num_candidates)
+        if not is_usual:
+            self._unusual.inc()
+        self._watch.add(top_score)
+
+    @property
+    def drift(self) -> Drift:
+        """The state of the drift watch."""
+        return self._watch.state
+
+    def text(self) -> bytes:
+        """Return all of it in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+    def _add_drift(self) -> None:
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(f"icalib_drift_{name}", text, registry=self._registry)
+
+        gauge("alarm", "1 if the last window's top scores differ from validation's.").set_function(
+            lambda: float(self.drift.alarm)
+        )
+        gauge("p_value", "p-value of the last window's Kolmogorov-Smirnov test; NaN before.").set_function(
+            lambda: float("nan") if self.drift.p_value is None else self.drift.p_value
+        )
+        gauge("windows", "Windows that were tested since the start.").set_function(lambda: self.drift.windows)
+        gauge("alarms", "Windows that raised an alarm since the start.").set_function(lambda: self.drift.alarms)
+        gauge("window_questions", "Questions per window; 0 without a watch.").set_function(
+            lambda: self.drift.window if self.drift.active else 0
+        )
+        gauge("false_alarm_rate", "Maximum probability of a false alarm per window.").set_function(
+            lambda: self.drift.false_alarm_rate
+        )

@@ -1,0 +1,140 @@
+"""A finished run as a server knows it: with its models, and without them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from icalib.core.version import __version__
+from icalib.data.questions import unlabelled_pool
+from icalib.data.schema import Pool, Utterance
+from icalib.metrics.pairs import FloatArray, PoolScores
+from icalib.pipeline.answering import Answering
+from icalib.pipeline.inference import FinishedRun
+from icalib.pipeline.predict import unlabelled_predictions
+from icalib.scoring.loaded import LoadedMembers
+
+_POOL_ID = "000000000"
+"""Id of every pool that is served, which `predict` gives to its first question."""
+_JOINT_QUESTIONS = 16
+
+
+@dataclass(frozen=True)
+class ServedRun:
+    """What answers need besides scores: the run's fitted rules and validation pools, but not its models."""
+
+    run: FinishedRun
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Open a finished run of a trained method.
+
+        Raises:
+            RunFolderError: the folder is not a finished run, or a file can't be read.
+            SettingError: its method has no trained model.
+        """
+        run = FinishedRun.open(path)
+        run.check_has_models()
+        return cls(run)
+
+    @cached_property
+    def answering(self) -> Answering:
+        """Answers questions from their scores."""
+        return Answering(self.run, of_pools=self._has_softmax)
+
+    @property
+    def validation(self) -> PoolScores:
+        """Scores of the validation pools."""
+        return self.answering.validation
+
+    @cached_property
+    def context_turns(self) -> int:
+        """Maximum number of utterances of a context."""
+        return self.run.context_turns
+
+    @cached_property
+    def usual_sizes(self) -> list[int]:
+        """Numbers of candidates of the validation pools, for which probabilities are calibrated."""
+        return np.unique(np.diff(self.validation.offsets)).tolist()
+
+    @cached_property
+    def _has_softmax(self) -> bool:
+        return self.run.has_softmax
+
+    def top_scores(self, scores: PoolScores) -> FloatArray:
+        """Return the best candidates' scores [B]: logits, or probabilities where logits of pools don't compare."""
+        return np.maximum.reduceat(scores.prob if self._has_softmax else scores.logit, scores.offsets[:-1])
+
+    def pool(self, context: Sequence[Utterance], candidates: Sequence[str]) -> Pool:
+        """Return the pool of a question."""
+        return unlabelled_pool(_POOL_ID, context[-self.context_turns :], candidates)
+
+    def info(self) -> dict[str, Any]:
+        """Return what /info says about the run."""
+        settings, fitted = self.run.settings, self.run.fitted
+        return {
+            "model_id": self.run.folder.name,
+            "model_type": {"reranker": {"id2label": {"0": "right"}, "label2id": {"right": 0}}},
+            "version": __version__,
+            "method": settings.method,
+            "labelled": settings.labelled,
+            "seed": settings.seed,
+            "calibrated": fitted.calibration is not None,
+            "decision_threshold": fitted.decision_threshold,
+            "context_turns": self.context_turns,
+            "candidates_in_validation": self.usual_sizes,
+        }
+
+
+@dataclass(frozen=True)
+class QuestionScorer:
+    """A run's models, and how the questions of a batch are scored.
+
+    A question's numbers are those of `icalib predict` with this question alone, whatever it is batched with: each
+    question has its own forward passes and draws. `joint` scores a batch in common passes, which is faster on GPUs
+    and changes numbers by rounding; it has no effect on methods that draw dropout masks.
+    """
+
+    run: FinishedRun
+    members: LoadedMembers
+    joint: bool
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Load a finished run; on a GPU, batches are scored jointly.
+
+        Raises:
+            RunFolderError, SettingError: see `ServedRun.open`.
+        """
+        run = FinishedRun.open(path)
+        members = run.load_members()
+        return cls(run, members, members.contexts[0].device.type == "cuda")
+
+    @property
+    def max_batch(self) -> int:
+        """Number of questions that are scored together."""
+        return _JOINT_QUESTIONS if self._is_joint else 1
+
+    def score(self, pools: Sequence[Pool]) -> list[pa.Table]:
+        """Return the predictions of each pool, in the order of its candidates."""
+        if not self._is_joint:
+            return [unlabelled_predictions(self.run, self.members, [pool]) for pool in pools]
+        named = [pool.model_copy(update={"pool_id": f"{index:09d}"}) for index, pool in enumerate(pools)]
+        table = unlabelled_predictions(self.run, self.members, named)
+        offsets = np.cumsum([0, *(len(pool.candidates) for pool in pools)])
+        return [table.slice(start, stop - start) for start, stop in pairwise(offsets)]
+
+    def warm_up(self) -> None:
+        """Score one small pool, so that the first request does not wait for what models load on their first pass."""
+        self.score([unlabelled_pool(_POOL_ID, [Utterance(speaker="user", text="Hello")], ["Hello", "Good bye"])])
+
+    @property
+    def _is_joint(self) -> bool:
+        return self.joint and not any(estimator.needs == "dropout" for _, estimator in self.run.members)

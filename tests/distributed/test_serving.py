@@ -1,0 +1,63 @@
+"""The Ray Serve application, in Ray Serve's local testing mode: gateway and models without a cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from helpers.runs import run_context, small_settings
+from pydantic import ValidationError
+
+from icalib.core.errors import SettingError
+from icalib.pipeline.loaded_ranker import LoadedRanker
+from icalib.pipeline.run import run
+
+serve = pytest.importorskip("ray.serve", reason="needs ray[serve]")
+
+TOKEN = "0123456789abcdef"
+TEXTS = ["block the card", "hello"]
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run(small_settings("bert", tiny_pools, tiny_bert), run_context(tmp_path_factory.mktemp("runs"))).path
+
+
+def request(body: Any, token: str) -> Any:
+    """What a deployment needs of a Starlette request."""
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": json.dumps(body).encode()}
+
+    headers = [(b"authorization", f"Bearer {token}".encode())]
+    scope = {"type": "http", "method": "POST", "path": "/rerank", "headers": headers}
+    return SimpleNamespace(scope=scope, receive=receive)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_gateway_answers_with_the_scores_of_the_ranker(trained: Path, tmp_path: Path) -> None:
+    from icalib.distributed.serving import build
+
+    (tmp_path / "token").write_text(TOKEN)
+    (tmp_path / "token").chmod(0o600)
+    application = build({"run": str(trained), "token_file": str(tmp_path / "token")})
+    gateway = serve.run(application, _local_testing_mode=True)
+    asked = {"query": "my card is lost", "texts": TEXTS}
+    answer = gateway.remote(request(asked, TOKEN)).result()
+    expected = LoadedRanker.load(trained).rank(["my card is lost"], TEXTS)
+    assert answer.status_code == 200
+    assert json.loads(answer.body) == [{"index": one.index, "score": one.prob} for one in expected]
+    assert gateway.remote(request(asked, "another")).result().status_code == 401
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_gateway_that_others_reach_requires_a_token(trained: Path) -> None:
+    from icalib.distributed.serving import Gateway, build
+
+    with pytest.raises(SettingError, match="without a token"):
+        Gateway(None, {"run": str(trained)})
+    with pytest.raises(ValidationError, match="limit"):
+        build({"run": str(trained), "limit": {}})

@@ -1,0 +1,182 @@
+"""Parquet files of any size scored into a folder: formats, order, resuming, object stores, bad rows."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from helpers.runs import run_context, small_settings
+from helpers.stores import Machines
+
+from icalib.cli import main
+from icalib.core.errors import DataError, SettingError
+from icalib.core.events import ignore
+from icalib.pipeline import score_pairs
+from icalib.pipeline.executor import LocalExecutor
+from icalib.pipeline.loaded_ranker import LoadedRanker
+from icalib.pipeline.run import run
+from icalib.pipeline.score_pairs import claim, pairs_job
+
+CONTEXTS: list[Any] = [["my card is lost"], ["hello", "which card"], ["good bye"]]
+CANDIDATES = ["block the card", "hello", "which card", "good bye"]
+Command = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run(small_settings("bert", tiny_pools, tiny_bert), run_context(tmp_path_factory.mktemp("runs"))).path
+
+
+@pytest.fixture
+def icalib(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run a command line in this process; gives its exit code and standard error."""
+
+    def call(*arguments: object) -> str:
+        monkeypatch.setattr(sys, "argv", ["icalib", *map(str, arguments), "--executor", "local"])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        return f"{stop.value.code or 0} {capsys.readouterr().err}"
+
+    return call
+
+
+def write_pairs(path: Path, num_rows: int = 50, row_group_size: int = 7) -> list[tuple[list[str], str]]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pairs = [(CONTEXTS[row // 4 % 3], f"{CANDIDATES[row % 4]} {row % 5}") for row in range(num_rows)]
+    table = pa.table(
+        {
+            "context": [context for context, _ in pairs],
+            "candidate": [text for _, text in pairs],
+            "x": pairs and list(range(num_rows)),
+        }
+    )
+    pq.write_table(table, path, row_group_size=row_group_size)
+    return pairs
+
+
+def scored(folder: Path) -> dict[str, list[Any]]:
+    files = sorted(folder.glob("part-*.parquet"))
+    return ds.dataset(files).to_table().to_pydict()
+
+
+def test_pairs_have_the_probabilities_of_predict_proba_in_their_order(
+    trained: Path, tmp_path: Path, icalib: Command
+) -> None:
+    pairs = write_pairs(tmp_path / "pairs.parquet")
+    said = icalib("score", trained, tmp_path / "pairs.parquet", "--out", tmp_path / "out", "--rows-per-file", 20)
+    assert said.startswith("0 "), said
+    assert "50 rows in 3 files" in said
+    found = scored(tmp_path / "out")
+    assert found["row"] == list(range(50))
+    assert set(found["file"]) == {"pairs.parquet"}
+    expected = LoadedRanker.load(trained).predict_proba(pairs)
+    np.testing.assert_allclose(found["prob"], expected, atol=1e-6)
+
+
+def test_pools_give_a_row_for_each_candidate(trained: Path, tmp_path: Path, icalib: Command) -> None:
+    turns = [[{"speaker": "user", "text": text} for text in context] for context in CONTEXTS]
+    pq.write_table(pa.table({"context": turns, "candidates": [CANDIDATES] * 3}), tmp_path / "pools.parquet")
+    assert icalib("score", trained, tmp_path / "pools.parquet", "--out", tmp_path / "out").startswith("0 ")
+    found = scored(tmp_path / "out")
+    assert list(zip(found["row"], found["candidate"], strict=True)) == [(row, n) for row in range(3) for n in range(4)]
+    ranked = LoadedRanker.load(trained).rank(CONTEXTS[1], CANDIDATES)
+    assert found["prob"][4:8] == pytest.approx([one.prob for one in sorted(ranked, key=lambda one: one.index)])
+
+
+def test_an_interrupted_scoring_resumes_and_gives_the_same_files(
+    trained: Path, tmp_path: Path, icalib: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        write_pairs(tmp_path / f"in/{name}.parquet")
+    arguments = ("score", trained, tmp_path / "in", "--rows-per-file", 20, "--out")
+    assert "100 rows in 6 files" in icalib(*arguments, tmp_path / "whole")
+    icalib(*arguments, tmp_path / "halved")
+    for index in (1, 4):
+        (tmp_path / f"halved/part-00000{index}.parquet").unlink()
+    computed: list[int] = []
+    compute = score_pairs.ScorePairsJob.compute_shard
+
+    def counting(self: Any, index: int, *others: Any) -> None:
+        computed.append(index)
+        compute(self, index, *others)
+
+    monkeypatch.setattr(score_pairs.ScorePairsJob, "compute_shard", counting)
+    assert "4 of 6 files are finished already" in icalib(*arguments, tmp_path / "halved")
+    assert computed == [1, 4]
+    assert scored(tmp_path / "halved") == scored(tmp_path / "whole")
+
+
+def test_a_folder_of_other_scores_is_refused(trained: Path, tmp_path: Path) -> None:
+    write_pairs(tmp_path / "pairs.parquet")
+    claim(pairs_job(trained, tmp_path / "pairs.parquet", 20), tmp_path / "out")
+    with pytest.raises(SettingError, match="scores of other pairs"):
+        claim(pairs_job(trained, tmp_path / "pairs.parquet", 10), tmp_path / "out")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/notes.txt").touch()
+    with pytest.raises(SettingError, match="is not empty"):
+        claim(pairs_job(trained, tmp_path / "pairs.parquet", 10), tmp_path / "mine")
+
+
+def test_an_object_store_is_read_and_written(
+    trained: Path, tmp_path: Path, icalib: Command, machines: Machines
+) -> None:
+    write_pairs(machines.there("pairs.parquet"))
+    write_pairs(tmp_path / "pairs.parquet")
+    machines.on("one", "x")
+    said = icalib("score", trained, f"{machines.uri}/pairs.parquet", "--out", f"{machines.uri}/out")
+    assert said.startswith("0 "), said
+    icalib("score", trained, tmp_path / "pairs.parquet", "--out", tmp_path / "out")
+    assert scored(machines.there("out")) == scored(tmp_path / "out")
+    assert not list((tmp_path / "one").rglob("pairs.parquet"))  # read where it is, not copied
+
+
+@pytest.mark.parametrize(
+    ("columns", "found"),
+    [
+        ({"query": ["a"], "text": ["b"]}, "found the columns query, text"),
+        ({"context": ["a"]}, "Expected `context`, and `candidate`"),
+    ],
+)
+def test_wrong_columns_are_reported(columns: dict[str, Any], found: str, trained: Path, tmp_path: Path) -> None:
+    pq.write_table(pa.table(columns), tmp_path / "pairs.parquet")
+    with pytest.raises(DataError, match=found):
+        pairs_job(trained, tmp_path / "pairs.parquet", 10)
+
+
+@pytest.mark.parametrize(
+    ("columns", "found"),
+    [
+        ({"context": ["a", "b"], "candidate": ["c", " "]}, "line 2, field `candidate`: found ' '"),
+        ({"context": ["a", None], "candidate": ["c", "d"]}, "line 2, field `context`: found None"),
+        ({"context": [["a"], []], "candidate": ["c", "d"]}, "line 2: an empty context"),
+        ({"context": ["a", "b"], "candidates": [["c"], []]}, "line 2: no candidates"),
+        ({"context": [1, 2], "candidate": ["c", "d"]}, "line 1, field `context`: found 1"),
+    ],
+)
+def test_bad_rows_are_reported(columns: dict[str, Any], found: str, trained: Path, tmp_path: Path) -> None:
+    pq.write_table(pa.table(columns), tmp_path / "pairs.parquet")
+    job = pairs_job(trained, tmp_path / "pairs.parquet", 10)
+    claim(job, tmp_path / "out")
+    with pytest.raises(DataError, match=found):
+        LocalExecutor().map(job, tmp_path / "out", "score", ignore)
+    assert not list((tmp_path / "out").glob("part-*"))
+
+
+def test_files_that_are_no_parquet_are_reported(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "pairs.parquet").write_text("context,candidate\n")
+    with pytest.raises(DataError, match="can't be read as Parquet"):
+        pairs_job(trained, tmp_path / "pairs.parquet", 10)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="no Parquet file with rows"):
+        pairs_job(trained, tmp_path / "empty", 10)
+
+
+def test_pairs_and_pools_exclude_each_other(trained: Path, icalib: Command) -> None:
+    assert "give either PAIRS" in icalib("score", trained)

@@ -1,0 +1,280 @@
+"""A finished run behind HTTP: the protocols, limits, errors, and the same numbers as `predict`."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from helpers.asgi import ask, ask_all, ask_async
+from helpers.runs import run_context, small_settings
+
+from icalib.core.component import with_settings
+from icalib.core.errors import SettingError
+from icalib.data.schema import Pool
+from icalib.pipeline.loaded_ranker import LoadedRanker
+from icalib.pipeline.run import run
+from icalib.serving.application import Application
+from icalib.serving.batching import Batcher
+from icalib.serving.limits import Limits
+from icalib.serving.served_run import QuestionScorer, ServedRun
+
+QUERY = "my card is lost"
+TEXTS = ["block the card", "hello", "which card", "good bye"]
+PATHS = {"/rerank": "texts", "/v2/rerank": "documents", "/v1/rerank": "documents", "/predict": "candidates"}
+
+
+@pytest.fixture(scope="module")
+def runs(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """`bert` is deterministic, the other draws dropout masks."""
+    context = run_context(tmp_path_factory.mktemp("runs"))
+    found: dict[str, Path] = {}
+    for method in ("bert", "icast-teacher"):
+        settings = small_settings(method, tiny_pools, tiny_bert)
+        changes: dict[str, Any] = {"calibration": "temperature"}
+        if method != "bert":
+            changes["post_training"] = None
+        settings = settings.model_copy(update={"settings": with_settings(settings.settings, changes)})
+        found[method] = run(settings, context).path
+    return found
+
+
+def application_of(path: Path, limits: Limits | None = None, token: str | None = None) -> Application:
+    scorer = QuestionScorer.load(path)
+
+    async def score(pool: Pool) -> pa.Table:
+        return scorer.score([pool])[0]
+
+    return Application(ServedRun.open(path), score, limits or Limits(), token)
+
+
+@pytest.fixture(scope="module")
+def application(runs: dict[str, Path]) -> Application:
+    return application_of(runs["bert"])
+
+
+def body(path: str, texts: list[Any] | None = None, **fields: Any) -> dict[str, Any]:
+    query = {"context": [QUERY]} if path == "/predict" else {"query": QUERY}
+    return {**query, PATHS[path]: TEXTS if texts is None else texts, **fields}
+
+
+def test_rerank_answers_as_text_embeddings_inference_does(application: Application, runs: dict[str, Path]) -> None:
+    expected = LoadedRanker.load(runs["bert"]).rank([QUERY], TEXTS)
+    answer = ask(application, "/rerank", body("/rerank", return_text=True, truncate=True)).value
+    assert [(item["index"], item["text"]) for item in answer] == [(one.index, one.text) for one in expected]
+    assert [item["score"] for item in answer] == [one.prob for one in expected]
+    raw = ask(application, "/rerank", body("/rerank", raw_scores=True)).value
+    assert [item["score"] for item in raw] == [one.logit for one in expected]
+    assert "text" not in raw[0]
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_rerank_answers_as_cohere_does(version: str, application: Application, runs: dict[str, Path]) -> None:
+    expected = LoadedRanker.load(runs["bert"]).rank([QUERY], TEXTS)[:2]
+    path = f"/v{version}/rerank"
+    answer = ask(application, path, body(path, model="any", top_n=2)).value
+    assert answer["results"] == [{"index": one.index, "relevance_score": one.prob} for one in expected]
+    assert answer["meta"] == {"api_version": {"version": version}}
+    with_objects = ask(application, path, body(path, [{"text": text} for text in TEXTS], return_documents=True)).value
+    assert with_objects["results"][0]["document"] == {"text": expected[0].text}
+
+
+@pytest.mark.parametrize("method", ["bert", "icast-teacher"])
+def test_predict_gives_the_record_of_icalib_predict(method: str, runs: dict[str, Path]) -> None:
+    context = [{"speaker": "user", "text": QUERY}, {"speaker": "agent", "text": "which card"}]
+    question = {"context": context, "candidates": TEXTS, "id": "q7"}
+    (expected,) = LoadedRanker.load(runs[method]).predict([question], coverage=0.5, sets=0.8).answers
+    answer = ask(application_of(runs[method]), "/predict", {**question, "coverage": 0.5, "sets": 0.8}).value
+    assert {name: answer[name] for name in expected.record()} == expected.record()
+    uncertain = np.array(answer["uncertainty"]["prob_std"])
+    assert (uncertain > 0).all() == (method == "icast-teacher")
+    assert answer["notes"] == []
+
+
+def test_another_number_of_candidates_is_noted(application: Application) -> None:
+    (note,) = ask(application, "/predict", body("/predict", TEXTS[:3])).value["notes"]
+    assert note.startswith("3 candidates; the probabilities are calibrated for pools of 4")
+    assert "icalib_unusual_questions_total 1.0" in ask(application, "/metrics", method="GET").body.decode()
+
+
+@pytest.mark.parametrize("method", ["bert", "icast-teacher"])
+@pytest.mark.parametrize("joint", [False, True])
+def test_numbers_do_not_depend_on_what_is_asked_at_the_same_time(
+    method: str, joint: bool, runs: dict[str, Path]
+) -> None:
+    ranker = LoadedRanker.load(runs[method])
+    scorer = QuestionScorer(ranker.run, ranker.members, joint)
+    questions = [[" ".join(TEXTS[: 1 + index % 4]), *TEXTS[: 1 + index % 3]] for index in range(12)]
+    alone = [[answer.prob for answer in ranker.rank([QUERY], question)] for question in questions]
+
+    def served() -> list[Any]:
+        batcher = Batcher[Pool, pa.Table](scorer.score, max_size=5, wait_s=0.05)
+        application = Application(ServedRun.open(runs[method]), batcher, Limits())
+        return ask_all(application, [("/rerank", body("/rerank", question)) for question in questions])
+
+    for answer, expected in zip(served(), alone, strict=True):
+        found = [item["score"] for item in answer.value]
+        if joint:
+            assert found == pytest.approx(expected, abs=1e-6)
+        else:
+            assert found == expected
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    ("content", "status", "found"),
+    [
+        (b"{bad", 400, "not valid JSON"),
+        (b"", 400, "not valid JSON"),
+        (b"\xff\xfe\x00", 400, "not valid JSON"),
+        (b"[" * 200_000, 400, "nested too deeply"),
+        (b"[1]", 422, r"the body is \[1\]"),
+        (b"{}", 422, "Field required"),
+        (b'"' + b"a" * 10_000_000 + b'"', 413, "more than 4194304 bytes"),
+    ],
+)
+def test_bodies_that_are_no_requests(
+    path: str, content: bytes, status: int, found: str, application: Application
+) -> None:
+    answer = ask(application, path, content)
+    assert answer.status == status
+    assert re.search(found, answer.value["message" if "/v" in path else "error"])
+    assert answer.value.get("error_type") == ("validation" if path == "/rerank" else None)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    ("texts", "found"),
+    [
+        ([], "at least"),
+        ("text", "valid list"),
+        ([1, 2], "string"),
+        (["  ", "a"], "at least 1 character"),
+        (["\ud800", "a"], "unicode"),
+        (["a"] * 11, "Expected at most 10"),
+        (["a", "b" * 101], "found a text of 101 characters"),
+    ],
+)
+def test_texts_that_are_refused(path: str, texts: Any, found: str, runs: dict[str, Path]) -> None:
+    small = application_of(runs["bert"], Limits(max_candidates=10, max_text_chars=100))
+    answer = ask(small, path, body(path, texts))
+    assert answer.status == 422
+    assert re.search(found, answer.body.decode())
+
+
+@pytest.mark.parametrize("fields", [{"coverage": 2.0}, {"sets": 0.0}, {"sets": 0.999}, {"coverage": "half"}])
+def test_a_coverage_that_cannot_be_reached_is_refused(fields: dict[str, Any], application: Application) -> None:
+    assert ask(application, "/predict", body("/predict", **fields)).status == 422
+
+
+def test_unknown_paths_and_methods(application: Application) -> None:
+    missing = ask(application, "/v3/rerank", {})
+    assert (missing.status, "/v2/rerank" in missing.value["error"]) == (404, True)
+    wrong = ask(application, "/rerank", method="GET")
+    assert (wrong.status, wrong.headers["allow"]) == (405, "POST")
+
+
+def test_a_token_is_required_but_for_health(runs: dict[str, Path]) -> None:
+    guarded = application_of(runs["bert"], token="0123456789abcdef")
+    request = body("/rerank")
+    assert ask(guarded, "/health", method="GET").status == 200
+    assert ask(guarded, "/metrics", method="GET").status == 401
+    assert ask(guarded, "/rerank", request).headers["www-authenticate"] == "Bearer"
+    assert ask(guarded, "/rerank", request, headers={"authorization": "Bearer 0123456789abcdeF"}).status == 401
+    assert ask(guarded, "/rerank", request, headers={"Authorization": "bearer 0123456789abcdef"}).status == 200
+
+
+def test_more_requests_than_may_wait_are_refused(runs: dict[str, Path]) -> None:
+    scorer = QuestionScorer.load(runs["bert"])
+
+    async def slow(pool: Pool) -> pa.Table:
+        await asyncio.sleep(0.1)
+        return scorer.score([pool])[0]
+
+    busy = Application(ServedRun.open(runs["bert"]), slow, Limits(max_pending=2))
+    answers = ask_all(busy, [("/rerank", body("/rerank"))] * 5)
+    assert sorted(answer.status for answer in answers) == [200, 200, 429, 429, 429]
+    assert ask(busy, "/rerank", body("/rerank")).status == 200
+
+
+def test_a_failure_is_reported_without_its_details(runs: dict[str, Path]) -> None:
+    async def fail(pool: Pool) -> pa.Table:
+        raise RuntimeError("/secret/path")
+
+    answer = ask(Application(ServedRun.open(runs["bert"]), fail, Limits()), "/v2/rerank", body("/v2/rerank"))
+    assert answer.status == 500
+    assert b"secret" not in answer.body
+
+
+def test_a_slow_body_is_refused(runs: dict[str, Path]) -> None:
+    slow = application_of(runs["bert"], Limits(body_timeout_s=0.05))
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        await asyncio.sleep(10)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/rerank", "headers": []}
+    asyncio.run(slow(scope, receive, send))
+    assert sent[0]["status"] == 408
+
+
+def test_info_and_metrics_show_requests_and_drift(runs: dict[str, Path]) -> None:
+    fresh = application_of(runs["bert"])
+    ask(fresh, "/rerank", body("/rerank"))
+    info = ask(fresh, "/info", method="GET").value
+    assert info["method"] == "bert"
+    assert info["drift"]["false_alarm_rate"] == 0.01
+    assert info["drift"]["reference_pools"] == 12
+    metrics = ask(fresh, "/metrics", method="GET").body.decode()
+    assert 'icalib_requests_total{path="/rerank",status="200"} 1.0' in metrics
+    assert "icalib_drift_false_alarm_rate 0.01" in metrics
+
+
+def test_an_untrained_method_is_refused(tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    finished = run(small_settings("bm25", tiny_pools, tiny_bert), run_context(tmp_path))
+    with pytest.raises(SettingError, match="no trained model"):
+        ServedRun.open(finished.path)
+
+
+@pytest.fixture(scope="module")
+def server(runs: dict[str, Path]) -> Iterator[str]:
+    """URL of a server in a thread."""
+    uvicorn = pytest.importorskip("uvicorn")
+    config = uvicorn.Config(
+        application_of(runs["bert"], token="0123456789abcdef"), port=0, log_level="error", lifespan="on"
+    )
+    running = uvicorn.Server(config)
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    while not running.started:
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{running.servers[0].sockets[0].getsockname()[1]}"
+    running.should_exit = True
+    thread.join()
+
+
+@pytest.mark.parametrize("client", ["ClientV2", "Client"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
+def test_the_cohere_client_gets_our_probabilities(client: str, server: str, runs: dict[str, Path]) -> None:
+    cohere = pytest.importorskip("cohere")
+    expected = LoadedRanker.load(runs["bert"]).rank([QUERY], TEXTS)[:3]
+    asked = getattr(cohere, client)(api_key="0123456789abcdef", base_url=server)
+    results = asked.rerank(model="icalib", query=QUERY, documents=TEXTS, top_n=3).results
+    assert [(one.index, one.relevance_score) for one in results] == [(one.index, one.prob) for one in expected]
+    stranger = getattr(cohere, client)(api_key="another", base_url=server)
+    with pytest.raises(cohere.UnauthorizedError, match="another token"):
+        stranger.rerank(model="icalib", query=QUERY, documents=TEXTS)
+
+
+def test_a_head_request_has_no_effect(application: Application) -> None:
+    assert asyncio.run(ask_async(application, "/health", method="HEAD")).status == 200

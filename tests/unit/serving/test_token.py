@@ -1,0 +1,48 @@
+"""Who needs a token, and which files hold one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from icalib.core.errors import SettingError
+from icalib.serving.token import is_loopback, read_token
+
+TOKEN = "0123456789abcdef"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
+def test_loopback_needs_no_token(host: str) -> None:
+    assert is_loopback(host)
+    assert read_token(None, host, pytest.fail) is None
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.4", "example.org", "localhost.example.org"])
+def test_other_addresses_need_one(host: str) -> None:
+    with pytest.raises(SettingError, match="--token-file token, or leave --host out"):
+        read_token(None, host, pytest.fail)
+
+
+def test_a_token_is_read_and_open_permissions_are_reported(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    (tmp_path / "token").chmod(0o600)
+    assert read_token(tmp_path / "token", "0.0.0.0", pytest.fail) == TOKEN
+    (tmp_path / "token").chmod(0o644)
+    notes: list[str] = []
+    assert read_token(tmp_path / "token", "127.0.0.1", notes.append) == TOKEN
+    assert "readable by other users (mode 0644)" in notes[0]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "short", "two words of sixteen", "ü" * 20, "\udcff".encode("utf-8", "surrogateescape")]
+)
+def test_other_content_is_refused(content: str | bytes, tmp_path: Path) -> None:
+    (tmp_path / "token").write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(SettingError, match="secrets"):
+        read_token(tmp_path / "token", "127.0.0.1", pytest.fail)
+
+
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="can't be read"):
+        read_token(tmp_path / "nothing", "127.0.0.1", pytest.fail)
