@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import icalib
 from icalib.core.errors import ServiceError, SettingError
 from icalib.data.schema import Pool
 from icalib.external import endpoint as module
@@ -165,3 +166,14 @@ def test_an_interrupted_collection_resumes(service: Service, tmp_path: Path) -> 
     assert rows[4] == {"pool_id": "p4", "scores": [0.03, 0.01, 0.07], "label": 2}
     with pytest.raises(SettingError, match="has scores of another data"):
         collect_scores(endpoint, pools(5), tmp_path, {**inputs, "data": "other"}, lambda done, total: None)
+
+
+def test_a_service_is_calibrated_on_the_pools_of_a_folder(service: Service, tiny_pools: Path, tmp_path: Path) -> None:
+    found = icalib.calibrate(None, tmp_path / "out", endpoint=service.url, data=tiny_pools, split="train", limit=40)
+    assert found.calibration.num_fitted == 20
+    assert found.calibrator.scale == "probability"
+    assert len((tmp_path / "out" / "scores.jsonl").read_text().splitlines()) == 40
+    asked = len(service.requests)
+    again = icalib.calibrate(None, tmp_path / "out", endpoint=service.url, data=tiny_pools, split="train", limit=40)
+    assert again.calibrator == found.calibrator
+    assert len(service.requests) == asked
