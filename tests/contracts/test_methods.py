@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from helpers.discovery import methods
 from helpers.device import score_on_meta, update_on_meta
+from helpers.discovery import methods
 from helpers.tiny_training import train_and_score
 
 from icalib.core.component import described, validated, with_setting
