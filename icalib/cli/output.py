@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING
 
 import typer
@@ -10,6 +12,8 @@ from icalib.core.text import printable
 
 if TYPE_CHECKING:
     from icalib.sweeps.folder import SweepFolder
+
+_SLOW = ("torch", "ray")
 
 
 def show_sweep(folder: SweepFolder) -> None:
@@ -23,8 +27,25 @@ def show_sweep(folder: SweepFolder) -> None:
 
 
 def starting(what: str) -> None:
-    """Print the first line of a verb that computes, before it imports its libraries, which takes seconds."""
-    say(f"{what}: loading libraries …")
+    """Print a verb's first line once it begins to import torch or Ray, which takes seconds.
+
+    What is found wrong before is then the only line that is printed.
+    """
+    if not any(name in sys.modules for name in _SLOW):
+        sys.meta_path.insert(0, _FirstImport(f"{what}: loading libraries …"))
+
+
+class _FirstImport(MetaPathFinder):
+    """Finds no module; prints a line when the first slow library is looked for."""
+
+    def __init__(self, line: str) -> None:
+        self._line: str | None = line
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        """Print the line, once."""
+        if self._line is not None and fullname in _SLOW:
+            say(self._line)
+            self._line = None
 
 
 def say(text: str) -> None:

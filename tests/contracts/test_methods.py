@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from helpers.device import score_on_meta, update_on_meta
 from helpers.discovery import methods
 from helpers.tiny_training import train_and_score
 
@@ -15,6 +16,8 @@ from icalib.core.component import described, validated, with_setting
 from icalib.core.errors import SettingError
 from icalib.data.encoding import TokenStore
 from icalib.data.pools import read_pool_set
+from icalib.encoders.sam import SAM
+from icalib.heads.polya_gamma import PolyaGammaHead
 from icalib.methods.catalogue import describe, load_method
 from icalib.methods.composition import Method
 
@@ -61,7 +64,7 @@ def test_a_setting_can_be_overridden(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TRAINED)
-def test_two_steps_and_a_scored_pool_on_a_tiny_backbone(
+def test_two_steps_and_a_scored_pool_on_a_tiny_backbone_and_both_without_waiting_for_a_device(
     name: str, tiny_bert: Path, tiny_pools: Path, store: TokenStore
 ) -> None:
     method = load_method(name)
@@ -75,3 +78,7 @@ def test_two_steps_and_a_scored_pool_on_a_tiny_backbone(
     views = method.regime.view_rule() is not None
     assert run.scores.num_rows == 4 * (1 + views)
     assert (run.intents is not None) == views
+    # Pólya-Gamma variables are drawn on the CPU, the same for every device; a packed LSTM needs its lengths there.
+    if not isinstance(method.head, PolyaGammaHead.Config) and not isinstance(method.encoder, SAM.Config):
+        assert score_on_meta(run.context, store, (3,), with_intents=views) == 0
+        assert update_on_meta(run.ranker, run.curriculum)

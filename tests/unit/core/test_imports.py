@@ -64,18 +64,24 @@ def test_wrong_arguments_are_refused_without_heavy_libraries(arguments: list[str
 def test_the_first_line_comes_before_the_heavy_libraries(tiny_pools: Path) -> None:
     code = (
         "import sys\n"
-        "class Torch:\n"
+        "class NoTorch:\n"
         "    def find_spec(self, name, *rest):\n"
         "        if name == 'torch':\n"
-        "            raise RuntimeError('torch is imported')\n"
-        "sys.meta_path.insert(0, Torch())\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, NoTorch())\n"
         "from icalib.cli import main\n"
         f"sys.argv = ['icalib', 'run', 'bert', '--data', {str(tiny_pools)!r}, '--executor', 'local']\n"
         "main()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stderr.startswith("run bert: loading libraries …\n")
-    assert "torch is imported" in done.stderr
+    assert "Interrupted" in done.stderr
+
+
+def test_an_error_that_needs_no_heavy_library_is_the_only_line() -> None:
+    command = [sys.executable, "-m", "icalib", "run", "bert", "--data", "no-such-pools"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stderr.startswith("error: ")
 
 
 def test_docstrings_are_read_without_running_the_module() -> None:
