@@ -17,7 +17,7 @@ from icalib.data.questions import Question, unlabelled_pool
 from icalib.data.schema import Pool, Text, Utterance
 from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.pipeline.answering import Predicted, Wanted
-from icalib.pipeline.guarantees import CONFIDENCE
+from icalib.pipeline.guarantees import CONFIDENCE, recalibrated
 from icalib.pipeline.inference import FinishedRun
 from icalib.pipeline.predict import predict, score_unlabelled
 from icalib.scoring.loaded import LoadedMembers
@@ -36,7 +36,7 @@ class RankedCandidate:
         index: its index in the given candidates, from 0.
         rank: 1 for the best; tied candidates have their mean rank.
         logit: the score by which candidates are ranked.
-        prob: calibrated probability of being right.
+        prob: calibrated probability of being right, for as many candidates as were given.
         p_none: probability that none of the question's candidates is right, the same for all of them; None if the
             run's validation pools all have a right candidate.
     """
@@ -88,6 +88,8 @@ class LoadedRanker:
         """
         question = _question(1, {"context": context, "candidates": list(candidates)})
         scores = self._score([question.pool(_pool_id(0), self.context_turns)])
+        if not self._has_softmax:
+            scores = recalibrated(scores, self._validation)
         ranks = _expected_ranks(scores.logit)
         return [
             RankedCandidate(
@@ -163,6 +165,10 @@ class LoadedRanker:
     def context_turns(self) -> int:
         """Maximum number of utterances of a context."""
         return int(read_json(self.run.folder.path / "provenance.json")["context_turns"])
+
+    @cached_property
+    def _validation(self) -> PoolScores:
+        return PoolScores.from_predictions(self.run.folder.predictions("validation"))
 
     @property
     def _has_softmax(self) -> bool:

@@ -137,7 +137,7 @@ def test_predictions_are_those_of_the_command_line(
     for _ in range(2):  # the models stay in memory, and the second call says the same
         predicted = ranker.predict(questions, coverage=0.5, sets=0.8)
         assert [answer.record() for answer in predicted.answers] == expected
-        assert len(predicted.notes) == 2
+        assert len(predicted.notes) == 3  # coverage, sets, and whether the questions are like the fitted pools
 
 
 def test_a_ranking_is_that_of_a_single_question(ranker: LoadedRanker, test_pools: list[Pool]) -> None:
