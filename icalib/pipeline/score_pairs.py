@@ -200,8 +200,8 @@ def _chunks(path: Path, start: int, num_rows: int) -> Iterator[tuple[int, list[d
         stop = start + num_rows
         groups = [
             i
-            for i, (begin, size) in enumerate(zip(begins, sizes, strict=True))
-            if begin < stop and begin + size > start
+            for i, (begin, number) in enumerate(zip(begins, sizes, strict=True))
+            if begin < stop and begin + number > start
         ]
         row = begins[groups[0]]
         size = _CHUNK_POOLS if "candidates" in columns else _CHUNK_PAIRS
