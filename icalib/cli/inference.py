@@ -26,7 +26,6 @@ from icalib.core.storage import location, pull, push
 if TYPE_CHECKING:
     from icalib.api.options import Place
     from icalib.data.schema import Split
-    from icalib.pipeline.inference import FinishedRun
 
 
 @verb
@@ -63,15 +62,13 @@ def score(
     candidate; memory does not grow with the size of PAIRS.
     """
     starting(f"score {location(run)}")
-    from icalib.pipeline.inference import FinishedRun
-
     if (pairs is None) == (data is None):
         raise SettingError("give either PAIRS (Parquet files) or --data (a pool folder).")
     if pairs is not None:
         _score_pairs(run, pairs, out or Path("scores"), rows_per_file, executor.place(runs))
         return
     assert data is not None
-    _score_pools(FinishedRun.open(run), data, split, limit, out or Path("predictions.parquet"), executor.place(runs))
+    _score_pools(run, data, split, limit, out or Path("predictions.parquet"), executor.place(runs))
 
 
 def _score_pairs(run: Path, pairs: Path, out: Path, rows_per_file: int, place: Place) -> None:
@@ -89,20 +86,20 @@ def _score_pairs(run: Path, pairs: Path, out: Path, rows_per_file: int, place: P
     say(f"{location(out)}: {sum(file.num_rows for file in job.files)} rows in {len(job.shards())} files")
 
 
-def _score_pools(finished: FinishedRun, data: Path, split: str, limit: int | None, out: Path, place: Place) -> None:
+def _score_pools(run: Path, data: Path, split: str, limit: int | None, out: Path, place: Place) -> None:
     import pyarrow.parquet as pq
 
     from icalib.api.session import session
     from icalib.api.settings import check_has_pools
     from icalib.core.files import whole_file
     from icalib.data.schema import SPLITS
-    from icalib.pipeline.inference import iter_predictions
+    from icalib.pipeline.inference import FinishedRun, iter_predictions
 
     by_name: dict[str, Split] = {name: name for name in SPLITS}
     chosen = by_name.get(split)
     if chosen is None:
         raise SettingError(f"--split {split} is unknown. Choose one of: {', '.join(SPLITS)}.")
-    num_rows = 0
+    finished, num_rows = FinishedRun.open(run), 0
     check_has_pools(data, chosen)
     with (
         session(place) as active,

@@ -23,7 +23,7 @@ from icalib.core.errors import DataError, SettingError
 from icalib.core.files import content_digest, read_json, whole_file, write_json
 from icalib.core.job import NOT_IN_DIGEST, Artifact, ShardedJob
 from icalib.core.paths import Stored
-from icalib.core.storage import location, opened, pull
+from icalib.core.storage import location, opened, pull, push
 from icalib.data.questions import unlabelled_pool
 from icalib.data.schema import Pool, Utterance
 from icalib.models.checkpoint import CHECKPOINT_VERSION, load_ranker_config
@@ -33,7 +33,7 @@ from icalib.scoring.loaded import LoadedMembers
 
 RECORD = "scored.json"
 """File in the output folder that says what is scored there, and with what."""
-_CHUNK_PAIRS = 2048
+_CHUNK_PAIRS, _CHUNK_POOLS = 2048, 64
 _SCORES = ("view", "logit", "prob", "logit_var", "prob_var", "mutual_information")
 
 
@@ -129,6 +129,7 @@ def claim(job: ScorePairsJob, folder: Path) -> int:
     else:
         folder.mkdir(parents=True, exist_ok=True)
         write_json(record, {"digest": job.digest(), "identity": identity})
+        push(record)
     return sum(job.shard_path(folder, index).is_file() for index in range(len(job.shards())))
 
 
@@ -199,11 +200,12 @@ def _chunks(path: Path, start: int, num_rows: int) -> Iterator[tuple[int, list[d
         stop = start + num_rows
         groups = [
             i
-            for i, (begin, size) in enumerate(zip(begins, sizes, strict=True))
-            if begin < stop and begin + size > start
+            for i, (begin, number) in enumerate(zip(begins, sizes, strict=True))
+            if begin < stop and begin + number > start
         ]
         row = begins[groups[0]]
-        for batch in file.iter_batches(batch_size=_CHUNK_PAIRS, row_groups=groups, columns=columns):
+        size = _CHUNK_POOLS if "candidates" in columns else _CHUNK_PAIRS
+        for batch in file.iter_batches(batch_size=size, row_groups=groups, columns=columns):
             first, last = max(start, row), min(stop, row + batch.num_rows)
             if first < last:
                 yield first, batch.slice(first - row, last - first).to_pylist()
