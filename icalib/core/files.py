@@ -7,13 +7,13 @@ import hashlib
 import json
 import os
 import time
-import uuid
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
 from icalib.core.errors import DamagedFileError, StorageError
+from icalib.core.temporary import remove_abandoned, temporary_beside
 
 FOLDER_NAME = r"^\w[\w.-]*$"
 """Pattern of the folder names that users may choose: no paths, and nothing hidden."""
@@ -23,13 +23,16 @@ FOLDER_NAME = r"^\w[\w.-]*$"
 def whole_file(path: str | Path) -> Generator[Path, None, None]:
     """Yield a temporary path beside `path` that is renamed to it if the block succeeds, and removed if it fails.
 
+    What killed processes were writing to the same folder is removed first.
+
     Raises:
         StorageError: the disk is full or can't be written.
     """
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.tmp")  # process ids of two nodes may be equal
+    temporary = temporary_beside(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        remove_abandoned(path.parent)
         try:
             yield temporary
             os.replace(temporary, path)

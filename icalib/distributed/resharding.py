@@ -44,12 +44,15 @@ def read_whole(folder: Path, tag: str) -> WholeState:
         get_optim_files,
     )
 
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):  # progress bars
-        weights = get_fp32_state_dict_from_zero_checkpoint(str(folder), tag=tag)
-    saved_by = str(folder / tag)
-    shapes: Shapes = _load(get_model_state_files(saved_by)[0])["param_shapes"]
-    optimizers = [_load(path)["optimizer_state_dict"] for path in get_optim_files(saved_by)]
+    saved = str(folder / tag)
+    model = _load(get_model_state_files(saved)[0])
+    optimizers = [_load(path)["optimizer_state_dict"] for path in get_optim_files(saved)]
     is_stage_3 = int(optimizers[0]["zero_stage"]) == 3
+    weights: Mapping[str, Tensor] = model["module"]  # whole, but for stage 3
+    if is_stage_3:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):  # progress bars
+            weights = get_fp32_state_dict_from_zero_checkpoint(str(folder), tag=tag)
+    shapes: Shapes = model["param_shapes"]
     # By worker and flat tensor: the state of torch's AdamW.
     states = [
         list(one["optimizer_state_dict" if is_stage_3 else "base_optimizer_state"]["state"].values())
