@@ -24,7 +24,7 @@ def _pools(ended: Ended, world: Path) -> str:
 COMMANDS: Mapping[str, tuple[tuple[str, ...], Callable[[Ended, Path], str]]] = {
     "prepare": (("prepare", "dialogues.jsonl", "--out", "new", "--candidates", "4", "--executor", "local"), _pools),
     "run bm25": (("run", "bm25", *COMMON, "--json"), json_result),
-    "run icast": (RUN, tables_result(*OUTCOME)),
+    "run bert": (RUN, tables_result(*OUTCOME)),
     "sweep": (SWEEP, json_result),
 }
 

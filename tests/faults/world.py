@@ -19,22 +19,13 @@ from icalib.data.pools import as_pools, iter_pools
 SETTINGS = (
     "post_training=null",
     "encoder.budget={max_context_tokens: 60, max_candidate_tokens: 20}",
-    "regime.teacher.epochs=1",
-    "regime.student.epochs=1",
-    "regime.num_rounds=1",
-    "regime.rule.gain_threshold=0.0",
-    "regime.rule.positive_threshold=0.3",
-    "regime.rule.negative_threshold=0.26",
-    "regime.rule.calibrated_positive_threshold=0.28",
-    "regime.rule.calibrated_negative_threshold=0.28",
-    "regime.rule.confidence_threshold=0.0",
-    "uncertainty.num_passes=3",
+    "regime.training.epochs=1",
     "scoring.pools_per_shard=6",
 )
 COMMON = ("--data", "pools", "--executor", "local", "--labelled", "0.3", "--limit", "12")
-TRAINED = "runs/default/icast-pools-0.3-s1"
+TRAINED = "runs/default/bert-pools-0.3-s1"
 UNTRAINED = "runs/default/bm25-pools-0.3-s1"
-RUN = ("run", "icast", *COMMON, "--backbone", "bert", *(part for text in SETTINGS for part in ("--set", text)))
+RUN = ("run", "bert", *COMMON, "--backbone", "bert", *(part for text in SETTINGS for part in ("--set", text)))
 
 
 @dataclass(frozen=True)
