@@ -53,9 +53,16 @@ def quiet_transformers() -> Generator[None, None, None]:
 def _load(kind: str, name: str, **options: Any) -> Any:
     import transformers
 
+    with _loading(name):
+        return getattr(transformers, kind).from_pretrained(backbone_path(name), **options)
+
+
+@contextmanager
+def _loading(name: str) -> Generator[None, None, None]:
+    """Turn whatever transformers and tokenizers raise on damaged files into one error."""
     try:
         with quiet_transformers():
-            return getattr(transformers, kind).from_pretrained(backbone_path(name), **options)
+            yield
     except (IcalibError, MemoryError):
         raise
     except Exception as error:  # tokenizers raises plain ones on damaged files
@@ -85,6 +92,14 @@ def load_tokenizer(name: str) -> Any:
 def load_pretrained(name: str, **options: Any) -> Any:
     """Return the encoder with its pre-trained weights; only safetensors or weights-only files are read."""
     return _load("AutoModel", name, **options)
+
+
+def build_untrained(name: str, config: Any, **options: Any) -> Any:
+    """Return the encoder of a transformers config with random weights; `name` is the backbone that it came from."""
+    from transformers import AutoModel
+
+    with _loading(name):
+        return AutoModel.from_config(config, **options)
 
 
 def backbone_digest(name: str) -> str:

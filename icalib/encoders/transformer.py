@@ -16,7 +16,7 @@ from icalib.core.job import ByContent
 from icalib.data.encoding import Budget, pad
 from icalib.data.encoding import Encoded as EncodedIds
 from icalib.encoders.attention import ATTENTION, register_attention
-from icalib.encoders.backbone import EMBEDDED, backbone_digest, load_config, load_pretrained
+from icalib.encoders.backbone import EMBEDDED, backbone_digest, build_untrained, load_config, load_pretrained
 from icalib.encoders.dropout import replace_dropout
 from icalib.encoders.spectral_norm import SpectralNorm, bound_layers, initial_norms
 
@@ -158,9 +158,9 @@ class BackboneEncoder(AbstractEncoder):
                 config.backbone, config=backbone_config, dtype=torch.float32, add_pooling_layer=False, **options
             )
         else:
-            from transformers import AutoModel
-
-            backbone = AutoModel.from_config(backbone_config, dtype=torch.float32, add_pooling_layer=False, **options)
+            backbone = build_untrained(
+                config.backbone, backbone_config, dtype=torch.float32, add_pooling_layer=False, **options
+            )
         if config.cheap_dropout:
             replace_dropout(backbone)
         self.state_width: int = backbone_config.hidden_size

@@ -42,7 +42,7 @@ def main() -> int:
             tally.add(Kills(world).kill(kills, options.seed, options.limit))
         own = artifacts(world.pristine, TRAINED, SWEEP_FOLDER)
         parsers = dict([*readers(), *texts(), *own, *commands(world.pristine, TRAINED)])
-        tally.add(fuzz(parsers, fuzzed, options.seed))
+        tally.add(fuzz(parsers, fuzzed, options.seed, options.limit))
     print(tally.table())
     return 1 if tally.faults else 0
 

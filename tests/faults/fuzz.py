@@ -21,14 +21,14 @@ from faults.tally import Outcome, Trial
 from icalib.core.errors import IcalibError
 
 
-def fuzz(parsers: Mapping[str, Parser], trials: int, seed: int) -> Iterator[Trial]:
+def fuzz(parsers: Mapping[str, Parser], trials: int, seed: int, limit_s: float = LIMIT_S) -> Iterator[Trial]:
     """Read `trials` changed examples, in turn by each parser."""
     names = sorted(parsers)
     for number in range(trials):
-        yield fuzz_once(names[number % len(names)], parsers, seed, number)
+        yield fuzz_once(names[number % len(names)], parsers, seed, number, limit_s)
 
 
-def fuzz_once(name: str, parsers: Mapping[str, Parser], seed: int, number: int) -> Trial:
+def fuzz_once(name: str, parsers: Mapping[str, Parser], seed: int, number: int, limit_s: float = LIMIT_S) -> Trial:
     """Repeat one trial; it depends on seed and number alone."""
     parser = parsers[name]
     rng = random.Random(f"{seed}/{name}/{number}")
@@ -41,7 +41,7 @@ def fuzz_once(name: str, parsers: Mapping[str, Parser], seed: int, number: int) 
             (root / part).mkdir()
         _write(root / "input", {**parser.fixed, **example})
         with _temporary_folder(root / "tmp"):
-            outcome, detail = _outcome(parser, root / "input")
+            outcome, detail = _outcome(parser, root / "input", limit_s)
         left = [path.name for path in (root / "tmp").iterdir()]
         if outcome in ("untyped", "hung"):
             detail = f"{changed} in {_kept(root / 'input', name, seed, number)}\n{detail}"
@@ -49,9 +49,9 @@ def fuzz_once(name: str, parsers: Mapping[str, Parser], seed: int, number: int) 
     return Trial(f"fuzz {name}", f"{seed}/{number}", outcomes, f"{detail}{' '.join(left)}")
 
 
-def _outcome(parser: Parser, folder: Path) -> tuple[Outcome, str]:
+def _outcome(parser: Parser, folder: Path, limit_s: float) -> tuple[Outcome, str]:
     try:
-        with warnings.catch_warnings(), _time_limit():
+        with warnings.catch_warnings(), _time_limit(limit_s):
             warnings.simplefilter("ignore")
             parser.read(folder)
     except IcalibError:
@@ -68,12 +68,12 @@ class _Late(BaseException):
 
 
 @contextmanager
-def _time_limit() -> Generator[None]:
+def _time_limit(limit_s: float) -> Generator[None]:
     def stop(number: int, frame: object) -> None:
         raise _Late
 
     earlier = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
     try:
         yield
     finally:

@@ -121,6 +121,7 @@ def artifacts(world: Path, run: str, sweep: str = "") -> Iterator[tuple[str, Par
     unchecked = yaml.safe_dump({**metadata, "files": {}, "checksum": ""}, default_flow_style=True, width=10**9)
     yield "pool folder", _parser(_read_pools, {**pools, "pools.json": unchecked.encode()})
     folder = world / run
+    load_ranker(folder / "checkpoints/final")  # imports what would take a trial's time, or be cut off in the middle
     yield "checkpoint", _parser(load_ranker, files_of(folder / "checkpoints/final"))
     records = files_of(folder, "config", "provenance", "stages", "result", "members", "fitted", "rounds", "chosen")
     tables = files_of(folder, "training", "predictions", "metrics")
