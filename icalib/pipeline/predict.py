@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from icalib.core.files import read_json
 from icalib.core.run_folder import RunFolder
 from icalib.core.seeding import child_seed
 from icalib.data.questions import Question
@@ -82,7 +81,7 @@ def predict(
     selective = None if coverage is None else selective_risk(top.prob, 1 - top.hit, coverage)
     calibration, split = pools_for_sets(run.folder)
     conformal = None if sets is None else fit_conformal(calibration, sets)
-    context_turns = read_json(run.folder.path / "provenance.json")["context_turns"]
+    context_turns = run.folder.context_turns
     pools = [question.pool(f"{index:09d}", context_turns) for index, question in enumerate(questions)]
     scores = score_unlabelled(run, members or run.load_members(), pools)
     answers = _answers(questions, scores, selective, conformal)

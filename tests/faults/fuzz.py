@@ -39,7 +39,7 @@ def fuzz_once(name: str, parsers: Mapping[str, Parser], seed: int, number: int, 
         root = Path(folder)
         for part in ("input", "tmp"):
             (root / part).mkdir()
-        _write(root / "input", {**parser.fixed, **example})
+        write_files(root / "input", {**parser.fixed, **example})
         with _temporary_folder(root / "tmp"):
             outcome, detail = _outcome(parser, root / "input", limit_s)
         left = [path.name for path in (root / "tmp").iterdir()]
@@ -92,7 +92,7 @@ def _temporary_folder(folder: Path) -> Generator[None]:
         tempfile.tempdir = earlier
 
 
-def _write(folder: Path, files: Files) -> None:
+def write_files(folder: Path, files: Files) -> None:
     for name, data in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
+from helpers.sweeps import SHARDS
 
 from icalib.api.settings import changed, from_config, parsed_settings, variant_of
 from icalib.cli import main
@@ -89,14 +90,14 @@ def readers() -> Iterator[tuple[str, Parser]]:
 
 def texts() -> Iterator[tuple[str, Parser]]:
     """Files that users write: questions, tables, job files, configs, sweep spaces; and values of options."""
-    questions = b'{"context": [{"speaker": "user", "text": "Hi."}], "candidates": ["a", "b"], "id": "q1"}\n' * 2
+    question = '{{"context": [{{"speaker": "user", "text": "Hi."}}], "candidates": ["a", "b"], "id": "{}"}}\n'
+    questions = "".join(question.format(name) for name in ("q1", "q2")).encode()
     yield "questions", _parser(lambda folder: read_questions(folder / "q.jsonl"), {"q.jsonl": questions})
     tables = [{"t.yaml": path.read_bytes()} for path in sorted((ROOT / "icalib/tables").glob("*.yaml"))]
     yield "table", _parser(lambda folder: load_table(str(folder / "t.yaml")), *tables)
     jobs = [{"j.yaml": path.read_bytes()} for path in sorted((ROOT / "jobs").glob("*.yaml"))]
     yield "job file", _parser(_read_job, *jobs)
-    space = (ROOT / "tune_spaces/gpf_bert.py").read_bytes()
-    yield "sweep space", _parser(_read_space, {"s.py": space})
+    yield "sweep space", _parser(_read_space, {"s.py": SHARDS.encode()})
     options = b"\n".join(option.encode() for option in OPTIONS)
     yield "option", _parser(_read_options, {"options.txt": options})
 
@@ -117,8 +118,7 @@ def artifacts(world: Path, run: str, sweep: str = "") -> Iterator[tuple[str, Par
         sweep: folder of a finished sweep in it.
     """
     pools = files_of(world / "pools")
-    metadata = yaml.safe_load(pools["pools.json"])
-    unchecked = yaml.safe_dump({**metadata, "files": {}, "checksum": ""}, default_flow_style=True, width=10**9)
+    unchecked = json.dumps({**json.loads(pools["pools.json"]), "files": {}, "checksum": ""})
     yield "pool folder", _parser(_read_pools, {**pools, "pools.json": unchecked.encode()})
     folder = world / run
     load_ranker(folder / "checkpoints/final")  # imports what would take a trial's time, or be cut off in the middle
@@ -170,9 +170,7 @@ def _read_job(folder: Path) -> None:
 
 
 def _read_space(folder: Path) -> None:
-    space = load_space(str(folder / "s.py"))
-    space.points()
-    space.proposed(None)
+    load_space(str(folder / "s.py")).points()
 
 
 def _read_options(folder: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from faults.commands import run_command
 from faults.damages import KINDS, damage, damageable, leftovers
-from faults.fuzz import fuzz
+from faults.fuzz import fuzz, write_files
 from faults.kills import Kills
 from faults.parsers import Parser, artifacts, readers, texts
 from faults.tally import Outcome, Tally, Trial
@@ -40,6 +40,13 @@ def test_killed_commands_run_again_with_equal_results_and_leave_nothing(world: W
     tally = Tally()
     tally.add(Kills(world, ("prepare", "run bert")).kill(3, SEED, limit_s=60))
     assert no_faults(tally)
+
+
+def test_the_examples_are_valid(world: World, tmp_path: Path) -> None:
+    for number, parser in enumerate(dict([*readers(), *texts(), *artifacts(world.pristine, TRAINED)]).values()):
+        for example in parser.examples:
+            write_files(tmp_path / f"{number}", {**parser.fixed, **example})
+            parser.read(tmp_path / f"{number}")
 
 
 def test_changed_input_is_read_or_refused(world: World) -> None:

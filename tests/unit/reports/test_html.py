@@ -8,6 +8,8 @@ import pytest
 from unit.reports.fake_runs import HOSTILE, write_pools, write_run
 from unit.reports.pages import Page, read_page, visible
 
+from icalib.core.errors import DamagedFileError
+from icalib.core.files import read_json, write_json
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.catalogue import known_metrics
 from icalib.reports.gain import bulk
@@ -150,3 +152,19 @@ def test_pools_that_give_answers_away_are_told(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('"method": "icast"', '"method": "candidates-only"'))
     page = write_report([RunFolder(run.path) for run in runs], tmp_path / "told.html", "t").read_text()
     assert "These pools give right answers away" in page
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [("provenance.json", {"started": 5.5}), ("provenance.json", {"packages": []}), ("pools.json", {"num_pools": 7})],
+)
+def test_a_file_with_other_values_is_an_error_that_names_where_it_is(
+    tmp_path: Path, file: str, change: dict[str, object]
+) -> None:
+    data = write_pools(tmp_path / "desk")
+    run = write_run(tmp_path / "runs", data, "tsst", 1)
+    folder = data if file == "pools.json" else run.path
+    known = read_json(folder / file) if (folder / file).is_file() else {}
+    write_json(folder / file, {**known, **change})
+    with pytest.raises(DamagedFileError, match=f"{folder}.* can't be read"):
+        write_report([run], tmp_path / "report.html", "damaged")
