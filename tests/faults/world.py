@@ -65,7 +65,7 @@ def _text(name: str) -> Callable[[Ended, Path], str]:
 
 
 def _printed(ended: Ended, world: Path) -> str:
-    return ended.out
+    return f"{ended.out}{ended.err}"
 
 
 def _without(name: str) -> Callable[[Path], object]:
