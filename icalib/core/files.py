@@ -26,9 +26,11 @@ def whole_file(path: str | Path) -> Generator[Path, None, None]:
     What killed processes were writing to the same folder is removed first.
 
     Raises:
-        StorageError: the disk is full or can't be written.
+        StorageError: the disk is full or can't be written, or the path has no file name.
     """
     path = Path(path)
+    if not path.name:
+        raise StorageError(f"can't write '{path}': it is a folder. Name a file.")
     temporary = temporary_beside(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from icalib.calibration.post_hoc import POST_HOC, post_hoc_tag
 from icalib.core.errors import DataError
-from icalib.core.files import read_json, reading
+from icalib.core.files import FileObject, read_json, reading
 from icalib.core.run_folder import RoundSummary, RunFolder
 from icalib.data.schema import POOLS_FILE, SPLITS
 from icalib.metrics.catalogue import find_metric
@@ -136,7 +136,7 @@ def write_report(runs: Sequence[RunFolder], out: Path, title: str) -> Path:
         StorageError: the disk is full or can't be written.
     """
     # The folder may have been moved since result.json was written.
-    results = [{**run.result, "run": str(run.path)} for run in runs]
+    results = [FileObject.of(run.path / "result.json", {**run.result, "run": str(run.path)}.items()) for run in runs]
     shifts = [result for run in runs for result in run.shifts()]
     columns, shift_columns = shown_metrics(results), shown_metrics(shifts, SHIFT_COLUMNS)
     return write_page(

@@ -168,3 +168,10 @@ def test_a_file_with_other_values_is_an_error_that_names_where_it_is(
     write_json(folder / file, {**known, **change})
     with pytest.raises(DamagedFileError, match=f"{folder}.* can't be read"):
         write_report([run], tmp_path / "report.html", "damaged")
+
+
+def test_a_result_without_a_key_is_an_error_that_names_both(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs", write_pools(tmp_path / "desk"), "tsst", 1)
+    run.write_json("result.json", {name: value for name, value in run.result.items() if name != "data"})
+    with pytest.raises(DamagedFileError, match=r"result.json has no `data`"):
+        write_report([run], tmp_path / "report.html", "damaged")
