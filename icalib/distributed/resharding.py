@@ -12,7 +12,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -51,7 +51,7 @@ def read_whole(folder: Path, tag: str) -> WholeState:
     weights: Mapping[str, Tensor] = model["module"]  # whole, but for stage 3
     if is_stage_3:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):  # progress bars
-            weights = get_fp32_state_dict_from_zero_checkpoint(str(folder), tag=tag)
+            weights = cast("dict[str, Tensor]", get_fp32_state_dict_from_zero_checkpoint(str(folder), tag=tag))
     shapes: Shapes = model["param_shapes"]
     # By worker and flat tensor: the state of torch's AdamW.
     states = [
