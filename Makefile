@@ -8,10 +8,10 @@ INSTALLED := .venv/.installed
 PARALLEL := --numprocesses=logical --maxprocesses=4 --dist=loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow check bench digests clean
+.PHONY: help venv demo test test-slow test-faults check bench digests clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 venv: $(INSTALLED) ## install icalib and its tools into .venv, once
 
@@ -34,6 +34,9 @@ test: venv ## the tests to run after every change, and the examples in docstring
 
 test-slow: venv ## what only a real Ray can show: every method on it, kills, nodes that die, sweeps, jobs
 	$(BIN)/pytest -m slow
+
+test-faults: venv ## damages, kills and fuzzed input, with a table of what became of them; FAULTS='--trials 100000 --seed 2'
+	$(BIN)/python tests/faults/campaign.py $(FAULTS)
 
 check: venv ## format, lint, types and import layers
 	$(BIN)/ruff format --check

@@ -8,13 +8,13 @@ import json
 import os
 import shutil
 import time
-import uuid
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
 from icalib.core.errors import DamagedFileError, SettingError, StorageError
+from icalib.core.temporary import remove_abandoned, temporary_beside
 
 FOLDER_NAME = r"^\w[\w.-]*$"
 """Pattern of the folder names that users may choose: no paths, and nothing hidden."""
@@ -24,13 +24,18 @@ FOLDER_NAME = r"^\w[\w.-]*$"
 def whole_file(path: str | Path) -> Generator[Path, None, None]:
     """Yield a temporary path beside `path` that is renamed to it if the block succeeds, and removed if it fails.
 
+    What killed processes were writing to the same folder is removed first.
+
     Raises:
-        StorageError: the disk is full or can't be written.
+        StorageError: the disk is full or can't be written, or the path has no file name.
     """
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.tmp")  # process ids of two nodes may be equal
+    if not path.name:
+        raise StorageError(f"can't write '{path}': it is a folder. Name a file.")
+    temporary = temporary_beside(path)
     with _explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        remove_abandoned(path.parent)
         try:
             yield temporary
             os.replace(temporary, path)
@@ -42,16 +47,20 @@ def whole_file(path: str | Path) -> Generator[Path, None, None]:
 def whole_folder(path: str | Path) -> Generator[Path, None, None]:
     """Yield a temporary folder beside `path` that is renamed to it if the block succeeds, and removed if it fails.
 
+    What killed processes were writing beside it is removed first.
+
     Raises:
         SettingError: `path` is a file, or a folder that isn't empty.
         StorageError: the disk is full or can't be written.
     """
     path = Path(path)
     check_empty(path)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.tmp")
+    temporary = temporary_beside(path)
     try:
         with _explained(path):
-            temporary.mkdir(parents=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            remove_abandoned(path.parent)
+            temporary.mkdir()
             yield temporary
             os.replace(temporary, path)
     finally:

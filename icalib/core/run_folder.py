@@ -249,6 +249,13 @@ class RunFolder:
         return read_json(self.path / "result.json")
 
     @property
+    def context_turns(self) -> int:
+        """Maximum number of utterances in the contexts of the run's pools."""
+        path = self.path / "provenance.json"
+        with reading(path):
+            return int(read_json(path)["context_turns"])
+
+    @property
     def stages(self) -> list[dict[str, Any]]:
         """The stages so far, in order: name, digest, reused, seconds, path."""
         path = self.path / "stages.json"

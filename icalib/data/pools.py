@@ -18,6 +18,7 @@ from icalib.core.contents import damages, read_record
 from icalib.core.errors import DamagedFileError, DataError, SettingError
 from icalib.core.files import content_digest, reading
 from icalib.core.storage import location, pull
+from icalib.core.text import short_repr
 from icalib.data.schema import POOL_SCHEMA, POOLS_FILE, POOLS_VERSION, SPLITS, Pool, PoolSet, Split, checksum
 
 ROW_GROUP = 256
@@ -25,6 +26,7 @@ ROW_GROUP = 256
 INPUTS_KEY = b"icalib.inputs"
 """Parquet metadata: the settings and the source's digest, as JSON."""
 PREPARE_CURE = "Write it with `icalib prepare SOURCE`."
+_AGAIN = "Prepare the source again with --fresh."
 
 
 def split_file(split: Split) -> str:
@@ -138,8 +140,16 @@ def read_column(folder: str | Path, split: Split, name: str) -> NDArray[Any]:
 
 
 def as_pools(table: pa.Table | pa.RecordBatch) -> Iterator[Pool]:
-    """Yield complete rows of a pool set as `Pool`s."""
-    return (Pool.model_validate(row) for row in table.to_pylist())
+    """Yield complete rows of a pool set as `Pool`s.
+
+    Raises:
+        DataError: a row is not a valid pool, which only sets without digests of their files can have.
+    """
+    for row in table.to_pylist():
+        try:
+            yield Pool.model_validate(row)
+        except ValidationError as error:
+            raise DataError(f"damaged ({short_repr(row)} is not a valid pool)", _AGAIN) from error
 
 
 def pools_digest(folder: str | Path) -> str:
@@ -170,4 +180,4 @@ def _open(folder: Path, split: Split) -> pq.ParquetFile:
 
 
 def _damaged(path: Path, reason: str) -> DataError:
-    return DataError(f"damaged ({reason})", "Prepare the source again with --fresh.", path=path)
+    return DataError(f"damaged ({reason})", _AGAIN, path=path)

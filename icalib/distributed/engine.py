@@ -15,12 +15,14 @@ import torch
 from torch import Tensor
 
 from icalib.core.errors import SettingError
+from icalib.distributed.resharding import read_whole, restore
 from icalib.models.model import Model
 from icalib.models.precision import autocast, resolve_precision
 from icalib.training.optimizer import make_optimizer
 from icalib.training.settings import TrainingSettings
 
 _STATE = "loop.json"
+_TAG = "ds"
 
 
 def load_deepspeed() -> Any:
@@ -114,18 +116,17 @@ class DeepSpeedEngine:
         import ray.train
 
         with tempfile.TemporaryDirectory() as folder:
-            self._engine.save_checkpoint(folder, tag="ds")
+            self._engine.save_checkpoint(folder, tag=_TAG)
             if self.rank == 0:
                 facts = {"world_size": self.world_size, "zero_stage": self._settings.zero_stage, "state": state}
                 (Path(folder) / _STATE).write_text(json.dumps(facts))
             ray.train.report({"step": state["step"]}, checkpoint=ray.train.Checkpoint.from_directory(folder))
 
     def load(self) -> dict[str, Any] | None:
-        """Resume from the run's last checkpoint.
+        """Resume from the run's last checkpoint, saved by any number of workers.
 
         Raises:
-            SettingError: it was saved by another number of workers or with another ZeRO stage. DeepSpeed can't load
-                such a checkpoint, and in one case silently loads wrong weights.
+            SettingError: it was saved with another ZeRO stage.
         """
         import ray.train
 
@@ -134,19 +135,21 @@ class DeepSpeedEngine:
             return None
         with checkpoint.as_directory() as folder:
             facts = json.loads((Path(folder) / _STATE).read_text())
-            self._check_fits(facts)
-            path, _ = self._engine.load_checkpoint(folder)
-            if path is None:
-                raise SettingError(
-                    f"DeepSpeed can't read the checkpoint in {folder}. Use --fresh to train from scratch."
-                )
+            self._check_stage(facts["zero_stage"])
+            self._load_engine(Path(folder), facts["world_size"])
         return facts["state"]
 
-    def _check_fits(self, facts: dict[str, Any]) -> None:
-        stage, workers = facts["zero_stage"], facts["world_size"]
-        if stage != self._settings.zero_stage or (stage > 0 and workers != self.world_size):
+    def _load_engine(self, folder: Path, num_workers: int) -> None:
+        if self._settings.zero_stage > 0 and num_workers != self.world_size:
+            # DeepSpeed refuses such a checkpoint, and in one case silently loads wrong weights.
+            restore(self._engine, read_whole(folder, _TAG))
+        elif self._engine.load_checkpoint(str(folder))[0] is None:
+            raise SettingError(f"DeepSpeed can't read the checkpoint in {folder}. Use --fresh to train from scratch.")
+
+    def _check_stage(self, saved: int) -> None:
+        stage = self._settings.zero_stage
+        if saved != stage:
             raise SettingError(
-                f"the unfinished training was checkpointed by {workers} workers with ZeRO stage {stage}; this run has "
-                f"{self.world_size} with stage {self._settings.zero_stage}. Use --workers {workers} and stage {stage} "
-                "to resume, or --fresh to train from scratch (ZeRO stage 0 resumes on any number of workers)."
+                f"the unfinished training was checkpointed with ZeRO stage {saved}; this run has stage {stage}. Use "
+                f"stage {saved} to resume, or --fresh to train from scratch."
             )

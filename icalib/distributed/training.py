@@ -109,8 +109,7 @@ def _fit(job: TrainingJob, folder: Path, resources: Resources) -> None:
             room = room_for_workers(resources)
             if failures > _MAX_FAILURES:
                 raise IcalibError(_failure_message(folder, resources, room, error)) from error
-            lost = isinstance(error, ControllerError) and 0 < room < resources.num_workers
-            if lost and job.loop_settings.zero_stage == 0:
+            if isinstance(error, ControllerError) and 0 < room < resources.num_workers:
                 resources = replace(resources, num_workers=room)  # the lost workers were not replaced
         _note(folder, f"failed; resumes from the last checkpoint (workers: {resources.num_workers})")
 
@@ -168,7 +167,7 @@ def _failure_message(folder: Path, resources: Resources, room: int, error: Excep
     if room < resources.num_workers:
         return (
             f"training in {folder} needs {resources.num_workers} workers, and the nodes that are left have room for "
-            f"{room}. {resume} once there are enough nodes; training with ZeRO stage 0 continues with fewer by itself."
+            f"{room}. {resume} once there are enough nodes, or with fewer --workers."
         )
     return (
         f"training failed in {folder} after {_MAX_FAILURES} retries: {error}. {resume}; "

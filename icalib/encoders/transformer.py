@@ -17,7 +17,7 @@ from icalib.core.job import ByContent
 from icalib.data.encoding import Budget, pad
 from icalib.data.encoding import Encoded as EncodedIds
 from icalib.encoders.attention import ATTENTION, register_attention
-from icalib.encoders.backbone import EMBEDDED, backbone_digest, load_config, load_pretrained
+from icalib.encoders.backbone import EMBEDDED, backbone_digest, build_untrained, load_config, load_pretrained
 from icalib.encoders.dropout import replace_dropout
 from icalib.encoders.spectral_norm import SpectralNorm, bound_layers, initial_norms
 
@@ -159,13 +159,12 @@ class BackboneEncoder(AbstractEncoder):
                 config.backbone, config=backbone_config, dtype=torch.float32, add_pooling_layer=False, **options
             )
         else:
-            from transformers import AutoModel
             from transformers.initialization import no_init_weights
 
             # Drawing random weights, to be replaced, is most of what loading takes; only bounds read the initial ones.
             with no_init_weights() if config.spectral_norm is None else nullcontext():
-                backbone = AutoModel.from_config(
-                    backbone_config, dtype=torch.float32, add_pooling_layer=False, **options
+                backbone = build_untrained(
+                    config.backbone, backbone_config, dtype=torch.float32, add_pooling_layer=False, **options
                 )
         if config.cheap_dropout:
             replace_dropout(backbone)

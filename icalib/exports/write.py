@@ -58,7 +58,7 @@ def export_cross_encoder(subject: Subject, out: Path, *, license: str) -> Agreem
     ranker, calibration = subject.ranker, subject.affine
     backbone, layout = ranker.config.encoder.backbone, ranker.layout
     tokenizer = stock_tokenizer(backbone, layout)
-    texts = texts_of(layout, Tokenizer(backbone), tokenizer, subject.run.context_turns)
+    texts = texts_of(layout, Tokenizer(backbone), tokenizer, subject.run.folder.context_turns)
     model = classifier_of(ranker, calibration)
     difference = check_logits(model, ranker, calibration)
     pools = validation_pools(subject.run.settings.data, subject.run.data_digest)
@@ -91,7 +91,7 @@ def export_onnx(subject: Subject, out: Path, *, license: str) -> None:
     backbone, layout = ranker.config.encoder.backbone, ranker.layout
     tokenizer = stock_tokenizer(backbone, layout)
     try:
-        texts = texts_of(layout, Tokenizer(backbone), tokenizer, subject.run.context_turns)
+        texts = texts_of(layout, Tokenizer(backbone), tokenizer, subject.run.folder.context_turns)
     except SettingError:  # then the ids are made utterance by utterance
         texts = None
     with whole_folder(out) as folder:

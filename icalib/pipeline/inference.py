@@ -74,11 +74,6 @@ class FinishedRun:
         return str(read_json(self.folder.path / "provenance.json")["data_digest"])
 
     @property
-    def context_turns(self) -> int:
-        """Maximum number of utterances of a context."""
-        return int(read_json(self.folder.path / "provenance.json")["context_turns"])
-
-    @property
     def has_softmax(self) -> bool:
         """Whether probabilities are those of a softmax over a pool."""
         return any(load_ranker_config(path).link == "softmax" for path, _ in self.members)

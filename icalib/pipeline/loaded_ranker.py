@@ -12,7 +12,6 @@ import numpy as np
 from pydantic import BaseModel, Field, ValidationError
 
 from icalib.core.errors import DataError, SettingError
-from icalib.core.files import read_json
 from icalib.data.questions import Question, unlabelled_pool
 from icalib.data.schema import Pool, Text, Utterance
 from icalib.metrics.pairs import FloatArray, PoolScores
@@ -164,7 +163,7 @@ class LoadedRanker:
     @cached_property
     def context_turns(self) -> int:
         """Maximum number of utterances of a context."""
-        return int(read_json(self.run.folder.path / "provenance.json")["context_turns"])
+        return self.run.folder.context_turns
 
     @cached_property
     def _validation(self) -> PoolScores:

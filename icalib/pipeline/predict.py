@@ -44,7 +44,7 @@ def predict(
     """
     answering = Answering(run, of_pools=run.has_softmax)
     answering.check(wanted)
-    pools = [question.pool(f"{index:09d}", run.context_turns) for index, question in enumerate(questions)]
+    pools = [question.pool(f"{index:09d}", run.folder.context_turns) for index, question in enumerate(questions)]
     scores = score_unlabelled(run, members or run.load_members(), pools)
     predicted = answering.answers(questions, scores, wanted)
     if scores.p_none is None:

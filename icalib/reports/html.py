@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from icalib.calibration.post_hoc import POST_HOC, post_hoc_tag
 from icalib.core.errors import DataError
-from icalib.core.files import read_json
+from icalib.core.files import FileObject, read_json, reading
 from icalib.core.run_folder import RoundSummary, RunFolder
 from icalib.data.schema import POOLS_FILE, SPLITS
 from icalib.metrics.answerability import has_unanswerable
@@ -145,7 +145,7 @@ def write_report(runs: Sequence[RunFolder], out: Path, title: str) -> Path:
         StorageError: the disk is full or can't be written.
     """
     # The folder may have been moved since result.json was written.
-    results = [{**run.result, "run": str(run.path)} for run in runs]
+    results = [FileObject.of(run.path / "result.json", {**run.result, "run": str(run.path)}.items()) for run in runs]
     shifts = [result for run in runs for result in run.shifts()]
     columns, shift_columns = shown_metrics(results), shown_metrics(shifts, SHIFT_COLUMNS)
     return write_page(
@@ -318,20 +318,21 @@ def _post_hoc_cells(row: MethodRow, metric: str) -> tuple[_Cell, ...]:
 
 
 def _run_facts(run: RunFolder) -> _RunFacts:
-    config, provenance = run.config, read_json(run.path / "provenance.json")
-    return _RunFacts(
-        name=run.name,
-        seed=config["seed"],
-        labelled=format_share(config["labelled"]),
-        pools=_pools_used(config),
-        duration=format_seconds(run.result["seconds"]["total"]),
-        command=provenance["command"],
-        started=provenance["started"][:16].replace("T", " "),
-        environment=_environment(provenance),
-        stages=tuple(run.stages),
-        planned=run.planned,
-        summaries=tuple(run.round_summaries()),
-    )
+    with reading(run.path):  # its files have what was written unless someone removed their digests
+        config, provenance = run.config, read_json(run.path / "provenance.json")
+        return _RunFacts(
+            name=run.name,
+            seed=config["seed"],
+            labelled=format_share(config["labelled"]),
+            pools=_pools_used(config),
+            duration=format_seconds(run.result["seconds"]["total"]),
+            command=provenance["command"],
+            started=provenance["started"][:16].replace("T", " "),
+            environment=_environment(provenance),
+            stages=tuple(run.stages),
+            planned=run.planned,
+            summaries=tuple(run.round_summaries()),
+        )
 
 
 def _environment(provenance: Mapping[str, Any]) -> str:
@@ -345,14 +346,15 @@ def _environment(provenance: Mapping[str, Any]) -> str:
 def _pools_used(config: Mapping[str, Any]) -> tuple[str, ...]:
     """Pools of each split, after the limit; a dash where neither the pool set nor a limit says."""
     metadata = Path(config["data"]) / POOLS_FILE
-    totals = read_json(metadata)["num_pools"] if metadata.is_file() else {}
-    used: list[str] = []
-    for split in SPLITS:
-        total, limit = totals.get(split), config["limit"].get(split)
-        known = [number for number in (total, limit) if number is not None]
-        limited = limit is not None and (total is None or limit < total)
-        used.append((f"{min(known):,}" if known else MISSING) + (" (limit)" if limited else ""))
-    return tuple(used)
+    with reading(metadata):
+        totals = read_json(metadata)["num_pools"] if metadata.is_file() else {}
+        return tuple(_num_used(totals.get(split), config["limit"].get(split)) for split in SPLITS)
+
+
+def _num_used(total: int | None, limit: int | None) -> str:
+    known = [number for number in (total, limit) if number is not None]
+    limited = limit is not None and (total is None or limit < total)
+    return (f"{min(known):,}" if known else MISSING) + (" (limit)" if limited else "")
 
 
 def _gain_threshold(settings: Mapping[str, Any]) -> float | None:

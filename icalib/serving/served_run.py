@@ -57,7 +57,7 @@ class ServedRun:
     @cached_property
     def context_turns(self) -> int:
         """Maximum number of utterances of a context."""
-        return self.run.context_turns
+        return self.run.folder.context_turns
 
     @cached_property
     def usual_sizes(self) -> list[int]:

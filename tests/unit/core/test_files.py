@@ -100,3 +100,9 @@ def test_a_data_error_says_where_and_travels() -> None:
     assert str(copy) == str(error) == "corpus.jsonl, line 7, field `utterances.2.text`: no text. Fill it in."
     assert (copy.path, copy.line, copy.field) == ("corpus.jsonl", 7, "utterances.2.text")
     assert str(DataError("empty", "Add lines.")) == "empty. Add lines."
+
+
+@pytest.mark.parametrize("path", ["", ".", "/"])
+def test_a_path_without_a_file_name_is_refused(path: str) -> None:
+    with pytest.raises(StorageError, match=r"is a folder. Name a file"):
+        write_json(path, 1)

@@ -87,14 +87,17 @@ def test_a_training_that_moves_on_may_fail_often(fit: Callable[..., list[int]], 
     assert fit(*(checkpoint_then_death(tmp_path, n) for n in range(9)), succeeds) == [2] * 10
 
 
-def test_fewer_workers_go_on_when_nobody_takes_the_place_of_the_lost(fit: Callable[..., list[int]]) -> None:
-    assert fit(worker_dies, nobody_comes, succeeds, room=1) == [2, 2, 1]
+@pytest.mark.parametrize("zero_stage", [0, 2])
+def test_fewer_workers_go_on_when_nobody_takes_the_place_of_the_lost(
+    fit: Callable[..., list[int]], zero_stage: int
+) -> None:
+    assert fit(worker_dies, nobody_comes, succeeds, room=1, zero_stage=zero_stage) == [2, 2, 1]
 
 
 def test_busy_nodes_are_waited_for(fit: Callable[..., list[int]]) -> None:
     assert fit(nobody_comes, nobody_comes, succeeds, room=2) == [2, 2, 2]
 
 
-def test_sharded_optimisers_need_all_their_workers(fit: Callable[..., list[int]]) -> None:
-    with pytest.raises(IcalibError, match="needs 2 workers, and the nodes that are left have room for 1"):
-        fit(worker_dies, *[nobody_comes] * 3, room=1, zero_stage=2)
+def test_training_without_any_node_says_how_to_resume(fit: Callable[..., list[int]]) -> None:
+    with pytest.raises(IcalibError, match=r"needs 2 workers, and the nodes that are left have room for 0.*--workers"):
+        fit(worker_dies, *[nobody_comes] * 3, room=0)

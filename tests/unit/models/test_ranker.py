@@ -8,7 +8,7 @@ import pytest
 import torch
 from helpers.tiny_models import ranker_config, tiny_ranker
 
-from icalib.core.errors import RunFolderError
+from icalib.core.errors import RunFolderError, SettingError
 from icalib.core.files import read_json, write_json
 from icalib.encoders.transformer import Batch
 from icalib.models.checkpoint import CHECKPOINT_VERSION, load_ranker_config, save_ranker
@@ -132,6 +132,16 @@ def test_weights_of_another_shape_are_refused(tiny_bert: Path, tmp_path: Path) -
     write_json(folder / "ranker.json", {**read_json(folder / "ranker.json"), "intents": ["a"]})
     with pytest.raises(RunFolderError, match=r"don't fit"):
         load_ranker(folder)
+
+
+@pytest.mark.parametrize("change", [{"num_attention_heads": 5}, {"hidden_act": "nowhere"}, {"num_attention_heads": 0}])
+def test_a_damaged_config_of_the_backbone_is_refused(
+    tiny_bert: Path, tmp_path: Path, change: dict[str, object]
+) -> None:
+    path = saved(tiny_bert, tmp_path) / "backbone" / "config.json"
+    write_json(path, {**read_json(path), **change})
+    with pytest.raises(SettingError, match="can't load the backbone"):
+        load_ranker(tmp_path)
 
 
 def test_start_weights_fill_a_ranker_with_more_intent_tokens(tiny_bert: Path, tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from plotly.offline import get_plotlyjs
 from unit.reports.fake_runs import HOSTILE, write_pools, write_run
 from unit.reports.pages import Page, read_page, visible
 
+from icalib.core.errors import DamagedFileError
+from icalib.core.files import read_json, write_json
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.catalogue import known_metrics
 from icalib.reports.charts import gain_figure, rounds_figure
@@ -237,3 +239,26 @@ def test_the_page_has_a_style_for_paper_and_phones(runs: list[RunFolder], tmp_pa
 def test_the_verdict_is_the_first_section(page: Page) -> None:
     text = visible(page)
     assert text.index("icast ranks best: MAP") < text.index("Test pools. Each cell")
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [("provenance.json", {"started": 5.5}), ("provenance.json", {"packages": []}), ("pools.json", {"num_pools": 7})],
+)
+def test_a_file_with_other_values_is_an_error_that_names_where_it_is(
+    tmp_path: Path, file: str, change: dict[str, object]
+) -> None:
+    data = write_pools(tmp_path / "desk")
+    run = write_run(tmp_path / "runs", data, "tsst", 1)
+    folder = data if file == "pools.json" else run.path
+    known = read_json(folder / file) if (folder / file).is_file() else {}
+    write_json(folder / file, {**known, **change})
+    with pytest.raises(DamagedFileError, match=f"{folder}.* can't be read"):
+        write_report([run], tmp_path / "report.html", "damaged")
+
+
+def test_a_result_without_a_key_is_an_error_that_names_both(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs", write_pools(tmp_path / "desk"), "tsst", 1)
+    run.write_json("result.json", {name: value for name, value in run.result.items() if name != "data"})
+    with pytest.raises(DamagedFileError, match=r"result.json has no `data`"):
+        write_report([run], tmp_path / "report.html", "damaged")
