@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from icalib.api.exports import CalibrationChoice, ExportFormat
+from icalib.api.options import PlaceKeywords
 from icalib.cli.app import verb
 from icalib.cli.options import ExecutorOptions, Run, Runs, place_option
 from icalib.cli.output import say
@@ -52,14 +53,6 @@ def export(
     """
     from icalib.api.exports import export as export_run
 
-    written = export_run(
-        run,
-        out,
-        format=format,
-        calibration=calibration,
-        distil=distil,
-        license=license,
-        runs=runs,
-        **executor.keywords(),
-    )
+    place: PlaceKeywords = {**executor.keywords(), "runs": runs}
+    written = export_run(run, out, format=format, calibration=calibration, distil=distil, license=license, **place)
     say(f"{location(written)}: {format}; README.md is its card")

@@ -84,7 +84,9 @@ def distilled(
     name = StageName("distilled")
     stage = cache.run(name, job, lambda folder: context.executor.train(job, folder, str(name), context.emit))
     raw = Fitted(rule=GainRule(), calibration=None, decision_threshold=0.5)
-    predictions = {split: prediction_table(_scores(stages, checkpoint(stage), split), raw) for split in _MEASURED}
+    predictions: dict[Split, pa.Table] = {
+        split: prediction_table(_scores(stages, checkpoint(stage), split), raw) for split in _MEASURED
+    }
     subject = Subject(
         run=run,
         ranker=load_ranker(stage.path / "checkpoint").eval(),

@@ -33,6 +33,8 @@ class RankerGraph(nn.Module):
         subject: a transformer with a linear or random-feature head, and its calibration.
     """
 
+    inverse_LL: Tensor
+
     def __init__(self, subject: Subject) -> None:
         super().__init__()
         ranker = subject.ranker
@@ -141,6 +143,10 @@ class _Affine(nn.Module):
 
 class _Isotonic(nn.Module):
     """A piecewise linear map, constant outside its knots, as a sum of ramps."""
+
+    starts_K: Tensor
+    widths_K: Tensor
+    slopes_K: Tensor
 
     def __init__(self, logits: tuple[float, ...], probs: tuple[float, ...]) -> None:
         super().__init__()

@@ -8,7 +8,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -87,7 +87,8 @@ def _checked(subject: Subject, path: Path) -> float:
     largest = 0.0
     for num_pairs, seed in ((1, 1), (7, 2)):  # other shapes than those of the example
         batch = random_batch(subject.ranker, num_pairs=num_pairs, seed=seed)
-        outputs = session.run(list(OUTPUTS), {name: tensor.numpy() for name, tensor in inputs_of(batch).items()})
+        given = {name: tensor.numpy() for name, tensor in inputs_of(batch).items()}
+        outputs = cast("list[FloatArray]", session.run(list(OUTPUTS), given))
         found: Mapping[str, FloatArray] = dict(zip(OUTPUTS, outputs, strict=True))
         for name, expected_B in expected(subject, batch).items():
             difference_B = np.abs(found[name] - expected_B) / np.maximum(np.abs(expected_B), 1)

@@ -84,7 +84,7 @@ def _not_one_pass(run: FinishedRun) -> Iterator[tuple[str, str]]:
         yield "it chooses between two texts of a context by the intents that it predicts", _DISTIL
     if len(run.members) > 1:
         yield f"its probabilities are averages over {len(run.members)} members", _DISTIL
-    estimator = run.members[0][1]
+    _, estimator = next(iter(run.members))
     if not isinstance(estimator, Deterministic.Config | Posterior.Config):
         yield f"its probabilities are averages over the passes of {estimator.owner.__name__}", _DISTIL
     if method.loss.link == "softmax":

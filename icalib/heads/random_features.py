@@ -187,7 +187,7 @@ class RandomFeatureHead(PosteriorHead):
 
     def candidate_variances(self, features_BD: Tensor, mean_B: Tensor, eigen: Eigen, ridges_R: Tensor) -> Tensor:
         """Return the logits and, for each τ, their variances [B, 1 + R] by the eigenvectors of the information."""
-        phi_BL, logits_B = self._phi_and_logits(features_BD, mean_B)
+        phi_BL, logits_B = self.features_and_logits(features_BD, mean_B)
         with _float32(phi_BL):
             squared_BL = (phi_BL.double() @ eigen.vectors_LL).square()
             var_BR = squared_BL @ (1 / (eigen.values_L + ridges_R[:, None])).T

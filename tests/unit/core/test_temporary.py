@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,6 @@ def test_a_folder_is_looked_through_once(tmp_path: Path, monkeypatch: pytest.Mon
     write_json(tmp_path / "second", 1)
 
 
-@pytest.mark.parametrize("process", [os.getpid(), os.getppid(), 10**30])
-def test_processes_that_may_be_running(process: int) -> None:
-    assert temporary._is_running(process)
+@pytest.mark.parametrize("process", [os.getpid, os.getppid, lambda: 10**30], ids=["this", "parent", "no id"])
+def test_processes_that_may_be_running(process: Callable[[], int]) -> None:
+    assert temporary._is_running(process())
