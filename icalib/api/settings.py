@@ -250,10 +250,11 @@ def curve_settings(
 
 def _check_early(names: Sequence[str], template: RunTemplate) -> None:
     """Refuse what is seen to be wrong without importing torch: a method's name, the data, the labelled fraction."""
-    from icalib.methods.catalogue import module_path
+    from icalib.methods.catalogue import EXTERNAL, module_path
 
     for name in names:
-        module_path(name.partition("@")[0])
+        if not name.startswith(EXTERNAL):
+            module_path(name.partition("@")[0])
     labelled_fraction(template)
 
 

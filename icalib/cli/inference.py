@@ -41,10 +41,9 @@ def score(
     ] = None,
     split: Annotated[str, typer.Option(help="Which pools of --data: train, validation or test.")] = "test",
     limit: TestLimit = None,
-    out: Annotated[
-        Path | None,
-        place_option("Parquet file to write, or folder for PAIRS; default: predictions.parquet, or scores."),
-    ] = None,
+    out: Annotated[Path, place_option("Parquet file to write; with PAIRS a folder of such files.")] = Path(
+        "predictions.parquet"
+    ),
     rows_per_file: Annotated[
         int, typer.Option(min=1, help="Rows of PAIRS that are scored into one file, the unit of work and of resuming.")
     ] = 20_000,
@@ -65,10 +64,10 @@ def score(
     if (pairs is None) == (data is None):
         raise SettingError("give either PAIRS (Parquet files) or --data (a pool folder).")
     if pairs is not None:
-        _score_pairs(run, pairs, out or Path("scores"), rows_per_file, executor.place(runs))
+        _score_pairs(run, pairs, out, rows_per_file, executor.place(runs))
         return
     assert data is not None
-    _score_pools(run, data, split, limit, out or Path("predictions.parquet"), executor.place(runs))
+    _score_pools(run, data, split, limit, out, executor.place(runs))
 
 
 def _score_pairs(run: Path, pairs: Path, out: Path, rows_per_file: int, place: Place) -> None:

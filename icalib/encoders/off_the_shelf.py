@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from icalib.core.component import Settings
 from icalib.core.errors import IcalibError, SettingError
 from icalib.core.files import content_digest, file_digest, read_json, read_json_list
+from icalib.core.paths import Stored
 from icalib.core.text import shortened
 from icalib.data.batching import ordered_batches
 from icalib.encoders.backbone import EMBEDDED, backbone_path, quiet_transformers
@@ -47,8 +48,8 @@ class StockModel(Settings):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    folder: Path
-    transformer: Path
+    folder: Stored
+    transformer: Stored
     """Folder of weights and tokenizer."""
     kind: Literal["cross-encoder", "bi-encoder"]
     max_length: int | None = Field(default=None, ge=8)

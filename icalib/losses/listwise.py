@@ -7,7 +7,7 @@ from typing import ClassVar, final
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, log_softmax
+from torch.nn.functional import log_softmax
 from torch.nn.utils.rnn import pad_sequence
 from typing_extensions import override
 
@@ -64,8 +64,6 @@ class PoolCrossEntropy(AbstractPoolLoss):
                 is_unanswerable_P1 = (labels_PC.sum(1, keepdim=True) == 0).to(labels_PC.dtype)
                 logits_PC = torch.cat([logits_PC, torch.zeros_like(logits_PC[:, :1])], 1)
                 labels_PC = torch.cat([labels_PC, is_unanswerable_P1], 1)
-            if bool((labels_PC.sum(1) == 1).all()):
-                return cross_entropy(logits_PC, labels_PC.argmax(1), reduction="none")
             log_prob_PC = log_softmax(logits_PC, 1)
             right_PC = torch.where(labels_PC > 0, log_prob_PC, 0.0)  # 0 · −∞ of the padding would be NaN
             return -right_PC.sum(1) / labels_PC.sum(1)

@@ -129,6 +129,10 @@ class Answering:
         self._selective(wanted)
         self._promise(wanted)
 
+    def calibrated(self, scores: PoolScores) -> PoolScores:
+        """Return the scores with probabilities for their numbers of candidates, where that is possible."""
+        return scores if self._of_pools else recalibrated(scores, self.validation)
+
     def answers(self, questions: Sequence[Question], scores: PoolScores, wanted: Wanted) -> Predicted:
         """Return the answers to questions from their scores, which are in the same order.
 
@@ -138,8 +142,7 @@ class Answering:
         self.check(wanted)
         selective, promise = self._selective(wanted), self._promise(wanted)
         calibration, split = self._calibration
-        if not self._of_pools:
-            scores = recalibrated(scores, self.validation)
+        scores = self.calibrated(scores)
         seed = self._run.settings.seed
         in_set = None if wanted.sets is None else sets_of(scores, calibration, self.validation, wanted.sets, seed=seed)
         threshold = np.full(scores.num_pools, 0.0 if selective is None else selective.threshold)

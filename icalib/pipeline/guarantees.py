@@ -81,9 +81,12 @@ def usual_sizes(scores: PoolScores, fitted: PoolScores) -> npt.NDArray[np.bool_]
 
 
 def recalibrated(scores: PoolScores, validation: PoolScores) -> PoolScores:
-    """Return the scores with probabilities for their numbers of candidates where validation has none of that size."""
+    """Return the scores with probabilities for their numbers of candidates where validation has none of that size.
+
+    One candidate alone keeps its probability: that it is right if one of them is says nothing.
+    """
     sizes, prob = np.diff(scores.offsets), scores.prob.copy()
-    for size in np.unique(sizes[~usual_sizes(scores, validation)]):
+    for size in np.unique(sizes[~usual_sizes(scores, validation) & (sizes > 1)]):
         chosen = (sizes == size)[scores.pool]
         prob[chosen] = fit_for_count(validation, int(size)).apply(scores.logit[chosen])
     return replace(scores, prob=prob)

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from icalib.calibration.none_of_these import HOW_TO_GET
 from icalib.core.seeding import child_seed
 from icalib.data.questions import Question
 from icalib.data.schema import Pool
@@ -46,10 +45,7 @@ def predict(
     answering.check(wanted)
     pools = [question.pool(f"{index:09d}", run.folder.context_turns) for index, question in enumerate(questions)]
     scores = score_unlabelled(run, members or run.load_members(), pools)
-    predicted = answering.answers(questions, scores, wanted)
-    if scores.p_none is None:
-        predicted.notes.append(f"the answers have no p_none, the probability that no candidate is right. {HOW_TO_GET}")
-    return predicted
+    return answering.answers(questions, scores, wanted)
 
 
 def score_unlabelled(run: FinishedRun, members: LoadedMembers, pools: Sequence[Pool]) -> PoolScores:

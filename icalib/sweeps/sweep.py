@@ -297,7 +297,10 @@ def _is_run_of(path: Path, settings: RunSettings) -> bool:
 
 def _best(folder: SweepFolder, number: int, params: dict[str, Any], runs: Sequence[RunFolder]) -> Best:
     metrics = dict.fromkeys((*known_metrics(), *folder.settings.metrics))
-    by_split = {split: {metric: mean_of(runs, split, metric) for metric in metrics} for split in ("validation", "test")}
+    by_split = {
+        split: {name: mean_of(runs, split, name) for name in metrics if all(name in run.result[split] for run in runs)}
+        for split in ("validation", "test")
+    }
     return Best(
         trial=number,
         params=params,

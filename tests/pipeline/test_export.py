@@ -138,9 +138,9 @@ def test_a_graph_gives_the_runs_calibrated_probabilities(
     folder = icalib.export(source.folder.path, tmp_path / "graph", format="onnx")
     (code,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), flags=re.DOTALL)
     context = [turn.text for turn in pools[0].context]
-    names: dict[str, Any] = {}
+    names: dict[str, Any] = {"QUESTION": (context, pools[0].candidates)}
     code = code.replace('"graph', f'"{folder}').replace('["My printer hums."], ["Restart it.", "Hello!"]', "*QUESTION")
-    exec(code, names | {"QUESTION": (context, pools[0].candidates)}, names)
+    exec(code, names)
     ranker = LoadedRanker.load(source.folder.path)
     expected = ranker.predict_proba([(context, candidate) for candidate in pools[0].candidates])
     np.testing.assert_allclose(names["probabilities"], expected, atol=1e-4)

@@ -90,17 +90,18 @@ def test_rerank_answers_as_cohere_does(version: str, application: Application, r
 def test_predict_gives_the_record_of_icalib_predict(method: str, runs: dict[str, Path]) -> None:
     context = [{"speaker": "user", "text": QUERY}, {"speaker": "agent", "text": "which card"}]
     question = {"context": context, "candidates": TEXTS, "id": "q7"}
-    (expected,) = LoadedRanker.load(runs[method]).predict([question], coverage=0.5, sets=0.8).answers
+    predicted = LoadedRanker.load(runs[method]).predict([question], coverage=0.5, sets=0.8)
+    (expected,) = predicted.answers
     answer = ask(application_of(runs[method]), "/predict", {**question, "coverage": 0.5, "sets": 0.8}).value
     assert {name: answer[name] for name in expected.record()} == expected.record()
     uncertain = np.array(answer["uncertainty"]["prob_std"])
     assert (uncertain > 0).all() == (method == "icast-teacher")
-    assert answer["notes"] == []
+    assert answer["notes"] == predicted.notes
 
 
 def test_another_number_of_candidates_is_noted(application: Application) -> None:
     (note,) = ask(application, "/predict", body("/predict", TEXTS[:3])).value["notes"]
-    assert note.startswith("3 candidates; the probabilities are calibrated for pools of 4")
+    assert note.startswith("1 of 1 questions have another number of candidates than the run's pools (4)")
     assert "icalib_unusual_questions_total 1.0" in ask(application, "/metrics", method="GET").body.decode()
 
 

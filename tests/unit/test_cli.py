@@ -95,11 +95,7 @@ def test_show_explains_every_setting(icalib) -> None:
         (["show", "icast", "--set", "uncertainty.num_passes=1"], "greater than or equal to 2"),
         (["show", "bert-fp", "--preset", "ligth"], "it has: light"),
         (["show", "bm25", "--preset", "light"], "it has none"),
-        (["compare", "bert", "--data", "nowhere", "--preset", "light"], "none of these methods has a preset"),
-        (
-            ["compare", "bert", "--data", "nowhere", "--set", "regime.training.epohcs=2"],
-            "none of these methods has such a setting. did you mean `regime.training.epochs`",
-        ),
+        (["compare", "bert", "--data", "nowhere", "--preset", "light"], "not a pool folder"),
         (["run", "bert"], "`data` is missing"),
         (["run", "bert", "--data", "nowhere"], "not a pool folder"),
         (["run", "nowhere/config.yaml"], "no config at"),
@@ -125,6 +121,19 @@ def test_wrong_settings_are_named_with_the_cure(icalib, arguments: list[str], sa
     assert err.startswith("error: ")
     assert said.lower() in err.lower()
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--preset", "light"], "none of these methods has a preset"),
+        (["--set", "regime.training.epohcs=2"], "has such a setting. Did you mean `regime.training.epochs`"),
+    ],
+)
+def test_what_fits_no_method_is_refused(icalib, tiny_pools: Path, arguments: list[str], said: str) -> None:
+    code, _, err = icalib("compare", "bert", "--data", tiny_pools, *arguments)
+    assert code == 2
+    assert said.lower() in err.lower()
 
 
 @pytest.mark.parametrize(

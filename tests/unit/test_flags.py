@@ -24,6 +24,7 @@ OF_OTHERS = {
     "--gpus",  # docker run
     "--logdir",  # tensorboard
     "--num-gpus",  # ray start
+    "--force-reinstall",  # pip install
 }
 
 
