@@ -29,7 +29,7 @@ _SETTINGS = {
     "regime.teacher": _TRAINING,
     "regime.student": {**_TRAINING, "epochs": 2},
     "regime.rule.gain_threshold": 0.0,
-    "regime.rule.positive_threshold": 0.6,
+    "regime.rule.positive_threshold": 0.45,
     "regime.rule.negative_threshold": 0.15,
     "regime.rule.calibrated_positive_threshold": 0.4,
     "regime.rule.calibrated_negative_threshold": 0.4,
