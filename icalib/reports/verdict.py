@@ -184,10 +184,12 @@ def _training(ranked: Sequence[MethodFacts], tests: Sequence[MethodTest], data: 
 
 
 def _self_training(ranked: Sequence[MethodFacts], tests: Sequence[MethodTest], data: str) -> str:
-    student = next((one for one in ranked if one.rounds and one.name in TEACHERS), None)
-    if student is None:
+    students = [one for one in ranked if one.rounds and one.name in TEACHERS]
+    if not students:
         return ""
-    teacher = next((one for one in ranked if one.label == TEACHERS[student.name]), None)
+    teachers = {one.label: one for one in ranked}
+    student = next((one for one in students if TEACHERS[one.name] in teachers), students[0])
+    teacher = teachers.get(TEACHERS[student.name])
     outcome = compared(tests, student.label, teacher.label) if teacher else None
     if teacher is None or outcome is None:
         command = _command("icalib", "compare", TEACHERS[student.name], student.label, "--data", data)

@@ -292,3 +292,10 @@ def test_runs_are_judged_from_their_folders(runs: list[RunFolder]) -> None:
     assert any(sentence.startswith("Training pays: icast is above bm25") for sentence in found.sentences)
 
     assert verdict_of(runs[-1:]).sentences[0].startswith("icast ranks better than chance")
+
+
+def test_the_best_student_whose_teacher_is_compared_is_judged() -> None:
+    icast, tsst = (facts(name, mean, rounds=(summary(),)) for name, mean in (("icast", 0.9), ("tsst", 0.8)))
+    text = said([BERT, tsst, icast], [paired(tsst, BERT, 0.001), paired(icast, BERT, 0.001)])
+    assert "Self-training helped: tsst is above bert" in text
+    assert "can't be said" not in text
