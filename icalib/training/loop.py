@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from icalib.core.errors import IcalibError
 from icalib.core.seeding import child_seed
 from icalib.metrics.catalogue import find_metric
 from icalib.models.model import Model
+from icalib.training.running_losses import RunningLosses, diverged
 from icalib.training.settings import TrainingSettings
 
 _MIN_IMPROVEMENT = 0.01  # of the training loss, as in the code of BERT_FP's authors
@@ -160,12 +160,12 @@ def train(
         stalled = stalled_epochs(state.log, state.epoch)
         if state.batch == 0:
             model.start_epoch()
-        losses: dict[str, list[float]] = {}
+        losses = RunningLosses(engine.device)
         while state.batch < len(batches):
             progress = (state.epoch + state.batch / len(batches)) / settings.epochs
             engine.set_learning_rate(settings.progress_factor(progress + 1e-3, stalled, state.step))
             task, loss = _update(model, engine, curriculum, settings, batches[state.batch], seed, state.step)
-            losses.setdefault(task, []).append(loss)
+            losses.add(task, loss, state.step)
             state.examples += len(batches[state.batch])
             state.batch += 1
             state.step += 1
@@ -173,19 +173,18 @@ def train(
                 observer.progress(
                     state.epoch * len(batches) + state.batch,
                     settings.epochs * len(batches),
-                    f"epoch {state.epoch + 1}/{settings.epochs}, loss {np.mean(losses[task][-20:]):.3f}",
+                    f"epoch {state.epoch + 1}/{settings.epochs}{losses.note(task)}",
                 )
             save = state.step % settings.checkpoint_every == 0 and state.batch < len(batches)
             if save or state.step % _POINT_EVERY == 0:
                 factor = settings.progress_factor(progress, stalled, state.step)
-                state.log += _curve(engine, losses, settings, state, factor)
-                losses = {}
+                state.log += _curve(engine, losses.taken(), settings, state, factor)
             if save:
                 state.seconds = time.monotonic() - started
                 engine.save(vars(state))
-        if losses:
+        if rest := losses.taken():
             factor = settings.progress_factor((state.epoch + 1) / settings.epochs, stalled, state.step)
-            state.log += _curve(engine, losses, settings, state, factor)
+            state.log += _curve(engine, rest, settings, state, factor)
         _end_epoch(model, engine, settings, state, observer, validation)
         state.seconds = time.monotonic() - started
         if state.step % settings.checkpoint_every == 0:
@@ -201,8 +200,8 @@ def _update(
     batch: Sequence[Any],
     seed: int,
     step: int,
-) -> tuple[str, float]:
-    """Run one update and return its task and mean loss.
+) -> tuple[str, Tensor]:
+    """Run one update and return its task and mean loss [], which is not read from the device.
 
     Each worker processes every world-size-th example. The loss is the batch's sum divided by `batch_size`.
     """
@@ -217,7 +216,7 @@ def _update(
     joint = (
         _JointLoss(curriculum, engine, batch, rows, part_seeds) if parts > 1 and _is_joint(curriculum, batch) else None
     )
-    task, summed = "", 0.0
+    task, summed = "", torch.zeros((), dtype=torch.float64, device=engine.device)
     for part_seed, part in zip(part_seeds, rows, strict=True):
         torch.manual_seed(part_seed)
         # A worker without examples must still take part in the collective operations; its loss has weight 0.
@@ -230,11 +229,9 @@ def _update(
         loss = loss if part else loss * 0.0
         # The engine averages over workers and parts, so the sum is multiplied by their number.
         engine.backward_and_step(loss * (parts / settings.batch_size))
-        summed += float(loss.detach())
+        summed = summed + loss.detach().double()
     if joint is not None:
         summed = joint.loss / engine.world_size
-    if not math.isfinite(summed):
-        raise _diverged(f"the loss is {summed} in update {step + 1}")
     return task, summed * engine.world_size / len(batch)
 
 
@@ -273,7 +270,7 @@ class _JointLoss:
         representations = torch.stack([by_row[row] for row in range(len(batch))]).to(engine.device).requires_grad_()
         self.task, loss = curriculum.compare(representations, batch)
         (self._gradient,) = torch.autograd.grad(loss, representations)
-        self.loss = float(loss.detach())
+        self.loss = loss.detach().double()
 
     def surrogate(self, examples: Sequence[Any], rows: Sequence[int]) -> Tensor:
         """Return a value whose gradient is these examples' share of the gradient of the loss."""
@@ -282,13 +279,6 @@ class _JointLoss:
 
     def _represent(self, examples: Sequence[Any]) -> Tensor:
         return self._curriculum.represent(self._engine.forward, examples, self._engine.device)
-
-
-def _diverged(what: str) -> IcalibError:
-    return IcalibError(
-        f"training diverged: {what}, expected a finite number. "
-        "Lower `learning_rate` or `head_learning_rate`, or set precision=fp32."
-    )
 
 
 def _curve(
@@ -345,7 +335,7 @@ def _end_epoch(
         if metric.tag in metrics:
             value = metric.sign * metrics[metric.tag]
     if math.isnan(value):
-        raise _diverged(f"the validation metric is nan after epoch {state.epoch}")
+        raise diverged(f"the validation metric is nan after epoch {state.epoch}")
     if value > state.best:
         state.best, state.best_epoch = value, state.epoch
         weights = engine.state_dict()

@@ -74,7 +74,7 @@ def update(tokens: Path, backbone: Path, *, workers: int, accumulation: int) -> 
 
 
 def run(model: Any, curriculum: Any, job: TrainJob, batch: Any, worker: Any) -> float:
-    return _update(model, worker, curriculum, job.training, batch, 3, 0)[1]
+    return _update(model, worker, curriculum, job.training, batch, 3, 0)[1].item()
 
 
 @pytest.mark.parametrize(("workers", "accumulation"), [(1, 2), (1, 4), (2, 1), (2, 2), (1, 16), (4, 5)])
