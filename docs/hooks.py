@@ -92,4 +92,4 @@ def notebook_markdown(notebook: Mapping[str, Any]) -> str:
 
 def _output_text(output: Mapping[str, Any]) -> str:
     text = output["text"] if output["output_type"] == "stream" else output.get("data", {}).get("text/plain", "")
-    return "".join(text) + "\n"
+    return "".join(text).rstrip("\n") + "\n"
