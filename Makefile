@@ -4,11 +4,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 TORCH := $(shell grep '^torch==' constraints.txt)
 INSTALLED := .venv/.installed
+DOCS_TOOLS := .venv/.docs-installed
 # Whole files go to a worker, which computes their fixtures once. More than four workers would only compute more of them.
 PARALLEL := --numprocesses=logical --maxprocesses=4 --dist=loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-faults check bench digests clean
+.PHONY: help venv demo test test-slow test-faults check bench digests docs notebooks clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +24,10 @@ $(BIN)/python:
 $(INSTALLED): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/pip install $(TORCH)
 	$(BIN)/pip install -c constraints.txt -e '.[dev]'
+	touch $@
+
+$(DOCS_TOOLS): $(INSTALLED)
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[docs]'
 	touch $@
 
 demo: venv ## BERT, TSST and ICAST on a simulated support desk, in minutes
@@ -50,6 +55,14 @@ bench: venv ## speed and memory beside other tools, as ratios
 
 digests: venv ## digests of small runs of every method, to digests.json: see CONTRIBUTING.md
 	$(BIN)/python tests/digests.py digests.json
+
+# The variable silences what Material says about its successor; mkdocs.yml makes warnings errors.
+docs: $(DOCS_TOOLS) ## the documentation as a site in build/site; every link is checked
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	@echo "To read it: $(BIN)/python -m http.server --directory build/site"
+
+notebooks: $(DOCS_TOOLS) ## execute the notebooks of examples/ and store what they print
+	$(BIN)/python examples/execute.py
 
 clean: ## remove caches and build products; .venv and runs stay, but for the benchmarks' pools
 	rm -rf build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache runs/benchmarks

@@ -1,7 +1,8 @@
-"""README and the pages in docs/ agree with the project: links, commands, Python code, quoted messages."""
+"""README, the pages of docs/ and the notebooks agree with the project: links, commands, code, quoted messages."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from icalib.data.settings import PrepareSettings
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
-PAGES = [README, *sorted(DOCS.rglob("*.md"))]
+PAGES = [README, *sorted(DOCS.rglob("*.md")), *sorted((ROOT / "examples").glob("*.ipynb"))]
 DEVELOPERS = [ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]
 COMMANDS: dict[str, Any] = vars(typer.main.get_command(app))["commands"]
 UsageError: Any = typer.BadParameter.__base__
@@ -35,19 +36,27 @@ def ids(values: list[Path]) -> list[str]:
     return [str(path.relative_to(ROOT)) for path in values]
 
 
+def text_of(page: Path) -> str:
+    """A page's text; of a notebook, that around its code."""
+    if page.suffix != ".ipynb":
+        return page.read_text()
+    cells = json.loads(page.read_text())["cells"]
+    return "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown") + "\n"
+
+
 def without_code(text: str) -> str:
     return INLINE.sub("", FENCED.sub("", text))
 
 
 def anchors(page: Path) -> set[str]:
     """The anchors that GitHub gives to a page's headings."""
-    headings = re.findall(r"^#+ (.+)$", FENCED.sub("", page.read_text()), flags=re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", FENCED.sub("", text_of(page)), flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("page", [*PAGES, *DEVELOPERS], ids=ids([*PAGES, *DEVELOPERS]))
 def test_links_resolve(page: Path) -> None:
-    for link in LINK.findall(without_code(page.read_text())):
+    for link in LINK.findall(without_code(text_of(page))):
         if link.startswith(("http://", "https://")):
             continue
         file, _, anchor = link.partition("#")
@@ -70,7 +79,7 @@ def test_the_readme_is_short() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=ids(PAGES))
 def test_python_code_compiles(page: Path) -> None:
-    for _, language, code in FENCED.findall(page.read_text()):
+    for _, language, code in FENCED.findall(text_of(page)):
         if language == "python":
             compile(code, str(page), "exec")
 
@@ -109,7 +118,7 @@ def check_verb_and_flags(words: list[str]) -> None:
 COMMAND_LINES = [
     pytest.param(words, id=f"{page.name}: {' '.join(words)[:60]}")
     for page in PAGES
-    for line in shell_lines(page.read_text())
+    for line in shell_lines(text_of(page))
     for words in words_of(line)
 ]
 
@@ -132,7 +141,7 @@ def test_commands_of_blocks_are_found() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=ids(PAGES))
 def test_commands_within_sentences_name_verbs_and_flags(page: Path) -> None:
-    for words in inline_words(page.read_text()):
+    for words in inline_words(text_of(page)):
         check_verb_and_flags([word for word in words if word not in ("…", "...")])
 
 
