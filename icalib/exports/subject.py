@@ -15,7 +15,7 @@ from icalib.data.schema import Split
 from icalib.metrics.calibration import brier, ece, nll
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.ranking import average_precision, recall_at_k
-from icalib.models.ranker import Ranker
+from icalib.models.ranker import Ranker, load_ranker
 from icalib.pipeline.inference import FinishedRun
 from icalib.uncertainty.estimator import AbstractEstimator
 
@@ -58,11 +58,12 @@ class Subject:
     @classmethod
     def of_run(cls, run: FinishedRun, calibration: CalibrationChoice) -> Self:
         """Return the first model of a run with its calibration, or with another one that is fitted here."""
-        context = run.load_members().contexts[0]
+        run.check_has_models()
+        checkpoint, estimator = run.members[0]
         subject = cls(
             run=run,
-            ranker=context.ranker.cpu().eval(),
-            estimator=run.members[0][1],
+            ranker=load_ranker(checkpoint).eval(),  # with the weights as they were trained: scoring rounds them to bf16
+            estimator=estimator,
             calibration=run.fitted.calibration,
             calibrator=own_calibrator(run),
             scores=known_scores({split: run.folder.predictions(split) for split in _MEASURED}),

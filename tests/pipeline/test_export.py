@@ -12,6 +12,7 @@ import pytest
 import torch
 from helpers.runs import Silent, run_context, small_settings
 from huggingface_hub import ModelCard
+from safetensors.torch import load_file
 from scipy.special import logit
 
 import icalib
@@ -87,6 +88,27 @@ def test_the_stock_cross_encoder_gives_the_runs_calibrated_probabilities(
     assert read_json(folder / "icalib_export.json")["largest_difference"] < 1e-5
     with pytest.raises(SettingError, match="not an empty folder"):
         icalib.export(plain.folder.path, folder)
+
+
+@pytest.mark.parametrize("format", ["cross-encoder", "onnx"])
+def test_weights_are_as_they_were_trained_though_scoring_rounds_them(
+    format: Any, around: RunContext, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
+) -> None:
+    if format == "onnx":
+        pytest.importorskip("onnxscript")
+        pytest.importorskip("onnxruntime")
+    source = finished(
+        around, tiny_pools, tiny_bert, "bf16", calibration="platt", **{"scoring.precision": "bf16"}
+    )  # fmt: skip
+    folder = icalib.export(source.folder.path, tmp_path / "model", format=format)
+    if format == "onnx":
+        assert (folder / "README.md").is_file()  # the graph was compared with the ranker
+        return
+    assert read_json(folder / "icalib_export.json")["largest_difference"] < 1e-5
+    exported = load_file(folder / "model.safetensors")
+    trained = load_file(source.members[0][0] / "model.safetensors")
+    name = "encoder.layer.0.attention.self.query.weight"
+    torch.testing.assert_close(exported[f"bert.{name}"], trained[f"encoder.backbone.{name}"], rtol=0, atol=0)
 
 
 def test_a_failed_export_leaves_nothing(plain: FinishedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
