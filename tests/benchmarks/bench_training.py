@@ -6,16 +6,31 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
+from statistics import median
 
 import torch
-from common import Ratio, alternate, first_pools, num_cores, print_table, text_pairs, write_token_files
+from common import (
+    Ratio,
+    alternate,
+    first_pools,
+    forward_flops,
+    in_fresh_process,
+    matmul_peak,
+    num_cores,
+    print_shares,
+    print_table,
+    text_pairs,
+    write_token_files,
+)
 from training_runs import mean_length, ray_and_deepspeed, sentence_transformers, training_job
 
 from icalib.data.encoding import TokenStore
 from icalib.models.precision import Precision, resolve_precision
 
-NUM_POOLS = 20
-ROUNDS = 2
+NUM_POOLS = 100
+ROUNDS = 5
+_SPECIAL_TOKENS = 3  # [CLS], and a [SEP] after each text
+_PASSES = 3  # a backward pass costs two forward passes
 
 
 def main() -> None:
@@ -27,6 +42,7 @@ def main() -> None:
         write_token_files(tokens, NUM_POOLS)
         tokenising = time.perf_counter() - started
         length = mean_length(TokenStore(tokens / "train.arrow"))
+        peaks = {each: in_fresh_process(matmul_peak, each, num_cores()) for each in ("fp32", "bf16")}
 
         def ours(precision: Precision) -> float:
             rate = ray_and_deepspeed(training_job(tokens, precision))
@@ -53,6 +69,13 @@ def main() -> None:
             Ratio("icalib bf16", "sentence-transformers bf16"),
             Ratio(default, "sentence-transformers fp32"),
         ],
+    )
+    flops = _PASSES * forward_flops(length + _SPECIAL_TOKENS)
+    print_shares(
+        {
+            name: median(rates) * flops / peaks["bf16" if name.endswith("bf16") else "fp32"]
+            for name, rates in figures.items()
+        }
     )
 
 

@@ -6,6 +6,7 @@ Heavy imports wait inside functions: a process that measures memory or start-up 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import redirect_stderr, redirect_stdout
@@ -25,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "runs" / "benchmarks"
 BACKBONE = "minilm"
 NUM_POOLS = 3000
+_PEAK_ROUNDS = 200
 
 
 class Ratio(NamedTuple):
@@ -136,6 +138,37 @@ def alternate(contestants: Mapping[str, Callable[[], float]], rounds: int) -> di
         for name, measure in contestants.items():
             figures[name].append(measure())
     return figures
+
+
+def matmul_peak(precision: Precision, threads: int) -> float:
+    """Return the FLOP/s of the machine's own matrix products, of the shapes of a backbone's largest layer."""
+    import torch
+
+    torch.set_num_threads(threads)
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    tokens, weights = torch.randn(2048, 384, dtype=dtype), torch.randn(384, 1536, dtype=dtype)
+    rates: list[float] = []
+    for _ in range(_PEAK_ROUNDS):
+        started = time.perf_counter()
+        tokens @ weights
+        rates.append(2 * tokens.numel() * weights.shape[1] / (time.perf_counter() - started))
+    return max(rates)
+
+
+def forward_flops(num_tokens: float) -> float:
+    """Return the FLOPs of a forward pass over a sequence: linear layers, and attention over all pairs of its tokens."""
+    from icalib.encoders.backbone import load_config
+
+    config = load_config(BACKBONE)
+    width = config.hidden_size
+    linear = 4 * width**2 + 2 * width * config.intermediate_size
+    return config.num_hidden_layers * (2 * linear * num_tokens + 4 * width * num_tokens**2)
+
+
+def print_shares(shares: Mapping[str, float]) -> None:
+    """Print which fraction of the machine's matrix products each contestant reaches, by its median."""
+    for name, share in shares.items():
+        print(f"  {name}: {share:.2f} of the matmul peak", flush=True)
 
 
 def print_table(title: str, unit: str, figures: Mapping[str, Sequence[float]], ratios: Sequence[Ratio]) -> None:
