@@ -19,7 +19,6 @@ from icalib.metrics.exchangeability import ShiftTest, shift_test
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.ranking import TopCandidate, top_candidate
 from icalib.metrics.risk_control import RiskControl, control_risk, halves
-from icalib.metrics.sub_pools import chosen_pools
 
 MAX_ERRORS = (0.05, 0.1, 0.2)
 """The α of the promises that reports list."""
@@ -114,14 +113,14 @@ def sets_of(
         threshold = fit_adaptive(calibration, size, coverage, slope=fit_slope(others), seed=draws)
         alike = sizes == size
         later = child_seed(seed, "sets of questions", size)
-        in_set[alike[scores.pool]] = adaptive_sets(chosen_pools(scores, alike), threshold, seed=later)
+        in_set[alike[scores.pool]] = adaptive_sets(scores.subset(alike), threshold, seed=later)
     return in_set
 
 
 def compared(scores: PoolScores, fitted: PoolScores) -> ShiftTest | None:
     """Test whether the questions are like the pools that promises rest on; None if none has a usual size."""
     usual = usual_sizes(scores, fitted)
-    return shift_test(chosen_pools(scores, usual), fitted) if usual.any() else None
+    return shift_test(scores.subset(usual), fitted) if usual.any() else None
 
 
 def held_elsewhere(found: Sequence[RiskControl], scores: PoolScores) -> list[tuple[float, float]]:
