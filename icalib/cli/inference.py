@@ -58,7 +58,8 @@ def score(
 
     PAIRS are Parquet files with a column `context` (a text, or a list of turns) and a column `candidate`, one pair a
     row, or `candidates`, one pool a row. Each span of rows becomes one file in the folder OUT, and names file, row and
-    candidate; memory does not grow with the size of PAIRS.
+    candidate; memory does not grow with the size of PAIRS. Pools have the probabilities of `icalib predict`, for their
+    numbers of candidates, and p_none; a pair's probability is that for as many candidates as the run's pools have.
     """
     starting(f"score {location(run)}")
     if (pairs is None) == (data is None):

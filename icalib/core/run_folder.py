@@ -294,13 +294,17 @@ class RunFolder:
         paths = [folder / "summary.json" for folder in self.round_folders]
         return [validated_file(path, RoundSummary, read_json(path)) for path in paths]
 
+    def predictions_path(self, split: str) -> Path:
+        """Return the file with the predictions of a split."""
+        return self.path / "predictions" / f"{split}.parquet"
+
     def predictions(self, split: str) -> pa.Table:
         """Return PREDICTION_SCHEMA of a split."""
-        return read_parquet(self.path / "predictions" / f"{split}.parquet")
+        return read_parquet(self.predictions_path(split))
 
     def has_predictions(self, split: str) -> bool:
         """Return whether the split was predicted; the trials of a sweep leave out test."""
-        return (self.path / "predictions" / f"{split}.parquet").is_file()
+        return self.predictions_path(split).is_file()
 
     def predicted_intents(self, split: str) -> pa.Table | None:
         """Return INTENT_SCHEMA of a split; None for methods without intents."""
