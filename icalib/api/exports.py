@@ -52,7 +52,6 @@ def export(run: str | Path, out: str | Path, **options: Unpack[ExportKeywords]) 
         ExportError: the exported model computes something else than the ranker.
     """
     from icalib.core.files import check_empty
-    from icalib.exports.refusals import check_trained
     from icalib.exports.subject import Subject
     from icalib.exports.write import check_exportable, export_cross_encoder, export_onnx
     from icalib.pipeline.inference import FinishedRun
@@ -62,7 +61,7 @@ def export(run: str | Path, out: str | Path, **options: Unpack[ExportKeywords]) 
     distil = options.get("distil", False)
     finished, folder = FinishedRun.open(local_path(run)), local_path(out)
     check_empty(folder)
-    check_trained(finished)
+    finished.check_has_models()
     check_exportable(finished, format, calibration, distil=distil)
     subject = _distilled(finished, calibration, options) if distil else Subject.of_run(finished, calibration)
     write = export_cross_encoder if format == "cross-encoder" else export_onnx

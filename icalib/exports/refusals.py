@@ -18,15 +18,6 @@ _DISTIL = "Add --distil, which trains one cross-encoder to give the run's probab
 _ONNX = "export with --format onnx, which contains it"
 
 
-def check_trained(run: FinishedRun) -> None:
-    """Refuse a run without a model."""
-    if not run.settings.settings.regime.trains:
-        raise SettingError(
-            f"{run.folder.path} is a run of `{run.settings.method}`, which has no trained model to export. Give a run "
-            "of a trained method such as bert or icast."
-        )
-
-
 def check_cross_encoder(run: FinishedRun, config: RankerConfig, calibration: CalibrationChoice) -> None:
     """Refuse what one transformer with one linear layer and a sigmoid can't compute.
 
