@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from icalib.api.options import Place, PlaceKeywords, choice
 from icalib.core.storage import local_path, pull
+from icalib.exports.choices import CALIBRATIONS, FORMATS, CalibrationChoice, ExportFormat
 
 if TYPE_CHECKING:
     from icalib.exports.subject import Subject
     from icalib.pipeline.inference import FinishedRun
-
-CalibrationChoice = Literal["run", "platt", "temperature"]
-"""`run`: the run's own calibration, if it has one; otherwise what is fitted to the run's validation predictions."""
-CALIBRATIONS: tuple[CalibrationChoice, ...] = ("run", "platt", "temperature")
-ExportFormat = Literal["cross-encoder", "onnx"]
-FORMATS: tuple[ExportFormat, ...] = ("cross-encoder", "onnx")
 
 
 class ExportKeywords(PlaceKeywords, total=False):

@@ -15,7 +15,8 @@ from icalib.data.pools import read_pool_set
 from icalib.data.schema import SPLITS, Split
 from icalib.data.selection import Selection
 from icalib.encoders.transformer import AbstractEncoder, BackboneEncoder, TransformerEncoder
-from icalib.exports.subject import CalibrationChoice, Subject, known_scores
+from icalib.exports.choices import CalibrationChoice
+from icalib.exports.subject import Subject, known_scores
 from icalib.models.config import RankerConfig
 from icalib.models.ranker import load_ranker
 from icalib.pipeline.evaluation import Fitted, MemberScores, prediction_table
