@@ -13,7 +13,6 @@ from icalib.core.job import Artifact
 from icalib.core.stage_cache import StageCache, StageName
 from icalib.data.pools import read_pool_set
 from icalib.data.schema import SPLITS, Split
-from icalib.data.selection import Selection
 from icalib.encoders.transformer import AbstractEncoder, BackboneEncoder, TransformerEncoder
 from icalib.exports.choices import CalibrationChoice
 from icalib.exports.subject import Subject, known_scores
@@ -112,11 +111,7 @@ def _stages(run: FinishedRun, context: RunContext) -> tuple[RunStages, StageCach
     inputs = RunInputs(
         path=settings.data,
         pool_set=pool_set,
-        selection=Selection(
-            labelled_fraction=settings.labelled,
-            limit=settings.limit,
-            label_seed=settings.seed if settings.resample_labels else None,
-        ),
+        selection=settings.selection,
         encoder=student_encoder(settings.settings.encoder),
         scoring=settings.settings.scoring,
         seed=settings.seed,

@@ -59,6 +59,15 @@ class RunSettings(Settings):
     metrics: tuple[str, ...] = Field(default=(), exclude_if=lambda metrics: not metrics)
     """Import paths of further metrics to compute, e.g. `my_lab.metrics:mean_rank`."""
 
+    @property
+    def selection(self) -> Selection:
+        """The pools that the run uses."""
+        return Selection(
+            labelled_fraction=self.labelled,
+            limit=self.limit,
+            label_seed=self.seed if self.resample_labels else None,
+        )
+
 
 @dataclass(frozen=True)
 class RunContext:
@@ -187,11 +196,7 @@ def stages_of(settings: RunSettings, pool_set: PoolSet, context: RunContext, cac
     inputs = RunInputs(
         path=settings.data,
         pool_set=pool_set,
-        selection=Selection(
-            labelled_fraction=settings.labelled,
-            limit=settings.limit,
-            label_seed=settings.seed if settings.resample_labels else None,
-        ),
+        selection=settings.selection,
         encoder=method.encoder,
         scoring=method.scoring,
         seed=settings.seed,
