@@ -61,7 +61,7 @@ class ServedRun:
 
     @property
     def usual_sizes(self) -> list[int]:
-        """Numbers of candidates of the validation pools, for which probabilities are calibrated."""
+        """Numbers of candidates of the validation pools."""
         return self.answering.fits.validation_sizes.tolist()
 
     def top_scores(self, scores: PoolScores) -> FloatArray:
