@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from icalib.core.errors import DataError
 from icalib.core.files import read_json
 from icalib.core.run_folder import RunFolder
+from icalib.core.storage import is_mirrored, local_path, location
 from icalib.data.schema import POOLS_FILE
 from icalib.metrics.significance import Interval
 from icalib.reports.comparison import MethodRow, method_rows
@@ -81,7 +82,7 @@ def _interval(runs: Sequence[RunFolder], metric: str) -> Interval | None:
 
 def _num_labelled(config: Mapping[str, Any]) -> int | None:
     """The number of labelled pools; None where the pools are gone."""
-    metadata = Path(config["data"]) / POOLS_FILE
+    metadata = local_path(config["data"]) / POOLS_FILE
     if not metadata.is_file():
         return None
     total = read_json(metadata)["num_pools"].get("train", 0)
@@ -90,5 +91,6 @@ def _num_labelled(config: Mapping[str, Any]) -> int | None:
 
 def _data(result: Mapping[str, Any]) -> str:
     """The pool folder as a command takes it: relative to the working directory where it is inside."""
-    path, here = Path(result["data"]), Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+    path, here = local_path(result["data"]), Path.cwd()
+    is_inside = path.is_relative_to(here) and not is_mirrored(path)
+    return str(path.relative_to(here)) if is_inside else location(path)
