@@ -63,7 +63,7 @@ def method_facts(row: MethodRow, runs: Sequence[RunFolder]) -> MethodFacts:
         ranks=row.ranks,
         num_seeds=row.num_seeds,
         means={name: mean for name in names if (mean := row.mean(name)) is not None},
-        ece=_interval(runs, "ECE"),
+        ece=mean_interval(runs, "ECE"),
         rounds=tuple(summary for run in runs for summary in run.round_summaries()),
         num_labelled=_num_labelled(runs[0].config),
     )
@@ -74,7 +74,8 @@ def _is_trained(run: RunFolder) -> bool:
     return bool(set(run.training()["stage"].to_pylist()) - {"post_training"})
 
 
-def _interval(runs: Sequence[RunFolder], metric: str) -> Interval | None:
+def mean_interval(runs: Sequence[RunFolder], metric: str) -> Interval | None:
+    """Return the bootstrap interval of a test metric, its ends averaged over the runs; None where there is none."""
     tables = [run.metrics().filter((pc.field("split") == "test") & (pc.field("metric") == metric)) for run in runs]
     ends = [(table["low"][0].as_py(), table["high"][0].as_py()) for table in tables if table.num_rows]
     return Interval(*(fmean(side) for side in zip(*ends, strict=True))) if ends else None
