@@ -14,7 +14,7 @@ from icalib.calibration.none_of_these import MIN_POOLS, NoneOfThese, fit_none_of
 from icalib.core.component import Settings, validated_file
 from icalib.core.files import read_json, write_json
 from icalib.core.job import Artifact
-from icalib.core.run_folder import INTENT_SCHEMA, PREDICTION_SCHEMA
+from icalib.core.run_tables import INTENT_SCHEMA, PREDICTION_SCHEMA
 from icalib.core.stage_cache import Stage
 from icalib.methods.composition import Method
 from icalib.metrics.classification import Decision, fit_threshold

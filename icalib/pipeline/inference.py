@@ -16,7 +16,8 @@ from icalib.core.component import validated_file
 from icalib.core.errors import RunFolderError, SettingError
 from icalib.core.files import content_digest, file_digest, read_json
 from icalib.core.job import Artifact
-from icalib.core.run_folder import METRIC_SCHEMA, RunFolder
+from icalib.core.run_folder import RunFolder
+from icalib.core.run_tables import METRIC_SCHEMA
 from icalib.core.stage_cache import Stage, StageCache
 from icalib.core.storage import location, pull, push, remove
 from icalib.data.pools import read_pool_set

@@ -21,7 +21,8 @@ from icalib.core.errors import SettingError
 from icalib.core.events import Emit, Message, ignore
 from icalib.core.files import FOLDER_NAME, content_digest, read_json
 from icalib.core.paths import Stored
-from icalib.core.run_folder import METRIC_SCHEMA, PLAN, RunFolder
+from icalib.core.run_folder import PLAN, RunFolder
+from icalib.core.run_tables import METRIC_SCHEMA
 from icalib.core.stage_cache import Stage, StageCache
 from icalib.core.storage import is_mirrored, location, pull, push, remove
 from icalib.core.version import __version__

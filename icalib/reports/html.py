@@ -13,7 +13,8 @@ from markupsafe import Markup
 from icalib.calibration.post_hoc import POST_HOC
 from icalib.core.errors import DataError
 from icalib.core.files import FileObject
-from icalib.core.run_folder import RoundSummary, RunFolder
+from icalib.core.run_folder import RunFolder
+from icalib.core.run_tables import RoundSummary
 from icalib.data.schema import SPLITS
 from icalib.metrics.answerability import has_unanswerable
 from icalib.metrics.catalogue import find_metric

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from icalib.core.files import read_json, reading
-from icalib.core.run_folder import RoundSummary, RunFolder
+from icalib.core.run_folder import RunFolder
+from icalib.core.run_tables import RoundSummary
 from icalib.core.storage import local_path
 from icalib.data.schema import POOLS_FILE, SPLITS
 from icalib.reports.comparison import MISSING, format_seconds, format_share

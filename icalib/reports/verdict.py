@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import final
 
 from icalib.calibration.post_hoc import POST_HOC, post_hoc_tag
-from icalib.core.run_folder import RoundSummary
+from icalib.core.run_tables import RoundSummary
 from icalib.metrics.significance import Interval
 from icalib.reports.comparison import (
     CANDIDATES_ONLY,

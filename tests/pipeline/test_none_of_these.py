@@ -15,7 +15,8 @@ from helpers.runs import Silent, run_context, small_settings
 import icalib
 from icalib.cli import main
 from icalib.core.errors import SettingError
-from icalib.core.run_folder import PREDICTION_SCHEMA, RunFolder
+from icalib.core.run_folder import RunFolder
+from icalib.core.run_tables import PREDICTION_SCHEMA
 from icalib.data.pools import as_pools, iter_pools
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.questions import Question

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from unit.reports.fake_runs import write_pools, write_run
 
-from icalib.core.run_folder import RoundSummary, RunFolder
+from icalib.core.run_folder import RunFolder
+from icalib.core.run_tables import RoundSummary
 from icalib.metrics.significance import Interval
 from icalib.reports.comparison import best_labels, method_rows
 from icalib.reports.curve_verdict import CurveFacts, CurveStep, FreeBaseline, curve_verdict
