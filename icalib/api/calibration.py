@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 from icalib.api.results import printed
-from icalib.api.session import command_line
+from icalib.api.session import command_line, progress_display
 from icalib.core.errors import SettingError
 from icalib.core.storage import local_path, location, pull, push
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from icalib.external.calibrator import Calibrator
     from icalib.external.fit import Calibration
     from icalib.external.score_file import ScoreFile
+    from icalib.reports.json_lines import JsonLines
     from icalib.reports.progress import TerminalProgress
 
 
@@ -103,14 +104,13 @@ def calibrate(scores: str | Path | None, out: str | Path, **options: Unpack[Cali
     from icalib.external.fit import calibrate as fit
     from icalib.external.labelled import read_labelled
     from icalib.reports.calibration import calibration_record, write_calibration_page
-    from icalib.reports.progress import TerminalProgress
 
     folder = local_path(out)
     given = {name: options[name] for name in CalibrationSettings.model_fields if name in options}
     settings = validated(CalibrationSettings, given)
     _check_source(scores, options)
     _check_folder(folder)
-    with TerminalProgress() as progress:
+    with progress_display() as progress:
         source = local_path(scores) if scores is not None else _collected(folder, options, progress)
         file = _opened(source, options.get("columns") or {}, progress)
         qrels = local_path(options["qrels"]) if "qrels" in options else None
@@ -155,12 +155,11 @@ def apply(
     """
     from icalib.external.apply import apply as write
     from icalib.external.calibrator import Calibrator
-    from icalib.reports.progress import TerminalProgress
 
     folder, path = local_path(calibrator), local_path(out)
     pull(folder)
     fitted = Calibrator.load(folder)
-    with TerminalProgress() as progress:
+    with progress_display() as progress:
         file = _opened(local_path(scores), columns or {}, progress)
         applied = write(fitted, file, path, sets=sets, any_range=any_range)
         for note in applied.notes:
@@ -169,7 +168,7 @@ def apply(
     return applied
 
 
-def _opened(path: Path, columns: Mapping[str, str], progress: TerminalProgress) -> ScoreFile:
+def _opened(path: Path, columns: Mapping[str, str], progress: TerminalProgress | JsonLines) -> ScoreFile:
     from icalib.external.score_file import ScoreFile
 
     pull(path)
@@ -201,11 +200,11 @@ def _check_folder(folder: Path) -> None:
         raise SettingError(f"{location(folder)} holds something else than a calibrator. Choose another --out.")
 
 
-def _collected(folder: Path, options: CalibrateKeywords, progress: TerminalProgress) -> Path:
+def _collected(folder: Path, options: CalibrateKeywords, progress: TerminalProgress | JsonLines) -> Path:
     from icalib.api.options import choice, limits
     from icalib.api.settings import check_has_pools
     from icalib.data.pools import as_pools, iter_pools, read_pool_set
-    from icalib.data.schema import SPLITS
+    from icalib.data.schema import SPLITS, UNKNOWN_LABEL
     from icalib.external.collect import collect_scores
     from icalib.external.endpoint import PROTOCOLS, Endpoint
 
@@ -218,7 +217,7 @@ def _collected(folder: Path, options: CalibrateKeywords, progress: TerminalProgr
         options.get("model", ""),
         options.get("token", ""),
     )
-    pools = [pool for batch in iter_pools(data, split) for pool in as_pools(batch) if pool.label >= 0]
+    pools = [pool for batch in iter_pools(data, split) for pool in as_pools(batch) if pool.label != UNKNOWN_LABEL]
     pools = pools[: limits(options.get("limit")).get(split)]
     inputs = {"endpoint": endpoint.url, "model": endpoint.model, "data": read_pool_set(data).digest, "split": split}
     progress.stage("scoring", endpoint.url)

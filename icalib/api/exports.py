@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from icalib.api.options import Place, PlaceKeywords, choice
 from icalib.core.storage import local_path, pull
+from icalib.exports.choices import CALIBRATIONS, FORMATS, CalibrationChoice, ExportFormat
 
 if TYPE_CHECKING:
     from icalib.exports.subject import Subject
     from icalib.pipeline.inference import FinishedRun
-
-CalibrationChoice = Literal["run", "platt", "temperature"]
-"""`run`: the run's own calibration, if it has one; otherwise what is fitted to the run's validation predictions."""
-CALIBRATIONS: tuple[CalibrationChoice, ...] = ("run", "platt", "temperature")
-ExportFormat = Literal["cross-encoder", "onnx"]
-FORMATS: tuple[ExportFormat, ...] = ("cross-encoder", "onnx")
 
 
 class ExportKeywords(PlaceKeywords, total=False):
@@ -52,7 +47,6 @@ def export(run: str | Path, out: str | Path, **options: Unpack[ExportKeywords]) 
         ExportError: the exported model computes something else than the ranker.
     """
     from icalib.core.files import check_empty
-    from icalib.exports.refusals import check_trained
     from icalib.exports.subject import Subject
     from icalib.exports.write import check_exportable, export_cross_encoder, export_onnx
     from icalib.pipeline.inference import FinishedRun
@@ -62,7 +56,7 @@ def export(run: str | Path, out: str | Path, **options: Unpack[ExportKeywords]) 
     distil = options.get("distil", False)
     finished, folder = FinishedRun.open(local_path(run)), local_path(out)
     check_empty(folder)
-    check_trained(finished)
+    finished.check_has_models()
     check_exportable(finished, format, calibration, distil=distil)
     subject = _distilled(finished, calibration, options) if distil else Subject.of_run(finished, calibration)
     write = export_cross_encoder if format == "cross-encoder" else export_onnx

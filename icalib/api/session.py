@@ -112,11 +112,12 @@ def session(place: Place, progress: TerminalProgress | JsonLines | None = None) 
         place: which executor, and where.
         progress: the display to use; None makes one on standard error, as the command line asks.
     """
-    with progress or _progress() as shown, _ray(place, shown.message):
+    with progress or progress_display() as shown, _ray(place, shown.message):
         yield Session(place, shown)
 
 
-def _progress() -> TerminalProgress | JsonLines:
+def progress_display() -> TerminalProgress | JsonLines:
+    """Return a display of progress on standard error, as the command line asks."""
     if display().log_format == "json":
         from icalib.reports.json_lines import JsonLines
 

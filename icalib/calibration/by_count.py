@@ -9,17 +9,12 @@ the prior odds plus what calibration lacked in validation.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from scipy.optimize import minimize
-from scipy.special import expit, logit
 
+from icalib.calibration.affine_fit import fit_affine
 from icalib.calibration.fitted import AffineMap
 from icalib.core.errors import DataError
 from icalib.metrics.pairs import FloatArray, PoolScores
-
-_LARGEST_LOG_SLOPE = 15.0
 
 
 def fit_for_count(validation: PoolScores, num_candidates: int) -> AffineMap:
@@ -40,30 +35,7 @@ def fit_for_count(validation: PoolScores, num_candidates: int) -> AffineMap:
             "Fit them on scored pools with right and wrong candidates.",
             field="logit",
         )
-    is_right = validation.label == 1
-    right, wrong = float(weight[is_right].sum()), float(weight[~is_right].sum())
-    target = np.where(is_right, (right + 1) / (right + 2), 1 / (wrong + 2))  # smoothed as in Platt (1999)
-    mean, scale = float(validation.logit.mean()), float(validation.logit.std()) or 1.0
-    f = (validation.logit - mean) / scale
-    weight = weight / weight.sum()
-
-    def nll_and_gradient(parameters: FloatArray) -> tuple[float, FloatArray]:
-        slope, offset = np.exp(parameters[0]), parameters[1]
-        z = slope * f + offset
-        residual = weight * (expit(z) - target)
-        nll = float(weight @ (np.logaddexp(0, z) - target * z))
-        return nll, np.array([slope * (residual @ f), residual.sum()])
-
-    best: Any = minimize(
-        nll_and_gradient,
-        np.array([0.0, logit(weight @ target)]),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(-_LARGEST_LOG_SLOPE, _LARGEST_LOG_SLOPE), (None, None)],
-        options={"ftol": 1e-15, "gtol": 1e-9},
-    )
-    slope = float(np.exp(best.x[0])) / scale
-    return AffineMap(slope=slope, offset=float(best.x[1]) - slope * mean)
+    return fit_affine(validation.logit, validation.label, weight)
 
 
 def count_weights(scores: PoolScores, num_candidates: int) -> FloatArray:

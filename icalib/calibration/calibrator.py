@@ -11,9 +11,10 @@ from typing import Any, final
 
 import numpy as np
 from pydantic import Field
-from scipy.special import expit, logit
+from scipy.special import logit
 from typing_extensions import override
 
+from icalib.calibration.affine_fit import fit_affine
 from icalib.calibration.fitted import AffineMap, FittedMap, FocalInverseMap, IsotonicMap
 from icalib.core.component import Component, ComponentConfig
 from icalib.core.errors import DataError, SettingError
@@ -21,7 +22,6 @@ from icalib.metrics.calibration import nll_from_logits
 from icalib.metrics.pairs import FloatArray, IntArray
 
 _LARGEST_LOG_TEMPERATURE = math.log(1e3)
-_LARGEST_LOG_SLOPE = 15.0
 
 
 class AbstractCalibrator(Component):
@@ -95,31 +95,7 @@ class Platt(AbstractCalibrator):
 
     @override
     def _fit(self, logit_N: FloatArray, label_N: IntArray, train_prior: float | None) -> AffineMap:
-        from scipy.optimize import minimize
-
-        num_right = int(label_N.sum())
-        num_wrong = len(label_N) - num_right
-        target_N = np.where(label_N == 1, (num_right + 1) / (num_right + 2), 1 / (num_wrong + 2))
-        # standardised, so that one start and one tolerance suit the scores of every model
-        mean, scale = float(logit_N.mean()), float(logit_N.std()) or 1.0
-        f_N = (logit_N - mean) / scale
-
-        def nll_and_gradient(parameters: FloatArray) -> tuple[float, FloatArray]:
-            slope, offset = math.exp(parameters[0]), parameters[1]
-            z_N = slope * f_N + offset
-            residual_N = (expit(z_N) - target_N) / len(z_N)
-            return nll_from_logits(z_N, target_N), np.array([slope * (residual_N @ f_N), residual_N.sum()])
-
-        best = minimize(
-            nll_and_gradient,
-            np.array([0.0, logit(target_N.mean())]),
-            jac=True,
-            method="L-BFGS-B",
-            bounds=[(-_LARGEST_LOG_SLOPE, _LARGEST_LOG_SLOPE), (None, None)],
-            options={"ftol": 1e-15, "gtol": 1e-9},
-        )
-        slope = math.exp(best.x[0]) / scale
-        return AffineMap(slope=slope, offset=float(best.x[1]) - slope * mean)
+        return fit_affine(logit_N, label_N)
 
 
 @final

@@ -11,7 +11,7 @@ import pyarrow as pa
 from icalib.calibration.calibrator import AbstractCalibrator, Isotonic, Platt, PriorShift, Temperature
 from icalib.calibration.fitted import FittedMap, pair_logit
 from icalib.core.component import short_name
-from icalib.core.run_folder import METRIC_SCHEMA
+from icalib.core.run_tables import METRIC_SCHEMA
 from icalib.metrics.calibration import brier, ece, nll
 from icalib.metrics.pairs import PoolScores
 

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from icalib.api.exports import CalibrationChoice, ExportFormat
 from icalib.api.options import PlaceKeywords
 from icalib.cli.app import verb
 from icalib.cli.options import ExecutorOptions, Run, Runs, place_option
 from icalib.cli.output import say
 from icalib.core.storage import location
+from icalib.exports.choices import CalibrationChoice, ExportFormat
 
 
 @verb

@@ -25,7 +25,6 @@ from icalib.core.storage import location, pull, push
 
 if TYPE_CHECKING:
     from icalib.api.options import Place
-    from icalib.data.schema import Split
 
 
 @verb
@@ -58,7 +57,8 @@ def score(
 
     PAIRS are Parquet files with a column `context` (a text, or a list of turns) and a column `candidate`, one pair a
     row, or `candidates`, one pool a row. Each span of rows becomes one file in the folder OUT, and names file, row and
-    candidate; memory does not grow with the size of PAIRS.
+    candidate; memory does not grow with the size of PAIRS. Pools have the probabilities of `icalib predict`, for their
+    numbers of candidates, and p_none; a pair's probability is that for as many candidates as the run's pools have.
     """
     starting(f"score {location(run)}")
     if (pairs is None) == (data is None):
@@ -88,16 +88,14 @@ def _score_pairs(run: Path, pairs: Path, out: Path, rows_per_file: int, place: P
 def _score_pools(run: Path, data: Path, split: str, limit: int | None, out: Path, place: Place) -> None:
     import pyarrow.parquet as pq
 
+    from icalib.api.options import choice
     from icalib.api.session import session
     from icalib.api.settings import check_has_pools
     from icalib.core.files import whole_file
     from icalib.data.schema import SPLITS
     from icalib.pipeline.inference import FinishedRun, iter_predictions
 
-    by_name: dict[str, Split] = {name: name for name in SPLITS}
-    chosen = by_name.get(split)
-    if chosen is None:
-        raise SettingError(f"--split {split} is unknown. Choose one of: {', '.join(SPLITS)}.")
+    chosen = choice("split", split, SPLITS)
     finished, num_rows = FinishedRun.open(run), 0
     check_has_pools(data, chosen)
     with (

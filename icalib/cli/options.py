@@ -157,4 +157,4 @@ class ExecutorOptions(ClusterOptions):
 
     def keywords(self) -> PlaceKeywords:
         """Return them as the API takes them."""
-        return {"workers": self.workers, "address": self.address, "executor": self.executor}
+        return {**super().keywords(), "executor": self.executor}

@@ -64,15 +64,13 @@ def _is_number(text: str) -> bool:
     return text.strip().isdecimal() and len(text.strip()) < 19
 
 
-def parsed_fractions(text: str) -> list[float]:
+def parsed_fractions(text: str, option: str = "--fractions") -> list[float]:
     """Return labelled fractions from numbers separated by commas.
 
     Raises:
-        SettingError: a part is no number.
+        SettingError: a part is not a number.
     """
     try:
         return [float(part) for part in text.split(",")]
     except ValueError as error:
-        raise SettingError(
-            f"--fractions {shortened(text)} can't be parsed: write numbers, e.g. 0.01,0.03,0.1."
-        ) from error
+        raise SettingError(f"{option} {shortened(text)} can't be parsed: write numbers, e.g. 0.01,0.03,0.1.") from error

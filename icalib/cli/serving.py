@@ -11,18 +11,36 @@ import typer
 from icalib.cli.app import verb
 from icalib.cli.options import Executor, Run
 from icalib.cli.output import say
+from icalib.serving.limits import Limits
+
+_DEFAULT = Limits()
 
 
 @dataclass(frozen=True)
 class LimitOptions:
-    """Limits of requests; the defaults are those of `icalib.serving.limits.Limits`."""
+    """Limits of requests."""
 
     max_body: Annotated[int, typer.Option(min=1, help="Maximum size of a request in bytes; larger ones get 413.")] = (
-        4 * 2**20
+        _DEFAULT.max_body_bytes
     )
-    max_candidates: Annotated[int, typer.Option(min=1, help="Maximum candidates in a request; more get 422.")] = 1000
-    max_text: Annotated[int, typer.Option(min=1, help="Maximum characters of a text; longer ones get 422.")] = 100_000
-    max_pending: Annotated[int, typer.Option(min=1, help="Maximum requests that wait at a time; others get 429.")] = 256
+    max_candidates: Annotated[int, typer.Option(min=1, help="Maximum candidates in a request; more get 422.")] = (
+        _DEFAULT.max_candidates
+    )
+    max_text: Annotated[int, typer.Option(min=1, help="Maximum characters of a text; longer ones get 422.")] = (
+        _DEFAULT.max_text_chars
+    )
+    max_pending: Annotated[int, typer.Option(min=1, help="Maximum requests that wait at a time; others get 429.")] = (
+        _DEFAULT.max_pending
+    )
+
+    def limits(self) -> Limits:
+        """Return them as the server takes them."""
+        return Limits(
+            max_body_bytes=self.max_body,
+            max_candidates=self.max_candidates,
+            max_text_chars=self.max_text,
+            max_pending=self.max_pending,
+        )
 
 
 @verb
@@ -51,19 +69,13 @@ def serve(
     SIGTERM and Ctrl-C answer what has begun, then stop.
     """
     from icalib.api.serving import serve as serve_run
-    from icalib.serving.limits import Limits
 
     serve_run(
         run,
         host=host,
         port=port,
         token_file=token_file,
-        limits=Limits(
-            max_body_bytes=limits.max_body,
-            max_candidates=limits.max_candidates,
-            max_text_chars=limits.max_text,
-            max_pending=limits.max_pending,
-        ),
+        limits=limits.limits(),
         executor=executor,
         replicas=replicas,
         note=say,

@@ -17,6 +17,7 @@ from icalib.api.settings import (
     variant_of,
 )
 from icalib.cli.output import say
+from icalib.cli.parsing import parsed_fractions
 from icalib.core.errors import IcalibError, SettingError
 from icalib.core.storage import pull
 
@@ -60,11 +61,7 @@ def planned_rows(table: Table, template: RunTemplate, labelled: str | None, seed
 def _fractions(text: str | None, table: Table, template: RunTemplate) -> list[float]:
     if text is None:
         return [*table.labelled] or [labelled_fraction(template)]
-    try:
-        found = [float(part) for part in text.split(",")]
-    except ValueError as error:
-        raise SettingError(f"--labelled {text} can't be parsed: write fractions, e.g. 0.01,0.05,0.1.") from error
-    return [checked_fraction(fraction) for fraction in found]
+    return [checked_fraction(fraction) for fraction in parsed_fractions(text, "--labelled")]
 
 
 def _check_options(rows: Sequence[Row], template: RunTemplate) -> None:

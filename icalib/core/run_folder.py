@@ -16,6 +16,8 @@ runs/<experiment>/<method>-<data>-<labelled>-s<seed>/
     tb/, report.html   views
     files.json         size and digest of all files but views, events and shift/, by which damage is noticed
     result.json        written last; a folder without it is unfinished
+
+`run_tables.py` has the schemas.
 """
 
 from __future__ import annotations
@@ -28,13 +30,13 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
-from pydantic import BaseModel, ConfigDict
 
 from icalib.core.component import validated_file
 from icalib.core.contents import Contents, contents_of, damages, read_record
 from icalib.core.errors import DamagedFileError, RunFolderError
 from icalib.core.files import FileObject, json_bytes, read_json, read_json_list, reading, whole_file, write_json
 from icalib.core.parquet import read_parquet
+from icalib.core.run_tables import TRAINING_SCHEMA, RoundSummary
 from icalib.core.storage import location, pull
 from icalib.core.text import short_repr
 from icalib.core.yaml_text import parse_yaml
@@ -50,96 +52,6 @@ _RERUN = (
     f"changed that file on purpose, remove {_FILES}."
 )
 _CONFIG_CURE = "Correct it, or run `icalib run` with --fresh to recompute it."
-
-PREDICTION_SCHEMA = pa.schema(
-    [
-        ("pool_id", pa.string()),
-        ("candidate", pa.int32()),
-        ("label", pa.int32()),  # 1 right, 0 wrong, −1 unknown
-        ("view", pa.string()),  # the view that was chosen: plain or intent
-        ("logit", pa.float64()),  # what ranking uses
-        ("prob", pa.float64()),  # probability of being right
-        ("logit_var", pa.float64()),
-        ("prob_var", pa.float64()),
-        ("mutual_information", pa.float64()),  # nats
-        ("gain", pa.float64()),  # Δ = g(intent) − g(plain), NaN where there is one view only
-        ("num_passes", pa.int32()),
-    ]
-)
-"""One row for each pair. Runs that fitted p_none (docs/none-of-these.md) have it as one more column."""
-INTENT_SCHEMA = pa.schema([("pool_id", pa.string()), ("utterance", pa.int32()), ("intents", pa.list_(pa.string()))])
-PSEUDO_LABEL_SCHEMA = pa.schema(
-    [
-        ("pool_id", pa.string()),
-        ("candidate", pa.int32()),
-        ("label", pa.int32()),  # the pseudo label, 0 or 1
-        ("gold", pa.int32()),  # 1 right, 0 wrong, −1 unknown; never seen by the method
-        ("view", pa.string()),
-        ("rule", pa.string()),  # "confident" (Eq. 5) or "calibrated" (Eq. 12)
-        ("prob", pa.float64()),
-        ("mutual_information", pa.float64()),
-        ("gain", pa.float64()),
-    ]
-)
-TRAINING_SCHEMA = pa.schema(
-    [
-        ("stage", pa.string()),  # post_training, answer_generator, teacher, student …
-        ("round", pa.int32()),  # 0 for post_training and teacher
-        ("split", pa.string()),  # train or validation
-        ("step", pa.int64()),  # counts on over the stages
-        ("epoch", pa.int32()),
-        ("tag", pa.string()),  # e.g. loss/total, rank/R@1, cal/ECE, opt/lr
-        ("value", pa.float64()),
-    ]
-)
-METRIC_SCHEMA = pa.schema(
-    [
-        ("split", pa.string()),
-        ("metric", pa.string()),
-        ("value", pa.float64()),
-        ("low", pa.float64()),  # bootstrap interval over pools, 95 %; NaN where there is none
-        ("high", pa.float64()),
-    ]
-)
-
-
-class RoundSummary(BaseModel):
-    """The outcome of one round of pseudo-labelling; accuracies are None where there are no gold labels."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    round: int
-    num_pools_scored: int
-    num_pools_selected: int
-    num_pairs_selected: int
-    num_pools_by_rule: dict[str, int]
-    share_with_intents: float
-    pool_accuracy: float | None
-    """Fraction of selected pools whose pseudo-positive is the right candidate."""
-    pair_accuracy: float | None
-    base_accuracy: float | None
-    """R@1 of the same scores over all unlabelled pools: the accuracy of selecting every pool."""
-    confusion: dict[str, int]
-    """Pairs: true_positive, false_positive, true_negative, false_negative (empty without gold)."""
-    gain_histogram_edges: list[float]
-    gain_histogram_counts: list[int]
-    num_pools_with_intents: int | None = None
-    """Number of scored pools for which any intent was predicted; None if intents weren't."""
-    information_reliability: float | None = None
-    """Split-half reliability of g over the passes of the plain view; None without passes."""
-    gain_reliability: float | None = None
-    """Split-half reliability of Δ in pools with intents."""
-    thresholds: dict[str, float] = {}
-    """The rule's thresholds as absolute values."""
-    validation_pools_selected: int | None = None
-    """Number of validation pools that the rule selects; None unless its thresholds are precisions on them."""
-    validation_accuracy: float | None = None
-    """Fraction of these whose pseudo-positive is the right candidate."""
-
-    @property
-    def num_pairs_with_intents(self) -> int:
-        """Number of pairs that are learnt with their predicted intents."""
-        return round(self.share_with_intents * self.num_pairs_selected)
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -294,13 +206,17 @@ class RunFolder:
         paths = [folder / "summary.json" for folder in self.round_folders]
         return [validated_file(path, RoundSummary, read_json(path)) for path in paths]
 
+    def predictions_path(self, split: str) -> Path:
+        """Return the file with the predictions of a split."""
+        return self.path / "predictions" / f"{split}.parquet"
+
     def predictions(self, split: str) -> pa.Table:
         """Return PREDICTION_SCHEMA of a split."""
-        return read_parquet(self.path / "predictions" / f"{split}.parquet")
+        return read_parquet(self.predictions_path(split))
 
     def has_predictions(self, split: str) -> bool:
         """Return whether the split was predicted; the trials of a sweep leave out test."""
-        return (self.path / "predictions" / f"{split}.parquet").is_file()
+        return self.predictions_path(split).is_file()
 
     def predicted_intents(self, split: str) -> pa.Table | None:
         """Return INTENT_SCHEMA of a split; None for methods without intents."""

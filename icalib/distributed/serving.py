@@ -25,12 +25,11 @@ from icalib.data.schema import Pool
 from icalib.distributed.session import available, start, stop
 from icalib.serving.application import Application
 from icalib.serving.batching import Batcher
-from icalib.serving.limits import Limits
+from icalib.serving.limits import DRAIN_S, Limits
 from icalib.serving.served_run import QuestionScorer, ServedRun
 from icalib.serving.token import read_token
 
 APPLICATION = "icalib"
-_DRAIN_S = 30
 
 
 class ServeArguments(Settings):
@@ -170,13 +169,13 @@ def serve_on_ray(
 def _bound(arguments: ServeArguments, options: Mapping[str, Any]) -> Any:
     """Return the application; `options` are those of the models' replicas."""
     serve = _ray_serve()
-    ranker = serve.deployment(Ranker, name="Ranker", max_ongoing_requests=32, graceful_shutdown_timeout_s=_DRAIN_S)
+    ranker = serve.deployment(Ranker, name="Ranker", max_ongoing_requests=32, graceful_shutdown_timeout_s=DRAIN_S)
     gateway = serve.deployment(
         Gateway,
         name="Gateway",
         num_replicas=1,
         max_ongoing_requests=1000,
-        graceful_shutdown_timeout_s=_DRAIN_S,
+        graceful_shutdown_timeout_s=DRAIN_S,
         ray_actor_options={"num_cpus": 0},
     )
     return gateway.bind(ranker.options(**options).bind(arguments.run), arguments.model_dump())

@@ -7,6 +7,7 @@ safetensors only, and no code of a model is ever run.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, final
 
@@ -70,8 +71,12 @@ def model_folder(name: str) -> Path:
         SettingError: there is none.
     """
     folder = Path(backbone_path(name))
-    if name == EMBEDDED or folder.is_dir():
-        return folder
+    return folder if name == EMBEDDED or folder.is_dir() else _downloaded(name)
+
+
+@cache
+def _downloaded(name: str) -> Path:
+    """Download a model once in a process: workers ask for its digest with each shard."""
     from huggingface_hub import snapshot_download
 
     try:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
+from typing_extensions import override
 
 from icalib.core.component import Settings
 from icalib.core.errors import SettingError
-from icalib.core.files import content_digest, file_digest, whole_file
-from icalib.core.job import Artifact
+from icalib.core.events import Emit
+from icalib.core.files import file_digest, whole_file
+from icalib.core.job import Artifact, LocalJob
 from icalib.core.stage_cache import StageCache, StageName
 from icalib.data.pools import read_pool_set
 from icalib.data.schema import SPLITS, Split
-from icalib.data.selection import Selection
 from icalib.encoders.transformer import AbstractEncoder, BackboneEncoder, TransformerEncoder
-from icalib.exports.subject import CalibrationChoice, Subject, known_scores
+from icalib.exports.choices import CalibrationChoice
+from icalib.exports.subject import Subject, known_scores
 from icalib.models.config import RankerConfig
 from icalib.models.ranker import load_ranker
 from icalib.pipeline.evaluation import Fitted, MemberScores, prediction_table
-from icalib.pipeline.inference import FinishedRun, checkpoint_digest, iter_predictions
+from icalib.pipeline.inference import FinishedRun, checkpoint_digest, score_stages
 from icalib.pipeline.run import CACHE, RunContext
 from icalib.pipeline.stages import RunInputs, RunStages
 from icalib.regimes.gain import GainRule
@@ -28,7 +32,25 @@ from icalib.training.distillation import TARGET_SCHEMA, DistilJob
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import Deterministic
 
+_TARGETS = "targets.parquet"
 _MEASURED: tuple[Split, ...] = ("validation", "test")
+
+
+class TargetJob(LocalJob):
+    """Writes a run's calibrated probabilities of pools that its members have scored."""
+
+    scores: tuple[Artifact, ...]
+    """Stage with each member's scores."""
+    fitted: Artifact
+    """What the run has fitted, `Fitted` as JSON."""
+
+    @override
+    def compute(self, folder: Path, stage: str, emit: Emit) -> None:
+        fitted = Fitted.load(self.fitted.path)
+        with whole_file(folder / _TARGETS) as temporary, pq.ParquetWriter(temporary, TARGET_SCHEMA) as writer:
+            for shard in MemberScores(self.scores):
+                predictions = prediction_table([shard], fitted)
+                writer.write_table(predictions.select(TARGET_SCHEMA.names).cast(TARGET_SCHEMA))
 
 
 class Distillation(Settings):
@@ -77,7 +99,7 @@ def distilled(
         selection=stages.selection,
         train_tokens=tokens.artifact("train.arrow"),
         validation_tokens=tokens.artifact("validation.arrow"),
-        targets=_targets(run, context),
+        targets=_targets(run, stages, context),
         start=_start(run),
         seed=settings.seed,
     )
@@ -111,11 +133,7 @@ def _stages(run: FinishedRun, context: RunContext) -> tuple[RunStages, StageCach
     inputs = RunInputs(
         path=settings.data,
         pool_set=pool_set,
-        selection=Selection(
-            labelled_fraction=settings.labelled,
-            limit=settings.limit,
-            label_seed=settings.seed if settings.resample_labels else None,
-        ),
+        selection=settings.selection,
         encoder=student_encoder(settings.settings.encoder),
         scoring=settings.settings.scoring,
         seed=settings.seed,
@@ -140,31 +158,16 @@ def _start(run: FinishedRun) -> Artifact | None:
     return Artifact(path=folder.resolve(), digest=checkpoint_digest(folder))
 
 
-def _targets(run: FinishedRun, context: RunContext) -> Artifact:
-    """Write the run's calibrated probabilities of its training pools, beside the stages."""
+def _targets(run: FinishedRun, stages: RunStages, context: RunContext) -> Artifact:
+    """Return the run's calibrated probabilities of its training pools."""
     settings = run.settings
-    limit = settings.limit.get("train")
-    checkpoints = [checkpoint_digest(folder) for folder, _ in run.members]
-    facts = {
-        "data": run.data_digest,
-        "limit": limit,
-        "checkpoints": checkpoints,
-        "estimators": [estimator.model_dump(mode="json") for _, estimator in run.members],
-        "fitted": file_digest(run.folder.fitted_path),
-        "seed": settings.seed,
-    }
-    digest = content_digest(facts)
-    path = context.runs / CACHE / "distil-targets" / f"{digest}.parquet"
-    if not path.is_file():
-        tables = iter_predictions(run, settings.data, "train", limit, context)
-        with whole_file(path) as temporary, pq.ParquetWriter(temporary, TARGET_SCHEMA) as writer:
-            for table in tables:
-                writer.write_table(_target_table(table))
-    return Artifact(path=path, digest=digest)
-
-
-def _target_table(predictions: pa.Table) -> pa.Table:
-    return predictions.select(TARGET_SCHEMA.names).cast(TARGET_SCHEMA)
+    scores = score_stages(run, settings.data, "train", settings.limit.get("train"), context)
+    fitted = run.folder.fitted_path
+    job = TargetJob(
+        scores=tuple(stage.artifact() for stage in scores),
+        fitted=Artifact(path=fitted.resolve(), digest=file_digest(fitted)),
+    )
+    return stages.compute(StageName("distil-targets"), job).artifact(_TARGETS)
 
 
 def _scores(stages: RunStages, model: Artifact, split: Split) -> MemberScores:

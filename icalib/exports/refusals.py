@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from icalib.calibration.fitted import AffineMap, FocalInverseMap
 from icalib.core.errors import SettingError
 from icalib.encoders.transformer import TransformerEncoder
-from icalib.exports.subject import CalibrationChoice, own_calibrator
+from icalib.exports.choices import CalibrationChoice, ExportFormat
+from icalib.exports.subject import own_calibrator
 from icalib.heads.linear import LinearHead
 from icalib.heads.random_features import RandomFeatureHead
 from icalib.models.config import RankerConfig
@@ -16,15 +17,6 @@ from icalib.uncertainty.estimator import Deterministic, Posterior
 
 _DISTIL = "Add --distil, which trains one cross-encoder to give the run's probabilities and measures what that costs"
 _ONNX = "export with --format onnx, which contains it"
-
-
-def check_trained(run: FinishedRun) -> None:
-    """Refuse a run without a model."""
-    if not run.settings.settings.regime.trains:
-        raise SettingError(
-            f"{run.folder.path} is a run of `{run.settings.method}`, which has no trained model to export. Give a run "
-            "of a trained method such as bert or icast."
-        )
 
 
 def check_cross_encoder(run: FinishedRun, config: RankerConfig, calibration: CalibrationChoice) -> None:
@@ -91,7 +83,7 @@ def _not_one_pass(run: FinishedRun) -> Iterator[tuple[str, str]]:
         yield "its probabilities are a softmax over all candidates of a pool, not of a pair", _DISTIL
 
 
-def _refusal(run: FinishedRun, format: str, found: str, cure: str) -> SettingError:
+def _refusal(run: FinishedRun, format: ExportFormat, found: str, cure: str) -> SettingError:
     return SettingError(
         f"{run.folder.path} can't be exported as {'an' if format == 'onnx' else 'a'} {format}: {found}. {cure}."
     )

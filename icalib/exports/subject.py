@@ -12,6 +12,7 @@ from icalib.calibration.calibrator import AbstractCalibrator, Platt, Temperature
 from icalib.calibration.fitted import AffineMap, FittedMap
 from icalib.core.component import short_name
 from icalib.data.schema import Split
+from icalib.exports.choices import CalibrationChoice
 from icalib.metrics.calibration import brier, ece, nll
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.ranking import average_precision, recall_at_k
@@ -19,8 +20,6 @@ from icalib.models.ranker import Ranker, load_ranker
 from icalib.pipeline.inference import FinishedRun
 from icalib.uncertainty.estimator import AbstractEstimator
 
-CalibrationChoice = Literal["run", "platt", "temperature"]
-"""`run`: the run's own calibration, if it has one; otherwise what is fitted on the run's validation predictions."""
 _FITTED: Mapping[str, type[AbstractCalibrator]] = {"platt": Platt, "temperature": Temperature}
 _MEASURED: tuple[Split, ...] = ("validation", "test")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from icalib.core.errors import SettingError
 from icalib.core.files import whole_folder, write_json
@@ -13,6 +13,7 @@ from icalib.data.encoding import Layout
 from icalib.encoders.backbone import Tokenizer
 from icalib.exports.agreement import Agreement, agreement, validation_pools
 from icalib.exports.card import model_card
+from icalib.exports.choices import CalibrationChoice, ExportFormat
 from icalib.exports.cross_encoder import (
     check_family,
     check_logits,
@@ -22,12 +23,10 @@ from icalib.exports.cross_encoder import (
 )
 from icalib.exports.onnx import MODEL, OPSET, check_installed, write_graph
 from icalib.exports.refusals import check_cross_encoder, check_onnx
-from icalib.exports.subject import CalibrationChoice, Subject
+from icalib.exports.subject import Subject
 from icalib.exports.texts import EXPORT_FILE, PairTexts, stock_tokenizer, texts_of
 from icalib.models.checkpoint import load_ranker_config
 from icalib.pipeline.inference import FinishedRun
-
-ExportFormat = Literal["cross-encoder", "onnx"]
 
 
 def check_exportable(run: FinishedRun, format: ExportFormat, calibration: CalibrationChoice, *, distil: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -45,7 +46,7 @@ class AnswerSets(Settings):
 
     def scores(self, pools: PoolScores, logit: FloatArray) -> PoolScores:
         """Return pools with the logits that their sets are made from."""
-        return PoolScores(pools.pool_ids, self.sharpness * logit, pools.prob, pools.label, pools.offsets)
+        return replace(pools, logit=self.sharpness * logit)
 
     def contain(self, pools: PoolScores, logit: FloatArray) -> npt.NDArray[np.bool_]:
         """Return which candidates are in their pools' sets, [N]."""

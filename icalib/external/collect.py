@@ -28,7 +28,7 @@ def collect_scores(
 
     Args:
         endpoint: the service.
-        pools: labelled pools.
+        pools: labelled pools, with or without a right candidate.
         folder: gets `scores.jsonl`; pools that it has already are not asked for again.
         inputs: what the scores depend on; those of other inputs are not mixed with these.
         progress: receives the number of pools so far, and of all.
@@ -45,7 +45,9 @@ def collect_scores(
         for number, pool in enumerate(pools, 1):
             if pool.pool_id not in known:
                 score = endpoint.scores(query_text(pool), pool.candidates)
-                row = {"pool_id": pool.pool_id, "scores": score.tolist(), "label": pool.label}
+                # one label for each candidate: in a score file an index can't say that none is right
+                label = [int(index == pool.label) for index in range(len(pool.candidates))]
+                row = {"pool_id": pool.pool_id, "scores": score.tolist(), "label": label}
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
                 file.flush()
             progress(number, len(pools))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
@@ -123,7 +123,7 @@ def calibrate(pools: PoolScores, settings: CalibrationSettings) -> Calibration:
     scale = settings.scale if settings.scale != "auto" else detected_scale(pools.logit)
     _check_scale(pools.logit, scale)
     order = np.random.default_rng(child_seed(settings.seed, "halves")).permutation(num_pools)
-    fitting, report = (taken(pools, np.sort(half)) for half in np.array_split(order, 2))
+    fitting, report = (pools.subset(np.isin(np.arange(num_pools), half)) for half in np.array_split(order, 2))
     logit = as_logit(fitting.logit, scale)
     maps = {name: fit(logit, fitting.label, fitting.offsets) for name, fit in METHODS.items()}
     out_of_fold = _out_of_fold(fitting, logit, settings)
@@ -155,19 +155,6 @@ def calibrate(pools: PoolScores, settings: CalibrationSettings) -> Calibration:
     )
 
 
-def taken(pools: PoolScores, index: IntArray) -> PoolScores:
-    """Return some pools; `index` ascends."""
-    sizes = np.diff(pools.offsets)[index]
-    kept = np.isin(pools.pool, index)
-    return PoolScores(
-        pool_ids=tuple(pools.pool_ids[one] for one in index),
-        logit=pools.logit[kept],
-        prob=pools.prob[kept],
-        label=pools.label[kept],
-        offsets=np.concatenate([[0], np.cumsum(sizes)]),
-    )
-
-
 def _check_scale(score: FloatArray, scale: Scale) -> None:
     if scale == "probability" and (wrong := (score < 0) | (score > 1)).any():
         raise DataError(
@@ -181,13 +168,13 @@ def _out_of_fold(fitting: PoolScores, logit: FloatArray, settings: CalibrationSe
     rng = np.random.default_rng(child_seed(settings.seed, "folds"))
     fold = rng.permutation(np.arange(fitting.num_pools) % settings.num_folds)
     prob = {name: np.zeros(len(logit)) for name in METHODS}
+    pools = replace(fitting, logit=logit)
     for held_out in range(settings.num_folds):
-        inside, outside = np.flatnonzero(fold != held_out), np.flatnonzero(fold == held_out)
-        known, others = taken(fitting, inside), taken(fitting, outside)
-        of_known, of_others = fold[fitting.pool] != held_out, fold[fitting.pool] == held_out
+        known, others = pools.subset(fold != held_out), pools.subset(fold == held_out)
+        of_others = fold[fitting.pool] == held_out
         for name, fit in METHODS.items():
-            fitted = fit(logit[of_known], known.label, known.offsets)
-            prob[name][of_others] = applied(fitted, logit[of_others], others.offsets)
+            fitted = fit(known.logit, known.label, known.offsets)
+            prob[name][of_others] = applied(fitted, others.logit, others.offsets)
     return prob
 
 
@@ -206,15 +193,7 @@ def _fit_sets(
     fitting: PoolScores, logit: FloatArray, sharpness: float, coverage: float
 ) -> tuple[AnswerSets | None, str]:
     """Return the answer sets, or why there are none; pools without a right candidate say nothing about them."""
-    answerable = np.flatnonzero(fitting.pool_sum(fitting.label) > 0)
-    pools = taken(fitting, answerable)
-    scores = PoolScores(
-        pools.pool_ids,
-        sharpness * logit[np.isin(fitting.pool, answerable)],
-        pools.prob,
-        pools.label,
-        pools.offsets,
-    )
+    scores = replace(fitting, logit=sharpness * logit).subset(fitting.answerable)
     try:
         return AnswerSets(sharpness=sharpness, threshold=fit_conformal(scores, coverage)), ""
     except DataError as error:
@@ -267,5 +246,5 @@ def _rows(
     found: dict[str, PoolScores] = {}
     for name, fitted in maps.items():
         prob = as_prob(report.logit, scale) if name == UNCHANGED else applied(fitted, logit, report.offsets)
-        found[name] = PoolScores(report.pool_ids, report.logit, prob, report.label, report.offsets)
+        found[name] = replace(report, prob=prob)
     return tuple(measured(name, pools, found[UNCHANGED], seed) for name, pools in found.items()), found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -71,8 +71,7 @@ def nll_p_value(pools: PoolScores, before: PoolScores, seed: int) -> float:
 def _ranked(pools: PoolScores, by_score: bool) -> Measured:
     """Return R@1 by the probabilities, or by the scores themselves."""
     ranking = pools.logit if by_score else pools.prob
-    ranked = PoolScores(pools.pool_ids, ranking, pools.prob, pools.label, pools.offsets)
-    hit = top_candidate(ranked).hit[pools.pool_sum(pools.label) > 0]
+    hit = top_candidate(replace(pools, logit=ranking)).hit[pools.pool_sum(pools.label) > 0]
     if not hit.size:
         return Measured(math.nan, math.nan, math.nan)
     return _fraction(float(hit.sum()), hit.size)

@@ -12,6 +12,7 @@ have their coverage whatever the model, if wrong candidates are exchangeable. Fo
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -119,4 +120,4 @@ def fit_slope(pools: PoolScores) -> float:
 
 
 def _scaled(scores: PoolScores, slope: float) -> PoolScores:
-    return PoolScores(scores.pool_ids, slope * scores.logit, scores.prob, scores.label, scores.offsets)
+    return replace(scores, logit=slope * scores.logit)

@@ -8,6 +8,8 @@ at most as probable as stated, if the questions are independent of each other.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from pydantic import Field
 from scipy.special import xlogy
@@ -43,17 +45,21 @@ def shift_test(questions: PoolScores, fitted: PoolScores) -> ShiftTest:
 
     Only pools with the same numbers of candidates should be compared: these change all statistics.
     """
-    found = pool_statistics(questions)
+    return compare_statistics(pool_statistics(questions), pool_statistics(fitted))
+
+
+def compare_statistics(questions: Mapping[str, FloatArray], fitted: Mapping[str, FloatArray]) -> ShiftTest:
+    """Test the same, given the statistics of both: those of fitted pools are the same in all tests."""
     p_values = {
-        name: float(ks_2samp(found[name], values).pvalue)  # pyright: ignore[reportAttributeAccessIssue]
-        for name, values in pool_statistics(fitted).items()
+        name: float(ks_2samp(questions[name], values).pvalue)  # pyright: ignore[reportAttributeAccessIssue]
+        for name, values in fitted.items()
     }
     differs_in = min(p_values, key=lambda name: p_values[name])
     return ShiftTest(
         p_value=min(1.0, len(p_values) * p_values[differs_in]),
         differs_in=differs_in,
-        num_questions=questions.num_pools,
-        num_pools=fitted.num_pools,
+        num_questions=len(questions[differs_in]),
+        num_pools=len(fitted[differs_in]),
     )
 
 

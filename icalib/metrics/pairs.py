@@ -120,6 +120,18 @@ class PoolScores:
         """Return the number of candidates of each pool, [B]."""
         return np.diff(self.offsets).astype(np.float64)
 
+    def subset(self, kept_B: npt.NDArray[np.bool_]) -> PoolScores:
+        """Return some of the pools, one or more."""
+        kept = kept_B[self.pool]
+        return PoolScores(
+            pool_ids=tuple(name for name, keep in zip(self.pool_ids, kept_B, strict=True) if keep),
+            logit=self.logit[kept],
+            prob=self.prob[kept],
+            label=self.label[kept],
+            offsets=np.append(0, np.cumsum(np.diff(self.offsets)[kept_B])),
+            p_none=None if self.p_none is None else self.p_none[kept_B],
+        )
+
     def split(self, values: npt.NDArray[V]) -> list[npt.NDArray[V]]:
         """Return the values [N] of each pool's candidates, one array for each pool."""
         return np.split(values, self.offsets[1:-1])

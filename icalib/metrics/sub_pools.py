@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from icalib.core.errors import DataError
 from icalib.metrics.pairs import PoolScores
@@ -38,16 +37,4 @@ def sub_pools(scores: PoolScores, size: int, *, seed: int) -> PoolScores:
         prob=scores.prob[chosen],
         label=scores.label[chosen],
         offsets=np.arange(int(kept.sum()) + 1, dtype=np.int64) * size,
-    )
-
-
-def chosen_pools(scores: PoolScores, kept_B: npt.NDArray[np.bool_]) -> PoolScores:
-    """Return some of the pools; there must be one or more."""
-    chosen = kept_B[scores.pool]
-    return PoolScores(
-        pool_ids=tuple(name for name, keep in zip(scores.pool_ids, kept_B, strict=True) if keep),
-        logit=scores.logit[chosen],
-        prob=scores.prob[chosen],
-        label=scores.label[chosen],
-        offsets=np.append(0, np.cumsum(np.diff(scores.offsets)[kept_B])),
     )

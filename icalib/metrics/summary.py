@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from icalib.core.run_folder import METRIC_SCHEMA
+from icalib.core.run_tables import METRIC_SCHEMA
 from icalib.metrics.catalogue import find_metric, known_metrics
 from icalib.metrics.classification import Decision
 from icalib.metrics.metric import Metric

@@ -16,19 +16,11 @@ from icalib.data.questions import Question
 from icalib.data.schema import Split
 from icalib.metrics.exchangeability import ShiftTest
 from icalib.metrics.pairs import FloatArray, PoolScores
-from icalib.metrics.ranking import top_candidate
 from icalib.metrics.risk_control import RiskControl
-from icalib.metrics.selective import SelectiveRisk, selective_risk
-from icalib.pipeline.guarantees import (
-    CONFIDENCE,
-    compared,
-    demanded,
-    pools_for_sets,
-    recalibrated,
-    sets_of,
-    usual_sizes,
-)
+from icalib.metrics.selective import SelectiveRisk
+from icalib.pipeline.guarantees import CONFIDENCE
 from icalib.pipeline.inference import FinishedRun
+from icalib.pipeline.labelled_fits import LabelledFits
 
 
 @dataclass(frozen=True)
@@ -93,24 +85,20 @@ class Predicted:
 class Answering:
     """Answers questions from their scores, by what a run has fitted and by its labelled pools.
 
+    These are read, and fits to them are computed, once; keep it for further questions.
+
     Args:
         run: a run of a trained method.
-        of_pools: whether its probabilities are those of a softmax over a pool, which can't be calibrated for other
-            numbers of candidates.
     """
 
-    def __init__(self, run: FinishedRun, *, of_pools: bool) -> None:
-        self._run, self._of_pools = run, of_pools
-        self._promises: dict[tuple[float, float], RiskControl] = {}
+    def __init__(self, run: FinishedRun) -> None:
+        self._run = run
+        self.fits = LabelledFits(run.folder, run.settings.seed)
 
     @cached_property
-    def validation(self) -> PoolScores:
-        """Scores of the validation pools."""
-        return PoolScores.from_predictions(self._run.folder.predictions("validation"))
-
-    @cached_property
-    def _calibration(self) -> tuple[PoolScores, Split]:
-        return pools_for_sets(self._run.folder)
+    def of_pools(self) -> bool:
+        """Whether probabilities are those of a softmax over a pool, which can't be calibrated for other sizes."""
+        return self._run.has_softmax
 
     def check(self, wanted: Wanted) -> None:
         """Check, before anything is scored, that the run can answer so.
@@ -131,7 +119,7 @@ class Answering:
 
     def calibrated(self, scores: PoolScores) -> PoolScores:
         """Return the scores with probabilities for their numbers of candidates, where that is possible."""
-        return scores if self._of_pools else recalibrated(scores, self.validation)
+        return scores if self.of_pools else self.fits.calibrated(scores)
 
     def answers(self, questions: Sequence[Question], scores: PoolScores, wanted: Wanted) -> Predicted:
         """Return the answers to questions from their scores, which are in the same order.
@@ -140,39 +128,29 @@ class Answering:
             SettingError, DataError: see `check`; or there are too few pools for such sets.
         """
         self.check(wanted)
-        selective, promise = self._selective(wanted), self._promise(wanted)
-        calibration, split = self._calibration
+        selective, promise, fits = self._selective(wanted), self._promise(wanted), self.fits
         scores = self.calibrated(scores)
-        seed = self._run.settings.seed
-        in_set = None if wanted.sets is None else sets_of(scores, calibration, self.validation, wanted.sets, seed=seed)
+        in_set = None if wanted.sets is None else fits.sets(scores, wanted.sets)
         threshold = np.full(scores.num_pools, 0.0 if selective is None else selective.threshold)
         if promise is not None and promise.threshold is not None:
-            threshold = np.where(usual_sizes(scores, calibration), promise.threshold, np.inf)
+            threshold = np.where(fits.covered(scores), promise.threshold, np.inf)
         answers = _with_none(_answers(questions, scores, threshold, in_set), scores, none=wanted.none)
-        shift = compared(scores, calibration)
-        notes = _size_notes(scores, self.validation, of_pools=self._of_pools)
+        shift = fits.compared(scores)
+        notes = _size_notes(scores, fits, of_pools=self.of_pools)
         if selective is not None:
-            notes.append(_coverage_note(answers, selective, self.validation.num_pools))
+            notes.append(_coverage_note(answers, selective, fits.validation.num_pools))
         if promise is not None:
-            notes.append(_promise_note(answers, promise, scores, calibration, split))
+            notes.append(_promise_note(answers, promise, scores, fits))
         if wanted.sets is not None:
-            notes.append(_sets_note(answers, wanted.sets, calibration, split))
-        notes += _shift_notes(shift, split, asked=len(notes) > 0)
+            notes.append(_sets_note(answers, wanted.sets, fits))
+        notes += _shift_notes(shift, fits.split, asked=len(notes) > 0)
         return Predicted(answers, notes, shift)
 
     def _selective(self, wanted: Wanted) -> SelectiveRisk | None:
-        if wanted.coverage is None:
-            return None
-        top = top_candidate(self.validation)
-        return selective_risk(top.prob, 1 - top.hit, wanted.coverage)
+        return None if wanted.coverage is None else self.fits.selective(wanted.coverage)
 
     def _promise(self, wanted: Wanted) -> RiskControl | None:
-        if wanted.max_error is None:
-            return None
-        key = (wanted.max_error, wanted.confidence)
-        if key not in self._promises:
-            self._promises[key] = demanded(self._run.folder, *key)
-        return self._promises[key]
+        return None if wanted.max_error is None else self.fits.promise(wanted.max_error, wanted.confidence)
 
 
 def _answers(
@@ -221,10 +199,9 @@ def _answer(
     )
 
 
-def _size_notes(scores: PoolScores, validation: PoolScores, *, of_pools: bool) -> list[str]:
+def _size_notes(scores: PoolScores, fits: LabelledFits, *, of_pools: bool) -> list[str]:
     """Return a note if questions have other numbers of candidates, on which probabilities depend."""
-    usual = np.unique(np.diff(validation.offsets))
-    num_unusual = int((~usual_sizes(scores, validation)).sum())
+    usual, num_unusual = fits.validation_sizes, fits.num_unusual(scores)
     if not num_unusual:
         return []
     sizes = f"{usual.min()} to {usual.max()}" if len(usual) > 1 else str(usual[0])
@@ -249,17 +226,19 @@ def _coverage_note(answers: Sequence[Answer], selective: SelectiveRisk, num_pool
     )
 
 
-def _promise_note(
-    answers: Sequence[Answer], promise: RiskControl, scores: PoolScores, calibration: PoolScores, split: Split
-) -> str:
+def _promise_note(answers: Sequence[Answer], promise: RiskControl, scores: PoolScores, fits: LabelledFits) -> str:
     answered = sum(not answer.abstained for answer in answers)
-    num_unusual = int((~usual_sizes(scores, calibration)).sum())
+    num_unusual = int((~fits.covered(scores)).sum())
     return (
         f"{answered} of {len(answers)} answered, those with probability {promise.threshold:.3f} or more; with "
         f"{100 * promise.confidence:g}% confidence at most {100 * promise.max_error:g}% of such answers are wrong if "
-        f"the questions are like the {promise.num_pools} {split} pools that this was tested on ({promise.num_wrong} of "
-        f"{promise.num_answered} answers wrong)"
-        + ("" if split == "test" else "; these also chose the model, so that it can be more: evaluate the run on test")
+        f"the questions are like the {promise.num_pools} {fits.split} pools that this was tested on "
+        f"({promise.num_wrong} of {promise.num_answered} answers wrong)"
+        + (
+            ""
+            if fits.split == "test"
+            else "; these also chose the model, so that it can be more: evaluate the run on test"
+        )
         + (
             f"; {num_unusual} questions with another number of candidates are left unanswered, since no promise "
             "covers them"
@@ -283,11 +262,15 @@ def _shift_notes(shift: ShiftTest | None, split: Split, *, asked: bool) -> list[
     return [f"no sign that the questions differ from {compared_with} (p = {shift.p_value:.2g})"] if asked else []
 
 
-def _sets_note(answers: Sequence[Answer], coverage: float, calibration: PoolScores, split: Split) -> str:
+def _sets_note(answers: Sequence[Answer], coverage: float, fits: LabelledFits) -> str:
     size = np.mean([len(answer.set or ()) for answer in answers])
     return (
         f"sets have {size:.1f} candidates on average and contain a right one with a probability of "
-        f"{coverage:.0%} or more if the questions are like the {calibration.num_pools} {split} pools that they "
+        f"{coverage:.0%} or more if the questions are like the {fits.tested.num_pools} {fits.split} pools that they "
         "were fitted on"
-        + ("" if split == "test" else ", which also chose the model, so that it can be less: evaluate the run on test")
+        + (
+            ""
+            if fits.split == "test"
+            else ", which also chose the model, so that it can be less: evaluate the run on test"
+        )
     )

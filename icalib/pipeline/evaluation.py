@@ -13,7 +13,8 @@ from icalib.calibration.fitted import AnyMap, pair_logit, prob_logit
 from icalib.calibration.none_of_these import MIN_POOLS, NoneOfThese, fit_none_of_these
 from icalib.core.component import Settings, validated_file
 from icalib.core.files import read_json, write_json
-from icalib.core.run_folder import INTENT_SCHEMA, PREDICTION_SCHEMA
+from icalib.core.job import Artifact
+from icalib.core.run_tables import INTENT_SCHEMA, PREDICTION_SCHEMA
 from icalib.core.stage_cache import Stage
 from icalib.methods.composition import Method
 from icalib.metrics.classification import Decision, fit_threshold
@@ -68,8 +69,8 @@ class Fitted(Settings):
 class MemberScores:
     """Scores of one split, averaged over all members, shard by shard."""
 
-    def __init__(self, members: Sequence[Stage]) -> None:
-        self._members = [Shards(stage.path) for stage in members]
+    def __init__(self, members: Sequence[Stage | Artifact]) -> None:
+        self._members = [Shards(member.path) for member in members]
 
     def __iter__(self) -> Iterator[tuple[pa.Table, pa.Table | None]]:
         """Iterate over the shards (SCORE_SCHEMA and SHARD_INTENT_SCHEMA)."""

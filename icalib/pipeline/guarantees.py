@@ -1,25 +1,17 @@
-"""What a finished run can promise about its answers, and to which questions the promise applies."""
+"""What a finished run can promise about its answers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
-from icalib.calibration.by_count import fit_for_count
 from icalib.core.errors import DataError
 from icalib.core.run_folder import RunFolder
-from icalib.core.seeding import child_seed
 from icalib.data.schema import Split
-from icalib.metrics.adaptive_sets import adaptive_sets, fit_adaptive, fit_slope
-from icalib.metrics.conformal import answer_sets, fit_conformal
-from icalib.metrics.exchangeability import ShiftTest, shift_test
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.ranking import TopCandidate, top_candidate
 from icalib.metrics.risk_control import RiskControl, control_risk, halves
-from icalib.metrics.sub_pools import chosen_pools
 
 MAX_ERRORS = (0.05, 0.1, 0.2)
 """The α of the promises that reports list."""
@@ -73,55 +65,6 @@ def demanded(folder: RunFolder, max_error: float, confidence: float) -> RiskCont
             "--coverage, which gives an estimate instead of a promise.",
         )
     return found
-
-
-def usual_sizes(scores: PoolScores, fitted: PoolScores) -> npt.NDArray[np.bool_]:
-    """Return which pools [B] have as many candidates as some of the fitted ones."""
-    return np.isin(np.diff(scores.offsets), np.diff(fitted.offsets))
-
-
-def recalibrated(scores: PoolScores, validation: PoolScores) -> PoolScores:
-    """Return the scores with probabilities for their numbers of candidates where validation has none of that size.
-
-    One candidate alone keeps its probability: that it is right if one of them is says nothing.
-    """
-    sizes, prob = np.diff(scores.offsets), scores.prob.copy()
-    for size in np.unique(sizes[~usual_sizes(scores, validation) & (sizes > 1)]):
-        chosen = (sizes == size)[scores.pool]
-        prob[chosen] = fit_for_count(validation, int(size)).apply(scores.logit[chosen])
-    return replace(scores, prob=prob)
-
-
-def sets_of(
-    scores: PoolScores, calibration: PoolScores, others: PoolScores, coverage: float, *, seed: int
-) -> npt.NDArray[np.bool_]:
-    """Return which candidates are in answer sets [N]; pools of unusual sizes have sets that don't depend on the size.
-
-    Args:
-        scores: the pools that need sets.
-        calibration: pools that the sets are fitted on.
-        others: pools that the slope of the logits is fitted on.
-        coverage: probability with which a set contains a right candidate.
-        seed: determines the random draws for unusual sizes.
-
-    Raises:
-        SettingError, DataError: see `fit_conformal`.
-    """
-    in_set = answer_sets(scores, fit_conformal(calibration, coverage))
-    sizes = np.diff(scores.offsets)
-    for size in map(int, np.unique(sizes[~usual_sizes(scores, calibration)])):
-        draws = child_seed(seed, "sets", size)
-        threshold = fit_adaptive(calibration, size, coverage, slope=fit_slope(others), seed=draws)
-        alike = sizes == size
-        later = child_seed(seed, "sets of questions", size)
-        in_set[alike[scores.pool]] = adaptive_sets(chosen_pools(scores, alike), threshold, seed=later)
-    return in_set
-
-
-def compared(scores: PoolScores, fitted: PoolScores) -> ShiftTest | None:
-    """Test whether the questions are like the pools that promises rest on; None if none has a usual size."""
-    usual = usual_sizes(scores, fitted)
-    return shift_test(chosen_pools(scores, usual), fitted) if usual.any() else None
 
 
 def held_elsewhere(found: Sequence[RiskControl], scores: PoolScores) -> list[tuple[float, float]]:

@@ -16,8 +16,9 @@ from icalib.core.component import validated_file
 from icalib.core.errors import RunFolderError, SettingError
 from icalib.core.files import content_digest, file_digest, read_json
 from icalib.core.job import Artifact
-from icalib.core.run_folder import METRIC_SCHEMA, RunFolder
-from icalib.core.stage_cache import StageCache
+from icalib.core.run_folder import RunFolder
+from icalib.core.run_tables import METRIC_SCHEMA
+from icalib.core.stage_cache import Stage, StageCache
 from icalib.core.storage import location, pull, push, remove
 from icalib.data.pools import read_pool_set
 from icalib.data.schema import Split
@@ -125,7 +126,7 @@ def iter_predictions(
         limit: maximum number of pools.
         context: where to compute; scores are cached in its `runs` folder.
     """
-    for shard in _member_scores(run, data, split, limit, context):
+    for shard in MemberScores(score_stages(run, data, split, limit, context)):
         yield prediction_table([shard], run.fitted)
 
 
@@ -183,7 +184,8 @@ def cost_of(runs: Sequence[FinishedRun], data: Path, *, num_pairs: int, repeats:
     return measure_costs(list(zip(labels, members, strict=True)), pools, repeats=repeats)
 
 
-def _member_scores(run: FinishedRun, data: Path, split: Split, limit: int | None, context: RunContext) -> MemberScores:
+def score_stages(run: FinishedRun, data: Path, split: Split, limit: int | None, context: RunContext) -> list[Stage]:
+    """Return the stages with each member's scores of a split's pools; see `iter_predictions`."""
     method = run.settings.settings
     limits: dict[Split, int] = {} if limit is None else {split: limit}
     members = [
@@ -202,7 +204,7 @@ def _member_scores(run: FinishedRun, data: Path, split: Split, limit: int | None
     )
     cache = StageCache(context.runs / CACHE, emit=context.emit)
     regime: AbstractRegime = method.regime.build()
-    return MemberScores(regime.score(RunStages(inputs, cache, context.executor, context.emit), members, split))
+    return regime.score(RunStages(inputs, cache, context.executor, context.emit), members, split)
 
 
 def checkpoint_digest(folder: Path) -> str:

@@ -15,8 +15,8 @@ from icalib.core.errors import DataError, SettingError
 from icalib.data.questions import Question, unlabelled_pool
 from icalib.data.schema import Pool, Text, Utterance
 from icalib.metrics.pairs import FloatArray, PoolScores
-from icalib.pipeline.answering import Predicted, Wanted
-from icalib.pipeline.guarantees import CONFIDENCE, recalibrated
+from icalib.pipeline.answering import Answering, Predicted, Wanted
+from icalib.pipeline.guarantees import CONFIDENCE
 from icalib.pipeline.inference import FinishedRun
 from icalib.pipeline.predict import predict, score_unlabelled
 from icalib.scoring.loaded import LoadedMembers
@@ -86,9 +86,7 @@ class LoadedRanker:
             DataError: the question is invalid.
         """
         question = _question(1, {"context": context, "candidates": list(candidates)})
-        scores = self._score([question.pool(_pool_id(0), self.context_turns)])
-        if not self._has_softmax:
-            scores = recalibrated(scores, self._validation)
+        scores = self._answering.calibrated(self._score([question.pool(_pool_id(0), self.context_turns)]))
         ranks = _expected_ranks(scores.logit)
         return [
             RankedCandidate(
@@ -128,7 +126,7 @@ class LoadedRanker:
         """
         checked = [_question(number, question) for number, question in enumerate(questions, start=1)]
         wanted = Wanted(coverage=coverage, max_error=max_error, confidence=confidence, sets=sets, none=none)
-        return predict(self.run, checked, wanted, members=self.members)
+        return predict(self.run, checked, wanted, members=self.members, answering=self._answering)
 
     def predict_proba(self, pairs: Sequence[tuple[Context, str]]) -> FloatArray:
         """Return the calibrated probability [N] that each candidate is right in its context.
@@ -142,7 +140,7 @@ class LoadedRanker:
             SettingError: the method has probabilities of whole pools only.
             DataError: a pair is invalid.
         """
-        if self._has_softmax:
+        if self._answering.of_pools:
             raise SettingError(
                 f"`{self.run.settings.method}` gives probabilities to whole pools, so a pair has none. "
                 "Use `rank` or `predict`."
@@ -166,12 +164,8 @@ class LoadedRanker:
         return self.run.folder.context_turns
 
     @cached_property
-    def _validation(self) -> PoolScores:
-        return PoolScores.from_predictions(self.run.folder.predictions("validation"))
-
-    @property
-    def _has_softmax(self) -> bool:
-        return any(ranker.config.link == "softmax" for ranker in self.members.rankers)
+    def _answering(self) -> Answering:
+        return Answering(self.run)
 
     def _score(self, pools: Sequence[Pool]) -> PoolScores:
         return score_unlabelled(self.run, self.members, pools)

@@ -27,6 +27,7 @@ def predict(
     wanted: Wanted = _NOTHING_MORE,
     *,
     members: LoadedMembers | None = None,
+    answering: Answering | None = None,
 ) -> Predicted:
     """Answer questions.
 
@@ -35,13 +36,14 @@ def predict(
         questions: one or more.
         wanted: what is asked for besides each question's best candidate.
         members: the run's models if they are already loaded.
+        answering: what the run's earlier questions were answered by, which has read its labelled pools.
 
     Raises:
         SettingError: the method was not trained, an argument is out of range or excludes another, or "none of these"
             is requested of a run that has not fitted p_none.
         DataError: there are too few pools for such sets, or for such a promise.
     """
-    answering = Answering(run, of_pools=run.has_softmax)
+    answering = answering or Answering(run)
     answering.check(wanted)
     pools = [question.pool(f"{index:09d}", run.folder.context_turns) for index, question in enumerate(questions)]
     scores = score_unlabelled(run, members or run.load_members(), pools)

@@ -10,7 +10,8 @@ import pyarrow as pa
 from icalib.core.events import Emit, Event, EventLog, Message, RunUpdated, StageFinished
 from icalib.core.files import read_json, read_json_list
 from icalib.core.parquet import read_parquet
-from icalib.core.run_folder import TRAINING_SCHEMA, RoundSummary, RunFolder
+from icalib.core.run_folder import RunFolder
+from icalib.core.run_tables import TRAINING_SCHEMA, RoundSummary
 from icalib.core.storage import location, push
 from icalib.generation.job import SUMMARY, generated_texts
 

@@ -21,7 +21,8 @@ from icalib.core.errors import SettingError
 from icalib.core.events import Emit, Message, ignore
 from icalib.core.files import FOLDER_NAME, content_digest, read_json
 from icalib.core.paths import Stored
-from icalib.core.run_folder import METRIC_SCHEMA, PLAN, RunFolder
+from icalib.core.run_folder import PLAN, RunFolder
+from icalib.core.run_tables import METRIC_SCHEMA
 from icalib.core.stage_cache import Stage, StageCache
 from icalib.core.storage import is_mirrored, location, pull, push, remove
 from icalib.core.version import __version__
@@ -58,6 +59,15 @@ class RunSettings(Settings):
     """Let the seed draw the labelled pools, so that the spread over seeds includes which pools are labelled."""
     metrics: tuple[str, ...] = Field(default=(), exclude_if=lambda metrics: not metrics)
     """Import paths of further metrics to compute, e.g. `my_lab.metrics:mean_rank`."""
+
+    @property
+    def selection(self) -> Selection:
+        """The pools that the run uses."""
+        return Selection(
+            labelled_fraction=self.labelled,
+            limit=self.limit,
+            label_seed=self.seed if self.resample_labels else None,
+        )
 
 
 @dataclass(frozen=True)
@@ -187,11 +197,7 @@ def stages_of(settings: RunSettings, pool_set: PoolSet, context: RunContext, cac
     inputs = RunInputs(
         path=settings.data,
         pool_set=pool_set,
-        selection=Selection(
-            labelled_fraction=settings.labelled,
-            limit=settings.limit,
-            label_seed=settings.seed if settings.resample_labels else None,
-        ),
+        selection=settings.selection,
         encoder=method.encoder,
         scoring=method.scoring,
         seed=settings.seed,

@@ -3,14 +3,18 @@
 A file has either one pair a row (`context`, `candidate`) or one pool a row (`context`, `candidates`). A context is a
 text, a list of texts, or a list of objects with `speaker` and `text`, oldest first. A process holds one chunk of rows
 and its scores in memory, whatever the size of the files.
+
+Pools have the probabilities of `icalib predict`, for their numbers of candidates. How many candidates a pair competes
+with is unknown: its probability is that for the run's own number, and it has no p_none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar, NamedTuple, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
@@ -20,21 +24,22 @@ from typing_extensions import override
 
 from icalib.core.component import Settings
 from icalib.core.errors import DataError, SettingError
-from icalib.core.files import content_digest, read_json, whole_file, write_json
+from icalib.core.files import content_digest, file_digest, read_json, whole_file, write_json
 from icalib.core.job import NOT_IN_DIGEST, Artifact, ShardedJob
 from icalib.core.paths import Stored
 from icalib.core.storage import location, opened, pull, push
 from icalib.data.questions import unlabelled_pool
 from icalib.data.schema import Pool, Utterance
-from icalib.models.checkpoint import CHECKPOINT_VERSION, load_ranker_config
+from icalib.metrics.pairs import P_NONE
+from icalib.models.checkpoint import CHECKPOINT_VERSION
+from icalib.pipeline.answering import Answering
 from icalib.pipeline.inference import FinishedRun, checkpoint_digest
-from icalib.pipeline.predict import unlabelled_predictions
+from icalib.pipeline.predict import unlabelled_predictions, unlabelled_scores
 from icalib.scoring.loaded import LoadedMembers
 
 RECORD = "scored.json"
 """File in the output folder that says what is scored there, and with what."""
 _CHUNK_PAIRS, _CHUNK_POOLS = 2048, 64
-_SCORES = ("view", "logit", "prob", "logit_var", "prob_var", "mutual_information")
 
 
 class PairFile(Settings):
@@ -50,7 +55,7 @@ class PairFile(Settings):
 class ScorePairsJob(ShardedJob):
     """Scores the rows of Parquet files."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION
+    version: ClassVar[int] = CHECKPOINT_VERSION + 1  # pools have probabilities for their numbers of candidates
     verb: ClassVar[str] = "scoring"
     memory_advice: ClassVar[str] = "Lower `scoring.max_tokens_per_batch` of the run."
 
@@ -77,12 +82,11 @@ class ScorePairsJob(ShardedJob):
     def compute_shard(self, index: int, shard: Sequence[int], folder: Path, device: torch.device) -> None:
         number, start, num_rows = shard
         file = self.files[number]
-        run, members, context_turns = _loaded(self.run)
+        loaded = _loaded(self.run)
         writer: pq.ParquetWriter | None = None
         with whole_file(self.shard_path(folder, index)) as temporary:
             for first_row, rows in _chunks(file.path, start, num_rows):
-                pools, positions = _pools(file.path, first_row, rows, context_turns)
-                table = _output(file.name, positions, unlabelled_predictions(run, members, pools))
+                table = _output(file.name, _chunk(file.path, first_row, rows, loaded.context_turns), loaded)
                 writer = writer or pq.ParquetWriter(temporary, table.schema)
                 writer.write_table(table)
             if writer is not None:
@@ -101,12 +105,15 @@ def pairs_job(run: Path, pairs: Path, rows_per_shard: int) -> ScorePairsJob:
     files = tuple(file for file in _files(pairs) if file.num_rows)
     if not files:
         raise DataError("no Parquet file with rows", "Give a Parquet file, or a folder of some.", path=location(pairs))
-    has_softmax = any(load_ranker_config(path).link == "softmax" for path, _ in finished.members)
+    has_softmax = finished.has_softmax
     for file in files:
         _check_columns(file.path, has_softmax, finished.settings.method)
-    fitted = read_json(finished.folder.fitted_path)
-    digests = [checkpoint_digest(path) for path, _ in finished.members]
-    artifact = Artifact(path=run.resolve(), digest=content_digest({"fitted": fitted, "members": digests}))
+    facts = {
+        "fitted": read_json(finished.folder.fitted_path),
+        "members": [checkpoint_digest(path) for path, _ in finished.members],
+        "validation": file_digest(finished.folder.predictions_path("validation")),
+    }
+    artifact = Artifact(path=run.resolve(), digest=content_digest(facts))
     return ScorePairsJob(run=artifact, files=files, rows_per_shard=rows_per_shard)
 
 
@@ -121,8 +128,8 @@ def claim(job: ScorePairsJob, folder: Path) -> int:
     if record.is_file():
         if read_json(record)["digest"] != job.digest():
             raise SettingError(
-                f"{location(folder)} has scores of other pairs, another run or another --rows-per-file. Choose another "
-                "--out, or remove the folder."
+                f"{location(folder)} has scores of other pairs, another run, another --rows-per-file or another "
+                "version of icalib. Choose another --out, or remove the folder."
             )
     elif folder.is_dir() and any(folder.iterdir()):
         raise SettingError(f"{location(folder)} is not empty and has no {RECORD}. Choose another --out.")
@@ -133,16 +140,22 @@ def claim(job: ScorePairsJob, folder: Path) -> int:
     return sum(job.shard_path(folder, index).is_file() for index in range(len(job.shards())))
 
 
-_cache: dict[Artifact, tuple[FinishedRun, LoadedMembers, int]] = {}
+class _Loaded(NamedTuple):
+    run: FinishedRun
+    members: LoadedMembers
+    answering: Answering
+    context_turns: int
 
 
-def _loaded(run: Artifact) -> tuple[FinishedRun, LoadedMembers, int]:
-    """Return a run, its models and its number of context turns; one run per process, which scores many shards."""
+_cache: dict[Artifact, _Loaded] = {}
+
+
+def _loaded(run: Artifact) -> _Loaded:
+    """Return a run with its models; one run per process, which scores many shards."""
     if run not in _cache:
         _cache.clear()
         finished = FinishedRun.open(run.path)
-        turns = int(read_json(finished.folder.path / "provenance.json")["context_turns"])
-        _cache[run] = finished, finished.load_members(), turns
+        _cache[run] = _Loaded(finished, finished.load_members(), Answering(finished), finished.folder.context_turns)
     return _cache[run]
 
 
@@ -212,11 +225,17 @@ def _chunks(path: Path, start: int, num_rows: int) -> Iterator[tuple[int, list[d
             row += batch.num_rows
 
 
-def _pools(
-    path: Path, first_row: int, rows: Sequence[dict[str, Any]], context_turns: int
-) -> tuple[list[Pool], list[tuple[int, int]]]:
-    """Return pools, and row and candidate of each of their pairs; consecutive pairs of one context are one pool."""
+class _Chunk(NamedTuple):
+    pools: list[Pool]
+    is_row: list[bool]
+    """Whether each pool is a row of the file, and not consecutive pairs of one context, which are scored together."""
+    positions: list[tuple[int, int]]
+    """Row and candidate of each pair."""
+
+
+def _chunk(path: Path, first_row: int, rows: Sequence[dict[str, Any]], context_turns: int) -> _Chunk:
     pools: list[tuple[list[Utterance], list[str]]] = []
+    is_row: list[bool] = []
     positions: list[tuple[int, int]] = []
     previous: Any = None
     for row, values in enumerate(rows, start=first_row):
@@ -230,9 +249,10 @@ def _pools(
             pools[-1][1].extend(candidates)
         else:
             pools.append((context, candidates))
+            is_row.append(is_pool)
         previous = None if is_pool else context
         positions.extend((row, index) for index in range(len(candidates)))
-    return [unlabelled_pool(f"{number:09d}", *each) for number, each in enumerate(pools)], positions
+    return _Chunk([unlabelled_pool(f"{number:09d}", *each) for number, each in enumerate(pools)], is_row, positions)
 
 
 def _turns(path: Path, row: int, context: Any) -> list[Utterance]:
@@ -262,11 +282,23 @@ def _text(path: Path, row: int, field: str, value: Any) -> str:
     return text
 
 
-def _output(name: str, positions: Sequence[tuple[int, int]], predictions: pa.Table) -> pa.Table:
-    rows, candidates = zip(*positions, strict=True)
+def _output(name: str, chunk: _Chunk, loaded: _Loaded) -> pa.Table:
+    predictions = unlabelled_predictions(loaded.run, loaded.members, chunk.pools)
+    scores = unlabelled_scores(predictions, chunk.pools)
+    is_row = np.array(chunk.is_row)
+    of_row, prob = is_row[scores.pool], scores.prob.copy()
+    if is_row.any():
+        prob[of_row] = loaded.answering.calibrated(scores.subset(is_row)).prob
+    rows, candidates = zip(*chunk.positions, strict=True)
     columns = {
         "file": pa.array([name] * len(rows), pa.string()).dictionary_encode(),
         "row": pa.array(rows, pa.int64()),
         "candidate": pa.array(candidates, pa.int32()),
+        "view": predictions["view"],
+        "logit": predictions["logit"],
+        "prob": pa.array(prob),
+        **{each: predictions[each] for each in ("logit_var", "prob_var", "mutual_information")},
     }
-    return pa.table({**columns, **{each: predictions[each] for each in _SCORES}})
+    if scores.p_none is not None:
+        columns[P_NONE] = pa.array(scores.p_none[scores.pool], mask=~of_row)
+    return pa.table(columns)

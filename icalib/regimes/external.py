@@ -3,44 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, final
+from typing import final
 
 from typing_extensions import override
 
-from icalib.calibration.calibrator import AbstractCalibrator, Platt
 from icalib.core.stage_cache import Stage, StageName
 from icalib.data.schema import Split
 from icalib.encoders.off_the_shelf import read_stock_model
-from icalib.regimes.regime import AbstractRegime, Member, MethodParts, Stages, Trained
+from icalib.regimes.regime import Member, MethodParts, Stages, Trained
+from icalib.regimes.untrained import AbstractUntrained
 from icalib.scoring.external import ExternalScoreJob
 
 
 @final
-class External(AbstractRegime):
-    """Scores with a stock cross-encoder or bi-encoder, mapped to probabilities by Platt scaling on validation."""
+class External(AbstractUntrained):
+    """Scores with a stock cross-encoder or bi-encoder."""
 
-    class Config(AbstractRegime.Config):
+    class Config(AbstractUntrained.Config):
         """Settings of a stock reranker."""
-
-        trains: ClassVar[bool] = False
-        predicts_scores: ClassVar[bool] = True
 
         model: str
         """Folder or hub name of a model that sentence-transformers saved: a cross-encoder with one label, or a
         bi-encoder."""
-
-        @property
-        def own_calibrator(self) -> AbstractCalibrator.Config | None:
-            """Platt scaling, since scores are not probabilities of these pools."""
-            return Platt.Config()
-
-        @override
-        def train_negatives(self) -> int | None:
-            return None
-
-        @override
-        def num_epochs(self) -> int:
-            return 0
 
         @override
         def check(self) -> None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from icalib.core.run_folder import PSEUDO_LABEL_SCHEMA
+from icalib.core.run_tables import PSEUDO_LABEL_SCHEMA
 from icalib.regimes.gain import ChosenScores, Floats, GainRule
 
 NO_CALIBRATION = 1.0

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from icalib.core.run_folder import RoundSummary
+from icalib.core.run_tables import RoundSummary
 from icalib.regimes.gain import ChosenScores, Floats
 from icalib.regimes.pseudo_labels import PseudoLabelRule, PseudoLabels
 

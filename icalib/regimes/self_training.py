@@ -15,7 +15,7 @@ from icalib.core.events import Emit
 from icalib.core.files import whole_file, write_json
 from icalib.core.job import Artifact, LocalJob
 from icalib.core.parquet import read_parquet
-from icalib.core.run_folder import RoundSummary
+from icalib.core.run_tables import RoundSummary
 from icalib.core.stage_cache import Stage, StageName
 from icalib.data.schema import Split
 from icalib.regimes.gain import GainRule, Shard, choose_views

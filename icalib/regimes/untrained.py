@@ -14,26 +14,18 @@ from icalib.regimes.regime import AbstractRegime, Member, MethodParts, Stages, T
 from icalib.scoring.untrained import Scorer, UntrainedScoreJob
 
 
-@final
-class Untrained(AbstractRegime):
-    """Scores with an untrained ranker, mapped to probabilities by Platt scaling on validation."""
+class AbstractUntrained(AbstractRegime):
+    """Scores with a ranker that nothing of the data trains, mapped to probabilities by Platt scaling on validation."""
 
     class Config(AbstractRegime.Config):
-        """Settings of an untrained ranker."""
+        """Base of the settings of such rankers."""
 
         trains: ClassVar[bool] = False
         predicts_scores: ClassVar[bool] = True
 
-        scorer: Scorer
-        """bm25: Okapi BM25 of the candidate given the context, with statistics from the candidates of the scored pools.
-        bi-encoder: cosine of the mean token states of context and candidate, encoded separately, by the backbone or
-        by a bi-encoder that was post-trained without labels. candidates-only: mean
-        TF-IDF cosine of the candidate with the other candidates; it never reads the context, so what it ranks better
-        than chance is what the pools give away."""
-
         @property
-        def own_calibrator(self) -> AbstractCalibrator.Config:
-            """Platt scaling, since scores are not probabilities."""
+        def own_calibrator(self) -> AbstractCalibrator.Config | None:
+            """Platt scaling, since scores are not probabilities of these pools."""
             return Platt.Config()
 
         @override
@@ -43,6 +35,21 @@ class Untrained(AbstractRegime):
         @override
         def num_epochs(self) -> int:
             return 0
+
+
+@final
+class Untrained(AbstractUntrained):
+    """Scores with an untrained ranker."""
+
+    class Config(AbstractUntrained.Config):
+        """Settings of an untrained ranker."""
+
+        scorer: Scorer
+        """bm25: Okapi BM25 of the candidate given the context, with statistics from the candidates of the scored pools.
+        bi-encoder: cosine of the mean token states of context and candidate, encoded separately, by the backbone or
+        by a bi-encoder that was post-trained without labels. candidates-only: mean
+        TF-IDF cosine of the candidate with the other candidates; it never reads the context, so what it ranks better
+        than chance is what the pools give away."""
 
     def __init__(self, config: Config) -> None:
         self.config = config

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from icalib.external.fit import UNCHANGED, Calibration
@@ -15,8 +13,8 @@ from icalib.external.measures import METRICS, RANKING, Measured, Row
 from icalib.metrics.catalogue import find_metric
 from icalib.reports import charts
 from icalib.reports.comparison import ARROWS, format_p, format_value
+from icalib.reports.console import people_console, titled_table
 from icalib.reports.page import figure_json, write_page
-from icalib.reports.terminal import people_console
 
 COLUMNS = (*METRICS, RANKING)
 _BEFORE = "before"
@@ -43,15 +41,7 @@ def summary(calibration: Calibration) -> list[str]:
 def print_calibration(calibration: Calibration, console: Console | None = None) -> None:
     """Print the table of the report half, then the sentences."""
     console = console or people_console()
-    table = Table(
-        title=_heading(calibration),
-        title_justify="left",
-        title_style="bold",
-        caption="95 % intervals over pools below; bold: chosen",
-        caption_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 2, 0, 0),
-    )
+    table = titled_table(_heading(calibration), "95 % intervals over pools below; bold: chosen")
     table.add_column("calibrator", no_wrap=True)
     for name in COLUMNS:
         table.add_column(name + ARROWS[find_metric(name).direction], justify="right", no_wrap=True)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from plotly.subplots import make_subplots
 
-from icalib.core.run_folder import RoundSummary
+from icalib.core.run_tables import RoundSummary
 from icalib.metrics.answerability import RECALL, answerability
 from icalib.metrics.calibration import reliability_table
 from icalib.metrics.pairs import FloatArray, PoolScores

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import final
 
 from icalib.reports.comparison import format_difference
-from icalib.reports.verdict import SIGNIFICANT, p_text
+from icalib.reports.paired_tests import SIGNIFICANT
+from icalib.reports.verdict import p_text
 
 
 @final
@@ -57,8 +58,9 @@ def curve_verdict(facts: CurveFacts) -> str:
     if rise is None:
         text = f"{facts.label}: one number of labels, so nothing can be said about more."
     else:
-        p = "p < 0.001" if rise.p_value < 0.001 else f"p = {rise.p_value:.3f}"
-        change = f"{facts.metric} {rise.difference:+.3f} from {rise.few} to {rise.many} labels ({p})"
+        change = (
+            f"{facts.metric} {rise.difference:+.3f} from {rise.few} to {rise.many} labels (p {p_text(rise.p_value)})"
+        )
         if rise.difference > 0 and rise.p_value < SIGNIFICANT:
             number, worth = facts.worth_of_next or (0, 0.0)
             text = (

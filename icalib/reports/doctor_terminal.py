@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from icalib.core.check import Check, Status
-from icalib.reports.terminal import people_console
+from icalib.reports.console import people_console
 
 _MARKS: Mapping[Status, tuple[str, str]] = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
 _NAME_WIDTH = 16

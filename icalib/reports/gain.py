@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from icalib.core.run_folder import RoundSummary
+from icalib.core.run_tables import RoundSummary
 
 _TAIL = 0.005
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -14,7 +13,7 @@ from icalib.metrics.pairs import PoolScores
 from icalib.metrics.risk_control import RiskControl
 from icalib.pipeline.guarantees import CONFIDENCE, controls, held_elsewhere
 from icalib.reports.comparison import MISSING, format_share, format_value
-from icalib.reports.terminal import people_console
+from icalib.reports.console import people_console, titled_table
 
 HOW_TO_READ = (
     f"with {CONFIDENCE:.0%} confidence no more answers are wrong than allowed, for questions like those tested on "
@@ -78,15 +77,7 @@ def _promise(found: RiskControl) -> Promise:
 
 
 def _table(title: str, caption: str, columns: tuple[str, ...]) -> Table:
-    table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        caption=caption,
-        caption_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 2, 0, 0),
-    )
+    table = titled_table(title, caption)
     table.add_column("allowed", justify="right", no_wrap=True)
     for name in columns:
         table.add_column(name, justify="left" if name == "promise" else "right")

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any, final
 
 import numpy as np
-import pyarrow.compute as pc
 from markupsafe import Markup
 
-from icalib.calibration.post_hoc import POST_HOC, post_hoc_tag
+from icalib.calibration.post_hoc import POST_HOC
 from icalib.core.errors import DataError
-from icalib.core.files import FileObject, read_json, reading
-from icalib.core.run_folder import RoundSummary, RunFolder
-from icalib.data.schema import POOLS_FILE, SPLITS
+from icalib.core.files import FileObject
+from icalib.core.run_folder import RunFolder
+from icalib.core.run_tables import RoundSummary
+from icalib.data.schema import SPLITS
 from icalib.metrics.answerability import has_unanswerable
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.metric import Direction
@@ -25,7 +24,6 @@ from icalib.reports import charts
 from icalib.reports.case_table import CaseTable, build_case_table
 from icalib.reports.comparison import (
     ARROWS,
-    MISSING,
     SHIFT_COLUMNS,
     MethodRow,
     Result,
@@ -34,29 +32,17 @@ from icalib.reports.comparison import (
     by_shift,
     format_seconds,
     format_share,
-    format_value,
     method_rows,
     shown_metrics,
 )
 from icalib.reports.guarantees import HOW_TO_READ, Promise, promises
 from icalib.reports.page import figure_json, write_page
 from icalib.reports.paired_tests import MethodTest, paired_tests
+from icalib.reports.report_cells import POST_HOC_METRICS, MetricCell, PostHocRow, metric_cell, post_hoc_rows, shift_rows
+from icalib.reports.run_facts import RunFacts, run_facts
 from icalib.reports.significance_matrix import Matrix, matrices
 from icalib.reports.verdict import Verdict
 from icalib.reports.verdict_facts import verdict_of
-
-_POST_HOC_METRICS = ("ECE", "NLL")
-
-
-@final
-@dataclass(frozen=True)
-class _Cell:
-    """One metric of one method: mean, deviation over seeds and bootstrap interval, as text."""
-
-    mean: str
-    deviation: str
-    interval: str
-    is_best: bool
 
 
 @final
@@ -65,7 +51,7 @@ class _MethodPart:
     """What is shown of one method: tables of all its runs, charts of the run with the lowest seed."""
 
     label: str
-    cells: tuple[_Cell, ...]
+    cells: tuple[MetricCell, ...]
     num_seeds: int
     duration: str
     shown_seed: int
@@ -79,44 +65,7 @@ class _MethodPart:
     summaries: tuple[RoundSummary, ...]
     promises: tuple[Promise, ...]
     settings: str
-    runs: tuple[_RunFacts, ...]
-
-
-@final
-@dataclass(frozen=True)
-class _ShiftRow:
-    """One method's metrics on pools that it was not trained on."""
-
-    label: str
-    num_seeds: int
-    cells: tuple[_Cell, ...]
-
-
-@final
-@dataclass(frozen=True)
-class _RunFacts:
-    """What was run: from config.yaml, provenance.json, stages.json and result.json."""
-
-    name: str
-    seed: int
-    labelled: str
-    pools: tuple[str, ...]
-    duration: str
-    command: str
-    started: str
-    environment: str
-    stages: tuple[Mapping[str, Any], ...]
-    planned: Mapping[str, Mapping[str, float]]
-    summaries: tuple[RoundSummary, ...]
-
-
-@final
-@dataclass(frozen=True)
-class _PostHocRow:
-    """One method's metrics as they are and after each post-hoc calibrator; the best of each metric is marked."""
-
-    label: str
-    cells: Mapping[str, tuple[_Cell, ...]]
+    runs: tuple[RunFacts, ...]
 
 
 @final
@@ -128,7 +77,7 @@ class _DataPart:
     methods: tuple[_MethodPart, ...]
     commands: tuple[str, ...]
     environments: tuple[str, ...]
-    post_hoc: tuple[_PostHocRow, ...]
+    post_hoc: tuple[PostHocRow, ...]
     risk_coverage: Markup
     accepted: Markup | None
     verdict: Verdict
@@ -156,8 +105,8 @@ def write_report(runs: Sequence[RunFolder], out: Path, title: str) -> Path:
         parts=[_data_part(name, group, columns) for name, group in by_data(results).items()],
         splits=SPLITS,
         shift_columns=[find_metric(name) for name in shift_columns],
-        shifts=[(title, _shift_rows(method_rows(group), shift_columns)) for title, group in by_shift(shifts)],
-        post_hoc_metrics=_POST_HOC_METRICS,
+        shifts=[(title, shift_rows(method_rows(group), shift_columns)) for title, group in by_shift(shifts)],
+        post_hoc_metrics=POST_HOC_METRICS,
         calibrators=list(POST_HOC),
         arrows=ARROWS,
         promise_note=HOW_TO_READ,
@@ -181,7 +130,7 @@ def _data_part(name: str, results: Sequence[Result], columns: Sequence[str]) -> 
         methods=methods,
         commands=tuple(dict.fromkeys(run.command for method in methods for run in method.runs)),
         environments=tuple(dict.fromkeys(run.environment for method in methods for run in method.runs)),
-        post_hoc=_post_hoc_rows(rows),
+        post_hoc=post_hoc_rows(rows),
         risk_coverage=figure_json(charts.risk_coverage_figure(scores)),
         accepted=_accepted(scores),
         verdict=verdict_of([run for members in runs.values() for run in members], tests if not tests_missing else ()),
@@ -229,7 +178,7 @@ def _method_part(
     trained = training.num_rows > 0
     return _MethodPart(
         label=row.label,
-        cells=tuple(_cell(row, runs, metric, row.label in best[metric]) for metric in best),
+        cells=tuple(metric_cell(row, runs, metric, row.label in best[metric]) for metric in best),
         num_seeds=row.num_seeds,
         duration=format_seconds(row.seconds),
         shown_seed=row.results[0]["seed"],
@@ -242,7 +191,7 @@ def _method_part(
         summaries=tuple(summaries),
         promises=tuple(promises(run)),
         settings=(run.path / "config.yaml").read_text(encoding="utf-8"),
-        runs=tuple(_run_facts(member) for member in runs),
+        runs=tuple(run_facts(member) for member in runs),
     )
 
 
@@ -258,103 +207,6 @@ def _round_text(summary: RoundSummary) -> str:
     if summary.num_pools_with_intents is not None:
         text += f" {format_share(summary.share_with_intents)} of the pairs are learnt with intents."
     return text
-
-
-def _cell(row: MethodRow, runs: Sequence[RunFolder], metric: str, is_best: bool) -> _Cell:
-    deviation = row.deviation(metric)
-    test = [run.metrics().filter((pc.field("split") == "test") & (pc.field("metric") == metric)) for run in runs]
-    intervals = [(one["low"][0].as_py(), one["high"][0].as_py()) for one in test if one.num_rows]
-    low, high = (fmean(ends) for ends in zip(*intervals, strict=True)) if intervals else (None, None)
-    return _Cell(
-        mean=format_value(row.mean(metric)),
-        deviation="" if deviation is None else f"±{format_value(deviation)}",
-        interval="" if low is None else f"{format_value(low)}–{format_value(high)}",
-        is_best=is_best,
-    )
-
-
-def _shift_rows(rows: Sequence[MethodRow], columns: Sequence[str]) -> tuple[_ShiftRow, ...]:
-    best = {metric: best_labels(rows, metric) for metric in columns}
-    return tuple(
-        _ShiftRow(row.label, row.num_seeds, tuple(_plain_cell(row, name, row.label in best[name]) for name in columns))
-        for row in rows
-    )
-
-
-def _plain_cell(row: MethodRow, metric: str, is_best: bool) -> _Cell:
-    """Mean and deviation, without an interval."""
-    deviation = row.deviation(metric)
-    return _Cell(
-        mean=format_value(row.mean(metric)),
-        deviation="" if deviation is None else f"±{format_value(deviation)}",
-        interval="",
-        is_best=is_best,
-    )
-
-
-def _post_hoc_rows(rows: Sequence[MethodRow]) -> tuple[_PostHocRow, ...]:
-    """The methods whose runs measured post-hoc calibration; older ones did not."""
-    return tuple(
-        _PostHocRow(row.label, {metric: _post_hoc_cells(row, metric) for metric in _POST_HOC_METRICS})
-        for row in rows
-        if any(row.mean(post_hoc_tag(metric, name)) is not None for metric in _POST_HOC_METRICS for name in POST_HOC)
-    )
-
-
-def _post_hoc_cells(row: MethodRow, metric: str) -> tuple[_Cell, ...]:
-    names = (metric, *(post_hoc_tag(metric, calibrator) for calibrator in POST_HOC))
-    means = [row.mean(name) for name in names]
-    lowest = min(round(mean, 3) for mean in means if mean is not None)
-    deviations = [row.deviation(name) for name in names]
-    return tuple(
-        _Cell(
-            mean=format_value(mean),
-            deviation="" if deviation is None else f"±{format_value(deviation)}",
-            interval="",
-            is_best=mean is not None and round(mean, 3) == lowest,
-        )
-        for mean, deviation in zip(means, deviations, strict=True)
-    )
-
-
-def _run_facts(run: RunFolder) -> _RunFacts:
-    with reading(run.path):  # its files have what was written unless someone removed their digests
-        config, provenance = run.config, read_json(run.path / "provenance.json")
-        return _RunFacts(
-            name=run.name,
-            seed=config["seed"],
-            labelled=format_share(config["labelled"]),
-            pools=_pools_used(config),
-            duration=format_seconds(run.result["seconds"]["total"]),
-            command=provenance["command"],
-            started=provenance["started"][:16].replace("T", " "),
-            environment=_environment(provenance),
-            stages=tuple(run.stages),
-            planned=run.planned,
-            summaries=tuple(run.round_summaries()),
-        )
-
-
-def _environment(provenance: Mapping[str, Any]) -> str:
-    versions = {"icalib": provenance["icalib"], "Python": provenance["python"], **provenance["packages"]}
-    machine = ", ".join(f"{name} {value}" for name, value in provenance["machine"].items())
-    listed = ", ".join(f"{name} {version}" for name, version in versions.items())
-    generated = f" Generated texts: {provenance['generated']['generator']}." if "generated" in provenance else ""
-    return f"With {listed}; machine: {machine}; data digest {provenance['data_digest'][:16]}.{generated}"
-
-
-def _pools_used(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Pools of each split, after the limit; a dash where neither the pool set nor a limit says."""
-    metadata = Path(config["data"]) / POOLS_FILE
-    with reading(metadata):
-        totals = read_json(metadata)["num_pools"] if metadata.is_file() else {}
-        return tuple(_num_used(totals.get(split), config["limit"].get(split)) for split in SPLITS)
-
-
-def _num_used(total: int | None, limit: int | None) -> str:
-    known = [number for number in (total, limit) if number is not None]
-    limited = limit is not None and (total is None or limit < total)
-    return (f"{min(known):,}" if known else MISSING) + (" (limit)" if limited else "")
 
 
 def _gain_threshold(settings: Mapping[str, Any]) -> float | None:

@@ -9,15 +9,13 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self, final
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from icalib.core.cluster_job import ClusterJob, JobState
 from icalib.reports.comparison import format_seconds
-from icalib.reports.terminal import people_console
+from icalib.reports.console import people_console, titled_table
 
 _STYLES: Mapping[JobState, str] = {
     "pending": "yellow",
@@ -30,14 +28,7 @@ _STYLES: Mapping[JobState, str] = {
 
 def print_jobs(jobs: Sequence[ClusterJob], address: str, console: Console | None = None) -> None:
     """Print one line per job: its state, since when, and how long it has taken."""
-    table = Table(
-        title=f"Jobs at {address}",
-        title_justify="left",
-        title_style="bold",
-        box=SIMPLE_HEAD,
-        padding=(0, 2, 0, 0),
-        expand=True,
-    )
+    table = titled_table(f"Jobs at {address}", expand=True)
     for name in ("id", "state", "since"):
         table.add_column(name, no_wrap=True)
     table.add_column("time", justify="right", no_wrap=True)

@@ -26,6 +26,8 @@ class MethodTest(NamedTuple):
     p_holm: float
 
 
+SIGNIFICANT = 0.05
+"""A difference with a smaller p-value is called beyond chance."""
 TESTED = ("R@1", "MAP", "Brier")
 """Metrics that are tested, and with them any from outside icalib that has values of single pools."""
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
+from icalib.reports.console import people_console, titled_table
 from icalib.reports.paper_table import Block, Line, Reproduction, blocks
-from icalib.reports.terminal import people_console
 
 
 def print_reproduced(reproduction: Reproduction, console: Console | None = None) -> None:
@@ -29,7 +28,7 @@ def print_reproduced(reproduction: Reproduction, console: Console | None = None)
 
 def print_planned(lines: Sequence[tuple[str, str]], console: Console | None = None) -> None:
     """Print what would run: runs with the state of each."""
-    grid = Grid(box=SIMPLE_HEAD, padding=(0, 2, 0, 0))
+    grid = titled_table()
     grid.add_column("run", no_wrap=True)
     grid.add_column("state")
     for name, state in lines:
@@ -38,7 +37,7 @@ def print_planned(lines: Sequence[tuple[str, str]], console: Console | None = No
 
 
 def _grid(title: str, block: Block) -> Grid:
-    grid = Grid(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 2, 0, 0))
+    grid = titled_table(title)
     grid.add_column("method", no_wrap=True)
     grid.add_column("values of", no_wrap=True)
     for column in block.columns:

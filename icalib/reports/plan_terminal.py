@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from icalib.core.run_folder import RunFolder
 from icalib.reports.comparison import format_seconds
-from icalib.reports.terminal import people_console
+from icalib.reports.console import people_console, titled_table
 
 _MOST_ROWS = 30
 
@@ -20,16 +18,11 @@ _MOST_ROWS = 30
 def print_plan(title: str, plan: Mapping[str, Any], console: Console | None = None) -> None:
     """Print a plan, as `icalib plan --json` returns it."""
     console, stages, machines = console or people_console(), plan["stages"], plan["machines"]
-    table = Table(
-        title=f"Plan of {title}: training workers {machines['num_workers']}, threads of each {machines['threads']}, "
+    table = titled_table(
+        f"Plan of {title}: training workers {machines['num_workers']}, threads of each {machines['threads']}, "
         f"scoring tasks at a time {machines['num_scorers']}",
-        title_justify="left",
-        title_style="bold",
-        caption="range: 30 % either way, and from early stopping or no pseudo label to all epochs with all of them; "
+        "range: 30 % either way, and from early stopping or no pseudo label to all epochs with all of them; "
         "parallel workers are assumed to run at 90 % of the speed of one",
-        caption_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 2, 0, 0),
     )
     table.add_column("stage", no_wrap=True)
     for name in ("inputs", "updates", "time", "range"):

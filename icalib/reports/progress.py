@@ -18,8 +18,8 @@ from icalib.core.display import display
 from icalib.core.events import EpochFinished, Event, Message, Progress, RunUpdated, StageFinished, StageStarted
 from icalib.core.text import printable
 from icalib.reports.comparison import format_seconds
+from icalib.reports.console import people_console
 from icalib.reports.stage_purpose import purpose
-from icalib.reports.terminal import people_console
 
 _NARROW = 100
 """Below this width a bar is short, so that its numbers are not cut."""

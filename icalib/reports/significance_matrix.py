@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, final
 
 from icalib.metrics.catalogue import find_metric
-from icalib.reports.paired_tests import MethodTest
-
-SIGNIFICANT = 0.05
+from icalib.reports.paired_tests import SIGNIFICANT, MethodTest
 
 
 @final

@@ -14,6 +14,7 @@ from icalib.metrics.metric import Direction
 from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.metrics.significance import paired_permutation_test
 from icalib.reports.comparison import format_difference, format_p
+from icalib.reports.paired_tests import SIGNIFICANT
 from icalib.reports.sweep_trials import Trial, ranked
 from icalib.sweeps.folder import SweepFolder
 
@@ -48,7 +49,7 @@ def lead_of(folder: SweepFolder, trials: Sequence[Trial], metrics: Mapping[str, 
     if first is None or other is None or first.shape != other.shape or len(first) < 2:
         return Lead(f"{text}. Whether that is more than chance was not tested; `--seeds 3` shows the noise.", False)
     p = paired_permutation_test(first, other, seed=0).p_value
-    if p < 0.05:
+    if p < SIGNIFICANT:
         return Lead(f"{text}, more than chance between the two (p {format_p(p)}).", True)
     return Lead(
         f"{text}. That could be chance (p {format_p(p)}, paired over the validation pools): the settings of both "

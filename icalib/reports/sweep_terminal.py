@@ -11,7 +11,6 @@ from statistics import fmean
 from types import TracebackType
 from typing import Any, Self, final
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -21,6 +20,7 @@ from icalib.core.parquet import read_parquet
 from icalib.metrics.catalogue import find_metric, metrics_among
 from icalib.metrics.metric import Direction
 from icalib.reports.comparison import MISSING, format_seconds, format_share, format_spread, format_value
+from icalib.reports.console import people_console, titled_table
 from icalib.reports.sweep_lead import lead_of
 from icalib.reports.sweep_trials import (
     GOALS,
@@ -33,7 +33,6 @@ from icalib.reports.sweep_trials import (
     sweep_trials,
     winners_command,
 )
-from icalib.reports.terminal import people_console
 from icalib.sweeps.folder import Best, State, SweepFolder, SweepSettings, decoded_params, order_of
 
 _NUM_RECENT = 8
@@ -253,14 +252,7 @@ def _outcome(trial: Trial, metrics: Mapping[str, Direction]) -> _Ended:
 
 
 def _table(title: str, caption: str, keys: Sequence[str], texts: Sequence[str], numbers: Sequence[str]) -> Table:
-    table = Table(
-        title=Text(title, style="bold"),
-        title_justify="left",
-        caption=Text(caption, style="dim") if caption else None,
-        caption_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 2, 0, 0),
-    )
+    table = titled_table(title, caption)
     for name in keys:
         table.add_column(name, no_wrap=True)
     for name in texts:

@@ -28,7 +28,8 @@ from torch.utils.tensorboard.writer import SummaryWriter
 
 from icalib.core.events import Event, RunUpdated
 from icalib.core.files import whole_file
-from icalib.core.run_folder import RoundSummary, RunFolder
+from icalib.core.run_folder import RunFolder
+from icalib.core.run_tables import RoundSummary
 from icalib.metrics.catalogue import metric_tag
 from icalib.metrics.pairs import PoolScores
 from icalib.reports.comparison import COLUMNS, format_value, with_outside_metrics

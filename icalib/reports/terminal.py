@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.segment import Segment, Segments
@@ -35,8 +34,9 @@ from icalib.reports.comparison import (
     method_rows,
     shown_metrics,
 )
+from icalib.reports.console import people_console, titled_table
 from icalib.reports.label_curve import METRICS, LabelCurve
-from icalib.reports.paired_tests import MethodTest, paired_tests
+from icalib.reports.paired_tests import SIGNIFICANT, MethodTest, paired_tests
 from icalib.reports.significance_matrix import Cell, Matrix, matrices
 from icalib.reports.verdict import Verdict
 from icalib.reports.verdict_facts import verdict_of
@@ -45,15 +45,10 @@ if TYPE_CHECKING:
     from icalib.scoring.cost import Cost
 
 _IMPORTANT = ("R@1", "MAP", "ECE", "NLL", "F1", "Brier", "AURC", "P", "R", "R@2", "R@5")
-"""Metrics by which of them a narrow terminal shows first."""
+"""Metrics in the order in which a narrow terminal makes room for them."""
+_MOST_IN_A_LIST = 3
+"""Methods whose pairs are a list; those of more are a matrix."""
 _BETTER = {"maximize": "higher", "minimize": "lower", None: ""}
-_LOG_WIDTH = 160
-
-
-def people_console() -> Console:
-    """A console on standard error, wide enough for every table where that isn't a terminal."""
-    console = Console(stderr=True, highlight=False)
-    return console if console.is_terminal else Console(stderr=True, highlight=False, width=_LOG_WIDTH)
 
 
 def comparison_table(results: Sequence[Result], columns: Sequence[str] = COLUMNS) -> Table:
@@ -70,15 +65,7 @@ def comparison_table(results: Sequence[Result], columns: Sequence[str] = COLUMNS
 
 def _method_table(title: str, results: Sequence[Result], columns: Sequence[str]) -> Table:
     rows = method_rows(results)
-    table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        caption=_caption(rows, columns),
-        caption_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-    )
+    table = titled_table(title, _caption(rows, columns), gap=1)
     table.add_column("method", overflow="fold", min_width=8)
     table.add_column("seeds", justify="right", no_wrap=True)
     for metric in columns:
@@ -100,7 +87,8 @@ def print_comparison(results: Sequence[Result], console: Console | None = None) 
         table = comparison_table(group, shown)
         if len(shown) < len(columns):
             left_out = ", ".join(find_metric(name).name for name in columns if name not in shown)
-            table.caption = f"{table.caption}; --wide also shows {left_out}"
+            assert isinstance(table.caption, Text)
+            table.caption.append(f"; --wide also shows {left_out}")
         if display().wide:
             _print_wide(table, console)
         else:
@@ -161,14 +149,9 @@ def print_label_curve(curve: LabelCurve, console: Console | None = None) -> None
     """Print what each curve says, then metrics by method and number of labelled pools."""
     console = console or people_console()
     print_verdict(Verdict(tuple(curve.verdict(one) for one in curve.curves)), console)
-    table = Table(
-        title=f"What labels are worth on {curve.data}",
-        title_justify="left",
-        title_style="bold",
-        caption=f"{curve.split} pools; ± sd over seeds; untrained methods need no labels",
-        caption_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 2, 0, 0),
+    table = titled_table(
+        f"What labels are worth on {curve.data}",
+        f"{curve.split} pools; ± sd over seeds; untrained methods need no labels",
     )
     table.add_column("method", no_wrap=True)
     for name in ("labels", "seeds", *METRICS):
@@ -202,15 +185,10 @@ def print_shift(result: Result, own: Result, console: Console | None = None) -> 
 
 def print_costs(costs: Sequence[Cost], console: Console | None = None) -> None:
     """Print size and scoring time of some methods."""
-    table = Table(
-        title=f"Scoring {costs[0].num_pairs} pairs, one process, one thread",
-        title_justify="left",
-        title_style="bold",
-        caption="ratio: time over that of the first, median (minimum to maximum) over the rounds; "
+    table = titled_table(
+        f"Scoring {costs[0].num_pairs} pairs, one process, one thread",
+        "ratio: time over that of the first, median (minimum to maximum) over the rounds; "
         "fixed: frozen backbone, random features, posterior and support set",
-        caption_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 2, 0, 0),
     )
     table.add_column("method", no_wrap=True)
     for name in ("learnt", "fixed", "time", "a pair", "ratio"):
@@ -234,14 +212,9 @@ def print_tests(tests: Sequence[MethodTest], console: Console | None = None) -> 
         for matrix in matrices(tests):
             console.print(_matrix_table(matrix))
         return
-    table = Table(
-        title="Paired permutation tests over the same test pools",
-        title_justify="left",
-        title_style="bold",
-        caption="difference: first − second; Holm's correction is over the method pairs; bold: p by Holm < 0.05",
-        caption_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 2, 0, 0),
+    table = titled_table(
+        "Paired permutation tests over the same test pools",
+        f"difference: first − second; Holm's correction is over the method pairs; bold: p by Holm < {SIGNIFICANT:g}",
     )
     table.add_column("metric")
     table.add_column("methods")
@@ -249,25 +222,17 @@ def print_tests(tests: Sequence[MethodTest], console: Console | None = None) -> 
         table.add_column(name, justify="right")
     for test in tests:
         values = (format_difference(test.difference), format_p(test.p_value), format_p(test.p_holm))
-        style = "bold" if test.p_holm < 0.05 else ""
+        style = "bold" if test.p_holm < SIGNIFICANT else ""
         table.add_row(test.metric, f"{escape(test.first)} − {escape(test.second)}", *values, style=style)
     console.print(table)
 
 
-_MOST_IN_A_LIST = 3
-"""Methods whose pairs are a list; those of more are a matrix."""
-
-
 def _matrix_table(matrix: Matrix) -> Table:
     """Differences row − column; columns are numbered, since names may not fit beside each other."""
-    table = Table(
-        title=f"{matrix.metric}: row − column, paired permutation tests over the same test pools",
-        title_justify="left",
-        title_style="bold",
-        caption="bold with *: beyond chance, p by Holm < 0.05",
-        caption_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
+    table = titled_table(
+        f"{matrix.metric}: row − column, paired permutation tests over the same test pools",
+        f"bold with *: beyond chance, p by Holm < {SIGNIFICANT:g}",
+        gap=1,
     )
     table.add_column("method", overflow="fold")
     for index in range(1, len(matrix.labels) + 1):
@@ -300,7 +265,7 @@ def print_result(result: Result, console: Console | None = None) -> None:
 
 def _metric_table(title: str, columns: Mapping[str, Mapping[str, float]]) -> Table:
     """Rows by metric; the first column is bold."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 2, 0, 0))
+    table = titled_table(title)
     table.add_column("metric", no_wrap=True)
     first = next(iter(columns.values()))
     for index, name in enumerate(columns):

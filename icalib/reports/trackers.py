@@ -107,12 +107,15 @@ def _tracker(name: str) -> Emit:
 
 @final
 class _MlflowRun(AbstractTrackedRun):
-    """A run of MLflow; the experiment is the folder's, and resuming continues the run of the same folder."""
+    """A run of MLflow; the experiment is the folder's, and resuming continues the run of the same folder.
+
+    MLflow refuses to change a setting, so a folder that is computed again with other settings is another run.
+    """
 
     def __init__(self, mlflow: Any, folder: RunFolder) -> None:
         self._client: Any = mlflow.MlflowClient()
         experiment = mlflow.set_experiment(folder.path.parent.name).experiment_id
-        identity = content_digest(str(folder.path.resolve()))
+        identity = content_digest({"folder": str(folder.path.resolve()), "settings": folder.config})
         found = self._client.search_runs([experiment], f"tags.icalib_run = '{identity}'", max_results=1)
         run = (
             found[0]
@@ -149,7 +152,7 @@ class _WandbRun(AbstractTrackedRun):
             project="icalib",
             group=folder.path.parent.name,
             name=folder.name,
-            id=content_digest(str(folder.path.resolve()))[:16],
+            id=content_digest(str(folder.path.resolve())),
             resume="allow",
             reinit="create_new",
             dir=str(folder.path.parent),

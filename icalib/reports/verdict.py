@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import final
 
 from icalib.calibration.post_hoc import POST_HOC, post_hoc_tag
-from icalib.core.run_folder import RoundSummary
+from icalib.core.run_tables import RoundSummary
 from icalib.metrics.significance import Interval
 from icalib.reports.comparison import (
     CANDIDATES_ONLY,
@@ -22,11 +22,10 @@ from icalib.reports.comparison import (
     format_value,
     giveaway,
 )
-from icalib.reports.paired_tests import MethodTest
+from icalib.reports.paired_tests import SIGNIFICANT, MethodTest
 
 DECIDED_BY = "MAP"
 """The metric by which methods are compared: of those with values of single pools, the least noisy."""
-SIGNIFICANT = 0.05
 FEW_SELECTED = 0.1
 """A round that selects fewer pools than this fraction of the labelled ones hardly changes what is learnt."""
 OFTEN_WRONG = 0.7

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from icalib.core.errors import DataError
 from icalib.core.files import read_json
 from icalib.core.run_folder import RunFolder
+from icalib.core.storage import is_mirrored, local_path, location
 from icalib.data.schema import POOLS_FILE
 from icalib.metrics.significance import Interval
 from icalib.reports.comparison import MethodRow, method_rows
@@ -62,7 +63,7 @@ def method_facts(row: MethodRow, runs: Sequence[RunFolder]) -> MethodFacts:
         ranks=row.ranks,
         num_seeds=row.num_seeds,
         means={name: mean for name in names if (mean := row.mean(name)) is not None},
-        ece=_interval(runs, "ECE"),
+        ece=mean_interval(runs, "ECE"),
         rounds=tuple(summary for run in runs for summary in run.round_summaries()),
         num_labelled=_num_labelled(runs[0].config),
     )
@@ -73,7 +74,8 @@ def _is_trained(run: RunFolder) -> bool:
     return bool(set(run.training()["stage"].to_pylist()) - {"post_training"})
 
 
-def _interval(runs: Sequence[RunFolder], metric: str) -> Interval | None:
+def mean_interval(runs: Sequence[RunFolder], metric: str) -> Interval | None:
+    """Return the bootstrap interval of a test metric, its ends averaged over the runs; None where there is none."""
     tables = [run.metrics().filter((pc.field("split") == "test") & (pc.field("metric") == metric)) for run in runs]
     ends = [(table["low"][0].as_py(), table["high"][0].as_py()) for table in tables if table.num_rows]
     return Interval(*(fmean(side) for side in zip(*ends, strict=True))) if ends else None
@@ -81,7 +83,7 @@ def _interval(runs: Sequence[RunFolder], metric: str) -> Interval | None:
 
 def _num_labelled(config: Mapping[str, Any]) -> int | None:
     """The number of labelled pools; None where the pools are gone."""
-    metadata = Path(config["data"]) / POOLS_FILE
+    metadata = local_path(config["data"]) / POOLS_FILE
     if not metadata.is_file():
         return None
     total = read_json(metadata)["num_pools"].get("train", 0)
@@ -90,5 +92,6 @@ def _num_labelled(config: Mapping[str, Any]) -> int | None:
 
 def _data(result: Mapping[str, Any]) -> str:
     """The pool folder as a command takes it: relative to the working directory where it is inside."""
-    path, here = Path(result["data"]), Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+    path, here = local_path(result["data"]), Path.cwd()
+    is_inside = path.is_relative_to(here) and not is_mirrored(path)
+    return str(path.relative_to(here)) if is_inside else location(path)

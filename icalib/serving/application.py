@@ -118,13 +118,10 @@ class Application:
         return protocol.answer(asked, scored)
 
     def _info(self) -> dict[str, Any]:
-        limits = self._limits.model_dump()
         return {
             **self._run.info(),
-            "max_client_batch_size": limits[
-                "max_candidates"
-            ],  # the name that clients of text-embeddings-inference read
-            "limits": limits,
+            "max_client_batch_size": self._limits.max_candidates,  # clients of text-embeddings-inference read this name
+            "limits": self._limits.model_dump(),
             "drift": self.monitor.drift.record(),
         }
 

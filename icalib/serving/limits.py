@@ -6,6 +6,9 @@ from pydantic import Field
 
 from icalib.core.component import Settings
 
+DRAIN_S = 30
+"""Maximum time in which requests that have begun are answered when a server stops."""
+
 
 class Limits(Settings):
     """Limits of requests; larger ones are refused with a status of 413, 422 or 429."""

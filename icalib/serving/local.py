@@ -15,10 +15,9 @@ from icalib.core.errors import SettingError
 from icalib.data.schema import Pool
 from icalib.serving.application import Application
 from icalib.serving.batching import Batcher
-from icalib.serving.limits import Limits
+from icalib.serving.limits import DRAIN_S, Limits
 from icalib.serving.served_run import QuestionScorer, ServedRun
 
-_DRAIN_S = 30
 _EXTRA = "serving needs the package uvicorn. Install it with: pip install 'icalib[serve]'"
 
 
@@ -43,14 +42,14 @@ def serve(path: Path, host: str, port: int, limits: Limits, token: str | None, s
     with closing(_listen(host, port)) as listener:
         scorer = QuestionScorer.load(path)
         batcher = Batcher[Pool, pa.Table](scorer.score, max_size=scorer.max_batch)
-        application = Application(ServedRun.open(path), batcher, limits, token)
+        application = Application(ServedRun(scorer.run), batcher, limits, token)
         scorer.warm_up()
         config = uvicorn.Config(
             application,  # pyright: ignore[reportArgumentType]  # uvicorn's own types of scopes
             log_level="warning",
             access_log=False,
             server_header=False,
-            timeout_graceful_shutdown=_DRAIN_S,
+            timeout_graceful_shutdown=DRAIN_S,
         )
         _server(config, lambda: started(f"http://{_shown(host)}:{listener.getsockname()[1]}")).run([listener])
 

@@ -32,7 +32,7 @@ class Monitor:
         )
         self._unusual = Counter(
             "icalib_unusual_questions",
-            "Questions with a number of candidates for which probabilities are not calibrated.",
+            "Questions with another number of candidates than the run's validation pools.",
             registry=self._registry,
         )
         self.pending = Gauge("icalib_pending_requests", "Requests that wait for scores.", registry=self._registry)

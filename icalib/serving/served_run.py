@@ -47,30 +47,26 @@ class ServedRun:
     @cached_property
     def answering(self) -> Answering:
         """Answers questions from their scores."""
-        return Answering(self.run, of_pools=self._has_softmax)
+        return Answering(self.run)
 
     @property
     def validation(self) -> PoolScores:
         """Scores of the validation pools."""
-        return self.answering.validation
+        return self.answering.fits.validation
 
     @cached_property
     def context_turns(self) -> int:
         """Maximum number of utterances of a context."""
         return self.run.folder.context_turns
 
-    @cached_property
+    @property
     def usual_sizes(self) -> list[int]:
-        """Numbers of candidates of the validation pools, for which probabilities are calibrated."""
-        return np.unique(np.diff(self.validation.offsets)).tolist()
-
-    @cached_property
-    def _has_softmax(self) -> bool:
-        return self.run.has_softmax
+        """Numbers of candidates of the validation pools."""
+        return self.answering.fits.validation_sizes.tolist()
 
     def top_scores(self, scores: PoolScores) -> FloatArray:
         """Return the best candidates' scores [B]: logits, or probabilities where logits of pools don't compare."""
-        return np.maximum.reduceat(scores.prob if self._has_softmax else scores.logit, scores.offsets[:-1])
+        return np.maximum.reduceat(scores.prob if self.answering.of_pools else scores.logit, scores.offsets[:-1])
 
     def pool(self, context: Sequence[Utterance], candidates: Sequence[str]) -> Pool:
         """Return the pool of a question."""

@@ -13,7 +13,6 @@ from typing_extensions import override
 from icalib.core.job import Artifact
 from icalib.data.encoding import Layout, TokenStore
 from icalib.data.generated import GeneratedStore
-from icalib.data.schema import UNKNOWN_LABEL
 from icalib.data.selection import Selection
 from icalib.heads.random_features import RandomFeatureHead
 from icalib.losses.binary import AbstractLoss
@@ -28,7 +27,7 @@ from icalib.training.intent_validation import ValidationWithIntents
 from icalib.training.job import Training, TrainingJob
 from icalib.training.joint_pairs import JointAnswerCurriculum, JointLoss
 from icalib.training.loop import Curriculum, Engine
-from icalib.training.pairs import AnswerCurriculum, PlainValidation
+from icalib.training.pairs import AnswerCurriculum, PlainValidation, validation_rows
 from icalib.training.pools import PoolCurriculum
 from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.training.ridge_choice import choose_ridge
@@ -120,7 +119,7 @@ class TrainJob(TrainingJob):
         self, ranker: Ranker, device: torch.device, curriculum: Curriculum
     ) -> PlainValidation | ValidationWithIntents:
         store = TokenStore(self.validation_tokens.path)
-        rows = self._validation_rows(store)
+        rows = validation_rows(store, self.selection)
         prepare = None
         if ranker.posterior_head is not None:
             assert isinstance(curriculum, AnswerCurriculum)
@@ -132,10 +131,6 @@ class TrainJob(TrainingJob):
             return answers
         return ValidationWithIntents(answers, store, rows, self.training, device)
 
-    def _validation_rows(self, store: TokenStore) -> list[int]:
-        rows = self.selection.rows("validation", "all", store.column("label_order"))
-        return rows[store.column("label")[rows] != UNKNOWN_LABEL].tolist()
-
     @override
     def add_posterior(self, checkpoint: Path, training: Training, engine: Engine) -> int:
         assert isinstance(training.curriculum, AnswerCurriculum)
@@ -146,7 +141,8 @@ class TrainJob(TrainingJob):
         if engine.rank == 0:
             if isinstance(head, RandomFeatureHead) and head.config.ridge_choice == "validation":
                 store = TokenStore(self.validation_tokens.path)
-                choose_ridge(ranker, head, store, self._validation_rows(store), self.training, engine.device)
+                rows = validation_rows(store, self.selection)
+                choose_ridge(ranker, head, store, rows, self.training, engine.device)
             save_posterior(checkpoint, head.posterior_state())
         return head.num_jitters
 

@@ -24,7 +24,7 @@ from icalib.models.config import RankerConfig
 from icalib.models.ranker import Ranker, start_weights
 from icalib.training.examples import Example, PairLabels
 from icalib.training.job import Training, TrainingJob
-from icalib.training.pairs import AnswerCurriculum, PlainValidation
+from icalib.training.pairs import AnswerCurriculum, PlainValidation, validation_rows
 from icalib.training.settings import TrainingSettings
 
 TARGET_SCHEMA = pa.schema([("pool_id", pa.string()), ("candidate", pa.int32()), ("prob", pa.float64())])
@@ -40,7 +40,7 @@ class DistilJob(TrainingJob):
     The labels of validation choose the best epoch.
     """
 
-    version: ClassVar[int] = CHECKPOINT_VERSION
+    version: ClassVar[int] = CHECKPOINT_VERSION + 1  # validation has pools without a right candidate
 
     ranker: RankerConfig
     training: TrainingSettings
@@ -75,9 +75,8 @@ class DistilJob(TrainingJob):
 
     def _validation(self, ranker: Ranker, device: torch.device) -> PlainValidation:
         store = TokenStore(self.validation_tokens.path)
-        rows = self.selection.rows("validation", "all", store.column("label_order"))
-        labelled = rows[store.column("label")[rows] >= 0]
-        return PlainValidation(store, labelled.tolist(), ranker.layout, self.training, device)
+        rows = validation_rows(store, self.selection)
+        return PlainValidation(store, rows, ranker.layout, self.training, device)
 
 
 @final

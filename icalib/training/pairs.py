@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Layout, TokenStore
-from icalib.data.schema import NONE_RIGHT
+from icalib.data.schema import NONE_RIGHT, UNKNOWN_LABEL
+from icalib.data.selection import Selection
 from icalib.encoders.transformer import Batch
 from icalib.inference.mixture import mixture_moments
 from icalib.inference.pool_softmax import pool_softmax
@@ -168,6 +169,12 @@ class PlainValidation:
             "NLL": nll(prob, label) if softmax else nll_from_logits(logit, label),
         }
         return {metric_tag(name): metrics[name] for name in MEASURED}
+
+
+def validation_rows(store: TokenStore, selection: Selection) -> list[int]:
+    """Return the rows of the selected validation pools of known label, with or without a right candidate."""
+    rows = selection.rows("validation", "all", store.column("label_order"))
+    return rows[store.column("label")[rows] != UNKNOWN_LABEL].tolist()
 
 
 def predictive_logits(ranker: Ranker, batch: Batch) -> Tensor:

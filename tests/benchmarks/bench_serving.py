@@ -115,7 +115,7 @@ def _stock() -> Any:
     import pyarrow as pa
     from sentence_transformers import CrossEncoder
 
-    from icalib.core.run_folder import PREDICTION_SCHEMA
+    from icalib.core.run_tables import PREDICTION_SCHEMA
     from icalib.encoders.backbone import backbone_path
 
     model = CrossEncoder(backbone_path(BACKBONE), num_labels=1, max_length=512)

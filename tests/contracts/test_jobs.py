@@ -20,6 +20,7 @@ from icalib.core.job import NOT_IN_DIGEST, Artifact, ByContent, Job, LocalJob, S
 from icalib.data.selection import Selection
 from icalib.encoders.iart import IART
 from icalib.encoders.transformer import TransformerEncoder
+from icalib.exports.distil import TargetJob
 from icalib.generation.job import GenerateJob, TokenizeTextsJob
 from icalib.generation.language_model import GeneratorJob, LanguageModel
 from icalib.generation.retrieval import Retrieval
@@ -142,6 +143,7 @@ def examples(backbone: str) -> dict[type[Job], Job]:
             targets=tokens,
             seed=1,
         ),
+        TargetJob(scores=(tokens,), fitted=data),
         RatesJob(job=training, precision="fp32", max_tokens=1024, threads=2, machine=("here",)),
     ]
     return {type(job): job for job in found}

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from helpers.runs import SETTINGS
 
@@ -17,6 +18,7 @@ from icalib.api.results import Run
 from icalib.cli import main
 from icalib.core.component import has_setting
 from icalib.core.errors import DataError, SettingError
+from icalib.core.run_folder import RunFolder
 from icalib.data.pools import as_pools, iter_pools
 from icalib.data.schema import Pool
 from icalib.methods.catalogue import load_method
@@ -152,6 +154,23 @@ def test_a_ranking_is_that_of_a_single_question(ranker: LoadedRanker, test_pools
     assert [one.rank for one in ranked] == [1, 2, 3, 4]
     texts = [turn.text for turn in test_pools[0].context]
     assert ranker.rank(texts, test_pools[0].candidates) == ranked
+
+
+def test_the_runs_predictions_are_read_once(teacher: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    predictions = RunFolder.predictions
+
+    def counting(self: RunFolder, split: str) -> pa.Table:
+        read.append(split)
+        return predictions(self, split)
+
+    monkeypatch.setattr(RunFolder, "predictions", counting)
+    ranker = LoadedRanker.load(teacher.path)
+    question = {"context": ["My printer hums."], "candidates": ["Hello!", "Restart it."]}
+    for _ in range(3):
+        ranker.rank(["My printer hums."], ["Hello!", "Restart it.", "Which model is it?"])
+        ranker.predict([question], coverage=0.5, sets=0.8)
+    assert sorted(read) == ["test", "validation"]
 
 
 def test_tied_candidates_share_their_ranks(ranker: LoadedRanker) -> None:

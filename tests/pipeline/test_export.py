@@ -146,6 +146,11 @@ def test_a_student_of_any_run_is_a_cross_encoder(
     assert "| the run, test |" in text
     assert "| loss, test |" in text
     assert read_json(tmp_path / "student" / "icalib_export.json")["distilled"] is True
+    (targets,) = around.runs.glob(".cache/distil-targets-*/targets.parquet")
+    whole = targets.read_bytes()
+    targets.write_bytes(whole[:-20])  # damaged files are not believed
+    icalib.export(teacher.folder.path, tmp_path / "again", distil=True, runs=around.runs, executor="local")
+    assert targets.read_bytes() == whole
 
 
 def test_a_graph_gives_the_runs_calibrated_probabilities(

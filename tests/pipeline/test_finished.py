@@ -19,7 +19,7 @@ from icalib.cli import main
 from icalib.core.component import with_settings
 from icalib.core.errors import DataError, RunFolderError, SettingError
 from icalib.core.files import read_json, write_json
-from icalib.core.run_folder import PREDICTION_SCHEMA
+from icalib.core.run_tables import PREDICTION_SCHEMA
 from icalib.data.pools import as_pools, iter_pools, pools_digest, read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.questions import read_questions

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.runs import Silent, run_context, small_settings
@@ -14,7 +15,8 @@ from helpers.runs import Silent, run_context, small_settings
 import icalib
 from icalib.cli import main
 from icalib.core.errors import SettingError
-from icalib.core.run_folder import PREDICTION_SCHEMA, RunFolder
+from icalib.core.run_folder import RunFolder
+from icalib.core.run_tables import PREDICTION_SCHEMA
 from icalib.data.pools import as_pools, iter_pools
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.questions import Question
@@ -124,6 +126,26 @@ def test_the_command_line_gives_p_none(
     arguments = ("--data", pools, "--limit", "5", "--out", tmp_path / "scores.parquet", "--runs", around.runs)
     called(monkeypatch, "score", bert.folder.path, *arguments, "--executor", "local")
     assert pq.read_schema(tmp_path / "scores.parquet").names == [*PREDICTION_SCHEMA.names, "p_none"]
+
+
+def test_scored_parquet_files_have_the_p_none_of_pools_and_none_of_pairs(
+    bert: FinishedRun, pools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    test = PoolScores.from_predictions(bert.folder.predictions("test"))
+    (question,) = some_questions(pools, list(test.pool_ids[:1]))
+    context, candidates = [turn.model_dump() for turn in question.context], list(question.candidates)
+    rows = [{"context": context, "candidates": candidates}, {"context": context, "candidate": candidates[0]}]
+    pq.write_table(pa.Table.from_pylist(rows, schema=_rows_schema()), tmp_path / "rows.parquet")
+    out = tmp_path / "out"
+    called(monkeypatch, "score", bert.folder.path, tmp_path / "rows.parquet", "--out", out, "--executor", "local")
+    found = pq.read_table(out / "part-000000.parquet")["p_none"].to_pylist()
+    assert found[:-1] == pytest.approx([test.p_none[0]] * len(candidates), rel=1e-3)  # type: ignore[index]
+    assert found[-1] is None
+
+
+def _rows_schema() -> pa.Schema:
+    turn = pa.struct([("speaker", pa.string()), ("text", pa.string())])
+    return pa.schema([("context", pa.list_(turn)), ("candidates", pa.list_(pa.string())), ("candidate", pa.string())])
 
 
 def called(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:

@@ -41,6 +41,15 @@ def test_scores_are_calibrated_and_applied_by_commands(tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "calibrated.parquet")["calibrated_prob"].null_count == 0
 
 
+def test_progress_is_shown_as_the_command_line_asks(tmp_path: Path) -> None:
+    scores = write_pairs(tmp_path / "scores.parquet", POOLS)
+    shown = command("calibrate", scores, "--out", tmp_path / "calibrator", "--log-format", "json")
+    (line,) = [json.loads(line) for line in shown.splitlines() if line.startswith("{")]
+    assert "columns: pool=query_id" in line["text"]
+    shown = command("apply", tmp_path / "calibrator", scores, "--out", tmp_path / "out.jsonl", "--log-format", "json")
+    assert any(line.startswith("{") for line in shown.splitlines())
+
+
 def test_a_run_is_calibrated_by_functions(tmp_path: Path) -> None:
     run, qrels = write_run(tmp_path, POOLS)
     found = icalib.calibrate(run, tmp_path / "calibrator", qrels=qrels, seed=3)

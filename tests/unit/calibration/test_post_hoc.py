@@ -9,7 +9,7 @@ from unit.metrics.made_predictions import prediction_table, simulated_table
 from icalib.calibration.calibrator import Platt, Temperature
 from icalib.calibration.fitted import AffineMap, FocalInverseMap, prob_logit
 from icalib.calibration.post_hoc import POST_HOC, fit_on, post_hoc_metrics, post_hoc_tag
-from icalib.core.run_folder import METRIC_SCHEMA
+from icalib.core.run_tables import METRIC_SCHEMA
 from icalib.metrics.calibration import brier, ece, nll
 from icalib.metrics.catalogue import metric_tag
 from icalib.metrics.pairs import PoolScores

@@ -12,15 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icalib.core.errors import IcalibError, RunFolderError
-from icalib.core.run_folder import (
-    INTENT_SCHEMA,
-    METRIC_SCHEMA,
-    PREDICTION_SCHEMA,
-    RUN_VERSION,
-    TRAINING_SCHEMA,
-    RoundSummary,
-    RunFolder,
-)
+from icalib.core.run_folder import RUN_VERSION, RunFolder
+from icalib.core.run_tables import INTENT_SCHEMA, METRIC_SCHEMA, PREDICTION_SCHEMA, TRAINING_SCHEMA, RoundSummary
 
 SUMMARY = RoundSummary(
     round=1, num_pools_scored=2, num_pools_selected=1, num_pairs_selected=3, num_pools_by_rule={"confident": 1},

@@ -139,14 +139,15 @@ def test_a_hub_name_is_read_from_the_cache(classifier: Path, tmp_path: Path, mon
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
     assert read_stock_model("someone/reranker").kind == "cross-encoder"
+    assert model_digest("someone/reranker") == model_digest("someone/reranker")  # workers ask with each shard
     assert asked == [("someone/reranker", ["*.json", "*.safetensors", "*.txt", "*.model"])]
 
     def fails(name: str, **options: object) -> str:
         raise OSError("no such model")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fails)
-    with pytest.raises(SettingError, match=r"external:someone/reranker is not a folder.*no such model"):
-        model_folder("someone/reranker")
+    with pytest.raises(SettingError, match=r"external:someone/other is not a folder.*no such model"):
+        model_folder("someone/other")
 
 
 def test_the_digest_follows_the_content(classifier: Path, tmp_path: Path) -> None:

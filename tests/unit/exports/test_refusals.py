@@ -12,7 +12,7 @@ from icalib.calibration.fitted import AnyMap, FocalInverseMap, IsotonicMap
 from icalib.core.component import with_settings
 from icalib.core.errors import SettingError
 from icalib.core.run_folder import RunFolder
-from icalib.exports.refusals import check_cross_encoder, check_onnx, check_trained
+from icalib.exports.refusals import check_cross_encoder, check_onnx
 from icalib.models.config import RankerConfig
 from icalib.pipeline.evaluation import Fitted
 from icalib.pipeline.inference import FinishedRun
@@ -90,4 +90,4 @@ def test_what_fits_is_not_refused() -> None:
 
 def test_untrained_runs_have_nothing_to_export() -> None:
     with pytest.raises(SettingError, match="no trained model"):
-        check_trained(finished("bm25"))
+        finished("bm25").check_has_models()

@@ -12,10 +12,15 @@ import pytest
 
 import icalib
 from icalib.core.errors import ServiceError, SettingError
-from icalib.data.schema import Pool
+from icalib.data.pools import read_pool_set
+from icalib.data.prepare import PrepareSettings, prepare
+from icalib.data.schema import NONE_RIGHT, Pool
+from icalib.data.simulate import simulate
 from icalib.external import endpoint as module
 from icalib.external.collect import collect_scores
 from icalib.external.endpoint import Endpoint
+from icalib.external.labelled import read_labelled
+from icalib.external.score_file import ScoreFile
 
 
 class Service(ThreadingHTTPServer):
@@ -163,9 +168,26 @@ def test_an_interrupted_collection_resumes(service: Service, tmp_path: Path) -> 
     assert len(service.requests) == 2
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert [row["pool_id"] for row in rows] == ["p0", "p1", "p2", "p3", "p4"]
-    assert rows[4] == {"pool_id": "p4", "scores": [0.03, 0.01, 0.07], "label": 2}
+    assert rows[4] == {"pool_id": "p4", "scores": [0.03, 0.01, 0.07], "label": [0, 0, 1]}
     with pytest.raises(SettingError, match="has scores of another data"):
         collect_scores(endpoint, pools(5), tmp_path, {**inputs, "data": "other"}, lambda done, total: None)
+
+
+def test_pools_without_a_right_candidate_are_labelled(service: Service, tmp_path: Path) -> None:
+    found = [pool.model_copy(update={"label": label}) for pool, label in zip(pools(2), (0, NONE_RIGHT), strict=True)]
+    path = collect_scores(Endpoint(service.url, protocol="tei"), found, tmp_path, {}, lambda done, total: None)
+    labelled = read_labelled(ScoreFile.open(path, {}))
+    assert labelled.pools.label.tolist() == [1, 0, 0, 0, 0, 0]
+    assert labelled.num_unlabelled == 0
+
+
+def test_all_labelled_pools_of_a_folder_are_scored(service: Service, tmp_path: Path) -> None:
+    """A quarter of the pools has no right candidate, and no label is unknown."""
+    simulate(tmp_path / "dialogues.jsonl", num_dialogues=60, seed=5)
+    prepare(tmp_path / "dialogues.jsonl", tmp_path / "pools", PrepareSettings(num_candidates=4, unanswerable=0.25))
+    icalib.calibrate(None, tmp_path / "out", endpoint=service.url, data=tmp_path / "pools", split="train")
+    num_pools = read_pool_set(tmp_path / "pools").num_pools["train"]
+    assert len((tmp_path / "out" / "scores.jsonl").read_text().splitlines()) == num_pools
 
 
 def test_a_service_is_calibrated_on_the_pools_of_a_folder(service: Service, tiny_pools: Path, tmp_path: Path) -> None:

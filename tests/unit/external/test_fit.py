@@ -7,7 +7,7 @@ from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
 
 from icalib.core.errors import DataError
-from icalib.external.fit import METHODS, CalibrationSettings, calibrate, taken
+from icalib.external.fit import METHODS, CalibrationSettings, calibrate
 from icalib.external.pool_features import fit_pool_features, pool_features
 from icalib.metrics.calibration import ece, nll
 from icalib.metrics.pairs import PoolScores
@@ -143,6 +143,6 @@ def test_pool_features_keep_the_order_within_a_pool() -> None:
 
 def test_taken_pools_keep_their_candidates() -> None:
     pools = scored_pools(30)
-    some = taken(pools, np.array([2, 7]))
+    some = pools.subset(np.isin(np.arange(30), [2, 7]))
     assert some.pool_ids == ("q00002", "q00007")
     assert np.array_equal(some.logit, np.concatenate([pools.logit[12:18], pools.logit[42:48]]))

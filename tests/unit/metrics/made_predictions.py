@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from icalib.core.run_folder import PREDICTION_SCHEMA
+from icalib.core.run_tables import PREDICTION_SCHEMA
 from icalib.metrics.pairs import PoolScores
 
 Pools = Sequence[Sequence[float]]

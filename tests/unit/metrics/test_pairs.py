@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -34,6 +36,18 @@ def test_pools_of_unknown_label_are_dropped() -> None:
 def test_pools_may_have_no_right_candidate_or_several() -> None:
     scores = pool_scores([[3, 1], [2, 5], [0, 1]], [[1, 0], [0, 0], [1, 1]])
     assert scores.answerable.tolist() == [True, False, True]
+
+
+def test_a_subset_keeps_everything_about_its_pools() -> None:
+    scores = replace(pool_scores([[3, 1], [2, 5, 4], [0]], [[1, 0], [0, 0, 1], [0]]), p_none=np.array([0.1, 0.2, 0.9]))
+    found = scores.subset(np.array([False, True, True]))
+    assert found.pool_ids == ("pool-00001", "pool-00002")
+    assert found.logit.tolist() == [2, 5, 4, 0]
+    assert found.prob.tolist() == scores.prob[2:].tolist()
+    assert found.label.tolist() == [0, 0, 1, 0]
+    assert found.offsets.tolist() == [0, 3, 4]
+    assert found.p_none is not None
+    assert found.p_none.tolist() == [0.2, 0.9]
 
 
 def test_scores_of_unlabelled_pools_are_not_checked() -> None:

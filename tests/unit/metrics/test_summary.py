@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 from unit.metrics.made_predictions import prediction_table, simulated_table
 
-from icalib.core.run_folder import METRIC_SCHEMA
+from icalib.core.run_tables import METRIC_SCHEMA
 from icalib.metrics import calibration, classification, ranking, selective
 from icalib.metrics.catalogue import known_metrics
 from icalib.metrics.pairs import PoolScores

@@ -15,7 +15,7 @@ from unit.regimes.made_scores import Pools, intent_table, score_table
 
 from icalib.core.component import validated
 from icalib.core.errors import SettingError
-from icalib.core.run_folder import PSEUDO_LABEL_SCHEMA, RoundSummary
+from icalib.core.run_tables import PSEUDO_LABEL_SCHEMA, RoundSummary
 from icalib.regimes.gain import ALWAYS_INTENTS, NEVER_INTENTS, ChosenScores, GainRule, choose_views, resolve_gain_rule
 from icalib.regimes.pseudo_labels import (
     PseudoLabelRule,

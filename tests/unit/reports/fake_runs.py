@@ -11,14 +11,14 @@ import pyarrow.parquet as pq
 
 from icalib.calibration.post_hoc import post_hoc_metrics
 from icalib.core.files import write_json
-from icalib.core.run_folder import (
+from icalib.core.run_folder import RunFolder
+from icalib.core.run_tables import (
     INTENT_SCHEMA,
     METRIC_SCHEMA,
     PREDICTION_SCHEMA,
     PSEUDO_LABEL_SCHEMA,
     TRAINING_SCHEMA,
     RoundSummary,
-    RunFolder,
 )
 from icalib.data.schema import POOL_SCHEMA, POOLS_FILE
 from icalib.metrics.summary import summarise

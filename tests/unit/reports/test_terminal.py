@@ -61,6 +61,12 @@ def test_best_follows_the_metrics_direction_and_printed_digits() -> None:
     assert best_labels(rows[:1], "ECE") == set()
 
 
+def test_names_with_brackets_are_shown_as_they_are() -> None:
+    console, stream = _console()
+    print_comparison([{**_result("a", 1, MAP=0.7), "data": "pools/[red]desk"}], console)
+    assert "[red]desk, labelled fraction 0.05" in stream.getvalue()
+
+
 def test_labelled_parts_are_rows_of_their_own() -> None:
     results = [_result("a", 1, labelled=0.01, MAP=0.4), _result("a", 1, labelled=0.05, MAP=0.5)]
     assert [row.label for row in method_rows(results)] == ["a 1.00%", "a 5.00%"]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from unit.reports.fake_runs import write_pools, write_run
 
-from icalib.core.run_folder import RoundSummary, RunFolder
+from icalib.core.run_folder import RunFolder
+from icalib.core.run_tables import RoundSummary
 from icalib.metrics.significance import Interval
 from icalib.reports.comparison import best_labels, method_rows
 from icalib.reports.curve_verdict import CurveFacts, CurveStep, FreeBaseline, curve_verdict
@@ -292,6 +295,13 @@ def test_runs_are_judged_from_their_folders(runs: list[RunFolder]) -> None:
     assert any(sentence.startswith("Training pays: icast is above bm25") for sentence in found.sentences)
 
     assert verdict_of(runs[-1:]).sentences[0].startswith("icast ranks better than chance")
+
+
+def test_commands_name_pools_in_an_object_store(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs", write_pools(tmp_path / "desk"), "icast", 1)
+    run.write_json("result.json", {**run.result, "data": "s3://bucket/pools/desk"})
+    text = " ".join(verdict_of([run]).sentences)
+    assert "`icalib compare icast-teacher icast --data s3://bucket/pools/desk`" in text
 
 
 def test_the_best_student_whose_teacher_is_compared_is_judged() -> None:

@@ -1,0 +1,51 @@
+"""The slope and offset of Platt scaling, fitted to pairs that may have weights."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.special import expit, logit
+
+from icalib.calibration.fitted import AffineMap
+from icalib.metrics.pairs import FloatArray, IntArray
+
+_LARGEST_LOG_SLOPE = 15.0
+
+
+def fit_affine(logit_N: FloatArray, label_N: IntArray, weight_N: FloatArray | None = None) -> AffineMap:
+    """Fit σ(a f + b), a > 0, with smoothed targets (Platt 1999), by the smallest mean negative log-likelihood.
+
+    Args:
+        logit_N: [N], scores on any scale.
+        label_N: [N], 1 right, 0 wrong.
+        weight_N: [N], how many pairs each one stands for; None: one.
+    """
+    from scipy.optimize import minimize  # slow to import, and predictions don't fit
+
+    weight_N = np.ones(len(logit_N)) if weight_N is None else weight_N
+    is_right = label_N == 1
+    right, wrong = float(weight_N[is_right].sum()), float(weight_N[~is_right].sum())
+    total = float(weight_N.sum())
+    target_N = np.where(is_right, (right + 1) / (right + 2), 1 / (wrong + 2))
+    # standardised, so that one start and one tolerance suit the scores of every model
+    mean, scale = float(logit_N.mean()), float(logit_N.std()) or 1.0
+    f_N = (logit_N - mean) / scale
+
+    def nll_and_gradient(parameters: FloatArray) -> tuple[float, FloatArray]:
+        slope, offset = math.exp(parameters[0]), parameters[1]
+        z_N = slope * f_N + offset
+        residual_N = weight_N * (expit(z_N) - target_N) / total
+        nll = float((weight_N * (np.logaddexp(0, z_N) - target_N * z_N)).sum()) / total
+        return nll, np.array([slope * (residual_N @ f_N), residual_N.sum()])
+
+    best = minimize(
+        nll_and_gradient,
+        np.array([0.0, logit((weight_N * target_N).sum() / total)]),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(-_LARGEST_LOG_SLOPE, _LARGEST_LOG_SLOPE), (None, None)],
+        options={"ftol": 1e-15, "gtol": 1e-9},
+    )
+    slope = math.exp(best.x[0]) / scale
+    return AffineMap(slope=slope, offset=float(best.x[1]) - slope * mean)
