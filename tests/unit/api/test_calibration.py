@@ -46,7 +46,7 @@ def test_progress_is_shown_as_the_command_line_asks(tmp_path: Path) -> None:
     shown = command("calibrate", scores, "--out", tmp_path / "calibrator", "--log-format", "json")
     (line,) = [json.loads(line) for line in shown.splitlines() if line.startswith("{")]
     assert "columns: pool=query_id" in line["text"]
-    shown = command("apply", tmp_path / "calibrator", scores, "--out", tmp_path / "out.jsonl", "--log-format", "json")
+    shown = command("apply", tmp_path / "calibrator", scores, "--out", tmp_path / "out.parquet", "--log-format", "json")
     assert any(line.startswith("{") for line in shown.splitlines())
 
 
