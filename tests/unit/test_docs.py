@@ -1,4 +1,4 @@
-"""README, the pages of docs/ and the notebooks agree with the project: links, commands, Python code, quoted messages."""
+"""README, the pages of docs/ and the notebooks agree with the project: links, commands, code, quoted messages."""
 
 from __future__ import annotations
 
