@@ -22,10 +22,10 @@ WIDTH, HEIGHT = 80, 50
 TIMEOUT_S = 900
 _TITLE = """# The first ten minutes
 
-What a terminal of 80 columns shows of the first commands, from a corpus to answers. `docs/first_ten_minutes.py` ran them
-one after the other in an empty folder, on two CPU cores, and wrote this page. The dialogues are simulated; for your own
-put a file of any [format](data.md) in place of `dialogues.jsonl`, and leave out `--limit` and the settings, which make
-it quick.
+What a terminal of 80 columns shows of the first commands, from a corpus to answers. `docs/first_ten_minutes.py` ran
+them one after the other in an empty folder, on two CPU cores, and wrote this page. The dialogues are simulated; for
+your own put a file of any [format](data.md) in place of `dialogues.jsonl`, and leave out `--limit` and the settings,
+which make it quick.
 """
 
 
@@ -50,8 +50,8 @@ STEPS = (
     Step("Look before preparing; this writes nothing:", "icalib prepare dialogues.jsonl --preview"),
     Step("Pools:", "icalib prepare dialogues.jsonl --out pools/desk --labelled 0.5"),
     Step(
-        "Train, and compare with what needs no training. While it runs, each stage has a line that says what it does, how "
-        "far it is and how long it will take:",
+        "Train, and compare with what needs no training. While it runs, each stage has a line that says what it does, "
+        "how far it is and how long it will take:",
         "icalib compare bert --data pools/desk --seeds 1 --limit train=200,validation=60,test=60 "
         "--set encoder.num_layers=3 --set post_training.max_windows=500 --set regime.training.epochs=3",
         snapshot_s=60.0,
