@@ -9,7 +9,7 @@ DOCS_TOOLS := .venv/.docs-installed
 PARALLEL := --numprocesses=logical --maxprocesses=4 --dist=loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-faults check bench digests docs notebooks clean
+.PHONY: help venv demo test test-slow test-faults check bench digests docs results notebooks clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ digests: venv ## digests of small runs of every method, to digests.json: see CON
 docs: $(DOCS_TOOLS) ## the documentation as a site in build/site; every link is checked
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@echo "To read it: $(BIN)/python -m http.server --directory build/site"
+
+results: venv ## write the tables of docs/results.md from docs/results/*.yaml
+	$(BIN)/python docs/results.py
 
 notebooks: $(DOCS_TOOLS) ## execute the notebooks of examples/ and store what they print
 	$(BIN)/python examples/execute.py

@@ -25,7 +25,7 @@ app = typer.Typer(
     name="icalib",
     help="Train answer rankers whose probabilities can be trusted, from dialogue logs and few labels.\n\n"
     "Start with `icalib demo`. With your own dialogues: `icalib prepare FILE --out pools/mine`, then "
-    "`icalib compare bert tsst icast --data pools/mine --labelled 0.1`.",
+    "`icalib compare bert tsst --data pools/mine --labelled 0.1`.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

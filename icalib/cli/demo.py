@@ -44,5 +44,5 @@ def demo(
     print_runs(finished)
     say(
         f"\nThe curves:  tensorboard --logdir {runs / 'demo'}\nThe report:  {report_path}\n"
-        "Your data:   icalib prepare FILE --out pools/mine, then icalib compare bert tsst icast --data pools/mine"
+        "Your data:   icalib prepare FILE --out pools/mine, then icalib compare bert tsst --data pools/mine"
     )

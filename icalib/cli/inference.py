@@ -19,7 +19,7 @@ from icalib.cli.options import (
     place_argument,
     place_option,
 )
-from icalib.cli.output import say, show_sweep, starting
+from icalib.cli.output import near, say, show_sweep, starting
 from icalib.core.errors import SettingError
 from icalib.core.storage import location, pull, push
 
@@ -257,4 +257,4 @@ def report(
     finished = [RunFolder.open(folder) for folder in folders]
     path = write_comparison(finished, out, " · ".join(folder.name for folder in folders[:3]))
     print_runs(finished)
-    say(f"report: {path}")
+    say(f"report: {near(path)}")

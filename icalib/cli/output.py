@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from importlib.abc import MetaPathFinder
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -23,7 +25,20 @@ def show_sweep(folder: SweepFolder) -> None:
 
     table, report = write_views(folder)
     print_sweep(folder)
-    say(f"report: {report}   table: {table}   hparams: tensorboard --logdir {folder.path / 'tb'}")
+    say_views(report, folder.path / "tb", curves="hparams")
+    say(f"table: {near(table)}")
+
+
+def say_views(report: Path, logdir: Path, *, curves: str = "curves") -> None:
+    """Print where a report is, and the command that shows curves: two lines, since one would not fit in a terminal."""
+    say(f"report: {near(report)}")
+    say(f"{curves}: {shlex.join(['tensorboard', '--logdir', str(near(logdir))])}")
+
+
+def near(path: Path) -> Path:
+    """Return a path as one would type it here: relative if it is in the current folder."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def starting(what: str) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from icalib.cli.app import verb
 from icalib.cli.options import Data, ExecutorOptions, Fresh, Json, Labelled, PoolOptions, RunOptions, place_option
-from icalib.cli.output import say, starting
+from icalib.cli.output import near, say, say_views, starting
 from icalib.cli.parsing import parsed_fractions
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def run(
     print_result(finished.result)
     if finished.folder.planned:
         say(planned_line(finished.folder))
-    say(f"report: {finished.path / 'report.html'}   curves: tensorboard --logdir {finished.path}")
+    say_views(finished.path / "report.html", finished.path)
     if as_json:
         typer.echo(json.dumps(finished.result))
 
@@ -83,7 +83,7 @@ def compare(
 
     print_runs([finished.folder for finished in compared.runs])
     print_shifts(compared.shifts)
-    say(f"report: {compared.report}   curves: tensorboard --logdir {compared.report.parent}")
+    say_views(compared.report, compared.report.parent)
     if as_json:
         typer.echo(json.dumps([*(finished.result for finished in compared.runs), *compared.shifts]))
 
@@ -118,7 +118,7 @@ def curve(
     from icalib.reports.terminal import print_label_curve
 
     print_label_curve(found.curve)
-    say(f"report: {found.report}")
+    say(f"report: {near(found.report)}")
     if as_json:
         points = [
             {"num_labels": point.num_labels, **run.result}

@@ -21,7 +21,8 @@ NUM_SHOWN = 3
 """Records that are shown whole."""
 NUM_READ = 200
 """Records of each kind that are counted."""
-_WIDTH = 90
+_WIDTH = 66
+"""Characters of a text that are shown, so that most lines fit in a terminal."""
 
 
 def preview(source_path: str | Path, settings: PrepareSettings) -> Iterator[str]:
@@ -39,7 +40,8 @@ def preview(source_path: str | Path, settings: PrepareSettings) -> Iterator[str]
     pull(source_path)
     source = open_source(source_path, settings.format, settings.reading())
     source.left_out.clear()
-    yield f"format {source.reader}, {len(source.files)} files" + (f"; {source.understood}" if source.understood else "")
+    files = "1 file" if len(source.files) == 1 else f"{len(source.files)} files"
+    yield f"format {source.reader}, {files}" + (f"; {source.understood}" if source.understood else "")
     rejected: list[DataError] = []
 
     def reject(error: DataError, raw: str) -> None:

@@ -69,10 +69,10 @@ def _figure(curve: LabelCurve) -> go.Figure:
                 figure.add_scatter(
                     x=[*x, *x[::-1]],
                     y=[*upper, *lower[::-1]],
+                    mode="none",
                     fill="toself",
                     fillcolor=colour(index),
                     opacity=0.18,
-                    line={"width": 0},
                     hoverinfo="skip",
                     showlegend=False,
                     row=1,

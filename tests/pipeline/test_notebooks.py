@@ -1,13 +1,46 @@
-"""The notebooks of examples/ run from top to bottom, as plain Python and at their own size."""
+"""The notebooks of examples/ run from top to bottom as plain Python: small by default, at their own size if slow."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "examples").glob("*.ipynb"))
+PARAMETERS = "parameters"
+"""Tag of the cell whose values a smaller run replaces; those of papermill."""
+SMALL: dict[str, dict[str, Any]] = {
+    "own_csv": {"num_tickets": 120, "max_error": 0.95, "export": {"distil": True}},  # torch traces ONNX slowly
+    "few_labels": {"num_dialogues": 150, "limit": {"train": 16, "validation": 12, "test": 12}},
+}
+BUDGET = {"encoder.budget": {"max_context_tokens": 60, "max_candidate_tokens": 20}}
+
+
+def run_notebook(path: Path, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Run a notebook's cells in the current folder, and return its names."""
+    names: dict[str, Any] = {}
+    cells = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+    assert PARAMETERS in cells[0]["metadata"].get("tags", ())
+    for index, cell in enumerate(cells):
+        exec(compile("".join(cell["source"]), f"{path.name}, {cell['id']}", "exec"), names)
+        if index == 0:
+            assert parameters.keys() <= names.keys()
+            names.update(parameters)
+    return names
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs_at_small_size(
+    path: Path, tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    quick = {"encoder.num_layers": 1, "post_training": None, "regime.training.epochs": 1, **BUDGET}
+    if path.stem == "few_labels":
+        del quick["regime.training.epochs"]  # the notebook sets it for each training
+    run_notebook(path, {**SMALL[path.stem], "backbone": str(tiny_bert), "quick": quick})
+    assert (tmp_path / path.stem / "runs").is_dir()
 
 
 @pytest.mark.slow
@@ -15,8 +48,5 @@ NOTEBOOKS = sorted((Path(__file__).parents[2] / "examples").glob("*.ipynb"))
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
-    for cell in json.loads(path.read_text())["cells"]:
-        if cell["cell_type"] == "code":
-            exec(compile("".join(cell["source"]), f"{path.name}, {cell['id']}", "exec"), names)
+    run_notebook(path, {})
     assert (tmp_path / path.stem / "runs").is_dir()

@@ -47,9 +47,19 @@ OPTIONS = ("--columns", "id=nr,sender=who", "--columns", "text=what", "--speaker
 def test_a_preview_writes_nothing(prepare: Any, export: Path) -> None:
     code, err = prepare(export, "--preview", *OPTIONS)
     assert code == 0
-    assert "format table, 1 files; columns: id=nr, sender=who, text=what\ndialogue 0\n  user: it hums 0 0\n" in err
+    assert "format table, 1 file; columns: id=nr, sender=who, text=what\ndialogue 0\n  user: it hums 0 0\n" in err
     assert "the first 60 dialogues: 60 turns of users, 60 of agents, 60 pools with 1 or more utterances" in err
     assert [path.name for path in export.parent.iterdir()] == ["export.csv"]
+
+
+def test_the_texts_of_a_preview_fit_in_a_terminal(prepare: Any, tmp_path: Path) -> None:
+    long = "word " * 40
+    rows = [f"{number},{speaker},{long}" for number in range(3) for speaker in ("user", "agent", "user", "agent")]
+    (tmp_path / "chats.csv").write_text("\n".join(["chat,sender,text", *rows]))
+    _, err = prepare(tmp_path / "chats.csv", "--preview")
+    texts = [line for line in err.splitlines() if "word" in line]
+    assert len(texts) == 12
+    assert max(map(len, texts)) <= 80
 
 
 def test_an_export_is_prepared(prepare: Any, export: Path) -> None:

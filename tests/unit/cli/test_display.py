@@ -10,6 +10,7 @@ import typer
 
 from icalib.cli import main
 from icalib.cli.display import with_display
+from icalib.cli.output import say_views
 from icalib.core.display import Display, display
 
 
@@ -54,6 +55,21 @@ def test_open_says_where_the_report_and_the_curves_are(
     assert opened == []
     assert call(monkeypatch, "open", str(tmp_path), "--browser") == 0
     assert opened == [(tmp_path / "report.html").as_uri()]
+
+
+def test_views_are_a_line_each_with_paths_as_one_would_type_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = tmp_path / "runs" / "default" / "bert-mine-0.1-s1"
+    say_views(run / "report.html", run)
+    say_views(Path("/elsewhere/my report.html"), Path("/elsewhere/my runs"))
+    assert capsys.readouterr().err.splitlines() == [
+        "report: runs/default/bert-mine-0.1-s1/report.html",
+        "curves: tensorboard --logdir runs/default/bert-mine-0.1-s1",
+        "report: /elsewhere/my report.html",
+        "curves: tensorboard --logdir '/elsewhere/my runs'",
+    ]
 
 
 def test_open_takes_the_latest_report_of_an_experiment(

@@ -535,7 +535,7 @@ def test_a_preview_shows_the_first_records_and_writes_nothing(tmp_path: Path) ->
     path = chats(tmp_path / "a.jsonl", 5, 2)
     path.write_text(path.read_text() + '{"messages": [{"role": "robot", "content": "beep"}]}\n')
     lines = list(preview(path, PrepareSettings()))
-    assert lines[0] == "format messages, 1 files"
+    assert lines[0] == "format messages, 1 file"
     assert lines[1] == "dialogue a-1"
     assert lines[2].startswith("  user: w")
     assert lines[3].startswith("  agent: w")

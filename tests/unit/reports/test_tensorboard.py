@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from unit.reports.fake_runs import write_pools, write_run
 
@@ -82,7 +83,10 @@ def test_other_test_metrics_are_one_table(run: RunFolder) -> None:
 def test_the_layout_has_rounds_first_and_names_written_tags(run: RunFolder) -> None:
     content = _read(run.path / "tb" / "layout").summary_metadata["custom_scalars__config__"]
     assert content.plugin_data.plugin_name == "custom_scalars"
-    assert next(iter(LAYOUT)) == "Rounds of self-training"
+    (tensor,) = _read(run.path / "tb" / "layout").Tensors("custom_scalars__config__")
+    stored = Layout.FromString(tensor.tensor_proto.string_val[0])
+    assert [category.title for category in stored.category] == ["Rounds of self-training", "Learning curves"]
+    assert not any(category.closed for category in stored.category)
     written = {tag for folder in (run.path / "tb").glob("*") for tag in _read(folder).Tags()["scalars"]}
     written |= {
         tag for folder in (run.path / "tb").glob("*/*") if folder.is_dir() for tag in _read(folder).Tags()["scalars"]
