@@ -58,6 +58,8 @@ def test_broken_links_fail_and_nothing_is_fetched() -> None:
         ("extend/head.md", "loss.md", "loss.md"),
         ("project/README.md", "docs/extend/README.md", "../extend/README.md"),
         ("project/README.md", "ARCHITECTURE.md", "ARCHITECTURE.md"),
+        ("project/README.md", "examples/own_csv.ipynb", "../examples/own_csv.md"),
+        ("examples/own_csv.md", "../docs/guarantees.md#top", "../guarantees.md#top"),
         ("index.md", "https://example.org/docs/x.md", "https://example.org/docs/x.md"),
         ("index.md", "#here", "#here"),
     ],
