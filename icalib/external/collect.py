@@ -45,11 +45,16 @@ def collect_scores(
         for number, pool in enumerate(pools, 1):
             if pool.pool_id not in known:
                 score = endpoint.scores(query_text(pool), pool.candidates)
-                row = {"pool_id": pool.pool_id, "scores": score.tolist(), "label": pool.label}
+                row = {"pool_id": pool.pool_id, "scores": score.tolist(), "label": _label(pool)}
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
                 file.flush()
             progress(number, len(pools))
     return path
+
+
+def _label(pool: Pool) -> int | list[int]:
+    """Return the index of the right candidate, or 1 and 0 for right and wrong ones where several are right."""
+    return [int(index in pool.right) for index in range(len(pool.candidates))] if pool.also_right else pool.label
 
 
 def _check_inputs(path: Path, inputs: dict[str, Any]) -> None:
