@@ -10,13 +10,12 @@ import pytest
 import pytrec_eval
 from helpers.runs import Silent, run_context, small_settings
 
+from icalib.core.component import with_settings
 from icalib.core.run_folder import RunFolder
 from icalib.data.pools import as_pools, iter_pools
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.schema import SPLITS, Pool
 from icalib.pipeline.run import RunContext, run
-
-SHORT = {"post_training.max_windows": 30, "post_training.training.epochs": 1}
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +39,12 @@ def around(tmp_path_factory: pytest.TempPathFactory) -> RunContext:
     return run_context(tmp_path_factory.mktemp("runs"), Silent())
 
 
-@pytest.fixture(scope="module", params=["bert", "jm", "bm25", "icast", "gray", "big", "gpf-bert"])
+@pytest.fixture(scope="module", params=["bert", "jm", "bm25", "tsst", "gray", "big", "gpf-bert"])
 def finished(request: pytest.FixtureRequest, pools: Path, tiny_bert: Path, around: RunContext) -> RunFolder:
     """Pairs, whole pools, no training, pseudo labels, generated texts of both kinds, and a posterior."""
-    settings = small_settings(request.param, pools, tiny_bert, **SHORT)
-    return run(settings.model_copy(update={"limit": {}}), around)
+    settings = small_settings(request.param, pools, tiny_bert)
+    method = with_settings(settings.settings, {"post_training": None})  # contexts of one utterance have none
+    return run(settings.model_copy(update={"limit": {}, "settings": method}), around)
 
 
 def test_predictions_have_every_label_and_metrics_are_those_of_trec_eval(finished: RunFolder, pools: Path) -> None:
