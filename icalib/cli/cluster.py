@@ -126,7 +126,8 @@ def plan(
     found = made.as_json()
     if estimates.price_per_hour is not None:
         hourly = estimates.price_per_hour
-        found["cost"] = {name: seconds / 3600 * hourly for name, seconds in found["seconds"].items()}
+        for estimate in (found, *found["per_million_pairs"]):
+            estimate["cost"] = {name: seconds / 3600 * hourly for name, seconds in estimate["seconds"].items()}
     print_plan(method, found)
     if as_json:
         typer.echo(json.dumps(found))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from array import array
+from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -14,7 +15,7 @@ from icalib.core.errors import DataError
 from icalib.data.contexts import context_responses
 from icalib.data.intent_map import mapped_intents
 from icalib.data.mining import Progress
-from icalib.data.schema import SPLITS, UNKNOWN_LABEL, AnsweredContext, Split
+from icalib.data.schema import ALSO_RIGHT, SPLITS, UNKNOWN_LABEL, AnsweredContext, Pool, Split
 from icalib.data.settings import PrepareSettings
 from icalib.data.sources.base import Source
 from icalib.data.sources.records import OnReject
@@ -32,6 +33,8 @@ class Corpus:
         self.spills: dict[Split, Spill] = {split: Spill(folder / f"{split}.arrow") for split in SPLITS}
         self.mined: set[Split] = set()
         """Splits whose rows hold the right response alone."""
+        self.several_right: set[Split] = set()
+        """Splits in which a pool has several right candidates."""
         self.intents: set[str] = set()
         self.has_intents = array("b")
         """Whether each training pool has intents (0 or 1)."""
@@ -68,6 +71,8 @@ class Corpus:
         if split == "train":
             self.has_intents.append(bool(names))
             self.label_known.append(row["label"] != UNKNOWN_LABEL)
+        if row.get(ALSO_RIGHT):
+            self.several_right.add(split)
         self.spills[split].append(row)
 
     def replace(self, spills: dict[Split, Spill]) -> None:
@@ -167,12 +172,34 @@ def _records(
         )
     for pool in source.pools(on_reject):
         row = pool.row()
-        if not source.keeps_all_candidates and len(row["candidates"]) > settings.num_candidates:
-            row["candidates"] = row["candidates"][: settings.num_candidates]
-            source.left_out[f"wrong candidates of pools with more than {settings.num_candidates}"] += (
-                len(pool.candidates) - settings.num_candidates
-            )
+        if not source.keeps_all_candidates and len(pool.candidates) > settings.num_candidates:
+            row |= _cut(pool, settings.num_candidates, source.left_out)
         yield [{**row, "context": row["context"][-settings.context_turns :]}]
+
+
+def _cut(pool: Pool, num_candidates: int, left_out: Counter[str]) -> dict[str, Any]:
+    """Return the first candidates of a pool and their labels.
+
+    Right candidates fill at most half of the pool, or what wrong ones leave of it, so that there is something to rank.
+
+    Args:
+        pool: a pool with more candidates.
+        num_candidates: how many are kept.
+        left_out: counts the others.
+    """
+    right = list(pool.right)
+    wrong = [index for index in range(len(pool.candidates)) if index not in right]
+    num_right = min(len(right), max(num_candidates // 2, num_candidates - len(wrong)))
+    num_wrong = num_candidates - num_right
+    for kind, number in (("right", len(right) - num_right), ("wrong", len(wrong) - num_wrong)):
+        if number:
+            left_out[f"{kind} candidates of pools with more than {num_candidates}"] += number
+    kept = [*right[:num_right], *wrong[:num_wrong]]
+    return {
+        "candidates": [pool.candidates[index] for index in kept],
+        "label": 0 if right else pool.label,
+        ALSO_RIGHT: list(range(1, num_right)),
+    }
 
 
 def _answer_rows(

@@ -34,7 +34,7 @@ from icalib.core.component import Settings
 from icalib.core.errors import SettingError
 from icalib.core.files import whole_file
 from icalib.core.parquet import map_arrow
-from icalib.data.schema import Pool
+from icalib.data.schema import Pool, right_indices
 from icalib.data.splits import text_key
 
 Ids = npt.NDArray[np.int32]
@@ -55,6 +55,7 @@ TOKEN_SCHEMA = pa.schema(
         ("candidate_keys", pa.list_(pa.uint64())),
         ("label", pa.int32()),
         ("label_order", pa.int32()),
+        ("also_right", pa.list_(pa.int32())),
     ]
 )
 
@@ -103,6 +104,7 @@ def _token_batch(pools: Sequence[Pool], tokenize: Tokenize, numbers: dict[str, i
                 "candidate_keys": [keys[c] for c in pool.candidates],
                 "label": pool.label,
                 "label_order": pool.label_order,
+                "also_right": pool.also_right,
             }
             for pool in pools
         ],
@@ -121,6 +123,11 @@ class TokenPool:
     intents: Intents
     candidates: list[Ids]
     label: int
+    also_right: tuple[int, ...] = ()
+
+    def is_right(self) -> npt.NDArray[np.bool_]:
+        """Return which candidates are right, [C]; none where that is unknown."""
+        return np.isin(np.arange(len(self.candidates)), right_indices(self.label, self.also_right))
 
 
 class TokenStore:
@@ -129,6 +136,10 @@ class TokenStore:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._table = map_arrow(path)
+        # files of earlier versions lack the column
+        several = self._table.schema.get_field_index("also_right") >= 0
+        also_right = Lists.of(self._table["also_right"]) if several else None
+        self._also_right = also_right if also_right is not None and len(also_right.values) else None
 
     def __len__(self) -> int:
         return self._table.num_rows
@@ -144,6 +155,7 @@ class TokenStore:
             intents=columns["intents"][0].as_py(),
             candidates=id_lists(columns["candidates"]),
             label=columns["label"][0].as_py(),
+            also_right=() if self._also_right is None else self._also_right.of_row(row),
         )
 
     def pools(self, rows: Iterable[int]) -> Iterator[TokenPool]:
@@ -175,6 +187,10 @@ class Lists(NamedTuple):
         lists = column.combine_chunks()
         offsets = lists.offsets.to_numpy().astype(np.int64)
         return cls(lists.flatten().to_numpy(), offsets - offsets[0])
+
+    def of_row(self, row: int) -> tuple[Any, ...]:
+        """Return one list."""
+        return tuple(self.values[self.offsets[row] : self.offsets[row + 1]].tolist())
 
     def rows(self) -> npt.NDArray[np.int64]:
         """Return the list that each value is in."""

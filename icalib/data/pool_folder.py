@@ -25,7 +25,7 @@ from icalib.core.storage import remove
 from icalib.data.corpus import Corpus
 from icalib.data.mining import Progress
 from icalib.data.pools import INPUTS_KEY, ROW_GROUP, row_digest, split_file
-from icalib.data.schema import NONE_RIGHT, POOL_SCHEMA, Split
+from icalib.data.schema import ALSO_RIGHT, NONE_RIGHT, POOL_SCHEMA, SEVERAL_RIGHT_SCHEMA, Split, right_indices
 from icalib.data.splits import LeakCheck, label_order
 from icalib.data.unanswerable import Removal
 
@@ -45,10 +45,13 @@ class PoolWriter:
     def __init__(self, folder: Path, seed: int, inputs: dict[str, Any]) -> None:
         self.folder, self.seed = folder, seed
         self.leaks = LeakCheck()
-        self.schema = POOL_SCHEMA.with_metadata({INPUTS_KEY: json.dumps(inputs)})
+        self.metadata = {INPUTS_KEY: json.dumps(inputs)}
         self.digests: dict[str, str] = {}
         self.num_candidates = 0
         self.num_unanswerable: Counter[str] = Counter()
+        self.num_several_right: Counter[str] = Counter()
+        self._num_right: Counter[str] = Counter()
+        self._num_answerable: Counter[str] = Counter()
 
     def write(
         self,
@@ -71,9 +74,11 @@ class PoolWriter:
         spill, order = corpus.spills[split], None
         if split == "train":
             order = label_order(corpus.has_intents, corpus.label_known, self.seed)
+        schema = SEVERAL_RIGHT_SCHEMA if split in corpus.several_right else POOL_SCHEMA
+        schema = schema.with_metadata(self.metadata)
         digest = hashlib.sha256()
         group: list[dict[str, Any]] = []
-        with pq.ParquetWriter(self.folder / split_file(split), self.schema, compression="zstd") as writer:
+        with pq.ParquetWriter(self.folder / split_file(split), schema, compression="zstd") as writer:
             for number, row in enumerate(spill.rows()):
                 wrong = [] if negatives is None else [spill.response(other) for other in negatives[number].tolist()]
                 further = wrong.pop() if removal is not None and wrong else None
@@ -82,13 +87,24 @@ class PoolWriter:
                 row["label_order"] = -1 if order is None else int(order[number])
                 pool = self._shuffled(row)
                 self.num_unanswerable[split] += int(pool["label"] == NONE_RIGHT)
+                self.num_several_right[split] += int(bool(pool[ALSO_RIGHT]))
+                self._num_right[split] += len(right_indices(pool["label"], pool[ALSO_RIGHT]))
+                self._num_answerable[split] += int(pool["label"] >= 0)
                 digest.update(row_digest(pool))
                 group.append(pool)
                 if len(group) == ROW_GROUP or number == spill.num_rows - 1:
-                    writer.write_table(pa.Table.from_pylist(group, schema=self.schema))
+                    writer.write_table(pa.Table.from_pylist(group, schema=schema))
                     group = []
                     progress(f"write {split}", number + 1, spill.num_rows)
         self.digests[split] = digest.hexdigest()
+
+    def mean_right(self) -> dict[str, float]:
+        """Return `PoolSet.mean_right` of what was written."""
+        return {
+            split: self._num_right[split] / self._num_answerable[split]
+            for split, number in self.num_several_right.items()
+            if number
+        }
 
     def _shuffled(self, row: dict[str, Any]) -> dict[str, Any]:
         """Return the row with its candidates in an order that depends on the seed and the pool's id alone."""
@@ -98,6 +114,7 @@ class PoolWriter:
         order = rng.permutation(len(candidates)).tolist()
         row["candidates"] = [candidates[index] for index in order]
         row["label"] = order.index(row["label"]) if row["label"] >= 0 else row["label"]
+        row[ALSO_RIGHT] = sorted(map(order.index, row.get(ALSO_RIGHT) or ()))
         texts = [utterance["text"] for utterance in row["context"]]
         self.leaks.add(row["dialog_id"], row["split"], [*texts, *candidates[:1]])
         return row

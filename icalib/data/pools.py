@@ -19,7 +19,17 @@ from icalib.core.errors import DamagedFileError, DataError, SettingError
 from icalib.core.files import content_digest, reading
 from icalib.core.storage import location, pull
 from icalib.core.text import short_repr
-from icalib.data.schema import POOL_SCHEMA, POOLS_FILE, POOLS_VERSION, SPLITS, Pool, PoolSet, Split, checksum
+from icalib.data.schema import (
+    ALSO_RIGHT,
+    POOL_SCHEMA,
+    POOLS_FILE,
+    POOLS_VERSION,
+    SPLITS,
+    Pool,
+    PoolSet,
+    Split,
+    checksum,
+)
 
 ROW_GROUP = 256
 """Pools in a Parquet row group: the unit of sharding."""
@@ -93,7 +103,7 @@ def prepared_inputs(folder: str | Path) -> dict[str, Any]:
 def iter_pools(
     folder: str | Path, split: Split, columns: Sequence[str] | None = None, batch_size: int = ROW_GROUP
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a split in order, in batches of at most `batch_size` pools with `POOL_SCHEMA`'s columns.
+    """Yield a split in order, in batches of at most `batch_size` pools with the columns of its schema.
 
     Raises:
         DataError: the file is missing or damaged.
@@ -165,8 +175,11 @@ def pools_digest(folder: str | Path) -> str:
 
 
 def row_digest(row: dict[str, Any]) -> bytes:
-    """Return a pool as bytes for the set's digest: JSON with `POOL_SCHEMA`'s order of fields."""
-    return json.dumps([row[name] for name in POOL_SCHEMA.names], ensure_ascii=False, sort_keys=True).encode()
+    """Return a pool as bytes for the set's digest: JSON with `POOL_SCHEMA`'s order of fields, then any `also_right`."""
+    fields = [row[name] for name in POOL_SCHEMA.names]
+    if row.get(ALSO_RIGHT):
+        fields.append(row[ALSO_RIGHT])
+    return json.dumps(fields, ensure_ascii=False, sort_keys=True).encode()
 
 
 def _open(folder: Path, split: Split) -> pq.ParquetFile:

@@ -119,6 +119,10 @@ def prepare(
         if num_unanswerable:
             counts = ", ".join(f"{number} {split}" for split, number in num_unanswerable.items())
             note(f"pools without a right candidate: {counts}")
+        num_several_right = {split: number for split, number in writer.num_several_right.items() if number}
+        if num_several_right:
+            counts = ", ".join(f"{number} {split}" for split, number in num_several_right.items())
+            note(f"pools with several right candidates: {counts}")
         if copies := writer.leaks.num_copies_across_splits():
             note(f"{copies} (context, response) texts of validation or test occur word for word in another split")
         num_logs = write_logs(log_source, folder / LOGS_FILE, rejected, progress) if log_source else 0
@@ -138,6 +142,8 @@ def prepare(
             intents=tuple(sorted(corpus.intents)),
             num_pools=corpus.num_rows,
             num_unanswerable=num_unanswerable,
+            num_several_right=num_several_right,
+            mean_right=writer.mean_right(),
             num_dialogues=writer.leaks.num_dialogues(),
             num_rejected=num_rejected,
             num_logs=num_logs,

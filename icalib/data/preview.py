@@ -100,11 +100,13 @@ def _pools(pools: list[Pool], intent_map: IntentMap) -> Iterator[str]:
         yield f"pool {pool.pool_id}" + _about(pool.split, pool.domain)
         yield from _turns(pool.context, intent_map)
         for index, text in enumerate(pool.candidates[: NUM_SHOWN + 1]):
-            yield f"    {'right' if index == pool.label else 'wrong'}: {_short(text)}"
+            yield f"    {'right' if index in pool.right else 'wrong'}: {_short(text)}"
     sizes = [len(pool.candidates) for pool in pools]
     unanswerable = sum(pool.label == NONE_RIGHT for pool in pools)
+    several = sum(bool(pool.also_right) for pool in pools)
     without = f", {unanswerable} of them without a right one" if unanswerable else ""
-    yield f"the first {len(pools)} pools: {min(sizes)} to {max(sizes)} candidates{without}"
+    with_several = f", {several} of them with several right ones" if several else ""
+    yield f"the first {len(pools)} pools: {min(sizes)} to {max(sizes)} candidates{without}{with_several}"
 
 
 def _turns(utterances: Iterable[Utterance], intent_map: IntentMap) -> Iterator[str]:

@@ -1,16 +1,16 @@
 """Dialogues and pools: what a record must look like, and pools as Parquet.
 
 Vocabulary: a *context* is the last utterances before a response; a *pool* is one context with its C candidates,
-one of them right, or none; a *pair* is (context, candidate).
+one of them right, several, or none; a *pair* is (context, candidate).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Self
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from icalib.core.files import content_digest
 
@@ -24,6 +24,11 @@ UNKNOWN_LABEL = -1
 """Label of a pool whose right candidate is unknown."""
 NONE_RIGHT = -2
 """Label of an unanswerable pool: all its candidates are known to be wrong."""
+
+
+def right_indices(label: int, also_right: Sequence[int]) -> tuple[int, ...]:
+    """Return the indices of a pool's right candidates; empty where none is right or it is unknown."""
+    return (label, *also_right) if label >= 0 else ()
 
 
 class Utterance(BaseModel):
@@ -69,7 +74,9 @@ class AnsweredContext(BaseModel):
 class Pool(BaseModel):
     """One context and its C candidates.
 
-    `label` is the index of the right candidate, −1 where it is unknown and −2 where no candidate is right.
+    `label` is the index of the right candidate, −1 where it is unknown and −2 where no candidate is right. Where
+    several candidates are right, it is the index of the first one in the source, and `also_right` has those of the
+    others, ascending.
     `label_order` is the pool's index in the order in which training pools become labelled (0 first; −1 outside the
     training split and where the label is unknown): the labelled fraction f takes the pools with `label_order` <
     ceil(f · number of training pools), so smaller fractions are contained in larger ones.
@@ -85,6 +92,23 @@ class Pool(BaseModel):
     candidates: tuple[Text, ...] = Field(min_length=2)
     label: int = Field(ge=NONE_RIGHT)
     label_order: int = Field(default=-1, ge=-1)
+    also_right: tuple[int, ...] = Field(default=(), exclude_if=lambda found: not found)
+
+    @model_validator(mode="after")
+    def _check_also_right(self) -> Self:
+        if not self.also_right:
+            return self
+        if len({*self.right}) < len(self.right) or min(self.right) < 0 or max(self.right) >= len(self.candidates):
+            raise ValueError(
+                f"found label {self.label} and also_right {list(self.also_right)} with {len(self.candidates)} "
+                "candidates; expected different indices of candidates"
+            )
+        return self
+
+    @property
+    def right(self) -> tuple[int, ...]:
+        """Indices of the right candidates, that of `label` first; empty where none is right or it is unknown."""
+        return right_indices(self.label, self.also_right)
 
     def row(self) -> dict[str, Any]:
         """Return the pool as a row of `POOL_SCHEMA`."""
@@ -116,6 +140,9 @@ POOL_SCHEMA = pa.schema(
     ]
 )
 """One row for each pool, one file for each split: `train.parquet`, `validation.parquet`, `test.parquet`."""
+ALSO_RIGHT = "also_right"
+SEVERAL_RIGHT_SCHEMA = POOL_SCHEMA.append(pa.field(ALSO_RIGHT, pa.list_(pa.int32()), nullable=False))
+"""The same of splits in which some pools have several right candidates."""
 
 POOLS_VERSION = 1
 POOLS_FILE = "pools.json"
@@ -147,6 +174,10 @@ class PoolSet(BaseModel):
     num_pools: dict[str, int]
     num_unanswerable: dict[str, int] = Field(default={}, exclude_if=lambda found: not found)
     """Pools of each split without a right candidate; empty where there are none."""
+    num_several_right: dict[str, int] = Field(default={}, exclude_if=lambda found: not found)
+    """Pools of each split with several right candidates; empty where there are none."""
+    mean_right: dict[str, float] = Field(default={}, exclude_if=lambda found: not found)
+    """Mean number of right candidates of the pools that have any, of each split in which some have several."""
     num_dialogues: dict[str, int]
     num_rejected: int
     num_logs: int = 0

@@ -8,19 +8,20 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from icalib.data.schema import POOL_SCHEMA
+from icalib.data.schema import ALSO_RIGHT, POOL_SCHEMA
 
 BATCH_ROWS = 1024
+_SCHEMA = POOL_SCHEMA.append(pa.field(ALSO_RIGHT, pa.list_(pa.int32())))  # null in rows without it
 
 
 class Spill:
-    """Rows of `POOL_SCHEMA` in an Arrow file, in batches of exactly `BATCH_ROWS` (the last may be shorter)."""
+    """Rows of pools in an Arrow file, in batches of exactly `BATCH_ROWS` (the last may be shorter)."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.num_rows = 0
         self._pending: list[dict[str, Any]] = []
-        self._writer = pa.ipc.new_file(path, POOL_SCHEMA)
+        self._writer = pa.ipc.new_file(path, _SCHEMA)
         self._batches: list[pa.RecordBatch] = []
         self._candidates: list[pa.ListArray] = []
 
@@ -56,5 +57,5 @@ class Spill:
         return cast("str", self._candidates[number][index][0].as_py())
 
     def _flush(self) -> None:
-        self._writer.write_batch(pa.RecordBatch.from_pylist(self._pending, schema=POOL_SCHEMA))
+        self._writer.write_batch(pa.RecordBatch.from_pylist(self._pending, schema=_SCHEMA))
         self._pending = []

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from icalib.core.errors import DataError
 from icalib.core.seeding import child_seed
-from icalib.data.schema import NONE_RIGHT, Split
+from icalib.data.schema import ALSO_RIGHT, NONE_RIGHT, Split, right_indices
 from icalib.data.spill import Spill
 from icalib.data.splits import text_key
 
@@ -19,7 +19,7 @@ _MAX_DRAWS = 1000
 
 
 class Removal:
-    """Takes the right candidate out of some pools of a split, for another wrong one.
+    """Takes the right candidates out of some pools of a split, for other wrong ones.
 
     Which pools depends on their ids and the seed: those with the smallest draws, so that a smaller fraction is
     contained in a larger one. Only pools with a right candidate are drawn.
@@ -36,31 +36,34 @@ class Removal:
         self._drawn = _drawn(spill, fraction, seed)
 
     def apply(self, number: int, row: dict[str, Any], further: str | None) -> dict[str, Any]:
-        """Return the row in position `number`, without its right candidate if it was drawn.
+        """Return the row in position `number`, without its right candidates if it was drawn.
 
         Args:
             number: index of the row in the spill.
             row: the row with all its candidates.
-            further: the wrong candidate that replaces the right one; None takes a candidate of a random pool of another
-                dialogue.
+            further: the wrong candidate that replaces the only right one; None takes candidates of random pools of
+                other dialogues.
 
         Raises:
-            DataError: the split has no other candidate.
+            DataError: the split has too few other candidates.
         """
         if not self._drawn[number]:
             return row
-        right: str = row["candidates"][row["label"]]
-        wrong = [text for index, text in enumerate(row["candidates"]) if index != row["label"]]
-        replacement = self._other(row, right) if further is None else further
-        return {**row, "candidates": [*wrong, replacement], "label": NONE_RIGHT}
+        right = right_indices(row["label"], row[ALSO_RIGHT] or ())
+        wrong = [text for index, text in enumerate(row["candidates"]) if index not in right]
+        replacements = self._others(row, len(right)) if further is None else [further]
+        return {**row, "candidates": [*wrong, *replacements], "label": NONE_RIGHT, ALSO_RIGHT: []}
 
-    def _other(self, row: dict[str, Any], right: str) -> str:
-        taken = {text_key(right), *map(text_key, row["candidates"])}
+    def _others(self, row: dict[str, Any], count: int) -> list[str]:
+        found, taken = list[str](), {*map(text_key, row["candidates"])}
         for number in _random_rows(child_seed(self._seed, "replacement", row["pool_id"]), self._spill.num_rows):
             text = self._spill.response(number)
             (other,) = self._spill.rows(number, number + 1, ["dialog_id"])
             if other["dialog_id"] != row["dialog_id"] and text_key(text) not in taken:
-                return text
+                found.append(text)
+                taken.add(text_key(text))
+                if len(found) == count:
+                    return found
         raise DataError(
             f"the {self._split} split has no candidate that could replace the right one of {row['pool_id']!r} "
             "(a different text, from another dialogue)",

@@ -15,7 +15,7 @@ from icalib.data.schema import Split
 from icalib.exports.choices import CalibrationChoice
 from icalib.metrics.calibration import brier, ece, nll
 from icalib.metrics.pairs import PoolScores
-from icalib.metrics.ranking import average_precision, recall_at_k
+from icalib.metrics.ranking import average_precision, mean_defined, recall_at_k
 from icalib.models.ranker import Ranker, load_ranker
 from icalib.pipeline.inference import FinishedRun
 from icalib.uncertainty.estimator import AbstractEstimator
@@ -100,8 +100,8 @@ def known_scores(predictions: Mapping[Split, pa.Table]) -> dict[Split, PoolScore
 def measured(scores: PoolScores) -> dict[str, float]:
     """Return the metrics of a model card, by name."""
     return {
-        "R@1": float(recall_at_k(scores, 1).mean()),
-        "MAP": float(average_precision(scores).mean()),
+        "R@1": mean_defined(recall_at_k(scores, 1)),
+        "MAP": mean_defined(average_precision(scores)),
         "ECE": ece(scores.prob, scores.label),
         "NLL": nll(scores.prob, scores.label),
         "Brier": brier(scores.prob, scores.label),

@@ -46,7 +46,7 @@ def collect_scores(
             if pool.pool_id not in known:
                 score = endpoint.scores(query_text(pool), pool.candidates)
                 # one label for each candidate: in a score file an index can't say that none is right
-                label = [int(index == pool.label) for index in range(len(pool.candidates))]
+                label = [int(index in pool.right) for index in range(len(pool.candidates))]
                 row = {"pool_id": pool.pool_id, "scores": score.tolist(), "label": label}
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
                 file.flush()

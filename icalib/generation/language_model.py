@@ -23,8 +23,8 @@ from icalib.data.schema import Pool, Utterance
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import backbone_digest, quiet_transformers
 from icalib.generation.generator import AbstractGenerator, Answer, Context, Task
-from icalib.generation.retrieval import gold, training_pools, training_rows
-from icalib.generation.texts import is_near_duplicate, question_index
+from icalib.generation.retrieval import gold, is_like_gold, training_pools, training_rows
+from icalib.generation.texts import question_index
 from icalib.models.checkpoint import CHECKPOINT_VERSION
 from icalib.models.model import Model
 from icalib.models.precision import autocast, resolve_precision
@@ -96,7 +96,7 @@ class LanguageModel(AbstractGenerator):
         """Return distinct answers to the context that aren't near-duplicates of the right answer."""
         written = self._write("answer", [context_texts(pool) for pool in pools], number, seed)
         return [
-            [Answer(text, "generated") for text in texts if not is_near_duplicate(text, gold(pool))]
+            [Answer(text, "generated") for text in texts if not is_like_gold(text, pool)]
             for pool, texts in zip(pools, written, strict=True)
         ]
 
@@ -112,7 +112,9 @@ class LanguageModel(AbstractGenerator):
         questions = {answer: texts[0] for answer, texts in zip(wrong, written, strict=True) if texts}
         return [
             [
-                _asking(pool.context, questions[candidate]) if index != pool.label and candidate in questions else None
+                _asking(pool.context, questions[candidate])
+                if index not in pool.right and candidate in questions
+                else None
                 for index, candidate in enumerate(pool.candidates)
             ]
             for pool in pools
@@ -129,7 +131,7 @@ def context_texts(pool: Pool) -> list[str]:
 
 
 def _wrong_answers(pool: Pool) -> Iterator[str]:
-    return (candidate for index, candidate in enumerate(pool.candidates) if index != pool.label)
+    return (candidate for index, candidate in enumerate(pool.candidates) if index not in pool.right)
 
 
 def _asking(context: Sequence[Utterance], question: str) -> Context:

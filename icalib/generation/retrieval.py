@@ -43,8 +43,13 @@ def training_pools(data: Path, rows: Rows) -> Iterator[Pool]:
 
 
 def gold(pool: Pool) -> str:
-    """Return the right answer of a labelled pool."""
+    """Return the right answer of a labelled pool, the first one in the source where there are several."""
     return pool.candidates[pool.label]
+
+
+def is_like_gold(text: str, pool: Pool) -> bool:
+    """Return whether a text is nearly the same as a right answer of a labelled pool."""
+    return any(is_near_duplicate(text, pool.candidates[index]) for index in pool.right)
 
 
 @final
@@ -103,7 +108,7 @@ class Retrieval(AbstractGenerator):
         """Return the context that a wrong answer was taken from, or that of the most similar known answer."""
         return [
             [
-                None if index == pool.label else self._context_of(candidate, pool)
+                None if index in pool.right else self._context_of(candidate, pool)
                 for index, candidate in enumerate(pool.candidates)
             ]
             for pool in pools
@@ -123,7 +128,7 @@ class Retrieval(AbstractGenerator):
         candidates = {text_key(candidate) for candidate in pool.candidates}
         for row in self._repository_index.ranked(query)[0]:
             text = self._repository[int(row)]
-            if text_key(text) not in candidates and not is_near_duplicate(text, gold(pool)):
+            if text_key(text) not in candidates and not is_like_gold(text, pool):
                 yield text
 
     def _corrupted(self, pool: Pool, number: int, seed: int) -> list[Answer]:
@@ -132,7 +137,7 @@ class Retrieval(AbstractGenerator):
         found: dict[int, Answer] = {}
         for turn in range(4 * number):  # several attempts, because a short answer can be corrupted in few ways
             answer = _dropped(gold(pool), rng) if turn % 2 == 0 else _replaced(gold(pool), next(replacements, ""))
-            if answer.text and not is_near_duplicate(answer.text, gold(pool)):
+            if answer.text and not is_like_gold(answer.text, pool):
                 found.setdefault(text_key(answer.text), answer)
         return list(found.values())[:number]
 

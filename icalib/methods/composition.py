@@ -179,7 +179,7 @@ class Method(Settings):
         negatives = self.regime.train_negatives()
         return {num_candidates, min(1 + negatives, num_candidates) if negatives else num_candidates}
 
-    def train_prior(self, num_candidates: int, unanswerable: float = 0.0) -> float | None:
+    def train_prior(self, num_candidates: int, unanswerable: float = 0.0, mean_right: float = 1.0) -> float | None:
         """Return the fraction of right pairs among those that determine the probabilities; None without training.
 
         These are the training pairs, or the support set. With a softmax it is the fraction in the scored pools, because
@@ -188,13 +188,17 @@ class Method(Settings):
         Args:
             num_candidates: candidates of a pool.
             unanswerable: fraction of the pools without a right candidate.
+            mean_right: mean number of right candidates of the others.
         """
         if not self.regime.trains:
             return None
         if self.loss.link == "softmax":
-            return (1 - unanswerable) / num_candidates
+            return (1 - unanswerable) * mean_right / num_candidates
         support = self.head.pairs_for_posterior
         if support is not None and support.choice != "last_batch":
             return support.positive_share
         negatives = self.regime.train_negatives()
-        return (1 - unanswerable) / (1 + min(negatives or num_candidates, num_candidates - 1))
+        per_right = negatives or num_candidates
+        without = 1 + min(per_right, num_candidates - 1)
+        more = mean_right + min(per_right * mean_right, num_candidates - mean_right) - without
+        return (1 - unanswerable) * mean_right / (without + (1 - unanswerable) * more)

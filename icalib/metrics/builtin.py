@@ -22,7 +22,7 @@ from icalib.metrics.classification import Classification, Decision, classificati
 from icalib.metrics.metric import Metric
 from icalib.metrics.none_metrics import NONE_METRICS
 from icalib.metrics.pairs import FloatArray, PoolScores
-from icalib.metrics.ranking import average_precision, recall_at_k, top_candidate
+from icalib.metrics.ranking import average_precision, recall_at_k, reciprocal_rank, top_candidate
 from icalib.metrics.samples import PoolSamples
 from icalib.metrics.selective import aurc, auroc, coverage_at_risk, e_aurc, risk_at_coverage
 
@@ -45,6 +45,15 @@ def _sum_nll(scores: PoolScores) -> FloatArray:
 
 def _hit(scores: PoolScores) -> FloatArray:
     return top_candidate(scores).hit
+
+
+def _hit_or_nan(scores: PoolScores) -> FloatArray:
+    return np.where(scores.answerable, _hit(scores), np.nan)
+
+
+def _has_several_right(scores: PoolScores) -> bool:
+    """Whether a pool has several right candidates: elsewhere MRR is MAP, and hit@1 is R@1."""
+    return bool((_num_right(scores) > 1).any())
 
 
 def _true_positives(scores: PoolScores, threshold: float) -> FloatArray:
@@ -126,7 +135,7 @@ BUILTIN: tuple[Metric, ...] = (
         "R@1",
         "rank",
         "maximize",
-        "fraction of pools whose best candidate is right, among those with a right one",
+        "fraction of right candidates that are ranked first; of pools, where each has one",
         per_pool=lambda scores: recall_at_k(scores, 1),
     ),
     Metric(
@@ -149,6 +158,22 @@ BUILTIN: tuple[Metric, ...] = (
         "maximize",
         "mean average precision; mean 1/rank with one right candidate",
         per_pool=average_precision,
+    ),
+    Metric(
+        "MRR",
+        "rank",
+        "maximize",
+        "mean 1/rank of the first right candidate of a pool",
+        per_pool=reciprocal_rank,
+        applies=_has_several_right,
+    ),
+    Metric(
+        "hit@1",
+        "rank",
+        "maximize",
+        "fraction of pools whose best candidate is right, among those with a right one",
+        per_pool=_hit_or_nan,
+        applies=_has_several_right,
     ),
     Metric(
         "F1",

@@ -60,6 +60,29 @@ def average_precision(scores: PoolScores) -> FloatArray:
     return _per_right(_sum_blocks(blocks, gained, scores.num_pools), scores)
 
 
+def reciprocal_rank(scores: PoolScores) -> FloatArray:
+    """Return the expected 1/rank of the first right candidate of each pool, [B]; its mean is MRR.
+
+    A pool without a right candidate has the value NaN.
+
+    Example:
+        >>> scores = PoolScores.from_lists([[3.0, 2.0, 1.0], [1.0, 1.0, 0.0]], [[0, 1, 1], [1, 0, 1]])
+        >>> reciprocal_rank(scores).tolist()
+        [0.5, 0.75]
+    """
+    blocks = _tied_blocks(scores)
+    has_first = (blocks.right > 0) & (blocks.better_right == 0)
+    better, size, right = blocks.better[has_first], blocks.size[has_first], blocks.right[has_first]
+    expected, not_yet = np.zeros(len(better)), np.ones(len(better))
+    for position in range(int((size - right).max(initial=0)) + 1):  # of the block: it may begin with all wrong ones
+        is_right = np.clip(right / np.maximum(size - position, 1), 0, 1)
+        expected += not_yet * is_right / (better + position + 1)
+        not_yet *= 1 - is_right
+    found = np.full(scores.num_pools, np.nan)
+    found[blocks.pool[has_first]] = expected
+    return found
+
+
 def mean_defined(per_pool: FloatArray) -> float:
     """Return the mean over the pools that have a value; NaN if none has."""
     defined = per_pool[~np.isnan(per_pool)]

@@ -59,6 +59,7 @@ class Work:
         passed: inputs of forward passes without dropout.
         dropped: inputs of forward passes with dropout.
         pairs: number of scored pairs.
+        passes: how often each of `dropped` is computed.
         updates: number of optimiser updates.
         low, high: minimum and maximum work, as fractions of the expected work.
     """
@@ -70,6 +71,7 @@ class Work:
     passed: Lengths = field(default_factory=dict[int, float])
     dropped: Lengths = field(default_factory=dict[int, float])
     pairs: float = 0.0
+    passes: int = 1
     updates: float = 0.0
     low: float = 1.0
     high: float = 1.0
@@ -104,6 +106,8 @@ class CountingExecutor:
         self.works: list[Work] = []
         self.first_training: TrainJob | None = None
         """The first job that trains on answers."""
+        self.answering: list[Work] = []
+        """The work of scoring one split with all members of the finished run."""
         self._layouts: dict[str, Layout] = {}
         self._scored: dict[Path, tuple[Rows, float]] = {}
 
@@ -223,7 +227,7 @@ class CountingExecutor:
         passed, dropped = (questions, pair_passes) if has_dropout else (_sum([questions, pair_passes]), {})
         pairs = factor * sum(len(pool.candidates) for pool in pools)
         self._scored[folder] = sampled, factor
-        return Work(stage, "scoring", job.digest(), passed=passed, dropped=dropped, pairs=pairs)
+        return Work(stage, "scoring", job.digest(), passed=passed, dropped=dropped, pairs=pairs, passes=passes)
 
     def _layout(self, ranker: RankerConfig) -> Layout:
         """Return the layout of a ranker's inputs, which doesn't depend on its weights."""
@@ -274,13 +278,29 @@ def _sampled(rows: Rows, wanted: int | None = None) -> tuple[Rows, float]:
 
 
 def pairs_scored(works: Sequence[Work], pairs: float) -> Work:
-    """Return the work of scoring a number of pairs in the same way as the last stage."""
-    last = works[-1]
-    factor = pairs / last.pairs
+    """Return the work of scoring a number of pairs with all members of a run.
+
+    Args:
+        works: each member's work of scoring the same pairs.
+        pairs: number of pairs.
+    """
+    factor = pairs / works[-1].pairs
     return replace(
-        last,
+        works[-1],
         name=f"scoring {pairs:g} pairs",
         pairs=pairs,
-        passed=_times(last.passed, factor),
-        dropped=_times(last.dropped, factor),
+        passed=_times(_sum(work.passed for work in works), factor),
+        dropped=_times(_sum(work.dropped for work in works), factor),
     )
+
+
+def with_passes(work: Work, passes: int) -> Work:
+    """Return the work of scoring the same pairs with one pass without dropout, or with several passes with dropout."""
+    once = _times(work.dropped, 1 / work.passes)
+    if not once:  # the run itself needs one pass
+        once, questions = work.passed, {}
+    else:
+        questions = work.passed
+    if passes == 1:
+        return replace(work, passed=_sum([questions, once]), dropped={}, passes=1)
+    return replace(work, passed=questions, dropped=_times(once, passes), passes=passes)

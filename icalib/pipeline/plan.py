@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -23,8 +23,10 @@ from icalib.core.stage_cache import StageCache, StageName
 from icalib.core.storage import push, remove
 from icalib.data.pools import read_pool_set
 from icalib.data.selection import Selection
+from icalib.encoders.backbone import load_config
+from icalib.encoders.transformer import TransformerEncoder
 from icalib.models.precision import Precision
-from icalib.pipeline.counting import CountingExecutor, pairs_scored
+from icalib.pipeline.counting import CountingExecutor, Work, pairs_scored, with_passes
 from icalib.pipeline.executor import Executor
 from icalib.pipeline.rates import Estimate, Machines, Rates, estimated, measure_rates
 from icalib.pipeline.resources import Resources
@@ -34,6 +36,7 @@ from icalib.pipeline.tiny import tiny_jobs
 from icalib.regimes.regime import AbstractRegime
 from icalib.training.answers import TrainJob
 from icalib.training.settings import TrainingSettings
+from icalib.uncertainty.estimator import MCDropout
 
 _MEASURED_POOLS = 100
 _MEASURED = ("batch_size", "max_tokens_per_batch", "gradient_accumulation", "precision", "train_negatives")
@@ -87,12 +90,16 @@ class Plan:
         reused: number of further stages, which reuse one of these.
         memory: peak memory of a training worker in bytes.
         machines: the machines that do the work.
+        per_million: scoring a million pairs like those of the test split, by the number of passes.
+        backbone: what they are scored with, for people.
     """
 
     stages: tuple[Estimate, ...]
     reused: int
     memory: int
     machines: Machines
+    per_million: Mapping[int, Estimate]
+    backbone: str
 
     @property
     def seconds(self) -> tuple[float, float, float]:
@@ -110,6 +117,11 @@ class Plan:
             "seconds": {"expected": expected, "low": low, "high": high},
             "memory": self.memory,
             "machines": asdict(self.machines),
+            "backbone": self.backbone,
+            "per_million_pairs": [
+                {"passes": passes, "seconds": {"expected": one.seconds, "low": one.low, "high": one.high}}
+                for passes, one in self.per_million.items()
+            ],
         }
 
 
@@ -132,7 +144,7 @@ def plan(runs: Sequence[RunSettings], context: RunContext, *, pairs: float | Non
     distinct = {work.digest: work for executor in counted for work in executor.works}
     reused = sum(len(executor.works) for executor in counted) - len(distinct)
     if pairs is not None:
-        distinct["pairs"] = pairs_scored(counted[0].works, pairs)
+        distinct["pairs"] = pairs_scored(counted[0].answering, pairs)
     rates, starts = _measured(runs[0], counted[0], context, fresh=fresh)
     resources = context.executor.resources
     machines = Machines(
@@ -143,7 +155,11 @@ def plan(runs: Sequence[RunSettings], context: RunContext, *, pairs: float | Non
         scoring_start=starts.scoring,
     )
     stages = tuple(estimated(work, rates, machines) for work in distinct.values())
-    result = Plan(stages, reused, rates.memory, machines)
+    million = pairs_scored(counted[0].answering, 1e6)
+    per_million = {
+        passes: estimated(with_passes(million, passes), rates, machines) for passes in (1, _several_passes(million))
+    }
+    result = Plan(stages, reused, rates.memory, machines, per_million, described(counted[0].first_training))
     if len(runs) == 1:
         path = plan_path(runs[0], context.runs)
         write_json(path, result.as_json())
@@ -170,8 +186,27 @@ def count(settings: RunSettings, context: RunContext) -> CountingExecutor:
         stages = RunStages(real.inputs, StageCache(Path(scratch)), executor, ignore, tokens=real.tokens_stage)
         trained = regime.run(stages, start(stages, method, pool_set))
         for split in EVALUATED:
+            before = len(executor.works)
             regime.score(stages, trained.members, split)
+            executor.answering = executor.works[before:]
     return executor
+
+
+def _several_passes(work: Work) -> int:
+    """Return the number of passes of a run with MC dropout, and for other runs the one that it has by default."""
+    return work.passes if work.passes > 1 else MCDropout.Config().num_passes
+
+
+def described(job: TrainJob | None) -> str:
+    """Return a job's backbone with its size, for people; for encoders without one, their name."""
+    assert job is not None
+    encoder = job.ranker.encoder
+    if not encoder.has_backbone:
+        return encoder.owner.__name__
+    config = load_config(encoder.backbone)
+    kept = encoder.num_layers if isinstance(encoder, TransformerEncoder.Config) else None
+    name, num_layers = encoder.backbone.rstrip("/").rpartition("/")[2], kept or config.num_hidden_layers
+    return f"{name} ({config.model_type}, {num_layers} layers, {config.hidden_size} wide)"
 
 
 def _measured(

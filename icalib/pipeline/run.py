@@ -245,7 +245,8 @@ def _write_metrics(
 
 
 def _train_prior(method: Method, pool_set: PoolSet) -> float | None:
-    return method.train_prior(pool_set.num_candidates, pool_set.unanswerable_fraction("train"))
+    mean_right = pool_set.mean_right.get("train", 1.0)
+    return method.train_prior(pool_set.num_candidates, pool_set.unanswerable_fraction("train"), mean_right)
 
 
 def _keep_checkpoints(members: Sequence[Member], folder: RunFolder) -> None:

@@ -40,12 +40,27 @@ def print_plan(title: str, plan: Mapping[str, Any], console: Console | None = No
     if plan["stages_reused"]:
         parts.append(f"{plan['stages_reused']} more stages are shared and computed once")
     if "cost" in plan:
-        cost = plan["cost"]
-        parts.append(f"cost: {cost['expected']:.2f} ({cost['low']:.2f} to {cost['high']:.2f})")
+        parts.append(f"cost: {_cost(plan['cost'])}")
     uncounted = [stage["name"] for stage in stages if not stage["num_inputs"]]
     if uncounted:
         parts.append(f"not counted: {', '.join(uncounted)}")
     console.print(Text("; ".join(parts)), soft_wrap=True)
+    if "per_million_pairs" in plan:
+        console.print(Text(_per_million(plan)), soft_wrap=True)
+
+
+def _per_million(plan: Mapping[str, Any]) -> str:
+    parts: list[str] = []
+    for one in plan["per_million_pairs"]:
+        hours = {name: f"{seconds / 3600:.2g}" for name, seconds in one["seconds"].items()}
+        passes = "1 pass" if one["passes"] == 1 else f"{one['passes']} passes with dropout"
+        cost = f", cost {_cost(one['cost'])}" if "cost" in one else ""
+        parts.append(f"{hours['expected']} h ({hours['low']} to {hours['high']}) with {passes}{cost}")
+    return f"a million pairs on {plan['backbone']}: {'; '.join(parts)}"
+
+
+def _cost(cost: Mapping[str, float]) -> str:
+    return f"{cost['expected']:.2f} ({cost['low']:.2f} to {cost['high']:.2f})"
 
 
 def planned_line(folder: RunFolder) -> str:

@@ -213,7 +213,7 @@ def _view_table(
 def _labels(pool: TokenPool) -> npt.NDArray[np.int64]:
     if pool.label == UNKNOWN_LABEL:
         return np.full(len(pool.candidates), UNKNOWN_LABEL)
-    return (np.arange(len(pool.candidates)) == pool.label).astype(np.int64)
+    return pool.is_right().astype(np.int64)
 
 
 def _pair_moments(

@@ -91,14 +91,14 @@ def untrained_table(pools: Sequence[Pool], scores: Sequence[Floats], first_row: 
     """
     sizes = [len(pool.candidates) for pool in pools]
     candidate = np.concatenate([np.arange(size) for size in sizes])
-    gold = np.repeat([pool.label for pool in pools], sizes)
+    gold = np.concatenate([_gold(pool) for pool in pools])
     logit = np.concatenate(scores)
     zeros = np.zeros(len(logit))
     columns = {
         "pool_id": np.repeat(np.array([pool.pool_id for pool in pools], dtype=object), sizes),
         "row": np.repeat(first_row + np.arange(len(pools)), sizes),
         "candidate": candidate,
-        "label": np.where(gold == UNKNOWN_LABEL, UNKNOWN_LABEL, (candidate == gold).astype(np.int64)),
+        "label": gold,
         "view": np.full(len(logit), "plain", dtype=object),
         "prob_mean": expit(logit),
         "prob_var": zeros,
@@ -110,6 +110,13 @@ def untrained_table(pools: Sequence[Pool], scores: Sequence[Floats], first_row: 
         "information_odd": np.full(len(logit), np.nan),
     }
     return score_table(columns)
+
+
+def _gold(pool: Pool) -> npt.NDArray[np.int64]:
+    """Return 1 for right candidates, 0 for wrong ones and −1 where it is unknown."""
+    if pool.label == UNKNOWN_LABEL:
+        return np.full(len(pool.candidates), UNKNOWN_LABEL)
+    return np.isin(np.arange(len(pool.candidates)), pool.right).astype(np.int64)
 
 
 def _bi_encoder_scores(
@@ -132,6 +139,7 @@ def _token_pool(pool: Pool, tokenizer: Tokenizer, budget: Budget) -> TokenPool:
         intents=(),
         candidates=[np.array(ids[: budget.max_candidate_tokens], np.int32) for ids in candidates],
         label=pool.label,
+        also_right=pool.also_right,
     )
 
 

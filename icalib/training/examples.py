@@ -44,7 +44,7 @@ def gold_labels(pool: TokenPool, *, with_intents: bool) -> PairLabels:
     return PairLabels(
         row=pool.row,
         candidates=candidates,
-        labels=(candidates == pool.label).astype(np.int64),
+        labels=pool.is_right().astype(np.int64),
         intent_view=np.full(len(candidates), has_intents),
         intents=pool.intents,
         learn_intents=has_intents,

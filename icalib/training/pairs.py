@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Layout, TokenStore
-from icalib.data.schema import NONE_RIGHT, UNKNOWN_LABEL
+from icalib.data.schema import UNKNOWN_LABEL
 from icalib.data.selection import Selection
 from icalib.encoders.transformer import Batch
 from icalib.inference.mixture import mixture_moments
@@ -132,8 +132,8 @@ class PlainValidation:
         self._precision = resolve_precision(settings.precision, device)
         self._max_tokens = settings.max_tokens_per_batch
 
-    def __call__(self, ranker: Ranker, rank: int, world_size: int) -> list[tuple[int, list[float], int]]:
-        """Return (row, logits of the candidates, label) of every world-size-th pool."""
+    def __call__(self, ranker: Ranker, rank: int, world_size: int) -> list[tuple[int, list[float], list[int]]]:
+        """Return (row, logits of the candidates, their labels) of every world-size-th pool."""
         rows = self._rows[rank::world_size]
         remember_similarities(ranker, self._store, rows, self._settings, self._device)
         compute = ranker.answer_logits
@@ -145,16 +145,15 @@ class PlainValidation:
         logits = values_of_pairs(compute, inputs, self._layout, self._device, self._precision, self._max_tokens)
         ends = np.cumsum([len(pool.candidates) for pool in pools])
         parts = np.split(logits, ends[:-1]) if pools else []
-        return [(pool.row, part.tolist(), pool.label) for pool, part in zip(pools, parts, strict=True)]
+        labels = [pool.is_right().astype(np.int64).tolist() for pool in pools]
+        return [(pool.row, part.tolist(), right) for pool, part, right in zip(pools, parts, labels, strict=True)]
 
-    def metrics(self, results: Sequence[list[tuple[int, list[float], int]]]) -> dict[str, float]:
+    def metrics(self, results: Sequence[list[tuple[int, list[float], list[int]]]]) -> dict[str, float]:
         """Compute F1 (at a fitted threshold, or by argmax), R@1, MAP, ECE and NLL, by tag."""
         pools = sorted(pool for result in results for pool in result)
         logit = np.concatenate([logits for _, logits, _ in pools])
         offsets = np.cumsum([0] + [len(logits) for _, logits, _ in pools])
-        right = np.array([right for _, _, right in pools])
-        label = np.zeros(len(logit), np.int64)
-        label[(offsets[:-1] + right)[right != NONE_RIGHT]] = 1
+        label = np.concatenate([np.array(labels, np.int64) for _, _, labels in pools])
         softmax = self._link == "softmax"
         prob = pool_softmax(logit, np.diff(offsets)) if softmax else expit(logit)
         scores = PoolScores(tuple(str(row) for row, _, _ in pools), logit, prob, label, offsets)

@@ -53,7 +53,7 @@ def choose_ridge(
     inputs = PoolInputs.of(pools, ranker.layout, None)
     precision: Any = resolve_precision(settings.precision, device)
     values = values_of_pairs(compute, inputs, ranker.layout, device, precision, settings.max_tokens_per_batch)
-    label = np.concatenate([np.arange(len(pool.candidates)) == pool.label for pool in pools]).astype(np.int64)
+    label = np.concatenate([pool.is_right() for pool in pools]).astype(np.int64)
     losses = [shifted_nll(values[:, 0], var, label) for var in values[:, 1:].T]
     head.use_ridge(float(ridges_R[int(np.argmin(losses))]))
 

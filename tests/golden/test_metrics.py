@@ -39,9 +39,10 @@ def test_ranking_agrees_with_trec_eval(name: str, request: pytest.FixtureRequest
         candidate = f"candidate-{pair}"
         relevance.setdefault(scores.pool_ids[pool], {})[candidate] = int(scores.label[pair])
         run.setdefault(scores.pool_ids[pool], {})[candidate] = float(scores.logit[pair])
-    found = pytrec_eval.RelevanceEvaluator(relevance, {"map", "recall.1,2,5", "P_1"}).evaluate(run)
+    found = pytrec_eval.RelevanceEvaluator(relevance, {"map", "recip_rank", "recall.1,2,5", "P_1"}).evaluate(run)
     by_pool = [found[pool_id] for pool_id in scores.pool_ids]
     assert ranking.average_precision(scores) == pytest.approx([pool["map"] for pool in by_pool])
+    assert ranking.reciprocal_rank(scores) == pytest.approx([pool["recip_rank"] for pool in by_pool])
     for k in (1, 2, 5):
         assert ranking.recall_at_k(scores, k) == pytest.approx([pool[f"recall_{k}"] for pool in by_pool])
     assert ranking.top_candidate(scores).hit == pytest.approx([pool["P_1"] for pool in by_pool])

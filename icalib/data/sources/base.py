@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -42,7 +42,7 @@ class Source:
         answers: streams contexts with their right answers, for which wrong ones are mined, in the same way.
         last_turn_only: the last utterance of each dialogue is its only response (contexts of such sources overlap).
         keeps_all_candidates: ready pools keep all their candidates; false: at most as many as were asked for, the
-            right one and the first wrong ones.
+            first right and the first wrong ones.
         understood: one line for the user: what was guessed; empty where nothing was.
         left_out: counts what is left out without being an error, by its description; reading adds to it.
         reader: name of the reader; `open_source` sets it.
@@ -136,19 +136,19 @@ def pool_from(
     pool_id: str,
     split: Split,
     context: Iterable[Any],
-    right: str | None,
+    right: str | Sequence[str] | None,
     wrong: Iterable[str],
     domain: str,
     dialog_id: str = "",
 ) -> Pool:
-    """Return a ready pool with the right candidate first; without `dialog_id` it is a dialogue of its own.
+    """Return a ready pool with the right candidates first; without `dialog_id` it is a dialogue of its own.
 
-    Where `right` is None, no candidate is right.
+    Where `right` is None or empty, no candidate is right.
 
     Raises:
         DataError: an empty utterance or answer, or no wrong candidate.
     """
-    first = [] if right is None else [spaced(right)]
+    first = [spaced(text) for text in ([right] if isinstance(right, str) else right or ())]
     candidates = [*first, *(text for text in map(spaced, wrong) if text)]
     if len(candidates) < 2:
         raise raw.error("found one candidate only", f"A pool needs two or more. {SKIP_CURE}.", "candidates")
@@ -159,6 +159,7 @@ def pool_from(
         "split": split,
         "context": list(context),
         "candidates": candidates,
-        "label": NONE_RIGHT if right is None else 0,
+        "label": 0 if first else NONE_RIGHT,
+        "also_right": range(1, len(first)),
     }
     return build(Pool, value, raw)

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ class Question:
 
     Args:
         id: the same for all records of a query.
-        pool_id: beginning of its pools' ids.
+        pool_id: beginning of its pool's id.
         context: the query as utterances.
         right: its right answers.
         wrong: its wrong ones, the most important first.
@@ -57,9 +56,10 @@ def ranking_source(
     mined: bool,
     understood: str = "",
 ) -> Source:
-    """Return a source of queries: one pool for each right answer, without the other right ones.
+    """Return a source of queries: one pool for each, with all its answers.
 
-    A query that has wrong answers only, two or more, is a pool without a right candidate.
+    Where wrong answers are mined, each right one becomes a pool, in which the others don't occur. A query that has
+    wrong answers only, two or more, is a pool without a right candidate.
 
     Args:
         files: everything that is read.
@@ -76,7 +76,7 @@ def ranking_source(
         except UnicodeEncodeError:
             raise raw.error(LONE_SURROGATE) from None
 
-    def pools(raw: Raw) -> list[Pool] | None:
+    def pool(raw: Raw) -> Pool | None:
         question = parsed(raw)
         right = _distinct(question.right)
         wrong = [text for text in _distinct(question.wrong) if text not in right]
@@ -84,12 +84,8 @@ def ranking_source(
             left_out[NO_WRONG if right else NO_RIGHT] += 1
             return None
         split = question.split or assigned_split(question.id, _SPLIT_SEED)
-        return [
-            pool_from(
-                raw, f"{question.pool_id}#{number}", split, question.context, text, wrong, question.domain, question.id
-            )
-            for number, text in enumerate(right or [None])
-        ]
+        pool_id = f"{question.pool_id}#0"
+        return pool_from(raw, pool_id, split, question.context, right, wrong, question.domain, question.id)
 
     def answers(raw: Raw) -> AnsweredContext | None:
         question = parsed(raw)
@@ -107,7 +103,7 @@ def ranking_source(
         return build(AnsweredContext, record, raw)
 
     def all_pools(on_reject: OnReject | None) -> Iterator[Pool]:
-        return chain.from_iterable(accepted(read(), pools, on_reject))
+        return accepted(read(), pool, on_reject)
 
     def all_answers(on_reject: OnReject | None) -> Iterator[AnsweredContext]:
         return accepted(read(), answers, on_reject)

@@ -5,8 +5,8 @@
     (query, positive, negative, ...) or (query, passage, label)                             sentence-transformers
 
 as JSONL, JSON, CSV, TSV, Parquet, or saved by the datasets library. A query may be a list of messages. Consecutive rows
-of one query are one record. Each right answer becomes a pool, without the other right ones; where nothing is wrong,
-`prepare` mines wrong answers as it does for dialogues.
+of one query are one record, which becomes a pool with all its answers. Where nothing is wrong, `prepare` mines wrong
+answers as it does for dialogues, for each right one separately.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def test_training_data_of_other_rerankers(
     assert pool.dialog_id == dialog_id or pool.dialog_id.startswith("query-")
 
 
-def test_several_right_answers_are_several_pools_and_queries_without_one_are_counted(tmp_path: Path) -> None:
+def test_several_right_answers_are_in_one_pool_and_queries_without_one_are_counted(tmp_path: Path) -> None:
     path = write_lines(
         tmp_path / "data.jsonl",
         {"query": "a", "pos": ["p1", "p2"], "neg": ["n1", "p1", "n1"]},
@@ -78,9 +78,7 @@ def test_several_right_answers_are_several_pools_and_queries_without_one_are_cou
     )
     source = open_source(path)
     found = list(source.pools(None))
-    assert [pool.candidates for pool in found] == [("p1", "n1"), ("p2", "n1")]
-    assert len({pool.pool_id for pool in found}) == 2
-    assert len({(pool.dialog_id, pool.split) for pool in found}) == 1
+    assert [(pool.candidates, pool.right) for pool in found] == [(("p1", "p2", "n1"), (0, 1))]
     assert dict(source.left_out) == {"queries without a right answer": 1, "queries without a wrong answer": 1}
 
 
@@ -123,15 +121,15 @@ def test_a_trec_folder_agrees_with_pytrec_eval(tmp_path: Path) -> None:
     source = open_source(tmp_path)
     found = list(source.pools(None))
     qrels, run = pytrec_eval.parse_qrel(QRELS.splitlines()), pytrec_eval.parse_run(RUN.splitlines())
-    expected: list[tuple[str, str, list[str]]] = []
+    expected: list[tuple[str, int, list[str]]] = []
     for query, scores in run.items():
         ranked = sorted(scores, key=lambda text: -scores[text])
         right = [text for text in ranked if qrels.get(query, {}).get(text, 0) > 0]
         wrong = [text for text in ranked if text not in right]
-        expected += [(query, one, wrong) for one in right]
+        expected += [(query, len(right), [*right, *wrong])] if right else []
     texts = {f"d{n}": f"text {n}" for n in range(1, 5)}
-    assert [(pool.dialog_id, *pool.candidates) for pool in found] == [
-        (query, texts[one], *(texts[text] for text in wrong)) for query, one, wrong in expected
+    assert [(pool.dialog_id, pool.right, pool.candidates) for pool in found] == [
+        (query, tuple(range(num_right)), tuple(texts[text] for text in ranked)) for query, num_right, ranked in expected
     ]
     assert {pool.split for pool in found} == {"test"}
     assert source.left_out["queries without a right answer"] == 2  # q3 is not judged, q4's right answer is not ranked

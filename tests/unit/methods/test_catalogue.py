@@ -3,6 +3,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from icalib.calibration.calibrator import PriorShift
@@ -13,6 +14,7 @@ from icalib.methods.composition import Method
 from icalib.regimes.gain import ALWAYS_INTENTS
 from icalib.regimes.self_training import SelfTraining
 from icalib.regimes.supervised import Supervised
+from icalib.training.examples import PairLabels, sampled_negatives
 from icalib.training.post_training.utterance_relevance import UtteranceRelevance
 
 
@@ -182,3 +184,19 @@ def test_precise_thresholds_are_precisions_and_leave_out_what_the_method_leaves_
     assert (rule.scale, rule.positive_threshold, rule.negative_threshold) == ("precision", 0.9, 0.99)
     assert (rule.gain_threshold == ALWAYS_INTENTS) == (before.gain_threshold == ALWAYS_INTENTS)
     assert (rule.confidence_threshold == 1.0) == (before.confidence_threshold == 1.0)
+
+
+@pytest.mark.parametrize("negatives", [1, 2, 9, None])
+@pytest.mark.parametrize("num_right", [1, 2, 4])
+def test_the_prior_of_pools_with_several_right_candidates_is_that_of_the_pairs_drawn(
+    negatives: int | None, num_right: int
+) -> None:
+    method = with_settings(load_method("bert"), {"regime.training.train_negatives": negatives})
+    assert isinstance(method, Method)
+    rng = np.random.default_rng(0)
+    drawn: list[int] = []
+    for labels in ([1] * num_right + [0] * (6 - num_right),) * 3 + ([0] * 6,):
+        every = np.arange(6)
+        pool = PairLabels(0, every, np.array(labels), every < 0, (), learn_intents=False)
+        drawn += sampled_negatives(pool, negatives, rng).labels.tolist()
+    assert method.train_prior(6, 0.25, float(num_right)) == pytest.approx(np.mean(drawn))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from unit.metrics.made_predictions import pool_scores, ragged_pools
 
-from icalib.metrics.ranking import average_precision, recall_at_k, top_candidate
+from icalib.metrics.ranking import average_precision, recall_at_k, reciprocal_rank, top_candidate
 
 
 def rankings(logits: list[float], labels: list[int]) -> list[list[int]]:
@@ -31,6 +31,8 @@ def test_metrics_are_means_over_all_ways_to_break_ties(pools: tuple[list[list[fl
         assert recall_at_k(scores, k) == pytest.approx(expected)
     expected = [np.mean([plain_average_precision(way) for way in of_pool]) for of_pool in ways]
     assert average_precision(scores) == pytest.approx(expected)
+    expected = [np.mean([1 / (1 + way.index(1)) for way in of_pool]) for of_pool in ways]
+    assert reciprocal_rank(scores) == pytest.approx(expected)
     assert top_candidate(scores).hit == pytest.approx([np.mean([way[0] for way in of_pool]) for of_pool in ways])
 
 

@@ -17,7 +17,7 @@ from icalib.data.encoding import TokenStore
 from icalib.data.pools import read_pool_set
 from icalib.data.selection import Selection
 from icalib.methods.catalogue import load_method
-from icalib.pipeline.counting import Work, pairs_scored
+from icalib.pipeline.counting import Work, pairs_scored, with_passes
 from icalib.pipeline.plan import count
 from icalib.pipeline.rates import Machines, Rates, estimated, measure_rates
 from icalib.pipeline.run import RunSettings
@@ -117,6 +117,20 @@ def test_scoring_is_divided_among_tasks_and_scaled_to_any_number_of_pairs() -> N
     many = estimated(pairs_scored([work], 1e8), RATES, ALONE)
     assert many.seconds == pytest.approx(1 + 0.5 * 1e8)
     assert many.low < many.seconds < many.high
+
+
+def test_pairs_are_scored_by_every_member_and_in_any_number_of_passes() -> None:
+    dropped = Work("test/scores", "scoring", "d", passed={10: 10.0}, dropped={20: 30.0}, pairs=10, passes=3)
+    million = pairs_scored([dropped, dropped], 1e6)
+    assert (million.passed, million.dropped) == ({10: 2e6}, {20: 6e6})
+    once, often = with_passes(million, 1), with_passes(million, 3)
+    assert (once.passed, once.dropped) == ({10: 2e6, 20: 2e6}, {})
+    assert (often.passed, often.dropped) == (million.passed, million.dropped)
+    assert estimated(often, RATES, ALONE).seconds == pytest.approx(1 + 0.1 * 2e6 + 0.4 * 6e6)
+    single = pairs_scored([Work("test/scores", "scoring", "d", passed={20: 20.0}, pairs=10)], 1e6)
+    assert with_passes(single, 1) == single
+    assert with_passes(single, 5).dropped == {20: 1e7}
+    assert with_passes(single, 5).passed == {}
 
 
 def test_rates_are_differences_of_the_clock(tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:

@@ -21,6 +21,15 @@ PLANNED = {
     "memory": 2**31,
     "machines": {"num_workers": 2, "threads": 1, "num_scorers": 2},
     "cost": {"expected": 3.0, "low": 1.5, "high": 4.5},
+    "backbone": "minilm (bert, 6 layers, 384 wide)",
+    "per_million_pairs": [
+        {
+            "passes": 1,
+            "seconds": {"expected": 3600.0, "low": 1800.0, "high": 5400.0},
+            "cost": {"expected": 3.0, "low": 1.5, "high": 4.5},
+        },
+        {"passes": 5, "seconds": {"expected": 36000.0, "low": 18000.0, "high": 54000.0}},
+    ],
 }
 
 
@@ -33,6 +42,10 @@ def test_a_plan_shows_stages_memory_cost_and_what_is_not_counted() -> None:
     assert "2 more stages are shared" in text
     assert "cost: 3.00 (1.50 to 4.50)" in text
     assert "not counted: grey-answers" in text
+    assert (
+        "a million pairs on minilm (bert, 6 layers, 384 wide): 1 h (0.5 to 1.5) with 1 pass, cost 3.00 (1.50 to 4.50); "
+        "10 h (5 to 15) with 5 passes with dropout"
+    ) in text
 
 
 def test_a_run_is_held_against_its_plan_where_there_was_one(tmp_path: Path) -> None:

@@ -1,0 +1,76 @@
+"""Pools with several right candidates in whole runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import pytrec_eval
+from helpers.runs import Silent, run_context, small_settings
+
+from icalib.core.component import with_settings
+from icalib.core.run_folder import RunFolder
+from icalib.data.pools import as_pools, iter_pools
+from icalib.data.prepare import PrepareSettings, prepare
+from icalib.data.schema import SPLITS, Pool
+from icalib.pipeline.run import RunContext, run
+
+
+@pytest.fixture(scope="module")
+def pools(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Queries with one, two, three or no right answer, in FlagEmbedding's format."""
+    folder = tmp_path_factory.mktemp("several")
+    rng = np.random.default_rng(3)
+    for split, number in zip(SPLITS, (60, 30, 30), strict=True):
+        with (folder / f"{split}.jsonl").open("w") as file:
+            for query in range(number):
+                name = f"{split} {query}"
+                right = [f"answer {name} {index} it hums" for index in range(rng.integers(0, 4))]
+                wrong = [f"other {name} {index} no sound" for index in range(3)]
+                file.write(json.dumps({"query": f"question {name}", "pos": right, "neg": wrong}) + "\n")
+    prepare(folder, folder / "pools", PrepareSettings(labelled=0.5))
+    return folder / "pools"
+
+
+@pytest.fixture(scope="module")
+def around(tmp_path_factory: pytest.TempPathFactory) -> RunContext:
+    return run_context(tmp_path_factory.mktemp("runs"), Silent())
+
+
+@pytest.fixture(scope="module", params=["bert", "jm", "bm25", "tsst", "gray", "big", "gpf-bert"])
+def finished(request: pytest.FixtureRequest, pools: Path, tiny_bert: Path, around: RunContext) -> RunFolder:
+    """Pairs, whole pools, no training, pseudo labels, generated texts of both kinds, and a posterior."""
+    settings = small_settings(request.param, pools, tiny_bert)
+    method = with_settings(settings.settings, {"post_training": None})  # contexts of one utterance have none
+    return run(settings.model_copy(update={"limit": {}, "settings": method}), around)
+
+
+def test_predictions_have_every_label_and_metrics_are_those_of_trec_eval(finished: RunFolder, pools: Path) -> None:
+    by_id: dict[str, Pool] = {pool.pool_id: pool for batch in iter_pools(pools, "test") for pool in as_pools(batch)}
+    assert {len(pool.right) for pool in by_id.values()} == {0, 1, 2, 3}
+    relevance: dict[str, dict[str, int]] = {}
+    ranking: dict[str, dict[str, float]] = {}
+    for row in finished.predictions("test").to_pylist():
+        pool = by_id[row["pool_id"]]
+        assert row["label"] == int(row["candidate"] in pool.right)
+        relevance.setdefault(pool.pool_id, {})[str(row["candidate"])] = row["label"]
+        ranking.setdefault(pool.pool_id, {})[str(row["candidate"])] = row["logit"]
+    answerable = [name for name, pool in by_id.items() if pool.right]
+    evaluator = pytrec_eval.RelevanceEvaluator(relevance, {"map", "recip_rank", "recall.1,2", "P_1"})
+    found = evaluator.evaluate(ranking)
+    names = {"MAP": "map", "MRR": "recip_rank", "R@1": "recall_1", "R@2": "recall_2", "hit@1": "P_1"}
+    result = finished.result["test"]
+    if finished.result["method"] != "bm25":  # whose ties count in expectation
+        for name, of_trec in names.items():
+            assert result[name] == pytest.approx(np.mean([found[pool][of_trec] for pool in answerable])), name
+    assert result["MRR"] >= result["MAP"]
+    assert result["hit@1"] >= result["R@1"]
+
+
+def test_what_a_run_promises_and_calibrates_counts_any_right_candidate(finished: RunFolder) -> None:
+    for split in ("validation", "test"):
+        result = finished.result[split]
+        for name in ("F1", "ECE", "NLL", "Brier", "AURC", "AUROC_none"):
+            assert np.isfinite(result[name]), name

@@ -1,0 +1,160 @@
+"""Pools with several right candidates, from ready-made ranking data to tokens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from pydantic import ValidationError
+
+from icalib.data.encoding import Budget, TokenStore, write_tokens
+from icalib.data.pools import as_pools, iter_pools, read_pool_set
+from icalib.data.prepare import PrepareSettings, prepare
+from icalib.data.preview import preview
+from icalib.data.schema import NONE_RIGHT, POOL_SCHEMA, SPLITS, Pool
+from icalib.external.collect import collect_scores
+from icalib.scoring.untrained import untrained_table
+from icalib.training.examples import gold_labels, sampled_negatives
+
+
+def ranking_file(path: Path, num_right: int = 3, num_wrong: int = 4, num_queries: int = 60) -> Path:
+    """FlagEmbedding's format; the odd queries have one right answer."""
+    with path.open("w") as file:
+        for number in range(num_queries):
+            right = [f"right {number} {index}" for index in range(1 if number % 2 else num_right)]
+            wrong = [f"wrong {number} {index}" for index in range(num_wrong)]
+            file.write(json.dumps({"query": f"question {number}", "pos": right, "neg": wrong}) + "\n")
+    return path
+
+
+def prepared(source: Path, out: Path, notes: list[str] | None = None, **settings: Any) -> list[Pool]:
+    prepare(source, out, PrepareSettings(**settings), note=(notes if notes is not None else []).append)
+    return [pool for split in SPLITS for batch in iter_pools(out, split) for pool in as_pools(batch)]
+
+
+def texts_of(pool: Pool) -> tuple[set[str], set[str]]:
+    right = {pool.candidates[index] for index in pool.right}
+    return right, {*pool.candidates} - right
+
+
+def test_all_right_answers_of_a_query_are_right_in_its_pool(tmp_path: Path) -> None:
+    notes: list[str] = []
+    pools = prepared(ranking_file(tmp_path / "train.jsonl"), tmp_path / "pools", notes)
+    assert len(pools) == 60
+    for pool in pools:
+        right, wrong = texts_of(pool)
+        number = int(pool.context[0].text.split()[1])
+        assert right == {f"right {number} {index}" for index in range(1 if number % 2 else 3)}
+        assert wrong == {f"wrong {number} {index}" for index in range(4)}
+        assert pool.candidates[pool.label] == f"right {number} 0"
+        assert list(pool.also_right) == sorted(pool.also_right)
+    orders = {pool.right for pool in pools if pool.also_right}
+    assert len(orders) > 10  # candidates are shuffled
+    found = read_pool_set(tmp_path / "pools", verify=True)
+    assert sum(found.num_several_right.values()) == 30
+    train = [len(pool.right) for pool in pools if pool.split == "train"]
+    assert found.mean_right["train"] == np.mean(train)
+    assert any(note.startswith("pools with several right candidates: ") for note in notes)
+
+
+def test_without_such_pools_files_and_digests_are_as_before(tmp_path: Path) -> None:
+    prepared(ranking_file(tmp_path / "train.jsonl", num_right=1), tmp_path / "pools")
+    for split in SPLITS:
+        assert pq.read_schema(tmp_path / "pools" / f"{split}.parquet").names == POOL_SCHEMA.names
+    assert "num_several_right" not in json.loads((tmp_path / "pools" / "pools.json").read_text())
+    assert read_pool_set(tmp_path / "pools").digest == "58fefb05ad3b1965"  # of the version without them
+
+
+def test_long_lists_keep_half_of_the_pool_for_wrong_candidates(tmp_path: Path) -> None:
+    notes: list[str] = []
+    source = ranking_file(tmp_path / "train.jsonl", num_right=9, num_wrong=20)
+    pools = prepared(source, tmp_path / "pools", notes, num_candidates=6)
+    assert {(len(pool.right), len(pool.candidates)) for pool in pools} == {(3, 6), (1, 6)}
+    for pool in pools:
+        right, wrong = texts_of(pool)
+        assert {text.split()[0] for text in right} == {"right"}
+        assert {text.split()[0] for text in wrong} == {"wrong"}
+        assert {int(text.split()[2]) for text in right} == {*range(len(right))}  # the first ones
+        assert {int(text.split()[2]) for text in wrong} == {*range(len(wrong))}
+    assert "left out: 180 right candidates of pools with more than 6" in notes
+    few_wrong = ranking_file(tmp_path / "few.jsonl", num_right=9, num_wrong=2)
+    pools = prepared(few_wrong, tmp_path / "few", num_candidates=6)
+    assert {len(pool.right) for pool in pools} == {4, 1}
+
+
+def test_unanswerable_pools_lose_every_right_candidate(tmp_path: Path) -> None:
+    pools = prepared(ranking_file(tmp_path / "train.jsonl"), tmp_path / "pools", unanswerable=0.5)
+    without = [pool for pool in pools if pool.label == NONE_RIGHT]
+    assert len(without) >= 25
+    for pool in without:
+        number = pool.context[0].text.split()[1]
+        assert not pool.right
+        assert not any(text.startswith(f"right {number} ") for text in pool.candidates)
+        assert len({*pool.candidates}) == len(pool.candidates) == (5 if int(number) % 2 else 7)
+
+
+def test_the_preview_marks_every_right_candidate(tmp_path: Path) -> None:
+    lines = list(preview(ranking_file(tmp_path / "train.jsonl", num_right=2, num_wrong=2), PrepareSettings()))
+    assert lines.count("    right: right 0 1") == 1
+    assert any(line.endswith("with several right ones") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("label", "also_right"), [(-1, (0,)), (-2, (0,)), (0, (0,)), (0, (1, 1)), (0, (3,)), (0, (-1,))]
+)
+def test_labels_that_contradict_each_other_are_refused(label: int, also_right: tuple[int, ...]) -> None:
+    with pytest.raises(ValidationError):
+        pool_of(label, also_right)
+
+
+def pool_of(label: int, also_right: tuple[int, ...] = (), name: str = "p") -> Pool:
+    return Pool.model_validate(
+        {
+            "pool_id": name,
+            "dialog_id": name,
+            "split": "train",
+            "context": [{"speaker": "user", "text": "10"}],
+            "candidates": ("1", "2", "3"),
+            "label": label,
+            "also_right": also_right,
+        }
+    )
+
+
+def test_tokens_training_and_scores_know_every_right_candidate(tmp_path: Path) -> None:
+    pools = [pool_of(2, (0,), "a"), pool_of(1, (), "b"), pool_of(-2, (), "c"), pool_of(-1, (), "d")]
+    path = tmp_path / "tokens.arrow"
+    write_tokens(path, [pools[:1], pools[1:]], lambda texts: [[int(text)] for text in texts], (), Budget())
+    store = TokenStore(path)
+    expected = [[1, 0, 1], [0, 1, 0], [0, 0, 0]]
+    for row, labels in enumerate(expected):
+        assert gold_labels(store.pool(row), with_intents=False).labels.tolist() == labels
+    drawn = sampled_negatives(gold_labels(store.pool(0), with_intents=False), 1, np.random.default_rng(0))
+    assert drawn.labels.tolist() == [1, 0, 1]
+    table = untrained_table(pools, [np.zeros(3)] * 4)
+    assert table["label"].to_pylist() == [1, 0, 1, 0, 1, 0, 0, 0, 0, -1, -1, -1]
+
+
+def test_token_files_without_the_column_are_read(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    path = tmp_path / "tokens.arrow"
+    write_tokens(path, [[pool_of(1)]], lambda texts: [[int(text)] for text in texts], (), Budget())
+    table = pa.ipc.open_file(path).read_all().drop_columns(["also_right"])
+    with pa.ipc.new_file(tmp_path / "old.arrow", table.schema) as writer:
+        writer.write_table(table)
+    assert TokenStore(tmp_path / "old.arrow").pool(0).is_right().tolist() == [False, True, False]
+
+
+def test_collected_scores_have_all_labels(tmp_path: Path) -> None:
+    class Service:
+        def scores(self, query: str, texts: tuple[str, ...]) -> Any:
+            return np.arange(len(texts), dtype=float)
+
+    pools = [pool_of(2, (0,), "a"), pool_of(1, (), "b")]
+    path = collect_scores(Service(), pools, tmp_path / "scores", {}, lambda done, total: None)  # type: ignore[arg-type]
+    assert [json.loads(line)["label"] for line in path.read_text().splitlines()] == [[1, 0, 1], 1]
