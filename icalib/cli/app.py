@@ -18,8 +18,11 @@ from icalib.core.version import __version__
 
 F = TypeVar("F", bound=Callable[..., None])
 
-# raised by a network file system whose server can't be reached
-_STORAGE_FAILED = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO, errno.ENOTCONN, errno.EHOSTDOWN)
+# raised by a disk that is full, and by a network file system whose server can't be reached
+_STORAGE_FAILED = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS),
+    *(errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO, errno.ENOTCONN, errno.EHOSTDOWN),
+)
 
 app = typer.Typer(
     name="icalib",

@@ -16,6 +16,8 @@ from typing import Any, cast
 from icalib.core.errors import DamagedFileError, SettingError, StorageError
 from icalib.core.temporary import remove_abandoned, temporary_beside
 
+_REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
+
 FOLDER_NAME = r"^\w[\w.-]*$"
 """Pattern of the folder names that users may choose: no paths, and nothing hidden."""
 
@@ -86,7 +88,7 @@ def _explained(path: Path) -> Generator[None, None, None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+        if error.errno in _REFUSED:
             raise StorageError(
                 f"can't write {path}: {error.strerror}. Nothing half-written is left. Free some space or choose "
                 "another folder, then run the same command again."

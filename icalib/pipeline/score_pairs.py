@@ -24,6 +24,7 @@ from icalib.core.files import content_digest, read_json, whole_file, write_json
 from icalib.core.job import NOT_IN_DIGEST, Artifact, ShardedJob
 from icalib.core.paths import Stored
 from icalib.core.storage import location, opened, pull, push
+from icalib.core.temporary import is_unused
 from icalib.data.questions import unlabelled_pool
 from icalib.data.schema import Pool, Utterance
 from icalib.models.checkpoint import CHECKPOINT_VERSION, load_ranker_config
@@ -124,7 +125,7 @@ def claim(job: ScorePairsJob, folder: Path) -> int:
                 f"{location(folder)} has scores of other pairs, another run or another --rows-per-file. Choose another "
                 "--out, or remove the folder."
             )
-    elif folder.is_dir() and any(folder.iterdir()):
+    elif not is_unused(folder):
         raise SettingError(f"{location(folder)} is not empty and has no {RECORD}. Choose another --out.")
     else:
         folder.mkdir(parents=True, exist_ok=True)
