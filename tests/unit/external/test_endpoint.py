@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import icalib
-from icalib.core.errors import ServiceError, SettingError
+from icalib.core.errors import DamagedFileError, ServiceError, SettingError
 from icalib.data.schema import Pool
 from icalib.external import endpoint as module
 from icalib.external.collect import collect_scores
@@ -164,6 +164,10 @@ def test_an_interrupted_collection_resumes(service: Service, tmp_path: Path) -> 
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert [row["pool_id"] for row in rows] == ["p0", "p1", "p2", "p3", "p4"]
     assert rows[4] == {"pool_id": "p4", "scores": [0.03, 0.01, 0.07], "label": 2}
+    for damaged in ("[\n", "[]\n", '{"pool_id": []}\n'):
+        path.write_text(damaged)
+        with pytest.raises(DamagedFileError, match="has a line that can't be read: 1. Remove the file"):
+            collect_scores(endpoint, pools(5), tmp_path, inputs, lambda done, total: None)
     with pytest.raises(SettingError, match="has scores of another data"):
         collect_scores(endpoint, pools(5), tmp_path, {**inputs, "data": "other"}, lambda done, total: None)
 
