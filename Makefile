@@ -9,7 +9,7 @@ DOCS_TOOLS := .venv/.docs-installed
 PARALLEL := --numprocesses=logical --maxprocesses=4 --dist=loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-faults check bench digests docs notebooks clean
+.PHONY: help venv demo test test-slow test-faults check bench lock audit sbom digests docs notebooks clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,7 +40,7 @@ test: venv ## the tests to run after every change, and the examples in docstring
 test-slow: venv ## what only a real Ray can show: every method on it, kills, nodes that die, sweeps, jobs
 	$(BIN)/pytest -m slow
 
-test-faults: venv ## damages, kills and fuzzed input, with a table of what became of them; FAULTS='--trials 100000 --seed 2'
+test-faults: venv ## damages, kills, refusing disks and fuzzed input, and what became of them; FAULTS='--minutes 60 --seed 2'
 	$(BIN)/python tests/faults/campaign.py $(FAULTS)
 
 check: venv ## format, lint, types and import layers
@@ -52,6 +52,18 @@ check: venv ## format, lint, types and import layers
 bench: venv ## speed and memory beside other tools, as ratios
 	$(BIN)/pip install --quiet -c constraints.txt 'sentence-transformers[train]'
 	$(BIN)/python tests/benchmarks/bench.py
+
+lock: venv ## requirements.lock: SHA-256 of what the image installs from PyPI, in the versions of constraints.txt
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[audit]'
+	$(BIN)/python cluster/lock.py
+
+audit: venv ## known vulnerabilities of what requirements.lock pins; asks PyPI
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[audit]'
+	$(BIN)/pip-audit --requirement requirements.lock --require-hashes --disable-pip
+
+sbom: venv ## bill of materials of .venv in build/sbom.cdx.json (CycloneDX); the image has its own
+	mkdir -p build
+	$(BIN)/python cluster/sbom.py > build/sbom.cdx.json
 
 digests: venv ## digests of small runs of every method, to digests.json: see CONTRIBUTING.md
 	$(BIN)/python tests/digests.py digests.json

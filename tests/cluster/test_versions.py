@@ -22,7 +22,7 @@ def test_the_image_has_the_python_that_the_project_is_tested_with() -> None:
 
 
 def test_the_image_takes_its_versions_from_the_constraints() -> None:
-    (hashed, torch, rest) = re.findall(r"^    pip install (.+?)(?: \\\\)?$", DOCKERFILE, flags=re.MULTILINE)
+    (hashed, torch, rest) = re.findall(r"^    pip install (.+?)(?: \\)?$", DOCKERFILE, flags=re.MULTILINE)
     assert hashed == "--no-deps --require-hashes --requirement requirements.lock"
     requirement = torch.removeprefix('--index-url "${TORCH_INDEX}" ')
     shown = subprocess.run(["bash", "-c", f"echo {requirement}"], cwd=ROOT, capture_output=True, text=True, check=True)

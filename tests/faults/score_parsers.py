@@ -19,11 +19,12 @@ from helpers.scored_pools import list_rows, pair_table, scored_pools, write_json
 from icalib.api.exports import pair_texts
 from icalib.core.component import validated
 from icalib.core.errors import IcalibError
+from icalib.core.files import read_json
 from icalib.data.schema import Pool
 from icalib.data.settings import PrepareSettings
 from icalib.exports.texts import EXPORT_FILE
 from icalib.external.apply import apply
-from icalib.external.calibrator import Calibrator
+from icalib.external.calibrator import CALIBRATOR_FILE, Calibrator
 from icalib.external.collect import collect_scores
 from icalib.external.endpoint import Endpoint
 from icalib.external.fit import CalibrationSettings, calibrate
@@ -55,7 +56,10 @@ def scores(root: Path) -> Iterator[tuple[str, Parser]]:
     yield "score file", Parser((*single, trec), _calibrate, {})
     fitted = calibrate(pools, CalibrationSettings(precision=0.6))
     fitted.calibrator.save(root / "calibrator")
-    calibrator = files_of(root / "calibrator")
+    unchecked = {
+        name: value for name, value in read_json(root / "calibrator" / CALIBRATOR_FILE).items() if name != "checksum"
+    }
+    calibrator = {CALIBRATOR_FILE: json.dumps(unchecked).encode()}
     fixed = {"scores.jsonl": (root / "lists.jsonl").read_bytes()}
     yield "calibrator", Parser((calibrator,), _apply, fixed)
     yield "scores to apply to", Parser(tuple(single), _apply, calibrator)
@@ -121,10 +125,11 @@ def _calibrate(folder: Path) -> None:
 
 def _apply(folder: Path) -> None:
     (path,) = folder.glob("scores.*")
-    for any_range in (False, True):
-        out = folder / f"out.{'parquet' if path.suffix == '.parquet' else 'jsonl'}"
-        with contextlib.suppress(IcalibError):
-            apply(Calibrator.load(folder), ScoreFile.open(path), out, any_range=any_range)
+    out = folder / f"out.{'parquet' if path.suffix == '.parquet' else 'jsonl'}"
+    calibrator, file = Calibrator.load(folder), ScoreFile.open(path)
+    with contextlib.suppress(IcalibError):
+        apply(calibrator, file, out)
+    apply(calibrator, file, out, any_range=True)
 
 
 def _collect(folder: Path) -> None:

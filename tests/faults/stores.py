@@ -17,7 +17,8 @@ from faults.damages import leftovers, outcome_of
 from faults.kills import WRITING, Writing
 from faults.tally import Outcome, Trial
 from faults.world import OUTCOME, json_result, tables_result
-from pyarrow.fs import FileSystem, FSSpecHandler, PyFileSystem, PythonFile
+from pyarrow import PythonFile
+from pyarrow.fs import FileSystem, FSSpecHandler, PyFileSystem
 
 from icalib.core import storage
 from icalib.core.storage import object_store
