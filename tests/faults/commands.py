@@ -89,6 +89,11 @@ class Running:
         )
         self.process.start()
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether its process has become the command."""
+        return (Path(self._output.name) / "writes").is_file()
+
     def written(self, name: str) -> str:
         """Return what it has written so far to `out` or `err`."""
         path = Path(self._output.name) / name

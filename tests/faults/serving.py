@@ -10,6 +10,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from http.client import HTTPException
 from typing import Any
 
@@ -43,8 +44,10 @@ class Serving:
         outcomes: list[Outcome] = []
         renewed(self._world.now, self._world.pristine)
         running = self._start(limit_s)
-        if rng.random() < 0.3:
-            time.sleep(3 * rng.random())
+        is_loading = rng.random() < 0.3
+        if is_loading:
+            self._wait(running, lambda: running.has_begun)
+            time.sleep(0.5 + 2 * rng.random())
         elif not self._is_ready(running):
             outcomes.append("untyped")
         clients = _Clients(self._ask, self._expected)
@@ -52,7 +55,7 @@ class Serving:
         running.signal(how)
         first = running.ended()
         clients.stop()
-        outcomes += _outcomes(first, how)
+        outcomes += _outcomes(first, how, (0, 128 + how) if is_loading else (0,))
         if clients.num_wrong:
             outcomes.append("different")
         again = self._start(limit_s)
@@ -60,7 +63,7 @@ class Serving:
             outcomes.append("different")
         again.signal(signal.SIGTERM)
         second = again.ended()
-        outcomes += _outcomes(second, signal.SIGTERM)
+        outcomes += _outcomes(second, signal.SIGTERM, (0,))
         left = [*(second.temporary if how == signal.SIGKILL else (*first.temporary, *second.temporary))]
         left += leftovers(self._world.now)
         if left:
@@ -76,7 +79,10 @@ class Serving:
         )
 
     def _is_ready(self, running: Running) -> bool:
-        while _READY not in running.written("err"):
+        return self._wait(running, lambda: _READY in running.written("err"))
+
+    def _wait(self, running: Running, moment: Callable[[], bool]) -> bool:
+        while not moment():
             if not running.process.is_alive():
                 return False
             time.sleep(0.02)
@@ -121,13 +127,12 @@ class _Clients:
                 self.num_wrong += not is_right
 
 
-def _outcomes(ended: Ended, how: signal.Signals) -> list[Outcome]:
+def _outcomes(ended: Ended, how: signal.Signals, codes: tuple[int, ...]) -> list[Outcome]:
     if ended.hung:
         return ["hung"]
-    if how == signal.SIGKILL:
+    if how == signal.SIGKILL or (ended.code in codes and "Traceback" not in ended.err):
         return []
-    is_typed = ended.code in (0, 128 + how) and "Traceback" not in ended.err
-    return [] if is_typed else ["untyped"]
+    return ["untyped"]
 
 
 def _free_port() -> int:
