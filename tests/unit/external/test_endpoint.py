@@ -119,6 +119,8 @@ def test_a_busy_service_is_asked_again(service: Service) -> None:
         ([], b'[{"index": 0, "score": 1}]', "expected a finite score for each of 3 texts"),
         ([], b'{"results": []}', "expected a finite score for each of 3 texts"),
         ([], b'[{"index": 0, "score": NaN}, {"index": 1, "score": 1}, {"index": 2, "score": 1}]', "a finite score"),
+        ([], b'[{"index": 0, "score": 1' + b"0" * 400 + b"}]", "expected a finite score for each of 3 texts"),
+        ([], b"[" * 100_000, "answered with something that is not JSON"),
     ],
 )
 def test_what_fails_is_said(service: Service, failures: list[int], answer: bytes | None, message: str) -> None:
