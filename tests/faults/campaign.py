@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from faults.tally import Part
 
 TRIALS = {
-    "damages": 200, "kills": 200, "served": 30, "disks": 140, "stores": 40, "on-ray": 8, "fuzzed": 10_000,
+    "damages": 200, "kills": 200, "served": 30, "disks": 140, "stores": 40, "fuzzed": 10_000,
 }  # fmt: skip
 """How many trials the campaign has of each part."""
 _MOUNTS = "ICALIB_FAULTS_MOUNTS"
@@ -58,7 +58,6 @@ def _parts(root: Path, options: argparse.Namespace) -> Iterator[Part]:
     from faults.disks import Disk, disturb_once
     from faults.fuzz import fuzz_once
     from faults.kills import Writing, kill_once
-    from faults.on_ray import OnRay
     from faults.parsers import artifacts, commands, readers, texts
     from faults.score_parsers import scores, served, settings
     from faults.serving import Serving
@@ -71,14 +70,13 @@ def _parts(root: Path, options: argparse.Namespace) -> Iterator[Part]:
     pools = write_tiny_pools(root)
     world = World(root / "disk", pools, write_tiny_bert(root / "bert", pool_texts(pools)))
     seed, limit_s = options.seed, options.limit
-    counts = {name: getattr(options, name.replace("-", "_")) for name in TRIALS}
-    if any(counts[name] for name in ("kills", "disks", "stores", "on-ray")):
+    counts = {name: getattr(options, name) for name in TRIALS}
+    if any(counts[name] for name in ("kills", "disks", "stores")):
         writing = Writing(world)
-        in_store, on_ray = InStore(writing), OnRay(writing)
+        in_store = InStore(writing)
         yield Part("kills", counts["kills"], lambda number: kill_once(writing, seed, number, limit_s))
         yield Part("disks", counts["disks"], lambda number: disturb_once(writing, seed, number, limit_s, disk))
         yield Part("stores", counts["stores"], lambda number: in_store.disturb_once(seed, number, limit_s))
-        yield Part("on-ray", counts["on-ray"], lambda number: on_ray.kill_once(seed, number))
     if counts["served"]:
         serving = Serving(world)
         yield Part("served", counts["served"], lambda number: serving.kill_once(seed, number, limit_s))
