@@ -15,7 +15,7 @@ from helpers.damage import delete, empty, flip_a_bit, truncate, write_garbage, w
 
 AREAS = ("runs/.cache", "runs/default", "pools", "other", "calibrator", "scored")
 _NAMES = tuple(Path(area).name for area in AREAS)
-MESSAGES = ("computing this stage again", "writing it again")
+MESSAGES = ("computing this stage again", "writing it again", "scoring it again")
 
 
 def edit_parquet(path: Path, rng: random.Random) -> None:

@@ -17,6 +17,8 @@ from faults.damages import leftovers
 from faults.kills import WRITING, Writing
 from faults.tally import Outcome, Trial
 
+_OUTPUT = 16_384
+"""Bytes that a command's own messages may need."""
 _OPENED = ("open", "os.mkdir", "os.rename", "os.link")
 
 
@@ -111,7 +113,7 @@ def disturb_once(writing: Writing, seed: int, number: int, limit_s: float, disk:
         with disk.read_only():
             ended = run_command(arguments, world, limit_s=limit_s)
     elif kind == "largest file":
-        ended = run_command(arguments, world, LargestFile(num_bytes), limit_s=limit_s)
+        ended = run_command(arguments, world, LargestFile(max(num_bytes, _OUTPUT)), limit_s=limit_s)
     else:
         ended = run_command(arguments, world, RefuseFrom(change, _REFUSALS[kind]), limit_s=limit_s)
     first = _refused(ended, writing, name)

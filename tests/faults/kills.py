@@ -23,6 +23,7 @@ from faults.world import (
     SCORE,
     SCORE_PAIRS,
     SWEEP,
+    UNTRAINED_OUTCOME,
     Verb,
     World,
     files_result,
@@ -44,7 +45,7 @@ _PREPARE = ("prepare", "dialogues.jsonl", "--out", "new", "--candidates", "4", "
 _NO_RUNS = without("runs")
 WRITING: Mapping[str, Verb] = {
     "prepare": Verb(_PREPARE, _pools),
-    "run bm25": Verb(("run", "bm25", *COMMON, "--json"), json_result, _NO_RUNS),
+    "run bm25": Verb(("run", "bm25", *COMMON), tables_result(*UNTRAINED_OUTCOME), _NO_RUNS),
     "run bert": Verb(RUN, tables_result(*OUTCOME), _NO_RUNS),
     "sweep": Verb(SWEEP, json_result, _NO_RUNS),
     "score": Verb(SCORE, tables_result("scores.parquet"), without("scores.parquet")),

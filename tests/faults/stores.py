@@ -16,7 +16,7 @@ from faults.commands import Disturbance, Ended, run_command
 from faults.damages import leftovers, outcome_of
 from faults.kills import WRITING, Writing
 from faults.tally import Outcome, Trial
-from faults.world import OUTCOME, json_result, tables_result
+from faults.world import OUTCOME, UNTRAINED_OUTCOME, tables_result
 from pyarrow import PythonFile
 from pyarrow.fs import FileSystem, FSSpecHandler, PyFileSystem
 
@@ -153,11 +153,11 @@ class InStore:
 
     def __init__(self, writing: Writing) -> None:
         self.writing = writing
+        tables = {"run bm25": UNTRAINED_OUTCOME, "run bert": OUTCOME}
         self.verbs = {
-            "run bm25": (WRITING["run bm25"], json_result),
-            "run bert": (WRITING["run bert"], tables_result(*(f"{_STORE}/{name}" for name in OUTCOME))),
+            name: (WRITING[name], tables_result(*(f"{_STORE}/{table}" for table in tables[name])))
+            for name in tables.keys() & writing.undisturbed.keys()
         }
-        self.verbs = {name: one for name, one in self.verbs.items() if name in writing.undisturbed}
 
     def disturb_once(self, seed: int, number: int, limit_s: float) -> Trial:
         """Run a verb with an unreliable store, and again with a reliable one and an empty mirror."""

@@ -90,7 +90,9 @@ def _printed(ended: Ended, world: Path) -> str:
     return f"{ended.out}{ended.err}"
 
 
-OUTCOME = tuple(f"{TRAINED}/{name}.parquet" for name in ("predictions/test", "predictions/validation", "metrics"))
+_TABLES = ("predictions/test.parquet", "predictions/validation.parquet", "metrics.parquet")
+OUTCOME = tuple(f"{TRAINED}/{name}" for name in _TABLES)
+UNTRAINED_OUTCOME = tuple(f"{UNTRAINED}/{name}" for name in _TABLES)
 SWEEP_FOLDER = "runs/default/sweep-shards-bm25-pools-0.3"
 SWEEP = ("sweep", "shards.py", *COMMON, "--json")
 PREDICT = ("predict", TRAINED, "questions.jsonl", "--out", "answers.jsonl")
