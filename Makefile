@@ -9,7 +9,7 @@ DOCS_TOOLS := .venv/.docs-installed
 PARALLEL := --numprocesses=logical --maxprocesses=4 --dist=loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-faults check bench digests docs results notebooks clean
+.PHONY: help venv demo test test-slow test-faults check bench lock audit sbom digests docs results notebooks clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,18 @@ check: venv ## format, lint, types and import layers
 bench: venv ## speed and memory beside other tools, as ratios
 	$(BIN)/pip install --quiet -c constraints.txt 'sentence-transformers[train]'
 	$(BIN)/python tests/benchmarks/bench.py
+
+lock: venv ## requirements.lock: SHA-256 of what the image installs from PyPI, in the versions of constraints.txt
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[audit]'
+	$(BIN)/python cluster/lock.py
+
+audit: venv ## known vulnerabilities of what requirements.lock pins; asks PyPI
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[audit]'
+	$(BIN)/pip-audit --requirement requirements.lock --require-hashes --disable-pip
+
+sbom: venv ## bill of materials of .venv in build/sbom.cdx.json (CycloneDX); the image has its own
+	mkdir -p build
+	$(BIN)/python cluster/sbom.py > build/sbom.cdx.json
 
 digests: venv ## digests of small runs of every method, to digests.json: see CONTRIBUTING.md
 	$(BIN)/python tests/digests.py digests.json

@@ -190,11 +190,12 @@ def _check_source(scores: str | Path | None, options: CalibrateKeywords) -> None
 
 def _check_folder(folder: Path) -> None:
     """Refuse to write into a folder of something else."""
+    from icalib.core.temporary import is_unused
     from icalib.external.calibrator import CALIBRATOR_FILE
     from icalib.external.collect import SCORES
 
     pull(folder)
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+    if is_unused(folder):
         return
     if not any((folder / name).is_file() for name in (CALIBRATOR_FILE, SCORES)):
         raise SettingError(f"{location(folder)} holds something else than a calibrator. Choose another --out.")

@@ -13,13 +13,17 @@ from icalib.cli.display import with_display
 from icalib.cli.groups import with_groups
 from icalib.cli.interrupts import resumable
 from icalib.core.errors import IcalibError
+from icalib.core.files import system_error
 from icalib.core.text import message, printable, shortened
 from icalib.core.version import __version__
 
 F = TypeVar("F", bound=Callable[..., None])
 
-# raised by a network file system whose server can't be reached
-_STORAGE_FAILED = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO, errno.ENOTCONN, errno.EHOSTDOWN)
+# raised by a disk that is full, and by a network file system whose server can't be reached
+_STORAGE_FAILED = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS),
+    *(errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO, errno.ENOTCONN, errno.EHOSTDOWN),
+)
 
 app = typer.Typer(
     name="icalib",
@@ -65,11 +69,11 @@ def main() -> None:
         _fail("aborted")
     except IcalibError as error:
         _fail(str(error))
-    except OSError as error:
-        if error.errno in _STORAGE_FAILED:
+    except Exception as error:
+        if system_error(error) in _STORAGE_FAILED:
             cure = "Check the storage. Files are complete or absent: run the same command again to resume."
             _fail(f"storage failed: {error}. {cure}")
-        if error.errno is None or error.filename is None:
+        if not isinstance(error, OSError) or error.errno is None or error.filename is None:
             raise
         _fail(f"can't use {error.filename}: {error.strerror}. Check the path, its permissions and the disk.")
 

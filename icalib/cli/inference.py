@@ -72,16 +72,17 @@ def score(
 
 def _score_pairs(run: Path, pairs: Path, out: Path, rows_per_file: int, place: Place) -> None:
     from icalib.api.session import session
-    from icalib.pipeline.score_pairs import claim, pairs_job
+    from icalib.core.events import Message
+    from icalib.pipeline.score_pairs import claim, finish, pairs_job
 
     pull(run)
     job = pairs_job(run, pairs, rows_per_file)
-    num_finished = claim(job, out)
+    num_finished = claim(job, out, lambda event: say(event.text) if isinstance(event, Message) else None)
     if num_finished:
         say(f"{num_finished} of {len(job.shards())} files are finished already")
     with session(place) as active:
         active.context.executor.map(job, out.resolve(), "score", active.context.emit)
-    push(out)
+    finish(job, out)
     say(f"{location(out)}: {sum(file.num_rows for file in job.files)} rows in {len(job.shards())} files")
 
 

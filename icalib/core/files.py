@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Generator, Iterable
@@ -13,8 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from icalib.core.errors import DamagedFileError, SettingError, StorageError
+from icalib.core.errors import DamagedFileError, IcalibError, SettingError, StorageError
 from icalib.core.temporary import remove_abandoned, temporary_beside
+
+_RUST_ERROR = re.compile(r"\(os error (\d+)\)")
+_REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 FOLDER_NAME = r"^\w[\w.-]*$"
 """Pattern of the folder names that users may choose: no paths, and nothing hidden."""
@@ -85,13 +89,31 @@ def _explained(path: Path) -> Generator[None, None, None]:
     """Replace the errors of a disk that can't be written by a `StorageError`."""
     try:
         yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+    except Exception as error:
+        number = system_error(error)
+        if number in _REFUSED:
             raise StorageError(
-                f"can't write {path}: {error.strerror}. Nothing half-written is left. Free some space or choose "
+                f"can't write {path}: {os.strerror(number)}. Nothing half-written is left. Free some space or choose "
                 "another folder, then run the same command again."
             ) from error
         raise
+
+
+def system_error(error: BaseException | None) -> int | None:
+    """Return the number of the operating system's error behind an exception; None if there is none.
+
+    Libraries in Rust have it in their text, and torch raises an error of its own while it handles the system's.
+
+    Example:
+        >>> system_error(RuntimeError("I/O error: No space left on device (os error 28)"))
+        28
+    """
+    while error is not None and not isinstance(error, IcalibError):
+        found = _RUST_ERROR.search(str(error))
+        if isinstance(error, OSError) or found:
+            return int(found[1]) if found else cast("OSError", error).errno
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def write_json(path: str | Path, value: Any) -> None:

@@ -32,6 +32,13 @@ def remove_abandoned(folder: Path) -> None:
             _remove(folder / name)
 
 
+def is_unused(folder: Path) -> bool:
+    """Return whether a path is free for a folder: nothing is there, or only what processes write or were writing."""
+    if not folder.is_dir():
+        return not folder.exists()
+    return all(_NAME.fullmatch(name) for name in os.listdir(folder))
+
+
 def _remove(path: Path) -> None:
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)

@@ -66,11 +66,13 @@ def mapped_intents(intent_map: IntentMap, speaker: Literal["user", "agent"], lab
 
 def _read(path: str | Path) -> Any:
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        json.dumps(content, ensure_ascii=False).encode()  # JSON can spell half of a surrogate pair, no file holds it
     except OSError as error:
         raise ValueError(f"{path} can't be read ({error.strerror})") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no JSON ({error})") from error
+    return content
 
 
 def _intents_by_label(given: object) -> dict[str, tuple[str, ...]]:

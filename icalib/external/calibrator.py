@@ -12,8 +12,8 @@ from pydantic import Field, FiniteFloat
 
 from icalib.calibration.fitted import AffineMap, IsotonicMap
 from icalib.core.component import Settings, validated_file
-from icalib.core.errors import RunFolderError
-from icalib.core.files import read_json, write_json
+from icalib.core.errors import DamagedFileError, RunFolderError
+from icalib.core.files import content_digest, read_json, reading, write_json
 from icalib.core.storage import location
 from icalib.external.pool_features import PoolFeatureMap
 from icalib.external.scale import Scale, as_logit
@@ -22,6 +22,7 @@ from icalib.metrics.pairs import FloatArray, IntArray, PoolScores
 
 CALIBRATOR_FILE = "calibrator.json"
 CALIBRATOR_VERSION = 1
+_CHECKSUM = "checksum"
 
 ScoreMap = Annotated[AffineMap | IsotonicMap | PoolFeatureMap, Field(discriminator="kind")]
 
@@ -91,8 +92,9 @@ class Calibrator(Settings):
         return as_logit(score, self.scale)
 
     def save(self, folder: Path) -> None:
-        """Write the calibrator into a folder."""
-        write_json(folder / CALIBRATOR_FILE, self.model_dump(mode="json"))
+        """Write the calibrator into a folder, with a checksum by which damage is noticed."""
+        value = self.model_dump(mode="json")
+        write_json(folder / CALIBRATOR_FILE, {**value, _CHECKSUM: content_digest(value)})
 
     @classmethod
     def load(cls, folder: Path) -> Calibrator:
@@ -113,7 +115,14 @@ class Calibrator(Settings):
                 f"{location(path)} has version {value['version']}, this icalib reads version {CALIBRATOR_VERSION}. "
                 "Run its `icalib calibrate` command again."
             )
-        return validated_file(path, cls, value)
+        written = value.pop(_CHECKSUM, None)
+        calibrator = validated_file(path, cls, value)
+        with reading(path):
+            is_same = written in (None, content_digest(value))
+        if not is_same:
+            cure = f"Run its `icalib calibrate` command again; if you edited it, remove `{_CHECKSUM}`."
+            raise DamagedFileError(path, "has other content than was written", cure)
+        return calibrator
 
 
 def applied(fitted: ScoreMap, logit: FloatArray, offsets: IntArray) -> FloatArray:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from icalib.core.errors import SettingError
+from icalib.core.errors import DamagedFileError, SettingError
 from icalib.core.files import read_json, write_json
 from icalib.core.storage import location
 from icalib.data.schema import Pool
@@ -36,6 +36,7 @@ def collect_scores(
     Raises:
         ServiceError: see `Endpoint.scores`; what was scored before is kept.
         SettingError: the folder has scores of another service or of other pools.
+        DamagedFileError: the scores in the folder can't be read.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _check_inputs(folder / _INPUTS, inputs)
@@ -73,10 +74,14 @@ def _known(path: Path) -> set[str]:
     known: set[str] = set()
     complete = 0
     with path.open("rb") as file:
-        for line in file:
+        for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
                 break
-            known.add(json.loads(line)["pool_id"])
+            try:
+                known.add(json.loads(line)["pool_id"])
+            except (ValueError, LookupError, TypeError, RecursionError) as error:
+                cure = "Remove the file; the service is then asked for all pools again."
+                raise DamagedFileError(path, f"has a line that can't be read: {number}", cure) from error
             complete += len(line)
     with path.open("rb+") as file:
         file.truncate(complete)

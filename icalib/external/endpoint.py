@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any, Literal
@@ -125,7 +126,7 @@ class Endpoint:
                     ) from error
                 if error.code not in _PASSING:
                     break
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ServiceError(
                     f"{self.url} answered with something that is not JSON. Expected a /rerank service; check the URL."
                 ) from error
@@ -143,7 +144,8 @@ class Endpoint:
             index = entry.get("index") if isinstance(entry, dict) else None
             value = entry.get(name) if isinstance(entry, dict) else None
             if isinstance(index, int) and 0 <= index < size and isinstance(value, int | float):
-                score[index] = value
+                with suppress(OverflowError):  # an integer that no float can hold
+                    score[index] = value
         if not np.isfinite(score).all():
             expected = "[{index, score}]" if self.protocol == "tei" else "{results: [{index, relevance_score}]}"
             raise _RefusedError(

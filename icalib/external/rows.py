@@ -27,6 +27,7 @@ COMMON: Mapping[str, tuple[str, ...]] = {
 UNKNOWN = -1
 """Label of a pair that nobody has judged."""
 CURE = "Correct the row, or remove it"
+_TRUTH: Mapping[str, int] = {"true": 1, "false": 0}
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,7 +240,7 @@ def _labels(raw: Raw, value: Any, size: int, lists: bool) -> Iterator[int]:
     if len(values) != size:
         raise raw.error(f"found {len(values)} labels and {size} scores", field="label")
     for one in values:
-        number = parsed_number(int(one) if isinstance(one, bool) else one)
+        number = parsed_number(_TRUTH.get(str(one).lower(), one))
         yield UNKNOWN if number is None or number < 0 else int(number > 0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -15,7 +16,7 @@ from icalib.core.errors import DataError, SettingError
 from icalib.data.sources.arrow_rows import PARQUET_MAGIC
 from icalib.data.sources.columns import NO_COLUMNS, check_columns, described, guessed_columns
 from icalib.data.sources.files import first_line, read_lines
-from icalib.data.sources.question import parsed_number
+from icalib.data.sources.question import LONE_SURROGATE, parsed_number
 from icalib.data.sources.records import Raw, refuse_bad_bytes
 from icalib.data.sources.rows import read_rows, row_of, sample_rows
 from icalib.external.rows import COMMON, CURE, Rows, rows_of_records, rows_of_table
@@ -154,7 +155,13 @@ def _trec_row(raw: Raw) -> dict[str, Any]:
 
 def _checked_row(raw: Raw) -> dict[str, Any]:
     refuse_bad_bytes(raw)
-    return row_of(raw)
+    row = row_of(raw)
+    if "\\u" in raw.text:
+        try:
+            json.dumps(row, ensure_ascii=False).encode()
+        except UnicodeEncodeError:  # no file could hold the row with its probability
+            raise raw.error(LONE_SURROGATE) from None
+    return row
 
 
 def read_qrels(path: Path) -> dict[str, dict[str, int]]:

@@ -9,6 +9,7 @@ from icalib.core.errors import RunFolderError, SettingError
 from icalib.core.events import Emit, Message
 from icalib.core.run_folder import RunFolder
 from icalib.core.storage import is_mirrored, remove
+from icalib.core.temporary import is_unused
 
 if TYPE_CHECKING:
     from icalib.pipeline.run import RunSettings
@@ -38,7 +39,7 @@ def is_started(folder: RunFolder, settings: RunSettings) -> bool:
                 "Use --fresh to replace it, or another --experiment to keep both."
             )
         return True
-    if folder.path.exists() and any(folder.path.iterdir()):
+    if not is_unused(folder.path):
         raise RunFolderError(f"{folder.path} exists and is not a run folder. Choose another --experiment or remove it.")
     return False
 

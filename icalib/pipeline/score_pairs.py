@@ -23,11 +23,14 @@ from pydantic import Field
 from typing_extensions import override
 
 from icalib.core.component import Settings
-from icalib.core.errors import DataError, SettingError
-from icalib.core.files import content_digest, file_digest, read_json, whole_file, write_json
+from icalib.core.contents import contents_of, damages, read_record
+from icalib.core.errors import DamagedFileError, DataError, SettingError
+from icalib.core.events import Emit, Message, ignore
+from icalib.core.files import content_digest, file_digest, read_json, reading, whole_file, write_json
 from icalib.core.job import NOT_IN_DIGEST, Artifact, ShardedJob
 from icalib.core.paths import Stored
-from icalib.core.storage import location, opened, pull, push
+from icalib.core.storage import location, opened, pull, push, remove
+from icalib.core.temporary import is_unused
 from icalib.data.questions import unlabelled_pool
 from icalib.data.schema import Pool, Utterance
 from icalib.metrics.pairs import P_NONE
@@ -39,6 +42,7 @@ from icalib.scoring.loaded import LoadedMembers
 
 RECORD = "scored.json"
 """File in the output folder that says what is scored there, and with what."""
+_FILES = "files"
 _CHUNK_PAIRS, _CHUNK_POOLS = 2048, 64
 
 
@@ -117,27 +121,55 @@ def pairs_job(run: Path, pairs: Path, rows_per_shard: int) -> ScorePairsJob:
     return ScorePairsJob(run=artifact, files=files, rows_per_shard=rows_per_shard)
 
 
-def claim(job: ScorePairsJob, folder: Path) -> int:
+def claim(job: ScorePairsJob, folder: Path, emit: Emit = ignore) -> int:
     """Make the output folder the job's, and return how many of its shards are finished.
+
+    Files that were damaged since the job was finished are removed, so that they are scored again.
 
     Raises:
         SettingError: the folder has something else.
+        DamagedFileError: its record can't be read.
     """
     pull(folder)
-    record, identity = folder / RECORD, job.identity()
+    record = folder / RECORD
     if record.is_file():
-        if read_json(record)["digest"] != job.digest():
-            raise SettingError(
-                f"{location(folder)} has scores of other pairs, another run, another --rows-per-file or another "
-                "version of icalib. Choose another --out, or remove the folder."
-            )
-    elif folder.is_dir() and any(folder.iterdir()):
+        _check_record(job, record, emit)
+    elif not is_unused(folder):
         raise SettingError(f"{location(folder)} is not empty and has no {RECORD}. Choose another --out.")
     else:
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(record, {"digest": job.digest(), "identity": identity})
-        push(record)
+        _write_record(job, folder)
     return sum(job.shard_path(folder, index).is_file() for index in range(len(job.shards())))
+
+
+def finish(job: ScorePairsJob, folder: Path) -> None:
+    """Share the files, and record what they contain."""
+    push(folder)
+    _write_record(job, folder)
+
+
+def _write_record(job: ScorePairsJob, folder: Path) -> None:
+    files = contents_of(folder, leave_out=(RECORD,))
+    write_json(folder / RECORD, {"digest": job.digest(), "identity": job.identity(), _FILES: files})
+    push(folder / RECORD)
+
+
+def _check_record(job: ScorePairsJob, path: Path, emit: Emit) -> None:
+    folder = path.parent
+    try:
+        record = read_record(path)
+        with reading(path):
+            digest, found = record["digest"], list(damages(folder, record.get(_FILES, {})))
+    except DamagedFileError as error:
+        raise DamagedFileError(path, error.found, "Choose another --out, or remove the folder.") from error
+    if digest != job.digest():
+        raise SettingError(
+            f"{location(folder)} has scores of other pairs, another run, another --rows-per-file or another "
+            "version of icalib. Choose another --out, or remove the folder."
+        )
+    for damage in found:
+        emit(Message(f"{damage.path} {damage.found}: scoring it again"))
+        remove(Path(damage.path))
 
 
 class _Loaded(NamedTuple):

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from icalib.core.events import Event, RunUpdated
 from icalib.core.files import whole_file
 from icalib.core.run_folder import RunFolder
 from icalib.core.run_tables import RoundSummary
+from icalib.core.temporary import remove_abandoned, temporary_beside
 from icalib.metrics.catalogue import metric_tag
 from icalib.metrics.pairs import PoolScores
 from icalib.reports.comparison import COLUMNS, format_value, with_outside_metrics
@@ -110,11 +112,23 @@ def write_once(folder: Path, part: str, name: str, write: Callable[[SummaryWrite
     if target.is_file():
         return
     # TensorBoard treats any folder under tb/ as a run, so the file is written outside.
-    with whole_file(target) as temporary, TemporaryDirectory(dir=folder, prefix=".tb-") as scratch:
-        with SummaryWriter(scratch) as writer:
+    with whole_file(target) as temporary, _scratch(folder) as scratch:
+        with SummaryWriter(str(scratch)) as writer:
             write(writer)
-        (written,) = Path(scratch).iterdir()
+        (written,) = scratch.iterdir()
         os.replace(written, temporary)
+
+
+@contextmanager
+def _scratch(folder: Path) -> Generator[Path]:
+    """Yield a folder that is removed at the end, or by the next process that writes here if this one is killed."""
+    remove_abandoned(folder)
+    scratch = temporary_beside(folder / "tb")
+    scratch.mkdir()
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _write_layout(writer: SummaryWriter) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from copy import deepcopy
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from icalib.core.errors import DamagedFileError
 from icalib.core.files import whole_file
 from icalib.models.model import Model
 from icalib.models.precision import autocast, resolve_precision
@@ -82,15 +84,20 @@ class LocalEngine:
         kept = {
             "model": self.model.state_dict(), "optimizer": self._optimizer.state_dict(), "loop": json.dumps(state)
         }  # fmt: skip
-        with whole_file(self._folder / _CHECKPOINT) as temporary:
-            torch.save(kept, temporary)
+        with whole_file(self._folder / _CHECKPOINT) as temporary, temporary.open("wb") as file:
+            torch.save(kept, file)  # through Python, whose errors say what the disk refused
 
     def load(self) -> dict[str, Any] | None:
         """Load the last checkpoint, if one exists, and return the loop's state."""
         path = self._folder / _CHECKPOINT if self._folder is not None else None
         if path is None or not path.is_file():
             return None
-        kept = torch.load(path, map_location=self.device, weights_only=True)
+        try:
+            kept = torch.load(path, map_location=self.device, weights_only=True)
+        except (OSError, RuntimeError, ValueError, LookupError, EOFError, UnpicklingError) as error:
+            reason = " ".join(str(error).split())
+            cure = "Remove it and run the same command again: this training then starts from its beginning."
+            raise DamagedFileError(path, f"can't be read ({reason:.200})", cure) from error
         self.model.load_state_dict(kept["model"])
         self._optimizer.load_state_dict(kept["optimizer"])
         return json.loads(kept["loop"])

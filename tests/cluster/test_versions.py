@@ -22,11 +22,12 @@ def test_the_image_has_the_python_that_the_project_is_tested_with() -> None:
 
 
 def test_the_image_takes_its_versions_from_the_constraints() -> None:
-    (torch, rest) = re.findall(r"^    pip install (.+)$", DOCKERFILE, flags=re.MULTILINE)
+    (hashed, torch, rest) = re.findall(r"^    pip install (.+?)(?: \\)?$", DOCKERFILE, flags=re.MULTILINE)
+    assert hashed == "--no-deps --require-hashes --requirement requirements.lock"
     requirement = torch.removeprefix('--index-url "${TORCH_INDEX}" ')
     shown = subprocess.run(["bash", "-c", f"echo {requirement}"], cwd=ROOT, capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == f"torch=={pin('torch')}"
-    assert rest == "--constraint constraints.txt . ${LAUNCHER_PACKAGES}"
+    assert rest == "--no-build-isolation --constraint constraints.txt '.[minilm,serve]' ${LAUNCHER_PACKAGES}"
 
 
 def test_no_other_version_stands_in_the_image() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import resource
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
@@ -53,3 +55,14 @@ def _replace(path: Path, data: bytes) -> None:
     with path.open("r+b") as file:
         file.truncate()
         file.write(data)
+
+
+@contextmanager
+def largest_file(num_bytes: int) -> Generator[None]:
+    """A disk on which no file can become larger, so that writes fail in the middle, in any language."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -18,6 +18,7 @@ from helpers.stores import Machines
 from icalib.cli import main
 from icalib.core.errors import DataError, SettingError
 from icalib.core.events import ignore
+from icalib.core.temporary import temporary_beside
 from icalib.pipeline import score_pairs
 from icalib.pipeline.executor import LocalExecutor
 from icalib.pipeline.loaded_ranker import LoadedRanker
@@ -128,6 +129,30 @@ def test_an_interrupted_scoring_resumes_and_gives_the_same_files(
     assert "4 of 6 files are finished already" in icalib(*arguments, tmp_path / "halved")
     assert computed == [1, 4]
     assert scored(tmp_path / "halved") == scored(tmp_path / "whole")
+
+
+def test_finished_files_that_were_damaged_are_scored_again(trained: Path, tmp_path: Path, icalib: Command) -> None:
+    write_pairs(tmp_path / "pairs.parquet")
+    arguments = ("score", trained, tmp_path / "pairs.parquet", "--rows-per-file", 20, "--out", tmp_path / "out")
+    icalib(*arguments)
+    expected = scored(tmp_path / "out")
+    path = tmp_path / "out/part-000001.parquet"
+    table = pq.read_table(path)
+    values = [0.5, *table["prob"].to_pylist()[1:]]
+    pq.write_table(table.set_column(table.column_names.index("prob"), "prob", pa.array(values, pa.float64())), path)
+    said = icalib(*arguments)
+    assert f"{path} has " in said
+    assert "2 of 3 files are finished already" in said
+    assert scored(tmp_path / "out") == expected
+    (tmp_path / "out/scored.json").write_text("{")
+    assert "scored.json can't be read" in icalib(*arguments)
+
+
+def test_a_folder_whose_record_was_being_written_is_taken(trained: Path, tmp_path: Path) -> None:
+    write_pairs(tmp_path / "pairs.parquet")
+    (tmp_path / "out").mkdir()
+    temporary_beside(tmp_path / "out/scored.json").write_text("{")
+    assert claim(pairs_job(trained, tmp_path / "pairs.parquet", 20), tmp_path / "out") == 0
 
 
 def test_a_folder_of_other_scores_is_refused(trained: Path, tmp_path: Path) -> None:

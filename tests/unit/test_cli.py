@@ -183,14 +183,24 @@ def test_icast_without_intents_offers_tsst(icalib, without_intents: Path, tmp_pa
     assert not (tmp_path / "runs").exists()
 
 
-def test_storage_that_fails_is_no_traceback(icalib, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "found"),
+    [
+        (OSError(errno.ESTALE, "Stale file handle", "/shared/runs/x"), "Stale file handle: '/shared/runs/x'"),
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),  # of a write: without a path
+        (OSError(errno.EFBIG, "File too large"), "File too large"),
+    ],
+)
+def test_storage_that_fails_is_no_traceback(
+    error: OSError, found: str, icalib, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(**options: object) -> None:
-        raise OSError(errno.ESTALE, "Stale file handle", "/shared/runs/x")
+        raise error
 
     monkeypatch.setattr("icalib.cli.app.app", fail)
     code, _, err = icalib("run", "bert")
     assert code == 2
-    assert "Stale file handle: '/shared/runs/x'. Check the storage" in err
+    assert f"{found}. Check the storage" in err
 
 
 @pytest.mark.parametrize("option", ["--data", "--runs"])

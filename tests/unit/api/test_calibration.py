@@ -12,6 +12,7 @@ import icalib
 from icalib.cli import main  # noqa: F401  (registers the verbs)
 from icalib.cli.app import app
 from icalib.core.errors import DataError, SettingError
+from icalib.core.temporary import temporary_beside
 
 POOLS = scored_pools(80)
 
@@ -58,6 +59,13 @@ def test_a_run_is_calibrated_by_functions(tmp_path: Path) -> None:
     assert applied.num_pairs == 480
     again = icalib.calibrate(run, tmp_path / "calibrator", qrels=qrels, seed=3)
     assert again.calibrator == found.calibrator
+
+
+def test_a_folder_in_which_a_calibrator_was_being_written_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    temporary_beside(tmp_path / "out/calibrator.json").write_text("{")
+    icalib.calibrate(write_pairs(tmp_path / "scores.parquet", POOLS), tmp_path / "out", precision=0.6)
+    assert (tmp_path / "out/calibrator.json").is_file()
 
 
 def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:

@@ -3,12 +3,26 @@ from __future__ import annotations
 import errno
 import hashlib
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from helpers.damage import largest_file
+from safetensors.numpy import save_file
 
 from icalib.core.errors import DataError, SettingError, StorageError
-from icalib.core.files import content_digest, file_digest, read_json, whole_file, whole_folder, write_json
+from icalib.core.files import (
+    content_digest,
+    file_digest,
+    read_json,
+    system_error,
+    whole_file,
+    whole_folder,
+    write_json,
+)  # fmt: skip
 from icalib.core.seeding import child_seed
 
 
@@ -61,6 +75,35 @@ def test_a_full_disk_is_a_storage_error_and_leaves_nothing(tmp_path: Path) -> No
     with pytest.raises(StorageError, match=r"file\.txt.*No space left"):
         fill()
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("library", ["python", "rust", "c++"])
+def test_a_disk_that_refuses_in_the_middle_of_a_write_is_a_storage_error(tmp_path: Path, library: str) -> None:
+    array = np.zeros(100_000)
+    write: dict[str, Callable[[Path], object]] = {
+        "python": lambda path: path.write_bytes(array.tobytes()),
+        "rust": lambda path: save_file({"a": array}, path),
+        "c++": lambda path: pq.write_table(pa.table({"a": np.random.default_rng(0).random(100_000)}), path),
+    }
+
+    def fill() -> None:
+        with whole_file(tmp_path / "file") as temporary, largest_file(1000):
+            write[library](temporary)
+
+    with pytest.raises(StorageError, match=r"can.t write .*file: File too large"):
+        fill()
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_systems_error_is_found_behind_others() -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    outer = RuntimeError("unexpected pos 64 vs 0")
+    outer.__context__ = full
+    assert system_error(full) == system_error(outer) == errno.ENOSPC
+    assert system_error(RuntimeError("other")) is None
+    own = SettingError("wrong")
+    own.__context__ = full
+    assert system_error(own) is None
 
 
 @pytest.mark.parametrize("name", ["taken/file.txt", "taken/deeper/file.txt"])

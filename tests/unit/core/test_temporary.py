@@ -12,7 +12,7 @@ import pytest
 
 from icalib.core import temporary
 from icalib.core.files import write_json
-from icalib.core.temporary import remove_abandoned, temporary_beside
+from icalib.core.temporary import is_unused, remove_abandoned, temporary_beside
 
 KILLED_WHILE_WRITING = """
 import os, sys
@@ -54,3 +54,15 @@ def test_a_folder_is_looked_through_once(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("process", [os.getpid, os.getppid, lambda: 10**30], ids=["this", "parent", "no id"])
 def test_processes_that_may_be_running(process: Callable[[], int]) -> None:
     assert temporary._is_running(process())
+
+
+def test_a_folder_is_unused_if_nothing_is_there_but_what_was_being_written(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    assert is_unused(folder)
+    folder.mkdir()
+    assert is_unused(folder)
+    temporary_beside(folder / "record.json").write_text("half")
+    assert is_unused(folder)
+    (folder / ".hidden").write_text("")
+    assert not is_unused(folder)
+    assert not is_unused(folder / ".hidden")

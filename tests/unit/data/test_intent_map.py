@@ -60,6 +60,8 @@ def test_a_label_without_a_name_is_an_error_that_names_it() -> None:
         ('{"user": {"a": "X"}, "bot": {}}', "expected the roles user and agent, found bot"),
         ('{"user": {"a": "X"}, "agent": 1}', "for each role, found 1"),
         ("{", "is no JSON"),
+        ('{"a": "\\ud800"}', r"is no JSON \(.*surrogates not allowed"),
+        ("[" * 100_000, r"is no JSON \(maximum recursion depth"),
         (None, "can't be read"),
     ],
 )

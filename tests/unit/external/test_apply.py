@@ -145,6 +145,12 @@ def test_a_folder_that_is_no_calibrator_is_refused(tmp_path: Path) -> None:
     path.write_text(text[:50])
     with pytest.raises(DamagedFileError, match="can't be read"):
         Calibrator.load(tmp_path)
+    path.write_text(text.replace('"sharpness": 0.', '"sharpness": 1.'))
+    with pytest.raises(DamagedFileError, match="has other content than was written"):
+        Calibrator.load(tmp_path)
+    edited = {name: value for name, value in json.loads(path.read_text()).items() if name != "checksum"}
+    path.write_text(json.dumps(edited))
+    assert Calibrator.load(tmp_path) != FITTED
     path.write_text(text.replace('"lowest"', '"smallest"'))
     with pytest.raises(RunFolderError, match="smallest"):
         Calibrator.load(tmp_path)

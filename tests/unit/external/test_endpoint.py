@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import icalib
-from icalib.core.errors import ServiceError, SettingError
+from icalib.core.errors import DamagedFileError, ServiceError, SettingError
 from icalib.data.pools import read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.schema import NONE_RIGHT, Pool
@@ -124,6 +124,8 @@ def test_a_busy_service_is_asked_again(service: Service) -> None:
         ([], b'[{"index": 0, "score": 1}]', "expected a finite score for each of 3 texts"),
         ([], b'{"results": []}', "expected a finite score for each of 3 texts"),
         ([], b'[{"index": 0, "score": NaN}, {"index": 1, "score": 1}, {"index": 2, "score": 1}]', "a finite score"),
+        ([], b'[{"index": 0, "score": 1' + b"0" * 400 + b"}]", "expected a finite score for each of 3 texts"),
+        ([], b"[" * 100_000, "answered with something that is not JSON"),
     ],
 )
 def test_what_fails_is_said(service: Service, failures: list[int], answer: bytes | None, message: str) -> None:
@@ -169,6 +171,10 @@ def test_an_interrupted_collection_resumes(service: Service, tmp_path: Path) -> 
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert [row["pool_id"] for row in rows] == ["p0", "p1", "p2", "p3", "p4"]
     assert rows[4] == {"pool_id": "p4", "scores": [0.03, 0.01, 0.07], "label": [0, 0, 1]}
+    for damaged in ("[\n", "[]\n", '{"pool_id": []}\n'):
+        path.write_text(damaged)
+        with pytest.raises(DamagedFileError, match="has a line that can't be read: 1"):
+            collect_scores(endpoint, pools(5), tmp_path, inputs, lambda done, total: None)
     with pytest.raises(SettingError, match="has scores of another data"):
         collect_scores(endpoint, pools(5), tmp_path, {**inputs, "data": "other"}, lambda done, total: None)
 

@@ -81,6 +81,17 @@ def test_judgements_of_beir_have_a_header(tmp_path: Path) -> None:
         read_qrels(tmp_path / "broken.txt")
 
 
+def test_labels_may_be_words_as_pandas_writes_them(tmp_path: Path) -> None:
+    rows = pair_table(POOLS).to_pylist()
+    expected = read_labelled(ScoreFile.open(write_jsonl(tmp_path / "scores.jsonl", rows))).pools
+    lines = [",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
+    (tmp_path / "scores.csv").write_text("\n".join(lines) + "\n")
+    assert "True" in lines[1] + lines[2] + lines[3] + lines[4] + lines[5] + lines[6]
+    found = read_labelled(ScoreFile.open(tmp_path / "scores.csv")).pools
+    assert found.label.tolist() == expected.label.tolist()
+    assert found.logit.tolist() == expected.logit.tolist()
+
+
 def test_pools_with_an_unknown_label_are_left_out(tmp_path: Path) -> None:
     rows = list_rows(POOLS)
     rows[5]["labels"] = [-1] * 6
@@ -98,6 +109,7 @@ def test_pools_with_an_unknown_label_are_left_out(tmp_path: Path) -> None:
         ({"query_id": None}, r"found no pool"),
         ({"rerank_score": [1.0]}, r"found \[1.0\], expected a number"),
         ({"doc_id": "d0"}, r"candidate 'd0' of pool 'q00000' occurs twice"),
+        ({"note": "\ud800"}, r"line 2: found half of a surrogate pair"),
     ],
 )
 def test_a_bad_row_is_named(tmp_path: Path, change: dict[str, object], message: str) -> None:

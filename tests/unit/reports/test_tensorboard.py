@@ -134,4 +134,4 @@ def test_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("icalib.reports.tensorboard.reliability_image", fail)
     with pytest.raises(Exception, match="can't write"):
         write_tensorboard(run)
-    assert not [path for path in run.path.rglob("*") if "tfevents" in path.name or ".tb-" in path.name]
+    assert not [path for path in run.path.rglob("*") if "tfevents" in path.name or path.name.startswith(".")]

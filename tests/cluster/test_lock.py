@@ -1,0 +1,99 @@
+"""The image installs what requirements.lock has hashes of, and says what it contains."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from functools import cache
+from importlib.metadata import PackageNotFoundError, distribution
+from typing import Any
+
+import pytest
+from helpers.manifests import PROJECT, ROOT
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+FROM_PYTORCH = re.compile(r"torch|triton|(nvidia|cuda)-.*")
+"""What PyTorch's index gives: builds for CPUs or for a version of CUDA, which differ in their files."""
+
+
+@cache
+def locked() -> dict[str, tuple[Requirement, list[str]]]:
+    """Requirement and hashes of each package."""
+    text = re.sub(r"^#.*\n", "", (ROOT / "requirements.lock").read_text(), flags=re.MULTILINE)
+    entries = re.findall(r"^(\S.*?) \\\n((?:    --hash=\S+(?: \\)?\n)+)", text, flags=re.MULTILINE)
+    assert text.count("==") == len(entries)
+    found: dict[str, tuple[Requirement, list[str]]] = {}
+    for words, hashes in entries:
+        requirement = Requirement(words)
+        found[canonicalize_name(requirement.name)] = requirement, re.findall(r"--hash=(\S+)", hashes)
+    return found
+
+
+def needed(requirement: Requirement, seen: set[Requirement]) -> set[str]:
+    """Names of what a requirement installs here, by the metadata of what is installed."""
+    requirement = Requirement(str(requirement))
+    requirement.marker, requirement.specifier = None, SpecifierSet()
+    name = canonicalize_name(requirement.name)
+    if requirement in seen or (FROM_PYTORCH.fullmatch(name) and name != "torch"):
+        return set()
+    seen.add(requirement)
+    found = {name}
+    for inner in map(Requirement, distribution(name).requires or ()):
+        extras = requirement.extras or {""}
+        if inner.marker is None or any(inner.marker.evaluate({"extra": extra}) for extra in extras):
+            found |= needed(inner, seen)
+    return found
+
+
+def test_each_locked_package_has_its_pinned_version_and_sha256() -> None:
+    assert len(locked()) > 50
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line and line[0] != "#"]
+    pins = {canonicalize_name(one.name): one.specifier for one in map(Requirement, lines)}
+    for name, (requirement, hashes) in locked().items():
+        assert requirement.specifier == pins[name]
+        assert hashes
+        assert all(re.fullmatch("sha256:[0-9a-f]{64}", one) for one in hashes)
+
+
+def test_the_lock_has_all_that_the_image_installs_from_pypi() -> None:
+    extras = PROJECT["optional-dependencies"]
+    direct = [*PROJECT["dependencies"], *extras["minilm"], *extras["serve"]]
+    try:
+        found = set[str]().union(*(needed(one, set()) for one in map(Requirement, direct)))
+    except PackageNotFoundError as error:
+        pytest.skip(f"not installed here: {error}")
+    assert found - {"torch"} <= locked().keys()
+    assert not [name for name in locked() if FROM_PYTORCH.fullmatch(name)]
+
+
+def test_the_bill_of_materials_lists_each_installed_package_once() -> None:
+    bill = bill_of_materials()
+    versions = {one["name"]: one["version"] for one in bill["components"]}
+    assert len(versions) == len(bill["components"])
+    for name, (requirement, _) in locked().items():
+        try:
+            installed = distribution(name).version
+        except PackageNotFoundError:
+            continue
+        assert versions[name] == installed
+        assert requirement.specifier.contains(installed)
+    assert bill["metadata"]["component"]["name"] == "icalib"
+
+
+def test_dependencies_in_the_bill_of_materials_are_components_in_it() -> None:
+    bill = bill_of_materials()
+    references = {one["bom-ref"] for one in (*bill["components"], bill["metadata"]["component"])}
+    assert {one["ref"] for one in bill["dependencies"]} == references
+    (torch,) = (one for one in bill["dependencies"] if one["ref"].startswith("pkg:pypi/torch@"))
+    assert any(ref.startswith("pkg:pypi/sympy@") for ref in torch["dependsOn"])
+    assert all(set(one["dependsOn"]) <= references for one in bill["dependencies"])
+
+
+@cache
+def bill_of_materials() -> dict[str, Any]:
+    command = [sys.executable, str(ROOT / "cluster/sbom.py")]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
