@@ -24,8 +24,9 @@ from icalib.core.storage import push, remove
 from icalib.data.pools import read_pool_set
 from icalib.data.selection import Selection
 from icalib.models.precision import Precision
-from icalib.pipeline.counting import CountingExecutor, pairs_scored
+from icalib.pipeline.counting import CountingExecutor, Work, pairs_scored
 from icalib.pipeline.executor import Executor
+from icalib.pipeline.gpu_rates import SPREAD, TabledGpus
 from icalib.pipeline.rates import Estimate, Machines, Rates, estimated, measure_rates
 from icalib.pipeline.resources import Resources
 from icalib.pipeline.run import CACHE, EVALUATED, RunContext, RunSettings, check_fits, plan_path, stages_of, start
@@ -38,6 +39,9 @@ from icalib.training.settings import TrainingSettings
 _MEASURED_POOLS = 100
 _MEASURED = ("batch_size", "max_tokens_per_batch", "gradient_accumulation", "precision", "train_negatives")
 """Training settings that determine the cost of an update."""
+
+
+_ASSUMED_STARTS = (30.0, 15.0)  # seconds until a training, and a scoring, begin on GPUs that aren't here
 
 
 class RatesJob(ShardedJob):
@@ -85,14 +89,16 @@ class Plan:
     Args:
         stages: the distinct stages to compute.
         reused: number of further stages, which reuse one of these.
-        memory: peak memory of a training worker in bytes.
+        memory: peak memory of a training worker in bytes; 0 if it isn't measured.
         machines: the machines that do the work.
+        basis: what the times are based on; empty if they were measured on these machines.
     """
 
     stages: tuple[Estimate, ...]
     reused: int
     memory: int
     machines: Machines
+    basis: str = ""
 
     @property
     def seconds(self) -> tuple[float, float, float]:
@@ -110,19 +116,28 @@ class Plan:
             "seconds": {"expected": expected, "low": low, "high": high},
             "memory": self.memory,
             "machines": asdict(self.machines),
+            "basis": self.basis,
         }
 
 
-def plan(runs: Sequence[RunSettings], context: RunContext, *, pairs: float | None = None, fresh: bool = False) -> Plan:
+def plan(
+    runs: Sequence[RunSettings],
+    context: RunContext,
+    *,
+    pairs: float | None = None,
+    gpus: TabledGpus | None = None,
+    fresh: bool = False,
+) -> Plan:
     """Plan runs that use the same stage cache, such as the trials of a sweep.
 
     Stages that are already cached are included.
-    The plan of a single run is stored next to the cache, and the run's report shows it.
+    The plan of a single run on these machines is stored next to the cache, and the run's report shows it.
 
     Args:
         runs: settings of each run.
         context: the machines, and where the cache is.
         pairs: number of additional pairs to score, in the same way as the test pairs.
+        gpus: estimate for these GPUs, which are not here, instead of measuring.
         fresh: measure the machines again.
 
     Raises:
@@ -133,6 +148,8 @@ def plan(runs: Sequence[RunSettings], context: RunContext, *, pairs: float | Non
     reused = sum(len(executor.works) for executor in counted) - len(distinct)
     if pairs is not None:
         distinct["pairs"] = pairs_scored(counted[0].works, pairs)
+    if gpus is not None:
+        return _tabled(gpus, runs[0], counted[0], tuple(distinct.values()), reused)
     rates, starts = _measured(runs[0], counted[0], context, fresh=fresh)
     resources = context.executor.resources
     machines = Machines(
@@ -149,6 +166,19 @@ def plan(runs: Sequence[RunSettings], context: RunContext, *, pairs: float | Non
         write_json(path, result.as_json())
         push(path)
     return result
+
+
+def _tabled(
+    gpus: TabledGpus, settings: RunSettings, counted: CountingExecutor, works: Sequence[Work], reused: int
+) -> Plan:
+    """Plan work on GPUs whose rates follow from a table."""
+    job, machines = counted.first_training, Machines(gpus.number, 1, gpus.number, *_ASSUMED_STARTS)
+    assert job is not None
+    rates = gpus.rates(
+        job.ranker, batch_size=job.training.batch_size, max_tokens=settings.settings.scoring.max_tokens_per_batch
+    )
+    stages = tuple(estimated(work, rates, machines, SPREAD) for work in works)
+    return Plan(stages, reused, rates.memory, machines, gpus.basis)
 
 
 def count(settings: RunSettings, context: RunContext) -> CountingExecutor:
