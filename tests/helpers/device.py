@@ -47,13 +47,13 @@ class NoWaiting(TorchDispatchMode):
     """Raises `Waits` on operations for which the CPU would wait for all work that is queued on the device."""
 
     def __enter__(self) -> NoWaiting:
-        self._factories = _NoFactories()
-        self._factories.__enter__()
+        self._copies = _NoHiddenCopies()
+        self._copies.__enter__()
         return super().__enter__()
 
     def __exit__(self, *raised: Any) -> None:
         super().__exit__(*raised)
-        self._factories.__exit__(*raised)
+        self._copies.__exit__(*raised)
 
     @override
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -64,14 +64,18 @@ class NoWaiting(TorchDispatchMode):
         return func(*args, **kwargs)
 
 
-class _NoFactories(TorchFunctionMode):
-    """Raises `Waits` on torch.tensor(values, device=…), whose copy to the device is not dispatched."""
+class _NoHiddenCopies(TorchFunctionMode):
+    """Raises `Waits` on torch.tensor(values, device=…) and lists as indices, whose copies are not dispatched."""
 
     @override
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func in (torch.tensor, torch.as_tensor) and torch.device(kwargs.get("device") or "cpu") == META:
             raise Waits(f"{func.__name__} with a device copies from memory that isn't pinned")
+        if func in (Tensor.__getitem__, Tensor.__setitem__) and args[0].device == META:
+            parts = args[1] if isinstance(args[1], tuple) else (args[1],)
+            if any(isinstance(part, list | np.ndarray) for part in parts):
+                raise Waits("an index in the CPU's memory is copied from memory that isn't pinned")
         return func(*args, **kwargs)
 
 
