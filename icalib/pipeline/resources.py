@@ -25,8 +25,8 @@ class Resources:
 
     @property
     def num_gpus(self) -> float:
-        """GPUs of a training worker or scoring task that uses any."""
-        return 1 / self.workers_per_gpu if self.use_gpu else 0.0
+        """GPUs of a training worker or scoring task that uses any; Ray rounds to ten-thousandths, also up."""
+        return 10_000 // self.workers_per_gpu / 10_000 if self.use_gpu else 0.0
 
     def shared_by(self, number: int) -> tuple[Resources, int]:
         """Return the resources of each of `number` parallel trainings, and how many of them fit at a time."""

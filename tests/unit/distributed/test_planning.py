@@ -110,7 +110,7 @@ def test_more_trials_than_gpus_share_them(
     cluster(HEAD, (8, 2), (8, 2))
     resources, at_once = available_to_trials(workers, concurrent)
     assert (resources, at_once) == (Resources(*planned), trials)
-    assert trials * resources.num_workers * resources.num_gpus <= 4
+    assert resources.workers_per_gpu * round(resources.num_gpus * 10_000) <= 10_000  # as Ray counts
     assert room_for_workers(resources) >= trials * resources.num_workers
 
 
