@@ -89,7 +89,7 @@ class MCDropout(AbstractEstimator):
         dropout_layers: int | None = Field(default=None, ge=0)
         """k: only the encoder's top k layers, and what follows them, have dropout; embeddings and the layers below are
         computed once for all passes, without. Of N layers, T passes then cost as much as (N − k + Tk) / N. This is not
-        ICAST's Eq. 9, and g is smaller: thresholds of g and Δ need to be chosen for it. None is all dropout."""
+        ICAST's Eq. 9, and g has another scale: choose thresholds of g and Δ for it. None is all dropout."""
 
         @override
         def check(self, encoder: AbstractEncoder.Config) -> None:
