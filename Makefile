@@ -9,7 +9,7 @@ DOCS_TOOLS := .venv/.docs-installed
 PARALLEL := --numprocesses=logical --maxprocesses=4 --dist=loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-faults check bench lock audit sbom digests docs results notebooks clean
+.PHONY: help venv demo test test-slow test-faults check bench bench-gpu lock audit sbom digests docs results notebooks clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ check: venv ## format, lint, types and import layers
 bench: venv ## speed and memory beside other tools, as ratios
 	$(BIN)/pip install --quiet -c constraints.txt 'sentence-transformers[train]'
 	$(BIN)/python tests/benchmarks/bench.py
+
+bench-gpu: venv ## the tests that need a GPU, and what BERT-base does on it: scoring, ZeRO 1 to 3, shared GPUs
+	$(BIN)/python tests/benchmarks/gpu.py
 
 lock: venv ## requirements.lock: SHA-256 of what the image installs from PyPI, in the versions of constraints.txt
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[audit]'

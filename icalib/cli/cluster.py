@@ -91,6 +91,14 @@ class EstimateOptions:
         float | None,
         typer.Option(min=1, help="Also estimate scoring so many pairs (1e8), from the measured rates."),
     ] = None
+    gpus: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBERxNAME",
+            help="Estimate for GPUs that are not here, e.g. 8xH200, from FLOPs and their makers' data sheets; nothing "
+            "is measured then.",
+        ),
+    ] = None
 
 
 @verb
@@ -113,16 +121,18 @@ def plan(
     """
     from icalib.api.session import session
     from icalib.api.settings import check, with_seeds
+    from icalib.pipeline.gpu_rates import TabledGpus
     from icalib.pipeline.plan import plan as make_plan
     from icalib.reports.plan_terminal import print_plan
 
+    gpus = TabledGpus.parse(estimates.gpus) if estimates.gpus is not None else None
     template = RunTemplate.of(pools.data, pools.labelled, options.keywords())
     chosen = [
         seeded for run in _planned_runs(method, template, counts.trials) for seeded in with_seeds(run, counts.seeds)
     ]
     check(chosen)
     with session(cluster.place(options.runs)) as active:
-        made = make_plan(chosen, active.context, pairs=estimates.pairs, fresh=fresh)
+        made = make_plan(chosen, active.context, pairs=estimates.pairs, gpus=gpus, fresh=fresh)
     found = made.as_json()
     if estimates.price_per_hour is not None:
         hourly = estimates.price_per_hour

@@ -194,14 +194,15 @@ def _nodes() -> list[_Node]:
     return [node for node in nodes if node.gpus] or nodes
 
 
-def _capacity(nodes: Sequence[_Node], cores: int) -> int:
-    """Return how many training workers with that many cores, and a GPU if the nodes have any, fit on the nodes."""
-    return sum(min(node.cpus // cores, node.gpus or node.cpus) for node in nodes)
+def _capacity(nodes: Sequence[_Node], cores: int, per_gpu: int = 1) -> int:
+    """Return how many training workers with that many cores, and a GPU or a part of it if there are any, fit."""
+    return sum(min(node.cpus // cores, per_gpu * node.gpus or node.cpus) for node in nodes)
 
 
 def room_for_workers(resources: Resources) -> int:
     """Return how many such training workers fit on the live nodes, as if all were idle."""
-    return _capacity([node for node in _nodes() if node.gpus or not resources.use_gpu], resources.cpus_per_worker)
+    nodes = [node for node in _nodes() if node.gpus or not resources.use_gpu]
+    return _capacity(nodes, resources.cpus_per_worker, resources.workers_per_gpu)
 
 
 def worker_environment(resources: Resources) -> dict[str, str]:
@@ -215,7 +216,7 @@ def worker_environment(resources: Resources) -> dict[str, str]:
     return {name: os.environ.get(name, value) for name, value in SPINNING.items()} if alone else {}
 
 
-def _max_cores(nodes: Sequence[_Node], num_workers: int) -> int:
+def _max_cores(nodes: Sequence[_Node], num_workers: int, per_gpu: int = 1) -> int:
     """Return the maximum number of cores per training worker with which that many workers fit.
 
     With GPUs it is at most 8, and one core of each node is left free if the node has more cores than GPUs.
@@ -223,7 +224,7 @@ def _max_cores(nodes: Sequence[_Node], num_workers: int) -> int:
     if nodes[0].gpus:
         nodes = [replace(node, cpus=node.cpus - (node.cpus > node.gpus)) for node in nodes]
     limit = 8 if nodes[0].gpus else max(node.cpus for node in nodes)
-    return max((cores for cores in range(1, limit + 1) if _capacity(nodes, cores) >= num_workers), default=1)
+    return max((cores for cores in range(1, limit + 1) if _capacity(nodes, cores, per_gpu) >= num_workers), default=1)
 
 
 def available(num_workers: int | None = None) -> Resources:
@@ -255,7 +256,7 @@ def available_to_trials(num_workers: int | None = None, concurrent: int | None =
 
     Args:
         num_workers: training workers per trial; None takes one, with a GPU or four CPU cores.
-        concurrent: trials at a time; None takes as many as fit.
+        concurrent: trials at a time; None takes as many as fit. More trials of one worker than GPUs share these.
 
     Raises:
         SettingError: the trials do not fit on the cluster.
@@ -263,17 +264,21 @@ def available_to_trials(num_workers: int | None = None, concurrent: int | None =
     import ray
 
     nodes = _nodes()
-    gpus, workers, capacity = sum(node.gpus for node in nodes), num_workers or 1, _capacity(nodes, 1)
+    gpus, workers = sum(node.gpus for node in nodes), num_workers or 1
+    # Workers of one training don't share a GPU: NCCL refuses that.
+    per_gpu = -(-concurrent // gpus) if gpus and concurrent and workers == 1 else 1
+    capacity = _capacity(nodes, 1, per_gpu)
     memory = int(ray.cluster_resources()["memory"])
     by_cores = capacity // workers if gpus else capacity // max(workers, _CORES_PER_TRIAL)
     trials = concurrent or max(1, by_cores if gpus else min(by_cores, memory // _BYTES_PER_TRIAL))
     if workers * trials > capacity:
         raise SettingError(
             f"{trials} concurrent trials with {workers} training workers each do not fit: the cluster has {capacity} "
-            f"{'GPUs' if gpus else 'CPU cores'} for them. Use a smaller --concurrent or --workers, or add nodes."
+            f"{'GPUs' if gpus and per_gpu == 1 else 'CPU cores'} for them. Use a smaller --concurrent or --workers, or "
+            "add nodes."
         )
-    cores = _max_cores(nodes, workers * trials)
-    return Resources(workers, gpus > 0, cores, num_scorers=max(1, capacity // trials)), trials
+    cores = _max_cores(nodes, workers * trials, per_gpu)
+    return Resources(workers, gpus > 0, cores, max(1, capacity // trials), workers_per_gpu=per_gpu), trials
 
 
 def parallel_map(function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:

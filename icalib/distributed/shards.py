@@ -30,7 +30,7 @@ def map_shards(job: ShardedJob, folder: Path, resources: Resources, stage: str, 
     shards, fields, use_gpu = job.shards(), job.to_json(), resources.use_gpu and job.uses_models
     task = ray.remote(
         num_cpus=0 if use_gpu else job.num_threads,
-        num_gpus=1 if use_gpu else 0,
+        num_gpus=resources.num_gpus if use_gpu else 0,
         max_retries=3,
         scheduling_strategy="DEFAULT",  # not in a trial's placement group, which has no resources for tasks
         retry_exceptions=[OSError],  # pyright: ignore[reportArgumentType]  # ray types it as bool only

@@ -68,7 +68,7 @@ def _run_tasks(folder: Path, resources: Resources, tasks: Sequence[PosteriorTask
 
     task = ray.remote(
         num_cpus=0 if resources.use_gpu else 1,
-        num_gpus=1 if resources.use_gpu else 0,
+        num_gpus=resources.num_gpus,
         max_retries=3,
         scheduling_strategy="DEFAULT",  # not in a trial's placement group, which has no resources for tasks
     )(_run_task)
@@ -135,7 +135,10 @@ def _trainer(job: TrainingJob, folder: Path, resources: Resources) -> Any:
         scaling_config=ScalingConfig(
             num_workers=resources.num_workers,
             use_gpu=resources.use_gpu,
-            resources_per_worker={"CPU": resources.cpus_per_worker, **({"GPU": 1} if resources.use_gpu else {})},
+            resources_per_worker={
+                "CPU": resources.cpus_per_worker,
+                **({"GPU": resources.num_gpus} if resources.use_gpu else {}),
+            },
             # GPUs of one node have fast links to each other; CPU workers compete for a node's memory bandwidth.
             placement_strategy="PACK" if resources.use_gpu else "SPREAD",
         ),

@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from icalib.data.encoding import Encoded as EncodedIds
 from icalib.data.encoding import Ids
+from icalib.encoders.transfer import to_device
 from icalib.encoders.transformer import AbstractEncoder, Batch, TransformerEncoder
 
 _MAX_REMEMBERED = 2**18  # pairs; about 30 MiB
@@ -70,7 +71,7 @@ class BiEncoder(nn.Module):
         if self._remembered:
             values = [self._remembered.get(self._key(pair)) for pair in pairs]
             if None not in values:
-                return torch.tensor(values).to(device, non_blocking=True)
+                return to_device(torch.tensor(values), device)
         return self._similarity(pairs, device)
 
     def _key(self, pair: EncodedIds) -> bytes:
@@ -96,7 +97,7 @@ class BiEncoder(nn.Module):
         encoded = [(text, len(text)) for text in distinct.values()]
         batch = Batch.of(encoded).to(device)
         rows_B = torch.tensor([row_of[text.tobytes()] for text in texts])
-        return unit_means(self.encoder, batch)[rows_B.to(device, non_blocking=True)]
+        return unit_means(self.encoder, batch)[to_device(rows_B, device)]
 
 
 def _pairs(batch: Batch) -> Sequence[EncodedIds]:

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.dropout import Dropout
+from icalib.encoders.transfer import to_device
 from icalib.encoders.transformer import BackboneEncoder, Batch, Encoded, segment_similarity
 from icalib.encoders.turns import turn_numbers
 
@@ -76,9 +77,7 @@ class GraphEncoder(BackboneEncoder):
         """Return V_r and max V, [B, D] each."""
         numbers_BL, num_turns_B = turn_numbers(batch.on_host(), self._separator)
         num_nodes = int(num_turns_B.max()) + 1
-        numbers_BL, num_turns_B = (
-            tensor.to(states_BLD.device, non_blocking=True) for tensor in (numbers_BL, num_turns_B)
-        )
+        numbers_BL, num_turns_B = (to_device(tensor, states_BLD.device) for tensor in (numbers_BL, num_turns_B))
         nodes_BVD = utterance_nodes(states_BLD, numbers_BL, num_turns_B, num_nodes)
         edges_BVV = adjacency(num_turns_B, nodes_BVD.shape[1], self.config.normalisation).to(nodes_BVD.dtype)
         for layer in self.graph_layers:

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from icalib.core.errors import SettingError
 from icalib.data.encoding import Budget
+from icalib.encoders.transfer import to_device
 from icalib.encoders.transformer import BackboneEncoder, Batch, Encoded
 
 
@@ -97,7 +98,7 @@ class JointEncoder(BackboneEncoder):
 
 def _indices(chosen_BL: Tensor, device: torch.device) -> tuple[Tensor, ...]:
     """Return rows and columns of the chosen elements on a device; a mask there would be waited for."""
-    return tuple(index.to(device, non_blocking=True) for index in chosen_BL.nonzero(as_tuple=True))
+    return tuple(to_device(index, device) for index in chosen_BL.nonzero(as_tuple=True))
 
 
 def _similarities(states_BLD: Tensor, host: Batch, mask_BL: Tensor, markers_BL: Tensor) -> Tensor:
@@ -112,9 +113,9 @@ def _similarities(states_BLD: Tensor, host: Batch, mask_BL: Tensor, markers_BL: 
     states_BLD = states_BLD.float()
     candidate_ND = states_BLD.new_zeros(int(sizes_B.sum()), states_BLD.shape[-1])
     candidate_ND = candidate_ND.index_add(
-        0, index_BL[second_BL].to(device, non_blocking=True), states_BLD[_indices(second_BL, device)]
+        0, to_device(index_BL[second_BL], device), states_BLD[_indices(second_BL, device)]
     )
-    context_BL = mask_BL & ~second_BL.to(device, non_blocking=True)
+    context_BL = mask_BL & ~to_device(second_BL, device)
     context_BD = torch.einsum("bl,bld->bd", context_BL.float(), states_BLD)
     pools_N = torch.arange(len(sizes_B)).repeat_interleave(sizes_B)
-    return cosine_similarity(context_BD[pools_N.to(device, non_blocking=True)], candidate_ND, dim=-1)
+    return cosine_similarity(context_BD[to_device(pools_N, device)], candidate_ND, dim=-1)

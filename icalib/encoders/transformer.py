@@ -19,19 +19,23 @@ from icalib.data.encoding import Encoded as EncodedIds
 from icalib.encoders.attention import ATTENTION, register_attention
 from icalib.encoders.backbone import EMBEDDED, backbone_digest, build_untrained, load_config, load_pretrained
 from icalib.encoders.dropout import replace_dropout
+from icalib.encoders.late_dropout import LowerStates, check_dropout_layers, lower_states, upper_states
 from icalib.encoders.spectral_norm import SpectralNorm, bound_layers, initial_norms
+from icalib.encoders.transfer import to_device
 
 
 class Batch(NamedTuple):
     """Encoder inputs: ids and segments [B, L], lengths [B].
 
-    `inputs` are what the tensors were made of, for code that would have to wait for a GPU to read them back.
+    `inputs` are what the tensors were made of, for code that would have to wait for a GPU to read them back. With
+    `lower`, token states are computed from these states instead of the ids: see `AbstractEncoder.partly_encoded`.
     """
 
     ids_BL: Tensor
     segments_BL: Tensor
     lengths_B: Tensor
     inputs: Sequence[EncodedIds] | None = None
+    lower: LowerStates | None = None
 
     @classmethod
     def of(cls, inputs: Sequence[EncodedIds], padding: int = 0) -> Batch:
@@ -42,7 +46,7 @@ class Batch(NamedTuple):
     def to(self, device: torch.device) -> Batch:
         """Return the batch on a device."""
         ids_BL, segments_BL, lengths_B = (
-            tensor.to(device, non_blocking=True) for tensor in (self.ids_BL, self.segments_BL, self.lengths_B)
+            to_device(tensor, device) for tensor in (self.ids_BL, self.segments_BL, self.lengths_B)
         )
         return Batch(ids_BL, segments_BL, lengths_B, self.inputs)
 
@@ -91,6 +95,17 @@ class AbstractEncoder(Component, nn.Module):
         def check(self, sizes_of_pools: set[int]) -> None:
             """Refuse pools with an unsupported number of candidates, before anything is computed."""
 
+        def check_dropout_layers(self, number: int) -> None:
+            """Refuse dropout in the top `number` layers alone, before anything is computed.
+
+            Raises:
+                SettingError: this encoder can't be split there.
+            """
+            raise SettingError(
+                f"uncertainty.dropout_layers is {number}, and {self.owner.__name__} has no layers of a transformer to "
+                "split. Leave it out: all passes then have all dropout."
+            )
+
         def for_post_training(self) -> AbstractEncoder.Config:
             """Return the settings of the encoder to post-train, which all methods share."""
             return self
@@ -105,6 +120,13 @@ class AbstractEncoder(Component, nn.Module):
     def spectral_norms(self) -> dict[str, float]:
         """Initial spectral norms of the layers with a bounded norm, by layer."""
         return {}
+
+    def partly_encoded(self, batch: Batch, num_top: int) -> Batch:
+        """Return the batch with the states below the top `num_top` layers, from which every pass over it continues.
+
+        Only for encoders whose `Config.check_dropout_layers` accepts the number.
+        """
+        raise NotImplementedError
 
 
 class BackboneEncoder(AbstractEncoder):
@@ -138,16 +160,29 @@ class BackboneEncoder(AbstractEncoder):
             shared["spectral_norm"] = None
             return TransformerEncoder.Config(**shared)
 
+        @override
+        def check_dropout_layers(self, number: int) -> None:
+            check_dropout_layers(number, self.load_backbone_config(), self.backbone)
+
+        def load_backbone_config(self) -> Any:
+            """Return the transformers config of the backbone, with the number of layers that are used.
+
+            Raises:
+                SettingError: `num_layers` is larger than the backbone's number of layers.
+            """
+            loaded = load_config(self.backbone)
+            if self.num_layers is not None:
+                if self.num_layers > loaded.num_hidden_layers:
+                    raise SettingError(
+                        f"encoder.num_layers is {self.num_layers}, but `{self.backbone}` has "
+                        f"{loaded.num_hidden_layers} layers. Give that many or fewer."
+                    )
+                loaded.num_hidden_layers = self.num_layers
+            return loaded
+
     def __init__(self, config: Config, *, num_intents: int, pretrained: bool = True) -> None:
         super().__init__()
-        backbone_config = load_config(config.backbone)
-        if config.num_layers is not None:
-            if config.num_layers > backbone_config.num_hidden_layers:
-                raise SettingError(
-                    f"encoder.num_layers is {config.num_layers}, but `{config.backbone}` has "
-                    f"{backbone_config.num_hidden_layers} layers. Give that many or fewer."
-                )
-            backbone_config.num_hidden_layers = config.num_layers
+        backbone_config = config.load_backbone_config()
         if config.dropout is not None:
             backbone_config.hidden_dropout_prob = config.dropout
             backbone_config.attention_probs_dropout_prob = config.dropout
@@ -190,11 +225,25 @@ class BackboneEncoder(AbstractEncoder):
 
     def token_states(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the last hidden states [B, L, D] and the mask of tokens that aren't padding [B, L]."""
-        index_L = torch.arange(batch.ids_BL.shape[1], device=batch.ids_BL.device)
-        mask_BL = index_L < batch.lengths_B[:, None]
-        segments = {"token_type_ids": batch.segments_BL} if self.has_segments else {}
-        output = self.backbone(input_ids=batch.ids_BL, attention_mask=_attention_mask(mask_BL), **segments)
+        mask_BL = _token_mask(batch)
+        if batch.lower is not None:
+            return upper_states(self.backbone, batch.lower), mask_BL
+        output = self.backbone(attention_mask=_attention_mask(mask_BL), **self._embedded(batch))
         return output.last_hidden_state, mask_BL
+
+    @override
+    def partly_encoded(self, batch: Batch, num_top: int) -> Batch:
+        mask = _attention_mask(_token_mask(batch))
+        return batch._replace(lower=lower_states(self.backbone, num_top, mask, **self._embedded(batch)))
+
+    def _embedded(self, batch: Batch) -> dict[str, Tensor]:
+        segments = {"token_type_ids": batch.segments_BL} if self.has_segments else {}
+        return {"input_ids": batch.ids_BL, **segments}
+
+
+def _token_mask(batch: Batch) -> Tensor:
+    """Return the mask of tokens that aren't padding [B, L]."""
+    return torch.arange(batch.ids_BL.shape[1], device=batch.ids_BL.device) < batch.lengths_B[:, None]
 
 
 def _attention_mask(mask_BL: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from icalib.encoders.transfer import to_device
 from icalib.encoders.transformer import Batch
 
 
@@ -43,7 +44,7 @@ class Words(NamedTuple):
 
     def to(self, device: torch.device) -> Words:
         """Return the words on a device."""
-        return Words(*(tensor.to(device, non_blocking=True) for tensor in self))
+        return Words(*(to_device(tensor, device) for tensor in self))
 
 
 def context_words(batch: Batch, separator: int, *, max_turns: int | None = None, max_words: int | None = None) -> Words:

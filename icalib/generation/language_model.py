@@ -22,6 +22,7 @@ from icalib.data.generated import Wanted
 from icalib.data.schema import Pool, Utterance
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import backbone_digest, quiet_transformers
+from icalib.encoders.transfer import to_device
 from icalib.generation.generator import AbstractGenerator, Answer, Context, Task
 from icalib.generation.retrieval import gold, is_like_gold, training_pools, training_rows
 from icalib.generation.texts import question_index
@@ -250,7 +251,7 @@ class Writer(Model):
         for row, tokens in enumerate(ids):
             columns = slice(longest - len(tokens), longest) if left else slice(0, len(tokens))
             ids_BL[row, columns], mask_BL[row, columns] = tokens, 1
-        return torch.from_numpy(ids_BL).to(device), torch.from_numpy(mask_BL).to(device)
+        return to_device(torch.from_numpy(ids_BL), device), to_device(torch.from_numpy(mask_BL), device)
 
     @torch.inference_mode()
     def write(

@@ -105,6 +105,7 @@ class RandomFeatureHead(PosteriorHead):
         median = config.length_scale == "median"
         self.register_buffer("length_scale", torch.tensor([given]), persistent=median)
         self.register_buffer("length_scale_known", torch.tensor([not median]), persistent=median)
+        self._has_length_scale = not median
         self.register_buffer("factor_LL", None, persistent=False)
         self.steps = None if config.laplace == "exact" else StepInformation(self.num_features, _momentum(config))
         self._observed_LL: Tensor | None = None
@@ -279,7 +280,10 @@ class RandomFeatureHead(PosteriorHead):
 
         Dropout would lengthen the distances between similar features, which predictions don't have.
         """
-        if self.config.length_scale != "median" or bool(self.length_scale_known):
+        if self._has_length_scale:
+            return
+        self._has_length_scale = True
+        if bool(self.length_scale_known):  # a checkpoint's; read once, because that waits for the device
             return
         with _float32(features_BD):
             distance = median_distance(_gathered(self.norm(self._activated(features_BD))))

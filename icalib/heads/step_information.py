@@ -40,14 +40,14 @@ class StepInformation(nn.Module):
         if dist.is_initialized():
             dist.all_reduce(step_LL)
             dist.all_reduce(pairs)
-        if not int(pairs):
-            return
+        counts = pairs > 0  # stays on the device: reading it would wait for the update
         if self._momentum is None:
-            self.moving_LL.add_(step_LL)
+            self.moving_LL.add_(step_LL)  # 0 without pairs
         else:  # P̄ ← αP̄ + (1 − α)(1/M) Σ wφφᵀ over a step's M pairs: GPF-BERT Eq. 5 with the mean of SNGP's code
-            self.moving_LL.lerp_(step_LL / pairs, 1 - self._momentum)
+            weight = (1 - self._momentum) * counts.to(self.moving_LL.dtype)
+            self.moving_LL.lerp_(step_LL / pairs.clamp(min=1), weight)
         self.num_pairs += pairs
-        self.num_steps += 1
+        self.num_steps += counts
 
     def total(self) -> tuple[Tensor, int]:
         """Return the epoch's Σ wφφᵀ [L, L] and its number of pairs.

@@ -61,6 +61,6 @@ def _gauss_hermite(num_nodes: int, device: torch.device) -> tuple[Tensor, Tensor
     nodes, weights = np.polynomial.hermite_e.hermegauss(num_nodes)
     with torch.inference_mode(False):  # the cached tensors outlive the first call
         return (
-            torch.tensor(nodes, dtype=torch.float64, device=device),
-            torch.tensor(weights / math.sqrt(2 * math.pi), dtype=torch.float64, device=device),
+            torch.from_numpy(nodes).to(device, non_blocking=True),
+            torch.from_numpy(weights / math.sqrt(2 * math.pi)).to(device, non_blocking=True),
         )

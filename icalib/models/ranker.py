@@ -148,6 +148,10 @@ class Ranker(Model):
         """Compute the logits [B] of the candidates being right."""
         return self._answer(self.answer_head, self._encode(batch))
 
+    def partly_encoded(self, batch: Batch, num_top: int) -> Batch:
+        """Return the batch with the encoder's states below its top `num_top` layers, from which passes continue."""
+        return self.encoder.partly_encoded(batch, num_top)
+
     def similarities(self, batch: Batch) -> Tensor:
         """Compute what `similarity_start` maps to a logit: [B], or [B, 2] for `both`."""
         if self.config.similarity_start == "separate":

@@ -23,6 +23,7 @@ from icalib.core.job import LocalJob, ShardedJob
 from icalib.data.encoding import Layout, TokenPool, TokenStore
 from icalib.data.schema import Split
 from icalib.data.selection import Part, Rows, Selection
+from icalib.encoders.transformer import AbstractEncoder, BackboneEncoder
 from icalib.generation.language_model import GeneratorJob
 from icalib.models.config import RankerConfig
 from icalib.models.dual_encoder import DualEncoder
@@ -38,7 +39,7 @@ from icalib.training.loop import Curriculum
 from icalib.training.post_training.curriculum import post_training_curriculum
 from icalib.training.post_training.job import ContrastiveJob, PostTrainJob, SelectionJob
 from icalib.training.settings import TrainingSettings
-from icalib.uncertainty.estimator import MCDropout
+from icalib.uncertainty.estimator import AbstractEstimator, MCDropout
 
 Lengths = Mapping[int, float]
 """Number of inputs by their number of tokens; expected values if estimated from a sample."""
@@ -221,10 +222,9 @@ class CountingExecutor:
         pools = list(store.pools(sampled))
         lengths = _times(_view_lengths(layout, pools, with_intents=job.with_intents), factor)
         questions = _times(_question_lengths(layout, pools) if job.with_intents else {}, factor)
-        has_dropout = isinstance(job.estimator, MCDropout.Config)
+        num_passed, num_dropped = _num_passes(job.estimator, self.first_training.ranker.encoder)
+        passed, dropped = _sum([questions, _times(lengths, num_passed)]), _times(lengths, num_dropped)
         passes = job.estimator.num_passes if isinstance(job.estimator, MCDropout.Config) else 1
-        pair_passes = _times(lengths, passes)
-        passed, dropped = (questions, pair_passes) if has_dropout else (_sum([questions, pair_passes]), {})
         pairs = factor * sum(len(pool.candidates) for pool in pools)
         self._scored[folder] = sampled, factor
         return Work(stage, "scoring", job.digest(), passed=passed, dropped=dropped, pairs=pairs, passes=passes)
@@ -235,6 +235,17 @@ class CountingExecutor:
         if key not in self._layouts:
             self._layouts[key] = Ranker(ranker, pretrained=False).layout
         return self._layouts[key]
+
+
+def _num_passes(estimator: AbstractEstimator.Config, encoder: AbstractEncoder.Config) -> tuple[float, float]:
+    """Return how many passes over a pair an estimator's cost is worth: without and with dropout."""
+    if not isinstance(estimator, MCDropout.Config):
+        return 1.0, 0.0
+    if estimator.dropout_layers is None:
+        return 0.0, float(estimator.num_passes)
+    assert isinstance(encoder, BackboneEncoder.Config)  # the only ones whose layers can have dropout or not
+    fraction = estimator.dropout_layers / encoder.load_backbone_config().num_hidden_layers
+    return 1.0 - fraction, estimator.num_passes * fraction
 
 
 def _rows(selection: Selection, store: TokenStore, split: Split, part: Part) -> Rows:

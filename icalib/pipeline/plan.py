@@ -28,6 +28,7 @@ from icalib.encoders.transformer import TransformerEncoder
 from icalib.models.precision import Precision
 from icalib.pipeline.counting import CountingExecutor, Work, pairs_scored, with_passes
 from icalib.pipeline.executor import Executor
+from icalib.pipeline.gpu_rates import SPREAD, TabledGpus
 from icalib.pipeline.rates import Estimate, Machines, Rates, estimated, measure_rates
 from icalib.pipeline.resources import Resources
 from icalib.pipeline.run import CACHE, EVALUATED, RunContext, RunSettings, check_fits, plan_path, stages_of, start
@@ -41,6 +42,9 @@ from icalib.uncertainty.estimator import MCDropout
 _MEASURED_POOLS = 100
 _MEASURED = ("batch_size", "max_tokens_per_batch", "gradient_accumulation", "precision", "train_negatives")
 """Training settings that determine the cost of an update."""
+
+
+_ASSUMED_STARTS = (30.0, 15.0)  # seconds until a training, and a scoring, begin on GPUs that aren't here
 
 
 class RatesJob(ShardedJob):
@@ -88,8 +92,9 @@ class Plan:
     Args:
         stages: the distinct stages to compute.
         reused: number of further stages, which reuse one of these.
-        memory: peak memory of a training worker in bytes.
+        memory: peak memory of a training worker in bytes; 0 if it isn't measured.
         machines: the machines that do the work.
+        basis: what the times are based on; empty if they were measured on these machines.
         per_million: scoring a million pairs like those of the test split, by the number of passes.
         backbone: what they are scored with, for people.
     """
@@ -100,6 +105,7 @@ class Plan:
     machines: Machines
     per_million: Mapping[int, Estimate]
     backbone: str
+    basis: str = ""
 
     @property
     def seconds(self) -> tuple[float, float, float]:
@@ -117,6 +123,7 @@ class Plan:
             "seconds": {"expected": expected, "low": low, "high": high},
             "memory": self.memory,
             "machines": asdict(self.machines),
+            "basis": self.basis,
             "backbone": self.backbone,
             "per_million_pairs": [
                 {"passes": passes, "seconds": {"expected": one.seconds, "low": one.low, "high": one.high}}
@@ -125,16 +132,24 @@ class Plan:
         }
 
 
-def plan(runs: Sequence[RunSettings], context: RunContext, *, pairs: float | None = None, fresh: bool = False) -> Plan:
+def plan(
+    runs: Sequence[RunSettings],
+    context: RunContext,
+    *,
+    pairs: float | None = None,
+    gpus: TabledGpus | None = None,
+    fresh: bool = False,
+) -> Plan:
     """Plan runs that use the same stage cache, such as the trials of a sweep.
 
     Stages that are already cached are included.
-    The plan of a single run is stored next to the cache, and the run's report shows it.
+    The plan of a single run on these machines is stored next to the cache, and the run's report shows it.
 
     Args:
         runs: settings of each run.
         context: the machines, and where the cache is.
         pairs: number of additional pairs to score, in the same way as the test pairs.
+        gpus: estimate for these GPUs, which are not here, instead of measuring.
         fresh: measure the machines again.
 
     Raises:
@@ -145,6 +160,9 @@ def plan(runs: Sequence[RunSettings], context: RunContext, *, pairs: float | Non
     reused = sum(len(executor.works) for executor in counted) - len(distinct)
     if pairs is not None:
         distinct["pairs"] = pairs_scored(counted[0].answering, pairs)
+    works = tuple(distinct.values())
+    if gpus is not None:
+        return _tabled(gpus, runs[0], counted[0], works, reused)
     rates, starts = _measured(runs[0], counted[0], context, fresh=fresh)
     resources = context.executor.resources
     machines = Machines(
@@ -154,17 +172,48 @@ def plan(runs: Sequence[RunSettings], context: RunContext, *, pairs: float | Non
         training_start=starts.training,
         scoring_start=starts.scoring,
     )
-    stages = tuple(estimated(work, rates, machines) for work in distinct.values())
-    million = pairs_scored(counted[0].answering, 1e6)
-    per_million = {
-        passes: estimated(with_passes(million, passes), rates, machines) for passes in (1, _several_passes(million))
-    }
-    result = Plan(stages, reused, rates.memory, machines, per_million, described(counted[0].first_training))
+    result = _plan(counted[0], works, reused, rates, machines)
     if len(runs) == 1:
         path = plan_path(runs[0], context.runs)
         write_json(path, result.as_json())
         push(path)
     return result
+
+
+def _tabled(
+    gpus: TabledGpus, settings: RunSettings, counted: CountingExecutor, works: Sequence[Work], reused: int
+) -> Plan:
+    """Plan work on GPUs whose rates follow from a table."""
+    job, machines = counted.first_training, Machines(gpus.number, 1, gpus.number, *_ASSUMED_STARTS)
+    assert job is not None
+    rates = gpus.rates(
+        job.ranker, batch_size=job.training.batch_size, max_tokens=settings.settings.scoring.max_tokens_per_batch
+    )
+    return _plan(counted, works, reused, rates, machines, tabled=gpus)
+
+
+def _plan(
+    counted: CountingExecutor,
+    works: Sequence[Work],
+    reused: int,
+    rates: Rates,
+    machines: Machines,
+    *,
+    tabled: TabledGpus | None = None,
+) -> Plan:
+    def estimate(work: Work) -> Estimate:
+        return estimated(work, rates, machines) if tabled is None else estimated(work, rates, machines, SPREAD)
+
+    million = pairs_scored(counted.answering, 1e6)
+    return Plan(
+        stages=tuple(map(estimate, works)),
+        reused=reused,
+        memory=rates.memory,
+        machines=machines,
+        per_million={passes: estimate(with_passes(million, passes)) for passes in (1, _several_passes(million))},
+        backbone=described(counted.first_training),
+        basis="" if tabled is None else tabled.basis,
+    )
 
 
 def count(settings: RunSettings, context: RunContext) -> CountingExecutor:

@@ -23,7 +23,7 @@ from icalib.training.local_engine import LocalEngine
 _QUANTILES = (0.1, 0.5, 0.95)  # of the inputs' lengths
 _REPEATS = 2  # after a warm-up
 _EFFICIENCY = 0.9  # of several workers, relative to one worker
-_ERROR = 0.3  # relative error of an estimated time, because of other jobs, clock rates and padding
+_SPREAD = (0.7, 1.3)  # of the time, relative to the estimate, because of other jobs, clock rates and padding
 
 
 class Rates(Settings):
@@ -39,7 +39,7 @@ class Rates(Settings):
     passed: tuple[float, ...]
     dropped: tuple[float, ...]
     memory: int
-    """Peak memory of a training worker in bytes: that of its GPU, or of the process."""
+    """Peak memory of a training worker in bytes: that of its GPU, or of the process; 0 if it isn't measured."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,12 @@ class Estimate:
     high: float
 
 
-def estimated(work: Work, rates: Rates, machines: Machines) -> Estimate:
-    """Estimate the time of a stage; 0 for stages that aren't counted."""
+def estimated(work: Work, rates: Rates, machines: Machines, spread: tuple[float, float] = _SPREAD) -> Estimate:
+    """Estimate the time of a stage; 0 for stages that aren't counted.
+
+    Args:
+        spread: minimum and maximum time of a fixed amount of work, relative to the estimate.
+    """
     if work.kind == "training":
         start = machines.training_start
         trained = _total(work.trained, rates.training_lengths, rates.trained)
@@ -89,8 +93,8 @@ def estimated(work: Work, rates: Rates, machines: Machines) -> Estimate:
         num_inputs=work.num_inputs,
         updates=work.updates,
         seconds=start + busy,
-        low=(1 - _ERROR) * (start + work.low * busy),
-        high=(1 + _ERROR) * (start + work.high * busy),
+        low=spread[0] * (start + work.low * busy),
+        high=spread[1] * (start + work.high * busy),
     )
 
 

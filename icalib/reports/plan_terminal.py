@@ -21,8 +21,8 @@ def print_plan(title: str, plan: Mapping[str, Any], console: Console | None = No
     table = titled_table(
         f"Plan of {title}: training workers {machines['num_workers']}, threads of each {machines['threads']}, "
         f"scoring tasks at a time {machines['num_scorers']}",
-        "range: 30 % either way, and from early stopping or no pseudo label to all epochs with all of them; "
-        "parallel workers are assumed to run at 90 % of the speed of one",
+        f"{plan.get('basis') or 'range: 30 % either way'}, and from early stopping or no pseudo label to all epochs "
+        "with all of them; parallel workers are assumed to run at 90 % of the speed of one",
     )
     table.add_column("stage", no_wrap=True)
     for name in ("inputs", "updates", "time", "range"):
@@ -36,7 +36,8 @@ def print_plan(title: str, plan: Mapping[str, Any], console: Console | None = No
     table.add_section()
     table.add_row("all", "", "", *_times({**seconds, "seconds": seconds["expected"]}))
     console.print(table)
-    parts = [f"memory of a training worker: about {plan['memory'] / 2**30:.1f} GiB"]
+    memory = plan["memory"]
+    parts = [f"memory of a training worker: about {memory / 2**30:.1f} GiB" if memory else "memory isn't estimated"]
     if plan["stages_reused"]:
         parts.append(f"{plan['stages_reused']} more stages are shared and computed once")
     if "cost" in plan:

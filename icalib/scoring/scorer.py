@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -167,10 +167,13 @@ def predict_intents(context: ScoringContext, pools: Sequence[TokenPool]) -> tupl
 
 def _intent_probs(context: ScoringContext, questions: Sequence[Encoded]) -> npt.NDArray[np.float64]:
     probs = np.zeros((len(questions), len(context.ranker.config.intents)))
+    batches, computed = context.batches(questions), list[torch.Tensor]()
     with torch.inference_mode(), context.autocast():
-        for batch in context.batches(questions):
+        for batch in batches:
             inputs = make_batch([questions[int(index)] for index in batch], context.layout, context.device)
-            probs[batch] = torch.sigmoid(context.ranker.intent_logits(inputs).double()).cpu().numpy()
+            computed.append(torch.sigmoid(context.ranker.intent_logits(inputs).double()))
+    for batch, probs_BK in zip(batches, computed, strict=True):
+        probs[batch] = probs_BK.cpu().numpy()
     return probs
 
 
@@ -282,6 +285,11 @@ class _BatchModel:
         if stochastic:
             torch.manual_seed(child_seed(self.seed, number))
         return self.ranker.answer_logits(self.inputs)
+
+    def with_late_dropout(self, num_layers: int) -> _BatchModel:
+        """Return the model with the states below the encoder's top layers, computed without dropout."""
+        _set_training(self.ranker, False)
+        return replace(self, inputs=self.ranker.partly_encoded(self.inputs, num_layers))
 
     def posterior(self) -> LogitPosterior:
         """Compute the posterior of the logits, without dropout."""

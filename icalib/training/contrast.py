@@ -14,6 +14,7 @@ from typing_extensions import override
 from icalib.core.component import Component, ComponentConfig
 from icalib.data.encoding import Encoded, Layout, TokenPool, TokenStore
 from icalib.data.generated import GeneratedPool, GeneratedStore, Wanted
+from icalib.encoders.transfer import to_device
 from icalib.losses.binary import AbstractLoss
 from icalib.models.ranker import make_batch
 from icalib.training.examples import Example, PairLabels, encode
@@ -239,8 +240,8 @@ class AugmentedCurriculum(AnswerCurriculum):
         if examples[0].task != "answer_plain":
             return super().losses(forward, examples, device)
         encoded, indices = self._with_contrast_inputs(examples)
-        labels = torch.tensor([float(e.labels.labels[e.position]) for e in examples], device=device)
-        loss = _PairsAndContrast(self._loss, self._contrast, torch.from_numpy(indices).to(device))
+        labels = to_device(torch.tensor([float(e.labels.labels[e.position]) for e in examples]), device)
+        loss = _PairsAndContrast(self._loss, self._contrast, to_device(torch.from_numpy(indices), device))
         return "answer_contrast", forward(
             "answer", make_batch(encoded, self._layout, device), labels_B=labels, loss=loss
         ).sum()

@@ -17,6 +17,7 @@ from icalib.core.job import Artifact
 from icalib.core.parquet import read_parquet
 from icalib.data.encoding import Layout, TokenStore
 from icalib.data.selection import Selection
+from icalib.encoders.transfer import to_device
 from icalib.encoders.transformer import Batch
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.models.checkpoint import CHECKPOINT_VERSION
@@ -105,7 +106,7 @@ class DistilCurriculum(AnswerCurriculum):
         """Return encoder inputs and the teacher's probabilities [B, 1]."""
         batch, _ = super().inputs(examples, device)
         probs = [self._targets[one.labels.row][int(one.labels.candidates[one.position])] for one in examples]
-        return batch, torch.tensor(probs, dtype=torch.float32, device=device)[:, None]
+        return batch, to_device(torch.tensor(probs, dtype=torch.float32)[:, None], device)
 
 
 def read_targets(path: Path, store: TokenStore) -> dict[int, npt.NDArray[np.float64]]:

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Layout, TokenStore
+from icalib.encoders.transfer import to_device
 from icalib.losses.binary import AbstractLoss
 from icalib.training.examples import Example, PairLabels, target
 from icalib.training.pairs import AnswerCurriculum
@@ -69,7 +70,8 @@ class JointAnswerCurriculum(AnswerCurriculum):
 
     def compare(self, representations: Tensor, examples: Sequence[Example]) -> tuple[str, Tensor]:
         """Return the summed loss of a batch; its random draws depend on the batch only, so all workers agree."""
-        labels_B = torch.from_numpy(np.stack([target(example, 1)[0] for example in examples])).to(representations)
+        labels = torch.from_numpy(np.stack([target(example, 1)[0] for example in examples]))
+        labels_B = to_device(labels.to(representations.dtype), representations.device)
         pairs = [number for example in examples for number in (example.labels.row, example.position)]
         seed = child_seed(self._chain_seed, *pairs)
         return examples[0].task, self._joint_loss(representations, labels_B, seed=seed)

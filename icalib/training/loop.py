@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from icalib.core.seeding import child_seed
+from icalib.encoders.transfer import to_device
 from icalib.metrics.catalogue import find_metric
 from icalib.models.model import Model
 from icalib.training.running_losses import RunningLosses, diverged
@@ -274,8 +275,8 @@ class _JointLoss:
 
     def surrogate(self, examples: Sequence[Any], rows: Sequence[int]) -> Tensor:
         """Return a value whose gradient is these examples' share of the gradient of the loss."""
-        weights = self._gradient[list(rows) or [0]]
-        return (self._represent(examples) * weights).sum()
+        index = to_device(torch.tensor(list(rows) or [0]), self._gradient.device)
+        return (self._represent(examples) * self._gradient[index]).sum()
 
     def _represent(self, examples: Sequence[Any]) -> Tensor:
         return self._curriculum.represent(self._engine.forward, examples, self._engine.device)

@@ -15,6 +15,7 @@ from icalib.core.seeding import child_seed
 from icalib.data.encoding import Layout, TokenStore
 from icalib.data.schema import UNKNOWN_LABEL
 from icalib.data.selection import Selection
+from icalib.encoders.transfer import to_device
 from icalib.encoders.transformer import Batch
 from icalib.inference.mixture import mixture_moments
 from icalib.inference.pool_softmax import pool_softmax
@@ -90,7 +91,7 @@ class AnswerCurriculum:
         """Return encoder inputs and targets ([B, 1], or [B, K] for intents) of examples of one task."""
         encoded = [encode(example, self._store.pool(example.labels.row), self._layout) for example in examples]
         targets = np.stack([target(example, self._num_intents) for example in examples])
-        return make_batch(encoded, self._layout, device), torch.from_numpy(targets).to(device)
+        return make_batch(encoded, self._layout, device), to_device(torch.from_numpy(targets), device)
 
     def pairs(self, epoch: int = 0) -> list[Example]:
         """Return every pair of an epoch, in each of its views and in the order of its batches."""
@@ -195,10 +196,10 @@ def values_of_pairs(
     with torch.inference_mode(), autocast(device, precision):
         for batch in forward_batches([len(ids) for ids, _ in pools.inputs], max_tokens, device):
             inputs = make_batch([pools.inputs[int(index)] for index in batch], layout, device)
-            parts.append(compute(inputs).float().cpu().numpy())
+            parts.append(compute(inputs).float())
             order.append(pools.pairs(batch))
     if not parts:
         return np.zeros(0)
     values = np.zeros((pools.num_pairs, *parts[0].shape[1:]))
-    values[np.concatenate(order)] = np.concatenate(parts)
+    values[np.concatenate(order)] = torch.cat(parts).cpu().numpy()  # read after all batches are queued on a GPU
     return values

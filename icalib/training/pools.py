@@ -13,6 +13,7 @@ from torch import Tensor
 from icalib.core.seeding import child_seed
 from icalib.data.batching import shuffled_batches
 from icalib.data.encoding import Encoded, Layout, TokenStore
+from icalib.encoders.transfer import to_device
 from icalib.losses.listwise import AbstractPoolLoss
 from icalib.models.ranker import make_batch
 from icalib.training.examples import PairLabels, sampled_negatives
@@ -78,7 +79,7 @@ class PoolCurriculum:
         sizes = [len(example.labels.labels) for example in examples]
         loss = self._loss.of_pools(sizes, with_none=True) if self._with_none else self._loss.of_pools(sizes)
         batch = make_batch(inputs, self._layout, device)
-        losses_P = forward("answer", batch, labels_B=torch.from_numpy(labels).to(device), loss=loss)
+        losses_P = forward("answer", batch, labels_B=to_device(torch.from_numpy(labels), device), loss=loss)
         return "answer_plain", losses_P.sum()
 
     def _inputs(self, labels: PairLabels) -> list[Encoded]:

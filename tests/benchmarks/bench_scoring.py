@@ -1,4 +1,6 @@
-"""MC-dropout scoring: pair-passes a second, beside sentence-transformers' CrossEncoder.predict with dropout left on."""
+"""MC-dropout scoring: pair-passes a second, beside sentence-transformers' CrossEncoder.predict with dropout left on;
+and what T passes cost, with all dropout and with late dropout, as multiples of one deterministic pass.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,14 @@ from icalib.models.config import RankerConfig
 from icalib.models.precision import Precision, resolve_precision
 from icalib.models.ranker import Ranker
 from icalib.scoring.job import ScoreJob
-from icalib.uncertainty.estimator import MCDropout
+from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout
 
 NUM_PASSES = 5
+MANY_PASSES = 10  # GPF-BERT's and PG-DRR's
+LATE = (1, 2)  # top layers with dropout
 POOLS_PER_SHARD = 8
 ROUNDS = 2
+ROUNDS_OF_PASSES = 5
 WARM_UP = 16
 
 
@@ -43,6 +48,34 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         _compare(Path(folder) / "one", num_pools=POOLS_PER_SHARD, threads=1)
         _compare(Path(folder) / "all", num_pools=POOLS_PER_SHARD * num_cores(), threads=num_cores())
+        _compare_passes(Path(folder) / "one")
+
+
+def _compare_passes(work: Path) -> None:
+    """Compare T passes over the pools of a folder that `_compare` has filled with one deterministic pass."""
+    once, exact = "1 pass without dropout", f"{MANY_PASSES} passes, dropout in all layers"
+    estimators: dict[str, AbstractEstimator.Config] = {
+        once: Deterministic.Config(),
+        exact: MCDropout.Config(num_passes=MANY_PASSES),
+    }
+    late = {
+        f"{MANY_PASSES} passes, dropout in the top {k}": MCDropout.Config(num_passes=MANY_PASSES, dropout_layers=k)
+        for k in LATE
+    }
+    for precision in ("fp32", "bf16"):
+        figures = alternate(
+            {
+                name: partial(in_fresh_process, _seconds_of_shards, _job(work, precision), estimator.model_dump_json())
+                for name, estimator in (estimators | late).items()
+            },
+            ROUNDS_OF_PASSES,
+        )
+        print_table(
+            f"Scoring by {MANY_PASSES} passes, {precision}, 1 thread; warm.",
+            "s",
+            figures,
+            [Ratio(exact, once, "≤ 9"), *(Ratio(name, once, "≤ 3") for name in late)],
+        )
 
 
 def _compare(work: Path, num_pools: int, threads: int) -> None:
@@ -83,15 +116,22 @@ def _job(work: Path, precision: Precision) -> str:
 
 def _one_thread(fields: str) -> float:
     """Passes over all pairs a second, in this process."""
+    return NUM_PASSES / _seconds_of_shards(fields)
+
+
+def _seconds_of_shards(fields: str, estimator: str | None = None) -> float:
+    """Seconds in which one thread scores all shards, the model being loaded; by another estimator if one is given."""
     torch.set_num_threads(1)
     job, device = ScoreJob.model_validate_json(fields), torch.device("cpu")
+    if estimator is not None:
+        job = job.model_copy(update={"estimator": AbstractEstimator.Config.model_validate_json(estimator)})
     shards = job.shards()
     with tempfile.TemporaryDirectory() as folder:
         job.compute_shard(0, shards[0][:1], Path(folder), device)
         started = time.perf_counter()
         for number, rows in enumerate(shards):
             job.compute_shard(number, rows, Path(folder), device)
-        return NUM_PASSES / (time.perf_counter() - started)
+        return time.perf_counter() - started
 
 
 def _through_ray(fields: str) -> float:

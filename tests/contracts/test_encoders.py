@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import torch
 from helpers.discovery import default_config, discovered
+from helpers.late_dropout import no_dropout_below
 from helpers.tiny_models import BUDGET
 
+from icalib.core.errors import SettingError
 from icalib.data.encoding import TokenStore
 from icalib.encoders.transformer import AbstractEncoder, TransformerEncoder
 from icalib.losses.binary import BinaryCrossEntropy
@@ -55,6 +57,18 @@ def test_every_candidate_is_scored_whatever_is_beside_it(ranker: Ranker, store: 
 def test_dropout_is_on_in_stochastic_passes_where_it_has_any(ranker: Ranker, store: TokenStore) -> None:
     variances = scores(ranker, store, [0, 1], MCDropout.Config(num_passes=4).build())["logit_var"]
     assert (max(variances) > 1e-9) == ranker.config.encoder.has_dropout
+
+
+def test_dropout_in_the_top_layer_alone_is_what_full_passes_give(ranker: Ranker, store: TokenStore) -> None:
+    try:
+        ranker.config.encoder.check_dropout_layers(1)
+    except SettingError as refused:
+        assert "Leave it out" in str(refused)  # noqa: PT017
+        return
+    late = scores(ranker, store, [0, 1], MCDropout.Config(num_passes=4, dropout_layers=1).build())
+    with no_dropout_below(1):
+        full = scores(ranker, store, [0, 1], MCDropout.Config(num_passes=4).build())
+    assert late == full
 
 
 def test_training_has_a_gradient_for_every_parameter_that_learns(ranker: Ranker, store: TokenStore) -> None:

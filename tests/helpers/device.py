@@ -1,7 +1,9 @@
-"""A device without values: what reads one back, or mixes devices, raises.
+"""A device without values: what reads one back, mixes devices, or waits for the device in another way, raises.
 
 Tensors on `meta` have a shape, a dtype and a device, and nothing else. Code that runs on them neither forgets a
 `.to(device)` nor waits for a GPU, as `.item()`, `.tolist()`, `bool(tensor)`, `nonzero` and masks as indices would.
+`NoWaiting` names these, and raises on what `meta` allows and a GPU waits for: copies that don't say `non_blocking`,
+and indices in the CPU's memory.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -16,42 +19,122 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from typing_extensions import override
 
 from icalib.data.encoding import Encoded, TokenStore
 from icalib.models.ranker import Ranker
 from icalib.scoring.scorer import ScoringContext, score_pools
-from icalib.training.loop import Curriculum
+from icalib.training.local_engine import LocalEngine
+from icalib.training.loop import Curriculum, _update
+from icalib.training.settings import TrainingSettings
 
 META = torch.device("meta")
+_READS = {
+    "_local_scalar_dense", "is_nonzero", "nonzero", "masked_select", "equal", "bincount",
+    "_unique2", "unique_dim", "unique_consecutive", "repeat_interleave",
+}  # fmt: skip
+"""Operations whose result, or its shape, the CPU has to know: `item` is the first."""
+
+
+class Waits(AssertionError):
+    """The CPU would wait for the device here."""
+
+
+class NoWaiting(TorchDispatchMode):
+    """Raises `Waits` on operations for which the CPU would wait for all work that is queued on the device."""
+
+    def __enter__(self) -> NoWaiting:
+        self._copies = _NoHiddenCopies()
+        self._copies.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)
+        self._copies.__exit__(*raised)
+
+    @override
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        why = _why_it_waits(func.overloadpacket.__name__, args, kwargs)
+        if why:
+            raise Waits(f"{func}: {why}")
+        return func(*args, **kwargs)
+
+
+class _NoHiddenCopies(TorchFunctionMode):
+    """Raises `Waits` on torch.tensor(values, device=…) and lists as indices, whose copies are not dispatched."""
+
+    @override
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in (torch.tensor, torch.as_tensor) and torch.device(kwargs.get("device") or "cpu") == META:
+            raise Waits(f"{func.__name__} with a device copies from memory that isn't pinned")
+        if func in (Tensor.__getitem__, Tensor.__setitem__) and args[0].device == META:
+            parts = args[1] if isinstance(args[1], tuple) else (args[1],)
+            if any(isinstance(part, list | np.ndarray) for part in parts):
+                raise Waits("an index in the CPU's memory is copied from memory that isn't pinned")
+        return func(*args, **kwargs)
+
+
+def _why_it_waits(name: str, args: Any, kwargs: Any) -> str:
+    if not any(tensor.device == META for tensor in _tensors(args, kwargs)) and kwargs.get("device") != META:
+        return ""
+    if name in _READS:
+        return "reads a value back"
+    if name in ("index", "index_put", "index_put_", "_index_put_impl_"):
+        indices = _tensors(args[1])
+        if any(index.dtype in (torch.bool, torch.uint8) for index in indices):
+            return "a mask as index: its number of elements is read back"
+        if any(index.device != META for index in indices):
+            return "an index in the CPU's memory is copied"
+    if name == "_to_copy" and args[0].device != META and not kwargs.get("non_blocking"):
+        return "a copy to the device without non_blocking"
+    if name == "copy_" and args[1].device != args[0].device and not (len(args) > 2 and args[2]):
+        return "a copy between devices without non_blocking"
+    return ""
+
+
+def _tensors(*parts: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(parts) if isinstance(leaf, Tensor)]
 
 
 @contextmanager
 def _known_limits() -> Generator[None, None, None]:
-    """Autocast knows no `meta`; and gpytorch waits once for each kernel, to compare the points that it is given."""
+    """Autocast knows no `meta`, the fused AdamW neither; and gpytorch waits once for each kernel, to compare points."""
     with (
         patch.object(torch, "autocast", lambda *_, **__: nullcontext()),
         patch.object(torch, "equal", lambda left, right: left is right),
+        patch.object(torch.optim, "AdamW", partial(_without_kernel, torch.optim.AdamW)),
     ):
         yield
 
 
+def _without_kernel(optimizer: Any, groups: Any, fused: bool) -> Any:
+    assert fused
+    return optimizer(groups, foreach=True)
+
+
 def update_on_meta(ranker: Ranker, curriculum: Curriculum) -> set[str]:
-    """Compute the loss and its gradient of every batch of an epoch on `meta`; returns the tasks.
+    """Run the loop's update, optimiser step included, on every batch of an epoch on `meta`; returns the tasks.
 
     Args:
         ranker: it stays on `meta`.
         curriculum: made for the ranker.
     """
-    ranker.to(META).train()
+    settings = TrainingSettings(precision="fp32")
     tasks: set[str] = set()
     with _known_limits():
-        for batch in curriculum.batches(0):
-            task, loss = curriculum.losses(ranker, batch, META)
+        engine = LocalEngine(ranker.train(), settings, META)
+        for step, batch in enumerate(curriculum.batches(0)):
+            with NoWaiting():
+                task, loss = _update(ranker, engine, curriculum, settings, batch, 0, step)
             assert loss.device == META
-            loss.backward()
             tasks.add(task)
     for name, parameter in ranker.named_parameters():
-        assert parameter.grad is None or parameter.grad.device == META, name
+        assert parameter.device == META, name
     return tasks
 
 
@@ -79,7 +162,8 @@ def score_on_meta(context: ScoringContext, store: TokenStore, rows: Sequence[int
         return torch.zeros(tensor.shape, dtype=tensor.dtype)
 
     context = replace(context, ranker=ranker, device=META)
-    with _known_limits(), patch.object(ScoringContext, "batches", counted), patch.object(Tensor, "cpu", read):
+    patches = patch.object(ScoringContext, "batches", counted), patch.object(Tensor, "cpu", read)
+    with _known_limits(), patches[0], patches[1], NoWaiting():
         score_pools(context, store, rows, with_intents=with_intents, seed=0)
     assert num_batches
     return num_reads - num_batches

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Encoded, Ids, Layout
+from icalib.encoders.transfer import to_device
 from icalib.models.ranker import make_batch
 from icalib.training.post_training.bm25 import SimilarTexts
 from icalib.training.post_training.curriculum import Outcome
@@ -139,8 +140,8 @@ class Contrastive(AbstractPostTraining):
         is_rival_BN &= (np.arange(index_BT.shape[1]) < number_B[:, None]).reshape(1, -1)
         target_B = np.arange(len(examples)) * index_BT.shape[1]
         is_rival_BN[np.arange(len(examples)), target_B] = True
-        logits_BN = logits_BN.masked_fill(~torch.from_numpy(is_rival_BN).to(logits_BN.device), -torch.inf)
-        targets_B = torch.from_numpy(target_B).to(logits_BN.device)
+        logits_BN = logits_BN.masked_fill(to_device(torch.from_numpy(~is_rival_BN), logits_BN.device), -torch.inf)
+        targets_B = to_device(torch.from_numpy(target_B), logits_BN.device)
         losses_B = nn.functional.cross_entropy(logits_BN, targets_B, reduction="none")
         return Outcome(losses_B, logits_BN.argmax(1) == targets_B)
 

@@ -14,6 +14,7 @@ from icalib.data.encoding import Layout, TokenStore
 from icalib.data.schema import Split
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import Tokenizer
+from icalib.encoders.transfer import to_device
 from icalib.models.model import Model
 from icalib.models.precision import autocast, resolve_precision
 from icalib.models.ranker import Ranker, make_batch
@@ -65,7 +66,7 @@ class PostTrainingCurriculum:
         Masked tokens are drawn from torch's generator, which the loop seeds for every update.
         """
         task, head, encoded, classes = self._task.collate(examples)
-        classes_B = torch.tensor(classes, device=device)
+        classes_B = to_device(torch.tensor(classes), device)
         if self._settings.masked_word_weight == 0:
             logits = forward("classify", make_batch(encoded, self._layout, device), head=head)
             return task, _outcome(logits, classes_B), None
@@ -75,9 +76,9 @@ class PostTrainingCurriculum:
             "classify",
             make_batch(masked.encoded, self._layout, device),
             head=head,
-            positions_N2=torch.from_numpy(masked.positions_N2).to(device),
+            positions_N2=to_device(torch.from_numpy(masked.positions_N2), device),
         )
-        tokens_N = torch.from_numpy(masked.tokens_N).to(device)
+        tokens_N = to_device(torch.from_numpy(masked.tokens_N), device)
         return task, _outcome(logits, classes_B), _outcome(token_logits_NV, tokens_N)
 
 

@@ -22,6 +22,7 @@ from icalib.data.schema import Split
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import load_config
 from icalib.encoders.iart import IART, intent_classifier
+from icalib.encoders.transfer import to_device
 from icalib.metrics.catalogue import metric_tag
 from icalib.models.checkpoint import CHECKPOINT_VERSION, read_weights, save_weights
 from icalib.models.model import Model
@@ -197,7 +198,7 @@ def padded(texts: Sequence[LabelledText], num_intents: int, device: torch.device
         ids_NW[row, : len(text.ids)] = text.ids
         mask_NW[row, : len(text.ids)] = True
         intents_NK[row, list(text.intents)] = 1.0
-    return Texts(*(torch.from_numpy(array).to(device) for array in (ids_NW, mask_NW, intents_NK)))
+    return Texts(*(to_device(torch.from_numpy(array), device) for array in (ids_NW, mask_NW, intents_NK)))
 
 
 def labelled_utterances(tokens: Path, split: Split, selection: Selection) -> list[LabelledText]:

@@ -22,6 +22,7 @@ from icalib.core.seeding import child_seed
 from icalib.data.encoding import Ids, TokenStore
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import load_config
+from icalib.encoders.transfer import to_device
 from icalib.models.checkpoint import CHECKPOINT_VERSION, save_weights
 from icalib.models.model import Model
 from icalib.training.job import Training, TrainingJob
@@ -152,7 +153,7 @@ class SkipGramCurriculum:
         rng = np.random.default_rng(int(torch.randint(2**62, ())))
         words, neighbours = self._pairs([self._texts[index] for index in examples], rng)
         noise = np.searchsorted(self._noise_cdf, rng.random(self._settings.noise_words))
-        pairs = Pairs(*(torch.from_numpy(ids).to(device) for ids in (words, neighbours, noise)))
+        pairs = Pairs(*(to_device(torch.from_numpy(ids), device) for ids in (words, neighbours, noise)))
         losses_P = forward(pairs, self._settings.num_negatives)
         return "skip_gram", losses_P.sum() * (len(examples) / max(len(words), 1))
 

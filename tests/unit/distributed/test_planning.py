@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icalib.core.errors import SettingError
-from icalib.distributed.session import available, room_for_workers, worker_environment
+from icalib.distributed.session import available, available_to_trials, room_for_workers, worker_environment
 from icalib.pipeline.resources import Resources
 
 HEAD = (0, 0)
@@ -85,6 +85,46 @@ def test_more_workers_than_fit_are_refused(cluster: Cluster, nodes: list[tuple[i
     cluster(*nodes)
     with pytest.raises(SettingError, match=message):
         available(9)
+
+
+@pytest.mark.parametrize(
+    ("workers", "concurrent", "planned", "trials"),
+    [
+        (None, None, (1, True, 3, 1, 1), 4),
+        (None, 2, (1, True, 7, 2, 1), 2),
+        (2, None, (2, True, 3, 2, 1), 2),
+        (None, 5, (1, True, 2, 1, 2), 5),
+        (None, 8, (1, True, 1, 1, 2), 8),
+        (None, 12, (1, True, 1, 1, 3), 12),
+    ],
+)
+def test_more_trials_than_gpus_share_them(
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    workers: int | None,
+    concurrent: int | None,
+    planned: tuple[int, bool, int, int, int],
+    trials: int,
+) -> None:
+    monkeypatch.setattr("ray.cluster_resources", lambda: {"memory": 2.0**40})
+    cluster(HEAD, (8, 2), (8, 2))
+    resources, at_once = available_to_trials(workers, concurrent)
+    assert (resources, at_once) == (Resources(*planned), trials)
+    assert resources.workers_per_gpu * round(resources.num_gpus * 10_000) <= 10_000  # as Ray counts
+    assert room_for_workers(resources) >= trials * resources.num_workers
+
+
+@pytest.mark.parametrize(
+    ("workers", "concurrent", "message"),
+    [(None, 20, "the cluster has 16 CPU cores"), (2, 3, "the cluster has 4 GPUs")],
+)
+def test_trials_that_cannot_share_gpus_are_refused(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, workers: int | None, concurrent: int, message: str
+) -> None:
+    monkeypatch.setattr("ray.cluster_resources", lambda: {"memory": 2.0**40})
+    cluster(HEAD, (8, 2), (8, 2))
+    with pytest.raises(SettingError, match=message):
+        available_to_trials(workers, concurrent)
 
 
 def test_workers_with_gpus_find_no_room_where_no_gpu_is_left(cluster: Cluster) -> None:

@@ -1,23 +1,28 @@
-"""No encoder reads values back from the device, which would wait for all its work: tensors on `meta` have none."""
+"""No encoder reads values back from the device, which would wait for all its work: tensors on `meta` have none.
+
+And the check of it, which tests of whole updates and scoring passes use, finds every way to wait.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from helpers.device import META, NoWaiting, Waits
 from helpers.tiny_models import BUDGET
 from torch import Tensor
 
 from icalib.encoders.graph import GraphEncoder
 from icalib.encoders.joint import JointEncoder
+from icalib.encoders.transfer import to_device
 from icalib.encoders.transformer import AbstractEncoder, BackboneEncoder, Batch, TransformerEncoder
 from icalib.encoders.turns import candidate_words, context_words
 from icalib.models.config import RankerConfig
 from icalib.models.ranker import Ranker, make_batch
 
-META = torch.device("meta")
 CONTEXT = [np.arange(10, 22, dtype=np.int32), np.arange(30, 33, dtype=np.int32)]
 CANDIDATES = [np.arange(40, 45, dtype=np.int32), np.arange(50, 59, dtype=np.int32)]
 
@@ -36,7 +41,7 @@ def test_forward_passes_do_not_wait_for_the_device(
     inputs = ranker.layout.inputs(CONTEXT, None, CANDIDATES)
     batch = make_batch(inputs, ranker.layout, torch.device("cpu"))
     ranker.to(META)
-    with torch.inference_mode():
+    with torch.inference_mode(), NoWaiting():
         assert len(ranker.similarities(batch.to(META))) == 2
 
 
@@ -48,3 +53,54 @@ def test_words_are_found_without_waiting_for_the_device(tiny_bert: Path) -> None
         on_cpu, on_device = find(batch, layout.separator), find(batch.to(META), layout.separator)
         assert on_device.mask_BTW.device == META
         assert on_device.positions_BTW.shape == on_cpu.positions_BTW.shape
+
+
+HERE, THERE = torch.arange(3), torch.empty(3, device=META)
+WAYS_TO_WAIT: dict[str, Callable[[], object]] = {
+    "item": lambda: THERE.sum().item(),
+    "float": lambda: float(THERE[0]),
+    "bool": lambda: bool(THERE[0] > 0),
+    "nonzero": lambda: (THERE > 0).nonzero(),
+    "mask as index": lambda: THERE[THERE > 0],
+    "mask assigned to": lambda: THERE.index_put_((THERE > 0,), torch.zeros((), device=META)),
+    "index on the CPU": lambda: THERE[HERE],
+    "list as index": lambda: THERE[[0, 2]],
+    "equal": lambda: torch.equal(THERE, THERE),
+    "blocking copy": lambda: HERE.to(META),
+    "blocking conversion": lambda: HERE.to(THERE),
+    "tensor of values": lambda: torch.tensor([1.0, 2.0], device=META),
+}
+
+
+@pytest.mark.parametrize("way", WAYS_TO_WAIT)
+def test_every_way_to_wait_is_found(way: str) -> None:
+    with NoWaiting(), pytest.raises(Waits):
+        WAYS_TO_WAIT[way]()
+
+
+def test_what_does_not_wait_is_let_through() -> None:
+    with NoWaiting():
+        assert to_device(HERE, META).device == META
+        assert THERE[to_device(HERE, META)].device == META
+        assert torch.where(THERE > 0, THERE, 0.0).sum().device == META
+        assert HERE.sum().item() == 3
+        assert HERE[HERE > 0].tolist() == [1, 2]
+
+
+def test_copies_to_a_gpu_are_pinned_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    def pin(tensor: Tensor) -> Tensor:
+        done.append("pinned")
+        return tensor
+
+    def move(tensor: Tensor, device: torch.device, non_blocking: bool = False) -> Tensor:
+        done.append(f"to {device.type}, {'not ' * non_blocking}waiting")
+        return tensor
+
+    monkeypatch.setattr(Tensor, "pin_memory", pin)
+    monkeypatch.setattr(Tensor, "to", move)
+    to_device(HERE, torch.device("cuda"))
+    to_device(HERE, torch.device("cpu"))
+    to_device(THERE, torch.device("cpu"))
+    assert done == ["pinned", "to cuda, not waiting", "to cpu, not waiting", "to cpu, waiting"]

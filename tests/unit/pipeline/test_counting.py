@@ -85,6 +85,19 @@ def test_dropout_passes_views_and_questions_are_counted(count_method, store: Tok
     assert 0 < student.low < 1 < student.high
 
 
+def test_late_dropout_repeats_the_upper_layers_only(count_method) -> None:
+    settings = {"uncertainty.num_passes": 5, "post_training": None}
+    exact, late, once = (
+        count_method("mc-dropout", **settings, **{"uncertainty.dropout_layers": layers})["test/scores"]
+        for layers in (None, 1, 0)
+    )
+    num_pairs = exact.pairs
+    assert sum(exact.dropped.values()) == 5 * num_pairs
+    assert sum(late.passed.values()) == pytest.approx(num_pairs / 2)  # the lower one of two layers
+    assert sum(late.dropped.values()) == pytest.approx(5 * num_pairs / 2)
+    assert (sum(once.passed.values()), sum(once.dropped.values())) == (num_pairs, 0)
+
+
 def test_runs_share_what_has_the_same_digest(count_method) -> None:
     settings = {"regime.num_rounds": 1}
     one = count_method("tsst", **settings)

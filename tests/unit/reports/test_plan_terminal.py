@@ -48,6 +48,16 @@ def test_a_plan_shows_stages_memory_cost_and_what_is_not_counted() -> None:
     ) in text
 
 
+def test_a_plan_that_was_not_measured_says_so() -> None:
+    out = io.StringIO()
+    planned = {**PLANNED, "memory": 0, "basis": "not measured: FLOPs at 40% of a table's peak"}
+    print_plan("bert", planned, Console(file=out, width=120))
+    text = " ".join(out.getvalue().split())
+    assert "not measured: FLOPs at 40% of a table's peak, and from early stopping" in text
+    assert "30 % either way" not in text
+    assert "memory isn't estimated" in text
+
+
 def test_a_run_is_held_against_its_plan_where_there_was_one(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     run.write_json("stages.json", [{"name": "tokens", "seconds": 5.0}, {"name": "teacher", "seconds": 45.0}])

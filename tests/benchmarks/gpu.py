@@ -1,0 +1,228 @@
+"""What GPUs do: the tests that need one, then scoring and training at the size of BERT-base, with random weights.
+
+    make bench-gpu                                    # some minutes on one GPU
+    python tests/benchmarks/gpu.py --rehearse         # the same path without a GPU, tiny; its figures mean nothing
+
+It prints, beside the goals: pairs a second of scoring, and the minutes that 1.3 million pairs would take (extrapolated
+from the timed part; goal: 10 on one H200 with T = 10); the share of the matmul peak that was measured before; pairs a
+second of training with ZeRO 1, 2 and 3 on all GPUs, where there are two; and of scoring tasks that share a GPU.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from common import ROOT, in_fresh_process, made_here
+
+sys.path.append(str(ROOT / "tests"))  # tests/helpers makes the backbone
+
+from helpers.tiny_models import pool_texts, token_store, write_tiny_bert
+
+from icalib.core.events import ignore
+from icalib.core.files import read_json
+from icalib.data.encoding import Budget, TokenStore
+from icalib.data.prepare import PrepareSettings, prepare
+from icalib.data.selection import Selection
+from icalib.data.simulate import simulate
+from icalib.encoders.transformer import TransformerEncoder
+from icalib.losses.binary import BinaryCrossEntropy
+from icalib.models.checkpoint import save_ranker
+from icalib.models.config import RankerConfig
+from icalib.models.ranker import Ranker
+from icalib.pipeline.resources import Resources
+from icalib.scoring.job import ScoreJob
+from icalib.training.answers import TrainJob
+from icalib.training.settings import TrainingSettings
+from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout
+
+GOAL_PAIRS, GOAL_MINUTES, NUM_PASSES = 1_300_000, 10, 10
+BUDGET = Budget(max_context_tokens=96, max_candidate_tokens=28)  # 127 tokens at most; the backbone has 128 positions
+POOLS_PER_SHARD = 128
+TASKS_PER_GPU = 4  # of those that share one
+
+
+class Size(NamedTuple):
+    """The encoder, the pools, and the matrices of the measured peak."""
+
+    layers: int
+    width: int
+    num_dialogues: int
+    matrix: int
+
+
+BERT_BASE, TINY = Size(12, 768, 1200, 8192), Size(2, 32, 60, 256)
+
+
+def main() -> int:
+    """Run all parts; the exit status is that of the tests."""
+    rehearse = "--rehearse" in sys.argv
+    if not torch.cuda.is_available() and not rehearse:
+        print("No GPU here (torch.cuda.is_available() is false), so there is nothing to measure; skipped.")
+        return 0
+    device, size = (torch.device("cpu"), TINY) if rehearse else (torch.device("cuda"), BERT_BASE)
+    number = 1 if rehearse else torch.cuda.device_count()
+    name = "a rehearsal on CPUs" if rehearse else f"{number} × {torch.cuda.get_device_name()}"
+    print(f"{name}; {size.layers} layers of width {size.width}, random weights", flush=True)
+    tests = subprocess.run([sys.executable, "-m", "pytest", "-m", "gpu", "-rs", str(ROOT / "tests")], check=False)
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        _write_inputs(work, size)
+        _score(work, size, device, _peak(size.matrix, device))
+        in_fresh_process(_train_with_zero, work, number, rehearse)
+        in_fresh_process(_share_gpus, work, number, rehearse)
+    return tests.returncode
+
+
+def _write_inputs(work: Path, size: Size) -> None:
+    """Write pools, their tokens, a backbone and an untrained checkpoint."""
+    simulate(work / "dialogues.jsonl", num_dialogues=size.num_dialogues, seed=1)
+    prepare(work / "dialogues.jsonl", work / "pools", PrepareSettings(labelled=1.0))
+    backbone = write_tiny_bert(
+        work / "backbone",
+        pool_texts(work / "pools"),
+        hidden_size=size.width,
+        num_hidden_layers=size.layers,
+        num_attention_heads=max(2, size.width // 64),
+        intermediate_size=4 * size.width,
+    )
+    for split in ("train", "validation"):
+        token_store(work / "pools", split, backbone, work, BUDGET)
+    config = _ranker(work)
+    save_ranker(work / "checkpoint", config, Ranker(config).state_dict())
+
+
+def _ranker(work: Path) -> RankerConfig:
+    encoder = TransformerEncoder.Config(backbone=str(work / "backbone"), budget=BUDGET)
+    return RankerConfig(encoder=encoder, similarity_start="none")
+
+
+def _score_job(work: Path, estimator: AbstractEstimator.Config) -> ScoreJob:
+    return ScoreJob(
+        model=made_here(work / "checkpoint"),
+        tokens=made_here(work / "train.arrow"),
+        selection=Selection(labelled_fraction=1.0),
+        split="train",
+        part="all",
+        estimator=estimator,
+        with_intents=False,
+        precision="auto",
+        max_tokens_per_batch=16384,
+        pools_per_shard=POOLS_PER_SHARD,
+        seed=1,
+    )
+
+
+def _peak(matrix: int, device: torch.device) -> float:
+    """FLOP a second of a large product in bfloat16."""
+    left, right = (torch.randn(matrix, matrix, dtype=torch.bfloat16, device=device) for _ in range(2))
+    rounds, seconds = 20, 0.0
+    for timed in (False, True):
+        started = time.perf_counter()
+        for _ in range(rounds):
+            left @ right
+        _wait(device)
+        seconds = time.perf_counter() - started if timed else seconds
+    return 2 * matrix**3 * rounds / seconds
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _score(work: Path, size: Size, device: torch.device, peak: float) -> None:
+    store = TokenStore(work / "train.arrow")
+    pools = list(store.pools(range(len(store))))
+    layout = Ranker(_ranker(work), pretrained=False).layout
+    lengths = [n for pool in pools for n in layout.input_lengths(pool.context, None, pool.candidates)]
+    mean = sum(lengths) / len(lengths)
+    # Products of a layer's weights with each token, and of its queries and keys, weights and values.
+    per_pair = sum(size.layers * (24 * n * size.width**2 + 4 * n * n * size.width) for n in lengths) / len(lengths)
+    print(f"\nScoring {len(lengths)} pairs of {mean:.0f} tokens in the mean; measured peak {peak / 1e12:.0f} TFLOP/s")
+    ways: dict[str, tuple[AbstractEstimator.Config, float]] = {
+        "1 pass without dropout": (Deterministic.Config(), 1),
+        f"{NUM_PASSES} passes": (MCDropout.Config(num_passes=NUM_PASSES), NUM_PASSES),
+    }
+    for k in (1, 2):
+        late = MCDropout.Config(num_passes=NUM_PASSES, dropout_layers=k)
+        passes = (size.layers - k + NUM_PASSES * k) / size.layers
+        ways[f"{NUM_PASSES} passes, dropout in the top {k}"] = late, passes
+    for name, (estimator, passes) in ways.items():
+        rate = len(lengths) / _seconds(_score_job(work, estimator), device)
+        minutes = GOAL_PAIRS / rate / 60
+        goal = f" (goal: {GOAL_MINUTES} on an H200)" if passes == NUM_PASSES else ""
+        print(
+            f"  {name:<38}{rate:9.0f} pairs/s   {passes * per_pair * rate / peak:5.0%} of the peak   "
+            f"{GOAL_PAIRS:,} pairs in {minutes:.1f} minutes{goal}",
+            flush=True,
+        )
+
+
+def _seconds(job: ScoreJob, device: torch.device) -> float:
+    """Seconds for all shards on one device, the model being loaded."""
+    with tempfile.TemporaryDirectory() as folder:
+        shards = job.shards()
+        job.compute_shard(0, shards[0], Path(folder), device)
+        _wait(device)
+        started = time.perf_counter()
+        for index, shard in enumerate(shards):
+            job.compute_shard(index, shard, Path(folder), device)
+        _wait(device)
+        return time.perf_counter() - started
+
+
+def _train_with_zero(work: Path, number: int, rehearse: bool) -> None:
+    """Train on all GPUs with each ZeRO stage."""
+    if number < 2 and not rehearse:
+        print("\nTraining with ZeRO 1 to 3 needs two GPUs; skipped.")
+        return
+    from icalib.distributed import session
+    from icalib.distributed.training import train
+
+    session.start()
+    print(f"\nTraining on {number} workers", flush=True)
+    for stage in (1, 2, 3):
+        job = TrainJob(
+            ranker=_ranker(work),
+            loss=BinaryCrossEntropy.Config(),
+            training=TrainingSettings(epochs=1, batch_size=64 * number, max_tokens_per_batch=8192, zero_stage=stage),
+            selection=Selection(labelled_fraction=1.0, limit={"train": 500, "validation": 1}),
+            train_tokens=made_here(work / "train.arrow"),
+            validation_tokens=made_here(work / "validation.arrow"),
+            seed=1,
+        )
+        folder = work / f"zero-{stage}"
+        train(job, folder, session.available(number), "training", ignore)
+        result = read_json(folder / "result.json")
+        print(f"  ZeRO {stage}: {result['examples'] / result['seconds']:9.0f} pairs/s", flush=True)
+    session.stop()
+
+
+def _share_gpus(work: Path, number: int, rehearse: bool) -> None:
+    """Score by one task for each GPU, and by some that share it, as trials of a sweep do."""
+    from icalib.distributed import session
+    from icalib.distributed.shards import map_shards
+
+    job = _score_job(work, MCDropout.Config(num_passes=NUM_PASSES)).model_copy(update={"pools_per_shard": 16})
+    store = TokenStore(work / "train.arrow")
+    pairs = sum(len(pool.candidates) for pool in store.pools(range(len(store))))
+    session.start()
+    print("\nScoring by Ray tasks, processes and loading of models included", flush=True)
+    for per_gpu in (1, TASKS_PER_GPU):
+        resources = Resources(1, not rehearse, 1, num_scorers=per_gpu * number, workers_per_gpu=per_gpu)
+        with tempfile.TemporaryDirectory() as folder:
+            started = time.perf_counter()
+            map_shards(job, Path(folder), resources, "scores", ignore)
+            rate = pairs / (time.perf_counter() - started)
+        print(f"  {per_gpu} tasks at a time on each GPU: {rate:9.0f} pairs/s", flush=True)
+    session.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""What a GPU alone can show: the same numbers as on a CPU, and no update or scoring pass that waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers.late_dropout import no_dropout_below
+from helpers.tiny_models import tiny_ranker
+from helpers.train_jobs import train_job
+from torch import Tensor
+
+from icalib.data.encoding import TokenStore
+from icalib.models.ranker import Ranker
+from icalib.scoring.scorer import ScoringContext, score_pools
+from icalib.training.local_engine import LocalEngine
+from icalib.training.loop import _update
+from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+FOUR = MCDropout.Config(num_passes=4)
+
+
+@contextmanager
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> Generator[None, None, None]:
+    """CUDA raises where this process would wait for it, save where results are read by `Tensor.cpu`."""
+    read = Tensor.cpu
+
+    def cpu(tensor: Tensor) -> Tensor:
+        torch.cuda.set_sync_debug_mode("default")
+        try:
+            return read(tensor)
+        finally:
+            torch.cuda.set_sync_debug_mode("error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Tensor, "cpu", cpu)
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
+def scores(
+    ranker: Ranker, store: TokenStore, estimator: AbstractEstimator.Config, device: torch.device
+) -> dict[str, list[float]]:
+    context = ScoringContext(ranker.to(device), ranker.layout, estimator.build(), device, "fp32", 2048)
+    table, _ = score_pools(context, store, range(8), with_intents=bool(ranker.config.intents), seed=3)
+    return {name: table[name].to_pylist() for name in ("prob_mean", "logit_mean", "logit_var", "mutual_information")}
+
+
+def test_scores_are_those_of_a_cpu(tiny_bert: Path, store: TokenStore) -> None:
+    ranker = tiny_ranker(tiny_bert)
+    here, there = (scores(ranker, store, Deterministic.Config(), device) for device in (CPU, GPU))
+    np.testing.assert_allclose(there["logit_mean"], here["logit_mean"], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("num_layers", [0, 1, 2])
+def test_late_dropout_is_full_passes_without_dropout_below(tiny_bert: Path, store: TokenStore, num_layers: int) -> None:
+    ranker = tiny_ranker(tiny_bert)
+    late = scores(ranker, store, FOUR.model_copy(update={"dropout_layers": num_layers}), GPU)
+    with no_dropout_below(num_layers):
+        full = scores(ranker, store, FOUR, GPU)
+    for name, values in late.items():
+        np.testing.assert_allclose(values, full[name], rtol=1e-3, atol=1e-5)
+
+
+def test_a_pass_is_repeated_to_the_bit(tiny_bert: Path, store: TokenStore) -> None:
+    ranker = tiny_ranker(tiny_bert)
+    assert scores(ranker, store, FOUR, GPU) == scores(ranker, store, FOUR, GPU)
+
+
+def test_scoring_waits_only_to_read_its_results(
+    tiny_bert: Path, store: TokenStore, intents: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranker = tiny_ranker(tiny_bert, intents=intents).to(GPU)
+    scores(ranker, store, FOUR, GPU)  # the first use of a kernel may wait
+    with no_waiting(monkeypatch):
+        scores(ranker, store, FOUR, GPU)
+
+
+def test_an_update_waits_for_nothing(
+    tiny_pools: Path, tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = train_job(tiny_pools, tiny_bert, tmp_path, dropout=0.1)
+    training = job.prepare(GPU)
+    engine = LocalEngine(training.model, job.training, GPU)
+    training.model.train()
+    batches = training.curriculum.batches(0)
+    for step, batch in enumerate(batches):
+        _update(training.model, engine, training.curriculum, job.training, batch, 0, step)
+    with no_waiting(monkeypatch):
+        losses = [
+            _update(training.model, engine, training.curriculum, job.training, batch, 0, step)[1]
+            for step, batch in enumerate(batches)
+        ]
+    assert all(torch.isfinite(loss) for loss in losses)
