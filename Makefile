@@ -56,13 +56,13 @@ bench: venv ## speed and memory beside other tools, as ratios
 bench-gpu: venv ## the tests that need a GPU, and what BERT-base does on it: scoring, ZeRO 1 to 3, shared GPUs
 	$(BIN)/python tests/benchmarks/gpu.py
 
-lock: venv ## requirements.lock: SHA-256 of what the image installs from PyPI, in the versions of constraints.txt
+lock: venv ## cluster/requirements.lock: SHA-256 of what the image installs from PyPI, in the versions of constraints.txt
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[audit]'
 	$(BIN)/python cluster/lock.py
 
-audit: venv ## known vulnerabilities of what requirements.lock pins; asks PyPI
+audit: venv ## known vulnerabilities of what the lock pins; asks PyPI
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[audit]'
-	$(BIN)/pip-audit --requirement requirements.lock --require-hashes --disable-pip
+	$(BIN)/pip-audit --requirement cluster/requirements.lock --require-hashes --disable-pip
 
 sbom: venv ## bill of materials of .venv in build/sbom.cdx.json (CycloneDX); the image has its own
 	mkdir -p build

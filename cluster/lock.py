@@ -1,4 +1,4 @@
-"""Write requirements.lock: what icalib needs from PyPI, in the versions of constraints.txt, with the files' SHA-256.
+"""Write cluster/requirements.lock: what icalib needs from PyPI, in the versions of constraints.txt, with the files' SHA-256.
 
     make lock
 
@@ -14,12 +14,12 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-LOCK = ROOT / "requirements.lock"
+LOCK = ROOT / "cluster/requirements.lock"
 EXTRAS = ("minilm", "serve")
 _FROM_PYTORCH = re.compile(r"torch|triton|(nvidia|cuda)-.*")
 _HEAD = """\
 # What the image installs from PyPI, without torch and what only torch needs. `make lock` writes this file.
-#   pip install --no-deps --require-hashes --requirement requirements.lock
+#   pip install --no-deps --require-hashes --requirement cluster/requirements.lock
 """
 
 

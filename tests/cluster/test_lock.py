@@ -1,4 +1,4 @@
-"""The image installs what requirements.lock has hashes of, and says what it contains."""
+"""The image installs what cluster/requirements.lock has hashes of, and says what it contains."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FROM_PYTORCH = re.compile(r"torch|triton|(nvidia|cuda)-.*")
 @cache
 def locked() -> dict[str, tuple[Requirement, list[str]]]:
     """Requirement and hashes of each package."""
-    text = re.sub(r"^#.*\n", "", (ROOT / "requirements.lock").read_text(), flags=re.MULTILINE)
+    text = re.sub(r"^#.*\n", "", (ROOT / "cluster/requirements.lock").read_text(), flags=re.MULTILINE)
     entries = re.findall(r"^(\S.*?) \\\n((?:    --hash=\S+(?: \\)?\n)+)", text, flags=re.MULTILINE)
     assert text.count("==") == len(entries)
     found: dict[str, tuple[Requirement, list[str]]] = {}
