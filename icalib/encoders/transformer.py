@@ -148,6 +148,9 @@ class BackboneEncoder(AbstractEncoder):
         """Dropout of hidden states and attention; None keeps that of the backbone (0.1 in BERT)."""
         num_layers: int | None = Field(default=None, ge=1)
         """Use only the first layers of the backbone; None uses all. Half the layers take half the time."""
+        frozen_layers: int | None = Field(default=None, ge=0)
+        """Train neither the embeddings nor this many of the first layers after post-training; None trains everything.
+        Embeddings of intents then stay as they were drawn."""
         cheap_dropout: bool = True
         """On a CPU, draw dropout masks from 16 random bits for each element: the same distribution at half the cost."""
         spectral_norm: SpectralNorm | None = None
@@ -155,10 +158,9 @@ class BackboneEncoder(AbstractEncoder):
 
         @override
         def for_post_training(self) -> TransformerEncoder.Config:
-            """Return the plain cross-encoder on the same backbone, without bounds."""
+            """Return the plain cross-encoder on the same backbone, without bounds, to be trained as a whole."""
             shared: dict[str, Any] = {name: getattr(self, name) for name in BackboneEncoder.Config.model_fields}
-            shared["spectral_norm"] = None
-            return TransformerEncoder.Config(**shared)
+            return TransformerEncoder.Config(**(shared | {"spectral_norm": None, "frozen_layers": None}))
 
         @override
         def check_dropout_layers(self, number: int) -> None:
@@ -216,6 +218,8 @@ class BackboneEncoder(AbstractEncoder):
         if config.spectral_norm is not None:
             norm = config.spectral_norm
             bound_layers(backbone, norm.scope, norm.bound, norm.relative)
+        if config.frozen_layers is not None:
+            _freeze(backbone, config.frozen_layers, config.backbone)
         self.backbone = backbone
 
     @property
@@ -244,6 +248,22 @@ class BackboneEncoder(AbstractEncoder):
 def _token_mask(batch: Batch) -> Tensor:
     """Return the mask of tokens that aren't padding [B, L]."""
     return torch.arange(batch.ids_BL.shape[1], device=batch.ids_BL.device) < batch.lengths_B[:, None]
+
+
+def _freeze(backbone: Any, num_layers: int, name: str) -> None:
+    """Exclude the embeddings and the first layers from training."""
+    if not hasattr(backbone, "embeddings") or not hasattr(backbone, "encoder"):
+        raise SettingError(
+            f"encoder.frozen_layers is set, but `{name}` has no layers named as in BERT or RoBERTa. Leave it out."
+        )
+    layers = backbone.encoder.layer
+    if num_layers > len(layers):
+        raise SettingError(
+            f"encoder.frozen_layers is {num_layers}, but the encoder uses {len(layers)} layers of `{name}`. Give that "
+            "many or fewer."
+        )
+    for module in (backbone.embeddings, *layers[:num_layers]):
+        module.requires_grad_(False)
 
 
 def _attention_mask(mask_BL: Tensor) -> Tensor:

@@ -121,8 +121,7 @@ class Ranker(Model):
         """Run the forward pass of a training task.
 
         All tasks use this method, so that engines that shard weights see every pass. Heads that a task doesn't need
-        take
-        part with weight 0: every parameter then has a gradient in every update, and optimisers that skip missing
+        take part with weight 0: every parameter then has a gradient in every update, and optimisers that skip missing
         gradients behave like those that don't (ZeRO's).
 
         Returns:

@@ -19,6 +19,8 @@ from icalib.encoders.transformer import Batch, TransformerEncoder
 from icalib.heads.linear import LinearHead
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.models.ranker import make_batch
+from icalib.training.local_engine import LocalEngine
+from icalib.training.settings import TrainingSettings
 
 CPU = torch.device("cpu")
 
@@ -49,6 +51,28 @@ def test_roberta_uses_every_position_but_its_two_reserved(tiny_roberta: Path) ->
     longest = Batch(torch.full((1, 128), 50), torch.zeros(1, 128, dtype=torch.long), torch.tensor([128]))
     with torch.inference_mode():
         assert ranker.encoder(longest).states_BLD.shape == (1, 128, 32)
+
+
+def test_frozen_layers_stay_as_they_are_and_the_others_learn(tiny_bert: Path) -> None:
+    ranker = tiny_ranker(tiny_bert, frozen_layers=1)
+    before = {name: weights.clone() for name, weights in ranker.state_dict().items()}
+    engine = LocalEngine(ranker, TrainingSettings(learning_rate=1e-2, precision="fp32"))
+    layout = ranker.layout
+    pair = layout.pair(np.arange(10, 15, dtype=np.int32), np.arange(90, 93, dtype=np.int32))
+    batch = make_batch([pair], layout, CPU)
+    engine.backward_and_step(
+        engine.forward("answer", batch, labels_B=torch.ones(1), loss=BinaryCrossEntropy.Config().build()).sum()
+    )
+    changed = {name for name, weights in ranker.state_dict().items() if not torch.equal(weights, before[name])}
+    frozen = ("encoder.backbone.embeddings.", "encoder.backbone.encoder.layer.0.")
+    assert not [name for name in changed if name.startswith(frozen)]
+    assert any(name.startswith("encoder.backbone.encoder.layer.1.") for name in changed)
+    assert ranker.config.encoder.for_post_training().frozen_layers is None
+
+
+def test_no_more_layers_can_be_frozen_than_there_are(tiny_bert: Path) -> None:
+    with pytest.raises(SettingError, match=r"frozen_layers is 3.*uses 2 layers"):
+        tiny_ranker(tiny_bert, frozen_layers=3)
 
 
 def test_the_first_layers_can_be_used_alone(tiny_bert: Path) -> None:
