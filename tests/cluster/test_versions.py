@@ -68,7 +68,8 @@ def test_the_container_is_no_root_and_wants_a_token() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(CLUSTER)))
 def test_no_file_holds_a_secret(path: Path) -> None:
-    assert secrets(path.read_text()) == []
+    text = re.sub(r"--hash=sha256:[0-9a-f]{64}", "", path.read_text())  # of files that anybody can read
+    assert secrets(text) == []
 
 
 @pytest.mark.parametrize(

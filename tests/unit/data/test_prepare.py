@@ -491,13 +491,13 @@ def test_ready_made_ranking_data_is_prepared(tmp_path: Path) -> None:
     )
     notes: list[str] = []
     found = prepare(path, tmp_path / "pools", PrepareSettings(num_candidates=4), note=notes.append)
-    assert (found.negative_sampler, found.num_candidates, sum(found.num_pools.values())) == ("source", 4, 120)
+    assert (found.negative_sampler, found.num_candidates, sum(found.num_pools.values())) == ("source", 4, 60)
     assert "left out: 1 queries without a right answer" in notes
-    assert "left out: 240 wrong candidates of pools with more than 4" in notes
+    assert "left out: 180 wrong candidates of pools with more than 4" in notes
     for pool in pools_of(tmp_path / "pools", "train"):
         number = pool.context[0].text[1:]
-        assert pool.candidates[pool.label] in (f"p{number}", f"r{number}")
-        assert {text[: 1 + len(number)] for text in pool.candidates} == {pool.candidates[pool.label], f"n{number}"}
+        assert {pool.candidates[index] for index in pool.right} == {f"p{number}", f"r{number}"}
+        assert {text[: 1 + len(number)] for text in pool.candidates} == {f"p{number}", f"r{number}", f"n{number}"}
 
 
 def test_wrong_answers_of_pairs_are_mined_from_other_queries(tmp_path: Path) -> None:

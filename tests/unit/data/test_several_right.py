@@ -157,4 +157,4 @@ def test_collected_scores_have_all_labels(tmp_path: Path) -> None:
 
     pools = [pool_of(2, (0,), "a"), pool_of(1, (), "b")]
     path = collect_scores(Service(), pools, tmp_path / "scores", {}, lambda done, total: None)  # type: ignore[arg-type]
-    assert [json.loads(line)["label"] for line in path.read_text().splitlines()] == [[1, 0, 1], 1]
+    assert [json.loads(line)["label"] for line in path.read_text().splitlines()] == [[1, 0, 1], [0, 1, 0]]

@@ -59,6 +59,8 @@ def measured_directly(predictions: pa.Table, threshold: float) -> dict[str, floa
         "threshold": threshold,
         "num_pools": scores.num_pools,
     }
+    if any(part.sum() > 1 for part in scores.split(label)):
+        values |= {"MRR": ranking.reciprocal_rank(scores).mean(), "hit@1": top.hit.mean()}
     return {name: float(value) for name, value in values.items()}
 
 

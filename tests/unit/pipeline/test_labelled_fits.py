@@ -55,7 +55,7 @@ def test_fits_are_computed_once(folder: RunFolder, monkeypatch: pytest.MonkeyPat
             fits.sets(asked, 0.9)
             fits.compared(asked)
         fits.selective(0.8)
-        fits.promise(0.5, 0.9)
+        fits.promise(0.8, 0.9)
     assert calls == dict.fromkeys(FITS, 1)
 
 
