@@ -30,6 +30,8 @@ FEW_SELECTED = 0.1
 """A round that selects fewer pools than this fraction of the labelled ones hardly changes what is learnt."""
 OFTEN_WRONG = 0.7
 """Below this fraction of right pseudo labels a student learns many errors."""
+HARDLY_WRONG = 0.95
+"""Above it, it doesn't matter that other pools would be labelled right as often."""
 FEW_INTENTS = 0.1
 TEACHERS: Mapping[str, str] = {
     "tsst": "bert",
@@ -217,7 +219,7 @@ def likeliest_reason(student: MethodFacts, data: str) -> str:
             f"{precise}, {tried}."
         )
     right, base = pseudo_accuracy(rounds), base_accuracy(rounds)
-    if right is not None and (right < OFTEN_WRONG or (base is not None and right <= base)):
+    if right is not None and (right < OFTEN_WRONG or (base is not None and right <= base and right < HARDLY_WRONG)):
         return f"Only {format_share(right)} of the selected pools were labelled right: {precise}."
     intents = intent_coverage(rounds)
     if intents is not None and intents < FEW_INTENTS:

@@ -139,6 +139,7 @@ def test_a_student_without_its_teacher_cannot_be_judged() -> None:
         ([summary(2)], "A round selected 2 pools, beside 90 labelled ones too few to matter"),
         ([summary(50, 0.5, 0.6)], "Only 50.0 % of the selected pools were labelled right: `--preset precise`"),
         ([summary(50, 0.65, 0.6)], "Only 65.0 %"),
+        ([summary(50, 1.0, 1.0)], "Enough pools were selected, 100.0 % of them right"),
         ([summary(num_pools_with_intents=4)], "Intents were predicted in 2.0 % of the pools only"),
         ([summary()], "Enough pools were selected, 90.0 % of them right, so more labels may be worth little"),
         ([summary(50, None)], "Enough pools were selected, so more labels"),
