@@ -20,7 +20,7 @@ class ExportKeywords(PlaceKeywords, total=False):
 
     format: ExportFormat
     """`cross-encoder` (default): stock `sentence_transformers.CrossEncoder(out)` loads it. `onnx`: a graph from token
-    ids to probabilities, and the tokenizer."""
+    ids to probabilities, and the tokenizer. `mlflow`: the same graph for `mlflow.pyfunc.load_model(out)`."""
     calibration: CalibrationChoice
     """`run` (default): what the run has fitted, or none; Platt scaling for a student. `platt`, `temperature`: fitted
     here to the validation predictions."""
@@ -48,7 +48,7 @@ def export(run: str | Path, out: str | Path, **options: Unpack[ExportKeywords]) 
     """
     from icalib.core.files import check_empty
     from icalib.exports.subject import Subject
-    from icalib.exports.write import check_exportable, export_cross_encoder, export_onnx
+    from icalib.exports.write import check_exportable, export_cross_encoder, export_mlflow, export_onnx
     from icalib.pipeline.inference import FinishedRun
 
     format = choice("format", options.get("format", "cross-encoder"), FORMATS)
@@ -59,7 +59,7 @@ def export(run: str | Path, out: str | Path, **options: Unpack[ExportKeywords]) 
     finished.check_has_models()
     check_exportable(finished, format, calibration, distil=distil)
     subject = _distilled(finished, calibration, options) if distil else Subject.of_run(finished, calibration)
-    write = export_cross_encoder if format == "cross-encoder" else export_onnx
+    write = {"cross-encoder": export_cross_encoder, "onnx": export_onnx, "mlflow": export_mlflow}[format]
     write(subject, folder, license=options.get("license", "unknown"))
     return folder
 

@@ -24,7 +24,7 @@ def export(
         ExportFormat,
         typer.Option(
             help="cross-encoder: stock sentence_transformers.CrossEncoder loads it. onnx: a graph from token ids to "
-            "probabilities (needs icalib[onnx])."
+            "probabilities (needs icalib[onnx]). mlflow: the same graph as an MLflow model (needs icalib[mlflow,onnx])."
         ),
     ] = "cross-encoder",
     calibration: Annotated[

@@ -29,8 +29,11 @@ _TOLERANCE = 1e-4
 _PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 
-def check_installed() -> None:
+def check_installed(format: str = "onnx") -> None:
     """Check that the packages of the extra are installed.
+
+    Args:
+        format: the format that needs them, for the message.
 
     Raises:
         SettingError: one is missing.
@@ -38,8 +41,8 @@ def check_installed() -> None:
     missing = [name for name in _PACKAGES if find_spec(name) is None]
     if missing:
         raise SettingError(
-            f"--format onnx needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed. "
-            "Run `pip install 'icalib[onnx]'`."
+            f"--format {format} needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed."
+            " Run `pip install 'icalib[onnx]'`."
         )
 
 

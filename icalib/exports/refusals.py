@@ -19,6 +19,13 @@ _DISTIL = "Add --distil, which trains one cross-encoder to give the run's probab
 _ONNX = "export with --format onnx, which contains it"
 
 
+_NAMES: dict[ExportFormat, str] = {
+    "cross-encoder": "a cross-encoder",
+    "onnx": "an onnx",
+    "mlflow": "an mlflow model",
+}
+
+
 def check_cross_encoder(run: FinishedRun, config: RankerConfig, calibration: CalibrationChoice) -> None:
     """Refuse what one transformer with one linear layer and a sigmoid can't compute.
 
@@ -50,22 +57,22 @@ def check_cross_encoder(run: FinishedRun, config: RankerConfig, calibration: Cal
         )
 
 
-def check_onnx(run: FinishedRun, config: RankerConfig, calibration: CalibrationChoice) -> None:
+def check_onnx(run: FinishedRun, config: RankerConfig, calibration: CalibrationChoice, format: str = "onnx") -> None:
     """Refuse what the ONNX graph doesn't contain.
 
     Raises:
         SettingError: names the part, and what to do.
     """
     for found, cure in _not_one_pass(run):
-        raise _refusal(run, "onnx", found, cure)
+        raise _refusal(run, format, found, cure)
     if not isinstance(config.encoder, TransformerEncoder.Config):
-        raise _refusal(run, "onnx", f"its encoder is {config.encoder.owner.__name__}", _DISTIL)
+        raise _refusal(run, format, f"its encoder is {config.encoder.owner.__name__}", _DISTIL)
     if not isinstance(config.head, LinearHead.Config | RandomFeatureHead.Config):
         found = f"the posterior of its {config.head.owner.__name__} is a mixture over sampled chains"
-        raise _refusal(run, "onnx", found, _DISTIL)
+        raise _refusal(run, format, found, _DISTIL)
     if calibration == "run" and isinstance(run.fitted.calibration, FocalInverseMap):
         raise _refusal(
-            run, "onnx", "its calibration, focal-inverse, has no closed form", "Fit another one by --calibration platt"
+            run, format, "its calibration, focal-inverse, has no closed form", "Fit another one by --calibration platt"
         )
 
 
@@ -84,6 +91,4 @@ def _not_one_pass(run: FinishedRun) -> Iterator[tuple[str, str]]:
 
 
 def _refusal(run: FinishedRun, format: ExportFormat, found: str, cure: str) -> SettingError:
-    return SettingError(
-        f"{run.folder.path} can't be exported as {'an' if format == 'onnx' else 'a'} {format}: {found}. {cure}."
-    )
+    return SettingError(f"{run.folder.path} can't be exported as {_NAMES[format]}: {found}. {cure}.")

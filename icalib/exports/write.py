@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from icalib.core.errors import SettingError
@@ -21,6 +22,7 @@ from icalib.exports.cross_encoder import (
     write_cross_encoder,
     write_tokenizer,
 )
+from icalib.exports.mlflow_model import check_mlflow, usage, write_pyfunc
 from icalib.exports.onnx import MODEL, OPSET, check_installed, write_graph
 from icalib.exports.refusals import check_cross_encoder, check_onnx
 from icalib.exports.subject import Subject
@@ -35,12 +37,17 @@ def check_exportable(run: FinishedRun, format: ExportFormat, calibration: Calibr
     Raises:
         SettingError: names the part, and what to do.
     """
-    if format == "onnx":
-        check_installed()
+    if format == "mlflow":
+        check_mlflow()
+    if format != "cross-encoder":
+        check_installed(format)
     if distil:  # a student is a plain cross-encoder
         return
-    check = check_cross_encoder if format == "cross-encoder" else check_onnx
-    check(run, load_ranker_config(run.members[0][0]), calibration)
+    config = load_ranker_config(run.members[0][0])
+    if format == "cross-encoder":
+        check_cross_encoder(run, config, calibration)
+    else:
+        check_onnx(run, config, calibration, format)
 
 
 def export_cross_encoder(subject: Subject, out: Path, *, license: str) -> Agreement | None:
@@ -86,28 +93,62 @@ def export_onnx(subject: Subject, out: Path, *, license: str) -> None:
         SettingError: `out` isn't empty.
         ExportError: the graph computes something else.
     """
-    ranker = subject.ranker
-    backbone, layout = ranker.config.encoder.backbone, ranker.layout
-    tokenizer = stock_tokenizer(backbone, layout)
-    try:
-        texts = texts_of(layout, Tokenizer(backbone), tokenizer, subject.run.folder.context_turns)
-    except SettingError:  # then the ids are made utterance by utterance
-        texts = None
     with whole_folder(out) as folder:
-        difference = write_graph(subject, folder / MODEL)
-        write_tokenizer(folder, tokenizer)
-        about = {**facts(subject, "onnx"), "opset": OPSET, "largest_difference": difference}
-        write_json(folder / EXPORT_FILE, {**about, "texts": texts.model_dump(mode="json") if texts else None})
+        texts = _write_graph_files(subject, folder, "onnx")
+        usage = _onnx_usage(out.name, texts, subject.ranker.layout)
+        card = model_card(subject, name=out.name, library="onnx", license=license, usage=usage, agreement=None)
+        (folder / "README.md").write_text(card, encoding="utf-8")
+    push(out)
+
+
+def export_mlflow(subject: Subject, out: Path, *, license: str) -> None:
+    """Write a folder for `mlflow.pyfunc.load_model`: the graph, its tokenizer and a loader that needs no icalib.
+
+    Raises:
+        SettingError: `out` isn't empty.
+        ExportError: the graph computes something else.
+    """
+    with whole_folder(out) as folder, TemporaryDirectory() as temporary:
+        graph = Path(temporary) / "graph"  # MLflow keeps the name
+        graph.mkdir()
+        _write_graph_files(subject, graph, "mlflow")
+        write_pyfunc(folder, graph, facts(subject, "mlflow"))
         card = model_card(
-            subject,
-            name=out.name,
-            library="onnx",
-            license=license,
-            usage=_onnx_usage(out.name, texts, layout),
-            agreement=None,
+            subject, name=out.name, library="mlflow", license=license, usage=usage(out.name), agreement=None
         )
         (folder / "README.md").write_text(card, encoding="utf-8")
     push(out)
+
+
+def _write_graph_files(subject: Subject, folder: Path, format: ExportFormat) -> PairTexts | None:
+    """Write the graph, its tokenizer and the facts about them, and return how a stock tokenizer gets pairs.
+
+    Returns:
+        None where no stock tokenizer gives the tokens of training; then the ids are made utterance by utterance.
+    """
+    ranker = subject.ranker
+    backbone, layout = ranker.config.encoder.backbone, ranker.layout
+    context_turns = subject.run.folder.context_turns
+    tokenizer = stock_tokenizer(backbone, layout)
+    try:
+        texts = texts_of(layout, Tokenizer(backbone), tokenizer, context_turns)
+    except SettingError:
+        texts = None
+    difference = write_graph(subject, folder / MODEL)
+    write_tokenizer(folder, tokenizer)
+    about = {**facts(subject, format), "opset": OPSET, "largest_difference": difference}
+    inputs = {
+        "start": layout.cls,
+        "separator": layout.separator,
+        "padding": layout.padding,
+        "num_separators": layout.num_separators,
+        "turn_separators": layout.turn_separators,
+        "context_turns": context_turns,
+        **layout.limits.model_dump(mode="json"),
+    }
+    of_texts = texts.model_dump(mode="json") if texts else None
+    write_json(folder / EXPORT_FILE, {**about, "inputs": inputs, "texts": of_texts})
+    return texts
 
 
 def facts(subject: Subject, format: ExportFormat) -> dict[str, Any]:
