@@ -11,8 +11,8 @@ from icalib.pipeline.run import RunSettings
 DEMO_METHODS = ("bm25", "bi-encoder", "candidates-only", "bert", "tsst", "icast")
 
 _TRAINING = {
-    "epochs": 12,
-    "patience": 12,
+    "epochs": 6,
+    "patience": 6,
     "learning_rate": 2e-4,
     "head_learning_rate": 1e-3,
     "batch_size": 8,
@@ -24,13 +24,13 @@ _SETTINGS = {
     # Which reply is right depends on intents here, not on similarity, so that contrastive training learns little.
     "similarity_start": "together",
     "post_training": "next-utterance",
-    "post_training.max_windows": 1000,
+    "post_training.max_windows": 600,
     "post_training.training.learning_rate": 1e-4,
     "regime.training": _TRAINING,
     "regime.teacher": _TRAINING,
-    "regime.student": {**_TRAINING, "epochs": 4},
+    "regime.student": {**_TRAINING, "epochs": 2},
     "regime.num_rounds": 1,
-    "regime.pools_per_round": 120,
+    "regime.pools_per_round": 60,
     "scoring.pools_per_shard": 10,
 }
 _UNTRAINED = ("bm25", "bi-encoder", "candidates-only")

@@ -177,8 +177,13 @@ def _fitting(method: Any, paths: Collection[str]) -> list[str]:
     """The paths that a method has, or gets by another of them: a component that is replaced brings its own."""
     from icalib.core.component import has_setting
 
-    existing = [path for path in paths if has_setting(method, path)]
+    existing = [path for path in paths if has_setting(method, path) and not _post_trains_baseline(method, path)]
     return [path for path in paths if path in existing or any(path.startswith(f"{whole}.") for whole in existing)]
+
+
+def _post_trains_baseline(method: Any, path: str) -> bool:
+    """Whether a setting of the compared methods would post-train a baseline that is there to show the plain backbone."""
+    return not method.regime.trains and method.post_training is None and path.startswith("post_training")
 
 
 def check_settings(settings: Mapping[str, Any], methods: Sequence[Any]) -> None:

@@ -136,6 +136,11 @@ class Method(Settings):
                 f"{encoder} has no pre-trained backbone, which post-training and the prediction of intents need. Set "
                 "`post_training` to null and use a regime without intents, or use another encoder"
             )
+        if not self.regime.trains and not isinstance(self.post_training, Contrastive.Config | None):
+            raise ValueError(
+                f"without training, a method ranks by a bi-encoder, which {self.post_training.owner.__name__} doesn't "
+                "give. Set `post_training` to contrastive, or to null"
+            )
         if self.similarity_start in ("separate", "both") and (
             self.encoder.whole_pools or not self.encoder.has_backbone
         ):
