@@ -182,7 +182,7 @@ def _fitting(method: Any, paths: Collection[str]) -> list[str]:
 
 
 def _post_trains_baseline(method: Any, path: str) -> bool:
-    """Whether a setting of the compared methods would post-train a baseline that is there to show the plain backbone."""
+    """Whether a setting of the compared methods would post-train a baseline that shows the plain backbone."""
     return not method.regime.trains and method.post_training is None and path.startswith("post_training")
 
 
