@@ -1,4 +1,4 @@
-"""Write cluster/requirements.lock: what icalib needs from PyPI, in the versions of constraints.txt, with the files' SHA-256.
+"""Write cluster/requirements.lock: what icalib needs from PyPI, in the versions of constraints.txt, with SHA-256.
 
     make lock
 
