@@ -56,7 +56,7 @@ class PairRanker:
             batch = self._batch([(contexts[row], candidates[row]) for row in rows])
             outputs = self._session.run(list(_OUTPUTS.values()), batch)
             for name, values in zip(_OUTPUTS, outputs, strict=True):
-                found[name][rows] = values
+                found[name][rows] = np.asarray(values)
         return pd.DataFrame(found, index=model_input.index)
 
     def _context(self, context: Any, row: int) -> list[int]:

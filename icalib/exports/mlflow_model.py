@@ -39,9 +39,9 @@ def write_pyfunc(folder: Path, graph: Path, about: dict[str, Any]) -> None:
         about: facts for the model's metadata.
     """
     import pandas as pd
-    from mlflow.models import ModelSignature
-    from mlflow.pyfunc import save_model
-    from mlflow.types.schema import Array, ColSpec, DataType, Schema
+    from mlflow.models import ModelSignature  # pyright: ignore[reportMissingImports]
+    from mlflow.pyfunc import save_model  # pyright: ignore[reportMissingImports]
+    from mlflow.types.schema import Array, ColSpec, DataType, Schema  # pyright: ignore[reportMissingImports]
 
     outputs = [ColSpec(DataType.double, name) for name in ("logit", "probability", "variance")]
     signature = ModelSignature(

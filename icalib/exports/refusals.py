@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from icalib.calibration.fitted import AffineMap, FocalInverseMap
 from icalib.core.errors import SettingError
 from icalib.encoders.transformer import TransformerEncoder
-from icalib.exports.choices import CalibrationChoice, ExportFormat
+from icalib.exports.choices import CalibrationChoice
 from icalib.exports.subject import own_calibrator
 from icalib.heads.linear import LinearHead
 from icalib.heads.random_features import RandomFeatureHead
@@ -19,7 +19,7 @@ _DISTIL = "Add --distil, which trains one cross-encoder to give the run's probab
 _ONNX = "export with --format onnx, which contains it"
 
 
-_NAMES: dict[ExportFormat, str] = {
+_NAMES = {
     "cross-encoder": "a cross-encoder",
     "onnx": "an onnx",
     "mlflow": "an mlflow model",
@@ -90,5 +90,5 @@ def _not_one_pass(run: FinishedRun) -> Iterator[tuple[str, str]]:
         yield "its probabilities are a softmax over all candidates of a pool, not of a pair", _DISTIL
 
 
-def _refusal(run: FinishedRun, format: ExportFormat, found: str, cure: str) -> SettingError:
+def _refusal(run: FinishedRun, format: str, found: str, cure: str) -> SettingError:
     return SettingError(f"{run.folder.path} can't be exported as {_NAMES[format]}: {found}. {cure}.")
