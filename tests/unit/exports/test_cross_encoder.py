@@ -53,6 +53,11 @@ def test_the_classifiers_logit_is_the_calibrated_one(
         check_logits(model, ranker, AffineMap(slope=1.0, offset=0.0))
 
 
+def test_a_steep_calibration_does_not_bend_the_logits(tiny_bert: Path) -> None:
+    ranker, steep = sensitive(tiny_bert), AffineMap(slope=200.0, offset=0.0)
+    assert check_logits(classifier_of(ranker, steep), ranker, steep) < 1e-5
+
+
 def test_the_files_are_those_that_sentence_transformers_writes(tiny_bert: Path, tmp_path: Path) -> None:
     from sentence_transformers import CrossEncoder
 
