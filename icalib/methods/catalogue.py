@@ -91,7 +91,7 @@ def presets(name: str) -> dict[str, dict[str, Any]]:
     """Return a method's named sets of dotted settings (`presets` in its module), e.g. `light`.
 
     Methods that start from post-training on dialogues also have `paper`, the plain recipe of the papers: a newly
-    initialised head on the backbone as it was downloaded. Self-training has `precise`: thresholds of pseudo labels that
+    initialised head on the backbone as it was downloaded, and probabilities as they are. Self-training has `precise`: thresholds of pseudo labels that
     are fractions of right ones on validation.
     """
     if name.startswith(EXTERNAL):
@@ -107,6 +107,8 @@ def presets(name: str) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     if isinstance(method.post_training, Contrastive.Config | ResponseSelection.Config):
         found["paper"] = {"post_training": None, "similarity_start": "none"}
+        if method.calibration is not None:
+            found["paper"]["calibration"] = None
     if isinstance(method.regime, SelfTraining.Config):
         found["precise"] = _precise(method.regime.rule)
     return found | own

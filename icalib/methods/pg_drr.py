@@ -1,5 +1,6 @@
 """PG-DRR: a Gaussian-process head with Pólya-Gamma variables, trained and queried by Gibbs chains (Ye et al. 2023)."""
 
+from icalib.calibration.calibrator import PriorShift
 from icalib.heads.polya_gamma import PolyaGammaHead
 from icalib.losses.head_objective import HeadObjective
 from icalib.methods.composition import Method
@@ -9,10 +10,15 @@ from icalib.uncertainty.estimator import Posterior
 
 
 def method() -> Method:
-    """One wrong candidate for each right one, the balance of batches and support set; heads learn at 3e-3."""
+    """One wrong candidate for each right one, the balance of batches and support set; heads learn at 3e-3.
+
+    Among more wrong candidates such probabilities are too high. The prior shift corrects that with nothing fitted; the
+    paper's are those of `calibration` null.
+    """
     return Method(
         head=PolyaGammaHead.Config(),
         loss=HeadObjective.Config(),
         uncertainty=Posterior.Config(),
         regime=Supervised.Config(training=TrainingSettings(train_negatives=1, head_learning_rate=3e-3)),
+        calibration=PriorShift.Config(),
     )

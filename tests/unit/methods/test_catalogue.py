@@ -14,6 +14,7 @@ from icalib.methods.composition import Method
 from icalib.regimes.gain import ALWAYS_INTENTS
 from icalib.regimes.self_training import SelfTraining
 from icalib.regimes.supervised import Supervised
+from icalib.tables.table import load_table, table_names
 from icalib.training.examples import PairLabels, sampled_negatives
 from icalib.training.post_training.utterance_relevance import UtteranceRelevance
 
@@ -200,3 +201,14 @@ def test_the_prior_of_pools_with_several_right_candidates_is_that_of_the_pairs_d
         pool = PairLabels(0, every, np.array(labels), every < 0, (), learn_intents=False)
         drawn += sampled_negatives(pool, negatives, rng).labels.tolist()
     assert method.train_prior(6, 0.25, float(num_right)) == pytest.approx(np.mean(drawn))
+
+
+def test_balanced_training_is_corrected_for_unless_the_paper_is_followed() -> None:
+    default = load_method("pg-drr")
+    assert isinstance(default, Method)
+    assert default.calibration == PriorShift.Config()
+    assert with_settings(default, presets("pg-drr")["paper"]).calibration is None  # type: ignore[union-attr]
+    assert "calibration" not in presets("bert")["paper"]
+    rows = [row for name in table_names() for row in load_table(name).rows if row.method == "pg-drr"]
+    assert rows
+    assert all(row.settings["calibration"] is None for row in rows)
