@@ -40,7 +40,7 @@ test: venv ## the tests to run after every change, and the examples in docstring
 test-slow: venv ## what only a real Ray can show: every method on it, kills, nodes that die, sweeps, jobs
 	$(BIN)/pytest -m slow
 
-test-faults: venv ## damages, kills and fuzzed input, with a table of what became of them; FAULTS='--trials 100000 --seed 2'
+test-faults: venv ## damages, kills, refusing disks and fuzzed input, and what became of them; FAULTS='--minutes 60 --seed 2'
 	$(BIN)/python tests/faults/campaign.py $(FAULTS)
 
 check: venv ## format, lint, types and import layers

@@ -21,6 +21,27 @@ LIMIT_S = 60.0
 """A command that takes longer counts as hung, unless a campaign on a busy machine allows more."""
 
 
+class Disturbance:
+    """What disturbs a command; it acts in the command's process."""
+
+    def begin(self) -> None:
+        """Act before the command begins."""
+
+    def before_change(self, number: int, event: str, path: str) -> None:
+        """Act before the n-th change of a folder, from 1; an OSError that is raised is what the change fails with."""
+
+
+@dataclass(frozen=True)
+class KillAt(Disturbance):
+    """Kill -9 before the n-th change."""
+
+    change: int
+
+    def before_change(self, number: int, event: str, path: str) -> None:
+        if number == self.change:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
 @dataclass(frozen=True)
 class Ended:
     """A command that has ended: its exit code (negative: a signal that killed it), output, and what it left."""
@@ -44,34 +65,66 @@ class Ended:
         return self.code == 2 and "Traceback" not in self.err and "rror: " in self.err
 
 
-def run_command(arguments: Sequence[str], folder: Path, *, kill_at: int = 0, limit_s: float = LIMIT_S) -> Ended:
-    """Run a command of icalib in a folder.
+class Running:
+    """A command of icalib that has been started in a folder.
 
     Args:
         arguments: what follows `icalib` on the command line.
         folder: working directory; paths among the arguments may be relative to it.
-        kill_at: kill -9 the process just before the n-th change of a folder; 0: don't.
+        disturbance: what happens to it.
         limit_s: kill it after this time, as hung.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["faults.preloaded"])
-    with tempfile.TemporaryDirectory() as output:
-        started = time.monotonic()
-        process = context.Process(
-            target=_command, args=(list(arguments), str(folder), output, kill_at, limit_s), daemon=True
+
+    def __init__(
+        self, arguments: Sequence[str], folder: Path, disturbance: Disturbance | None = None, limit_s: float = LIMIT_S
+    ) -> None:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["faults.preloaded"])
+        self._output = tempfile.TemporaryDirectory()
+        self._started = time.monotonic()
+        self.process = context.Process(
+            target=_command,
+            args=(list(arguments), str(folder), self._output.name, disturbance or Disturbance(), limit_s),
+            daemon=True,
         )
-        process.start()
-        process.join()
-        seconds = time.monotonic() - started
-        read = lambda name: (Path(output) / name).read_text(errors="replace")  # noqa: E731
-        code = process.exitcode if process.exitcode is not None else -signal.SIGKILL
-        left = tuple(sorted(path.name for path in (Path(output) / "tmp").iterdir()))
-        writes = Path(output) / "writes"
-        num_writes = writes.stat().st_size if writes.is_file() else 0
-        return Ended(code, read("out"), read("err"), seconds, left, num_writes)
+        self.process.start()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether its process has become the command."""
+        return (Path(self._output.name) / "writes").is_file()
+
+    def written(self, name: str) -> str:
+        """Return what it has written so far to `out` or `err`."""
+        path = Path(self._output.name) / name
+        return path.read_text(errors="replace") if path.is_file() else ""
+
+    def signal(self, number: int) -> None:
+        """Send a signal, if it still runs."""
+        if self.process.pid is not None and self.process.is_alive():
+            os.kill(self.process.pid, number)
+
+    def ended(self) -> Ended:
+        """Wait for its end."""
+        self.process.join()
+        seconds = time.monotonic() - self._started
+        with self._output:
+            output = Path(self._output.name)
+            code = self.process.exitcode if self.process.exitcode is not None else -signal.SIGKILL
+            left = tuple(sorted(path.name for path in (output / "tmp").glob("*")))
+            writes = output / "writes"
+            num_writes = writes.stat().st_size if writes.is_file() else 0
+            return Ended(code, self.written("out"), self.written("err"), seconds, left, num_writes)
 
 
-def _command(arguments: list[str], folder: str, output: str, kill_at: int, limit_s: float) -> None:
+def run_command(
+    arguments: Sequence[str], folder: Path, disturbance: Disturbance | None = None, *, limit_s: float = LIMIT_S
+) -> Ended:
+    """Run a command of icalib to its end; see `Running`."""
+    return Running(arguments, folder, disturbance, limit_s).ended()
+
+
+def _command(arguments: list[str], folder: str, output: str, disturbance: Disturbance, limit_s: float) -> None:
     """Run in the forked process: become the command."""
     temporary = Path(output) / "tmp"
     temporary.mkdir()
@@ -80,7 +133,8 @@ def _command(arguments: list[str], folder: str, output: str, kill_at: int, limit
         os.dup2(os.open(Path(output) / name, os.O_WRONLY | os.O_CREAT), stream)
     os.chdir(folder)
     signal.setitimer(signal.ITIMER_REAL, limit_s)  # its default action ends the process
-    sys.addaudithook(_Writes(output, kill_at))
+    disturbance.begin()
+    sys.addaudithook(_Writes(output, disturbance))
     sys.argv = ["icalib", *arguments]
     from icalib.cli import main
 
@@ -92,10 +146,10 @@ def _command(arguments: list[str], folder: str, output: str, kill_at: int, limit
 
 
 class _Writes:
-    """An audit hook that counts changes of folders outside of the one for output, and kills before one of them."""
+    """An audit hook that counts changes of folders outside of the one for output, and lets each be disturbed."""
 
-    def __init__(self, output: str, kill_at: int) -> None:
-        self._output, self._kill_at, self._count = output, kill_at, 0
+    def __init__(self, output: str, disturbance: Disturbance) -> None:
+        self._output, self._disturbance, self._count = output, disturbance, 0
         self._file = os.open(Path(output) / "writes", os.O_WRONLY | os.O_CREAT)
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -103,8 +157,7 @@ class _Writes:
             return
         self._count += 1
         os.write(self._file, b".")
-        if self._count == self._kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
+        self._disturbance.before_change(self._count, event, os.fsdecode(arguments[0]))
 
 
 def _is_change(event: str, arguments: tuple[Any, ...]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,8 +13,9 @@ from faults.tally import Outcome, Trial
 from faults.world import World
 from helpers.damage import delete, empty, flip_a_bit, truncate, write_garbage, write_other_json, zero_a_block
 
-AREAS = ("runs/.cache", "runs/default", "pools", "other")
-MESSAGES = ("computing this stage again", "writing it again")
+AREAS = ("runs/.cache", "runs/default", "pools", "other", "calibrator", "scored")
+_NAMES = tuple(Path(area).name for area in AREAS)
+MESSAGES = ("computing this stage again", "writing it again", "scoring it again")
 
 
 def edit_parquet(path: Path, rng: random.Random) -> None:
@@ -37,7 +38,7 @@ def edit_parquet(path: Path, rng: random.Random) -> None:
 
 def swap(path: Path, rng: random.Random) -> None:
     """Exchange a file with another of its kind in the same area."""
-    area = next(parent for parent in path.parents if parent.name in ("default", ".cache", "pools", "other"))
+    area = next(parent for parent in path.parents if parent.name in _NAMES)
     others = sorted(one for one in area.rglob(f"*{path.suffix}") if one.is_file() and one != path)
     if not others:
         truncate(path)
@@ -61,14 +62,9 @@ KINDS: Mapping[str, Callable[[Path, random.Random], object]] = {
 _SUFFIXES = {"edited Parquet": (".parquet",), "unreadable JSON": (".json", ".yaml")}
 
 
-def damage(world: World, trials: int, seed: int, limit_s: float) -> Iterator[Trial]:
-    """Damage a file and run a verb, `trials` times: kinds in turn, files and verbs by chance."""
-    for number in range(trials):
-        yield damage_once(world, sorted(KINDS)[number % len(KINDS)], seed, number, limit_s)
-
-
-def damage_once(world: World, kind: str, seed: int, number: int, limit_s: float) -> Trial:
-    """Repeat one trial; it depends on kind, seed and number alone."""
+def damage_once(world: World, seed: int, number: int, limit_s: float) -> Trial:
+    """Damage a file and run a verb: kinds in turn, files and verbs by chance."""
+    kind = sorted(KINDS)[number % len(KINDS)]
     rng = random.Random(f"{seed}/{kind}/{number}")
     name = rng.choice(sorted(world.verbs))
     verb = world.verbs[name]

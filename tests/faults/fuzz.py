@@ -9,7 +9,7 @@ import signal
 import tempfile
 import traceback
 import warnings
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,15 +21,9 @@ from faults.tally import Outcome, Trial
 from icalib.core.errors import IcalibError
 
 
-def fuzz(parsers: Mapping[str, Parser], trials: int, seed: int, limit_s: float = LIMIT_S) -> Iterator[Trial]:
-    """Read `trials` changed examples, in turn by each parser."""
-    names = sorted(parsers)
-    for number in range(trials):
-        yield fuzz_once(names[number % len(names)], parsers, seed, number, limit_s)
-
-
-def fuzz_once(name: str, parsers: Mapping[str, Parser], seed: int, number: int, limit_s: float = LIMIT_S) -> Trial:
-    """Repeat one trial; it depends on seed and number alone."""
+def fuzz_once(parsers: Mapping[str, Parser], seed: int, number: int, limit_s: float = LIMIT_S) -> Trial:
+    """Read a changed example, in turn by each parser."""
+    name = sorted(parsers)[number % len(parsers)]
     parser = parsers[name]
     rng = random.Random(f"{seed}/{name}/{number}")
     example = dict(rng.choice(parser.examples))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 import random
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import yaml
 
 TOKENS = (
@@ -84,6 +87,29 @@ def changed_cells(text: bytes, rng: random.Random) -> bytes:
     return b"\n".join(lines)
 
 
+def changed_parquet(data: bytes, rng: random.Random) -> bytes:
+    """Return a Parquet file with another type of a column, without it, or with other values in its cells."""
+    table = pq.read_table(io.BytesIO(data))
+    index = rng.randrange(table.num_columns)
+    name, action = table.column_names[index], rng.randrange(4)
+    try:
+        if action == 0:
+            table = table.drop_columns([name])
+        elif action == 1:
+            kind = rng.choice(
+                (pa.string(), pa.large_string(), pa.binary(), pa.int8(), pa.float16(), pa.null(), pa.bool_())
+            )
+            table = table.set_column(index, name, table[name].cast(kind))
+        else:
+            values = changed_value(table[name].to_pylist(), rng)
+            table = table.set_column(index, name, pa.array((values * table.num_rows)[: table.num_rows]))
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink)
+    except (pa.ArrowException, UnicodeEncodeError, OverflowError, TypeError):  # not a table
+        return changed_bytes(data, rng)
+    return sink.getvalue().to_pybytes()
+
+
 def changed_file(name: str, data: bytes, rng: random.Random) -> bytes:
     """Return a change that suits the kind of a file: of its bytes or, half of the time, of its values."""
     change = _VALUE_CHANGES.get(name.rpartition(".")[2])
@@ -147,4 +173,6 @@ _VALUE_CHANGES: dict[str, Callable[[bytes, random.Random], bytes]] = {
     "tsv": changed_cells,
     "csv": changed_cells,
     "txt": changed_cells,
+    "run": changed_cells,
+    "parquet": changed_parquet,
 }

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from faults.commands import Ended, run_command
+from helpers.scored_pools import list_rows, scored_pools, write_jsonl
 from helpers.sweeps import SHARDS
 
 from icalib.data.pools import as_pools, iter_pools
@@ -53,6 +55,18 @@ def tables_result(*names: str) -> Callable[[Ended, Path], str]:
     return result
 
 
+def files_result(folder: str, pattern: str = "*") -> Callable[[Ended, Path], str]:
+    """Names and bytes of a folder's files."""
+
+    def result(ended: Ended, world: Path) -> str:
+        digest = hashlib.sha256()
+        for path in sorted(path for path in (world / folder).rglob(pattern) if path.is_file()):
+            digest.update(f"{path.relative_to(world)}\0".encode() + path.read_bytes())
+        return digest.hexdigest()
+
+    return result
+
+
 def json_result(ended: Ended, world: Path) -> str:
     value: Any = json.loads(ended.out.splitlines()[-1])
     for one in value if isinstance(value, list) else [value]:
@@ -60,38 +74,53 @@ def json_result(ended: Ended, world: Path) -> str:
     return json.dumps(value)
 
 
-def _text(name: str) -> Callable[[Ended, Path], str]:
+def text_result(name: str) -> Callable[[Ended, Path], str]:
     return lambda ended, world: (world / name).read_text()
+
+
+def without(name: str) -> Callable[[Path], object]:
+    def remove(world: Path) -> None:
+        path = world / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+    return remove
 
 
 def _printed(ended: Ended, world: Path) -> str:
     return f"{ended.out}{ended.err}"
 
 
-def _without(name: str) -> Callable[[Path], object]:
-    return lambda world: shutil.rmtree(world / name, ignore_errors=True)
-
-
-OUTCOME = tuple(f"{TRAINED}/{name}.parquet" for name in ("predictions/test", "predictions/validation", "metrics"))
+_TABLES = ("predictions/test.parquet", "predictions/validation.parquet", "metrics.parquet")
+OUTCOME = tuple(f"{TRAINED}/{name}" for name in _TABLES)
+UNTRAINED_OUTCOME = tuple(f"{UNTRAINED}/{name}" for name in _TABLES)
 SWEEP_FOLDER = "runs/default/sweep-shards-bm25-pools-0.3"
 SWEEP = ("sweep", "shards.py", *COMMON, "--json")
+PREDICT = ("predict", TRAINED, "questions.jsonl", "--out", "answers.jsonl")
+SCORE = ("score", TRAINED, "--data", "pools", "--limit", "6", "--out", "scores.parquet", "--executor", "local")
+SCORE_PAIRS = (
+    "score", TRAINED, "pairs.parquet", "--rows-per-file", "7", "--out", "scored", "--executor", "local"
+)  # fmt: skip
+CALIBRATE = ("calibrate", "labelled.jsonl", "--out", "calibrator", "--precision", "0.6")
+APPLY = ("apply", "calibrator", "labelled.jsonl", "--out", "applied.jsonl")
+EXPORT = ("export", TRAINED, "--out", "exported")
+REPORT = ("report", TRAINED, UNTRAINED)
 VERBS: Mapping[str, Verb] = {
     "run again": Verb(RUN, tables_result(*OUTCOME)),
-    "run from the cache": Verb(RUN, tables_result(*OUTCOME), _without(TRAINED)),
-    "bm25 from the cache": Verb(("run", "bm25", *COMMON, "--json"), json_result, _without(UNTRAINED)),
+    "run from the cache": Verb(RUN, tables_result(*OUTCOME), without(TRAINED)),
+    "bm25 from the cache": Verb(("run", "bm25", *COMMON, "--json"), json_result, without(UNTRAINED)),
     "compare": Verb(("compare", "bm25", *COMMON, "--seeds", "1", "--json"), json_result),
     "evaluate": Verb(
         ("evaluate", TRAINED, "--data", "other", "--limit", "6", "--executor", "local", "--json"), json_result
     ),
     "evaluate own": Verb(("evaluate", TRAINED, "--json"), json_result),
-    "score": Verb(
-        ("score", TRAINED, "--data", "pools", "--limit", "6", "--out", "scores.parquet", "--executor", "local"),
-        tables_result("scores.parquet"),
-    ),
-    "predict": Verb(("predict", TRAINED, "questions.jsonl", "--out", "answers.jsonl"), _text("answers.jsonl")),
-    "report": Verb(("report", TRAINED, UNTRAINED), _printed),
+    "score": Verb(SCORE, tables_result("scores.parquet")),
+    "predict": Verb(PREDICT, text_result("answers.jsonl")),
+    "report": Verb(REPORT, _printed),
     "sweep": Verb(SWEEP, json_result),
     "report of a sweep": Verb(("report", SWEEP_FOLDER), _printed),
+    "export": Verb(EXPORT, files_result("exported"), without("exported")),
+    "score pairs": Verb(SCORE_PAIRS, files_result("scored", "part-*.parquet")),
+    "apply": Verb(APPLY, text_result("applied.jsonl")),
 }  # fmt: skip
 
 
@@ -107,8 +136,10 @@ class World:
         shutil.copy(pools.parent / "dialogues.jsonl", self.now)
         (self.now / "shards.py").write_text(SHARDS)
         (self.now / "questions.jsonl").write_text(questions(pools))
-        self.command(RUN)
-        self.command(("run", "bm25", *COMMON))
+        write_pairs_to_score(self.now / "pairs.parquet", pools)
+        write_jsonl(self.now / "labelled.jsonl", list_rows(scored_pools(120)))
+        for arguments in (RUN, ("run", "bm25", *COMMON), CALIBRATE):
+            self.command(arguments)
         self.results = {name: verb.result(self.command(verb.arguments), self.now) for name, verb in verbs.items()}
         shutil.copytree(self.now, self.pristine)
 
@@ -131,3 +162,11 @@ def questions(pools: Path) -> str:
         for pool in found
     ]
     return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def write_pairs_to_score(path: Path, pools: Path) -> None:
+    """Write the pairs of some test pools, one a row."""
+    found = [pool for batch in iter_pools(pools, "test") for pool in as_pools(batch)][:5]
+    contexts = [[one.text for one in pool.context] for pool in found for _ in pool.candidates]
+    candidates = [text for pool in found for text in pool.candidates]
+    pq.write_table(pa.table({"context": contexts, "candidate": candidates}), path, row_group_size=6)
