@@ -20,6 +20,7 @@ from icalib.data.pools import as_pools, iter_pools
 
 SETTINGS = (
     "post_training=null",
+    "similarity_start=none",
     "encoder.budget={max_context_tokens: 60, max_candidate_tokens: 20}",
     "regime.training.epochs=1",
     "scoring.pools_per_shard=6",
@@ -93,7 +94,7 @@ def _printed(ended: Ended, world: Path) -> str:
 _TABLES = ("predictions/test.parquet", "predictions/validation.parquet", "metrics.parquet")
 OUTCOME = tuple(f"{TRAINED}/{name}" for name in _TABLES)
 UNTRAINED_OUTCOME = tuple(f"{UNTRAINED}/{name}" for name in _TABLES)
-SWEEP_FOLDER = "runs/default/sweep-shards-bm25-pools-0.3"
+SWEEP_FOLDER = "runs/default/sweep-shards-pools-0.3"
 SWEEP = ("sweep", "shards.py", *COMMON, "--json")
 PREDICT = ("predict", TRAINED, "questions.jsonl", "--out", "answers.jsonl")
 SCORE = ("score", TRAINED, "--data", "pools", "--limit", "6", "--out", "scores.parquet", "--executor", "local")
