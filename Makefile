@@ -6,7 +6,8 @@ TORCH := $(shell grep '^torch==' constraints.txt)
 INSTALLED := .venv/.installed
 DOCS_TOOLS := .venv/.docs-installed
 # Whole files go to a worker, which computes their fixtures once. More than four workers would only compute more of them.
-PARALLEL := --numprocesses=logical --maxprocesses=4 --dist=loadfile
+# In the order of their names, so that the longest (of whole runs) begin first, and the last ones are short.
+PARALLEL := --numprocesses=logical --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-slow test-faults check bench bench-gpu lock audit sbom digests docs results notebooks clean

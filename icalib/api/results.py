@@ -165,5 +165,5 @@ def printed(show: Callable[[Console], None]) -> str:
     from rich.console import Console
 
     text = StringIO()
-    show(Console(file=text, width=160, highlight=False, force_jupyter=False))
+    show(Console(file=text, width=160, highlight=False, force_jupyter=False, color_system=None))
     return text.getvalue().strip("\n")

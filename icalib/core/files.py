@@ -112,7 +112,7 @@ def system_error(error: BaseException | None) -> int | None:
         found = _RUST_ERROR.search(str(error))
         if isinstance(error, OSError) or found:
             return int(found[1]) if found else cast("OSError", error).errno
-        error = error.__cause__ or error.__context__
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return None
 
 

@@ -81,6 +81,8 @@ def prepare(
         **settings.inputs(),
         "min_context": min_context,
     }
+    if source.pools is not None and not source.keeps_all_candidates:
+        inputs["right_answers"] = "together"  # earlier versions made a pool of each
     log_source = None
     if logs is not None:
         pull(Path(logs))

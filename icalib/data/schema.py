@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
@@ -29,6 +31,13 @@ NONE_RIGHT = -2
 def right_indices(label: int, also_right: Sequence[int]) -> tuple[int, ...]:
     """Return the indices of a pool's right candidates; empty where none is right or it is unknown."""
     return (label, *also_right) if label >= 0 else ()
+
+
+def candidate_labels(label: int, also_right: Sequence[int], size: int) -> npt.NDArray[np.int64]:
+    """Return 1 for right candidates, 0 for wrong ones, −1 for all where it is unknown, [size]."""
+    if label == UNKNOWN_LABEL:
+        return np.full(size, UNKNOWN_LABEL)
+    return np.isin(np.arange(size), right_indices(label, also_right)).astype(np.int64)
 
 
 class Utterance(BaseModel):

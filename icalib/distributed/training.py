@@ -125,6 +125,12 @@ def _trainer(job: TrainingJob, folder: Path, resources: Resources) -> Any:
         def _register_sigint_handler(self, controller: Any) -> None:
             """Do nothing: Ray's handler of Ctrl-C exits with code 0, and stays in place after the training."""
 
+        @override
+        def _create_default_callbacks(self) -> list[Any]:
+            """Leave out what serves Ray Data, which isn't used: a process of its own, and an import in each worker."""
+            callbacks: list[Any] = super()._create_default_callbacks()
+            return [callback for callback in callbacks if type(callback).__name__ != "DatasetsCallback"]
+
     return Trainer(
         _worker,
         train_loop_config={

@@ -47,7 +47,8 @@ class SAM(BackboneEncoder):
     def __init__(self, config: Config, *, num_intents: int, pretrained: bool = True) -> None:
         super().__init__(config, num_intents=num_intents, pretrained=pretrained)
         self._separator = Tokenizer(config.backbone).separator
-        self.backbone.requires_grad_(not config.frozen_backbone)
+        if config.frozen_backbone:
+            self.backbone.requires_grad_(False)
         size = config.matching_size
         self.similarity = SimilarityFeatures(self.width, size) if config.similarity_features else None
         self.semantic = SemanticFeatures(self.width, size)

@@ -164,6 +164,12 @@ class BackboneEncoder(AbstractEncoder):
             return TransformerEncoder.Config(**shared)
 
         @override
+        def check(self, sizes_of_pools: set[int]) -> None:
+            super().check(sizes_of_pools)
+            if self.frozen_layers is not None:
+                self.load_backbone_config()
+
+        @override
         def check_dropout_layers(self, number: int) -> None:
             check_dropout_layers(number, self.load_backbone_config(), self.backbone)
 
@@ -171,7 +177,7 @@ class BackboneEncoder(AbstractEncoder):
             """Return the transformers config of the backbone, with the number of layers that are used.
 
             Raises:
-                SettingError: `num_layers` is larger than the backbone's number of layers.
+                SettingError: `num_layers` or `frozen_layers` is larger than the number of layers.
             """
             loaded = load_config(self.backbone)
             if self.num_layers is not None:
@@ -181,6 +187,11 @@ class BackboneEncoder(AbstractEncoder):
                         f"{loaded.num_hidden_layers} layers. Give that many or fewer."
                     )
                 loaded.num_hidden_layers = self.num_layers
+            if self.frozen_layers is not None and self.frozen_layers > loaded.num_hidden_layers:
+                raise SettingError(
+                    f"encoder.frozen_layers is {self.frozen_layers}, but the encoder uses {loaded.num_hidden_layers} "
+                    f"layers of `{self.backbone}`. Give that many or fewer."
+                )
             return loaded
 
     def __init__(self, config: Config, *, num_intents: int, pretrained: bool = True) -> None:
@@ -253,15 +264,10 @@ def _token_mask(batch: Batch) -> Tensor:
 
 def _freeze(backbone: Any, num_layers: int, name: str) -> None:
     """Exclude the embeddings and the first layers from training."""
-    if not hasattr(backbone, "embeddings") or not hasattr(backbone, "encoder"):
+    layers = getattr(getattr(backbone, "encoder", None), "layer", None)
+    if layers is None or not hasattr(backbone, "embeddings"):
         raise SettingError(
             f"encoder.frozen_layers is set, but `{name}` has no layers named as in BERT or RoBERTa. Leave it out."
-        )
-    layers = backbone.encoder.layer
-    if num_layers > len(layers):
-        raise SettingError(
-            f"encoder.frozen_layers is {num_layers}, but the encoder uses {len(layers)} layers of `{name}`. Give that "
-            "many or fewer."
         )
     for module in (backbone.embeddings, *layers[:num_layers]):
         module.requires_grad_(False)

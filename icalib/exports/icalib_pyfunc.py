@@ -60,7 +60,7 @@ class PairRanker:
         return pd.DataFrame(found, index=model_input.index)
 
     def _context(self, context: Any, row: int) -> list[int]:
-        if context is None or isinstance(context, str) or not len(context):
+        if isinstance(context, str) or not hasattr(context, "__len__") or not len(context):
             raise ValueError(f"row {row}: context is {context!r:.60}; expected a list of one utterance or more")
         ids: list[int] = []
         for number, utterance in enumerate(list(context)[-self._inputs["context_turns"] :]):

@@ -74,7 +74,7 @@ def write_graph(subject: Subject, path: Path) -> float:
             external_data=False,
             verbose=False,
         )
-    return _checked(subject, path)
+    return compare(subject, path)
 
 
 def inputs_of(batch: Batch) -> dict[str, Tensor]:
@@ -83,7 +83,8 @@ def inputs_of(batch: Batch) -> dict[str, Tensor]:
     return dict(zip(INPUTS, (batch.ids_BL, mask_BL, batch.segments_BL), strict=True))
 
 
-def _checked(subject: Subject, path: Path) -> float:
+def compare(subject: Subject, path: Path) -> float:
+    """Return the largest difference between a graph's outputs and the ranker's; see `write_graph`."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])

@@ -21,8 +21,8 @@ _ONNX = "export with --format onnx, which contains it"
 
 _NAMES = {
     "cross-encoder": "a cross-encoder",
-    "onnx": "an onnx",
-    "mlflow": "an mlflow model",
+    "onnx": "an ONNX graph",
+    "mlflow": "an MLflow model",
 }
 
 

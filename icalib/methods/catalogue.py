@@ -91,8 +91,8 @@ def presets(name: str) -> dict[str, dict[str, Any]]:
     """Return a method's named sets of dotted settings (`presets` in its module), e.g. `light`.
 
     Methods that start from post-training on dialogues also have `paper`, the plain recipe of the papers: a newly
-    initialised head on the backbone as it was downloaded, and probabilities as they are. Self-training has `precise`: thresholds of pseudo labels that
-    are fractions of right ones on validation.
+    initialised head on the backbone as it was downloaded, and probabilities as they are. Self-training has `precise`:
+    thresholds of pseudo labels that are fractions of right ones on validation.
     """
     if name.startswith(EXTERNAL):
         return {}

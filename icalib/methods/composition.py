@@ -153,7 +153,7 @@ class Method(Settings):
         loss = self.loss.owner.__name__
         if not self.regime.learns_whole_pools or self.regime.needs_intents():
             raise ValueError(
-                f"{loss} needs whole pools with one right candidate, and {self.regime.owner.__name__} with its "
+                f"{loss} needs whole pools, and {self.regime.owner.__name__} with its "
                 "settings also trains on intents or on labels of single pairs. Use supervised or ensemble without "
                 "intents, or a loss of pairs, e.g. binary-cross-entropy"
             )
@@ -198,7 +198,7 @@ class Method(Settings):
         if not self.regime.trains:
             return None
         if self.loss.link == "softmax":
-            return (1 - unanswerable) * mean_right / num_candidates
+            return (1 - unanswerable) / num_candidates  # a pool's probabilities sum to 1 however many are right
         support = self.head.pairs_for_posterior
         if support is not None and support.choice != "last_batch":
             return support.positive_share

@@ -22,6 +22,7 @@ from scipy.optimize import minimize_scalar
 
 from icalib.core.component import Settings
 from icalib.core.errors import DataError
+from icalib.core.seeding import child_seed
 from icalib.metrics.conformal import Contains, conformal_quantile, nonconformity, right_scores
 from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.metrics.sub_pools import sub_pools
@@ -81,7 +82,8 @@ def adaptive_sets(scores: PoolScores, threshold: AdaptiveThreshold, *, seed: int
 def mass_scores(scores: PoolScores, slope: float, *, seed: int) -> FloatArray:
     """Return the softmax mass before each candidate plus a fraction of its own, [N]; one random fraction for a pool.
 
-    Candidates with equal logits share their mass: none is before the other.
+    Candidates with equal logits share their mass: none is before the other. The fraction is drawn from `seed` and the
+    pool's logits alone: a pool has the same scores alone and among others, and different pools have different draws.
     """
     share = 1 - nonconformity(_scaled(scores, slope))
     order = np.lexsort((-scores.logit, scores.pool))
@@ -89,11 +91,18 @@ def mass_scores(scores: PoolScores, slope: float, *, seed: int) -> FloatArray:
     before = np.concatenate([[0.0], np.cumsum(ordered)])
     starts = np.flatnonzero(np.concatenate([[True], (np.diff(pool) != 0) | (logit[1:] != logit[:-1])]))
     ends = np.append(starts[1:], len(order))
-    fraction = np.random.default_rng(seed).random(scores.num_pools)[pool[starts]]
+    fraction = _fractions(scores, seed)[pool[starts]]
     of_block = before[starts] - before[scores.offsets[pool[starts]]] + fraction * (before[ends] - before[starts])
     found = np.empty(len(order))
     found[order] = np.repeat(of_block, ends - starts)
     return np.clip(found, 0, 1)
+
+
+def _fractions(scores: PoolScores, seed: int) -> FloatArray:
+    """Return a number between 0 and 1 for each pool [B]; rounding errors of logits hardly ever change it."""
+    rounded = np.round(scores.logit, 2) + 0.0  # no negative zeros
+    ordered = rounded[np.lexsort((rounded, scores.pool))]
+    return np.array([child_seed(seed, *map(str, logits)) for logits in scores.split(ordered)]) / 2**63
 
 
 def fit_slope(pools: PoolScores) -> float:

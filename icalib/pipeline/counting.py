@@ -58,9 +58,10 @@ class Work:
         digest: stages with the same digest are computed once.
         trained: inputs of forward and backward passes.
         passed: inputs of forward passes without dropout.
+        questions: those of `passed` from which intents are predicted, once whatever the number of passes.
         dropped: inputs of forward passes with dropout.
         pairs: number of scored pairs.
-        passes: how often each of `dropped` is computed.
+        passes: number of passes of the estimator.
         updates: number of optimiser updates.
         low, high: minimum and maximum work, as fractions of the expected work.
     """
@@ -70,6 +71,7 @@ class Work:
     digest: str
     trained: Lengths = field(default_factory=dict[int, float])
     passed: Lengths = field(default_factory=dict[int, float])
+    questions: Lengths = field(default_factory=dict[int, float])
     dropped: Lengths = field(default_factory=dict[int, float])
     pairs: float = 0.0
     passes: int = 1
@@ -227,7 +229,16 @@ class CountingExecutor:
         passes = job.estimator.num_passes if isinstance(job.estimator, MCDropout.Config) else 1
         pairs = factor * sum(len(pool.candidates) for pool in pools)
         self._scored[folder] = sampled, factor
-        return Work(stage, "scoring", job.digest(), passed=passed, dropped=dropped, pairs=pairs, passes=passes)
+        return Work(
+            stage,
+            "scoring",
+            job.digest(),
+            passed=passed,
+            questions=questions,
+            dropped=dropped,
+            pairs=pairs,
+            passes=passes,
+        )
 
     def _layout(self, ranker: RankerConfig) -> Layout:
         """Return the layout of a ranker's inputs, which doesn't depend on its weights."""
@@ -301,17 +312,17 @@ def pairs_scored(works: Sequence[Work], pairs: float) -> Work:
         name=f"scoring {pairs:g} pairs",
         pairs=pairs,
         passed=_times(_sum(work.passed for work in works), factor),
+        questions=_times(_sum(work.questions for work in works), factor),
         dropped=_times(_sum(work.dropped for work in works), factor),
     )
 
 
 def with_passes(work: Work, passes: int) -> Work:
     """Return the work of scoring the same pairs with one pass without dropout, or with several passes with dropout."""
-    once = _times(work.dropped, 1 / work.passes)
-    if not once:  # the run itself needs one pass
-        once, questions = work.passed, {}
-    else:
-        questions = work.passed
+    if work.dropped:
+        once, others = _times(work.dropped, 1 / work.passes), work.passed
+    else:  # the run itself needs one pass
+        once, others = _sum([work.passed, _times(work.questions, -1)]), work.questions
     if passes == 1:
-        return replace(work, passed=_sum([questions, once]), dropped={}, passes=1)
-    return replace(work, passed=questions, dropped=_times(once, passes), passes=passes)
+        return replace(work, passed=_sum([others, once]), dropped={}, passes=1)
+    return replace(work, passed=others, dropped=_times(once, passes), passes=passes)

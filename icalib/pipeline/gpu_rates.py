@@ -60,9 +60,18 @@ class TabledGpus:
             ranker: a ranker with a backbone.
             batch_size: inputs of an update, over all GPUs.
             max_tokens: maximum number of padded tokens of a scoring batch.
+
+        Raises:
+            SettingError: the ranker's encoder is not a transformer.
         """
-        assert isinstance(ranker.encoder, BackboneEncoder.Config)
-        shape = ranker.encoder.load_backbone_config()
+        encoder = ranker.encoder
+        if not isinstance(encoder, BackboneEncoder.Config):
+            raise SettingError(
+                f"--gpus computes the FLOPs of a transformer, and {encoder.owner.__name__} is none. Plan without it."
+            )
+        shape = encoder.load_backbone_config()
+        # Of 2 for each forward FLOP, the backward pass leaves out those of frozen layers.
+        backward = 2 * (1 - (encoder.frozen_layers or 0) / shape.num_hidden_layers)
         # The bi-encoder reads each pair once; all passes with dropout share that.
         passes = 2 if ranker.similarity_start in ("separate", "both") else 1
         own_batch = max(1.0, batch_size / self.number)
@@ -75,7 +84,7 @@ class TabledGpus:
         lengths = tuple(map(float, _LENGTHS))
         return Rates(
             training_lengths=lengths,
-            trained=tuple(max((2 + passes) * flops[length], update) for length in _LENGTHS),
+            trained=tuple(max((backward + passes) * flops[length], update) for length in _LENGTHS),
             scoring_lengths=lengths,
             passed=tuple(passes * max(flops[length], launch[length]) for length in _LENGTHS),
             dropped=tuple(max(flops[length], launch[length]) for length in _LENGTHS),

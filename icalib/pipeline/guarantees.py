@@ -34,30 +34,18 @@ def pools_for_sets(folder: RunFolder) -> tuple[PoolScores, Split]:
     return PoolScores.from_predictions(folder.predictions("validation")), "validation"
 
 
-def control(folder: RunFolder, max_error: float, confidence: float = CONFIDENCE) -> RiskControl:
-    """Find the threshold with at most `max_error` wrong answers; see `control_risk` for errors.
-
-    Thresholds come from validation and are tested on the test pools. Where one of the two is missing, one half of
-    the other proposes thresholds for the other half.
-    """
-    tested, others = _tested_and_others(folder)
-    return control_risk(tested, others, max_error, confidence)
-
-
 def controls(folder: RunFolder) -> list[RiskControl]:
     """Return what the run can promise for each of MAX_ERRORS."""
-    tested, others = _tested_and_others(folder)
+    tested, others = tested_and_others(folder)
     return [control_risk(tested, others, max_error, CONFIDENCE) for max_error in MAX_ERRORS]
 
 
-def demanded(folder: RunFolder, max_error: float, confidence: float) -> RiskControl:
-    """Return the same with a threshold.
+def demanded(found: RiskControl, folder: RunFolder) -> RiskControl:
+    """Return a promise of a run that has a threshold.
 
     Raises:
         DataError: no threshold can promise it; the message says how many pools would be needed.
-        SettingError: see `control_risk`.
     """
-    found = control(folder, max_error, confidence)
     if found.threshold is None:
         raise DataError(
             f"{folder.path}: {found.refusal}",
@@ -81,7 +69,12 @@ def held_elsewhere(found: Sequence[RiskControl], scores: PoolScores) -> list[tup
     return rows
 
 
-def _tested_and_others(folder: RunFolder) -> tuple[TopCandidate, TopCandidate]:
+def tested_and_others(folder: RunFolder) -> tuple[TopCandidate, TopCandidate]:
+    """Return the pools that a threshold is tested on, and those that propose it, for `control_risk`.
+
+    Thresholds come from validation and are tested on the test pools. Where one of the two is missing, one half of
+    the other proposes thresholds for the other half.
+    """
     pools, split = pools_for_sets(folder)
     if split == "test" and folder.has_predictions("validation"):
         return top_candidate(pools), top_candidate(PoolScores.from_predictions(folder.predictions("validation")))

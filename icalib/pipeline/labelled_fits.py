@@ -17,10 +17,10 @@ from icalib.metrics.adaptive_sets import AdaptiveThreshold, adaptive_sets, fit_a
 from icalib.metrics.conformal import ConformalThreshold, answer_sets, fit_conformal
 from icalib.metrics.exchangeability import ShiftTest, compare_statistics, pool_statistics
 from icalib.metrics.pairs import FloatArray, IntArray, PoolScores
-from icalib.metrics.ranking import top_candidate
-from icalib.metrics.risk_control import RiskControl
+from icalib.metrics.ranking import TopCandidate, top_candidate
+from icalib.metrics.risk_control import RiskControl, control_risk
 from icalib.metrics.selective import SelectiveRisk, selective_risk
-from icalib.pipeline.guarantees import demanded, pools_for_sets
+from icalib.pipeline.guarantees import demanded, pools_for_sets, tested_and_others
 
 _KEPT = 128  # clients choose coverages and numbers of candidates, so that there is no end of different ones
 
@@ -37,7 +37,7 @@ class LabelledFits:
         self._folder, self._seed = folder, seed
         remembered = lru_cache(_KEPT)
         self.selective = remembered(self._selective)
-        self.promise = remembered(self._promise)
+        self._controlled = remembered(self._control)
         self._map_for = remembered(self._fit_map)
         self._conformal = remembered(self._fit_conformal)
         self._adaptive = remembered(self._fit_adaptive)
@@ -73,6 +73,10 @@ class LabelledFits:
             prob[chosen] = self._map_for(size).apply(scores.logit[chosen])
         return replace(scores, prob=prob)
 
+    def promise(self, max_error: float, confidence: float) -> RiskControl:
+        """Return the threshold with at most this fraction of wrong answers; see `demanded` for errors."""
+        return demanded(self._controlled(max_error, confidence), self._folder)
+
     def sets(self, scores: PoolScores, coverage: float) -> npt.NDArray[np.bool_]:
         """Return which candidates are in answer sets [N]; those of pools of unusual sizes don't depend on the size.
 
@@ -87,8 +91,9 @@ class LabelledFits:
         sizes = np.diff(scores.offsets)
         for size in map(int, np.setdiff1d(sizes, self._tested_sizes)):
             alike = sizes == size
-            draws = child_seed(self._seed, "sets of questions", size)
-            in_set[alike[scores.pool]] = adaptive_sets(scores.subset(alike), self._adaptive(size, coverage), seed=draws)
+            in_set[alike[scores.pool]] = adaptive_sets(
+                scores.subset(alike), self._adaptive(size, coverage), seed=self._seed
+            )
         return in_set
 
     def covered(self, scores: PoolScores) -> npt.NDArray[np.bool_]:
@@ -111,6 +116,10 @@ class LabelledFits:
         return pools_for_sets(self._folder)
 
     @cached_property
+    def _pools_for_promises(self) -> tuple[TopCandidate, TopCandidate]:
+        return tested_and_others(self._folder)
+
+    @cached_property
     def _tested_sizes(self) -> IntArray:
         return np.unique(np.diff(self.tested.offsets))
 
@@ -127,9 +136,8 @@ class LabelledFits:
         top = top_candidate(self.validation)
         return selective_risk(top.prob, 1 - top.hit, coverage)
 
-    def _promise(self, max_error: float, confidence: float) -> RiskControl:
-        """Return the threshold with at most this fraction of wrong answers; see `demanded` for errors."""
-        return demanded(self._folder, max_error, confidence)
+    def _control(self, max_error: float, confidence: float) -> RiskControl:
+        return control_risk(*self._pools_for_promises, max_error, confidence)
 
     def _fit_map(self, num_candidates: int) -> AffineMap:
         return fit_for_count(self.validation, num_candidates)

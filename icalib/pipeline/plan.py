@@ -24,7 +24,7 @@ from icalib.core.storage import push, remove
 from icalib.data.pools import read_pool_set
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import load_config
-from icalib.encoders.transformer import TransformerEncoder
+from icalib.encoders.transformer import BackboneEncoder
 from icalib.models.precision import Precision
 from icalib.pipeline.counting import CountingExecutor, Work, pairs_scored, with_passes
 from icalib.pipeline.executor import Executor
@@ -252,10 +252,10 @@ def described(job: TrainJob | None) -> str:
     encoder = job.ranker.encoder
     if not encoder.has_backbone:
         return encoder.owner.__name__
-    config = load_config(encoder.backbone)
-    kept = encoder.num_layers if isinstance(encoder, TransformerEncoder.Config) else None
-    name, num_layers = encoder.backbone.rstrip("/").rpartition("/")[2], kept or config.num_hidden_layers
-    return f"{name} ({config.model_type}, {num_layers} layers, {config.hidden_size} wide)"
+    is_known = isinstance(encoder, BackboneEncoder.Config)
+    config = encoder.load_backbone_config() if is_known else load_config(encoder.backbone)
+    name = encoder.backbone.rstrip("/").rpartition("/")[2]
+    return f"{name} ({config.model_type}, {config.num_hidden_layers} layers, {config.hidden_size} wide)"
 
 
 def _measured(

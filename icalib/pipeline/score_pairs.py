@@ -23,7 +23,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from icalib.core.component import Settings
-from icalib.core.contents import contents_of, damages, read_record
+from icalib.core.contents import damages, facts_of, read_record
 from icalib.core.errors import DamagedFileError, DataError, SettingError
 from icalib.core.events import Emit, Message, ignore
 from icalib.core.files import content_digest, file_digest, read_json, reading, whole_file, write_json
@@ -139,7 +139,7 @@ def claim(job: ScorePairsJob, folder: Path, emit: Emit = ignore) -> int:
     else:
         folder.mkdir(parents=True, exist_ok=True)
         _write_record(job, folder)
-    return sum(job.shard_path(folder, index).is_file() for index in range(len(job.shards())))
+    return sum(path.is_file() for path in _shards(job, folder))
 
 
 def finish(job: ScorePairsJob, folder: Path) -> None:
@@ -148,8 +148,12 @@ def finish(job: ScorePairsJob, folder: Path) -> None:
     _write_record(job, folder)
 
 
+def _shards(job: ScorePairsJob, folder: Path) -> list[Path]:
+    return [job.shard_path(folder, index) for index in range(len(job.shards()))]
+
+
 def _write_record(job: ScorePairsJob, folder: Path) -> None:
-    files = contents_of(folder, leave_out=(RECORD,))
+    files = {path.name: facts_of(path) for path in _shards(job, folder) if path.is_file()}
     write_json(folder / RECORD, {"digest": job.digest(), "identity": job.identity(), _FILES: files})
     push(folder / RECORD)
 
@@ -159,7 +163,9 @@ def _check_record(job: ScorePairsJob, path: Path, emit: Emit) -> None:
     try:
         record = read_record(path)
         with reading(path):
-            digest, found = record["digest"], list(damages(folder, record.get(_FILES, {})))
+            digest, recorded = record["digest"], record.get(_FILES, {})
+            own = {shard.name: recorded[shard.name] for shard in _shards(job, folder) if shard.name in recorded}
+            found = list(damages(folder, own)) if digest == job.digest() else []
     except DamagedFileError as error:
         raise DamagedFileError(path, error.found, "Choose another --out, or remove the folder.") from error
     if digest != job.digest():

@@ -53,11 +53,16 @@ def print_plan(title: str, plan: Mapping[str, Any], console: Console | None = No
 def _per_million(plan: Mapping[str, Any]) -> str:
     parts: list[str] = []
     for one in plan["per_million_pairs"]:
-        hours = {name: f"{seconds / 3600:.2g}" for name, seconds in one["seconds"].items()}
+        hours = {name: _hours(seconds) for name, seconds in one["seconds"].items()}
         passes = "1 pass" if one["passes"] == 1 else f"{one['passes']} passes with dropout"
         cost = f", cost {_cost(one['cost'])}" if "cost" in one else ""
         parts.append(f"{hours['expected']} h ({hours['low']} to {hours['high']}) with {passes}{cost}")
     return f"a million pairs on {plan['backbone']}: {'; '.join(parts)}"
+
+
+def _hours(seconds: float) -> str:
+    hours = seconds / 3600
+    return f"{hours:,.0f}" if hours >= 10 else f"{hours:.2g}"
 
 
 def _cost(cost: Mapping[str, float]) -> str:

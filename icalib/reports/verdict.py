@@ -208,19 +208,24 @@ def _self_training(ranked: Sequence[MethodFacts], tests: Sequence[MethodTest], d
 def likeliest_reason(student: MethodFacts, data: str) -> str:
     """Return why self-training changed nothing for the better, most likely, with a command."""
     rounds = student.rounds
+    is_precise = any(one.validation_pools_selected is not None for one in rounds)
     precise = "`--preset precise` takes thresholds that are precise on validation"
     tried = _command("icalib", "sweep", "icast_published", "--data", data, "--dry") + " shows what others select"
+    surer = "more labels make the teacher surer, more validation pools the thresholds"
     selected = sum(one.num_pools_selected for one in rounds) / len(rounds)
+    if not selected and is_precise:
+        return f"No threshold was precise enough on ten validation pools, so nothing was selected: {surer}."
     if not selected:
         return f"No probability passed its thresholds, so nothing was selected: {precise}, {tried}."
     if student.num_labelled is not None and selected < FEW_SELECTED * student.num_labelled:
         return (
             f"A round selected {selected:.3g} pools, beside {student.num_labelled} labelled ones too few to matter: "
-            f"{precise}, {tried}."
+            + (f"{surer}." if is_precise else f"{precise}, {tried}.")
         )
     right, base = pseudo_accuracy(rounds), base_accuracy(rounds)
     if right is not None and (right < OFTEN_WRONG or (base is not None and right <= base and right < HARDLY_WRONG)):
-        return f"Only {format_share(right)} of the selected pools were labelled right: {precise}."
+        cure = "the thresholds promise more, so validation has too few pools, or other ones" if is_precise else precise
+        return f"Only {format_share(right)} of the selected pools were labelled right: {cure}."
     intents = intent_coverage(rounds)
     if intents is not None and intents < FEW_INTENTS:
         return (

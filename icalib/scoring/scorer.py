@@ -17,7 +17,7 @@ import torch
 
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Encoded, Intents, Layout, TokenPool, TokenStore
-from icalib.data.schema import UNKNOWN_LABEL
+from icalib.data.schema import candidate_labels
 from icalib.encoders.transformer import Batch
 from icalib.heads.head import LogitPosterior
 from icalib.inference.mutual_information import Moments, binary_entropy
@@ -201,7 +201,7 @@ def _view_table(
     if context.ranker.config.link == "softmax":
         moments["prob_mean"] = pool_softmax(moments["logit_mean"], sizes)
     candidates = np.concatenate([np.arange(size) for size in sizes])
-    labels = np.concatenate([_labels(pool) for pool in pools])
+    labels = np.concatenate([candidate_labels(pool.label, pool.also_right, len(pool.candidates)) for pool in pools])
     columns = {
         "pool_id": np.repeat(np.array([pool.pool_id for pool in pools], dtype=object), sizes),
         "row": np.repeat([pool.row for pool in pools], sizes),
@@ -211,12 +211,6 @@ def _view_table(
         **moments,
     }
     return score_table(columns)
-
-
-def _labels(pool: TokenPool) -> npt.NDArray[np.int64]:
-    if pool.label == UNKNOWN_LABEL:
-        return np.full(len(pool.candidates), UNKNOWN_LABEL)
-    return pool.is_right().astype(np.int64)
 
 
 def _pair_moments(

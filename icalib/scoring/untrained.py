@@ -22,7 +22,7 @@ from icalib.data.batching import ordered_batches
 from icalib.data.bm25 import tokenize
 from icalib.data.encoding import Budget, Encoded, Ids, TokenPool
 from icalib.data.pools import as_pools, read_column, read_rows
-from icalib.data.schema import UNKNOWN_LABEL, Pool, Split
+from icalib.data.schema import Pool, Split, candidate_labels
 from icalib.data.selection import Selection
 from icalib.data.tfidf import tfidf_vectors
 from icalib.encoders.backbone import Tokenizer
@@ -91,7 +91,7 @@ def untrained_table(pools: Sequence[Pool], scores: Sequence[Floats], first_row: 
     """
     sizes = [len(pool.candidates) for pool in pools]
     candidate = np.concatenate([np.arange(size) for size in sizes])
-    gold = np.concatenate([_gold(pool) for pool in pools])
+    gold = np.concatenate([candidate_labels(pool.label, pool.also_right, len(pool.candidates)) for pool in pools])
     logit = np.concatenate(scores)
     zeros = np.zeros(len(logit))
     columns = {
@@ -110,13 +110,6 @@ def untrained_table(pools: Sequence[Pool], scores: Sequence[Floats], first_row: 
         "information_odd": np.full(len(logit), np.nan),
     }
     return score_table(columns)
-
-
-def _gold(pool: Pool) -> npt.NDArray[np.int64]:
-    """Return 1 for right candidates, 0 for wrong ones and −1 where it is unknown."""
-    if pool.label == UNKNOWN_LABEL:
-        return np.full(len(pool.candidates), UNKNOWN_LABEL)
-    return np.isin(np.arange(len(pool.candidates)), pool.right).astype(np.int64)
 
 
 def _bi_encoder_scores(

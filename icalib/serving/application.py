@@ -6,6 +6,7 @@ import hmac
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
@@ -121,7 +122,7 @@ class Application:
         return {
             **self._run.info(),
             "max_client_batch_size": self._limits.max_candidates,  # clients of text-embeddings-inference read this name
-            "limits": self._limits.model_dump(),
+            "limits": asdict(self._limits),
             "drift": self.monitor.drift.record(),
         }
 

@@ -1,27 +1,43 @@
-"""What a server accepts: sizes of requests, and how many of them at a time."""
+"""What a server accepts: sizes of requests, and how many of them at a time.
+
+The command line shows these defaults in its help, so this module imports nothing that takes time.
+"""
 
 from __future__ import annotations
 
-from pydantic import Field
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from icalib.core.component import Settings
+from icalib.core.errors import SettingError
 
 DRAIN_S = 30
 """Maximum time in which requests that have begun are answered when a server stops."""
 
 
-class Limits(Settings):
-    """Limits of requests; larger ones are refused with a status of 413, 422 or 429."""
+@dataclass(frozen=True)
+class Limits:
+    """Limits of requests; larger ones are refused with a status of 413, 422 or 429.
 
-    max_body_bytes: int = Field(default=4 * 2**20, ge=1)
+    Raises:
+        SettingError: a limit is not above 0.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}  # where they are read from a file
+
+    max_body_bytes: int = 4 * 2**20
     """Maximum size of a request's body."""
-    max_candidates: int = Field(default=1000, ge=1)
+    max_candidates: int = 1000
     """Maximum number of candidates in a request."""
-    max_text_chars: int = Field(default=100_000, ge=1)
+    max_text_chars: int = 100_000
     """Maximum length of a text; the model itself reads only as many tokens as the run's `encoder.budget` says."""
-    max_turns: int = Field(default=1000, ge=1)
+    max_turns: int = 1000
     """Maximum number of utterances in a context, of which the run reads the last ones."""
-    max_pending: int = Field(default=256, ge=1)
+    max_pending: int = 256
     """Maximum number of requests that wait for scores at a time."""
-    body_timeout_s: float = Field(default=30.0, gt=0)
+    body_timeout_s: float = 30.0
     """Maximum time between a request's headers and the end of its body."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not value > 0:
+                raise SettingError(f"`{name}` of a server is {value}; expected a number above 0.")

@@ -10,7 +10,6 @@ from torch import Tensor
 from typing_extensions import override
 
 from icalib.core.component import Component, ComponentConfig
-from icalib.encoders.transformer import AbstractEncoder
 from icalib.heads.head import LogitPosterior
 from icalib.inference.mixture import mixture_moments
 from icalib.inference.mutual_information import Moments, RunningMoments
@@ -39,6 +38,14 @@ class PairModel(Protocol):
         ...
 
 
+class SplitsLayers(Protocol):
+    """Settings of an encoder, as an estimator sees them."""
+
+    def check_dropout_layers(self, number: int) -> None:
+        """Refuse dropout in the top `number` layers alone with a SettingError, before anything is computed."""
+        ...
+
+
 class AbstractEstimator(Component):
     """Base of estimators of predictive uncertainty."""
 
@@ -48,7 +55,7 @@ class AbstractEstimator(Component):
         needs: ClassVar[Needs]
         """What the model must provide."""
 
-        def check(self, encoder: AbstractEncoder.Config) -> None:
+        def check(self, encoder: SplitsLayers) -> None:
             """Refuse an encoder that doesn't fit, before anything is computed."""
 
     def estimate(self, model: PairModel) -> Moments:
@@ -92,7 +99,7 @@ class MCDropout(AbstractEstimator):
         ICAST's Eq. 9, and g has another scale: choose thresholds of g and Δ for it. None is all dropout."""
 
         @override
-        def check(self, encoder: AbstractEncoder.Config) -> None:
+        def check(self, encoder: SplitsLayers) -> None:
             """Refuse `dropout_layers` that the encoder doesn't have.
 
             Raises:

@@ -57,9 +57,10 @@ def _score(work: Path) -> float:
     import torch
 
     from icalib.distributed.session import EVERYWHERE
+    from icalib.uncertainty.estimator import MCDropout
 
     os.environ.update(EVERYWHERE)
-    job = score_job(work, num_passes=2, precision="auto", pools_per_shard=32)
+    job = score_job(work, MCDropout.Config(num_passes=2), pools_per_shard=32)
     with tempfile.TemporaryDirectory() as folder:
         for number, rows in enumerate(job.shards()):
             job.compute_shard(number, rows, Path(folder), torch.device("cpu"))

@@ -30,6 +30,7 @@ def main() -> None:
     from icalib.models.checkpoint import save_ranker
     from icalib.models.config import RankerConfig
     from icalib.models.ranker import Ranker
+    from icalib.uncertainty.estimator import MCDropout
 
     if num_cores() < 2:
         print("\nNodes: two nodes need two cores; nothing was measured.")
@@ -39,7 +40,9 @@ def main() -> None:
         write_token_files(work, NUM_POOLS)
         config = RankerConfig(similarity_start="both")
         save_ranker(work / "checkpoint", config, Ranker(config).state_dict())
-        job = score_job(work, num_passes=NUM_PASSES, precision="fp32", pools_per_shard=POOLS_PER_SHARD)
+        job = score_job(
+            work, MCDropout.Config(num_passes=NUM_PASSES), precision="fp32", pools_per_shard=POOLS_PER_SHARD
+        )
         fields = job.model_dump_json()
         figures = alternate(
             {

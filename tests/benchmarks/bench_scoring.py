@@ -110,7 +110,7 @@ def _compare(work: Path, num_pools: int, threads: int) -> None:
 
 
 def _job(work: Path, precision: Precision) -> str:
-    job = score_job(work, num_passes=NUM_PASSES, precision=precision, pools_per_shard=POOLS_PER_SHARD)
+    job = score_job(work, MCDropout.Config(num_passes=NUM_PASSES), precision=precision, pools_per_shard=POOLS_PER_SHARD)
     return job.model_dump_json()
 
 

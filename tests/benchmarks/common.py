@@ -17,16 +17,18 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    import torch
+
     from icalib.core.job import Artifact
     from icalib.data.schema import Pool, Split
     from icalib.models.precision import Precision
     from icalib.scoring.job import ScoreJob
+    from icalib.uncertainty.estimator import AbstractEstimator
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "runs" / "benchmarks"
 BACKBONE = "minilm"
 NUM_POOLS = 3000
-_PEAK_ROUNDS = 200
 
 
 class Ratio(NamedTuple):
@@ -84,11 +86,17 @@ def write_token_files(folder: Path, num_pools: int) -> None:
         write_tokens(folder / f"{split}.arrow", [first_pools(num_pools, split)], tokenize, intents, Budget())
 
 
-def score_job(folder: Path, *, num_passes: int, precision: Precision, pools_per_shard: int) -> ScoreJob:
-    """Dropout passes over all pools of a folder's train.arrow by the model in its folder checkpoint."""
+def score_job(
+    folder: Path,
+    estimator: AbstractEstimator.Config,
+    *,
+    precision: Precision = "auto",
+    pools_per_shard: int,
+    max_tokens_per_batch: int = 8192,
+) -> ScoreJob:
+    """The scoring of all pools of a folder's train.arrow by the model in its folder checkpoint."""
     from icalib.data.selection import Selection
     from icalib.scoring.job import ScoreJob
-    from icalib.uncertainty.estimator import MCDropout
 
     return ScoreJob(
         model=made_here(folder / "checkpoint"),
@@ -96,10 +104,10 @@ def score_job(folder: Path, *, num_passes: int, precision: Precision, pools_per_
         selection=Selection(labelled_fraction=1.0),
         split="train",
         part="all",
-        estimator=MCDropout.Config(num_passes=num_passes),
+        estimator=estimator,
         with_intents=False,
         precision=precision,
-        max_tokens_per_batch=8192,
+        max_tokens_per_batch=max_tokens_per_batch,
         pools_per_shard=pools_per_shard,
         seed=1,
     )
@@ -145,14 +153,34 @@ def matmul_peak(precision: Precision, threads: int) -> float:
     import torch
 
     torch.set_num_threads(threads)
-    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    tokens, weights = torch.randn(2048, 384, dtype=dtype), torch.randn(384, 1536, dtype=dtype)
+    return product_rate((2048, 384, 1536), torch.bfloat16 if precision == "bf16" else torch.float32, rounds=200)
+
+
+def product_rate(
+    shape: tuple[int, int, int], dtype: torch.dtype, device: str = "cpu", *, rounds: int, products: int = 1
+) -> float:
+    """Return the best FLOP/s of some rounds of matrix products."""
+    import torch
+
+    tokens, inner, outer = shape
+    left = torch.randn(tokens, inner, dtype=dtype, device=device)
+    right = torch.randn(inner, outer, dtype=dtype, device=device)
     rates: list[float] = []
-    for _ in range(_PEAK_ROUNDS):
+    for _ in range(rounds):
         started = time.perf_counter()
-        tokens @ weights
-        rates.append(2 * tokens.numel() * weights.shape[1] / (time.perf_counter() - started))
+        for _ in range(products):
+            left @ right
+        wait(device)
+        rates.append(2 * products * tokens * inner * outer / (time.perf_counter() - started))
     return max(rates)
+
+
+def wait(device: str) -> None:
+    """Wait until a GPU has computed everything that it was given."""
+    if device == "cuda":
+        import torch
+
+        torch.cuda.synchronize()
 
 
 def forward_flops(num_tokens: float) -> float:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from common import ROOT, in_fresh_process, made_here
+from common import ROOT, in_fresh_process, made_here, product_rate, score_job, wait
 
 sys.path.append(str(ROOT / "tests"))  # tests/helpers makes the backbone
 
@@ -43,7 +43,7 @@ from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDro
 
 GOAL_PAIRS, GOAL_MINUTES, NUM_PASSES = 1_300_000, 10, 10
 BUDGET = Budget(max_context_tokens=96, max_candidate_tokens=28)  # 127 tokens at most; the backbone has 128 positions
-POOLS_PER_SHARD = 128
+POOLS_PER_SHARD, MAX_TOKENS = 128, 16384
 TASKS_PER_GPU = 4  # of those that share one
 
 
@@ -73,7 +73,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         _write_inputs(work, size)
-        _score(work, size, device, _peak(size.matrix, device))
+        peak = product_rate((size.matrix,) * 3, torch.bfloat16, device.type, rounds=2, products=20)
+        _score(work, size, device, peak)
         in_fresh_process(_train_with_zero, work, number, rehearse)
         in_fresh_process(_share_gpus, work, number, rehearse)
     return tests.returncode
@@ -102,40 +103,6 @@ def _ranker(work: Path) -> RankerConfig:
     return RankerConfig(encoder=encoder, similarity_start="none")
 
 
-def _score_job(work: Path, estimator: AbstractEstimator.Config) -> ScoreJob:
-    return ScoreJob(
-        model=made_here(work / "checkpoint"),
-        tokens=made_here(work / "train.arrow"),
-        selection=Selection(labelled_fraction=1.0),
-        split="train",
-        part="all",
-        estimator=estimator,
-        with_intents=False,
-        precision="auto",
-        max_tokens_per_batch=16384,
-        pools_per_shard=POOLS_PER_SHARD,
-        seed=1,
-    )
-
-
-def _peak(matrix: int, device: torch.device) -> float:
-    """FLOP a second of a large product in bfloat16."""
-    left, right = (torch.randn(matrix, matrix, dtype=torch.bfloat16, device=device) for _ in range(2))
-    rounds, seconds = 20, 0.0
-    for timed in (False, True):
-        started = time.perf_counter()
-        for _ in range(rounds):
-            left @ right
-        _wait(device)
-        seconds = time.perf_counter() - started if timed else seconds
-    return 2 * matrix**3 * rounds / seconds
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
 def _score(work: Path, size: Size, device: torch.device, peak: float) -> None:
     store = TokenStore(work / "train.arrow")
     pools = list(store.pools(range(len(store))))
@@ -154,7 +121,8 @@ def _score(work: Path, size: Size, device: torch.device, peak: float) -> None:
         passes = (size.layers - k + NUM_PASSES * k) / size.layers
         ways[f"{NUM_PASSES} passes, dropout in the top {k}"] = late, passes
     for name, (estimator, passes) in ways.items():
-        rate = len(lengths) / _seconds(_score_job(work, estimator), device)
+        job = score_job(work, estimator, pools_per_shard=POOLS_PER_SHARD, max_tokens_per_batch=MAX_TOKENS)
+        rate = len(lengths) / _seconds(job, device)
         minutes = GOAL_PAIRS / rate / 60
         goal = f" (goal: {GOAL_MINUTES} on an H200)" if passes == NUM_PASSES else ""
         print(
@@ -169,11 +137,11 @@ def _seconds(job: ScoreJob, device: torch.device) -> float:
     with tempfile.TemporaryDirectory() as folder:
         shards = job.shards()
         job.compute_shard(0, shards[0], Path(folder), device)
-        _wait(device)
+        wait(device.type)
         started = time.perf_counter()
         for index, shard in enumerate(shards):
             job.compute_shard(index, shard, Path(folder), device)
-        _wait(device)
+        wait(device.type)
         return time.perf_counter() - started
 
 
@@ -209,7 +177,7 @@ def _share_gpus(work: Path, number: int, rehearse: bool) -> None:
     from icalib.distributed import session
     from icalib.distributed.shards import map_shards
 
-    job = _score_job(work, MCDropout.Config(num_passes=NUM_PASSES)).model_copy(update={"pools_per_shard": 16})
+    job = score_job(work, MCDropout.Config(num_passes=NUM_PASSES), pools_per_shard=16, max_tokens_per_batch=MAX_TOKENS)
     store = TokenStore(work / "train.arrow")
     pairs = sum(len(pool.candidates) for pool in store.pools(range(len(store))))
     session.start()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from distributed.drivers import ON_RAY, kill_when, wait_for
@@ -19,7 +19,7 @@ from helpers.train_jobs import train_job
 
 from icalib.core.component import with_setting
 from icalib.core.events import ignore
-from icalib.core.files import file_digest, read_json
+from icalib.core.files import file_digest, read_json, read_json_list
 from icalib.data.pools import read_pool_set
 from icalib.distributed import session, shards, training
 from icalib.distributed.shards import map_shards
@@ -71,7 +71,7 @@ class Trained:
 
     def __init__(self, folder: Path) -> None:
         self.weights = file_digest(folder / "checkpoint" / "model.safetensors")
-        self.curve = read_json(folder / "curve.json")
+        self.curve = read_json_list(folder / "curve.json")
         self.result = read_json(folder / "result.json")
         self.trace = read_trace(folder / "trace")
 
@@ -233,8 +233,13 @@ def test_models_run_on_nodes_with_gpus_and_other_work_on_those_without(
 ) -> None:
     from ray.train import torch as ray_torch
 
-    gloo = ray_torch.TorchConfig(backend="gloo")  # the GPUs are only said to be there
-    monkeypatch.setattr(ray_torch, "TorchTrainer", partial(ray_torch.TorchTrainer, torch_config=gloo))
+    class Gloo(ray_torch.TorchTrainer):
+        """The GPUs are only said to be there."""
+
+        def __init__(self, *arguments: Any, **keywords: Any) -> None:
+            super().__init__(*arguments, torch_config=ray_torch.TorchConfig(backend="gloo"), **keywords)
+
+    monkeypatch.setattr(ray_torch, "TorchTrainer", Gloo)
     monkeypatch.setattr(training, "_worker", trace_worker)
     without, *with_gpu = nodes.are(TWO_CORES, *[{"num_cpus": 2, "num_gpus": 1}] * 2)
     resources = session.available()

@@ -1,4 +1,7 @@
-"""`icast` by Ray Train, DeepSpeed and Ray tasks, and in this process: the one test of the default suite with a Ray."""
+"""Training by Ray Train and DeepSpeed, scoring by Ray tasks, and both in this process: what `make test` has of a Ray.
+
+test_executors.py (slow) does the same with every method.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from icalib.pipeline.run import run
 
 pytestmark = pytest.mark.ray
 
-SHORT = {"post_training": None, "regime.teacher.epochs": 1, "scoring.pools_per_shard": 16}
+SHORT = {"post_training": None, "regime.training.epochs": 1, "scoring.pools_per_shard": 16}
 
 
 def test_a_session_leaves_the_users_own_ray_running(local_ray: None) -> None:
@@ -43,10 +46,10 @@ def test_a_local_ray_starts_though_the_user_imported_ray_first() -> None:
     assert printed.stdout.splitlines()[-1:] == ["True"], printed.stderr
 
 
-def test_icast_by_ray_is_icast_in_this_process(
+def test_a_run_by_ray_is_that_of_this_process(
     local_ray: None, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
 ) -> None:
-    settings = small_settings("icast", tiny_pools, tiny_bert)
+    settings = small_settings("mc-dropout", tiny_pools, tiny_bert)
     settings = settings.model_copy(update={"settings": with_settings(settings.settings, SHORT)})
     by_ray = Recording(ON_RAY)
     runs = [
@@ -54,7 +57,7 @@ def test_icast_by_ray_is_icast_in_this_process(
         for name, executor in (("ray", by_ray), ("here", LocalExecutor(CPU, num_threads=1)))
     ]
     check_alike(*runs)
-    assert len(by_ray.mapped) == 3
+    assert len(by_ray.mapped) == 2
     for job, folder in by_ray.mapped:
         map_again(job, folder, tmp_path)
     probs = (torch.tensor(run.predictions("test")["prob"].to_numpy()) for run in runs)

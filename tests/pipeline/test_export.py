@@ -22,6 +22,8 @@ from icalib.core.errors import ExportError, SettingError
 from icalib.core.files import read_json
 from icalib.data.pools import as_pools, iter_pools
 from icalib.data.schema import Pool
+from icalib.exports import onnx
+from icalib.exports.subject import Subject
 from icalib.pipeline.inference import FinishedRun
 from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import RunContext, run
@@ -90,7 +92,7 @@ def test_the_stock_cross_encoder_gives_the_runs_calibrated_probabilities(
         icalib.export(plain.folder.path, folder)
 
 
-@pytest.mark.parametrize("format", ["cross-encoder", "onnx"])
+@pytest.mark.parametrize("format", ["cross-encoder", pytest.param("onnx", marks=pytest.mark.slow)])
 def test_weights_are_as_they_were_trained_though_scoring_rounds_them(
     format: Any, around: RunContext, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
 ) -> None:
@@ -154,8 +156,14 @@ def test_a_student_of_any_run_is_a_cross_encoder(
 
 
 def test_a_graph_gives_the_runs_calibrated_probabilities(
-    around: RunContext, tiny_pools: Path, tiny_bert: Path, pools: list[Pool], tmp_path: Path
+    around: RunContext,
+    tiny_pools: Path,
+    tiny_bert: Path,
+    pools: list[Pool],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """And a graph that computes something else is noticed."""
     pytest.importorskip("onnxscript")
     pytest.importorskip("onnxruntime")
     source = finished(
@@ -171,3 +179,7 @@ def test_a_graph_gives_the_runs_calibrated_probabilities(
     ranker = LoadedRanker.load(source.folder.path)
     expected = ranker.predict_proba([(context, candidate) for candidate in pools[0].candidates])
     np.testing.assert_allclose(names["probabilities"], expected, atol=1e-4)
+    right = onnx.expected
+    monkeypatch.setattr(onnx, "expected", lambda *a: {name: values + 0.01 for name, values in right(*a).items()})
+    with pytest.raises(ExportError, match="differ from the ranker's by"):
+        onnx.compare(Subject.of_run(source, "run"), folder / "model.onnx")

@@ -127,5 +127,5 @@ def test_what_a_graph_cannot_express_is_refused(
     source = finished(around, tiny_pools, tiny_bert, "mc-dropout")
     monkeypatch.setattr("icalib.exports.write.check_mlflow", lambda: None)
     monkeypatch.setattr("icalib.exports.write.check_installed", lambda format: None)
-    with pytest.raises(SettingError, match=r"can't be exported as an mlflow model: .*MCDropout"):
+    with pytest.raises(SettingError, match=r"can't be exported as an MLflow model: .*MCDropout"):
         icalib.export(source.folder.path, tmp_path / "model", format="mlflow")

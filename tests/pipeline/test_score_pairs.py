@@ -148,6 +148,17 @@ def test_finished_files_that_were_damaged_are_scored_again(trained: Path, tmp_pa
     assert "scored.json can't be read" in icalib(*arguments)
 
 
+def test_other_files_in_the_folder_are_left_alone(trained: Path, tmp_path: Path, icalib: Command) -> None:
+    write_pairs(tmp_path / "pairs.parquet")
+    arguments = ("score", trained, tmp_path / "pairs.parquet", "--rows-per-file", 20, "--out", tmp_path / "out")
+    icalib(*arguments)
+    mine = tmp_path / "out/joined.parquet"
+    for text in ("mine", "mine, changed"):
+        mine.write_text(text)
+        assert "3 of 3 files are finished already" in icalib(*arguments)
+        assert mine.read_text() == text
+
+
 def test_a_folder_whose_record_was_being_written_is_taken(trained: Path, tmp_path: Path) -> None:
     write_pairs(tmp_path / "pairs.parquet")
     (tmp_path / "out").mkdir()

@@ -57,7 +57,17 @@ def test_it_is_a_weighted_logistic_regression(size: int) -> None:
 
 def test_wrong_candidates_stand_for_as_many_as_there_would_be() -> None:
     scores = pool_scores([[1.0, 0.0], [3.0, 2.0, 1.0, 0.0]], [[0, 1], [1, 1, 0, 0]])
-    assert count_weights(scores, 5).tolist() == [4, 1, 0.5, 0.5, 2, 2]
+    assert count_weights(scores, 5).tolist() == [4, 1, 1, 1, 1.5, 1.5]
+    assert count_weights(scores, 2).tolist() == [1, 1, 0.5, 0.5, 0.5, 0.5]  # of two, one is wrong
+
+
+def test_pools_of_validations_size_keep_its_number_of_right_candidates() -> None:
+    """The probabilities of a question with as many candidates as in validation must not depend on the route."""
+    rng = np.random.default_rng(5)
+    label = np.tile([1, 1, 1, 0, 0, 0, 0, 0, 0, 0], (400, 1))
+    scores = PoolScores.from_lists((rng.normal(2.0 * label, 1.0)).tolist(), label.tolist())
+    assert fit_for_count(scores, 10).apply(scores.logit).mean() == pytest.approx(0.3, abs=0.005)
+    assert fit_for_count(scores, 9).apply(scores.logit).mean() > 0.3
 
 
 def test_pools_without_right_or_wrong_candidates_weigh_nothing() -> None:

@@ -104,6 +104,9 @@ def test_the_systems_error_is_found_behind_others() -> None:
     own = SettingError("wrong")
     own.__context__ = full
     assert system_error(own) is None
+    replaced = RuntimeError("another matter")
+    replaced.__context__, replaced.__suppress_context__ = full, True  # raise ... from None
+    assert system_error(replaced) is None
 
 
 @pytest.mark.parametrize("name", ["taken/file.txt", "taken/deeper/file.txt"])

@@ -99,8 +99,15 @@ def _seconds_of_children() -> float:
 
 
 def test_help_answers_at_once() -> None:
-    before = _seconds_of_children()
     command = [sys.executable, "-c", "from icalib.cli import main; main()", "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert _seconds_of_children() - before < 0.5
+    seconds: list[float] = []
+    for _ in range(3):  # the least: another program on the same core doubles it
+        before = _seconds_of_children()
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        seconds.append(_seconds_of_children() - before)
+    assert min(seconds) < 0.5
     assert "icalib demo" in done.stdout
+
+
+def test_the_command_line_needs_pydantic_for_settings_only() -> None:
+    assert _loaded_by("import icalib.cli\nassert 'pydantic' not in sys.modules") == "[]"

@@ -118,6 +118,12 @@ def test_new_layers_learn_at_the_heads_rate_and_a_frozen_backbone_not_at_all(tin
         assert {name for name, rate in rates.items() if rate == 1e-3} == set(names.values()) - backbone
 
 
+def test_frozen_layers_of_the_backbone_are_frozen(tiny_bert: Path) -> None:
+    learnt = {name for name, weights in ranker(tiny_bert, frozen_layers=1).named_parameters() if weights.requires_grad}
+    assert not [name for name in learnt if ".backbone.embeddings." in name or ".backbone.encoder.layer.0." in name]
+    assert any(".backbone.encoder.layer.1." in name for name in learnt)
+
+
 def test_post_training_is_that_of_the_plain_backbone(tiny_bert: Path) -> None:
     made = ranker(tiny_bert)
     plain = Ranker(RankerConfig(encoder=made.config.encoder.for_post_training())).encoder.state_dict()

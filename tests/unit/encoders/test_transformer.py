@@ -9,13 +9,14 @@ import pytest
 import torch
 from helpers.stores import Machines
 from helpers.tiny_models import BUDGET, tiny_ranker
+from transformers import AlbertConfig, AlbertModel
 
 from icalib.core.component import validated
 from icalib.core.errors import SettingError
 from icalib.core.storage import location, push
 from icalib.data.encoding import Budget
 from icalib.encoders.backbone import EMBEDDED, Tokenizer, backbone_digest, backbone_path, load_config
-from icalib.encoders.transformer import Batch, TransformerEncoder
+from icalib.encoders.transformer import Batch, TransformerEncoder, _freeze
 from icalib.heads.linear import LinearHead
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.models.ranker import make_batch
@@ -73,6 +74,15 @@ def test_frozen_layers_stay_as_they_are_and_the_others_learn(tiny_bert: Path) ->
 def test_no_more_layers_can_be_frozen_than_there_are(tiny_bert: Path) -> None:
     with pytest.raises(SettingError, match=r"frozen_layers is 3.*uses 2 layers"):
         tiny_ranker(tiny_bert, frozen_layers=3)
+    with pytest.raises(SettingError, match=r"frozen_layers is 3.*uses 2 layers"):  # before anything is computed
+        TransformerEncoder.Config(backbone=str(tiny_bert), frozen_layers=3).check({10})
+
+
+def test_layers_that_share_their_weights_cannot_be_frozen() -> None:
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "embedding_size": 16}
+    albert = AlbertModel(AlbertConfig(vocab_size=100, **sizes), add_pooling_layer=False)
+    with pytest.raises(SettingError, match="`albert` has no layers named as in BERT"):
+        _freeze(albert, 0, "albert")
 
 
 def test_the_first_layers_can_be_used_alone(tiny_bert: Path) -> None:

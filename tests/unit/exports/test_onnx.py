@@ -10,7 +10,7 @@ import torch
 from helpers.tiny_models import ranker_config
 
 from icalib.calibration.fitted import AffineMap, IsotonicMap
-from icalib.core.errors import ExportError, SettingError
+from icalib.core.errors import SettingError
 from icalib.exports import onnx
 from icalib.exports.subject import Subject
 from icalib.heads.random_features import RandomFeatureHead
@@ -60,16 +60,6 @@ def test_the_graph_computes_what_icalib_does(
         pytest.importorskip(package)
     made = subject(tiny_bert if family == "bert" else tiny_roberta, estimator, calibration, **changes)
     assert onnx.write_graph(made, tmp_path / "model.onnx") < 1e-4
-
-
-def test_another_computation_is_noticed(tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for package in ("onnxscript", "onnxruntime"):
-        pytest.importorskip(package)
-    made = subject(tiny_bert, Deterministic.Config(), similarity_start="none")
-    right = onnx.expected
-    monkeypatch.setattr(onnx, "expected", lambda *a: {name: values + 0.01 for name, values in right(*a).items()})
-    with pytest.raises(ExportError, match="differ from the ranker's by"):
-        onnx.write_graph(made, tmp_path / "model.onnx")
 
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

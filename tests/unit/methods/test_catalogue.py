@@ -212,3 +212,10 @@ def test_balanced_training_is_corrected_for_unless_the_paper_is_followed() -> No
     rows = [row for name in table_names() for row in load_table(name).rows if row.method == "pg-drr"]
     assert rows
     assert all(row.settings["calibration"] is None for row in rows)
+
+
+@pytest.mark.parametrize("num_right", [1, 3])
+def test_the_prior_of_a_softmax_is_that_of_probabilities_that_sum_to_one(num_right: int) -> None:
+    method = load_method("jm")
+    assert isinstance(method, Method)
+    assert method.train_prior(10, 0.2, float(num_right)) == pytest.approx(0.08)

@@ -9,7 +9,14 @@ from scipy.stats import kstest
 from unit.metrics.made_predictions import pool_scores, ragged_pools
 
 from icalib.core.errors import DataError
-from icalib.metrics.adaptive_sets import AdaptiveThreshold, adaptive_sets, fit_adaptive, fit_slope, mass_scores
+from icalib.metrics.adaptive_sets import (
+    AdaptiveThreshold,
+    _fractions,
+    adaptive_sets,
+    fit_adaptive,
+    fit_slope,
+    mass_scores,
+)
 from icalib.metrics.conformal import answer_sets, fit_conformal
 from icalib.metrics.pairs import PoolScores
 
@@ -72,7 +79,7 @@ def test_scores_are_the_mass_before_and_a_fraction_of_the_own(
     pools: tuple[list[list[float]], list[list[int]]], slope: float
 ) -> None:
     scores = pool_scores(*pools)
-    fraction = np.random.default_rng(3).random(scores.num_pools)
+    fraction = _fractions(scores, 3)
     for b, (found, logits) in enumerate(zip(scores.split(mass_scores(scores, slope, seed=3)), pools[0], strict=True)):
         share = softmax(slope * np.array(logits))
         for value, logit in zip(found, logits, strict=True):
@@ -125,6 +132,16 @@ def test_sets_hold_all_right_candidates_if_asked(size: int) -> None:
     spread = 4 * np.std(found, axis=0) / np.sqrt(len(found))
     assert (np.mean(found, axis=0) >= 0.9 - spread).all()
     assert (np.mean(found, axis=0) <= 0.92 + spread).all()
+
+
+def test_fractions_are_uniform_and_depend_on_a_pools_logits_whatever_their_order() -> None:
+    scores = simulated(3_000, 5, 9)
+    assert kstest(_fractions(scores, 1), "uniform").pvalue > 0.01
+    assert not np.isclose(_fractions(scores, 1), _fractions(scores, 2)).any()
+    one = [0.5, -0.001, -3.25]
+    turned = pool_scores([[9.0, 8.0], one, one[::-1]], [[1, 0], [1, 0, 0], [0, 0, 1]])
+    found = _fractions(turned, 1)
+    assert found[1] == found[2] == _fractions(pool_scores([one], [[1, 0, 0]]), 1)[0] != found[0]
 
 
 def test_the_best_candidate_is_always_in_the_set() -> None:

@@ -146,6 +146,16 @@ def test_pairs_are_scored_by_every_member_and_in_any_number_of_passes() -> None:
     assert with_passes(single, 5).passed == {}
 
 
+def test_intents_are_predicted_once_whatever_the_number_of_passes() -> None:
+    """A run with a posterior reads each pair once, in both views, and one input per utterance for the intents."""
+    passed, questions = {20: 20.0, 10: 4.0}, {10: 4.0}
+    work = Work("test/scores", "scoring", "d", passed=passed, questions=questions, pairs=10)
+    often = with_passes(pairs_scored([work], 100), 5)
+    assert (often.passed, often.dropped[20]) == ({10: 40.0}, 1000.0)
+    assert often.num_inputs == 10 * (4 + 5 * 20)
+    assert with_passes(work, 1).passed == passed
+
+
 def test_rates_are_differences_of_the_clock(tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:
     job = train_job(tiny_pools, tiny_bert, tmp_path, batch_size=8)
     ticks = itertools.count()

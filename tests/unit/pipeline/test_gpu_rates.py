@@ -9,6 +9,7 @@ from helpers.runs import run_context, small_settings
 from helpers.tiny_models import pool_texts, ranker_config, write_tiny_bert
 
 from icalib.core.errors import SettingError
+from icalib.encoders.iart import IART
 from icalib.models.config import RankerConfig
 from icalib.pipeline.gpu_rates import PEAKS, TabledGpus
 from icalib.pipeline.plan import plan
@@ -37,6 +38,19 @@ def test_large_batches_take_their_flops(base: RankerConfig) -> None:
     both = rates("1xH200", base, "both")
     assert both.passed[at] == pytest.approx(2 * found.passed[at])
     assert both.dropped == found.dropped  # the bi-encoder reads a pair once
+
+
+def test_frozen_layers_are_left_out_of_the_backward_pass(base: RankerConfig) -> None:
+    encoder = base.encoder.model_copy(update={"frozen_layers": 3})
+    found = rates("1xH200", base.model_copy(update={"encoder": encoder}))
+    at = found.scoring_lengths.index(128.0)
+    assert found.trained[at] == pytest.approx((1 + 2 / 4) * found.passed[at])
+
+
+def test_encoders_that_are_no_transformers_are_refused(base: RankerConfig) -> None:
+    other = base.model_copy(update={"encoder": IART.Config(backbone=base.encoder.backbone)})
+    with pytest.raises(SettingError, match="--gpus computes the FLOPs of a transformer, and IART is none"):
+        rates("1xH200", other)
 
 
 def test_a_faster_gpu_is_faster_and_small_batches_take_the_time_of_their_launches(

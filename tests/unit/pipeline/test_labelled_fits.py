@@ -11,6 +11,7 @@ import pytest
 from unit.metrics.made_predictions import simulated_table
 
 from icalib.calibration.by_count import fit_for_count
+from icalib.core.errors import DataError
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.conformal import answer_sets, fit_conformal
 from icalib.metrics.exchangeability import shift_test
@@ -18,7 +19,15 @@ from icalib.metrics.pairs import PoolScores
 from icalib.pipeline import labelled_fits
 from icalib.pipeline.labelled_fits import LabelledFits
 
-FITS = ("fit_for_count", "fit_conformal", "fit_adaptive", "fit_slope", "pools_for_sets", "selective_risk", "demanded")
+FITS = (
+    "fit_for_count",
+    "fit_conformal",
+    "fit_adaptive",
+    "fit_slope",
+    "pools_for_sets",
+    "selective_risk",
+    "tested_and_others",
+)
 
 
 def scores(num_pools: int, seed: int, num_candidates: int = 10) -> PoolScores:
@@ -45,7 +54,7 @@ def test_fits_are_computed_once(folder: RunFolder, monkeypatch: pytest.MonkeyPat
 
         return call
 
-    for name in FITS:
+    for name in (*FITS, "control_risk"):
         monkeypatch.setattr(labelled_fits, name, counted(name))
     fits = LabelledFits(folder, seed=1)
     for seed in range(5):
@@ -56,7 +65,17 @@ def test_fits_are_computed_once(folder: RunFolder, monkeypatch: pytest.MonkeyPat
             fits.compared(asked)
         fits.selective(0.8)
         fits.promise(0.8, 0.9)
-    assert calls == dict.fromkeys(FITS, 1)
+        with pytest.raises(DataError, match="Allow more errors"):
+            fits.promise(0.01, 0.99)
+    assert calls == {**dict.fromkeys(FITS, 1), "control_risk": 2}
+
+
+def test_a_question_has_the_same_set_alone_and_among_others(folder: RunFolder) -> None:
+    fits, asked = LabelledFits(folder, seed=1), scores(30, 5, num_candidates=4)
+    together = asked.split(fits.sets(asked, 0.7))
+    alone = [fits.sets(asked.subset(np.arange(30) == b), 0.7) for b in range(30)]
+    assert [one.tolist() for one in together] == [one.tolist() for one in alone]
+    assert len({int(one.sum()) for one in alone}) > 1
 
 
 def test_they_are_those_of_the_run(folder: RunFolder) -> None:

@@ -23,8 +23,9 @@ def _jupyter(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_jupyter")
-def test_the_value_of_a_cell_is_its_table() -> None:
-    assert printed(lambda console: console.print("a table")) == "a table"
+def test_the_value_of_a_cell_is_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as kernels of Jupyter have it
+    assert printed(lambda console: console.print("[bold]a table")) == "a table"
 
 
 @pytest.mark.usefixtures("_jupyter")

@@ -153,6 +153,21 @@ def test_the_likeliest_reason(rounds: list[RoundSummary], words: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("selected", "right", "words"),
+    [
+        (0, None, "No threshold was precise enough on ten validation pools, so nothing was selected: more labels"),
+        (2, 0.9, "A round selected 2 pools, beside 90 labelled ones too few to matter: more labels"),
+        (50, 0.5, "Only 50.0 % of the selected pools were labelled right: the thresholds promise more"),
+    ],
+)
+def test_a_preset_that_is_in_use_is_not_recommended(selected: int, right: float | None, words: str) -> None:
+    rounds = (summary(selected, right, validation_pools_selected=selected, validation_accuracy=right),)
+    reason = likeliest_reason(facts("icast", 0.7, rounds=rounds, num_labelled=90), "pools/desk")
+    assert reason.startswith(words)
+    assert "--preset" not in reason
+
+
+@pytest.mark.parametrize(
     ("means", "words"),
     [
         (
