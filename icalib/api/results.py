@@ -150,7 +150,7 @@ class Sweep:
     @property
     def config(self) -> Path | None:
         """The best trial's settings, which `icalib.run` takes in place of a method; None if there is no best trial."""
-        return self.path / self.best.config if self.best else None
+        return self.folder.best_config_path if self.best else None
 
     def __repr__(self) -> str:
         from icalib.reports.sweep_terminal import print_sweep

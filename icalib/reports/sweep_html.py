@@ -233,7 +233,7 @@ def _winner(folder: SweepFolder, names: Mapping[str, str]) -> _Winner | None:
         num_seeds=best.seeds,
         path=best.config,
         command=winners_command(folder, best),
-        config=(folder.path / best.config).read_text(encoding="utf-8"),
+        config=folder.best_config(),
     )
 
 

@@ -27,7 +27,7 @@ from pydantic import Field
 
 from icalib.core.component import Settings, validated_file
 from icalib.core.errors import RunFolderError
-from icalib.core.files import read_json, whole_file, write_json
+from icalib.core.files import read_json, reading, whole_file, write_json
 from icalib.core.parquet import read_parquet
 from icalib.core.paths import Stored
 from icalib.core.run_folder import RunFolder, read_config
@@ -223,6 +223,15 @@ class SweepFolder:
     def best_config_path(self) -> Path:
         """File of the winner's settings."""
         return self.path / "best" / "config.yaml"
+
+    def best_config(self) -> str:
+        """Return the winner's settings, as YAML.
+
+        Raises:
+            DamagedFileError: the file is missing or can't be read.
+        """
+        with reading(self.best_config_path):
+            return self.best_config_path.read_text(encoding="utf-8")
 
     def best(self) -> Best | None:
         """Return the winner of the trials; None until they are over, and where none was complete."""

@@ -7,12 +7,13 @@ a conversation may be apart from each other; they are sorted by time, or keep th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from icalib.core.errors import SettingError
 from icalib.data.schema import Dialogue, Split
 from icalib.data.sources.base import Reader, Source, dialogues_in
 from icalib.data.sources.columns import NO_COLUMNS, check_columns, described, guessed_columns
@@ -25,7 +26,7 @@ from icalib.data.sources.speakers import NO_SPEAKERS, Role, role_of
 COMMON: Mapping[str, tuple[str, ...]] = {
     "id": (
         "conversationid", "convid", "conversation", "dialogid", "dialogueid", "dialog", "dialogue", "chatid", "chat",
-        "threadid", "thread", "ticketid", "ticket", "sessionid", "session", "caseid", "case",
+        "threadid", "thread", "ticketid", "ticket", "sessionid", "session", "caseid", "case", "id",
     ),
     "time": (
         "timestamp", "time", "createdat", "created", "sentat", "sent", "datetime", "date", "ts",
@@ -105,6 +106,8 @@ def _open(path: Path, speakers: Mapping[str, Role] = NO_SPEAKERS, columns: Mappi
     names = list(dict.fromkeys(name for row in sample for name in row))
     found = guessed_columns(names, COMMON, columns)
     check_columns(files[0].path, names, COMMON, found, REQUIRED, columns)
+    if "id" not in columns and found["id"].strip().lower() == "id":
+        _check_ids(files[0].path, found["id"], sample)
     understood = described(found, columns)
     if "time" in found and parsed_time(sample[0].get(found["time"])) is None:
         understood += (
@@ -167,6 +170,19 @@ def _time(raw: Raw, row: Mapping[str, Any], column: str) -> float:
             column,
         )
     return time
+
+
+def _check_ids(path: Path, column: str, sample: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse ids of messages, which are often called `id`, too.
+
+    Raises:
+        SettingError: each row of the sample has another value.
+    """
+    if len(sample) > 1 and len({str(row.get(column)) for row in sample}) == len(sample):
+        raise SettingError(
+            f"{path}: each of the first {len(sample)} rows has another `{column}`, so that is not a conversation's. "
+            "Name the column that the messages of a conversation share with --columns id=NAME."
+        )
 
 
 def _detects(path: Path) -> bool:

@@ -144,6 +144,21 @@ def test_a_table_of_messages_is_grouped_and_sorted_by_time(tmp_path: Path, name:
     )
 
 
+def test_ids_of_conversations_repeat_and_those_of_messages_do_not(tmp_path: Path) -> None:
+    """The README's columns: `id, time, sender, text`."""
+    rows = ["1,09:00,agent,Hello!", "1,09:01,user,My printer hums.", "1,09:02,agent,Restart it.", "2,09:00,user,Hi."]
+    (tmp_path / "chats.csv").write_text("\n".join(["id,time,sender,text", *rows]))
+    found = dialogues(tmp_path / "chats.csv")
+    assert [(dialogue.dialog_id, len(dialogue.utterances)) for dialogue in found] == [("1", 3), ("2", 1)]
+    numbered = "\n".join(["id,sender,text", *(f"{n},user,text {n}" for n in range(5))])
+    (tmp_path / "messages.csv").write_text(numbered)
+    with pytest.raises(SettingError, match=r"each of the first 5 rows has another `id`.*--columns id=NAME"):
+        open_source(tmp_path / "messages.csv")
+    (tmp_path / "both.csv").write_text("id,thread,sender,text\n1,7,user,Hi.\n2,7,agent,Hello!")
+    (dialogue,) = dialogues(tmp_path / "both.csv")
+    assert dialogue.dialog_id == "7"
+
+
 def test_columns_can_be_named(tmp_path: Path) -> None:
     path = tmp_path / "export.csv"
     path.write_text("nr,who,what,when\n1,bot,second,2\n1,client,first,1\n")

@@ -15,6 +15,7 @@ from unit.reports.fake_sweeps import (
 )
 from unit.reports.pages import Page, read_page, visible
 
+from icalib.core.errors import DamagedFileError
 from icalib.reports.sweep_html import write_sweep_report
 from icalib.reports.sweep_trials import ranked, sweep_trials
 from icalib.sweeps.folder import SweepFolder
@@ -132,6 +133,13 @@ def test_history_keeps_the_best_so_far(tmp_path: Path) -> None:
         trace for figure in _figures(_page(folder)) for trace in figure["data"] if trace.get("name") == "best so far"
     ]
     assert best["y"] == [0.5, 0.5, 0.7, 0.7]
+
+
+def test_a_winner_without_settings_is_a_typed_error(tmp_path: Path) -> None:
+    folder = write_published(tmp_path)
+    folder.best_config_path.unlink()
+    with pytest.raises(DamagedFileError, match=r"best/config.yaml is missing"):
+        write_sweep_report(folder)
 
 
 def test_two_objectives_have_a_front(tmp_path: Path) -> None:
