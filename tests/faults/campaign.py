@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,8 +42,8 @@ def main() -> int:
 
     until = time.monotonic() + 60 * options.minutes
     tally = Tally(options.log)
-    with tempfile.TemporaryDirectory(prefix="icalib-faults-") as folder:
-        for part, number in in_turn(list(_parts(Path(folder), options))):
+    with tempfile.TemporaryDirectory(prefix="icalib-faults-") as folder, ExitStack() as at_end:
+        for part, number in in_turn(list(_parts(Path(folder), options, at_end))):
             if time.monotonic() > until:
                 print(f"stopped after {options.minutes:g} minutes")
                 break
@@ -52,7 +53,7 @@ def main() -> int:
     return 1 if tally.faults else 0
 
 
-def _parts(root: Path, options: argparse.Namespace) -> Iterator[Part]:
+def _parts(root: Path, options: argparse.Namespace, at_end: ExitStack) -> Iterator[Part]:
     """Prepare a world, and what each part needs to know of it."""
     from faults.damages import damage_once
     from faults.disks import Disk, disturb_once
@@ -67,6 +68,8 @@ def _parts(root: Path, options: argparse.Namespace) -> Iterator[Part]:
     from helpers.tiny_models import pool_texts, write_tiny_bert, write_tiny_pools
 
     disk = Disk(root / "disk") if os.environ.get(_MOUNTS) else None
+    if disk is not None:
+        at_end.callback(disk.unmount)
     pools = write_tiny_pools(root)
     world = World(root / "disk", pools, write_tiny_bert(root / "bert", pool_texts(pools)))
     seed, limit_s = options.seed, options.limit

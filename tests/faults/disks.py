@@ -62,6 +62,10 @@ class Disk:
         folder.mkdir()
         _mount("-t", "tmpfs", "-o", "size=4g", "icalib-faults", str(folder))
 
+    def unmount(self) -> None:
+        """Give its memory back; files that are still open keep theirs until they are closed."""
+        subprocess.run(["umount", "--lazy", str(self.folder)], check=True, capture_output=True)
+
     @contextmanager
     def with_space(self, num_bytes: int) -> Generator[None]:
         """Leave so many bytes of free space."""
