@@ -46,6 +46,8 @@ PLAN = "plan.json"
 """The plan that was made before the run, if there was one."""
 
 _FILES = "files.json"
+_RESULT: dict[str, Any] = {"method": str, "data": str, "labelled": int | float, "seed": int}
+"""Types of values in result.json that others are grouped by."""
 _NOT_CHECKED = ("tb", "report.html", "events.jsonl", "shift", _FILES)
 _RERUN = (
     "Run its `icalib run` command again: it writes what is damaged again. To use the folder unchecked, e.g. after you "
@@ -157,8 +159,17 @@ class RunFolder:
 
     @property
     def result(self) -> dict[str, Any]:
-        """The object that `--json` prints."""
-        return read_json(self.path / "result.json")
+        """The object that `--json` prints.
+
+        Raises:
+            DamagedFileError: it can't be read, or has a value of another type.
+        """
+        path = self.path / "result.json"
+        found = read_json(path)
+        for name, kind in _RESULT.items():
+            if name in found and not isinstance(found[name], kind):
+                raise DamagedFileError(path, f"has {found[name]!r:.40} as `{name}`")
+        return found
 
     @property
     def context_turns(self) -> int:

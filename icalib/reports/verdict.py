@@ -243,14 +243,15 @@ def _probabilities(best: MethodFacts) -> str:
         return ""
     measured = f"ECE {format_value(ece)} (95 % interval {format_value(best.ece.low)}–{format_value(best.ece.high)})"
     better = _better_calibrator(best)
+    after = "" if better is None else f"{format_value(best.means[post_hoc_tag('ECE', better)])} with"
+    if best.ece.high <= USABLE_ECE:
+        more = f"; {after} `--set calibration={better}`" if better is not None else ""
+        return f"The probabilities of {best.label} can be used as they are: {measured}{more}."
     if better is not None:
-        after = format_value(best.means[post_hoc_tag("ECE", better)])
         return (
-            f"Calibrate the probabilities of {best.label} before you use them: {measured}, {after} with {better}; "
+            f"Calibrate the probabilities of {best.label} before you use them: {measured}, {after} {better}; "
             f"add `--set calibration={better}`."
         )
-    if best.ece.high <= USABLE_ECE:
-        return f"The probabilities of {best.label} can be used as they are: {measured}."
     return (
         f"Don't rely on the probabilities of {best.label}: {measured}, and no calibrator that was measured is clearly "
         "better. More validation pools may help."

@@ -11,7 +11,7 @@ from helpers.damage import DAMAGES, Damage
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icalib.core.errors import IcalibError, RunFolderError
+from icalib.core.errors import DamagedFileError, IcalibError, RunFolderError
 from icalib.core.run_folder import RUN_VERSION, RunFolder
 from icalib.core.run_tables import INTENT_SCHEMA, METRIC_SCHEMA, PREDICTION_SCHEMA, TRAINING_SCHEMA, RoundSummary
 
@@ -197,3 +197,14 @@ def test_views_events_and_evaluations_may_change(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text('{"data": "/other"}')
     read_everything(run.path)
+
+
+@pytest.mark.parametrize(("name", "value"), [("labelled", [0.1]), ("method", {}), ("seed", None), ("data", 3)])
+def test_a_result_with_a_value_of_another_type_is_damaged(tmp_path: Path, name: str, value: object) -> None:
+    folder = RunFolder(tmp_path)
+    right = {"method": "bert", "data": "pools", "labelled": 1, "seed": 1}
+    folder.write_json("result.json", right)
+    assert folder.result == right
+    folder.write_json("result.json", {**right, name: value})
+    with pytest.raises(DamagedFileError, match=f"as `{name}`"):
+        _ = folder.result
