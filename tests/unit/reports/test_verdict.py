@@ -176,7 +176,7 @@ def test_a_preset_that_is_in_use_is_not_recommended(selected: int, right: float 
         ),
         (
             {"ECE": 0.02, "NLL": 0.3, "ECE@platt": 0.005, "NLL@platt": 0.2},
-            "can be used as they are: ECE 0.020 (95 % interval 0.010–0.030); 0.005 with `--set calibration=platt`",
+            "can be used as they are: ECE 0.020 (95 % interval 0.010–0.040); 0.005 with `--set calibration=platt`",
         ),
         ({"ECE": 0.02, "NLL": 0.3, "ECE@platt": 0.015, "NLL@platt": 0.2}, "can be used as they are"),
         ({"ECE": 0.02, "NLL": 0.3, "ECE@platt": 0.005, "NLL@platt": 0.4}, "can be used as they are"),
