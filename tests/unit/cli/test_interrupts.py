@@ -20,10 +20,12 @@ from icalib.cli.interrupts import resumable
 
 @pytest.fixture(autouse=True)
 def handled() -> Iterator[None]:
-    """Python's own handler, also where the tests run in the background of a shell, which ignores Ctrl-C."""
-    earlier = signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Python's own handlers: the background of a shell ignores Ctrl-C, and Ray, if used before, leaves its own."""
+    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    earlier = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     yield
-    signal.signal(signal.SIGINT, earlier)
+    for number, handler in earlier.items():
+        signal.signal(number, handler)
 
 
 def _send(number: signal.Signals) -> None:
