@@ -2,15 +2,16 @@
 
 {"context": [{"speaker": "user" | "agent", "text": str}, ...], "candidates": [str, ...], "id": str}
 
-`id` may be left out; candidates are two or more.
+`id` may be left out; candidates are two or more. An utterance may be its text alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Annotated, Any, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from icalib.core.errors import DataError
 from icalib.data.schema import Pool, Text, Utterance
@@ -20,13 +21,25 @@ from icalib.data.sources.records import Raw, build, parse_json, refuse_bad_bytes
 _CURE = "Fix the line; `icalib predict --help` shows an example"
 
 
+def _with_speakers(context: Any) -> Any:
+    """Give utterances that are plain texts a speaker; which one is arbitrary, since encoders don't read it."""
+    if isinstance(context, str | Mapping) or not isinstance(context, Iterable):
+        return context
+    turns = cast("Iterable[Any]", context)
+    return [{"speaker": "user", "text": turn} if isinstance(turn, str) else turn for turn in turns]
+
+
+Turns = Annotated[tuple[Utterance, ...], BeforeValidator(_with_speakers), Field(min_length=1)]
+"""Utterances, oldest first."""
+
+
 class Question(BaseModel):
     """A context and its candidates; `id` is the line number where the file has none."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     id: Text
-    context: tuple[Utterance, ...] = Field(min_length=1)
+    context: Turns
     candidates: tuple[Text, ...] = Field(min_length=2)
 
     def pool(self, pool_id: str, context_turns: int) -> Pool:

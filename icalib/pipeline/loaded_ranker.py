@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from icalib.core.errors import DataError, SettingError
-from icalib.data.questions import Question, unlabelled_pool
+from icalib.data.questions import Question, Turns, unlabelled_pool
 from icalib.data.schema import Pool, Text, Utterance
 from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.pipeline.answering import Answering, Predicted, Wanted
@@ -145,7 +145,7 @@ class LoadedRanker:
                 f"`{self.run.settings.method}` gives probabilities to whole pools, so a pair has none. "
                 "Use `rank` or `predict`."
             )
-        checked = [_validated(_Pair, {"context": _utterances(context), "candidate": text}) for context, text in pairs]
+        checked = [_validated(_Pair, {"context": context, "candidate": text}) for context, text in pairs]
         rows_of: dict[tuple[Utterance, ...], list[int]] = {}
         for row, pair in enumerate(checked):
             rows_of.setdefault(pair.context[-self.context_turns :], []).append(row)
@@ -172,20 +172,14 @@ class LoadedRanker:
 
 
 class _Pair(BaseModel):
-    context: tuple[Utterance, ...] = Field(min_length=1)
+    context: Turns
     candidate: Text
 
 
 def _question(number: int, question: Question | Mapping[str, Any]) -> Question:
     if isinstance(question, Question):
         return question
-    context = _utterances(question.get("context", ()))
-    return _validated(Question, {"id": str(number), **question, "context": context})
-
-
-def _utterances(context: Context) -> list[Any]:
-    """Return utterances with speakers; for plain texts the speaker is arbitrary, since encoders don't read it."""
-    return [{"speaker": "user", "text": turn} if isinstance(turn, str) else turn for turn in context]
+    return _validated(Question, {"id": str(number), **question})
 
 
 def _validated(model: type[M], values: Any) -> M:

@@ -27,6 +27,15 @@ def test_questions_come_in_order_and_take_their_line_number_as_id(tmp_path: Path
     assert [one.id for one in read_questions(path)] == ["1", "printer", "4"]
 
 
+def test_the_readmes_question_is_one(tmp_path: Path) -> None:
+    """Its utterances are texts alone."""
+    readme = (Path(__file__).parents[3] / "README.md").read_text()
+    line = readme.split("```json\n", 1)[1].split("```", 1)[0]
+    (found,) = read_questions(write(tmp_path / "questions.jsonl", line.strip()))
+    assert [turn.text for turn in found.context] == ["My printer hums."]
+    assert found.id == "q1"
+
+
 def test_a_pool_has_the_last_turns_and_no_label(tmp_path: Path) -> None:
     turns = [{"speaker": "user" if n % 2 else "agent", "text": f"turn {n}"} for n in range(6)]
     (one,) = read_questions(write(tmp_path / "q.jsonl", question(context=turns)))
