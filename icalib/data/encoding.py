@@ -34,7 +34,7 @@ from icalib.core.component import Settings
 from icalib.core.errors import SettingError
 from icalib.core.files import whole_file
 from icalib.core.parquet import map_arrow
-from icalib.data.schema import Pool, right_indices
+from icalib.data.schema import Pool, candidate_labels
 from icalib.data.splits import text_key
 
 Ids = npt.NDArray[np.int32]
@@ -127,7 +127,7 @@ class TokenPool:
 
     def is_right(self) -> npt.NDArray[np.bool_]:
         """Return which candidates are right, [C]; none where that is unknown."""
-        return np.isin(np.arange(len(self.candidates)), right_indices(self.label, self.also_right))
+        return candidate_labels(self.label, self.also_right, len(self.candidates)) == 1
 
 
 class TokenStore:

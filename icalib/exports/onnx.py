@@ -17,6 +17,7 @@ from torch import Tensor
 from icalib.calibration.fitted import pair_logit
 from icalib.core.errors import ExportError, SettingError
 from icalib.encoders.transformer import Batch
+from icalib.exports.choices import ExportFormat
 from icalib.exports.cross_encoder import attention_mask, random_batch
 from icalib.exports.graph import INPUTS, OUTPUTS, RankerGraph
 from icalib.exports.subject import Subject
@@ -29,7 +30,7 @@ _TOLERANCE = 1e-4
 _PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 
-def check_installed(format: str = "onnx") -> None:
+def check_installed(format: ExportFormat = "onnx") -> None:
     """Check that the packages of the extra are installed.
 
     Args:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from icalib.calibration.fitted import AffineMap, FocalInverseMap
 from icalib.core.errors import SettingError
 from icalib.encoders.transformer import TransformerEncoder
-from icalib.exports.choices import CalibrationChoice
+from icalib.exports.choices import CalibrationChoice, ExportFormat
 from icalib.exports.subject import own_calibrator
 from icalib.heads.linear import LinearHead
 from icalib.heads.random_features import RandomFeatureHead
@@ -18,8 +18,7 @@ from icalib.uncertainty.estimator import Deterministic, Posterior
 _DISTIL = "Add --distil, which trains one cross-encoder to give the run's probabilities and measures what that costs"
 _ONNX = "export with --format onnx, which contains it"
 
-
-_NAMES = {
+_NAMES: Mapping[ExportFormat, str] = {
     "cross-encoder": "a cross-encoder",
     "onnx": "an ONNX graph",
     "mlflow": "an MLflow model",
@@ -57,7 +56,9 @@ def check_cross_encoder(run: FinishedRun, config: RankerConfig, calibration: Cal
         )
 
 
-def check_onnx(run: FinishedRun, config: RankerConfig, calibration: CalibrationChoice, format: str = "onnx") -> None:
+def check_onnx(
+    run: FinishedRun, config: RankerConfig, calibration: CalibrationChoice, format: ExportFormat = "onnx"
+) -> None:
     """Refuse what the ONNX graph doesn't contain.
 
     Raises:
@@ -90,5 +91,5 @@ def _not_one_pass(run: FinishedRun) -> Iterator[tuple[str, str]]:
         yield "its probabilities are a softmax over all candidates of a pool, not of a pair", _DISTIL
 
 
-def _refusal(run: FinishedRun, format: str, found: str, cure: str) -> SettingError:
+def _refusal(run: FinishedRun, format: ExportFormat, found: str, cure: str) -> SettingError:
     return SettingError(f"{run.folder.path} can't be exported as {_NAMES[format]}: {found}. {cure}.")

@@ -67,7 +67,8 @@ class TabledGpus:
         encoder = ranker.encoder
         if not isinstance(encoder, BackboneEncoder.Config):
             raise SettingError(
-                f"--gpus computes the FLOPs of a transformer, and {encoder.owner.__name__} is none. Plan without it."
+                f"--gpus computes the FLOPs of a transformer, and {encoder.owner.__name__} is none. "
+                "Plan without --gpus."
             )
         shape = encoder.load_backbone_config()
         # Of 2 for each forward FLOP, the backward pass leaves out those of frozen layers.

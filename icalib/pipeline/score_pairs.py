@@ -59,7 +59,7 @@ class PairFile(Settings):
 class ScorePairsJob(ShardedJob):
     """Scores the rows of Parquet files."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 1  # pools have probabilities for their numbers of candidates
+    version: ClassVar[int] = CHECKPOINT_VERSION + 2  # probabilities of pools with several right candidates
     verb: ClassVar[str] = "scoring"
     memory_advice: ClassVar[str] = "Lower `scoring.max_tokens_per_batch` of the run."
 

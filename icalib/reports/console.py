@@ -13,9 +13,9 @@ _LOG_WIDTH = 160
 def people_console() -> Console:
     """Return a console on standard error, wide enough for every table where that isn't a terminal."""
     console = Console(stderr=True, highlight=False, force_jupyter=False)
-    return (
-        console if console.is_terminal else Console(stderr=True, highlight=False, force_jupyter=False, width=_LOG_WIDTH)
-    )
+    if not console.is_terminal:
+        console.width = _LOG_WIDTH
+    return console
 
 
 def titled_table(title: str = "", caption: str = "", *, gap: int = 2, expand: bool = False) -> Table:

@@ -212,20 +212,22 @@ def likeliest_reason(student: MethodFacts, data: str) -> str:
     precise = "`--preset precise` takes thresholds that are precise on validation"
     tried = _command("icalib", "sweep", "icast_published", "--data", data, "--dry") + " shows what others select"
     surer = "more labels make the teacher surer, more validation pools the thresholds"
+    cure = surer if is_precise else f"{precise}, {tried}"
     selected = sum(one.num_pools_selected for one in rounds) / len(rounds)
-    if not selected and is_precise:
-        return f"No threshold was precise enough on ten validation pools, so nothing was selected: {surer}."
     if not selected:
-        return f"No probability passed its thresholds, so nothing was selected: {precise}, {tried}."
-    if student.num_labelled is not None and selected < FEW_SELECTED * student.num_labelled:
-        return (
-            f"A round selected {selected:.3g} pools, beside {student.num_labelled} labelled ones too few to matter: "
-            + (f"{surer}." if is_precise else f"{precise}, {tried}.")
+        failed = (
+            "threshold was precise enough on ten validation pools"
+            if is_precise
+            else "probability passed its thresholds"
         )
+        return f"No {failed}, so nothing was selected: {cure}."
+    if student.num_labelled is not None and selected < FEW_SELECTED * student.num_labelled:
+        few = f"{selected:.3g} pools, beside {student.num_labelled} labelled ones too few to matter"
+        return f"A round selected {few}: {cure}."
     right, base = pseudo_accuracy(rounds), base_accuracy(rounds)
     if right is not None and (right < OFTEN_WRONG or (base is not None and right <= base and right < HARDLY_WRONG)):
-        cure = "the thresholds promise more, so validation has too few pools, or other ones" if is_precise else precise
-        return f"Only {format_share(right)} of the selected pools were labelled right: {cure}."
+        known = "the thresholds promise more, so validation has too few pools, or other ones" if is_precise else precise
+        return f"Only {format_share(right)} of the selected pools were labelled right: {known}."
     intents = intent_coverage(rounds)
     if intents is not None and intents < FEW_INTENTS:
         return (

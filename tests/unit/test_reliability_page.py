@@ -10,7 +10,7 @@ TESTS = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py
 
 
 def test_each_row_names_tests_that_exist() -> None:
-    page = (ROOT / "docs/reliability.md").read_text()
+    page = (ROOT / "docs/reliability.md").read_text().split("## The campaign")[0]
     rows = re.findall(r"^\| .* \|$", page, flags=re.MULTILINE)[2:]
     assert len(rows) > 8
     for row in rows:

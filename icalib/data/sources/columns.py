@@ -27,7 +27,7 @@ def guessed_columns(
         >>> guessed_columns(["Ticket ID", "Body"], {"id": ("ticketid",), "text": ("text", "body")}, {})
         {'id': 'Ticket ID', 'text': 'Body'}
     """
-    by_plain = {re.sub(r"[^a-z0-9]", "", name.lower()): name for name in reversed(list(names))}
+    by_plain = {plain_name(name): name for name in reversed(list(names))}
     found: dict[str, str] = {}
     for column, candidates in common.items():
         free = [by_plain[name] for name in candidates if name in by_plain and by_plain[name] not in found.values()]
@@ -36,6 +36,16 @@ def guessed_columns(
         elif free:
             found[column] = free[0]
     return {column: name for column, name in found.items() if name}
+
+
+def plain_name(name: str) -> str:
+    """Return a column's name in lower case without spaces and signs.
+
+    Example:
+        >>> plain_name("Ticket_ID")
+        'ticketid'
+    """
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def check_columns(

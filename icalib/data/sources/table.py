@@ -16,7 +16,7 @@ from typing import Any
 from icalib.core.errors import SettingError
 from icalib.data.schema import Dialogue, Split
 from icalib.data.sources.base import Reader, Source, dialogues_in
-from icalib.data.sources.columns import NO_COLUMNS, check_columns, described, guessed_columns
+from icalib.data.sources.columns import NO_COLUMNS, check_columns, described, guessed_columns, plain_name
 from icalib.data.sources.conversations import NO_TEXT, own_split
 from icalib.data.sources.grouping import grouped
 from icalib.data.sources.records import Raw, abbreviated, build, refuse_bad_bytes
@@ -106,7 +106,7 @@ def _open(path: Path, speakers: Mapping[str, Role] = NO_SPEAKERS, columns: Mappi
     names = list(dict.fromkeys(name for row in sample for name in row))
     found = guessed_columns(names, COMMON, columns)
     check_columns(files[0].path, names, COMMON, found, REQUIRED, columns)
-    if "id" not in columns and found["id"].strip().lower() == "id":
+    if "id" not in columns and plain_name(found["id"]) == "id":
         _check_ids(files[0].path, found["id"], sample)
     understood = described(found, columns)
     if "time" in found and parsed_time(sample[0].get(found["time"])) is None:

@@ -150,10 +150,11 @@ def test_ids_of_conversations_repeat_and_those_of_messages_do_not(tmp_path: Path
     (tmp_path / "chats.csv").write_text("\n".join(["id,time,sender,text", *rows]))
     found = dialogues(tmp_path / "chats.csv")
     assert [(dialogue.dialog_id, len(dialogue.utterances)) for dialogue in found] == [("1", 3), ("2", 1)]
-    numbered = "\n".join(["id,sender,text", *(f"{n},user,text {n}" for n in range(5))])
-    (tmp_path / "messages.csv").write_text(numbered)
-    with pytest.raises(SettingError, match=r"each of the first 5 rows has another `id`.*--columns id=NAME"):
-        open_source(tmp_path / "messages.csv")
+    for name in ("id", "_id"):
+        numbered = "\n".join([f"{name},sender,text", *(f"{n},user,text {n}" for n in range(5))])
+        (tmp_path / "messages.csv").write_text(numbered)
+        with pytest.raises(SettingError, match=rf"each of the first 5 rows has another `{name}`.*--columns id=NAME"):
+            open_source(tmp_path / "messages.csv")
     (tmp_path / "both.csv").write_text("id,thread,sender,text\n1,7,user,Hi.\n2,7,agent,Hello!")
     (dialogue,) = dialogues(tmp_path / "both.csv")
     assert dialogue.dialog_id == "7"
