@@ -10,7 +10,7 @@ DOCS_TOOLS := .venv/.docs-installed
 PARALLEL := --numprocesses=logical --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-faults check bench bench-gpu lock audit sbom digests docs results notebooks clean
+.PHONY: help venv demo test test-slow test-nightly test-faults check bench bench-gpu lock audit sbom digests docs results notebooks clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,8 +38,11 @@ test: venv ## the tests to run after every change, and the examples in docstring
 	$(BIN)/pytest --doctest-modules icalib
 	$(BIN)/pytest $(PARALLEL)
 
-test-slow: venv ## what only a real Ray can show: every method on it, kills, nodes that die, sweeps, jobs
-	$(BIN)/pytest -m slow
+test-slow: venv ## what only a real Ray can show, one of each kind: methods on it, ZeRO, kills, a sweep, jobs
+	$(BIN)/pytest -m 'slow and not nightly'
+
+test-nightly: venv ## all other kinds, and what takes minutes each: nodes that die, object stores, whole notebooks
+	$(BIN)/pytest -m nightly
 
 test-faults: venv ## damages, kills, refusing disks and fuzzed input, and what became of them; FAULTS='--minutes 60 --seed 2'
 	$(BIN)/python tests/faults/campaign.py $(FAULTS)

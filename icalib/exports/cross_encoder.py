@@ -82,19 +82,23 @@ def classifier_of(ranker: Ranker, calibration: AffineMap) -> Any:
 
 
 def check_logits(model: Any, ranker: Ranker, calibration: AffineMap) -> float:
-    """Compare the classifier with the ranker on random tokens, and return the largest difference of their logits.
+    """Compare the classifier with the ranker on random tokens, and return the largest relative difference of logits.
+
+    It is relative to slope · logit and offset, which may nearly cancel each other, and to 1 and the slope where these
+    are larger.
 
     Raises:
-        ExportError: they differ by more than 1e-5 (of the logit, where it is above 1).
+        ExportError: they differ by more than 1e-5.
     """
     batch = random_batch(ranker)
     with torch.inference_mode():
-        expected_B = calibration.slope * ranker.answer_logits(batch) + calibration.offset
+        scaled_B = calibration.slope * ranker.answer_logits(batch)
         inputs = {"input_ids": batch.ids_BL, "attention_mask": attention_mask(batch)}
         if ranker.encoder.has_segments:
             inputs["token_type_ids"] = batch.segments_BL
         found_B = model(**inputs).logits[:, 0]
-    difference_B = (found_B - expected_B).abs() / expected_B.abs().clamp(min=1)
+    size_B = scaled_B.abs() + abs(calibration.offset)
+    difference_B = (found_B - scaled_B - calibration.offset).abs() / size_B.clamp(min=max(1, abs(calibration.slope)))
     difference = float(difference_B.max())
     if not difference <= _TOLERANCE:
         raise ExportError(

@@ -97,11 +97,17 @@ def texts_of(layout: Layout, tokenize: Tokenizer, tokenizer: Any, context_turns:
     )
 
 
-def stock_tokenizer(name: str, layout: Layout) -> Any:
+def stock_tokenizer(name: str, layout: Layout, *, has_segments: bool) -> Any:
     """Return a backbone's tokenizer with the settings that an exported folder stores.
 
     It cuts long pairs at the start of the context. Special tokens in users' texts are text, unless they separate the
     utterances.
+
+    Args:
+        name: the backbone.
+        layout: of the ranker.
+        has_segments: whether the encoder tells context and candidate apart by `token_type_ids`. Stock models take what
+            their tokenizer gives, and not every tokenizer says by itself what its model needs.
     """
     from transformers import AutoTokenizer
 
@@ -112,6 +118,7 @@ def stock_tokenizer(name: str, layout: Layout) -> Any:
             use_fast=True,
             truncation_side="left",
             split_special_tokens=not layout.turn_separators,
+            model_input_names=["input_ids", *["token_type_ids"] * has_segments, "attention_mask"],
             model_max_length=limits.max_context_tokens + limits.max_candidate_tokens + layout.num_separators + 2,
         )
 

@@ -63,7 +63,7 @@ def export_cross_encoder(subject: Subject, out: Path, *, license: str) -> Agreem
     check_family(subject.ranker)
     ranker, calibration = subject.ranker, subject.affine
     backbone, layout = ranker.config.encoder.backbone, ranker.layout
-    tokenizer = stock_tokenizer(backbone, layout)
+    tokenizer = stock_tokenizer(backbone, layout, has_segments=ranker.encoder.has_segments)
     texts = texts_of(layout, Tokenizer(backbone), tokenizer, subject.run.folder.context_turns)
     model = classifier_of(ranker, calibration)
     difference = check_logits(model, ranker, calibration)
@@ -129,7 +129,7 @@ def _write_graph_files(subject: Subject, folder: Path, format: ExportFormat) -> 
     ranker = subject.ranker
     backbone, layout = ranker.config.encoder.backbone, ranker.layout
     context_turns = subject.run.folder.context_turns
-    tokenizer = stock_tokenizer(backbone, layout)
+    tokenizer = stock_tokenizer(backbone, layout, has_segments=ranker.encoder.has_segments)
     try:
         texts = texts_of(layout, Tokenizer(backbone), tokenizer, context_turns)
     except SettingError:

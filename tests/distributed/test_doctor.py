@@ -20,7 +20,7 @@ from icalib.distributed.doctor.rehearsal import check_workers
 from icalib.distributed.doctor.storage import check_storage
 from icalib.pipeline.resources import Resources
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = [pytest.mark.ray, pytest.mark.nightly]
 
 HUB_NAME = "lab/bert"
 

@@ -21,7 +21,7 @@ from icalib.pipeline.resources import Resources
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train as train_loop
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = pytest.mark.ray
 
 
 class Keep:
@@ -33,7 +33,14 @@ class Keep:
     def validated(self, points: Sequence[dict[str, Any]]) -> None: ...
 
 
-@pytest.mark.parametrize(("workers", "stage", "accumulation"), [(1, 0, 2), (2, 0, 1), (2, 2, 1), (2, 3, 1)])
+NIGHTLY = pytest.mark.nightly
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("workers", "stage", "accumulation"),
+    [(1, 0, 2), pytest.param(2, 0, 1, marks=NIGHTLY), (2, 2, 1), pytest.param(2, 3, 1, marks=NIGHTLY)],
+)
 def test_every_zero_stage_trains_as_plain_torch_does(
     local_ray: None, tiny_pools: Path, tiny_bert: Path, tmp_path: Path, workers: int, stage: int, accumulation: int
 ) -> None:
@@ -59,6 +66,7 @@ def test_every_zero_stage_trains_as_plain_torch_does(
         assert not name.startswith("bi_encoder.") or torch.equal(tensor, start[name])
 
 
+@NIGHTLY
 def test_a_gaussian_process_of_sharded_weights_is_that_of_whole_ones(
     local_ray: None, tiny_pools: Path, tmp_path: Path
 ) -> None:

@@ -17,8 +17,9 @@ from icalib.methods.catalogue import method_names
 from icalib.pipeline.executor import Executor, LocalExecutor
 from icalib.pipeline.run import RunSettings, run
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = pytest.mark.ray
 
+ONE_OF_EACH_KIND = ("bi-encoder", "bert", "icast", "gpf-bert", "pg-drr")
 EPOCH = {**SETTINGS["regime.training"], "epochs": 1}
 QUICK: dict[str, Any] = {
     "encoder.embedding_size": 16,
@@ -81,7 +82,11 @@ def generator(tiny_pools: Path, tmp_path_factory: pytest.TempPathFactory) -> dic
     return {"target": str(write_tiny_language_model(folder, "gpt2", pool_texts(tiny_pools))), **GENERATOR}
 
 
-@pytest.mark.parametrize("method", method_names())
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "method",
+    [name if name in ONE_OF_EACH_KIND else pytest.param(name, marks=pytest.mark.nightly) for name in method_names()],
+)
 def test_both_executors_run_a_method_alike(
     by_ray: Side,
     here: Side,

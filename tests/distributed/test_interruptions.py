@@ -25,7 +25,7 @@ from icalib.models.checkpoint import save_ranker
 from icalib.pipeline.run import RunSettings
 from icalib.uncertainty.estimator import MCDropout
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = pytest.mark.ray
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +49,7 @@ def outcome(run: RunFolder) -> str:
     )
 
 
+@pytest.mark.nightly
 def test_a_driver_killed_inside_an_epoch_resumes_from_its_checkpoint(
     settings: RunSettings, undisturbed: RunFolder, tmp_path: Path
 ) -> None:
@@ -60,6 +61,7 @@ def test_a_driver_killed_inside_an_epoch_resumes_from_its_checkpoint(
     assert outcome(finish_run(settings, tmp_path)) == outcome(undisturbed)
 
 
+@pytest.mark.nightly
 def test_a_driver_killed_between_rounds_keeps_what_is_done(
     settings: RunSettings, undisturbed: RunFolder, tmp_path: Path
 ) -> None:
@@ -69,7 +71,10 @@ def test_a_driver_killed_between_rounds_keeps_what_is_done(
     assert next(tmp_path.glob(".cache/teacher-*/stage.json")).stat().st_mtime_ns == teacher
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.nightly)]
+)
 def test_a_signal_in_a_training_ends_the_command_with_the_line_that_says_how_to_resume(
     number: signal.Signals, code: int, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
 ) -> None:
@@ -89,6 +94,7 @@ def test_a_signal_in_a_training_ends_the_command_with_the_line_that_says_how_to_
     assert not any(word in out + err for word in ("Traceback", "***", "ray::"))
 
 
+@pytest.mark.slow
 def test_a_scoring_worker_killed_in_a_shard_loses_nothing(
     local_ray: None, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
 ) -> None:

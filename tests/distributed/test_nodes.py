@@ -31,7 +31,7 @@ from icalib.scoring.job import ScoreJob
 from icalib.training.answers import TrainJob
 from icalib.uncertainty.estimator import MCDropout
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = pytest.mark.ray
 
 ONE_CORE, TWO_CORES = {"num_cpus": 1}, {"num_cpus": 2}
 TWO_WORKERS = Resources(num_workers=2, use_gpu=False, cpus_per_worker=1, num_scorers=3)
@@ -109,11 +109,13 @@ def calm(nodes: Nodes, make_job: MakeJob, tmp_path_factory: pytest.TempPathFacto
     return trained(make_job, tmp_path_factory.mktemp("calm"))
 
 
+@pytest.mark.nightly
 def test_each_training_worker_has_a_node_of_its_own(calm: Trained, nodes: Nodes) -> None:
     assert len(set(calm.nodes.values())) == 2
     assert calm.result["world_size"] == 2
 
 
+@pytest.mark.nightly
 def test_a_node_that_dies_in_training_costs_what_came_after_the_last_checkpoint(
     nodes: Nodes, calm: Trained, make_job: MakeJob, tmp_path: Path
 ) -> None:
@@ -126,6 +128,7 @@ def test_a_node_that_dies_in_training_costs_what_came_after_the_last_checkpoint(
     assert (stormy.weights, stormy.curve) == (calm.weights, calm.curve)
 
 
+@pytest.mark.nightly
 def test_without_a_spare_node_training_goes_on_with_the_workers_that_are_left(
     nodes: Nodes, calm: Trained, make_job: MakeJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,6 +175,7 @@ def scored(job: ScoreJob, folder: Path, resources: Resources) -> Scored:
     return Scored(folder)
 
 
+@pytest.mark.nightly
 def test_scores_are_the_same_on_one_two_and_three_nodes(nodes: Nodes, scoring_job: ScoreJob, tmp_path: Path) -> None:
     digests: set[str] = set()
     for number in (1, 2, 3):
@@ -183,6 +187,7 @@ def test_scores_are_the_same_on_one_two_and_three_nodes(nodes: Nodes, scoring_jo
     assert len(digests) == 1
 
 
+@pytest.mark.nightly
 def test_a_node_that_dies_in_scoring_costs_the_shard_that_it_had(
     nodes: Nodes, scoring_job: ScoreJob, tmp_path: Path
 ) -> None:
@@ -208,6 +213,7 @@ def test_a_node_that_dies_in_scoring_costs_the_shard_that_it_had(
 # Drivers
 
 
+@pytest.mark.nightly
 def test_a_driver_that_dies_leaves_a_free_cluster_and_a_run_to_resume(
     nodes: Nodes, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
 ) -> None:
@@ -228,6 +234,7 @@ def test_a_driver_that_dies_leaves_a_free_cluster_and_a_run_to_resume(
 # Nodes of several kinds
 
 
+@pytest.mark.slow
 def test_models_run_on_nodes_with_gpus_and_other_work_on_those_without(
     nodes: Nodes, make_job: MakeJob, scoring_job: ScoreJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

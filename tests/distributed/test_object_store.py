@@ -21,7 +21,7 @@ from icalib.core.storage import local_path, location, names_in
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.pipeline.run import RunSettings, run
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = [pytest.mark.ray, pytest.mark.nightly]
 
 
 class Machines:

@@ -11,7 +11,7 @@ from helpers.runs import run_context, small_settings
 from icalib.pipeline.plan import plan
 from icalib.pipeline.run import run
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = [pytest.mark.ray, pytest.mark.nightly]
 
 
 def test_a_run_takes_the_time_that_was_planned(

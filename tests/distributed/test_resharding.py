@@ -14,7 +14,7 @@ from distributed.resharding_worker import SETTINGS, STAGES, UPDATES, Net, batch,
 
 from icalib.training.local_engine import LocalEngine
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 WORKERS = (2, 1, 2, 3)
 

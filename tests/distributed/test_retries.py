@@ -15,11 +15,12 @@ from icalib.core.events import EpochFinished, Event, ignore
 from icalib.distributed.training import train
 from icalib.pipeline.resources import Resources
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = pytest.mark.ray
 
 TWO_WORKERS = Resources(num_workers=2, use_gpu=False, cpus_per_worker=1, num_scorers=2)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("error", "kind", "message"),
     [
@@ -56,6 +57,7 @@ class Impatient:
             raise Abandoned("seen enough")
 
 
+@pytest.mark.nightly
 def test_a_training_that_is_abandoned_ends_at_once_and_is_not_retried(
     local_ray: None, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from icalib.distributed.executor import RayExecutor
 from icalib.models.checkpoint import read_weights
 from icalib.pipeline.run import RunSettings, run, stages_of, start
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = [pytest.mark.ray, pytest.mark.nightly]
 
 
 @pytest.fixture(scope="module")

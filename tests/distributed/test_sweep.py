@@ -23,7 +23,7 @@ from helpers.sweeps import (
 
 from icalib.sweeps.folder import SweepFolder
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = pytest.mark.ray
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +51,7 @@ def finished(finished_before: dict[str, int], runs: Path, tiny_pools: Path, tiny
     return SweepFolder.open(path)
 
 
+@pytest.mark.nightly
 def test_no_trial_is_lost_and_no_finished_one_repeated(finished: SweepFolder, finished_before: dict[str, int]) -> None:
     assert [(row["trial"], row["state"]) for row in rows(finished)] == [
         (0, "complete"), (1, "complete"), (2, "failed"), (3, "complete"),
@@ -59,10 +60,12 @@ def test_no_trial_is_lost_and_no_finished_one_repeated(finished: SweepFolder, fi
         assert (finished.path / "trials" / name / "result.json").stat().st_mtime_ns == written
 
 
+@pytest.mark.nightly
 def test_a_failed_trial_keeps_its_error(finished: SweepFolder) -> None:
     assert "/nowhere" in rows(finished)[2]["error"]
 
 
+@pytest.mark.nightly
 def test_trials_side_by_side_share_work(finished: SweepFolder) -> None:
     first, second, _, fourth = rows(finished)
     for name in ("post-training", "teacher", "round-1/scores", "round-1/student"):
@@ -73,6 +76,7 @@ def test_trials_side_by_side_share_work(finished: SweepFolder) -> None:
     assert stage_of(fourth, "round-1/student")["digest"] != stage_of(first, "round-1/student")["digest"]
 
 
+@pytest.mark.nightly
 def test_the_winner_alone_sees_test(finished: SweepFolder) -> None:
     best = finished.best()
     assert best is not None
@@ -82,6 +86,7 @@ def test_the_winner_alone_sees_test(finished: SweepFolder) -> None:
     assert (finished.best_run(1).checkpoint_path / "model.safetensors").is_file()
 
 
+@pytest.mark.nightly
 def test_a_sweep_whose_raylet_dies_ends_with_an_error_and_resumes(
     tiny_pools: Path, tiny_bert: Path, tmp_path: Path
 ) -> None:
@@ -96,6 +101,7 @@ def test_a_sweep_whose_raylet_dies_ends_with_an_error_and_resumes(
     assert [row["state"] for row in rows(SweepFolder.open(trials.parent))] == ["complete"] * 4
 
 
+@pytest.mark.slow
 def test_trials_that_learn_nothing_are_stopped_by_their_first_epochs(
     local_ray: None, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
 ) -> None:

@@ -55,19 +55,19 @@ def test_killed_commands_run_again_with_equal_results_and_leave_nothing(writing:
     no_faults(lambda number: kill_once(writing, SEED, number, limit_s=60), len(WRITING_HERE))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_killed_server_answers_nothing_wrong_and_the_next_one_starts(world: World) -> None:
     serving = Serving(world)
     no_faults(lambda number: serving.kill_once(SEED, number, limit_s=60), 3)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_commands_on_a_disk_that_refuses_end_with_an_error_and_succeed_later(writing: Writing) -> None:
     tally = no_faults(lambda number: disturb_once(writing, SEED, 2 * number, limit_s=60), 2 * len(SIMULATED))
     assert "refused" in {outcome for trial in tally.trials for outcome in trial.outcomes}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_in_an_unreliable_store_ends_as_one_on_a_disk(writing: Writing) -> None:
     in_store = InStore(writing)
     no_faults(lambda number: in_store.disturb_once(SEED, number, limit_s=60), len(STORES))

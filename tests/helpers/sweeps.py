@@ -23,7 +23,7 @@ POINTS = [
     {"regime.rule.positive_threshold": 0.3},
     {"regime.rule.positive_threshold": 0.3000001},
     {"encoder.backbone": "/nowhere"},
-    {"regime.rule.positive_threshold": 0.31},
+    {"regime.rule.positive_threshold": 0.35},
 ]
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
@@ -32,12 +33,14 @@ BUDGET = Budget(max_context_tokens=48, max_candidate_tokens=16)
 
 def write_tiny_bert(folder: Path, texts: Iterable[str], **shape: int) -> Path:
     """A random BERT with a WordPiece vocabulary of the texts and 128 positions; `shape` goes before SHAPE."""
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    trainer = trainers.WordPieceTrainer(vocab_size=600, special_tokens=special, show_progress=False)
-    tokenizer.train_from_iterator(texts, trainer)
+    normalizer, pre_tokenizer = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
+    words = Counter(
+        word for text in texts for word, _ in pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(text))
+    )
+    tokenizer = Tokenizer(models.WordPiece(_vocabulary(words, special, size=600), unk_token="[UNK]"))
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizer
     tokenizer.post_processor = processors.BertProcessing(
         ("[SEP]", tokenizer.token_to_id("[SEP]")), ("[CLS]", tokenizer.token_to_id("[CLS]"))
     )
@@ -46,6 +49,14 @@ def write_tiny_bert(folder: Path, texts: Iterable[str], **shape: int) -> Path:
         vocab_size=tokenizer.get_vocab_size(), max_position_embeddings=128, pad_token_id=0, **{**SHAPE, **shape}
     )
     return _save(folder, BertModel, config, tokenizer, names)
+
+
+def _vocabulary(words: Counter[str], special: Sequence[str], size: int) -> dict[str, int]:
+    """Characters and the most frequent words; `WordPieceTrainer` breaks ties at random, so its tokens differ."""
+    letters = sorted({letter for word in words for letter in word})
+    frequent = sorted((word for word in words if len(word) > 1), key=lambda word: (-words[word], word))
+    tokens = [*special, *letters, *(f"##{letter}" for letter in letters), *frequent]
+    return {token: index for index, token in enumerate(tokens[:size])}
 
 
 def write_tiny_roberta(folder: Path, texts: Iterable[str]) -> Path:

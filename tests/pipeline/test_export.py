@@ -92,7 +92,7 @@ def test_the_stock_cross_encoder_gives_the_runs_calibrated_probabilities(
         icalib.export(plain.folder.path, folder)
 
 
-@pytest.mark.parametrize("format", ["cross-encoder", pytest.param("onnx", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("format", ["cross-encoder", pytest.param("onnx", marks=pytest.mark.nightly)])
 def test_weights_are_as_they_were_trained_though_scoring_rounds_them(
     format: Any, around: RunContext, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
 ) -> None:
@@ -155,6 +155,7 @@ def test_a_student_of_any_run_is_a_cross_encoder(
     assert targets.read_bytes() == whole
 
 
+@pytest.mark.slow  # building a graph takes half a minute
 def test_a_graph_gives_the_runs_calibrated_probabilities(
     around: RunContext,
     tiny_pools: Path,

@@ -1,4 +1,4 @@
-"""The notebooks of examples/ run from top to bottom as plain Python: small by default, at their own size if slow."""
+"""The notebooks of examples/ run from top to bottom as plain Python: small by default, at their own size by night."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ def run_notebook(path: Path, parameters: dict[str, Any]) -> dict[str, Any]:
     return names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_at_small_size(
     path: Path, tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -43,7 +44,7 @@ def test_a_notebook_runs_at_small_size(
     assert (tmp_path / path.stem / "runs").is_dir()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

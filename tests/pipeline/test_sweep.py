@@ -124,7 +124,7 @@ def test_a_finished_sweep_does_nothing_more(finished: SweepFolder, space: Space,
 
 
 def test_an_edited_space_is_another_sweep(finished: SweepFolder, base: RunSettings, runs: Path, tmp_path: Path) -> None:
-    edited = written_space(tmp_path, "rules", RULES.replace("0.31", "0.32"))
+    edited = written_space(tmp_path, "rules", RULES.replace("0.35", "0.32"))
     with pytest.raises(SettingError, match="was edited"):
         run_sweep(edited, base, run_context(runs), HERE)
 

@@ -58,14 +58,31 @@ def test_a_steep_calibration_does_not_bend_the_logits(tiny_bert: Path) -> None:
     assert check_logits(classifier_of(ranker, steep), ranker, steep) < 1e-5
 
 
+def test_differences_are_relative_to_terms_that_nearly_cancel(tiny_bert: Path) -> None:
+    ranker, cancelling = sensitive(tiny_bert), AffineMap(slope=3000.0, offset=-3000.0)
+    with torch.no_grad():
+        ranker.answer_head.linear.weight.mul_(1e-4)
+        ranker.answer_head.linear.bias.fill_(1)
+        model = classifier_of(ranker, cancelling)
+        model.classifier.bias += 1e-3
+        assert check_logits(model, ranker, cancelling) < 1e-5
+        model.classifier.bias += 1
+        with pytest.raises(ExportError, match="logits differ from the ranker's by"):
+            check_logits(model, ranker, cancelling)
+
+
 def test_the_files_are_those_that_sentence_transformers_writes(tiny_bert: Path, tmp_path: Path) -> None:
     from sentence_transformers import CrossEncoder
 
     ranker = sensitive(tiny_bert)
     write_cross_encoder(
-        tmp_path / "ours", classifier_of(ranker, CALIBRATION), stock_tokenizer(str(tiny_bert), ranker.layout)
+        tmp_path / "ours",
+        classifier_of(ranker, CALIBRATION),
+        stock_tokenizer(str(tiny_bert), ranker.layout, has_segments=True),
     )
-    CrossEncoder(str(tmp_path / "ours"), device="cpu").save_pretrained(str(tmp_path / "theirs"))
+    loaded = CrossEncoder(str(tmp_path / "ours"), device="cpu")
+    assert loaded.tokenizer("a", "b")["token_type_ids"][-1] == 1
+    loaded.save_pretrained(str(tmp_path / "theirs"))
     for name in ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"):
         ours, theirs = (json.loads((tmp_path / whose / name).read_text()) for whose in ("ours", "theirs"))
         assert ours == theirs, name

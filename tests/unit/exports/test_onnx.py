@@ -36,7 +36,7 @@ def subject(backbone: Path, estimator: AbstractEstimator.Config, calibration: An
     return Subject(run=None, ranker=ranker, estimator=estimator, calibration=calibration, calibrator="", scores={})  # type: ignore[arg-type]
 
 
-@pytest.mark.slow  # building a graph takes half a minute; one of a whole run is in tests/pipeline/test_export.py
+@pytest.mark.nightly  # one of a whole run is in tests/pipeline/test_export.py
 @pytest.mark.parametrize(
     ("family", "estimator", "calibration", "changes"),
     [

@@ -24,25 +24,30 @@ def test_a_stock_tokenizer_gives_the_same_ids(
 ) -> None:
     backbone = tiny_bert if family == "bert" else tiny_roberta
     layout, tokenize = tiny_ranker(backbone, turn_separators=separated).layout, Tokenizer(str(backbone))
-    stock = stock_tokenizer(str(backbone), layout)
+    stock = stock_tokenizer(str(backbone), layout, has_segments=family == "bert")
     texts = texts_of(layout, tokenize, stock, 3)
     assert texts.utterance_separator == separator
     turns = CONTEXT if not separated else [turn.replace("[SEP] ", "") for turn in CONTEXT]
     pairs = texts.pairs(stock, ["left out", *turns], CANDIDATES)
-    found = stock(*map(list, zip(*pairs, strict=True)), truncation=True)["input_ids"]
+    found = stock(*map(list, zip(*pairs, strict=True)), truncation=True)
     context, candidates = ([np.array(ids) for ids in tokenize(some)] for some in (turns, CANDIDATES))
-    assert found == [ids.tolist() for ids, _ in layout.inputs(context, None, candidates)]
+    inputs = layout.inputs(context, None, candidates)
+    assert found["input_ids"] == [ids.tolist() for ids, _ in inputs]
+    segments = [[0] * start + [1] * (len(ids) - start) for ids, start in inputs]
+    assert found.get("token_type_ids") == (segments if family == "bert" else None)
 
 
 def test_byte_level_tokens_need_separators(tiny_roberta: Path) -> None:
     layout = tiny_ranker(tiny_roberta).layout
     with pytest.raises(SettingError, match=r"encoder\.turn_separators=true"):
-        texts_of(layout, Tokenizer(str(tiny_roberta)), stock_tokenizer(str(tiny_roberta), layout), 3)
+        texts_of(
+            layout, Tokenizer(str(tiny_roberta)), stock_tokenizer(str(tiny_roberta), layout, has_segments=False), 3
+        )
 
 
 def test_long_texts_keep_whole_words_of_the_contexts_end_and_the_candidates_start(tiny_bert: Path) -> None:
     layout, tokenize = tiny_ranker(tiny_bert).layout, Tokenizer(str(tiny_bert))
-    stock = stock_tokenizer(str(tiny_bert), layout)
+    stock = stock_tokenizer(str(tiny_bert), layout, has_segments=True)
     texts, limits = texts_of(layout, tokenize, stock, 3), layout.limits
     long = " ".join(f"printer{number} unusualword" for number in range(60))
     ((context, candidate),) = texts.pairs(stock, [long], [long])
@@ -59,7 +64,7 @@ def test_long_texts_keep_whole_words_of_the_contexts_end_and_the_candidates_star
 
 def test_empty_texts_are_refused(tiny_bert: Path) -> None:
     layout = tiny_ranker(tiny_bert).layout
-    stock = stock_tokenizer(str(tiny_bert), layout)
+    stock = stock_tokenizer(str(tiny_bert), layout, has_segments=True)
     texts = texts_of(layout, Tokenizer(str(tiny_bert)), stock, 3)
     for context, candidates in (([], CANDIDATES), ([" "], CANDIDATES), (CONTEXT, [""]), ([{"txt": "a"}], CANDIDATES)):
         with pytest.raises(DataError, match=r"field `(context|candidates)`"):
