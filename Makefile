@@ -5,6 +5,9 @@ BIN := .venv/bin
 TORCH := $(shell grep '^torch==' constraints.txt)
 INSTALLED := .venv/.installed
 DOCS_TOOLS := .venv/.docs-installed
+# Tests start many processes, which would compile the package each time.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Whole files go to a worker, which computes their fixtures once. More than four workers would only compute more of them.
 # In the order of their names, so that the longest (of whole runs) begin first, and the last ones are short.
 PARALLEL := --numprocesses=logical --maxprocesses=4 --dist=loadfile --no-loadscope-reorder

@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -78,6 +78,7 @@ def start(
 
     Raises:
         SettingError: no cluster answers at the address.
+        ClusterError: Ray doesn't start on this machine.
     """
     address = address or os.environ.get("RAY_ADDRESS")
     # A job's environment may set the variables below as well; without this Ray would report a conflict.
@@ -100,13 +101,7 @@ def start(
     with warnings.catch_warnings(), _own_handlers():
         warnings.simplefilter("ignore", FutureWarning)  # Ray announces a new default for its GPU variables
         if not address:
-            ray.init(
-                address="local",  # without it Ray joins the cluster that was started last on this machine
-                num_cpus=num_cpus or os.cpu_count(),
-                include_dashboard=False,
-                object_store_memory=256 * 2**20,
-                **shared,
-            )
+            _start_here(num_cpus or os.cpu_count(), shared)
             return
         try:
             _check_listening(address)
@@ -116,6 +111,26 @@ def start(
                 f"no Ray cluster answers at {address} ({error}). Check the address and the token "
                 "(RAY_AUTH_TOKEN_PATH), or leave --address out to work on this machine."
             ) from error
+
+
+def _start_here(num_cpus: int | None, shared: Mapping[str, Any]) -> None:
+    import ray
+
+    try:
+        ray.init(
+            address="local",  # without it Ray joins the cluster that was started last on this machine
+            num_cpus=num_cpus,
+            include_dashboard=False,
+            object_store_memory=256 * 2**20,
+            **shared,
+        )
+    except OSError:  # a full disk is reported as such
+        raise
+    except Exception as error:  # Ray gives its processes 30 s, and raises a plain Exception after them
+        raise ClusterError(
+            f"Ray didn't start on this machine ({error}). If it was busy or short of memory, run the same command "
+            "again later; --executor local works without Ray."
+        ) from error
 
 
 @contextmanager

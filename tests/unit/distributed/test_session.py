@@ -34,6 +34,20 @@ def test_an_invalid_port_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
         session.start("head:gcs")
 
 
+def test_a_ray_that_does_not_start_here_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(**options: object) -> None:
+        raise Exception("The current node timed out during startup.")
+
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setattr("ray.init", slow)
+    monkeypatch.setattr(session, "protect_token", lambda note, create: None)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(
+        ClusterError, match=r"didn't start on this machine \(The current node timed out.*--executor local"
+    ):
+        session.start()
+
+
 def test_a_node_that_died_is_reported_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = [{"NodeID": "mine", "Alive": True}, {"NodeID": "other", "Alive": True}]
     monkeypatch.setattr("ray.nodes", lambda: nodes)
