@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -137,11 +138,11 @@ def curve(
     measured = choice("split", split, ("validation", "test"))
     template, place = RunTemplate.of(data, None, options), Place.of(options)
     chosen = curve_settings(methods, template, fractions, seeds)
-    check([settings for group in chosen.values() for settings in group])
+    every = [settings for group in chosen.values() for settings in group]
+    check(every)
     with session(place) as active:
-        runs = {
-            fraction: active.run_all(group, fresh=options.get("fresh", False)) for fraction, group in chosen.items()
-        }
+        finished = iter(active.run_all(every, fresh=options.get("fresh", False)))
+    runs = {fraction: list(islice(finished, len(group))) for fraction, group in chosen.items()}
     order = read_column(template.data, "train", "label_order")
     by_number = {_num_labelled(template, fraction, order): finished for fraction, finished in runs.items()}
     found = label_curve(template.data.name, measured, by_number)

@@ -31,7 +31,7 @@ from icalib.data.schema import PoolSet, Split
 from icalib.data.selection import Fraction, Limit, Selection
 from icalib.methods.composition import Method
 from icalib.models.config import RankerConfig
-from icalib.pipeline.claim import claim, repair
+from icalib.pipeline.claim import claim, is_started, repair
 from icalib.pipeline.evaluation import Fitted, MemberScores, fit, intent_table, prediction_table
 from icalib.pipeline.executor import Executor
 from icalib.pipeline.record import RunRecord
@@ -96,6 +96,18 @@ def run_folder_of(settings: RunSettings, runs: Path) -> RunFolder:
     data = settings.data.name
     name = f"{settings.method}-{data}-{settings.labelled:g}-s{settings.seed}"
     return RunFolder(runs / settings.experiment / name)
+
+
+def check_free(settings: RunSettings, runs: Path) -> None:
+    """Refuse a run whose folder has another one: before many runs, so that no work precedes the error.
+
+    Raises:
+        SettingError: the folder has a run with other settings.
+        RunFolderError: the folder was written by another version, or is no run folder.
+    """
+    folder = run_folder_of(settings, runs)
+    pull(folder.path, leave_out="checkpoints")
+    is_started(folder, settings)
 
 
 def run(

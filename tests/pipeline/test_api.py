@@ -116,6 +116,10 @@ def test_a_curve_says_what_labels_are_worth(tiny_pools: Path, tiny_bert: Path, r
     page = found.report.read_text()
     for text in ("candidates-only", f">{many}<", "What it says"):
         assert text in page
+    later = {"fractions": [0.2, 0.3], "experiment": "curve", "runs": runs, "executor": "local"}
+    with pytest.raises(SettingError, match=r"-0\.3-s1 has a run with other settings .*another --experiment"):
+        icalib.curve(["bert"], tiny_pools, seeds=1, backbone=str(tiny_bert), **later)
+    assert not list(runs.glob("curve/*-0.2-s1"))  # nothing was computed before
     with pytest.raises(SettingError, match="at least one labelled fraction"):
         icalib.curve(["bert"], tiny_pools, fractions=[], runs=runs, executor="local")
 
