@@ -81,7 +81,12 @@ def test_a_signal_in_a_training_ends_the_command_with_the_line_that_says_how_to_
     options = ["--data", tiny_pools, "--backbone", tiny_bert, "--runs", tmp_path, "--labelled", "0.5"]
     command = [sys.executable, "-m", "icalib", "run", "bert", *options, "--set", "regime.training.epochs=1000"]
     driver = subprocess.Popen(
-        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        list(map(str, command)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # a shell's background jobs ignore SIGINT
     )
     try:
         wait_for(lambda: any(tmp_path.glob(".cache/teacher-*/ray/.*")), lambda: driver.poll() is None)

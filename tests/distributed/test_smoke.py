@@ -1,4 +1,7 @@
-"""A Ray session, and a whole run by Ray Train, DeepSpeed and Ray tasks with the numbers of this process."""
+"""A whole run by Ray Train, DeepSpeed and Ray tasks, with the numbers of this process: what `make test` has of a Ray.
+
+test_executors.py (slow) does the same with every method.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +23,19 @@ from icalib.distributed.session import has_joined
 from icalib.pipeline.executor import LocalExecutor
 from icalib.pipeline.run import run
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = pytest.mark.ray
 
 SHORT = {"post_training": None, "regime.training.epochs": 1, "scoring.pools_per_shard": 16}
 
 
+@pytest.mark.slow
 def test_a_session_leaves_the_users_own_ray_running(local_ray: None) -> None:
     with session(Place()):
         assert has_joined()
     assert has_joined()
 
 
+@pytest.mark.slow
 def test_a_local_ray_starts_though_the_user_imported_ray_first() -> None:
     started = (
         "import ray; from icalib.distributed import session; session.start(num_cpus=1); print(ray.nodes()[0]['Alive'])"
