@@ -48,10 +48,15 @@ class NegativeSampler:
             some rows (int64, each once) and their scores. Rows with a score above 0 become negatives, the highest
             first, ties in random order; all other rows are drawn at random once those are used up. A query's scores
             must not depend on the other queries.
+        equal_blocks: whether all splits are mined in blocks of about the size of the smallest split. The more responses
+            there are to choose from, the more similar are the most similar ones: without this, the pools of a large
+            split are harder than those of a small one, and what is learnt and fitted on the one doesn't hold on the
+            other.
     """
 
     write_index: Callable[[Path, Iterable[str]], None]
     scores: Callable[[Path, range], Iterator[tuple[Rows, Scores]]]
+    equal_blocks: bool = False
 
 
 NEGATIVE_SAMPLERS = Extensions(

@@ -118,4 +118,4 @@ def _window(neighbours: Rows, response: int, typicality: Floats, rng: np.random.
     return ordered[kept], (1 / (1.0 + np.maximum(outside, 0)))[kept]
 
 
-neighbourhood = NegativeSampler(_write_index, _scores)
+neighbourhood = NegativeSampler(_write_index, _scores, equal_blocks=True)

@@ -18,7 +18,7 @@ from icalib.core.version import __version__
 from icalib.data.corpus import RejectedRecords, read_corpus, shortest_context
 from icalib.data.held_out import hold_out
 from icalib.data.logs import LOGS_FILE, write_logs
-from icalib.data.mining import Progress, mine_split
+from icalib.data.mining import Progress, mine_split, responses_together
 from icalib.data.negatives import NEGATIVE_SAMPLERS, ParallelMap
 from icalib.data.pool_folder import PoolWriter, whole_folder
 from icalib.data.pools import prepared_inputs, read_pool_set, split_file
@@ -69,7 +69,7 @@ def prepare(
         StorageError: the disk refused a write.
     """
     source_path, out = Path(source_path), Path(out)
-    NEGATIVE_SAMPLERS.load(settings.negative_sampler)
+    sampler = NEGATIVE_SAMPLERS.load(settings.negative_sampler)
     pull(source_path)
     pull(out)
     source = open_source(source_path, settings.format, settings.reading())
@@ -83,6 +83,8 @@ def prepare(
     }
     if source.pools is not None and not source.keeps_all_candidates:
         inputs["right_answers"] = "together"  # earlier versions made a pool of each
+    if sampler.equal_blocks:
+        inputs["blocks"] = "equal"  # in earlier versions a split was one
     log_source = None
     if logs is not None:
         pull(Path(logs))
@@ -109,10 +111,12 @@ def prepare(
             if not corpus.num_rows[split]:
                 note(f"there are no {split} pools")
         writer = PoolWriter(folder, settings.seed, inputs)
+        together = responses_together({split: corpus.spills[split].num_rows for split in corpus.mined}, settings)
         for split in SPLITS:
             negatives = None
             if split in corpus.mined:
-                negatives = mine_split(corpus.spills[split], folder, split, settings, parallel_map, progress)
+                spill = corpus.spills[split]
+                negatives = mine_split(spill, folder, split, settings, parallel_map, progress, together=together)
             removal = None
             if settings.unanswerable:
                 removal = Removal(corpus.spills[split], split, settings.unanswerable, settings.seed)

@@ -37,7 +37,8 @@ class PrepareSettings(Settings):
     limit: int | None = Field(default=None, ge=1)
     """Maximum number of pools of a split, the first ones."""
     mining_block: int = Field(default=200_000, ge=2)
-    """Maximum number of responses in one index; larger splits are mined block by block."""
+    """Maximum number of responses that are mined together; larger splits are mined block by block. Blocks of
+    `neighbourhood` have at most about as many as the smallest split, so that the pools of all splits are alike."""
     format: str | None = None
     """The source's format: a reader's name or import path; None detects it."""
     speakers: dict[str, Role] = Field(default={})

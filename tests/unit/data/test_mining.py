@@ -1,0 +1,108 @@
+"""Which responses are mined together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from icalib.core.errors import DataError
+from icalib.data.neighbourhood import neighbourhood
+from icalib.data.pools import as_pools, iter_pools
+from icalib.data.prepare import prepare
+from icalib.data.schema import SPLITS, Split
+from icalib.data.settings import PrepareSettings
+
+SIZES: dict[Split, int] = {"train": 1500, "validation": 150, "test": 130}
+
+
+def corpus(path: Path, response: Callable[[Split, int], str]) -> Path:
+    """Dialogues with one response each."""
+    lines: list[str] = []
+    for split, size in SIZES.items():
+        for number in range(size):
+            utterances = [
+                {"speaker": "user", "text": f"question {number}"},
+                {"speaker": "user", "text": "please"},
+                {"speaker": "agent", "text": response(split, number)},
+            ]
+            lines.append(json.dumps({"dialog_id": f"{split}{number}", "split": split, "utterances": utterances}))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def likeness(folder: Path, split: Split) -> float:
+    """Mean fraction of a wrong candidate's words that the right one has, too."""
+    pools = [pool for batch in iter_pools(folder, split) for pool in as_pools(batch)]
+    shares: list[float] = []
+    for pool in pools:
+        assert pool.label is not None
+        right = set(pool.candidates[pool.label].split())
+        wrong = [set(text.split()) for number, text in enumerate(pool.candidates) if number != pool.label]
+        shares += [len(right & words) / len(words) for words in wrong]
+    return float(np.mean(shares))
+
+
+@pytest.fixture
+def texts() -> Callable[[Split, int], str]:
+    rng = np.random.default_rng(3)
+
+    def text(split: Split, number: int) -> str:
+        topic = rng.integers(25)
+        return " ".join(f"topic{topic}word{word}" for word in rng.choice(12, 6, replace=False))
+
+    return text
+
+
+def test_pools_of_all_splits_are_equally_hard(tmp_path: Path, texts: Callable[[Split, int], str]) -> None:
+    source = corpus(tmp_path / "d.jsonl", texts)
+    prepare(source, tmp_path / "pools", PrepareSettings(num_candidates=5))
+    found = {split: likeness(tmp_path / "pools", split) for split in SPLITS}
+    assert max(found.values()) / min(found.values()) < 1.05
+
+
+def test_otherwise_those_of_the_largest_split_are_the_hardest(
+    tmp_path: Path, texts: Callable[[Split, int], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `equal_blocks` prevents; it also shows that `likeness` measures it."""
+    from icalib.data import neighbourhood as module
+
+    monkeypatch.setattr(module, "neighbourhood", replace(neighbourhood, equal_blocks=False))
+    source = corpus(tmp_path / "d.jsonl", texts)
+    prepare(source, tmp_path / "pools", PrepareSettings(num_candidates=5))
+    assert likeness(tmp_path / "pools", "train") > 1.25 * likeness(tmp_path / "pools", "validation")
+
+
+def test_blocks_grow_until_they_have_enough_different_responses(tmp_path: Path) -> None:
+    def response(split: Split, number: int) -> str:
+        return f"answer {number // 60 if split == 'train' else number}"  # three in a block of 150
+
+    source = corpus(tmp_path / "d.jsonl", response)
+    prepare(source, tmp_path / "pools", PrepareSettings(num_candidates=5))
+    pools = [pool for batch in iter_pools(tmp_path / "pools", "train") for pool in as_pools(batch)]
+    assert len(pools) == SIZES["train"]
+    assert all(len(set(pool.candidates)) == 5 for pool in pools)
+    with pytest.raises(DataError, match="a response has 24 other responses"):
+        prepare(source, tmp_path / "many", PrepareSettings(num_candidates=26))
+
+
+@pytest.mark.parametrize("parts", [1, 7])
+def test_negatives_are_of_the_response_s_own_block(
+    tmp_path: Path, texts: Callable[[Split, int], str], parts: int
+) -> None:
+    """Blocks mined at once, or few by few: the same pools."""
+    source = corpus(tmp_path / "d.jsonl", texts)
+    settings = PrepareSettings(num_candidates=5, mining_block=[200_000, 320][parts > 1])
+    prepare(source, tmp_path / "pools", settings)
+    pools = [pool for batch in iter_pools(tmp_path / "pools", "train") for pool in as_pools(batch)]
+    row_of = {pool.candidates[pool.label or 0]: row for row, pool in enumerate(pools)}
+    edges = [1500 * number // 12 for number in range(13)]  # the smallest split has 130
+    blocks = [range(start, stop) for start, stop in pairwise(edges)]
+    for row, pool in enumerate(pools):
+        (own,) = [block for block in blocks if row in block]
+        assert all(row_of[text] in own for text in pool.candidates)
