@@ -1,6 +1,9 @@
 """`icalib score` on Parquet files of 10⁴ to 10⁶ pairs by a tiny model: time a pair, memory, and resuming after a kill.
 
-`bench_pairs.py 4 5` measures 10⁴ and 10⁵ pairs only. What a tiny model leaves is what scoring costs besides the model.
+    python tests/benchmarks/pairs.py        # a quarter of an hour
+    python tests/benchmarks/pairs.py 4 5    # 10⁴ and 10⁵ pairs only
+
+What a tiny model leaves is what scoring costs besides the model.
 """
 
 from __future__ import annotations
@@ -25,8 +28,8 @@ class Measured(NamedTuple):
     """What a process took."""
 
     seconds: float
-    memory: int
-    """Peak resident memory in bytes."""
+    peak: float
+    """Peak resident memory in MiB."""
 
 
 def main() -> None:
@@ -37,20 +40,20 @@ def main() -> None:
     run = _tiny_run(folder)
     start = score(run, pair_file(folder, 1), folder / "start")
     print(f"\nScoring pairs with a tiny model (2 layers, 32 wide), 1 process, {num_cores()} cores")
-    print(f"  a process that scores {_CANDIDATES} pairs takes {start.seconds:.1f} s, {start.memory / 2**20:.0f} MiB")
+    print(f"  a process that scores {_CANDIDATES} pairs takes {start.seconds:.1f} s, {start.peak:.0f} MiB")
     print(f"{'pairs':>10}{'seconds':>10}{'µs a pair':>11}{'pairs/s':>10}{'MiB':>7}")
     for exponent in exponents:
         number = 10**exponent
         found = score(run, pair_file(folder, exponent), folder / f"out-{exponent}")
         each = (found.seconds - start.seconds) / number
-        row = f"{number:>10}{found.seconds:>10.1f}{1e6 * each:>11.0f}{1 / each:>10.0f}{found.memory / 2**20:>7.0f}"
+        row = f"{number:>10}{found.seconds:>10.1f}{1e6 * each:>11.0f}{1 / each:>10.0f}{found.peak:>7.0f}"
         print(row, flush=True)
     last = exponents[-1]
     killed_after = _killed_half_way(run, pair_file(folder, last), folder / "killed")
     resumed = score(run, pair_file(folder, last), folder / "killed")
-    same = parts(folder / "killed") == parts(folder / f"out-{last}")
+    same = digests(folder / "killed") == digests(folder / f"out-{last}")
     print(
-        f"  killed after {killed_after} of {len(parts(folder / 'killed'))} files, resumed in {resumed.seconds:.1f} s: "
+        f"  killed after {killed_after} of {len(_files(folder / 'killed'))} files, resumed in {resumed.seconds:.1f} s: "
         f"{'the same files' if same else 'OTHER FILES'}"
     )
     shutil.rmtree(folder)
@@ -120,7 +123,7 @@ def score(run: Path, pairs: Path, out: Path) -> Measured:
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise RuntimeError(f"icalib score ended with {process.returncode}")
-    return Measured(time.perf_counter() - started, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+    return Measured(time.perf_counter() - started, usage.ru_maxrss / 1024)
 
 
 def _killed_half_way(run: Path, pairs: Path, out: Path) -> int:
@@ -129,16 +132,20 @@ def _killed_half_way(run: Path, pairs: Path, out: Path) -> int:
 
     wanted = max(1, pq.read_metadata(pairs).num_rows // 20_000 // 2)
     process = _process(run, pairs, out)
-    while process.poll() is None and len(parts(out)) < wanted:
+    while process.poll() is None and len(_files(out)) < wanted:
         time.sleep(0.05)
     process.kill()
     process.wait()
-    return len(parts(out))
+    return len(_files(out))
 
 
-def parts(folder: Path) -> dict[str, str]:
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("part-*.parquet"))
+
+
+def digests(folder: Path) -> dict[str, str]:
     """Return the digests of a folder's files of scores."""
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("part-*.parquet"))}
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in _files(folder)}
 
 
 if __name__ == "__main__":
