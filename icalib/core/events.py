@@ -35,7 +35,8 @@ class Progress:
 class EpochFinished:
     """Validation's points of the learning curve of a training on answers, all epochs so far.
 
-    Emitted when the training begins (no points), after each epoch and at its end; a reused stage emits all at once.
+    Emitted when the training begins (no points), after each epoch and at its end; a reused stage emits all at once. The
+    points of epoch 0 are those of the start.
     A consumer may raise `Abandoned` to end the training.
     """
 

@@ -6,7 +6,8 @@ runs/<experiment>/<method>-<data>-<labelled>-s<seed>/
     stages.json        what was computed, what was reused, seconds; written during the run
     training.parquet   TRAINING_SCHEMA: learning curves of every stage
     rounds/<r>/        pseudo_labels.parquet (PSEUDO_LABEL_SCHEMA), summary.json (RoundSummary)
-    made_up/           what a generator made up for the labelled pools, for people to look at
+    generated/         a generator's texts for the labelled pools, for people to look at
+    chosen.json        round and epoch whose model is the result; epoch 0 is the start of its training
     predictions/       <split>.parquet (PREDICTION_SCHEMA), <split>_intents.parquet (INTENT_SCHEMA)
     metrics.parquet    METRIC_SCHEMA
     fitted.json        what was fitted on validation: gain rule, calibration map, decision threshold
@@ -238,6 +239,13 @@ class RunFolder:
         """Return TRAINING_SCHEMA; without rows for untrained methods."""
         path = self.path / "training.parquet"
         return read_parquet(path) if path.is_file() else TRAINING_SCHEMA.empty_table()
+
+    @property
+    def kept_start(self) -> bool:
+        """Whether no training epoch was better on validation than the start, so that the result is the start."""
+        path = self.path / "chosen.json"
+        epochs: list[int] = read_json(path).get("epochs", []) if path.is_file() else []
+        return bool(epochs) and not any(epochs)
 
     def metrics(self) -> pa.Table:
         """Return METRIC_SCHEMA."""

@@ -114,6 +114,11 @@ def start(
 
 
 def _start_here(num_cpus: int | None, shared: Mapping[str, Any]) -> None:
+    """Start a Ray on this machine.
+
+    Raises:
+        ClusterError: it doesn't start.
+    """
     import ray
 
     try:

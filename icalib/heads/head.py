@@ -62,6 +62,9 @@ class AbstractHead(Component, nn.Module):
         """Return point logits [B]."""
         raise NotImplementedError
 
+    def start_at_mean(self) -> None:
+        """Change the initial weights so that the logits are those of the mean function until training corrects them."""
+
     def losses(self, features_BD: Tensor, mean_B: Tensor, labels_B: Tensor, loss: PairLoss) -> Tensor:
         """Return the training loss of each pair [B]."""
         return loss(self(features_BD, mean_B), labels_B)

@@ -24,5 +24,9 @@ class LinearHead(AbstractHead):
         nn.init.zeros_(self.linear.bias)
 
     @override
+    def start_at_mean(self) -> None:
+        nn.init.zeros_(self.linear.weight)
+
+    @override
     def forward(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
         return mean_B + self.linear(features_BD).squeeze(-1)

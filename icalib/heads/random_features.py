@@ -116,6 +116,10 @@ class RandomFeatureHead(PosteriorHead):
         self.information_LL: Tensor | None = None
 
     @override
+    def start_at_mean(self) -> None:
+        nn.init.zeros_(self.coefficients.scaled_L)
+
+    @override
     def forward(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
         """Return point logits [B], those of the posterior's mode."""
         return self.features_and_logits(features_BD, mean_B)[1]

@@ -42,7 +42,7 @@ class Method(Settings):
     """Turns a pair into features."""
     head: SerializeAsAny[AbstractHead.Config] = LinearHead.Config()
     """Turns features into a logit."""
-    similarity_start: SimilarityOf = "both"
+    similarity_start: SimilarityOf = "separate"
     """Add the similarity of context and candidate to the logit, encoded `together` by the model, `separate`ly by the
     backbone as post-training leaves it, or `both` (see RankerConfig); `none` is the papers' plain head."""
     loss: SerializeAsAny[AbstractLoss.Config] = BinaryCrossEntropy.Config()

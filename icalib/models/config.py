@@ -30,7 +30,8 @@ class RankerConfig(Settings):
     are those of the jointly encoded pair. `separate`: they come from a bi-encoder that encodes the two separately, the
     backbone as post-training leaves it; it isn't trained further, and the checkpoint contains a copy. `both`: the two
     cosines with a slope each; the bi-encoder ranks well from the start, and training teaches the joint one to compare.
-    `none`: the papers' plain head on [CLS]. b and the separate cosine's slope are first fitted to labelled pools."""
+    `none`: the papers' plain head on [CLS]. b and the separate cosine's slope are first fitted to labelled pools, and
+    the head starts at 0, so that training begins with the bi-encoder's ranking."""
     intents: tuple[str, ...] = ()
     """The intent labels, in the order of the outputs of the intent head, or of the classifier in an encoder without a
     backbone; empty for a ranker without intents."""

@@ -101,6 +101,8 @@ class Ranker(Model):
             if config.similarity_start != "none"
             else None
         )
+        if self.similarity_start is not None:
+            self.answer_head.start_at_mean()
         self.bi_encoder = (
             BiEncoder(config.encoder, pretrained=pretrained)
             if config.similarity_start in ("separate", "both")

@@ -141,7 +141,7 @@ class CountingExecutor:
                 "measure a run with --limit."
             )
         write_json(folder / "curve.json", [])
-        write_json(folder / "result.json", {"figure": 0.0})  # all models are equally good
+        write_json(folder / "result.json", {"figure": 0.0, "best_epoch": 1})  # all models are equally good
 
     def map(self, job: ShardedJob, folder: Path, stage: str, emit: Emit) -> None:
         """Count the work of a scoring job; generation is not counted."""
@@ -172,7 +172,10 @@ class CountingExecutor:
         return Work(stage, "training", job.digest(), trained=trained, updates=updates)
 
     def _answers(self, job: TrainJob, stage: str) -> Work:
-        """Count the work of training on labelled and expected pseudo-labelled pools, with validation in every epoch."""
+        """Count the work of training on labelled and expected pseudo-labelled pools, with validation in every epoch.
+
+        The start's validation counts as that of an epoch.
+        """
         training, store = job.training, TokenStore(job.train_tokens.path)
         sampled, factor = _sampled(_rows(job.selection, store, "train", "labelled"))
         trained, updates = self._curriculum(job, store, sampled, factor)
@@ -184,6 +187,7 @@ class CountingExecutor:
             trained = _sum([trained, _times(extra, _SELECTED)])
             updates += _SELECTED * extra_updates
         min_epochs = min(training.epochs, 1 + training.patience) / training.epochs
+        num_validations = training.epochs + (training.keep_start and job.start_ranks)
         held_out = TokenStore(job.validation_tokens.path)
         checked, weight = _sampled(_rows(job.selection, held_out, "validation", "all"))
         validation = _view_lengths(self._layout(job.ranker), held_out.pools(checked), with_intents=False)
@@ -192,7 +196,7 @@ class CountingExecutor:
             "training",
             job.digest(),
             trained=trained,
-            passed=_times(validation, weight * training.epochs),
+            passed=_times(validation, weight * num_validations),
             updates=updates,
             low=low * min_epochs,
             high=high,

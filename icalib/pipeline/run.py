@@ -37,6 +37,7 @@ from icalib.pipeline.executor import Executor
 from icalib.pipeline.record import RunRecord
 from icalib.pipeline.stages import RunInputs, RunStages
 from icalib.regimes.regime import AbstractRegime, Member, MethodParts
+from icalib.training.job import best_epoch
 
 PACKAGES = ("torch", "ray", "deepspeed", "transformers", "numpy", "pyarrow", "scikit-learn", "scipy")
 CACHE = ".cache"
@@ -99,14 +100,14 @@ def run_folder_of(settings: RunSettings, runs: Path) -> RunFolder:
 
 
 def check_free(settings: RunSettings, runs: Path) -> None:
-    """Refuse a run whose folder has another one: before many runs, so that no work precedes the error.
+    """Refuse a run whose folder has another one, before anything is computed.
 
     Raises:
         SettingError: the folder has a run with other settings.
-        RunFolderError: the folder was written by another version, or is no run folder.
+        RunFolderError: the folder was written by another version, or isn't a run folder.
     """
     folder = run_folder_of(settings, runs)
-    pull(folder.path, leave_out="checkpoints")
+    pull(folder.path / "config.yaml")  # the run itself downloads the rest
     is_started(folder, settings)
 
 
@@ -188,7 +189,14 @@ def _train_and_predict(
     regime: AbstractRegime = method.regime.build()
     stages = stages_of(settings, pool_set, context, cache)
     trained = regime.run(stages, start(stages, method, pool_set))
-    folder.write_json("chosen.json", {"round": trained.chosen_round, "num_rounds": trained.num_rounds})
+    folder.write_json(
+        "chosen.json",
+        {
+            "round": trained.chosen_round,
+            "num_rounds": trained.num_rounds,
+            "epochs": [best_epoch(member.model.path.parent) for member in trained.members],
+        },
+    )
     scores = {split: MemberScores(regime.score(stages, trained.members, split)) for split in context.evaluated}
     fitted = fit(scores["validation"], method, _train_prior(method, pool_set))
     if fitted.none_of_these is None and pool_set.num_unanswerable:

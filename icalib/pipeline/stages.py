@@ -33,7 +33,7 @@ from icalib.pipeline.tokens import TokenizeJob, TokenizeLogsJob
 from icalib.regimes.regime import AnswerTraining, Augmentation, Scoring, checkpoint
 from icalib.scoring.job import ScoreJob
 from icalib.training.answers import TrainJob
-from icalib.training.job import TrainingJob
+from icalib.training.job import TrainingJob, best_epoch
 from icalib.training.loop import validation_points
 from icalib.training.post_training.contrastive import Contrastive
 from icalib.training.post_training.job import ContrastiveJob, PostTrainJob, SelectionJob
@@ -332,6 +332,8 @@ class RunStages:
             self._emit(EpochFinished(str(name), max_epochs, points))
         if not stage.reused:
             self._report_jitters(name, read_json(stage.path / "result.json"))
+            if job.reports_epochs and best_epoch(stage.path) == 0:
+                self._emit(Message(f"{name}: no epoch was better on validation than the start, which is kept"))
         return stage
 
     def _report_jitters(self, name: StageName, result: dict[str, Any]) -> None:

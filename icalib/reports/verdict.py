@@ -58,6 +58,7 @@ class MethodFacts:
         ece: bootstrap interval of ECE over pools, its ends averaged over the seeds; None where there is none.
         rounds: the rounds of self-training of all seeds.
         num_labelled: number of labelled pools; None where it isn't known.
+        kept_start: whether every seed's training ended with its start.
     """
 
     label: str
@@ -68,6 +69,7 @@ class MethodFacts:
     ece: Interval | None = None
     rounds: tuple[RoundSummary, ...] = ()
     num_labelled: int | None = None
+    kept_start: bool = False
 
     @property
     def name(self) -> str:
@@ -171,6 +173,11 @@ def _training(ranked: Sequence[MethodFacts], tests: Sequence[MethodTest], data: 
     outcome = compared(tests, trained.label, free.label) if trained and free else None
     if trained is None or free is None or outcome is None:
         return ""
+    if trained.kept_start:
+        return (
+            f"Training on labels changed nothing here: no epoch of {trained.label} was better on validation than its "
+            f"start, so it ranks as before it saw labels ({outcome} against {free.label}, which needs none)."
+        )
     if outcome.is_better:
         return (
             f"Training pays: {trained.label} is above {free.label}, the best method that needs no labels ({outcome})."
@@ -226,8 +233,10 @@ def likeliest_reason(student: MethodFacts, data: str) -> str:
         return f"A round selected {few}: {cure}."
     right, base = pseudo_accuracy(rounds), base_accuracy(rounds)
     if right is not None and (right < OFTEN_WRONG or (base is not None and right <= base and right < HARDLY_WRONG)):
-        known = "the thresholds promise more, so validation has too few pools, or other ones" if is_precise else precise
-        return f"Only {format_share(right)} of the selected pools were labelled right: {known}."
+        remedy = (
+            "the thresholds promise more, so validation has too few pools, or other ones" if is_precise else precise
+        )
+        return f"Only {format_share(right)} of the selected pools were labelled right: {remedy}."
     intents = intent_coverage(rounds)
     if intents is not None and intents < FEW_INTENTS:
         return (

@@ -66,6 +66,7 @@ def method_facts(row: MethodRow, runs: Sequence[RunFolder]) -> MethodFacts:
         ece=mean_interval(runs, "ECE"),
         rounds=tuple(summary for run in runs for summary in run.round_summaries()),
         num_labelled=_num_labelled(runs[0].config),
+        kept_start=all(run.kept_start for run in runs),
     )
 
 

@@ -101,8 +101,9 @@ class EpochReports:
         """
         if not isinstance(event, EpochFinished):
             return
-        values = [point["value"] for point in event.points if point["tag"] == self._tag]
-        best = list(itertools.accumulate(values, self._better))
+        points = [point for point in event.points if point["tag"] == self._tag]
+        best = list(itertools.accumulate((point["value"] for point in points), self._better))
+        best = best[sum(point["epoch"] == 0 for point in points) :]  # the start counts, but is no epoch
         with self._alone:
             if event.stage not in self._steps:
                 self._steps[event.stage], self._left = self._left[: event.max_epochs], self._left[event.max_epochs :]

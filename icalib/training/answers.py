@@ -39,9 +39,7 @@ from icalib.training.similarity_memory import remember_similarities
 class TrainJob(TrainingJob):
     """Trains a ranker on answers."""
 
-    version: ClassVar[int] = (
-        CHECKPOINT_VERSION + 5
-    )  # fitted start, but for the joint slope; posteriors validate; similarities by pool
+    version: ClassVar[int] = CHECKPOINT_VERSION + 6  # heads start at their mean, and the start may be kept
 
     ranker: RankerConfig
     loss: SerializeAsAny[AbstractLoss.Config]
@@ -82,6 +80,12 @@ class TrainJob(TrainingJob):
     def has_posterior(self) -> bool:
         return self.ranker.head.has_posterior
 
+    @property
+    def start_ranks(self) -> bool:
+        """Whether the initial weights rank, and their posterior, if there is one, needs no training steps."""
+        head = self.ranker.head
+        return self.ranker.similarity_start != "none" and not (head.has_posterior and not head.looks_at_pairs)
+
     @override
     def build(self, device: torch.device) -> Training:
         ranker = Ranker(self.ranker)
@@ -93,7 +97,8 @@ class TrainJob(TrainingJob):
         if self.pseudo_labels is None:  # a student starts from a teacher, whose logits fit
             fit_start(ranker, labelled, store, self.training, device, self.seed, has_head=has_head)
         curriculum = self._curriculum(pools, store, ranker)
-        return Training(ranker, curriculum, self._validation(ranker, device, curriculum))
+        validation = self._validation(ranker, device, curriculum)
+        return Training(ranker, curriculum, validation, start_ranks=self.start_ranks)
 
     def _labelled(self, store: TokenStore) -> list[PairLabels]:
         rows = self.selection.rows("train", "labelled", store.column("label_order"))

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from icalib.core.files import write_json
+from icalib.core.files import read_json, write_json
 from icalib.core.job import Job
 from icalib.core.seeding import child_seed
 from icalib.core.stage_cache import share
@@ -33,12 +33,14 @@ class Training:
     """Model, curriculum and validation of a training run.
 
     `validation_selects` is False if validation metrics are only logged and do not choose the best weights.
+    `start_ranks` is True if the initial weights already rank, so that they may be the best ones.
     """
 
     model: Model
     curriculum: Curriculum
     validation: EarlyStoppingData | None = None
     validation_selects: bool = True
+    start_ranks: bool = False
 
 
 class TrainingJob(Job):
@@ -127,6 +129,7 @@ def run_training(
             observer,
             seed=job.loop_seed,
             validation=training.validation,
+            keep_start=training.start_ranks and job.loop_settings.keep_start,
         )
     num_jitters = _add_posterior(job, folder, training, engine) if job.has_posterior else 0
     if engine.rank == 0:
@@ -160,6 +163,11 @@ def _result(training: Training, engine: Engine, state: LoopState, num_jitters: i
         "num_jitters": num_jitters,
         "device": str(engine.device),
     }
+
+
+def best_epoch(folder: Path) -> int:
+    """Return the epoch of a finished training whose weights were kept; 0 is the start."""
+    return int(read_json(folder / "result.json")["best_epoch"])
 
 
 def _memory_advice(training: TrainingSettings) -> str:

@@ -134,7 +134,7 @@ class Observer(Protocol):
         ...
 
     def validated(self, points: Sequence[dict[str, Any]]) -> None:
-        """Receive the validation points of all epochs so far, after each epoch."""
+        """Receive the validation points of all epochs so far, after each epoch and for the start (epoch 0)."""
         ...
 
 
@@ -147,14 +147,20 @@ def train(
     *,
     seed: int,
     validation: EarlyStoppingData | None,
+    keep_start: bool = False,
 ) -> LoopState:
     """Train until all epochs are done or validation stops improving; `observer.best` receives the weights to keep.
 
     Every random draw is a function of (seed, update, rank), so a resumed run gives the same result as an uninterrupted
     one.
+
+    Args:
+        keep_start: whether the initial weights are validated, too, and kept if no epoch is better.
     """
     state = LoopState(**(engine.load() or {}))
     started = time.monotonic() - state.seconds
+    if keep_start and state.best_epoch < 0:
+        _validate(model, engine, settings, state, observer, validation)
     model.train()
     while state.epoch < settings.epochs and not state.stopped:
         batches = curriculum.batches(state.epoch)
@@ -186,7 +192,9 @@ def train(
         if rest := losses.taken():
             factor = settings.progress_factor((state.epoch + 1) / settings.epochs, stalled, state.step)
             state.log += _curve(engine, rest, settings, state, factor)
-        _end_epoch(model, engine, settings, state, observer, validation)
+        state.epoch += 1
+        state.batch = 0
+        _validate(model, engine, settings, state, observer, validation)
         state.seconds = time.monotonic() - started
         if state.step % settings.checkpoint_every == 0:
             engine.save(vars(state))
@@ -313,7 +321,7 @@ def _point(state: LoopState, split: str, tag: str, value: float) -> dict[str, An
     return {"split": split, "step": state.step, "epoch": state.epoch, "tag": tag, "value": value}
 
 
-def _end_epoch(
+def _validate(
     model: Model,
     engine: Engine,
     settings: TrainingSettings,
@@ -321,8 +329,7 @@ def _end_epoch(
     observer: Observer,
     validation: EarlyStoppingData | None,
 ) -> None:
-    state.epoch += 1
-    state.batch = 0
+    """Judge the weights after `state.epoch` epochs, and keep them if they are the best so far."""
     value = float(state.epoch)  # without a selection metric, the last epoch counts as the best
     if validation is not None:
         model.eval()

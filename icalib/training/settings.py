@@ -25,6 +25,9 @@ class TrainingSettings(Settings):
     """Stop after this many epochs without an improvement of the validation metric (`selection_metric`)."""
     selection_metric: Literal["F1", "R@1", "MAP", "NLL"] = "F1"
     """Validation metric used for early stopping and for choosing the best weights."""
+    keep_start: bool = True
+    """Validate the initial weights, too, and keep them where no epoch is better: in training on answers, with a
+    similarity start. A student's initial weights are its teacher's."""
     learning_rate: float = Field(default=5e-5, gt=0)
     """Peak learning rate of the pre-trained backbone; of all weights in a model without a backbone."""
     head_learning_rate: float | None = Field(default=None, gt=0)

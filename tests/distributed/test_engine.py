@@ -22,6 +22,7 @@ from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train as train_loop
 
 pytestmark = pytest.mark.ray
+NIGHTLY = pytest.mark.nightly
 
 
 class Keep:
@@ -31,9 +32,6 @@ class Keep:
         self.weights = {name: tensor.clone() for name, tensor in weights.items()}
 
     def validated(self, points: Sequence[dict[str, Any]]) -> None: ...
-
-
-NIGHTLY = pytest.mark.nightly
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The notebooks of examples/ run from top to bottom as plain Python: small by default, at their own size by night."""
+"""The notebooks of examples/ run from top to bottom as plain Python: small by default, at their own size if nightly."""
 
 from __future__ import annotations
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
-from helpers.runs import Silent, run_context, small_settings
+from helpers.runs import TRAINING, Silent, run_context, small_settings
 
 from icalib.core.errors import RunFolderError, SettingError
 from icalib.core.run_folder import RunFolder
@@ -106,6 +107,18 @@ def test_methods_without_training_run_too(runs: Path, tiny_pools: Path, tiny_ber
         finished = run(small_settings(name, tiny_pools, tiny_bert), run_context(runs, Silent()))
         assert finished.result["test"]["num_pools"] == 12
         assert finished.predictions("test")["gain"].null_count == 0
+
+
+def test_a_training_that_worsens_its_start_keeps_it(runs: Path, tiny_pools: Path, tiny_bert: Path) -> None:
+    listener = Silent()
+    harmful = {"epochs": 1, "head_learning_rate": 100.0, "keep_start": True}
+    settings = small_settings("bert", tiny_pools, tiny_bert, **{"regime.training": {**TRAINING, **harmful}})
+    kept = run(settings.model_copy(update={"experiment": "kept"}), run_context(runs, listener))
+    assert kept.kept_start
+    assert "teacher: no epoch was better on validation than the start, which is kept" in listener.messages
+    start = run(small_settings("dual-encoder", tiny_pools, tiny_bert), run_context(runs, Silent()))
+    cosines, logits = (one.predictions("test")["logit"].to_numpy() for one in (start, kept))
+    np.testing.assert_allclose(np.corrcoef(cosines, logits)[0, 1], 1.0, rtol=1e-5)
 
 
 def test_a_setting_that_workers_refuse_reaches_the_user(tmp_path: Path, tiny_pools: Path, tiny_bert: Path) -> None:

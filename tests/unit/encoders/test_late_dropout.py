@@ -67,6 +67,7 @@ def test_a_head_keeps_its_dropout(tiny_bert: Path, store: TokenStore) -> None:
     torch.manual_seed(0)
     encoder = TransformerEncoder.Config(backbone=str(tiny_bert))
     ranker = Ranker(RankerConfig(encoder=encoder, head=RandomFeatureHead.Config(num_features=16))).eval()
+    torch.nn.init.normal_(ranker.answer_head.coefficients.scaled_L)  # before training they are 0
     assert min(scores(ranker, store, MCDropout.Config(num_passes=3, dropout_layers=0))["logit_var"]) > 0
 
 

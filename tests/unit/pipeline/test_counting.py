@@ -67,7 +67,7 @@ def test_supervised_training_is_counted_pair_by_pair(
     num_test = read_pool_set(tiny_pools).num_pools["test"]
     assert list(works) == ["teacher", "validation/scores", "test/scores"]
     assert sum(works["teacher"].trained.values()) == 2 * 4 * labelled  # pools of 4 candidates
-    assert sum(works["teacher"].passed.values()) == 2 * 4 * num_validation
+    assert sum(works["teacher"].passed.values()) == (1 + 2) * 4 * num_validation  # the start, too
     assert works["test/scores"].pairs == 4 * num_test
 
 

@@ -111,6 +111,14 @@ def test_training_against_free_baselines(mean: float, p: float, words: str) -> N
     assert ("`icalib curve bert --data pools/desk`" in text) == (p > 0.05 or mean < 0.5)
 
 
+@pytest.mark.parametrize(("mean", "p"), [(0.7, 0.001), (0.51, 0.4)])
+def test_a_start_that_was_kept_owes_nothing_to_labels(mean: float, p: float) -> None:
+    bert = facts("bert", mean, kept_start=True)
+    text = said([READER, bert], [paired(bert, READER, p)])
+    assert "no epoch of bert was better on validation than its start, so it ranks as before it saw labels" in text
+    assert "Training pays" not in text
+
+
 @pytest.mark.parametrize(
     ("mean", "p", "words"),
     [

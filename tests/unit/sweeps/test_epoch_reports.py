@@ -25,9 +25,12 @@ class Told:
             raise TrialStopped("the others are better")
 
 
-def curve(*values: float) -> list[dict[str, Any]]:
-    points = [{"tag": "class/F1", "value": value} for value in values]
-    return [point for one in points for point in (one, {"tag": "cal/ECE", "value": 0.5})]
+def curve(*values: float, first_epoch: int = 1) -> list[dict[str, Any]]:
+    return [
+        {"epoch": epoch, "tag": tag, "value": value}
+        for epoch, f1 in enumerate(values, first_epoch)
+        for tag, value in (("class/F1", f1), ("cal/ECE", 0.5))
+    ]
 
 
 def test_each_epoch_is_a_step_with_the_best_so_far_and_early_stopping_shifts_none() -> None:
@@ -43,8 +46,21 @@ def test_each_epoch_is_a_step_with_the_best_so_far_and_early_stopping_shifts_non
 def test_smaller_is_better_where_the_metric_says_so() -> None:
     told = Told()
     reports = EpochReports(told, "ECE", "minimize", range(7, 9))  # pyright: ignore[reportArgumentType]
-    reports(EpochFinished("teacher", 2, [{"tag": "cal/ECE", "value": value} for value in (0.3, 0.4)]))
+    reports(
+        EpochFinished(
+            "teacher", 2, [{"epoch": epoch, "tag": "cal/ECE", "value": value} for epoch, value in ((1, 0.3), (2, 0.4))]
+        )
+    )
     assert told.figures == {7: 0.3, 8: 0.3}
+
+
+def test_the_start_counts_and_is_no_epoch() -> None:
+    told = Told()
+    reports = EpochReports(told, "F1", "maximize", range(1, 6))  # pyright: ignore[reportArgumentType]
+    reports(EpochFinished("teacher", 3, curve(0.5, first_epoch=0)))
+    assert told.figures == {}
+    reports(EpochFinished("teacher", 3, curve(0.5, 0.4, 0.6, first_epoch=0)))
+    assert told.figures == {1: 0.5, 2: 0.6}
 
 
 def test_more_epochs_than_there_are_steps_never_reach_the_next_seeds() -> None:

@@ -70,7 +70,7 @@ def test_every_worker_builds_the_same_model_and_the_same_batches(
     other = job.model_copy(update={"seed": 4}).prepare(CPU)
     for name, tensor in one.model.state_dict().items():
         assert torch.equal(tensor, two.model.state_dict()[name])
-    assert not torch.equal(one.model.answer_head.linear.weight, other.model.answer_head.linear.weight)
+    assert not torch.equal(one.model.intent_head.weight, other.model.intent_head.weight)
     lengths = [[[e.length for e in batch] for batch in made.curriculum.batches(2)] for made in (one, two)]
     assert lengths[0] == lengths[1]
 

@@ -21,7 +21,7 @@ from icalib.models.precision import resolve_precision
 from icalib.models.ranker import Ranker
 from icalib.training.examples import gold_labels
 from icalib.training.local_engine import LocalEngine
-from icalib.training.loop import LoopState, _end_epoch, stalled_epochs, train
+from icalib.training.loop import LoopState, _validate, stalled_epochs, train
 from icalib.training.optimizer import parameter_groups
 from icalib.training.pairs import AnswerCurriculum
 from icalib.training.settings import TrainingSettings
@@ -76,12 +76,13 @@ def curriculum(
 
 def fit(
     store: TokenStore, ranker: Ranker, made: TrainingSettings, *, rows: int = 4, validation: Any = None,
-    with_intents: bool = False, engine: Any = None,
+    with_intents: bool = False, engine: Any = None, keep_start: bool = False,
 ) -> tuple[LoopState, Listener]:  # fmt: skip
     listener = Listener()
     examples = curriculum(store, ranker, made, rows, with_intents=with_intents)
     engine = engine or LocalEngine(ranker, made)
-    return train(ranker, engine, examples, made, listener, seed=1, validation=validation), listener
+    state = train(ranker, engine, examples, made, listener, seed=1, validation=validation, keep_start=keep_start)
+    return state, listener
 
 
 def logged(state: LoopState, tag: str) -> list[float]:
@@ -218,6 +219,44 @@ def test_training_stops_after_patience_and_the_best_weights_are_kept(store: Toke
     assert not torch.equal(listener.weights[-1]["answer_head.linear.weight"], ranker.answer_head.linear.weight)
     assert logged(state, "class/F1") == [0.1, 0.3, 0.2, 0.3]
     assert listener.epochs == [[0.1], [0.1, 0.3], [0.1, 0.3, 0.2], [0.1, 0.3, 0.2, 0.3]]
+
+
+def test_the_start_is_kept_if_no_epoch_is_better(store: TokenStore, tiny_bert: Path) -> None:
+    ranker = tiny_ranker(tiny_bert)
+    start = {name: tensor.clone() for name, tensor in ranker.state_dict().items()}
+    made = settings(epochs=9, patience=2, selection_metric="F1", learning_rate=1e-3)
+    figures = Scripted("class/F1", [0.4, 0.1, 0.4, 0.9])
+    state, listener = fit(store, ranker, made, validation=figures, keep_start=True)
+    assert (state.epoch, state.best, state.best_epoch, state.stopped) == (2, 0.4, 0, True)
+    assert len(listener.weights) == 1
+    assert all(torch.equal(tensor, listener.weights[0][name]) for name, tensor in start.items())
+    validated = [(p["epoch"], p["step"], p["value"]) for p in state.log if p["split"] == "validation"]
+    assert validated == [(0, 0, 0.4), (1, 1, 0.1), (2, 2, 0.4)]
+    assert listener.epochs == [[0.4], [0.4, 0.1], [0.4, 0.1, 0.4]]
+
+
+def test_a_better_epoch_replaces_the_start(store: TokenStore, tiny_bert: Path) -> None:
+    made = settings(epochs=2, selection_metric="F1", learning_rate=1e-3)
+    figures = Scripted("class/F1", [0.4, 0.3, 0.5])
+    state, listener = fit(store, tiny_ranker(tiny_bert), made, validation=figures, keep_start=True)
+    assert (state.best, state.best_epoch, len(listener.weights)) == (0.5, 2, 2)
+
+
+def test_a_resumed_run_remembers_its_start(store: TokenStore, tiny_bert: Path, tmp_path: Path) -> None:
+    made = settings(epochs=2, selection_metric="F1", batch_size=6, checkpoint_every=2)  # 3 updates in an epoch
+    ranker = tiny_ranker(tiny_bert)
+    with pytest.raises(Interrupted):
+        fit(
+            store, ranker, made, engine=DyingEngine(ranker, made, 2, tmp_path),
+            validation=Scripted("class/F1", [0.4]), keep_start=True,
+        )  # fmt: skip
+    second = tiny_ranker(tiny_bert)
+    engine = LocalEngine(second, made, folder=tmp_path)
+    state, _ = fit(
+        store, second, made, engine=engine, validation=Scripted("class/F1", [0.1, 0.2]), keep_start=True
+    )  # fmt: skip
+    assert logged(state, "class/F1") == [0.4, 0.1, 0.2]
+    assert state.best_epoch == 0
 
 
 def test_a_loss_on_validation_is_better_when_smaller(store: TokenStore, tiny_bert: Path) -> None:
@@ -364,7 +403,7 @@ def test_a_diverged_training_says_so(tiny_bert: Path) -> None:
     settings = TrainingSettings(epochs=1, precision="fp32")
     state = LoopState()
     with pytest.raises(IcalibError, match=r"diverged.*Lower `learning_rate`"):
-        _end_epoch(
+        _validate(
             tiny_ranker(tiny_bert), LocalEngine(tiny_ranker(tiny_bert), settings), settings, state, None, NotANumber()
         )
 
