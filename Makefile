@@ -16,7 +16,7 @@ PARALLEL := --numprocesses=logical --maxprocesses=4 --dist=loadfile --no-loadsco
 .PHONY: help venv demo test test-slow test-nightly test-faults check bench bench-gpu lock audit sbom digests docs results notebooks clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 venv: $(INSTALLED) ## install icalib and its tools into .venv, once
 
@@ -41,10 +41,10 @@ test: venv ## the tests to run after every change, and the examples in docstring
 	$(BIN)/pytest --doctest-modules icalib
 	$(BIN)/pytest $(PARALLEL)
 
-test-slow: venv ## what only a real Ray can show, one of each kind: methods on it, ZeRO, kills, a sweep, jobs
+test-slow: venv ## what needs a real Ray or half a minute, one of each kind: methods, ZeRO, kills, a sweep, jobs, a graph, notebooks
 	$(BIN)/pytest -m 'slow and not nightly'
 
-test-nightly: venv ## all other kinds, and what takes minutes each: nodes that die, object stores, whole notebooks
+test-nightly: venv ## the others of each kind, and what takes minutes each: nodes that die, object stores, whole notebooks
 	$(BIN)/pytest -m nightly
 
 test-faults: venv ## damages, kills, refusing disks and fuzzed input, and what became of them; FAULTS='--minutes 60 --seed 2'
