@@ -82,9 +82,11 @@ class TrainJob(TrainingJob):
 
     @property
     def start_ranks(self) -> bool:
-        """Whether the initial weights rank, and their posterior, if there is one, needs no training steps."""
+        """Whether the initial weights rank, and neither intents nor a posterior need training steps."""
         head = self.ranker.head
-        return self.ranker.similarity_start != "none" and not (head.has_posterior and not head.looks_at_pairs)
+        learns_intents = self.views_with_intents and self.pseudo_labels is None  # a student's teacher has learnt them
+        needs_steps = learns_intents or (head.has_posterior and not head.looks_at_pairs)
+        return self.ranker.similarity_start != "none" and not needs_steps
 
     @override
     def build(self, device: torch.device) -> Training:
