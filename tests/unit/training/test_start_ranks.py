@@ -1,0 +1,47 @@
+"""Which models' initial weights may be the best ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.artifacts import known
+
+from icalib.data.selection import Selection
+from icalib.heads.polya_gamma import PolyaGammaHead
+from icalib.heads.random_features import RandomFeatureHead
+from icalib.losses.binary import BinaryCrossEntropy
+from icalib.losses.head_objective import HeadObjective
+from icalib.models.config import RankerConfig
+from icalib.training.answers import TrainJob
+from icalib.training.settings import TrainingSettings
+
+SUMMED_UP = RandomFeatureHead.Config.model_validate({"laplace": "ema", "ridge_choice": "fixed"})
+
+
+@pytest.mark.parametrize(
+    ("ranker", "changes", "ranks"),
+    [
+        ({"similarity_start": "separate"}, {}, True),
+        ({"similarity_start": "none"}, {}, False),
+        ({"similarity_start": "separate"}, {"views_with_intents": True}, False),  # its intent head is untrained
+        ({"similarity_start": "separate"}, {"views_with_intents": True, "pseudo_labels": "round"}, True),  # a student
+        ({"head": RandomFeatureHead.Config(), "similarity_start": "separate"}, {}, True),
+        ({"head": SUMMED_UP, "similarity_start": "separate"}, {}, False),  # its posterior is summed up in training
+        ({"head": PolyaGammaHead.Config(), "similarity_start": "separate"}, {"loss": HeadObjective.Config()}, True),
+    ],
+)
+def test_the_start_ranks(ranker: dict[str, Any], changes: dict[str, Any], ranks: bool, tmp_path: Path) -> None:
+    if "pseudo_labels" in changes:
+        changes = {**changes, "pseudo_labels": known(tmp_path / changes["pseudo_labels"])}
+    fields: dict[str, Any] = {
+        "ranker": RankerConfig.model_validate(ranker),
+        "loss": BinaryCrossEntropy.Config(),
+        "training": TrainingSettings(),
+        "selection": Selection(labelled_fraction=0.2),
+        "train_tokens": known(tmp_path / "train.arrow"),
+        "validation_tokens": known(tmp_path / "validation.arrow"),
+        "seed": 3,
+    }
+    assert TrainJob(**fields | changes).start_ranks == ranks
