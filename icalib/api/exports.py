@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from icalib.api.options import Place, PlaceKeywords, choice
+from icalib.core.errors import SettingError
 from icalib.core.storage import local_path, pull
 from icalib.exports.choices import CALIBRATIONS, FORMATS, CalibrationChoice, ExportFormat
 
@@ -19,14 +20,18 @@ class ExportKeywords(PlaceKeywords, total=False):
     """What is exported, and how; the place is where a student is trained."""
 
     format: ExportFormat
-    """`cross-encoder` (default): stock `sentence_transformers.CrossEncoder(out)` loads it. `onnx`: a graph from token
-    ids to probabilities, and the tokenizer. `mlflow`: the same graph for `mlflow.pyfunc.load_model(out)`."""
+    """`cross-encoder` (default): stock `sentence_transformers.CrossEncoder(out)` loads it. `sentence-transformer`:
+    stock `sentence_transformers.SentenceTransformer(out)` does; only for runs that rank by a bi-encoder. `onnx`: a
+    graph from token ids to probabilities, and the tokenizer. `mlflow`: the same graph for
+    `mlflow.pyfunc.load_model(out)`."""
     calibration: CalibrationChoice
     """`run` (default): what the run has fitted, or none; Platt scaling for a student. `platt`, `temperature`: fitted
     here to the validation predictions."""
     distil: bool
     """Export a student, a plain cross-encoder that is trained to give the run's probabilities; the card says what that
     costs."""
+    limit: int | None
+    """Train a student on at most this many training pools, labelled ones first; None (default): all of the run's."""
     license: str
     """Licence for the card; default: unknown."""
 
@@ -39,7 +44,7 @@ def export(run: str | Path, out: str | Path, **options: Unpack[ExportKeywords]) 
     Args:
         run: run folder: a path or e.g. s3://bucket/runs/….
         out: folder to write; it must not exist, or be empty.
-        options: format, calibration, distil, license; see `ExportKeywords`.
+        options: format, calibration, distil, limit, license; see `ExportKeywords`.
 
     Raises:
         SettingError: the format can't express the run's ranker (the message names the alternative), a package is
@@ -47,8 +52,14 @@ def export(run: str | Path, out: str | Path, **options: Unpack[ExportKeywords]) 
         ExportError: the exported model computes something else than the ranker.
     """
     from icalib.core.files import check_empty
-    from icalib.exports.subject import Subject
-    from icalib.exports.write import check_exportable, export_cross_encoder, export_mlflow, export_onnx
+    from icalib.exports.subject import BiEncoderSubject, Subject
+    from icalib.exports.write import (
+        check_exportable,
+        export_cross_encoder,
+        export_mlflow,
+        export_onnx,
+        export_sentence_transformer,
+    )
     from icalib.pipeline.inference import FinishedRun
 
     format = choice("format", options.get("format", "cross-encoder"), FORMATS)
@@ -56,20 +67,34 @@ def export(run: str | Path, out: str | Path, **options: Unpack[ExportKeywords]) 
     distil = options.get("distil", False)
     finished, folder = FinishedRun.open(local_path(run)), local_path(out)
     check_empty(folder)
-    finished.check_has_models()
+    _check_limit(options.get("limit"), distil=distil)
     check_exportable(finished, format, calibration, distil=distil)
+    license = options.get("license", "unknown")
+    if format == "sentence-transformer":
+        export_sentence_transformer(BiEncoderSubject.of_run(finished, calibration), folder, license=license)
+        return folder
     subject = _distilled(finished, calibration, options) if distil else Subject.of_run(finished, calibration)
     write = {"cross-encoder": export_cross_encoder, "onnx": export_onnx, "mlflow": export_mlflow}[format]
-    write(subject, folder, license=options.get("license", "unknown"))
+    write(subject, folder, license=license)
     return folder
 
 
-def _distilled(run: FinishedRun, calibration: CalibrationChoice, options: PlaceKeywords) -> Subject:
+def _check_limit(limit: int | None, *, distil: bool) -> None:
+    if limit is None:
+        return
+    if not distil:
+        raise SettingError("--limit is the number of pools that a student learns from. Add --distil.")
+    if limit < 1:
+        raise SettingError(f"found a limit of {limit} pools. Expected 1 or more.")
+
+
+def _distilled(run: FinishedRun, calibration: CalibrationChoice, options: ExportKeywords) -> Subject:
     from icalib.api.session import session
     from icalib.exports.distil import Distillation, distilled
 
     with session(Place.of(options)) as active:
-        return distilled(run, Distillation(), calibration, active.context)
+        distillation = Distillation(max_pools=options.get("limit"))
+        return distilled(run, distillation, calibration, active.context)
 
 
 def pair_texts(

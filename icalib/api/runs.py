@@ -181,7 +181,7 @@ def load(run: str | Path) -> LoadedRanker:
 
     Raises:
         RunFolderError: it is not a finished run, or a file can't be read.
-        SettingError: its method has no trained model.
+        SettingError: its method has no model to load.
     """
     from icalib.pipeline.loaded_ranker import LoadedRanker
 

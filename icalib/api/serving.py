@@ -38,7 +38,7 @@ def serve(
 
     Raises:
         RunFolderError: the folder is not a finished run.
-        SettingError: the method has no trained model, an option is invalid, or a package is missing.
+        SettingError: the method has no model to load, an option is invalid, or a package is missing.
     """
     from icalib.serving.limits import Limits
     from icalib.serving.served_run import ServedRun

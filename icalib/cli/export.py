@@ -23,8 +23,10 @@ def export(
     format: Annotated[
         ExportFormat,
         typer.Option(
-            help="cross-encoder: stock sentence_transformers.CrossEncoder loads it. onnx: a graph from token ids to "
-            "probabilities (needs icalib[onnx]). mlflow: the same graph as an MLflow model (needs icalib[mlflow,onnx])."
+            help="cross-encoder: stock sentence_transformers.CrossEncoder loads it. sentence-transformer: stock "
+            "SentenceTransformer does (dual-encoder, bi-encoder, and runs that kept their start). onnx: a graph from "
+            "token ids to probabilities (needs icalib[onnx]). mlflow: the same graph as an MLflow model (needs "
+            "icalib[mlflow,onnx])."
         ),
     ] = "cross-encoder",
     calibration: Annotated[
@@ -42,6 +44,10 @@ def export(
             "pools. The card says what that costs.",
         ),
     ] = False,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, help="Train a student on at most this many training pools, labelled ones first."),
+    ] = None,
     license: Annotated[str, typer.Option(help="Licence of the model, for its card: e.g. apache-2.0.")] = "unknown",
     runs: Runs = Path("runs"),
     executor: ExecutorOptions,
@@ -54,5 +60,7 @@ def export(
     from icalib.api.exports import export as export_run
 
     place: PlaceKeywords = {**executor.keywords(), "runs": runs}
-    written = export_run(run, out, format=format, calibration=calibration, distil=distil, license=license, **place)
+    written = export_run(
+        run, out, format=format, calibration=calibration, distil=distil, limit=limit, license=license, **place
+    )
     say(f"{location(written)}: {format}; README.md is its card")

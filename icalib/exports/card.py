@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -13,16 +13,25 @@ from icalib.core.version import __version__
 from icalib.data.schema import Split
 from icalib.encoders.backbone import EMBEDDED
 from icalib.exports.agreement import Agreement
-from icalib.exports.subject import Subject, measured
+from icalib.exports.subject import Measured, measured
 from icalib.metrics.calibration import reliability_table
 from icalib.metrics.pairs import PoolScores
 
 _EMBEDDED_NAME = "sentence-transformers/all-MiniLM-L6-v2"
+Task = Literal["text-ranking", "sentence-similarity"]
+_KINDS: Mapping[Task, str] = {"text-ranking": "cross-encoder", "sentence-similarity": "bi-encoder"}
 _LOWER_IS_BETTER = ("ECE", "NLL", "Brier")
 
 
 def model_card(
-    subject: Subject, *, name: str, library: str, license: str, usage: str, agreement: Agreement | None
+    subject: Measured,
+    *,
+    name: str,
+    library: str,
+    license: str,
+    usage: str,
+    agreement: Agreement | None,
+    task: Task = "text-ranking",
 ) -> str:
     """Return the text of a model card.
 
@@ -33,8 +42,9 @@ def model_card(
         license: the model's licence.
         usage: how it is loaded, in Markdown.
         agreement: with the ranker, from texts on; None where it wasn't measured.
+        task: the hub's name of what it does.
     """
-    front = yaml.safe_dump(_front_matter(subject, name, library, license), sort_keys=False, allow_unicode=True)
+    front = yaml.safe_dump(_front_matter(subject, name, library, license, task), sort_keys=False, allow_unicode=True)
     parts = [
         f"---\n{front}---",
         f"# {name}",
@@ -48,12 +58,12 @@ def model_card(
     return "\n\n".join(parts) + "\n"
 
 
-def _front_matter(subject: Subject, name: str, library: str, license: str) -> dict[str, Any]:
+def _front_matter(subject: Measured, name: str, library: str, license: str, task: Task) -> dict[str, Any]:
     settings = subject.run.settings
     base = base_model(settings.backbone)
     tags = ["reranker", "calibrated", "icalib"]
     if library == "sentence-transformers":
-        tags = ["sentence-transformers", "cross-encoder", *tags]
+        tags = ["sentence-transformers", _KINDS[task], *tags]
     results = [
         {
             "task": {"type": "text-ranking", "name": "Text Ranking"},
@@ -64,7 +74,7 @@ def _front_matter(subject: Subject, name: str, library: str, license: str) -> di
     ]
     return {
         "library_name": library,
-        "pipeline_tag": "text-ranking",
+        "pipeline_tag": task,
         "license": license,
         **({"base_model": base} if base else {}),
         "tags": tags,
@@ -79,7 +89,7 @@ def base_model(backbone: str) -> str | None:
     return None if "://" in backbone or Path(backbone).exists() else backbone
 
 
-def _what(subject: Subject) -> str:
+def _what(subject: Measured) -> str:
     settings, provenance = subject.run.settings, read_json(subject.run.folder.path / "provenance.json")
     made = "distilled from a run" if subject.teacher is not None else "from a run"
     return (
@@ -92,7 +102,7 @@ def _what(subject: Subject) -> str:
     )
 
 
-def _metrics(subject: Subject) -> str:
+def _metrics(subject: Measured) -> str:
     rows: list[tuple[str, Mapping[str, float]]] = []
     for split, scores in subject.scores.items():
         rows.append((f"this model, {split}", measured(scores)))
@@ -117,7 +127,7 @@ def _against_teacher(
     return [(f"the run, {split}", its), (f"loss, {split}", loss)]
 
 
-def _calibration(subject: Subject) -> str:
+def _calibration(subject: Measured) -> str:
     found = {
         "none": "None: the probability is the model's own, σ(logit).",
         "platt": "Platt scaling, fitted on the validation pools.",
@@ -140,7 +150,7 @@ def _calibration(subject: Subject) -> str:
     )
 
 
-def _export(subject: Subject, agreement: Agreement | None) -> str:
+def _export(subject: Measured, agreement: Agreement | None) -> str:
     if agreement is None:
         return "The weights were compared with the run's ranker on random tokens when this was written."
     cut = agreement.num_pairs - agreement.num_same_tokens
@@ -153,7 +163,7 @@ def _export(subject: Subject, agreement: Agreement | None) -> str:
     )
 
 
-def _limits(subject: Subject, license: str) -> str:
+def _limits(subject: Measured, license: str) -> str:
     return (
         "For ranking answers that were written before, e.g. suggestions to agents of a help desk, in dialogues like "
         f"those of `{subject.run.settings.data.name}`. It does not check whether an answer is true, safe or polite, "

@@ -59,7 +59,7 @@ def classifier_of(ranker: Ranker, calibration: AffineMap) -> Any:
     config.dtype = torch.float32
     with quiet_transformers():
         model: Any = AutoModelForSequenceClassification.from_config(config)
-    missing, unexpected = model.base_model.load_state_dict(_plain_weights(backbone, config.vocab_size), strict=False)
+    missing, unexpected = model.base_model.load_state_dict(plain_weights(backbone, config.vocab_size), strict=False)
     if unexpected or any(not name.startswith("pooler.") for name in missing):
         raise ExportError(
             f"the weights of {type(backbone).__name__} don't fit {type(model).__name__}: "
@@ -143,7 +143,7 @@ def write_cross_encoder(folder: Path, model: Any, tokenizer: Any) -> None:
     cross_encoder = {
         "__version__": {
             "pytorch": version("torch"),
-            "sentence_transformers": _sentence_transformers(),
+            "sentence_transformers": sentence_transformers_version(),
             "transformers": version("transformers"),
         },
         "activation_fn": "torch.nn.modules.activation.Sigmoid",
@@ -169,14 +169,15 @@ def write_tokenizer(folder: Path, tokenizer: Any) -> None:
     path.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _sentence_transformers() -> str:
+def sentence_transformers_version() -> str:
+    """Return the installed version of sentence-transformers, or that whose files are written."""
     try:
         return version("sentence-transformers")
     except PackageNotFoundError:
         return _SENTENCE_TRANSFORMERS
 
 
-def _plain_weights(backbone: nn.Module, vocabulary: int) -> dict[str, torch.Tensor]:
+def plain_weights(backbone: nn.Module, vocabulary: int) -> dict[str, torch.Tensor]:
     """Return a backbone's weights as an unchanged one has them: bounded layers as they act, and no intent tokens."""
     bounded = {name: module for name, module in backbone.named_modules() if isinstance(module, SpectralLinear)}
     buffers = {f"{name}.{buffer}" for name in bounded for buffer in ("u", "v", "initial_norm")}

@@ -19,7 +19,7 @@ from icalib.data.pools import read_pool_set
 from icalib.data.schema import SPLITS, Split
 from icalib.encoders.transformer import AbstractEncoder, BackboneEncoder, TransformerEncoder
 from icalib.exports.choices import CalibrationChoice
-from icalib.exports.subject import Subject, known_scores
+from icalib.exports.subject import Subject, known_scores, scores_of
 from icalib.models.config import RankerConfig
 from icalib.models.ranker import load_ranker
 from icalib.pipeline.evaluation import Fitted, MemberScores, prediction_table
@@ -62,6 +62,8 @@ class Distillation(Settings):
     """Peak learning rate of the encoder."""
     head_learning_rate: float = Field(default=1e-3, gt=0)
     """Peak learning rate of the new head."""
+    max_pools: int | None = Field(default=None, ge=1)
+    """Number of training pools, labelled ones first; None takes all of the run's."""
 
     def training(self) -> TrainingSettings:
         """Return the settings of the training loop."""
@@ -99,7 +101,7 @@ def distilled(
         selection=stages.selection,
         train_tokens=tokens.artifact("train.arrow"),
         validation_tokens=tokens.artifact("validation.arrow"),
-        targets=_targets(run, stages, context),
+        targets=_targets(run, stages, distillation.max_pools, context),
         start=_start(run),
         seed=settings.seed,
     )
@@ -116,7 +118,7 @@ def distilled(
         calibration=None,
         calibrator="none",
         scores=known_scores(predictions),
-        teacher=known_scores({split: run.folder.predictions(split) for split in _MEASURED}),
+        teacher=scores_of(run),
     )
     return subject.calibrated("platt" if calibration == "run" else calibration)
 
@@ -151,17 +153,18 @@ def student_encoder(encoder: AbstractEncoder.Config) -> TransformerEncoder.Confi
 
 
 def _start(run: FinishedRun) -> Artifact | None:
-    """Return the checkpoint whose encoder the student starts from; None if the run's encoder has no backbone."""
-    if not run.settings.settings.encoder.has_backbone:
+    """Return the checkpoint whose encoder the student starts from; None if there is none with a backbone."""
+    if not run.members or not run.settings.settings.encoder.has_backbone:
         return None
     folder = run.members[0][0]
     return Artifact(path=folder.resolve(), digest=checkpoint_digest(folder))
 
 
-def _targets(run: FinishedRun, stages: RunStages, context: RunContext) -> Artifact:
+def _targets(run: FinishedRun, stages: RunStages, max_pools: int | None, context: RunContext) -> Artifact:
     """Return the run's calibrated probabilities of its training pools."""
     settings = run.settings
-    scores = score_stages(run, settings.data, "train", settings.limit.get("train"), context)
+    limits = [limit for limit in (max_pools, settings.limit.get("train")) if limit is not None]
+    scores = score_stages(run, settings.data, "train", min(limits, default=None), context)
     fitted = run.folder.fitted_path
     job = TargetJob(
         scores=tuple(stage.artifact() for stage in scores),

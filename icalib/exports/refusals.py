@@ -8,18 +8,23 @@ from icalib.calibration.fitted import AffineMap, FocalInverseMap
 from icalib.core.errors import SettingError
 from icalib.encoders.transformer import TransformerEncoder
 from icalib.exports.choices import CalibrationChoice, ExportFormat
-from icalib.exports.subject import own_calibrator
+from icalib.exports.subject import cosine_map, own_calibrator
 from icalib.heads.linear import LinearHead
 from icalib.heads.random_features import RandomFeatureHead
 from icalib.models.config import RankerConfig
+from icalib.models.ranker import load_ranker
 from icalib.pipeline.inference import FinishedRun
 from icalib.uncertainty.estimator import Deterministic, Posterior
 
 _DISTIL = "Add --distil, which trains one cross-encoder to give the run's probabilities and measures what that costs"
 _ONNX = "export with --format onnx, which contains it"
 
+_TO_RANK = "Give a run of dual-encoder, or export as a cross-encoder with --distil"
+_BI_ENCODER = "export with --format sentence-transformer, which contains it"
+
 _NAMES: Mapping[ExportFormat, str] = {
     "cross-encoder": "a cross-encoder",
+    "sentence-transformer": "a bi-encoder for sentence-transformers",
     "onnx": "an ONNX graph",
     "mlflow": "an MLflow model",
 }
@@ -38,6 +43,9 @@ def check_cross_encoder(run: FinishedRun, config: RankerConfig, calibration: Cal
     if not isinstance(config.head, LinearHead.Config) or run.members[0][1].needs == "posterior":
         both = f"{_DISTIL}, or {_ONNX}" if isinstance(config.head, RandomFeatureHead.Config) else _DISTIL
         raise _refusal(run, "cross-encoder", f"its head is {config.head.owner.__name__}, not one linear layer", both)
+    if run.folder.kept_start:
+        found = "no epoch was better than its start, so that it ranks by its bi-encoder"
+        raise _refusal(run, "cross-encoder", found, f"{_capitalised(_BI_ENCODER)}, or add --distil")
     if config.similarity_start != "none":
         raise _refusal(
             run,
@@ -75,6 +83,42 @@ def check_onnx(
         raise _refusal(
             run, format, "its calibration, focal-inverse, has no closed form", "Fit another one by --calibration platt"
         )
+
+
+def check_is_ranker(run: FinishedRun, format: ExportFormat) -> None:
+    """Refuse runs that rank by a bi-encoder without labels, which has no cross-encoder.
+
+    Raises:
+        SettingError: names what to do.
+    """
+    if not run.settings.settings.regime.trains:
+        cure = f"{_capitalised(_BI_ENCODER)}, or add --distil"
+        raise _refusal(run, format, "it ranks by a bi-encoder, which reads context and candidate separately", cure)
+
+
+def check_sentence_transformer(run: FinishedRun, calibration: CalibrationChoice, *, distil: bool) -> None:
+    """Refuse runs that don't rank by the cosine of a bi-encoder alone.
+
+    Raises:
+        SettingError: names the part, and what to do.
+    """
+    format: ExportFormat = "sentence-transformer"
+    if distil:
+        raise SettingError("a student (--distil) is a cross-encoder. Leave out --format sentence-transformer.")
+    if calibration == "run" and not isinstance(run.fitted.calibration, AffineMap | None):
+        found = f"its calibration is {own_calibrator(run)}, which isn't linear in the logit"
+        raise _refusal(run, format, found, "Fit another one by --calibration platt")
+    if not run.settings.settings.regime.trains:
+        return
+    for found, _ in _not_one_pass(run):
+        raise _refusal(run, format, found, _TO_RANK)
+    checkpoint, estimator = run.members[0]
+    if not isinstance(estimator, Deterministic.Config) or cosine_map(load_ranker(checkpoint)) is None:
+        raise _refusal(run, format, "its cross-encoder has learnt from labels", _TO_RANK)
+
+
+def _capitalised(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def _not_one_pass(run: FinishedRun) -> Iterator[tuple[str, str]]:

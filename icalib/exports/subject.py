@@ -1,46 +1,45 @@
-"""What is exported: one ranker with its calibration map, and what was measured of it."""
+"""What is exported: a ranker or bi-encoder with its calibration map, and what was measured of it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Self
 
 import pyarrow as pa
+import torch
 
 from icalib.calibration.calibrator import AbstractCalibrator, Platt, Temperature
 from icalib.calibration.fitted import AffineMap, FittedMap
 from icalib.core.component import short_name
 from icalib.data.schema import Split
 from icalib.exports.choices import CalibrationChoice
+from icalib.heads.linear import LinearHead
 from icalib.metrics.calibration import brier, ece, nll
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.ranking import average_precision, mean_defined, recall_at_k
 from icalib.models.ranker import Ranker, load_ranker
 from icalib.pipeline.inference import FinishedRun
+from icalib.scoring.loaded import LoadedBiEncoder
 from icalib.uncertainty.estimator import AbstractEstimator
 
 _FITTED: Mapping[str, type[AbstractCalibrator]] = {"platt": Platt, "temperature": Temperature}
 _MEASURED: tuple[Split, ...] = ("validation", "test")
 
 
-@dataclass(frozen=True)
-class Subject:
-    """A ranker to export.
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What a card says of an exported ranker.
 
     Args:
         run: the finished run that it is from.
-        ranker: in evaluation mode, on the CPU.
-        estimator: how its probabilities are computed.
-        calibration: maps the logits of mean probabilities to calibrated probabilities; None for none.
+        calibration: maps logits to calibrated probabilities; None for none.
         calibrator: name of the calibrator that the map is from, for people.
         scores: scores of the run's validation and test pools with known labels, with calibrated probabilities.
         teacher: the run's own scores, if the ranker was distilled from it.
     """
 
     run: FinishedRun
-    ranker: Ranker
-    estimator: AbstractEstimator.Config
     calibration: FittedMap | None
     calibrator: str
     scores: Mapping[Split, PoolScores]
@@ -54,23 +53,10 @@ class Subject:
         assert isinstance(self.calibration, AffineMap)
         return self.calibration
 
-    @classmethod
-    def of_run(cls, run: FinishedRun, calibration: CalibrationChoice) -> Self:
-        """Return the first model of a run with its calibration, or with another one that is fitted here."""
-        run.check_has_models()
-        checkpoint, estimator = run.members[0]
-        subject = cls(
-            run=run,
-            ranker=load_ranker(checkpoint).eval(),  # with the weights as they were trained: scoring rounds them to bf16
-            estimator=estimator,
-            calibration=run.fitted.calibration,
-            calibrator=own_calibrator(run),
-            scores=known_scores({split: run.folder.predictions(split) for split in _MEASURED}),
-        )
-        return subject if calibration == "run" else subject.calibrated(calibration)
-
-    def calibrated(self, calibration: Literal["platt", "temperature"]) -> Self:
+    def calibrated(self, calibration: CalibrationChoice) -> Self:
         """Return the ranker with a calibration that is fitted to its validation scores, in place of its own."""
+        if calibration == "run":
+            return self
         calibrator = _FITTED[calibration].Config().build()
         validation = self.scores["validation"]
         fitted = calibrator.fit(validation.logit, validation.label)
@@ -82,10 +68,94 @@ class Subject:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Subject(Measured):
+    """A ranker to export; its calibration maps the logits of mean probabilities.
+
+    Args:
+        ranker: in evaluation mode, on the CPU.
+        estimator: how its probabilities are computed.
+    """
+
+    ranker: Ranker
+    estimator: AbstractEstimator.Config
+
+    @classmethod
+    def of_run(cls, run: FinishedRun, calibration: CalibrationChoice) -> Self:
+        """Return the first model of a run with its calibration, or with another one that is fitted here."""
+        checkpoint, estimator = run.members[0]
+        subject = cls(
+            run=run,
+            ranker=load_ranker(checkpoint).eval(),  # with the weights as they were trained: scoring rounds them to bf16
+            estimator=estimator,
+            calibration=run.fitted.calibration,
+            calibrator=own_calibrator(run),
+            scores=scores_of(run),
+        )
+        return subject.calibrated(calibration)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiEncoderSubject(Measured):
+    """A bi-encoder to export; its calibration maps the slope and offset of the cosine.
+
+    Args:
+        bi_encoder: on the CPU.
+        cosine: maps the cosine to the logit that `calibration` maps.
+    """
+
+    bi_encoder: LoadedBiEncoder
+    cosine: AffineMap
+
+    @classmethod
+    def of_run(cls, run: FinishedRun, calibration: CalibrationChoice) -> Self:
+        """Return the bi-encoder of a run that ranks by it alone; see `check_sentence_transformer`."""
+        checkpoint = next((path for path, _ in run.members), None)
+        cpu = torch.device("cpu")
+        if run.settings.settings.regime.trains:
+            assert checkpoint is not None
+            ranker = load_ranker(checkpoint)
+            bi_encoder, cosine = LoadedBiEncoder.of_start(ranker, cpu), cosine_map(ranker)
+            assert cosine is not None
+        else:
+            bi_encoder = LoadedBiEncoder.load(run.settings.settings.encoder, checkpoint, cpu)
+            cosine = AffineMap(slope=1.0, offset=0.0)
+        subject = cls(
+            run=run,
+            bi_encoder=bi_encoder,
+            cosine=cosine,
+            calibration=run.fitted.calibration,
+            calibrator=own_calibrator(run),
+            scores=scores_of(run),
+        )
+        return subject.calibrated(calibration)
+
+    @property
+    def of_cosine(self) -> AffineMap:
+        """Maps the cosine to the calibrated probability."""
+        outer, inner = self.affine, self.cosine
+        return AffineMap(slope=outer.slope * inner.slope, offset=outer.slope * inner.offset + outer.offset)
+
+
+def cosine_map(ranker: Ranker) -> AffineMap | None:
+    """Return how a ranker's logit follows from the cosine of its bi-encoder; None if its head adds something."""
+    head, start = ranker.answer_head, ranker.similarity_start
+    if start is None or ranker.config.similarity_start != "separate" or not isinstance(head, LinearHead):
+        return None
+    if head.linear.weight.any() or head.linear.bias.any() or not start.slope.item() > 0:
+        return None
+    return AffineMap(slope=start.slope.item(), offset=start.offset.item())
+
+
 def own_calibrator(run: FinishedRun) -> str:
     """Return the name of the calibrator that a run has fitted."""
     calibrator = run.settings.settings.calibrator
     return "none" if calibrator is None else short_name(calibrator.owner)
+
+
+def scores_of(run: FinishedRun) -> dict[Split, PoolScores]:
+    """Return a run's scores of its validation and test pools with known labels."""
+    return known_scores({split: run.folder.predictions(split) for split in _MEASURED})
 
 
 def known_scores(predictions: Mapping[Split, pa.Table]) -> dict[Split, PoolScores]:

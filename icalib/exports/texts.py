@@ -97,7 +97,7 @@ def texts_of(layout: Layout, tokenize: Tokenizer, tokenizer: Any, context_turns:
     )
 
 
-def stock_tokenizer(name: str, layout: Layout, *, has_segments: bool) -> Any:
+def stock_tokenizer(name: str, layout: Layout, *, has_segments: bool, of_pairs: bool = True) -> Any:
     """Return a backbone's tokenizer with the settings that an exported folder stores.
 
     It cuts long pairs at the start of the context. Special tokens in users' texts are text, unless they separate the
@@ -106,12 +106,14 @@ def stock_tokenizer(name: str, layout: Layout, *, has_segments: bool) -> Any:
     Args:
         name: the backbone.
         layout: of the ranker.
+        of_pairs: whether it reads pairs, or context and candidate separately.
         has_segments: whether the encoder tells context and candidate apart by `token_type_ids`. Stock models take what
             their tokenizer gives, and not every tokenizer says by itself what its model needs.
     """
     from transformers import AutoTokenizer
 
     limits = layout.limits
+    of_candidate = limits.max_candidate_tokens + layout.num_separators if of_pairs else 0
     with quiet_transformers():
         return AutoTokenizer.from_pretrained(
             name,
@@ -119,7 +121,7 @@ def stock_tokenizer(name: str, layout: Layout, *, has_segments: bool) -> Any:
             truncation_side="left",
             split_special_tokens=not layout.turn_separators,
             model_input_names=["input_ids", *["token_type_ids"] * has_segments, "attention_mask"],
-            model_max_length=limits.max_context_tokens + limits.max_candidate_tokens + layout.num_separators + 2,
+            model_max_length=limits.max_context_tokens + of_candidate + 2,
         )
 
 

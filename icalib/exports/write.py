@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from icalib.calibration.fitted import AffineMap
 from icalib.core.errors import SettingError
 from icalib.core.files import whole_folder, write_json
 from icalib.core.storage import push
@@ -24,8 +25,9 @@ from icalib.exports.cross_encoder import (
 )
 from icalib.exports.mlflow_model import check_mlflow, usage, write_pyfunc
 from icalib.exports.onnx import MODEL, OPSET, check_installed, write_graph
-from icalib.exports.refusals import check_cross_encoder, check_onnx
-from icalib.exports.subject import Subject
+from icalib.exports.refusals import check_cross_encoder, check_is_ranker, check_onnx, check_sentence_transformer
+from icalib.exports.sentence_transformer import check_agreement, plain_backbone, write_sentence_transformer
+from icalib.exports.subject import BiEncoderSubject, Measured, Subject
 from icalib.exports.texts import EXPORT_FILE, PairTexts, stock_tokenizer, texts_of
 from icalib.models.checkpoint import load_ranker_config
 from icalib.pipeline.inference import FinishedRun
@@ -37,12 +39,17 @@ def check_exportable(run: FinishedRun, format: ExportFormat, calibration: Calibr
     Raises:
         SettingError: names the part, and what to do.
     """
+    run.check_has_models()
     if format == "mlflow":
         check_mlflow()
-    if format != "cross-encoder":
+    if format in ("onnx", "mlflow"):
         check_installed(format)
+    if format == "sentence-transformer":
+        check_sentence_transformer(run, calibration, distil=distil)
+        return
     if distil:  # a student is a plain cross-encoder
         return
+    check_is_ranker(run, format)
     config = load_ranker_config(run.members[0][0])
     if format == "cross-encoder":
         check_cross_encoder(run, config, calibration)
@@ -80,6 +87,41 @@ def export_cross_encoder(subject: Subject, out: Path, *, license: str) -> Agreem
             license=license,
             usage=_cross_encoder_usage(out.name, texts),
             agreement=compared,
+        )
+        (folder / "README.md").write_text(card, encoding="utf-8")
+    push(out)
+    return compared
+
+
+def export_sentence_transformer(subject: BiEncoderSubject, out: Path, *, license: str) -> Agreement | None:
+    """Write a folder for `sentence_transformers.SentenceTransformer`.
+
+    Returns:
+        How far it agrees with the run on its validation pools; None if their folder is missing.
+
+    Raises:
+        SettingError: the backbone's tokenizer isn't supported, or `out` isn't empty.
+        ExportError: the exported model computes something else.
+    """
+    bi_encoder, of_cosine = subject.bi_encoder, subject.of_cosine
+    backbone, layout = bi_encoder.config.backbone, bi_encoder.layout
+    tokenizer = stock_tokenizer(backbone, layout, has_segments=bi_encoder.encoder.has_segments, of_pairs=False)
+    texts = texts_of(layout, Tokenizer(backbone), tokenizer, subject.run.folder.context_turns)
+    model = plain_backbone(bi_encoder)
+    pools = validation_pools(subject.run.settings.data, subject.run.data_digest)
+    compared = check_agreement(model, tokenizer, texts, bi_encoder, of_cosine, pools) if pools else None
+    with whole_folder(out) as folder:
+        write_sentence_transformer(folder, model, tokenizer)
+        about = {**facts(subject, "sentence-transformer"), "of_cosine": of_cosine.model_dump(mode="json")}
+        write_json(folder / EXPORT_FILE, {**about, "texts": texts.model_dump(mode="json")})
+        card = model_card(
+            subject,
+            name=out.name,
+            library="sentence-transformers",
+            license=license,
+            usage=_bi_encoder_usage(out.name, texts, of_cosine),
+            agreement=compared,
+            task="sentence-similarity",
         )
         (folder / "README.md").write_text(card, encoding="utf-8")
     push(out)
@@ -151,7 +193,7 @@ def _write_graph_files(subject: Subject, folder: Path, format: ExportFormat) -> 
     return texts
 
 
-def facts(subject: Subject, format: ExportFormat) -> dict[str, Any]:
+def facts(subject: Measured, format: ExportFormat) -> dict[str, Any]:
     """Return what an exported folder says about its origin."""
     return {
         "version": 1,
@@ -182,6 +224,27 @@ and joined by {texts.utterance_separator!r}, so that the tokens are those of tra
 had at most {limits.max_context_tokens} tokens in training, its end, and a candidate {limits.max_candidate_tokens}, its
 start; longer pairs are cut at the start of the context. `icalib.pair_texts("{name}", context, candidates)` returns
 pairs that are cut as in training."""
+
+
+def _bi_encoder_usage(name: str, texts: PairTexts, of_cosine: AffineMap) -> str:
+    limits = texts.limits
+    return f"""```python
+import torch
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("{name}")
+context = ["My printer hums.", "Which model is it?", "The big one."]
+candidates = ["Restart it.", "Hello!"]
+text = {texts.utterance_separator!r}.join(context[-{texts.context_turns}:])
+cosines = model.similarity(model.encode([text]), model.encode(candidates))[0]
+torch.sigmoid({of_cosine.slope:.6g} * cosines + {of_cosine.offset:.6g})  # probabilities
+```
+
+Vectors of candidates can be computed once and stored in an index. A context is its last {texts.context_turns}
+utterances or fewer, stripped of white space at both ends and joined by {texts.utterance_separator!r}, so that the
+tokens are those of training; its last {limits.max_context_tokens} tokens are read. Speakers are not read. Of a
+candidate, {limits.max_candidate_tokens} tokens were read in training, its start.
+`icalib.pair_texts("{name}", context, candidates)` returns both cut as in training."""
 
 
 def _onnx_usage(name: str, texts: PairTexts | None, layout: Layout) -> str:

@@ -31,7 +31,7 @@ from icalib.pipeline.stages import RunInputs, RunStages
 from icalib.regimes.regime import AbstractRegime, Member
 from icalib.scoring.cost import Cost, measure_costs
 from icalib.scoring.intent_choice import AUTHORS_CHOICE
-from icalib.scoring.loaded import LoadedMembers
+from icalib.scoring.loaded import Loaded, LoadedBiEncoder, LoadedMembers
 from icalib.scoring.untrained import selected_pools
 from icalib.uncertainty.estimator import AbstractEstimator
 
@@ -83,25 +83,27 @@ class FinishedRun:
         """Check that the run has models to load.
 
         Raises:
-            SettingError: the method was not trained.
+            SettingError: the method has none.
         """
-        if not self.settings.settings.regime.trains:
+        if not self.settings.settings.regime.can_be_loaded:
             raise SettingError(
-                f"{self.folder.path} is a run of `{self.settings.method}`, which has no trained model to load. Give a "
-                "run of a trained method such as bert or icast; `score` and `evaluate` also accept this run."
+                f"{self.folder.path} is a run of `{self.settings.method}`, which has no model to load. Give a run of a "
+                "method with one, such as dual-encoder, bert or icast; `score` and `evaluate` also accept this run."
             )
 
-    def load_members(self, scoring: ScoringSettings | None = None) -> LoadedMembers:
+    def load_members(self, scoring: ScoringSettings | None = None) -> Loaded:
         """Load the models into this process, on the GPU if one is available.
 
         Args:
             scoring: replaces the method's scoring settings.
 
         Raises:
-            SettingError: the method was not trained.
+            SettingError: the method has none.
         """
         self.check_has_models()
-        method = self.settings.settings
+        method, device = self.settings.settings, torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if not method.regime.trains:
+            return LoadedBiEncoder.load(method.encoder, next((path for path, _ in self.members), None), device)
         scoring = scoring or method.scoring
         rule = method.regime.view_rule()
         return LoadedMembers.load(
@@ -110,7 +112,7 @@ class FinishedRun:
             intent_choice=rule.intents if rule is not None else AUTHORS_CHOICE,
             precision=scoring.precision,
             max_tokens=scoring.max_tokens_per_batch,
-            device=torch.device("cuda" if torch.cuda.is_available() else "cpu"),
+            device=device,
         )
 
 

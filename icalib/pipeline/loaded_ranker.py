@@ -19,7 +19,7 @@ from icalib.pipeline.answering import Answering, Predicted, Wanted
 from icalib.pipeline.guarantees import CONFIDENCE
 from icalib.pipeline.inference import FinishedRun
 from icalib.pipeline.predict import predict, score_unlabelled
-from icalib.scoring.loaded import LoadedMembers
+from icalib.scoring.loaded import Loaded
 
 M = TypeVar("M", bound=BaseModel)
 Context = Sequence[str | Mapping[str, str]]
@@ -57,7 +57,7 @@ class LoadedRanker:
     """
 
     run: FinishedRun
-    members: LoadedMembers
+    members: Loaded
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -65,7 +65,7 @@ class LoadedRanker:
 
         Raises:
             RunFolderError: the folder is not a finished run, or a file can't be read.
-            SettingError: its method has no trained model.
+            SettingError: its method has no model to load.
         """
         run = FinishedRun.open(Path(path))
         return cls(run, run.load_members())

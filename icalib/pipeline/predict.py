@@ -16,7 +16,7 @@ from icalib.metrics.pairs import P_NONE, PoolScores
 from icalib.pipeline.answering import Answering, Predicted, Wanted
 from icalib.pipeline.evaluation import prediction_table
 from icalib.pipeline.inference import FinishedRun
-from icalib.scoring.loaded import LoadedMembers
+from icalib.scoring.loaded import Loaded
 
 _NOTHING_MORE = Wanted()
 
@@ -26,21 +26,21 @@ def predict(
     questions: Sequence[Question],
     wanted: Wanted = _NOTHING_MORE,
     *,
-    members: LoadedMembers | None = None,
+    members: Loaded | None = None,
     answering: Answering | None = None,
 ) -> Predicted:
     """Answer questions.
 
     Args:
-        run: a run of a trained method.
+        run: a run of a method with a model.
         questions: one or more.
         wanted: what is asked for besides each question's best candidate.
         members: the run's models if they are already loaded.
         answering: what the run's earlier questions were answered by, which has read its labelled pools.
 
     Raises:
-        SettingError: the method was not trained, an argument is out of range or excludes another, or "none of these"
-            is requested of a run that has not fitted p_none.
+        SettingError: the method has no model to load, an argument is out of range or excludes another, or "none of
+            these" is requested of a run that has not fitted p_none.
         DataError: there are too few pools for such sets, or for such a promise.
     """
     answering = answering or Answering(run)
@@ -50,12 +50,12 @@ def predict(
     return answering.answers(questions, scores, wanted)
 
 
-def score_unlabelled(run: FinishedRun, members: LoadedMembers, pools: Sequence[Pool]) -> PoolScores:
+def score_unlabelled(run: FinishedRun, members: Loaded, pools: Sequence[Pool]) -> PoolScores:
     """Score pools with unknown labels in this process; their ids must ascend."""
     return unlabelled_scores(unlabelled_predictions(run, members, pools), pools)
 
 
-def unlabelled_predictions(run: FinishedRun, members: LoadedMembers, pools: Sequence[Pool]) -> pa.Table:
+def unlabelled_predictions(run: FinishedRun, members: Loaded, pools: Sequence[Pool]) -> pa.Table:
     """Return the predictions of pools with unknown labels, scored in this process; their ids must ascend."""
     shard = run.settings.settings.scoring.pools_per_shard
     with tempfile.TemporaryDirectory() as folder:

@@ -38,7 +38,7 @@ from icalib.models.checkpoint import CHECKPOINT_VERSION
 from icalib.pipeline.answering import Answering
 from icalib.pipeline.inference import FinishedRun, checkpoint_digest
 from icalib.pipeline.predict import unlabelled_predictions, unlabelled_scores
-from icalib.scoring.loaded import LoadedMembers
+from icalib.scoring.loaded import Loaded
 
 RECORD = "scored.json"
 """File in the output folder that says what is scored there, and with what."""
@@ -180,7 +180,7 @@ def _check_record(job: ScorePairsJob, path: Path, emit: Emit) -> None:
 
 class _Loaded(NamedTuple):
     run: FinishedRun
-    members: LoadedMembers
+    members: Loaded
     answering: Answering
     context_turns: int
 

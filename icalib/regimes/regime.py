@@ -162,6 +162,11 @@ class AbstractRegime(Component):
         """Whether training compares logits of pairs, which a head with its own objective doesn't provide."""
 
         @property
+        def can_be_loaded(self) -> bool:
+            """Whether a finished run has models that score any pool by itself."""
+            return self.trains
+
+        @property
         def own_calibrator(self) -> AbstractCalibrator.Config | None:
             """The calibrator that the regime requires, which replaces the method's; None uses the method's."""
             return None

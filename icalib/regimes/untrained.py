@@ -51,6 +51,11 @@ class Untrained(AbstractUntrained):
         TF-IDF cosine of the candidate with the other candidates; it never reads the context, so what it ranks better
         than chance is what the pools give away."""
 
+        @property
+        @override
+        def can_be_loaded(self) -> bool:
+            return self.scorer == "bi-encoder"  # the others need the statistics of many pools
+
     def __init__(self, config: Config) -> None:
         self.config = config
 

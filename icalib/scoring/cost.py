@@ -18,8 +18,7 @@ import torch
 
 from icalib.data.encoding import TokenStore
 from icalib.data.schema import Pool
-from icalib.models.ranker import Ranker
-from icalib.scoring.loaded import LoadedMembers
+from icalib.scoring.loaded import Loaded
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Cost:
         return 1000 * self.seconds / self.num_pairs
 
 
-def measure_costs(methods: Sequence[tuple[str, LoadedMembers]], pools: Sequence[Pool], *, repeats: int) -> list[Cost]:
+def measure_costs(methods: Sequence[tuple[str, Loaded]], pools: Sequence[Pool], *, repeats: int) -> list[Cost]:
     """Measure the scoring of pools, including all passes, views and members, and the prediction of intents.
 
     Args:
@@ -66,33 +65,24 @@ def measure_costs(methods: Sequence[tuple[str, LoadedMembers]], pools: Sequence[
     ]
 
 
-def _seconds(members: LoadedMembers, store: TokenStore) -> float:
+def _seconds(members: Loaded, store: TokenStore) -> float:
     started = time.perf_counter()
     members.score(store, range(len(store)), seed=0)  # returns the scores on the CPU, and thus synchronises with a GPU
     return time.perf_counter() - started
 
 
-def _cost(
-    label: str, members: LoadedMembers, num_pairs: int, seconds: Sequence[float], reference: Sequence[float]
-) -> Cost:
+def _cost(label: str, members: Loaded, num_pairs: int, seconds: Sequence[float], reference: Sequence[float]) -> Cost:
     ratios = [own / other for own, other in zip(seconds, reference, strict=True)]
     return Cost(
         label=label,
-        num_parameters=sum(p.numel() for ranker in members.rankers for p in ranker.parameters() if p.requires_grad),
-        num_fixed=sum(_num_fixed(ranker) for ranker in members.rankers),
+        num_parameters=members.num_parameters,
+        num_fixed=members.num_fixed,
         num_pairs=num_pairs,
         seconds=statistics.median(seconds),
         ratio=statistics.median(ratios),
         ratio_low=min(ratios),
         ratio_high=max(ratios),
     )
-
-
-def _num_fixed(ranker: Ranker) -> int:
-    posterior = ranker.posterior_head.posterior_state().values() if ranker.posterior_head is not None else ()
-    frozen = [parameter for parameter in ranker.parameters() if not parameter.requires_grad]
-    distinct = {tensor.data_ptr(): tensor.numel() for tensor in (*ranker.buffers(), *posterior, *frozen)}
-    return sum(distinct.values())
 
 
 @contextmanager

@@ -47,7 +47,8 @@ class ExternalScoreJob(ShardedJob):
         contexts = [[utterance.text for utterance in pool.context] for pool in pools]
         scores = _ranker(self.model, device).scores(contexts, [pool.candidates for pool in pools])
         with whole_file(self.shard_path(folder, index)) as temporary:
-            pq.write_table(untrained_table(pools, scores, first_row=index * self.pools_per_shard), temporary)
+            start = index * self.pools_per_shard
+            pq.write_table(untrained_table(pools, scores, range(start, start + len(pools))), temporary)
 
 
 _loaded: dict[tuple[str, str, str], StockRanker] = {}

@@ -1,27 +1,119 @@
-"""The models of a finished run, loaded into this process to score a few pools without Ray."""
+"""The models of a finished run, loaded into this process to score pools without Ray."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
 import torch
 
-from icalib.data.encoding import TokenStore, write_tokens
+from icalib.data.encoding import Layout, TokenStore, write_tokens
 from icalib.data.schema import Pool
 from icalib.encoders.backbone import Tokenizer
+from icalib.encoders.transformer import AbstractEncoder, TransformerEncoder
+from icalib.models.checkpoint import load_ranker_config
+from icalib.models.dual_encoder import DualEncoder
 from icalib.models.precision import Precision
 from icalib.models.ranker import Ranker, load_for_scoring
 from icalib.scoring.intent_choice import AUTHORS_CHOICE, IntentChoice
 from icalib.scoring.scorer import ScoringContext, average_members, score_pools
+from icalib.scoring.untrained import bi_encoder_scores, untrained_table
 from icalib.uncertainty.estimator import AbstractEstimator
+
+
+class Loaded(Protocol):
+    """Loaded models that score pools."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the models are."""
+        ...
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of trained parameters."""
+        ...
+
+    @property
+    def num_fixed(self) -> int:
+        """Number of other values: frozen backbones, random features, a posterior and its support set."""
+        ...
+
+    def tokenize(self, pools: Sequence[Pool], path: Path) -> TokenStore:
+        """Tokenise pools into a file at `path`; gold intents are left out."""
+        ...
+
+    def score(self, store: TokenStore, rows: Sequence[int], seed: int) -> tuple[pa.Table, pa.Table | None]:
+        """Score pools (SCORE_SCHEMA), and return predicted intents (SHARD_INTENT_SCHEMA) if there are two views."""
+        ...
+
+
+@dataclass(frozen=True)
+class LoadedBiEncoder:
+    """A bi-encoder, whose logit is the cosine of context and candidate, as in runs of `bi-encoder` and `dual-encoder`.
+
+    It computes in float32: calibrated logits are many times the cosine.
+    """
+
+    encoder: TransformerEncoder
+    config: AbstractEncoder.Config
+    layout: Layout
+    device: torch.device
+
+    @classmethod
+    def load(cls, config: AbstractEncoder.Config, checkpoint: Path | None, device: torch.device) -> LoadedBiEncoder:
+        """Load a bi-encoder.
+
+        Args:
+            config: the method's encoder, whose backbone is used without a checkpoint.
+            checkpoint: that of a post-trained one.
+            device: where to compute.
+
+        Raises:
+            RunFolderError: the checkpoint is damaged.
+        """
+        if checkpoint is not None:
+            return cls._of(DualEncoder.load(checkpoint).encoder, load_ranker_config(checkpoint).encoder, device)
+        plain = TransformerEncoder.Config(backbone=config.backbone, budget=config.budget)
+        return cls._of(plain.build(num_intents=0, pretrained=True), config, device)
+
+    @classmethod
+    def of_start(cls, ranker: Ranker, device: torch.device) -> LoadedBiEncoder:
+        """Return the bi-encoder of a ranker's similarity start."""
+        assert ranker.bi_encoder is not None
+        return cls._of(ranker.bi_encoder.encoder, ranker.config.encoder, device)
+
+    @classmethod
+    def _of(cls, encoder: TransformerEncoder, config: AbstractEncoder.Config, device: torch.device) -> LoadedBiEncoder:
+        layout = Tokenizer(config.backbone).layout(config.budget, encoder.max_length, encoder.vocabulary)
+        return cls(encoder.to(device).eval(), config, layout, device)
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of trained parameters: none, as no label trains them."""
+        return 0
+
+    @property
+    def num_fixed(self) -> int:
+        """Number of the backbone's weights."""
+        return sum(parameter.numel() for parameter in self.encoder.parameters())
+
+    def tokenize(self, pools: Sequence[Pool], path: Path) -> TokenStore:
+        """Tokenise pools into a file at `path`."""
+        return _tokenized(pools, path, self.config)
+
+    def score(self, store: TokenStore, rows: Sequence[int], seed: int) -> tuple[pa.Table, None]:
+        """Score pools (SCORE_SCHEMA): the cosine as the logit; nothing is random."""
+        pools = list(store.pools(rows))
+        return untrained_table(pools, bi_encoder_scores(self.encoder, self.layout, pools, self.device), rows), None
 
 
 @dataclass(frozen=True)
 class LoadedMembers:
-    """Loaded models whose probabilities are averaged."""
+    """Loaded rankers whose probabilities are averaged."""
 
     contexts: tuple[ScoringContext, ...]
     with_intents: bool
@@ -62,11 +154,24 @@ class LoadedMembers:
         """The distinct rankers of the members."""
         return list({id(context.ranker): context.ranker for context in self.contexts}.values())
 
+    @property
+    def device(self) -> torch.device:
+        """Where the models are."""
+        return self.contexts[0].device
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of trained parameters."""
+        return sum(p.numel() for ranker in self.rankers for p in ranker.parameters() if p.requires_grad)
+
+    @property
+    def num_fixed(self) -> int:
+        """Number of other values: frozen backbones, random features, a posterior and its support set."""
+        return sum(map(_num_fixed, self.rankers))
+
     def tokenize(self, pools: Sequence[Pool], path: Path) -> TokenStore:
         """Tokenise pools into a file at `path`; gold intents are left out, because scoring predicts intents."""
-        encoder = self.contexts[0].ranker.config.encoder
-        write_tokens(path, [pools], Tokenizer(encoder.backbone), (), encoder.budget)
-        return TokenStore(path)
+        return _tokenized(pools, path, self.contexts[0].ranker.config.encoder)
 
     def score(self, store: TokenStore, rows: Sequence[int], seed: int) -> tuple[pa.Table, pa.Table | None]:
         """Score pools (SCORE_SCHEMA, averaged over members) and return predicted intents if there are two views."""
@@ -74,3 +179,15 @@ class LoadedMembers:
             score_pools(context, store, rows, with_intents=self.with_intents, seed=seed) for context in self.contexts
         ]
         return average_members([scores for scores, _ in scored]), scored[0][1]
+
+
+def _tokenized(pools: Sequence[Pool], path: Path, encoder: AbstractEncoder.Config) -> TokenStore:
+    write_tokens(path, [pools], Tokenizer(encoder.backbone), (), encoder.budget)
+    return TokenStore(path)
+
+
+def _num_fixed(ranker: Ranker) -> int:
+    posterior = ranker.posterior_head.posterior_state().values() if ranker.posterior_head is not None else ()
+    frozen = [parameter for parameter in ranker.parameters() if not parameter.requires_grad]
+    distinct = {tensor.data_ptr(): tensor.numel() for tensor in (*ranker.buffers(), *posterior, *frozen)}
+    return sum(distinct.values())

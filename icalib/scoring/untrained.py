@@ -20,7 +20,7 @@ from icalib.core.files import whole_file
 from icalib.core.job import Artifact, ShardedJob
 from icalib.data.batching import ordered_batches
 from icalib.data.bm25 import tokenize
-from icalib.data.encoding import Budget, Encoded, Ids, TokenPool
+from icalib.data.encoding import Budget, Encoded, Ids, Layout, TokenPool
 from icalib.data.pools import as_pools, read_column, read_rows
 from icalib.data.schema import Pool, Split, candidate_labels
 from icalib.data.selection import Selection
@@ -34,6 +34,8 @@ from icalib.scoring.scorer import score_table
 
 Floats = npt.NDArray[np.float64]
 Scorer = Literal["bm25", "bi-encoder", "candidates-only"]
+
+_CPU = torch.device("cpu")
 
 
 class UntrainedScoreJob(ShardedJob):
@@ -72,7 +74,7 @@ class UntrainedScoreJob(ShardedJob):
         else:
             scores = bm25_scores(pools) if self.scorer == "bm25" else likeness_scores(pools)
         with whole_file(self.shard_path(folder, index)) as temporary:
-            pq.write_table(untrained_table(pools, scores), temporary)
+            pq.write_table(untrained_table(pools, scores, range(len(pools))), temporary)
 
 
 def selected_pools(data: Path, split: Split, selection: Selection) -> list[Pool]:
@@ -81,13 +83,15 @@ def selected_pools(data: Path, split: Split, selection: Selection) -> list[Pool]
     return list(as_pools(read_rows(data, split, selection.rows(split, "all", order))))
 
 
-def untrained_table(pools: Sequence[Pool], scores: Sequence[Floats], first_row: int = 0) -> pa.Table:
+def untrained_table(
+    pools: Sequence[Pool] | Sequence[TokenPool], scores: Sequence[Floats], rows: Sequence[int]
+) -> pa.Table:
     """Return SCORE_SCHEMA of pools: the score as the logit, its sigmoid as a preliminary, uncalibrated probability.
 
     Args:
         pools: some of a split's selected pools.
         scores: those of each pool's candidates.
-        first_row: number of selected pools before these.
+        rows: the pools' rows.
     """
     sizes = [len(pool.candidates) for pool in pools]
     candidate = np.concatenate([np.arange(size) for size in sizes])
@@ -96,7 +100,7 @@ def untrained_table(pools: Sequence[Pool], scores: Sequence[Floats], first_row: 
     zeros = np.zeros(len(logit))
     columns = {
         "pool_id": np.repeat(np.array([pool.pool_id for pool in pools], dtype=object), sizes),
-        "row": np.repeat(first_row + np.arange(len(pools)), sizes),
+        "row": np.repeat(np.asarray(rows, np.int64), sizes),
         "candidate": candidate,
         "label": gold,
         "view": np.full(len(logit), "plain", dtype=object),
@@ -118,10 +122,11 @@ def _bi_encoder_scores(
     encoder = DualEncoder.load(model.path).encoder if model else config.build(num_intents=0)
     tokenizer, budget = Tokenizer(config.backbone), config.budget
     layout = tokenizer.layout(budget, encoder.max_length, encoder.vocabulary)
-    return bi_encoder_scores(encoder, layout, [_token_pool(pool, tokenizer, budget) for pool in pools])
+    return bi_encoder_scores(encoder, layout, [token_pool(pool, tokenizer, budget) for pool in pools])
 
 
-def _token_pool(pool: Pool, tokenizer: Tokenizer, budget: Budget) -> TokenPool:
+def token_pool(pool: Pool, tokenizer: Tokenizer, budget: Budget) -> TokenPool:
+    """Tokenise a pool in memory."""
     context = tokenizer([utterance.text for utterance in pool.context])
     candidates = tokenizer(list(pool.candidates))
     return TokenPool(
@@ -163,7 +168,9 @@ def likeness_scores(pools: Sequence[Pool]) -> list[Floats]:
     return scores
 
 
-def bi_encoder_scores(encoder: TransformerEncoder, layout: Any, pools: Sequence[TokenPool]) -> list[Floats]:
+def bi_encoder_scores(
+    encoder: TransformerEncoder, layout: Layout, pools: Sequence[TokenPool], device: torch.device = _CPU
+) -> list[Floats]:
     """Compute the cosine of the mean token states of context and candidate, each distinct text encoded separately."""
     texts: dict[bytes, Ids] = {}
     keys: list[tuple[bytes, list[bytes]]] = []
@@ -172,14 +179,14 @@ def bi_encoder_scores(encoder: TransformerEncoder, layout: Any, pools: Sequence[
         texts[context.tobytes()] = context
         texts.update({ids.tobytes(): ids for ids in pool.candidates})
         keys.append((context.tobytes(), [ids.tobytes() for ids in pool.candidates]))
-    vectors = dict(zip(texts, _unit_means(encoder, layout, list(texts.values())), strict=True))
+    vectors = dict(zip(texts, _unit_means(encoder, layout, list(texts.values()), device), strict=True))
     return [
         np.array([float(vectors[context] @ vectors[candidate]) for candidate in candidates])
         for context, candidates in keys
     ]
 
 
-def _unit_means(encoder: TransformerEncoder, layout: Any, texts: Sequence[Ids]) -> Floats:
+def _unit_means(encoder: TransformerEncoder, layout: Layout, texts: Sequence[Ids], device: torch.device) -> Floats:
     encoded: list[Encoded] = [
         (np.concatenate([[layout.cls], ids, [layout.separator]], dtype=np.int32), len(ids) + 2) for ids in texts
     ]
@@ -187,6 +194,6 @@ def _unit_means(encoder: TransformerEncoder, layout: Any, texts: Sequence[Ids]) 
     encoder.eval()
     with torch.inference_mode():
         for rows in ordered_batches([length for _, length in encoded], 256, 8192):
-            batch = make_batch([encoded[int(row)] for row in rows], layout, torch.device("cpu"))
-            vectors[rows] = unit_means(encoder, batch).double().numpy()
+            batch = make_batch([encoded[int(row)] for row in rows], layout, device)
+            vectors[rows] = unit_means(encoder, batch).double().cpu().numpy()
     return vectors

@@ -19,7 +19,7 @@ from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.pipeline.answering import Answering
 from icalib.pipeline.inference import FinishedRun
 from icalib.pipeline.predict import unlabelled_predictions
-from icalib.scoring.loaded import LoadedMembers
+from icalib.scoring.loaded import Loaded
 
 _POOL_ID = "000000000"
 """Id of every pool that is served, which `predict` gives to its first question."""
@@ -38,7 +38,7 @@ class ServedRun:
 
         Raises:
             RunFolderError: the folder is not a finished run, or a file can't be read.
-            SettingError: its method has no trained model.
+            SettingError: its method has no model to load.
         """
         run = FinishedRun.open(path)
         run.check_has_models()
@@ -99,7 +99,7 @@ class QuestionScorer:
     """
 
     run: FinishedRun
-    members: LoadedMembers
+    members: Loaded
     joint: bool
 
     @classmethod
@@ -111,7 +111,7 @@ class QuestionScorer:
         """
         run = FinishedRun.open(path)
         members = run.load_members()
-        return cls(run, members, members.contexts[0].device.type == "cuda")
+        return cls(run, members, members.device.type == "cuda")
 
     @property
     def max_batch(self) -> int:

@@ -216,7 +216,7 @@ def test_invalid_questions_name_the_field(ranker: LoadedRanker) -> None:
 
 def test_methods_without_training_have_nothing_to_load(runs: Path, tiny_pools: Path, tiny_bert: Path) -> None:
     finished = icalib.run("bm25", tiny_pools, labelled=0.3, limit=LIMIT, runs=runs, executor="local")
-    with pytest.raises(SettingError, match="no trained model to load"):
+    with pytest.raises(SettingError, match="no model to load"):
         finished.load()
 
 

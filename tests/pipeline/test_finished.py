@@ -289,7 +289,7 @@ def test_costs_are_those_of_both_views_and_all_passes(teacher: FinishedRun, else
 
 
 def test_what_cannot_be_used_is_refused(teacher: FinishedRun, bm25: FinishedRun, elsewhere: Path) -> None:
-    with pytest.raises(SettingError, match="no trained model"):
+    with pytest.raises(SettingError, match="no model"):
         bm25.load_members()
     old = elsewhere / "old"
     shutil.copytree(elsewhere / "teacher", old)

@@ -243,7 +243,7 @@ def test_info_and_metrics_show_requests_and_drift(runs: dict[str, Path]) -> None
 
 def test_an_untrained_method_is_refused(tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:
     finished = run(small_settings("bm25", tiny_pools, tiny_bert), run_context(tmp_path))
-    with pytest.raises(SettingError, match="no trained model"):
+    with pytest.raises(SettingError, match="no model"):
         ServedRun.open(finished.path)
 
 

@@ -89,5 +89,5 @@ def test_what_fits_is_not_refused() -> None:
 
 
 def test_untrained_runs_have_nothing_to_export() -> None:
-    with pytest.raises(SettingError, match="no trained model"):
+    with pytest.raises(SettingError, match="no model"):
         finished("bm25").check_has_models()

@@ -1,0 +1,130 @@
+"""Finished runs that rank by a bi-encoder: they predict, serve and are exported like those with a cross-encoder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.asgi import ask
+from helpers.runs import TRAINING, run_context, small_settings
+from huggingface_hub import ModelCard
+from scipy.special import expit
+
+import icalib
+from icalib.core.errors import SettingError
+from icalib.core.files import read_json
+from icalib.core.run_folder import RunFolder
+from icalib.data.pools import as_pools, iter_pools
+from icalib.data.schema import Pool
+from icalib.pipeline.inference import FinishedRun
+from icalib.pipeline.loaded_ranker import LoadedRanker
+from icalib.pipeline.run import RunContext, run
+from icalib.serving.application import Application
+from icalib.serving.limits import Limits
+from icalib.serving.served_run import QuestionScorer, ServedRun
+
+KEPT = {"regime.training": {**TRAINING, "epochs": 1, "head_learning_rate": 100.0, "keep_start": True}}
+"""A head learning rate that no epoch survives."""
+
+
+@pytest.fixture(scope="module")
+def around(tmp_path_factory: pytest.TempPathFactory) -> RunContext:
+    return run_context(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="module")
+def runs(around: RunContext, tiny_pools: Path, tiny_bert: Path) -> dict[str, RunFolder]:
+    methods: dict[str, dict[str, Any]] = {"bi-encoder": {}, "dual-encoder": {}, "bert": KEPT}
+    return {name: run(small_settings(name, tiny_pools, tiny_bert, **made), around) for name, made in methods.items()}
+
+
+@pytest.fixture(scope="module")
+def pools(tiny_pools: Path, runs: dict[str, RunFolder]) -> list[Pool]:
+    """Some test pools of the runs."""
+    scored = set(runs["bi-encoder"].predictions("test")["pool_id"].to_pylist())
+    return [pool for batch in iter_pools(tiny_pools, "test") for pool in as_pools(batch) if pool.pool_id in scored][:6]
+
+
+def texts(pool: Pool) -> list[str]:
+    return [turn.text for turn in pool.context]
+
+
+@pytest.mark.parametrize("method", ["bi-encoder", "dual-encoder"])
+def test_questions_get_the_probabilities_of_the_run(method: str, runs: dict[str, RunFolder], pools: list[Pool]) -> None:
+    ranker = LoadedRanker.load(runs[method].path)
+    table = runs[method].predictions("test").to_pandas()
+    for pool in pools:
+        own = table[table["pool_id"] == pool.pool_id].sort_values("candidate")
+        found = ranker.predict_proba([(texts(pool), candidate) for candidate in pool.candidates])
+        np.testing.assert_allclose(found, own["prob"], rtol=1e-5)
+        assert ranker.rank(texts(pool), pool.candidates)[0].index == own["logit"].argmax()
+
+
+def test_it_is_served(runs: dict[str, RunFolder], pools: list[Pool]) -> None:
+    path, pool = runs["dual-encoder"].path, pools[0]
+    scorer = QuestionScorer.load(path)
+
+    async def score(asked: Pool) -> Any:
+        return scorer.score([asked])[0]
+
+    application = Application(ServedRun.open(path), score, Limits(), None)
+    answer = ask(application, "/rerank", {"query": "my card is lost", "texts": list(pool.candidates)}).value
+    expected = LoadedRanker.load(path).rank(["my card is lost"], pool.candidates)
+    assert [item["index"] for item in answer] == [one.index for one in expected]
+    np.testing.assert_allclose([item["score"] for item in answer], [one.prob for one in expected], rtol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["bi-encoder", "dual-encoder", "bert"])
+def test_sentence_transformers_reads_an_exported_bi_encoder(
+    method: str, runs: dict[str, RunFolder], pools: list[Pool], tmp_path: Path
+) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    assert runs["bert"].kept_start
+    folder = icalib.export(runs[method].path, tmp_path / "model", format="sentence-transformer", license="mit")
+    model, ranker = SentenceTransformer(str(folder), device="cpu"), LoadedRanker.load(runs[method].path)
+    map_ = read_json(folder / "icalib_export.json")["of_cosine"]
+    for pool in pools:
+        pairs = icalib.pair_texts(folder, texts(pool), pool.candidates)
+        vectors = model.encode([pairs[0][0], *(candidate for _, candidate in pairs)], convert_to_tensor=True)
+        cosines = model.similarity(vectors[:1], vectors[1:])[0].numpy().astype(np.float64)
+        expected = ranker.predict_proba([(texts(pool), candidate) for candidate in pool.candidates])
+        np.testing.assert_allclose(expit(map_["slope"] * cosines + map_["offset"]), expected, atol=1e-4)
+    card = ModelCard.load(folder / "README.md")
+    assert (card.data.pipeline_tag, card.data.license) == ("sentence-similarity", "mit")
+    usage = card.text.split("```python\n")[1].split("```")[0].replace('"model"', repr(str(folder)))
+    names: dict[str, Any] = {}
+    exec(usage.replace("torch.sigmoid", "probabilities = torch.sigmoid"), names)  # what the card says works
+    assert torch.is_tensor(names["probabilities"])
+    assert names["probabilities"].shape == (2,)
+
+
+def test_other_formats_name_the_right_one(runs: dict[str, RunFolder], tmp_path: Path) -> None:
+    for method in ("dual-encoder", "bert"):
+        with pytest.raises(SettingError, match="--format sentence-transformer"):
+            icalib.export(runs[method].path, tmp_path / "model")
+    with pytest.raises(SettingError, match="a student .* is a cross-encoder"):
+        icalib.export(runs["dual-encoder"].path, tmp_path / "model", format="sentence-transformer", distil=True)
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_cross_encoder_that_has_learnt_is_no_bi_encoder(
+    around: RunContext, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
+) -> None:
+    learnt = run(small_settings("bert", tiny_pools, tiny_bert).model_copy(update={"experiment": "learnt"}), around)
+    with pytest.raises(SettingError, match="its cross-encoder has learnt from labels"):
+        icalib.export(learnt.path, tmp_path / "model", format="sentence-transformer")
+
+
+@pytest.mark.slow
+def test_a_bi_encoder_teaches_a_cross_encoder(runs: dict[str, RunFolder], tmp_path: Path) -> None:
+    from sentence_transformers import CrossEncoder
+
+    folder = icalib.export(
+        runs["dual-encoder"].path, tmp_path / "model", distil=True, limit=8, runs=tmp_path, executor="local"
+    )
+    assert CrossEncoder(str(folder), device="cpu").predict([("my card is lost", "hello")]).shape == (1,)
+    assert len(FinishedRun.open(runs["dual-encoder"].path).members) == 1
