@@ -106,7 +106,7 @@ def test_other_formats_name_the_right_one(runs: dict[str, RunFolder], tmp_path: 
     for method in ("dual-encoder", "bert"):
         with pytest.raises(SettingError, match="--format sentence-transformer"):
             icalib.export(runs[method].path, tmp_path / "model")
-    with pytest.raises(SettingError, match="a student .* is a cross-encoder"):
+    with pytest.raises(SettingError, match=r"a student .* is a cross-encoder"):
         icalib.export(runs["dual-encoder"].path, tmp_path / "model", format="sentence-transformer", distil=True)
     assert not (tmp_path / "model").exists()
 
