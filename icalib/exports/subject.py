@@ -14,7 +14,6 @@ from icalib.calibration.fitted import AffineMap, FittedMap
 from icalib.core.component import short_name
 from icalib.data.schema import Split
 from icalib.exports.choices import CalibrationChoice
-from icalib.heads.linear import LinearHead
 from icalib.metrics.calibration import brier, ece, nll
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.ranking import average_precision, mean_defined, recall_at_k
@@ -139,10 +138,8 @@ class BiEncoderSubject(Measured):
 
 def cosine_map(ranker: Ranker) -> AffineMap | None:
     """Return how a ranker's logit follows from the cosine of its bi-encoder; None if its head adds something."""
-    head, start = ranker.answer_head, ranker.similarity_start
-    if start is None or ranker.config.similarity_start != "separate" or not isinstance(head, LinearHead):
-        return None
-    if head.linear.weight.any() or head.linear.bias.any() or not start.slope.item() > 0:
+    start = ranker.similarity_start
+    if start is None or not ranker.is_at_start or not start.slope.item() > 0:
         return None
     return AffineMap(slope=start.slope.item(), offset=start.offset.item())
 

@@ -113,6 +113,7 @@ class Ranker(Model):
         self.masked_word_head = (
             MaskedWordHead(self.encoder.state_width, self.encoder.vocabulary) if masked_words else None
         )
+        self.skips_encoder = False
         self.task_heads = nn.ModuleDict(
             {name: _small_linear(self.encoder.width, classes) for name, classes in (task_heads or {}).items()}
         )
@@ -147,6 +148,11 @@ class Ranker(Model):
 
     def answer_logits(self, batch: Batch) -> Tensor:
         """Compute the logits [B] of the candidates being right."""
+        if self.skips_encoder:
+            similarity_B = self.similarities(batch)
+            assert self.similarity_start is not None
+            with torch.autocast(similarity_B.device.type, enabled=False):
+                return self.similarity_start(similarity_B)
         return self._answer(self.answer_head, self._encode(batch))
 
     def partly_encoded(self, batch: Batch, num_top: int) -> Batch:
@@ -199,6 +205,11 @@ class Ranker(Model):
         if len(self.task_heads):
             state = {name: tensor for name, tensor in state.items() if name.startswith("encoder.")}
         save_ranker(folder, self.config, state)
+
+    @property
+    def is_at_start(self) -> bool:
+        """Whether logits follow from the bi-encoder's similarity alone, as before the first update."""
+        return self.config.similarity_start == "separate" and self.answer_head.adds_nothing
 
     @property
     def posterior_head(self) -> PosteriorHead | None:
@@ -297,6 +308,8 @@ def load_ranker(folder: Path) -> Ranker:
 def load_for_scoring(folder: Path, precision: Precision, device: torch.device) -> Ranker:
     """Load a ranker to score with, in evaluation mode.
 
+    Where training kept its start, the cross-encoder isn't run: it adds nothing to the logits.
+
     In bf16 it holds the weights of the backbones' linear layers as bfloat16, which autocast would otherwise make of
     them in every pass; the scores are the same to the bit. Passes outside of autocast need `load_ranker`.
 
@@ -304,6 +317,7 @@ def load_for_scoring(folder: Path, precision: Precision, device: torch.device) -
         RunFolderError, PosteriorError: see `load_ranker`.
     """
     ranker = load_ranker(folder).to(device).eval()
+    ranker.skips_encoder = ranker.is_at_start
     if resolve_precision(precision, device) == "bf16":
         bi_encoder = ranker.bi_encoder.encoder if ranker.bi_encoder is not None else None
         for encoder in (ranker.encoder, bi_encoder):

@@ -19,6 +19,9 @@ from icalib.core.files import read_json
 from icalib.core.run_folder import RunFolder
 from icalib.data.pools import as_pools, iter_pools
 from icalib.data.schema import Pool
+from icalib.exports.cross_encoder import random_batch
+from icalib.models.precision import autocast
+from icalib.models.ranker import load_for_scoring
 from icalib.pipeline.inference import FinishedRun
 from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import RunContext, run
@@ -61,6 +64,17 @@ def test_questions_get_the_probabilities_of_the_run(method: str, runs: dict[str,
         found = ranker.predict_proba([(texts(pool), candidate) for candidate in pool.candidates])
         np.testing.assert_allclose(found, own["prob"], rtol=1e-5)
         assert ranker.rank(texts(pool), pool.candidates)[0].index == own["logit"].argmax()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_kept_start_is_scored_without_its_cross_encoder(precision: Any, runs: dict[str, RunFolder]) -> None:
+    cpu = torch.device("cpu")
+    whole, kept = (load_for_scoring(runs["bert"].checkpoint_path, precision, cpu) for _ in range(2))
+    whole.skips_encoder = False
+    batch = random_batch(whole)
+    kept.encoder = None
+    with torch.inference_mode(), autocast(cpu, precision):
+        assert torch.equal(kept.answer_logits(batch), whole.answer_logits(batch))
 
 
 def test_it_is_served(runs: dict[str, RunFolder], pools: list[Pool]) -> None:
