@@ -154,7 +154,14 @@ def prepare_job(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def test_a_job_is_left_rejoined_and_done(head: Head, prepare_job: tuple[Path, Path]) -> None:
     job, pools = prepare_job
     command = [str(BIN / "icalib"), "submit", str(job), "--address", head.address]
-    left = subprocess.Popen(command, env=head.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    left = subprocess.Popen(
+        command,
+        env=head.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore SIGINT
+    )
     assert left.stderr is not None
     told = lines_until(left.stderr, "running")
     assert "MiB packed" in told[0]
