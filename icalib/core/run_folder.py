@@ -242,10 +242,9 @@ class RunFolder:
 
     @property
     def kept_start(self) -> bool:
-        """Whether no training epoch was better on validation than the start, so that the result is the start."""
+        """Whether no training epoch was better on validation than the start, so that it ranks as before any label."""
         path = self.path / "chosen.json"
-        epochs: list[int] = read_json(path).get("epochs", []) if path.is_file() else []
-        return bool(epochs) and not any(epochs)
+        return path.is_file() and bool(read_json(path).get("kept_start", False))
 
     def metrics(self) -> pa.Table:
         """Return METRIC_SCHEMA."""

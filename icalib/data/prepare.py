@@ -203,6 +203,8 @@ def _existing(out: Path, inputs: dict[str, Any], note: Note) -> PoolSet:
     except DataError as error:
         raise SettingError(f"{error} Add --fresh to replace it.") from error
     earlier = prepared_inputs(out)
+    if pool_set.negative_sampler == "source" and "blocks" not in earlier:
+        inputs = {name: value for name, value in inputs.items() if name != "blocks"}  # nothing was mined
     if earlier != inputs:
         names = sorted({*inputs, *earlier})
         changed = ", ".join(name for name in names if earlier.get(name) != inputs.get(name))

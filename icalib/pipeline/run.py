@@ -31,6 +31,7 @@ from icalib.data.schema import PoolSet, Split
 from icalib.data.selection import Fraction, Limit, Selection
 from icalib.methods.composition import Method
 from icalib.models.config import RankerConfig
+from icalib.models.ranker import load_ranker
 from icalib.pipeline.claim import claim, is_started, repair
 from icalib.pipeline.evaluation import Fitted, MemberScores, fit, intent_table, prediction_table
 from icalib.pipeline.executor import Executor
@@ -189,12 +190,14 @@ def _train_and_predict(
     regime: AbstractRegime = method.regime.build()
     stages = stages_of(settings, pool_set, context, cache)
     trained = regime.run(stages, start(stages, method, pool_set))
+    epochs = [best_epoch(member.model.path.parent) for member in trained.members]
     folder.write_json(
         "chosen.json",
         {
             "round": trained.chosen_round,
             "num_rounds": trained.num_rounds,
-            "epochs": [best_epoch(member.model.path.parent) for member in trained.members],
+            "epochs": epochs,
+            "kept_start": method.regime.trains and not any(epochs) and _rank_as_before_labels(trained.members),
         },
     )
     scores = {split: MemberScores(regime.score(stages, trained.members, split)) for split in context.evaluated}
@@ -210,6 +213,11 @@ def _train_and_predict(
         _keep_checkpoints(trained.members, folder)
     fitted.save(folder.fitted_path)
     return fitted
+
+
+def _rank_as_before_labels(members: Sequence[Member]) -> bool:
+    """Return whether models rank by their bi-encoders alone; a student that kept its start may be a trained teacher."""
+    return all(load_ranker(member.model.path).is_at_start for member in members)
 
 
 def stages_of(settings: RunSettings, pool_set: PoolSet, context: RunContext, cache: StageCache) -> RunStages:

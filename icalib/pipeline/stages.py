@@ -333,7 +333,8 @@ class RunStages:
         if not stage.reused:
             self._report_jitters(name, read_json(stage.path / "result.json"))
             if job.reports_epochs and best_epoch(stage.path) == 0:
-                self._emit(Message(f"{name}: no epoch was better on validation than the start, which is kept"))
+                start = "teacher" if name.round else "start"
+                self._emit(Message(f"{name}: no epoch was better on validation than the {start}, which is kept"))
         return stage
 
     def _report_jitters(self, name: StageName, result: dict[str, Any]) -> None:

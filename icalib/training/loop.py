@@ -351,4 +351,4 @@ def _validate(
             observer.best(weights)
     if engine.rank == 0 and validation is not None:
         observer.validated(validation_points(state.log))
-    state.stopped = state.epoch - state.best_epoch >= settings.patience
+    state.stopped = state.epoch - max(1, state.best_epoch) >= settings.patience  # the start is no epoch

@@ -27,7 +27,8 @@ class TrainingSettings(Settings):
     """Validation metric used for early stopping and for choosing the best weights."""
     keep_start: bool = True
     """Validate the initial weights, too, and keep them where no epoch is better: in training on answers, with a
-    similarity start. A student's initial weights are its teacher's; a teacher that learns intents keeps none."""
+    similarity start. A student's initial weights are its teacher's. A model that has yet to learn intents, or that
+    sums up its posterior in training, keeps none."""
     learning_rate: float = Field(default=5e-5, gt=0)
     """Peak learning rate of the pre-trained backbone; of all weights in a model without a backbone."""
     head_learning_rate: float | None = Field(default=None, gt=0)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.asgi import ask
-from helpers.runs import TRAINING, run_context, small_settings
+from helpers.runs import TRAINING, Silent, run_context, small_settings
 from huggingface_hub import ModelCard
 from scipy.special import expit
 
@@ -123,6 +123,19 @@ def test_other_formats_name_the_right_one(runs: dict[str, RunFolder], tmp_path: 
     with pytest.raises(SettingError, match=r"a student .* is a cross-encoder"):
         icalib.export(runs["dual-encoder"].path, tmp_path / "model", format="sentence-transformer", distil=True)
     assert not (tmp_path / "model").exists()
+
+
+def test_a_student_that_keeps_its_start_is_its_teacher(
+    around: RunContext, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
+) -> None:
+    listener = Silent()
+    changes = {"regime.student": KEPT["regime.training"]}
+    settings = small_settings("tsst", tiny_pools, tiny_bert, **changes)
+    kept = run(settings, run_context(around.runs, listener))
+    assert "round-1/student: no epoch was better on validation than the teacher, which is kept" in listener.messages
+    assert not kept.kept_start  # its teacher has learnt
+    with pytest.raises(SettingError, match="--distil"):
+        icalib.export(kept.path, tmp_path / "model")
 
 
 def test_a_cross_encoder_that_has_learnt_is_no_bi_encoder(

@@ -225,14 +225,14 @@ def test_the_start_is_kept_if_no_epoch_is_better(store: TokenStore, tiny_bert: P
     ranker = tiny_ranker(tiny_bert)
     start = {name: tensor.clone() for name, tensor in ranker.state_dict().items()}
     made = settings(epochs=9, patience=2, selection_metric="F1", learning_rate=1e-3)
-    figures = Scripted("class/F1", [0.4, 0.1, 0.4, 0.9])
+    figures = Scripted("class/F1", [0.4, 0.1, 0.4, 0.3, 0.9])
     state, listener = fit(store, ranker, made, validation=figures, keep_start=True)
-    assert (state.epoch, state.best, state.best_epoch, state.stopped) == (2, 0.4, 0, True)
+    assert (state.epoch, state.best, state.best_epoch, state.stopped) == (3, 0.4, 0, True)
     assert len(listener.weights) == 1
     assert all(torch.equal(tensor, listener.weights[0][name]) for name, tensor in start.items())
     validated = [(p["epoch"], p["step"], p["value"]) for p in state.log if p["split"] == "validation"]
-    assert validated == [(0, 0, 0.4), (1, 1, 0.1), (2, 2, 0.4)]
-    assert listener.epochs == [[0.4], [0.4, 0.1], [0.4, 0.1, 0.4]]
+    assert validated == [(0, 0, 0.4), (1, 1, 0.1), (2, 2, 0.4), (3, 3, 0.3)]
+    assert listener.epochs == [[0.4], [0.4, 0.1], [0.4, 0.1, 0.4], [0.4, 0.1, 0.4, 0.3]]
 
 
 def test_a_better_epoch_replaces_the_start(store: TokenStore, tiny_bert: Path) -> None:
