@@ -46,7 +46,10 @@ def export(
     ] = False,
     limit: Annotated[
         int | None,
-        typer.Option(min=1, help="Train a student on at most this many training pools, labelled ones first."),
+        typer.Option(
+            min=1,
+            help="Train a student on at most this many training pools, labelled ones first; default: all of the run's.",
+        ),
     ] = None,
     license: Annotated[str, typer.Option(help="Licence of the model, for its card: e.g. apache-2.0.")] = "unknown",
     runs: Runs = Path("runs"),

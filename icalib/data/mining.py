@@ -22,7 +22,7 @@ from icalib.data.splits import text_key
 
 Progress = Callable[[str, int, int | None], None]
 """progress(stage, done, total): total is None while it isn't known."""
-_LEAST = 100
+_MIN_TOGETHER = 100
 """Responses among which there are similar ones; fewer are together only in splits that have no more."""
 
 
@@ -30,8 +30,8 @@ def responses_together(num_rows: Mapping[Split, int], settings: PrepareSettings)
     """Return about how many responses are mined together, those of one block; `num_rows` is that of each split."""
     if not NEGATIVE_SAMPLERS.load(settings.negative_sampler).equal_blocks:
         return settings.mining_block
-    smallest = min((rows for rows in num_rows.values() if rows), default=_LEAST)
-    return min(settings.mining_block, max(_LEAST, smallest))
+    smallest = min((rows for rows in num_rows.values() if rows), default=_MIN_TOGETHER)
+    return min(settings.mining_block, max(_MIN_TOGETHER, smallest))
 
 
 def mine_split(
@@ -96,12 +96,12 @@ def _blocks(spill: Spill, size: int, max_size: int, num_negatives: int) -> list[
 
     Where a block has too few different responses, blocks are made twice as large until all have enough.
     """
-    least = -(-spill.num_rows // max_size)
-    num_blocks = max(least, round(spill.num_rows / size))
-    while num_blocks > least and not all(
+    minimum = -(-spill.num_rows // max_size)
+    num_blocks = max(minimum, round(spill.num_rows / size))
+    while num_blocks > minimum and not all(
         _has_enough(spill, start, stop, num_negatives) for start, stop in _even_blocks(spill.num_rows, num_blocks)
     ):
-        num_blocks = max(least, num_blocks // 2)
+        num_blocks = max(minimum, num_blocks // 2)
     return _even_blocks(spill.num_rows, num_blocks)
 
 

@@ -8,11 +8,10 @@ from icalib.calibration.fitted import AffineMap, FocalInverseMap
 from icalib.core.errors import SettingError
 from icalib.encoders.transformer import TransformerEncoder
 from icalib.exports.choices import CalibrationChoice, ExportFormat
-from icalib.exports.subject import cosine_map, own_calibrator
+from icalib.exports.subject import own_calibrator
 from icalib.heads.linear import LinearHead
 from icalib.heads.random_features import RandomFeatureHead
 from icalib.models.config import RankerConfig
-from icalib.models.ranker import load_ranker
 from icalib.pipeline.inference import FinishedRun
 from icalib.uncertainty.estimator import Deterministic, Posterior
 
@@ -20,7 +19,7 @@ _DISTIL = "Add --distil, which trains one cross-encoder to give the run's probab
 _ONNX = "export with --format onnx, which contains it"
 
 _TO_RANK = "Give a run of dual-encoder, or export as a cross-encoder with --distil"
-_BI_ENCODER = "export with --format sentence-transformer, which contains it"
+_AS_BI_ENCODER = "Export with --format sentence-transformer, which contains it, or add --distil"
 
 _NAMES: Mapping[ExportFormat, str] = {
     "cross-encoder": "a cross-encoder",
@@ -45,7 +44,7 @@ def check_cross_encoder(run: FinishedRun, config: RankerConfig, calibration: Cal
         raise _refusal(run, "cross-encoder", f"its head is {config.head.owner.__name__}, not one linear layer", both)
     if run.folder.kept_start:
         found = "no epoch was better than its start, so that it ranks by its bi-encoder"
-        raise _refusal(run, "cross-encoder", found, f"{_capitalised(_BI_ENCODER)}, or add --distil")
+        raise _refusal(run, "cross-encoder", found, _AS_BI_ENCODER)
     if config.similarity_start != "none":
         raise _refusal(
             run,
@@ -92,8 +91,8 @@ def check_is_ranker(run: FinishedRun, format: ExportFormat) -> None:
         SettingError: names what to do.
     """
     if not run.settings.settings.regime.trains:
-        cure = f"{_capitalised(_BI_ENCODER)}, or add --distil"
-        raise _refusal(run, format, "it ranks by a bi-encoder, which reads context and candidate separately", cure)
+        found = "it ranks by a bi-encoder, which reads context and candidate separately"
+        raise _refusal(run, format, found, _AS_BI_ENCODER)
 
 
 def check_sentence_transformer(run: FinishedRun, calibration: CalibrationChoice, *, distil: bool) -> None:
@@ -112,13 +111,8 @@ def check_sentence_transformer(run: FinishedRun, calibration: CalibrationChoice,
         return
     for found, _ in _not_one_pass(run):
         raise _refusal(run, format, found, _TO_RANK)
-    checkpoint, estimator = run.members[0]
-    if not isinstance(estimator, Deterministic.Config) or cosine_map(load_ranker(checkpoint)) is None:
+    if not run.folder.kept_start:
         raise _refusal(run, format, "its cross-encoder has learnt from labels", _TO_RANK)
-
-
-def _capitalised(text: str) -> str:
-    return text[0].upper() + text[1:]
 
 
 def _not_one_pass(run: FinishedRun) -> Iterator[tuple[str, str]]:

@@ -96,11 +96,11 @@ class Subject(Measured):
 
 @dataclass(frozen=True, kw_only=True)
 class BiEncoderSubject(Measured):
-    """A bi-encoder to export; its calibration maps the slope and offset of the cosine.
+    """A bi-encoder to export; its calibration maps the logit, which is linear in the cosine.
 
     Args:
         bi_encoder: on the CPU.
-        cosine: maps the cosine to the logit that `calibration` maps.
+        cosine: slope and offset of that logit.
     """
 
     bi_encoder: LoadedBiEncoder
@@ -114,8 +114,10 @@ class BiEncoderSubject(Measured):
         if run.settings.settings.regime.trains:
             assert checkpoint is not None
             ranker = load_ranker(checkpoint)
-            bi_encoder, cosine = LoadedBiEncoder.of_start(ranker, cpu), cosine_map(ranker)
-            assert cosine is not None
+            start = ranker.similarity_start
+            assert start is not None
+            bi_encoder = LoadedBiEncoder.of_start(ranker, cpu)
+            cosine = AffineMap(slope=start.slope.item(), offset=start.offset.item())
         else:
             bi_encoder = LoadedBiEncoder.load(run.settings.settings.encoder, checkpoint, cpu)
             cosine = AffineMap(slope=1.0, offset=0.0)
@@ -134,14 +136,6 @@ class BiEncoderSubject(Measured):
         """Maps the cosine to the calibrated probability."""
         outer, inner = self.affine, self.cosine
         return AffineMap(slope=outer.slope * inner.slope, offset=outer.slope * inner.offset + outer.offset)
-
-
-def cosine_map(ranker: Ranker) -> AffineMap | None:
-    """Return how a ranker's logit follows from the cosine of its bi-encoder; None if its head adds something."""
-    start = ranker.similarity_start
-    if start is None or not ranker.is_at_start or not start.slope.item() > 0:
-        return None
-    return AffineMap(slope=start.slope.item(), offset=start.offset.item())
 
 
 def own_calibrator(run: FinishedRun) -> str:

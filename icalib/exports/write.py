@@ -206,15 +206,19 @@ def facts(subject: Measured, format: ExportFormat) -> dict[str, Any]:
     }
 
 
+def _question_code(texts: PairTexts) -> str:
+    return f"""context = ["My printer hums.", "Which model is it?", "The big one."]
+candidates = ["Restart it.", "Hello!"]
+text = {texts.utterance_separator!r}.join(context[-{texts.context_turns}:])"""
+
+
 def _cross_encoder_usage(name: str, texts: PairTexts) -> str:
     limits = texts.limits
     return f"""```python
 from sentence_transformers import CrossEncoder
 
 model = CrossEncoder("{name}")
-context = ["My printer hums.", "Which model is it?", "The big one."]
-candidates = ["Restart it.", "Hello!"]
-text = {texts.utterance_separator!r}.join(context[-{texts.context_turns}:])
+{_question_code(texts)}
 model.predict([(text, candidate) for candidate in candidates])  # probabilities
 model.rank(text, candidates)
 ```
@@ -233,9 +237,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 model = SentenceTransformer("{name}")
-context = ["My printer hums.", "Which model is it?", "The big one."]
-candidates = ["Restart it.", "Hello!"]
-text = {texts.utterance_separator!r}.join(context[-{texts.context_turns}:])
+{_question_code(texts)}
 cosines = model.similarity(model.encode([text]), model.encode(candidates))[0]
 torch.sigmoid({of_cosine.slope:.6g} * cosines + {of_cosine.offset:.6g})  # probabilities
 ```
