@@ -243,8 +243,17 @@ class RunFolder:
     @property
     def kept_start(self) -> bool:
         """Whether no training epoch was better on validation than the start, so that it ranks as before any label."""
+        return bool(self._chosen().get("kept_start", False))
+
+    @property
+    def ranks_by_bi_encoder(self) -> bool:
+        """Whether its cross-encoder adds nothing to the cosine of its bi-encoder."""
+        chosen = self._chosen()
+        return bool(chosen.get("by_bi_encoder", chosen.get("kept_start", False)))
+
+    def _chosen(self) -> dict[str, Any]:
         path = self.path / "chosen.json"
-        return path.is_file() and bool(read_json(path).get("kept_start", False))
+        return read_json(path) if path.is_file() else {}
 
     def metrics(self) -> pa.Table:
         """Return METRIC_SCHEMA."""

@@ -42,8 +42,8 @@ def check_cross_encoder(run: FinishedRun, config: RankerConfig, calibration: Cal
     if not isinstance(config.head, LinearHead.Config) or run.members[0][1].needs == "posterior":
         both = f"{_DISTIL}, or {_ONNX}" if isinstance(config.head, RandomFeatureHead.Config) else _DISTIL
         raise _refusal(run, "cross-encoder", f"its head is {config.head.owner.__name__}, not one linear layer", both)
-    if run.folder.kept_start:
-        found = "no epoch was better than its start, so that it ranks by its bi-encoder"
+    if run.folder.ranks_by_bi_encoder:
+        found = "no epoch of its cross-encoder was better than its bi-encoder, by which it ranks"
         raise _refusal(run, "cross-encoder", found, _AS_BI_ENCODER)
     if config.similarity_start != "none":
         raise _refusal(
@@ -111,7 +111,7 @@ def check_sentence_transformer(run: FinishedRun, calibration: CalibrationChoice,
         return
     for found, _ in _not_one_pass(run):
         raise _refusal(run, format, found, _TO_RANK)
-    if not run.folder.kept_start:
+    if not run.folder.ranks_by_bi_encoder:
         raise _refusal(run, format, "its cross-encoder has learnt from labels", _TO_RANK)
 
 

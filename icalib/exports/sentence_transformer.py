@@ -19,8 +19,9 @@ from icalib.encoders.backbone import Tokenizer, load_config, quiet_transformers
 from icalib.exports.agreement import Agreement
 from icalib.exports.cross_encoder import plain_weights, sentence_transformers_version, write_tokenizer
 from icalib.exports.texts import PairTexts
+from icalib.models.dual_encoder import pool_cosines
 from icalib.scoring.loaded import LoadedBiEncoder
-from icalib.scoring.untrained import bi_encoder_scores, token_pool
+from icalib.scoring.untrained import token_pool
 
 _TOLERANCE = 1e-5  # of cosines
 
@@ -85,7 +86,7 @@ def check_agreement(
     largest = 0.0
     for pool in pools:
         tokens = token_pool(pool, tokenize, config.budget)
-        (expected_C,) = bi_encoder_scores(encoder, bi_encoder.layout, [tokens])
+        (expected_C,) = pool_cosines(encoder, bi_encoder.layout, [tokens])
         pairs = texts.pairs(tokenizer, [turn.text for turn in pool.context], pool.candidates)
         context, candidates = _ids(tokenizer, [pairs[0][0]])[0], _ids(tokenizer, [text for _, text in pairs])
         found_C = _cosines(model, tokenizer, pairs[0][0], [text for _, text in pairs])

@@ -18,6 +18,7 @@ from icalib.metrics.classification import Decision
 from icalib.models.config import SimilarityOf
 from icalib.regimes.regime import AbstractRegime
 from icalib.regimes.supervised import Supervised
+from icalib.training.bi_encoder import BiEncoderTraining
 from icalib.training.post_training.contrastive import Contrastive
 from icalib.training.post_training.task import AbstractPostTraining
 from icalib.training.pretraining.settings import Pretraining
@@ -45,6 +46,9 @@ class Method(Settings):
     similarity_start: SimilarityOf = "separate"
     """Add the similarity of context and candidate to the logit, encoded `together` by the model, `separate`ly by the
     backbone as post-training leaves it, or `both` (see RankerConfig); `none` is the papers' plain head."""
+    bi_encoder_training: BiEncoderTraining | None = BiEncoderTraining()
+    """Training of the bi-encoder of a `similarity_start` that is `separate` or `both` on the labelled (and
+    pseudo-labelled) pools, before the rest; null keeps it as post-training leaves it."""
     loss: SerializeAsAny[AbstractLoss.Config] = BinaryCrossEntropy.Config()
     """Loss that training minimises."""
     uncertainty: SerializeAsAny[AbstractEstimator.Config] = Deterministic.Config()

@@ -27,9 +27,9 @@ class RankerConfig(Settings):
     similarity_start: SimilarityOf = "together"
     """Add a·s + b to the head's logit, with trained a and b, where s is the cosine of the mean states of context and
     candidate. With few labels, training then starts from the knowledge of the sentence encoder. `together`: the states
-    are those of the jointly encoded pair. `separate`: they come from a bi-encoder that encodes the two separately, the
-    backbone as post-training leaves it; it isn't trained further, and the checkpoint contains a copy. `both`: the two
-    cosines with a slope each; the bi-encoder ranks well from the start, and training teaches the joint one to compare.
+    are those of the jointly encoded pair. `separate`: they come from a bi-encoder of its own, which encodes the two
+    separately and isn't trained with the rest (see a method's `bi_encoder_training`). `both`: the two cosines with a
+    slope each; the bi-encoder ranks well from the start, and training teaches the joint one to compare.
     `none`: the papers' plain head on [CLS]. b and the separate cosine's slope are first fitted to labelled pools, and
     the head starts at 0, so that training begins with the bi-encoder's ranking."""
     intents: tuple[str, ...] = ()
@@ -37,3 +37,8 @@ class RankerConfig(Settings):
     backbone; empty for a ranker without intents."""
     link: Link = "sigmoid"
     """Maps logits to probabilities; determined by the loss."""
+
+    @property
+    def has_bi_encoder(self) -> bool:
+        """Whether the checkpoint contains a bi-encoder of its own."""
+        return self.similarity_start in ("separate", "both")

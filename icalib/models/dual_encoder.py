@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+import torch
 from torch import Tensor
 
-from icalib.data.encoding import Budget, Layout
+from icalib.data.batching import ordered_batches
+from icalib.data.encoding import Budget, Encoded, Ids, Layout, TokenPool
 from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.bi_encoder import unit_means
 from icalib.encoders.transformer import Batch, TransformerEncoder
@@ -14,8 +19,13 @@ from icalib.models.checkpoint import load_ranker_config, read_weights, save_rank
 from icalib.models.config import RankerConfig
 from icalib.models.model import Model
 
+Floats = npt.NDArray[np.float64]
+
 PREFIX = "dual_encoder."
 """Starts the names of its weights in a checkpoint."""
+RANKERS_PREFIX = "bi_encoder.encoder."
+"""Starts the names of the same weights in a ranker's checkpoint."""
+_CPU = torch.device("cpu")
 
 
 class DualEncoder(Model):
@@ -53,10 +63,60 @@ class DualEncoder(Model):
         """
         config, weights = load_ranker_config(folder).encoder, read_weights(folder)
         loaded = cls(config.backbone, config.budget, pretrained=False)
-        loaded.encoder.load_state_dict({name.removeprefix(PREFIX): tensor for name, tensor in weights.items()})
+        loaded.encoder.load_state_dict(bi_encoder_weights(weights))
         return loaded
+
+    def start(self, folder: Path) -> None:
+        """Copy the weights of a bi-encoder's checkpoint, or of the bi-encoder in a ranker's, if it has one.
+
+        Raises:
+            RunFolderError: the files are missing or damaged.
+        """
+        if found := bi_encoder_weights(read_weights(folder)):
+            self.encoder.load_state_dict(found)
 
     def save(self, folder: Path, state: dict[str, Tensor]) -> None:
         """Write a checkpoint for `start_weights`."""
         weights = {f"{PREFIX}{name.removeprefix('encoder.')}": tensor for name, tensor in state.items()}
         save_ranker(folder, RankerConfig(encoder=self._encoder_config), weights)
+
+
+def bi_encoder_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights of the bi-encoder in a checkpoint, its own or a ranker's; empty without one."""
+    return {
+        name.removeprefix(prefix): tensor
+        for name, tensor in weights.items()
+        for prefix in (PREFIX, RANKERS_PREFIX)
+        if name.startswith(prefix)
+    }
+
+
+def pool_cosines(
+    encoder: TransformerEncoder, layout: Layout, pools: Sequence[TokenPool], device: torch.device = _CPU
+) -> list[Floats]:
+    """Compute the cosine of the mean token states of context and candidate, each distinct text encoded separately."""
+    texts: dict[bytes, Ids] = {}
+    keys: list[tuple[bytes, list[bytes]]] = []
+    for pool in pools:
+        context = layout.context_ids(pool.context, None)
+        texts[context.tobytes()] = context
+        texts.update({ids.tobytes(): ids for ids in pool.candidates})
+        keys.append((context.tobytes(), [ids.tobytes() for ids in pool.candidates]))
+    vectors = dict(zip(texts, _text_vectors(encoder, layout, list(texts.values()), device), strict=True))
+    return [
+        np.array([float(vectors[context] @ vectors[candidate]) for candidate in candidates])
+        for context, candidates in keys
+    ]
+
+
+def _text_vectors(encoder: TransformerEncoder, layout: Layout, texts: Sequence[Ids], device: torch.device) -> Floats:
+    encoded: list[Encoded] = [
+        (np.concatenate([[layout.cls], ids, [layout.separator]], dtype=np.int32), len(ids) + 2) for ids in texts
+    ]
+    vectors = np.zeros((len(texts), encoder.width))
+    encoder.eval()
+    with torch.inference_mode():
+        for rows in ordered_batches([length for _, length in encoded], 256, 8192):
+            batch = Batch.of([encoded[int(row)] for row in rows], layout.padding).to(device)
+            vectors[rows] = unit_means(encoder, batch).double().cpu().numpy()
+    return vectors

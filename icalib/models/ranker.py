@@ -21,7 +21,7 @@ from icalib.heads.head import LogitPosterior, PosteriorHead
 from icalib.inference.evidence import Eigen
 from icalib.models.checkpoint import POSTERIOR, RECOMPUTE, load_ranker_config, read_posterior, read_weights, save_ranker
 from icalib.models.config import RankerConfig
-from icalib.models.dual_encoder import PREFIX
+from icalib.models.dual_encoder import PREFIX, RANKERS_PREFIX, bi_encoder_weights
 from icalib.models.model import Model
 from icalib.models.precision import Precision, resolve_precision
 
@@ -103,11 +103,7 @@ class Ranker(Model):
         )
         if self.similarity_start is not None:
             self.answer_head.start_at_mean()
-        self.bi_encoder = (
-            BiEncoder(config.encoder, pretrained=pretrained)
-            if config.similarity_start in ("separate", "both")
-            else None
-        )
+        self.bi_encoder = BiEncoder(config.encoder, pretrained=pretrained) if config.has_bi_encoder else None
         reads_intents = config.intents and config.encoder.has_backbone
         self.intent_head = _small_linear(self.encoder.state_width, len(config.intents)) if reads_intents else None
         self.masked_word_head = (
@@ -341,11 +337,9 @@ def start_weights(ranker: Ranker, folder: Path) -> bool:
         Whether the answer head is started, too.
     """
     own, given = ranker.state_dict(), read_weights(folder)
-    read = {name.removeprefix(PREFIX): tensor for name, tensor in given.items() if name.startswith(PREFIX)}
-    if read:
-        given = {
-            f"{part}.{name}": tensor for part in ("encoder", "bi_encoder.encoder") for name, tensor in read.items()
-        }
+    if any(name.startswith(PREFIX) for name in given):
+        read = bi_encoder_weights(given)
+        given = {f"{part}{name}": tensor for part in ("encoder.", RANKERS_PREFIX) for name, tensor in read.items()}
     for name, tensor in given.items():
         if name in own and own[name].shape == tensor.shape:
             own[name].copy_(tensor)
@@ -353,3 +347,9 @@ def start_weights(ranker: Ranker, folder: Path) -> bool:
             own[name][: len(tensor)].copy_(tensor[: len(own[name])])  # word embeddings with other numbers of intents
     warm_up(ranker.encoder, {name.removeprefix("encoder.") for name in given})
     return all(f"{_ANSWER_HEAD}.{name}" in given for name in ranker.answer_head.state_dict())
+
+
+def replace_bi_encoder(ranker: Ranker, folder: Path) -> None:
+    """Copy the weights of a trained bi-encoder's checkpoint into the bi-encoder of a ranker, and nowhere else."""
+    assert ranker.bi_encoder is not None
+    ranker.bi_encoder.encoder.load_state_dict(bi_encoder_weights(read_weights(folder)))

@@ -33,6 +33,7 @@ from icalib.pipeline.tokens import TokenizeLogsJob
 from icalib.regimes.self_training import PseudoLabelJob
 from icalib.scoring.job import ScoreJob
 from icalib.training.answers import TrainJob, answer_curriculum
+from icalib.training.bi_encoder import BiEncoderJob
 from icalib.training.examples import gold_labels
 from icalib.training.job import TrainingJob
 from icalib.training.loop import Curriculum
@@ -133,6 +134,8 @@ class CountingExecutor:
             layout = Ranker(job.ranker, pretrained=False).layout
             trained, updates = _epochs(job.curriculum(layout), job.task.training)
             self.works.append(Work(stage, "training", job.digest(), trained=trained, updates=updates))
+        elif isinstance(job, BiEncoderJob):
+            self.works.append(self._bi_encoder(job, stage))
         elif isinstance(job, GeneratorJob):
             self.works.append(Work(stage, "uncounted", job.digest()))
         else:
@@ -171,6 +174,33 @@ class CountingExecutor:
         trained, updates = _epochs(curriculum, job.task.training)
         return Work(stage, "training", job.digest(), trained=trained, updates=updates)
 
+    def _bi_encoder(self, job: BiEncoderJob, stage: str) -> Work:
+        """Count the texts of labelled and expected pseudo-labelled pools, and of validation in every epoch."""
+        training, store = job.settings.training, TokenStore(job.train_tokens.path)
+        layout = DualEncoder(job.backbone, job.budget, pretrained=False).layout
+        sampled, factor = _sampled(_rows(job.selection, store, "train", "labelled"))
+        labelled = _times(_text_lengths(layout, store.pools(sampled)), factor)
+        updates, extra = factor * len(sampled) / training.batch_size, dict[int, float]()
+        if job.pseudo_labels is not None:
+            pseudo, weight = self._scored[job.pseudo_labels.path]
+            extra = _times(_text_lengths(layout, store.pools(pseudo)), weight * _SELECTED)
+            updates += _SELECTED * weight * len(pseudo) / training.batch_size
+        trained = _times(_sum([labelled, extra]), training.epochs)
+        low, high = _range(labelled, extra)
+        held_out = TokenStore(job.validation_tokens.path)
+        checked, weight = _sampled(_rows(job.selection, held_out, "validation", "all"))
+        passed = _times(_text_lengths(layout, held_out.pools(checked)), weight * (training.epochs + 1))
+        return Work(
+            stage,
+            "training",
+            job.digest(),
+            trained=trained,
+            passed=passed,
+            updates=updates * training.epochs,
+            low=low * _min_epochs(training),
+            high=high,
+        )
+
     def _answers(self, job: TrainJob, stage: str) -> Work:
         """Count the work of training on labelled and expected pseudo-labelled pools, with validation in every epoch.
 
@@ -182,11 +212,10 @@ class CountingExecutor:
         low = high = 1.0
         if job.pseudo_labels is not None:
             extra, extra_updates = self._curriculum(job, store, *self._scored[job.pseudo_labels.path])
-            labelled, pseudo = sum(trained.values()), sum(extra.values())
-            low, high = (work / (labelled + _SELECTED * pseudo) for work in (labelled, labelled + pseudo))
-            trained = _sum([trained, _times(extra, _SELECTED)])
+            extra = _times(extra, _SELECTED)
+            low, high = _range(trained, extra)
+            trained = _sum([trained, extra])
             updates += _SELECTED * extra_updates
-        min_epochs = min(training.epochs, 1 + training.patience) / training.epochs
         num_validations = training.epochs + (training.keep_start and job.start_ranks)
         held_out = TokenStore(job.validation_tokens.path)
         checked, weight = _sampled(_rows(job.selection, held_out, "validation", "all"))
@@ -198,7 +227,7 @@ class CountingExecutor:
             trained=trained,
             passed=_times(validation, weight * num_validations),
             updates=updates,
-            low=low * min_epochs,
+            low=low * _min_epochs(training),
             high=high,
         )
 
@@ -275,6 +304,24 @@ def _view_lengths(layout: Layout, pools: Iterable[TokenPool], *, with_intents: b
         if with_intents:
             counts.update(layout.input_lengths(pool.context, pool.intents, pool.candidates))
     return dict(counts)
+
+
+def _text_lengths(layout: Layout, pools: Iterable[TokenPool]) -> dict[int, float]:
+    """Count the texts that a bi-encoder reads: contexts and candidates."""
+    counts = Counter[int]()
+    for pool in pools:
+        counts.update([len(layout.context_ids(pool.context, None)) + 2, *(len(ids) + 2 for ids in pool.candidates)])
+    return dict(counts)
+
+
+def _range(labelled: Lengths, pseudo: Lengths) -> tuple[float, float]:
+    """Return the work if no scored pool or every one is pseudo-labelled, as fractions of what is expected."""
+    known, expected = sum(labelled.values()), sum(pseudo.values())
+    return known / (known + expected), (known + expected / _SELECTED) / (known + expected)
+
+
+def _min_epochs(training: TrainingSettings) -> float:
+    return min(training.epochs, 1 + training.patience) / training.epochs
 
 
 def _question_lengths(layout: Layout, pools: Iterable[TokenPool]) -> dict[int, float]:

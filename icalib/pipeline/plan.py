@@ -271,6 +271,7 @@ def _measured(
             "selection": Selection(labelled_fraction=1.0, limit={"train": _MEASURED_POOLS}),
             "views_with_intents": False,
             "start": None,
+            "bi_encoder": None,
             "contrast": None,
             "generated": None,
         }

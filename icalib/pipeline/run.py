@@ -31,10 +31,10 @@ from icalib.data.schema import PoolSet, Split
 from icalib.data.selection import Fraction, Limit, Selection
 from icalib.methods.composition import Method
 from icalib.models.config import RankerConfig
-from icalib.models.ranker import load_ranker
 from icalib.pipeline.claim import claim, is_started, repair
 from icalib.pipeline.evaluation import Fitted, MemberScores, fit, intent_table, prediction_table
 from icalib.pipeline.executor import Executor
+from icalib.pipeline.learnt import learnt
 from icalib.pipeline.record import RunRecord
 from icalib.pipeline.stages import RunInputs, RunStages
 from icalib.regimes.regime import AbstractRegime, Member, MethodParts
@@ -189,7 +189,8 @@ def _train_and_predict(
     method = settings.settings
     regime: AbstractRegime = method.regime.build()
     stages = stages_of(settings, pool_set, context, cache)
-    trained = regime.run(stages, start(stages, method, pool_set))
+    parts = start(stages, method, pool_set)
+    trained = regime.run(stages, parts)
     epochs = [best_epoch(member.model.path.parent) for member in trained.members]
     folder.write_json(
         "chosen.json",
@@ -197,7 +198,7 @@ def _train_and_predict(
             "round": trained.chosen_round,
             "num_rounds": trained.num_rounds,
             "epochs": epochs,
-            "kept_start": method.regime.trains and not any(epochs) and _rank_as_before_labels(trained.members),
+            **learnt(trained.members, parts),
         },
     )
     scores = {split: MemberScores(regime.score(stages, trained.members, split)) for split in context.evaluated}
@@ -215,11 +216,6 @@ def _train_and_predict(
     return fitted
 
 
-def _rank_as_before_labels(members: Sequence[Member]) -> bool:
-    """Return whether models rank by their bi-encoders alone; a student that kept its start may be a trained teacher."""
-    return all(load_ranker(member.model.path).is_at_start for member in members)
-
-
 def stages_of(settings: RunSettings, pool_set: PoolSet, context: RunContext, cache: StageCache) -> RunStages:
     """Return the stages of a run."""
     method = settings.settings
@@ -230,6 +226,7 @@ def stages_of(settings: RunSettings, pool_set: PoolSet, context: RunContext, cac
         encoder=method.encoder,
         scoring=method.scoring,
         seed=settings.seed,
+        bi_encoder_training=method.bi_encoder_training,
     )
     return RunStages(inputs, cache, context.executor, context.emit)
 

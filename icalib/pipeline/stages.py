@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from icalib.pipeline.tokens import TokenizeJob, TokenizeLogsJob
 from icalib.regimes.regime import AnswerTraining, Augmentation, Scoring, checkpoint
 from icalib.scoring.job import ScoreJob
 from icalib.training.answers import TrainJob
+from icalib.training.bi_encoder import BiEncoderJob, BiEncoderTraining
 from icalib.training.job import TrainingJob, best_epoch
 from icalib.training.loop import validation_points
 from icalib.training.post_training.contrastive import Contrastive
@@ -56,6 +57,7 @@ class RunInputs:
         selection: the pools that the run uses.
         encoder: encoder of the method.
         scoring: settings of scoring.
+        bi_encoder_training: how the bi-encoder of the similarity start learns from labels; None: not at all.
         seed: root seed of the run.
         splits: splits to tokenise; training needs all.
     """
@@ -66,6 +68,7 @@ class RunInputs:
     encoder: AbstractEncoder.Config
     scoring: ScoringSettings
     seed: int
+    bi_encoder_training: BiEncoderTraining | None = None
     splits: tuple[Split, ...] = SPLITS
 
 
@@ -230,7 +233,7 @@ class RunStages:
 
     def train(self, name: StageName, training: AnswerTraining) -> Stage:
         """Train a ranker on answers."""
-        return self._train(name, self._answers(training, seed=self._seed(name)))
+        return self._train(name, self._answers(name, training, self._seed(name), self._executor))
 
     def train_members(self, names: Sequence[StageName], training: AnswerTraining) -> list[Stage]:
         """Train independent members, the first with all resources and the others in parallel."""
@@ -238,16 +241,20 @@ class RunStages:
         others = range(1, len(names))
         if not others:
             return [first]
-        jobs = {index: self._answers(training, seed=child_seed(self.inputs.seed, "member", index)) for index in others}
         executor, concurrency = self._executor.side_by_side(len(others))
+
+        def member(index: int) -> Stage:
+            seed = child_seed(self.inputs.seed, "member", index)
+            return self._train(names[index], self._answers(names[index], training, seed, executor), executor)
+
         with ThreadPoolExecutor(concurrency) as pool:
-            return [first, *pool.map(lambda index: self._train(names[index], jobs[index], executor), others)]
+            return [first, *pool.map(member, others)]
 
     def _seed(self, name: StageName) -> int:
         return self.inputs.seed * 1000 + name.round
 
-    def _answers(self, training: AnswerTraining, seed: int) -> TrainJob:
-        augmentation, pseudo_labels = training.augmentation, training.pseudo_labels
+    def _answers(self, name: StageName, training: AnswerTraining, seed: int, executor: Executor) -> TrainJob:
+        augmentation = training.augmentation
         return TrainJob(
             ranker=training.ranker,
             loss=training.loss,
@@ -257,13 +264,31 @@ class RunStages:
             train_tokens=self._tokens("train"),
             validation_tokens=self._tokens("validation"),
             start=checkpoint(training.start) if training.start else None,
-            pseudo_labels=Artifact(path=pseudo_labels.path, digest=pseudo_label_digest(pseudo_labels.path))
-            if pseudo_labels
-            else None,
+            bi_encoder=self._bi_encoder(name, training, seed, executor),
+            pseudo_labels=_pseudo_labels(training),
             contrast=augmentation.contrast if augmentation else None,
             generated=self._generated_tokens(augmentation) if augmentation else None,
             seed=seed,
         )
+
+    def _bi_encoder(self, name: StageName, training: AnswerTraining, seed: int, executor: Executor) -> Artifact | None:
+        """Train the bi-encoder of a ranker on what the ranker is trained on; None where it has none or keeps it."""
+        settings = self.inputs.bi_encoder_training
+        if settings is None or not training.ranker.has_bi_encoder:
+            return None
+        encoder = training.ranker.encoder
+        job = BiEncoderJob(
+            backbone=encoder.backbone,
+            budget=encoder.budget,
+            settings=settings,
+            selection=self.selection,
+            train_tokens=self._tokens("train"),
+            validation_tokens=self._tokens("validation"),
+            start=checkpoint(training.start) if training.start else None,
+            pseudo_labels=_pseudo_labels(training),
+            seed=seed,
+        )
+        return checkpoint(self._train(replace(name, label=f"{name.label}-bi-encoder"), job, executor))
 
     def _generated_tokens(self, augmentation: Augmentation) -> Artifact:
         """Tokenise generated texts for the encoder."""
@@ -333,7 +358,8 @@ class RunStages:
         if not stage.reused:
             self._report_jitters(name, read_json(stage.path / "result.json"))
             if job.reports_epochs and best_epoch(stage.path) == 0:
-                start = "teacher" if name.round else "start"
+                assert isinstance(job, TrainJob)
+                start = "bi-encoder" if job.bi_encoder else "teacher" if name.round else "start"
                 self._emit(Message(f"{name}: no epoch was better on validation than the {start}, which is kept"))
         return stage
 
@@ -346,6 +372,11 @@ class RunStages:
                     "head.output_scale"
                 )
             )
+
+
+def _pseudo_labels(training: AnswerTraining) -> Artifact | None:
+    stage = training.pseudo_labels
+    return Artifact(path=stage.path, digest=pseudo_label_digest(stage.path)) if stage else None
 
 
 def _bare(ranker: RankerConfig, similarity_start: SimilarityOf) -> RankerConfig:

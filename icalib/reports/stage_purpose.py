@@ -15,6 +15,8 @@ _PURPOSES: Mapping[str, str] = MappingProxyType(
         "word-vectors": "learns words, without labels",
         "intent-classifier": "learns intents",
         "teacher": "trains on the labelled pools",
+        "teacher-bi-encoder": "trains the bi-encoder on the labelled pools",
+        "student-bi-encoder": "trains the bi-encoder on labels and pseudo labels",
         "student": "trains on labels and pseudo labels",
         "pseudo-labels": "chooses pools that the teacher is sure of",
         "rates": "measures this machine",

@@ -15,12 +15,12 @@ from icalib.data.schema import Pool
 from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.transformer import AbstractEncoder, TransformerEncoder
 from icalib.models.checkpoint import load_ranker_config
-from icalib.models.dual_encoder import DualEncoder
+from icalib.models.dual_encoder import DualEncoder, pool_cosines
 from icalib.models.precision import Precision
 from icalib.models.ranker import Ranker, load_for_scoring
 from icalib.scoring.intent_choice import AUTHORS_CHOICE, IntentChoice
 from icalib.scoring.scorer import ScoringContext, average_members, score_pools
-from icalib.scoring.untrained import bi_encoder_scores, untrained_table
+from icalib.scoring.untrained import untrained_table
 from icalib.uncertainty.estimator import AbstractEstimator
 
 
@@ -108,7 +108,7 @@ class LoadedBiEncoder:
     def score(self, store: TokenStore, rows: Sequence[int], seed: int) -> tuple[pa.Table, None]:
         """Score pools (SCORE_SCHEMA): the cosine as the logit; nothing is random."""
         pools = list(store.pools(rows))
-        return untrained_table(pools, bi_encoder_scores(self.encoder, self.layout, pools, self.device), rows), None
+        return untrained_table(pools, pool_cosines(self.encoder, self.layout, pools, self.device), rows), None
 
 
 @dataclass(frozen=True)

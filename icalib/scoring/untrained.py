@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
@@ -18,24 +17,18 @@ from typing_extensions import override
 
 from icalib.core.files import whole_file
 from icalib.core.job import Artifact, ShardedJob
-from icalib.data.batching import ordered_batches
 from icalib.data.bm25 import tokenize
-from icalib.data.encoding import Budget, Encoded, Ids, Layout, TokenPool
+from icalib.data.encoding import Budget, TokenPool
 from icalib.data.pools import as_pools, read_column, read_rows
 from icalib.data.schema import Pool, Split, candidate_labels
 from icalib.data.selection import Selection
 from icalib.data.tfidf import tfidf_vectors
 from icalib.encoders.backbone import Tokenizer
-from icalib.encoders.bi_encoder import unit_means
-from icalib.encoders.transformer import AbstractEncoder, TransformerEncoder
-from icalib.models.dual_encoder import DualEncoder
-from icalib.models.ranker import make_batch
+from icalib.encoders.transformer import AbstractEncoder
+from icalib.models.dual_encoder import DualEncoder, Floats, pool_cosines
 from icalib.scoring.scorer import score_table
 
-Floats = npt.NDArray[np.float64]
 Scorer = Literal["bm25", "bi-encoder", "candidates-only"]
-
-_CPU = torch.device("cpu")
 
 
 class UntrainedScoreJob(ShardedJob):
@@ -122,7 +115,7 @@ def _bi_encoder_scores(
     encoder = DualEncoder.load(model.path).encoder if model else config.build(num_intents=0)
     tokenizer, budget = Tokenizer(config.backbone), config.budget
     layout = tokenizer.layout(budget, encoder.max_length, encoder.vocabulary)
-    return bi_encoder_scores(encoder, layout, [token_pool(pool, tokenizer, budget) for pool in pools])
+    return pool_cosines(encoder, layout, [token_pool(pool, tokenizer, budget) for pool in pools])
 
 
 def token_pool(pool: Pool, tokenizer: Tokenizer, budget: Budget) -> TokenPool:
@@ -166,34 +159,3 @@ def likeness_scores(pools: Sequence[Pool]) -> list[Floats]:
         scores.append(cosines.sum(1) / max(1, size - 1))
         start += size
     return scores
-
-
-def bi_encoder_scores(
-    encoder: TransformerEncoder, layout: Layout, pools: Sequence[TokenPool], device: torch.device = _CPU
-) -> list[Floats]:
-    """Compute the cosine of the mean token states of context and candidate, each distinct text encoded separately."""
-    texts: dict[bytes, Ids] = {}
-    keys: list[tuple[bytes, list[bytes]]] = []
-    for pool in pools:
-        context = layout.context_ids(pool.context, None)
-        texts[context.tobytes()] = context
-        texts.update({ids.tobytes(): ids for ids in pool.candidates})
-        keys.append((context.tobytes(), [ids.tobytes() for ids in pool.candidates]))
-    vectors = dict(zip(texts, _unit_means(encoder, layout, list(texts.values()), device), strict=True))
-    return [
-        np.array([float(vectors[context] @ vectors[candidate]) for candidate in candidates])
-        for context, candidates in keys
-    ]
-
-
-def _unit_means(encoder: TransformerEncoder, layout: Layout, texts: Sequence[Ids], device: torch.device) -> Floats:
-    encoded: list[Encoded] = [
-        (np.concatenate([[layout.cls], ids, [layout.separator]], dtype=np.int32), len(ids) + 2) for ids in texts
-    ]
-    vectors = np.zeros((len(texts), encoder.width))
-    encoder.eval()
-    with torch.inference_mode():
-        for rows in ordered_batches([length for _, length in encoded], 256, 8192):
-            batch = make_batch([encoded[int(row)] for row in rows], layout, device)
-            vectors[rows] = unit_means(encoder, batch).double().cpu().numpy()
-    return vectors

@@ -19,7 +19,7 @@ from icalib.losses.binary import AbstractLoss
 from icalib.losses.listwise import AbstractPoolLoss
 from icalib.models.checkpoint import CHECKPOINT_VERSION, save_posterior
 from icalib.models.config import RankerConfig
-from icalib.models.ranker import Ranker, load_ranker, start_weights
+from icalib.models.ranker import Ranker, load_ranker, replace_bi_encoder, start_weights
 from icalib.training.conditioning import Conditioning
 from icalib.training.contrast import AbstractContrast, AugmentedCurriculum
 from icalib.training.examples import PairLabels, gold_labels
@@ -51,6 +51,8 @@ class TrainJob(TrainingJob):
     validation_tokens: Artifact
     start: Artifact | None = None
     """Checkpoint with the initial weights; None starts from the backbone."""
+    bi_encoder: Artifact | None = None
+    """Checkpoint of a bi-encoder that was trained on the same labels; None keeps that of `start`."""
     pseudo_labels: Artifact | None = None
     """Folder of pseudo-label shards, used in addition to the labelled pools. Its digest covers only what is trained on,
     so rules that select the same pairs reuse the same student."""
@@ -92,15 +94,34 @@ class TrainJob(TrainingJob):
     def build(self, device: torch.device) -> Training:
         ranker = Ranker(self.ranker)
         has_head = self.start is not None and start_weights(ranker, self.start.path)
+        if self.bi_encoder is not None:
+            replace_bi_encoder(ranker, self.bi_encoder.path)
         store = TokenStore(self.train_tokens.path)
         labelled = self._labelled(store)
         pools = [*labelled, *(pseudo_labelled(self.pseudo_labels.path, store) if self.pseudo_labels else [])]
         remember_similarities(ranker, store, [pool.row for pool in pools], self.training, device)
-        if self.pseudo_labels is None:  # a student starts from a teacher, whose logits fit
-            fit_start(ranker, labelled, store, self.training, device, self.seed, has_head=has_head)
+        self._fit_start(ranker, labelled, store, device, has_head=has_head)
         curriculum = self._curriculum(pools, store, ranker)
         validation = self._validation(ranker, device, curriculum)
         return Training(ranker, curriculum, validation, start_ranks=self.start_ranks)
+
+    def _fit_start(
+        self, ranker: Ranker, labelled: Sequence[PairLabels], store: TokenStore, device: torch.device, *, has_head: bool
+    ) -> None:
+        """Fit the initial logits; those of a student fit, unless its bi-encoder is no longer its teacher's.
+
+        A bi-encoder that was trained on the labelled pools ranks them better than any others, so the fit is to
+        validation pools.
+        """
+        if self.bi_encoder is not None:
+            store = TokenStore(self.validation_tokens.path)
+            labelled = [
+                gold_labels(pool, with_intents=False) for pool in store.pools(validation_rows(store, self.selection))
+            ]
+            has_head = has_head and not ranker.is_at_start
+        elif self.pseudo_labels is not None:
+            return
+        fit_start(ranker, labelled, store, self.training, device, self.seed, has_head=has_head)
 
     def _labelled(self, store: TokenStore) -> list[PairLabels]:
         rows = self.selection.rows("train", "labelled", store.column("label_order"))

@@ -34,6 +34,7 @@ from icalib.scoring.external import ExternalScoreJob
 from icalib.scoring.job import ScoreJob
 from icalib.scoring.untrained import UntrainedScoreJob
 from icalib.training.answers import TrainJob
+from icalib.training.bi_encoder import BiEncoderJob, BiEncoderTraining
 from icalib.training.distillation import DistilJob
 from icalib.training.job import TrainingJob
 from icalib.training.post_training.contrastive import Contrastive
@@ -81,6 +82,15 @@ def examples(backbone: str) -> dict[type[Job], Job]:
             train_tokens=tokens,
             validation_tokens=tokens,
             test_tokens=tokens,
+        ),
+        BiEncoderJob(
+            backbone=backbone,
+            budget=BUDGET,
+            settings=BiEncoderTraining(),
+            selection=SELECTION,
+            train_tokens=tokens,
+            validation_tokens=tokens,
+            seed=1,
         ),
         SelectionJob(
             ranker=training.ranker,

@@ -28,6 +28,7 @@ TRAINING = {
 }
 SETTINGS: dict[str, Any] = {
     "encoder.budget": {"max_context_tokens": 60, "max_candidate_tokens": 20},
+    "bi_encoder_training": None,  # another training, whose tests are its own
     "post_training.max_windows": 60,
     "post_training.training.checkpoint_every": 2,
     "regime.training": TRAINING,

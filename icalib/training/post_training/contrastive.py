@@ -8,12 +8,12 @@ from typing import Any, NamedTuple, final
 import numpy as np
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Encoded, Ids, Layout
-from icalib.encoders.transfer import to_device
 from icalib.models.ranker import make_batch
+from icalib.training.in_batch import in_batch_losses
 from icalib.training.post_training.bm25 import SimilarTexts
 from icalib.training.post_training.curriculum import Outcome
 from icalib.training.post_training.responses import Corpus, Responses, Targets
@@ -131,19 +131,9 @@ class Contrastive(AbstractPostTraining):
         return _TASK, self._outcome(self.represent(forward, examples, device), examples), None
 
     def _outcome(self, vectors_BTD: Tensor, examples: Sequence[_Example]) -> Outcome:
-        contexts_BD, responses_ND = vectors_BTD[:, 0], vectors_BTD[:, 1:].flatten(0, 1)
-        logits_BN = contexts_BD @ responses_ND.T / self.config.temperature
-        index_BT = np.array([self._texts(example) for example in examples])
+        keys_BT = self._responses.keys[np.array([self._texts(example) for example in examples])]
         number_B = np.array([1 + len(example.negatives) for example in examples])
-        keys_BT = self._responses.keys[index_BT]
-        is_rival_BN = keys_BT[:, :1] != keys_BT.reshape(1, -1)
-        is_rival_BN &= (np.arange(index_BT.shape[1]) < number_B[:, None]).reshape(1, -1)
-        target_B = np.arange(len(examples)) * index_BT.shape[1]
-        is_rival_BN[np.arange(len(examples)), target_B] = True
-        logits_BN = logits_BN.masked_fill(to_device(torch.from_numpy(~is_rival_BN), logits_BN.device), -torch.inf)
-        targets_B = to_device(torch.from_numpy(target_B), logits_BN.device)
-        losses_B = nn.functional.cross_entropy(logits_BN, targets_B, reduction="none")
-        return Outcome(losses_B, logits_BN.argmax(1) == targets_B)
+        return Outcome(*in_batch_losses(vectors_BTD, keys_BT, number_B, self.config.temperature))
 
     def _texts(self, example: _Example) -> list[int]:
         missing = self.config.hard_negatives - len(example.negatives)

@@ -12,8 +12,8 @@ from icalib.encoders.bi_encoder import BiEncoder
 from icalib.encoders.transformer import TransformerEncoder
 from icalib.models.checkpoint import save_ranker
 from icalib.models.config import RankerConfig
+from icalib.models.dual_encoder import pool_cosines
 from icalib.models.ranker import Ranker, load_ranker, make_batch
-from icalib.scoring.untrained import bi_encoder_scores
 
 CPU = torch.device("cpu")
 INTENTS = ("asks", "thanks")
@@ -50,7 +50,7 @@ def inputs(ranker: Ranker, *, with_intents: bool = False) -> list[Encoded]:
 def test_it_is_the_bi_encoder_of_the_table_whatever_the_padding_and_the_intents(ranker: Ranker) -> None:
     assert ranker.bi_encoder is not None
     plain = ranker.bi_encoder.encoder
-    expected = np.concatenate(bi_encoder_scores(plain, ranker.layout, pools()))
+    expected = np.concatenate(pool_cosines(plain, ranker.layout, pools()))
     for with_intents in (False, True):
         found = ranker.bi_encoder(make_batch(inputs(ranker, with_intents=with_intents), ranker.layout, CPU))
         np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)

@@ -10,7 +10,8 @@ from icalib.data.encoding import TokenStore
 from icalib.data.pools import as_pools, iter_pools
 from icalib.data.schema import Pool
 from icalib.encoders.transformer import Batch
-from icalib.scoring.untrained import bi_encoder_scores, bm25_scores, likeness_scores
+from icalib.models.dual_encoder import pool_cosines
+from icalib.scoring.untrained import bm25_scores, likeness_scores
 
 
 def test_bm25_likes_the_candidate_that_shares_rare_words(tiny_pools: Path) -> None:
@@ -37,7 +38,7 @@ def test_the_bi_encoder_is_the_cosine_of_mean_states_encoded_apart(store: TokenS
         with torch.inference_mode():
             return ranker.encoder(batch).states_BLD[0].mean(0)
 
-    for pool, scores in zip(pools, bi_encoder_scores(ranker.encoder, ranker.layout, pools), strict=True):
+    for pool, scores in zip(pools, pool_cosines(ranker.encoder, ranker.layout, pools), strict=True):
         context = mean(ranker.layout.context_ids(pool.context, None))
         expected = [torch.cosine_similarity(context, mean(ids), dim=0).item() for ids in pool.candidates]
         np.testing.assert_allclose(scores, expected, rtol=1e-4)

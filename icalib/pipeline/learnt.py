@@ -1,0 +1,37 @@
+"""What the models of a finished run have learnt from labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from icalib.models.ranker import Ranker, load_ranker, start_weights
+from icalib.regimes.regime import Member, MethodParts, checkpoint
+
+
+def learnt(members: Sequence[Member], parts: MethodParts) -> dict[str, bool]:
+    """Return what trained models have learnt from labels.
+
+    Returns:
+        `by_bi_encoder`: whether they rank by their bi-encoders alone. `kept_start`: whether these are still as before
+        any label, too; a student that kept its start may be a trained teacher.
+    """
+    if parts.ranker.similarity_start != "separate" or not members:
+        return {"by_bi_encoder": False, "kept_start": False}
+    models = [load_ranker(member.model.path) for member in members]
+    by_bi_encoder = all(model.is_at_start for model in models)
+    return {
+        "by_bi_encoder": by_bi_encoder,
+        "kept_start": by_bi_encoder and all(_has_bi_encoder_of(model, parts) for model in models),
+    }
+
+
+def _has_bi_encoder_of(model: Ranker, parts: MethodParts) -> bool:
+    first = Ranker(parts.ranker)
+    if parts.start is not None:
+        start_weights(first, checkpoint(parts.start).path)
+    assert first.bi_encoder is not None
+    assert model.bi_encoder is not None
+    own, given = model.bi_encoder.state_dict(), first.bi_encoder.state_dict()
+    return all(torch.equal(own[name], tensor) for name, tensor in given.items())

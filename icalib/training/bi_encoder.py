@@ -1,0 +1,218 @@
+"""Training of the bi-encoder on labelled pools, before the cross-encoder that corrects it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+from typing_extensions import override
+
+from icalib.core.component import Settings
+from icalib.core.job import Artifact, ByContent
+from icalib.core.seeding import child_seed
+from icalib.data.batching import shuffled_batches
+from icalib.data.encoding import Budget, Encoded, Ids, Layout, TokenStore
+from icalib.data.selection import Selection
+from icalib.encoders.backbone import backbone_digest
+from icalib.metrics.catalogue import metric_tag
+from icalib.metrics.pairs import PoolScores
+from icalib.metrics.ranking import average_precision, mean_defined, recall_at_k
+from icalib.models.checkpoint import CHECKPOINT_VERSION
+from icalib.models.dual_encoder import DualEncoder, pool_cosines
+from icalib.models.ranker import make_batch
+from icalib.training.examples import PairLabels, gold_labels, sampled_negatives
+from icalib.training.in_batch import in_batch_losses
+from icalib.training.job import Training, TrainingJob
+from icalib.training.pairs import validation_rows
+from icalib.training.pseudo_labelled import pseudo_labelled
+from icalib.training.settings import TrainingSettings
+
+_TASK = "bi_encoder"
+
+
+class BiEncoderTraining(Settings):
+    """Settings of training the bi-encoder of `similarity_start` on labelled pools.
+
+    Each context's right candidate competes with the wrong candidates of its pool and with all candidates of the
+    batch's other pools, which a cross-encoder would have to read pair by pair.
+    """
+
+    training: TrainingSettings = TrainingSettings(
+        epochs=3, patience=1, selection_metric="MAP", batch_size=8, max_tokens_per_batch=16384
+    )
+    """Optimiser and schedule; `batch_size` counts pools. The bi-encoder of the start is kept if no epoch is better."""
+    temperature: float = Field(default=0.05, gt=0)
+    """Divides the cosines before the softmax."""
+
+
+class _Example(NamedTuple):
+    row: int
+    candidates: tuple[int, ...]  # the right one, then wrong ones
+    length: int
+
+
+class PoolContrast:
+    """Batches of pools and their in-batch loss, as a `JointCurriculum`.
+
+    Pools without a right candidate are left out; of several right candidates, each epoch draws one.
+
+    Args:
+        pools: labels of pools, gold or pseudo.
+        store: the pools' tokens.
+        layout: assembles the inputs.
+        settings: see `BiEncoderTraining`.
+        seed: determines the order and the draws.
+    """
+
+    def __init__(
+        self, pools: Sequence[PairLabels], store: TokenStore, layout: Layout, settings: BiEncoderTraining, seed: int
+    ) -> None:
+        self._pools = [pool for pool in pools if (pool.labels == 1).any()]
+        self._store, self._layout, self._settings, self._seed = store, layout, settings, seed
+        self._keys = store.keys("candidate_keys")
+        negatives = settings.training.train_negatives
+        wrong = max((int((pool.labels == 0).sum()) for pool in self._pools), default=0)
+        self._num_texts = 1 + (wrong if negatives is None else min(negatives, wrong))
+
+    def batches(self, epoch: int) -> list[list[_Example]]:
+        """Return an epoch's batches, of pools of similar length."""
+        training = self._settings.training
+        rng = np.random.default_rng(child_seed(self._seed, "bi-encoder", epoch))
+        examples = [self._example(pool, rng) for pool in self._pools]
+        lengths = [example.length for example in examples]
+        batches = shuffled_batches(lengths, training.batch_size, training.max_tokens_per_batch, rng)
+        return [[examples[int(index)] for index in batch] for batch in batches]
+
+    def _example(self, pool: PairLabels, rng: np.random.Generator) -> _Example:
+        right = int(rng.choice(pool.candidates[pool.labels == 1]))
+        drawn = sampled_negatives(pool, self._settings.training.train_negatives, rng)
+        wrong = drawn.candidates[drawn.labels == 0][: self._num_texts - 1]
+        candidates = (right, *wrong.tolist())
+        context, *texts = self.texts(pool.row, candidates)
+        return _Example(pool.row, candidates, len(context) + len(texts) * max(map(len, texts)))
+
+    def texts(self, row: int, candidates: Sequence[int]) -> list[Ids]:
+        """Return the ids of a pool's context and of some of its candidates, as the bi-encoder reads them."""
+        pool = self._store.pool(row)
+        maximum = self._layout.budget.max_candidate_tokens
+        found = [
+            self._layout.context_ids(pool.context, None),
+            *(pool.candidates[index][:maximum] for index in candidates),
+        ]
+        return [np.concatenate([[self._layout.cls], ids, [self._layout.separator]], dtype=np.int32) for ids in found]
+
+    def losses(self, forward: Callable[..., Any], examples: Sequence[Any], device: torch.device) -> tuple[str, Tensor]:
+        """Return the summed loss of a whole batch."""
+        return self.compare(self.represent(forward, examples, device), examples)
+
+    def is_joint(self, examples: Sequence[Any]) -> bool:
+        """Return that candidates compete with all others of the batch."""
+        return True
+
+    def represent(self, forward: Callable[..., Any], examples: Sequence[_Example], device: torch.device) -> Tensor:
+        """Return the vectors of each context and its candidates, [B, T, D]; the right one stands for missing ones."""
+        contexts: list[Encoded] = []
+        texts: list[Encoded] = []
+        index_BT: list[list[int]] = []
+        for example in examples:
+            context, *candidates = self.texts(example.row, example.candidates)
+            numbers = range(len(texts), len(texts) + len(candidates))
+            index_BT.append([*numbers, *[len(texts)] * (self._num_texts - len(candidates))])
+            contexts.append((context, len(context)))
+            texts += [(ids, len(ids)) for ids in candidates]
+        contexts_BD, texts_ND = forward(
+            make_batch(contexts, self._layout, device), make_batch(texts, self._layout, device)
+        )
+        return torch.cat([contexts_BD[:, None], texts_ND[torch.tensor(index_BT, device=device)]], 1)
+
+    def compare(self, representations: Tensor, examples: Sequence[_Example]) -> tuple[str, Tensor]:
+        """Return the summed loss of a batch from the vectors of all its texts."""
+        keys_BT = np.stack([self._padded_keys(example) for example in examples])
+        number_B = np.array([len(example.candidates) for example in examples])
+        losses_B, _ = in_batch_losses(representations, keys_BT, number_B, self._settings.temperature)
+        return _TASK, losses_B.sum()
+
+    def _padded_keys(self, example: _Example) -> Any:
+        keys = self._keys.values[self._keys.offsets[example.row] + np.array(example.candidates)]
+        return np.pad(keys, (0, self._num_texts - len(keys)), constant_values=keys[0])
+
+
+class CosineValidation:
+    """R@1 and MAP of the bi-encoder's cosines on validation pools.
+
+    Args:
+        store: the pools' tokens.
+        rows: labelled validation pools; those with a right candidate count.
+        layout: assembles the inputs.
+        device: device of the bi-encoder.
+    """
+
+    def __init__(self, store: TokenStore, rows: Sequence[int], layout: Layout, device: torch.device) -> None:
+        self._store, self._rows, self._layout, self._device = store, rows, layout, device
+
+    def __call__(self, model: DualEncoder, rank: int, world_size: int) -> list[tuple[int, list[float], list[int]]]:
+        """Return (row, cosines of the candidates, their labels) of every world-size-th pool."""
+        pools = list(self._store.pools(self._rows[rank::world_size]))
+        cosines = pool_cosines(model.encoder, self._layout, pools, self._device)
+        labels = [pool.is_right().astype(np.int64).tolist() for pool in pools]
+        return [(pool.row, own.tolist(), right) for pool, own, right in zip(pools, cosines, labels, strict=True)]
+
+    def metrics(self, results: Sequence[list[tuple[int, list[float], list[int]]]]) -> dict[str, float]:
+        """Compute R@1 and MAP, by tag."""
+        pools = sorted(pool for result in results for pool in result)
+        cosine = np.concatenate([cosines for _, cosines, _ in pools])
+        label = np.concatenate([np.array(labels, np.int64) for _, _, labels in pools])
+        offsets = np.cumsum([0] + [len(cosines) for _, cosines, _ in pools])
+        scores = PoolScores(tuple(str(row) for row, _, _ in pools), cosine, (1 + cosine) / 2, label, offsets)
+        found = {"R@1": recall_at_k(scores, 1), "MAP": average_precision(scores)}
+        return {metric_tag(name): mean_defined(values) for name, values in found.items()}
+
+
+class BiEncoderJob(TrainingJob):
+    """Trains a bi-encoder on labelled and pseudo-labelled pools."""
+
+    version: ClassVar[int] = CHECKPOINT_VERSION
+
+    backbone: Annotated[str, ByContent(backbone_digest)]
+    budget: Budget
+    settings: BiEncoderTraining
+    selection: Selection
+    train_tokens: Artifact
+    validation_tokens: Artifact
+    start: Artifact | None = None
+    """Checkpoint of a bi-encoder, or of a ranker with one; None starts from the backbone."""
+    pseudo_labels: Artifact | None = None
+    """Folder of pseudo-label shards, used in addition to the labelled pools."""
+    seed: int
+
+    @property
+    @override
+    def loop_settings(self) -> TrainingSettings:
+        return self.settings.training
+
+    @property
+    @override
+    def loop_seed(self) -> int:
+        return self.seed
+
+    @override
+    def build(self, device: torch.device) -> Training:
+        encoder = DualEncoder(self.backbone, self.budget)
+        if self.start is not None:
+            encoder.start(self.start.path)
+        store = TokenStore(self.validation_tokens.path)
+        validation = CosineValidation(store, validation_rows(store, self.selection), encoder.layout, device)
+        return Training(encoder, self.curriculum(encoder.layout), validation, start_ranks=True)
+
+    def curriculum(self, layout: Layout) -> PoolContrast:
+        """Return the labelled and pseudo-labelled pools, as they are trained on."""
+        store = TokenStore(self.train_tokens.path)
+        rows = self.selection.rows("train", "labelled", store.column("label_order"))
+        pools = [gold_labels(pool, with_intents=False) for pool in store.pools(rows)]
+        if self.pseudo_labels is not None:
+            pools += pseudo_labelled(self.pseudo_labels.path, store)
+        return PoolContrast(pools, store, layout, self.settings, self.seed)

@@ -1,0 +1,143 @@
+"""Training of the bi-encoder on labelled pools."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.observers import Silent
+from helpers.tiny_models import BUDGET, token_store
+
+from icalib.data.encoding import TokenStore
+from icalib.metrics.catalogue import metric_tag
+from icalib.models.dual_encoder import DualEncoder, pool_cosines
+from icalib.training.bi_encoder import BiEncoderTraining, CosineValidation, PoolContrast
+from icalib.training.examples import PairLabels, gold_labels
+from icalib.training.local_engine import LocalEngine
+from icalib.training.loop import train
+from icalib.training.settings import TrainingSettings
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def store(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> TokenStore:
+    return token_store(tiny_pools, "train", tiny_bert, tmp_path_factory.mktemp("tokens"))
+
+
+@pytest.fixture
+def dual(tiny_bert: Path) -> DualEncoder:
+    torch.manual_seed(0)
+    return DualEncoder(str(tiny_bert), BUDGET)
+
+
+def settings(**training: Any) -> BiEncoderTraining:
+    given = {"batch_size": 4, "precision": "fp32", "learning_rate": 1e-3, "max_grad_norm": None} | training
+    return BiEncoderTraining(training=TrainingSettings(**given), temperature=0.1)  # type: ignore[arg-type]
+
+
+def gold(store: TokenStore, number: int) -> list[PairLabels]:
+    return [gold_labels(pool, with_intents=False) for pool in store.pools(range(number))]
+
+
+def task(store: TokenStore, dual: DualEncoder, pools: list[PairLabels], **training: Any) -> PoolContrast:
+    return PoolContrast(pools, store, dual.layout, settings(**training), seed=1)
+
+
+def test_the_loss_is_the_softmax_over_the_candidates_of_the_batch(store: TokenStore, dual: DualEncoder) -> None:
+    made = task(store, dual.eval(), gold(store, 12))
+    batch = made.batches(0)[0]
+    name, loss = made.losses(dual, batch, CPU)
+    assert name == "bi_encoder"
+    pools = [store.pool(example.row) for example in batch]
+    texts = {ids.tobytes(): ids for pool in pools for ids in pool.candidates}
+    expected = 0.0
+    for pool in pools:
+        everywhere = pool_cosines(dual.encoder, dual.layout, [_with(pool, list(texts.values()))])[0]
+        cosine = dict(zip(texts, everywhere / 0.1, strict=True))
+        right = pool.candidates[pool.label].tobytes()
+        # every occurrence of a wrong text is a rival of its own
+        rivals = [cosine[ids.tobytes()] for one in pools for ids in one.candidates if ids.tobytes() != right]
+        expected -= cosine[right] - np.logaddexp.reduce([cosine[right], *rivals])
+    assert loss.item() == pytest.approx(expected, rel=1e-4)
+
+
+def _with(pool: Any, candidates: list[Any]) -> Any:
+    return replace(pool, candidates=candidates)
+
+
+def test_candidates_without_a_label_are_no_rivals(store: TokenStore, dual: DualEncoder) -> None:
+    """Pseudo-labelled pools leave candidates out."""
+    whole = gold(store, 4)
+    made = task(store, dual.eval(), [_only(pool, 2) for pool in whole])
+    (batch,) = made.batches(0)
+    assert all(len(example.candidates) == 2 for example in batch)
+    smaller, larger = (t.losses(dual, t.batches(0)[0], CPU)[1].item() for t in (made, task(store, dual, whole)))
+    assert smaller < larger
+
+
+def _only(pool: PairLabels, number: int) -> PairLabels:
+    right = int(np.flatnonzero(pool.labels)[0])
+    kept = np.sort([right, *np.flatnonzero(pool.labels == 0)[: number - 1]])
+    return replace(pool, candidates=pool.candidates[kept], labels=pool.labels[kept], intent_view=pool.intent_view[kept])
+
+
+def test_pools_of_unequal_size_fit_into_one_batch(store: TokenStore, dual: DualEncoder) -> None:
+    """What fills the smaller ones up changes nothing."""
+    small, large = (_only(pool, size) for pool, size in zip(gold(store, 2), (2, 4), strict=True))
+    mixed = task(store, dual.eval(), [small, large])
+    (batch,) = mixed.batches(0)
+    assert mixed.represent(dual, batch, CPU).shape[1] == 5
+    one = next(example for example in batch if example.row == small.row)
+    alone = task(store, dual, [small])
+    torch.testing.assert_close(mixed.losses(dual, [one], CPU)[1], alone.losses(dual, [one], CPU)[1])
+
+
+def test_pools_without_a_right_candidate_are_left_out(store: TokenStore, dual: DualEncoder) -> None:
+    first, second, *_ = gold(store, 4)
+    made = task(store, dual, [first, replace(second, labels=np.zeros_like(second.labels))])
+    assert [example.row for batch in made.batches(0) for example in batch] == [first.row]
+
+
+def test_each_epoch_draws_one_of_several_right_candidates(store: TokenStore, dual: DualEncoder) -> None:
+    (pool,) = gold(store, 1)
+    labels = np.ones_like(pool.labels)
+    labels[0] = 0
+    made = task(store, dual, [replace(pool, labels=labels)])
+    drawn = [example.candidates for epoch in range(30) for batch in made.batches(epoch) for example in batch]
+    assert {right for right, _ in drawn} == set(np.flatnonzero(labels).tolist())
+    assert {wrong for _, wrong in drawn} == {0}
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+def test_parts_of_a_batch_change_nothing_but_rounding(store: TokenStore, tiny_bert: Path, parts: int) -> None:
+    weights: list[dict[str, torch.Tensor]] = []
+    for accumulation in (1, parts):
+        torch.manual_seed(0)
+        dual = DualEncoder(str(tiny_bert), BUDGET)
+        for module in dual.modules():
+            if hasattr(module, "p"):
+                module.p = 0.0  # type: ignore[assignment]
+        pools = [_only(pool, 2 + number % 3) for number, pool in enumerate(gold(store, 12))]
+        made = task(store, dual, pools, gradient_accumulation=accumulation)
+        training = settings(epochs=1, gradient_accumulation=accumulation).training
+        train(dual, LocalEngine(dual, training), made, training, Silent(), seed=3, validation=None)
+        weights.append({name: tensor.clone() for name, tensor in dual.state_dict().items()})
+    for name, tensor in weights[0].items():
+        torch.testing.assert_close(weights[1][name], tensor, rtol=1e-3, atol=2e-5, msg=name)
+
+
+def test_training_raises_the_cosine_of_right_candidates(store: TokenStore, dual: DualEncoder) -> None:
+    training = {"epochs": 6, "learning_rate": 2e-3}
+    made = task(store, dual, gold(store, 24), **training)
+    judge = CosineValidation(store, range(24), dual.layout, CPU)
+    before = judge.metrics([judge(dual, 0, 1)])
+    loop = settings(**training).training
+    train(dual, LocalEngine(dual, loop), made, loop, Silent(), seed=3, validation=None)
+    after = judge.metrics([judge(dual, 0, 2), judge(dual, 1, 2)])  # by two workers
+    assert after == judge.metrics([judge(dual, 0, 1)])
+    assert after[metric_tag("MAP")] > before[metric_tag("MAP")] + 0.1
