@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pkgutil
 import re
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from icalib.core.errors import SettingError
@@ -92,7 +93,8 @@ def presets(name: str) -> dict[str, dict[str, Any]]:
 
     Methods that start from post-training on dialogues also have `paper`, the plain recipe of the papers: a newly
     initialised head on the backbone as it was downloaded, and probabilities as they are. Self-training has `precise`:
-    thresholds of pseudo labels that are fractions of right ones on validation.
+    thresholds of pseudo labels that are fractions of right ones on validation. Methods that can do
+    without their cross-encoder have `bi-encoder`, which trains the bi-encoder alone.
     """
     if name.startswith(EXTERNAL):
         return {}
@@ -111,7 +113,28 @@ def presets(name: str) -> dict[str, dict[str, Any]]:
             found["paper"]["calibration"] = None
     if isinstance(method.regime, SelfTraining.Config):
         found["precise"] = _precise(method.regime.rule)
+    if _can_do_with_bi_encoder(method):
+        found["bi-encoder"] = found.get("precise", {}) | _NO_CROSS_ENCODER[type(method.regime).owner.__name__]
     return found | own
+
+
+_NO_CROSS_ENCODER: Mapping[str, dict[str, Any]] = MappingProxyType(
+    {
+        "Supervised": {"regime.training.epochs": 0},
+        "SelfTraining": {"regime.teacher.epochs": 0, "regime.student.epochs": 0},
+    }
+)
+
+
+def _can_do_with_bi_encoder(method: Method) -> bool:
+    """Return whether a method's parts have a meaning without its cross-encoder."""
+    return (
+        type(method.regime).owner.__name__ in _NO_CROSS_ENCODER
+        and method.similarity_start == "separate"
+        and not method.regime.needs_intents()
+        and method.uncertainty.needs == "nothing"
+        and (type(method.head).owner.__name__, type(method.loss).owner.__name__) == ("LinearHead", "BinaryCrossEntropy")
+    )
 
 
 def _precise(rule: PseudoLabelRule) -> dict[str, Any]:

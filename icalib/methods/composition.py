@@ -140,6 +140,11 @@ class Method(Settings):
                 f"{encoder} has no pre-trained backbone, which post-training and the prediction of intents need. Set "
                 "`post_training` to null and use a regime without intents, or use another encoder"
             )
+        if self.regime.trains and self.similarity_start == "none" and not self.regime.num_epochs():
+            raise ValueError(
+                "found 0 epochs and no `similarity_start`: the initial weights would be the result, and these don't rank "
+                "yet. Set `epochs` to 1 or more, or `similarity_start` to separate"
+            )
         if not self.regime.trains and not isinstance(self.post_training, Contrastive.Config | None):
             raise ValueError(
                 f"without training, a method ranks by a bi-encoder, which {self.post_training.owner.__name__} doesn't "

@@ -321,7 +321,7 @@ def _range(labelled: Lengths, pseudo: Lengths) -> tuple[float, float]:
 
 
 def _min_epochs(training: TrainingSettings) -> float:
-    return min(training.epochs, 1 + training.patience) / training.epochs
+    return min(training.epochs, 1 + training.patience) / max(1, training.epochs)
 
 
 def _question_lengths(layout: Layout, pools: Iterable[TokenPool]) -> dict[int, float]:

@@ -357,9 +357,10 @@ class RunStages:
             self._emit(EpochFinished(str(name), max_epochs, points))
         if not stage.reused:
             self._report_jitters(name, read_json(stage.path / "result.json"))
-            if job.reports_epochs and best_epoch(stage.path) == 0:
-                assert isinstance(job, TrainJob)
-                start = "bi-encoder" if job.bi_encoder else "teacher" if name.round else "start"
+            if max_epochs and isinstance(job, TrainJob | BiEncoderJob) and best_epoch(stage.path) == 0:
+                start = "teacher" if name.round else "start"
+                if isinstance(job, TrainJob) and job.bi_encoder:
+                    start = "bi-encoder"
                 self._emit(Message(f"{name}: no epoch was better on validation than the {start}, which is kept"))
         return stage
 

@@ -10,6 +10,7 @@ import torch
 from pydantic import SerializeAsAny
 from typing_extensions import override
 
+from icalib.core.errors import SettingError
 from icalib.core.job import Artifact
 from icalib.data.encoding import Layout, TokenStore
 from icalib.data.generated import GeneratedStore
@@ -92,6 +93,11 @@ class TrainJob(TrainingJob):
 
     @override
     def build(self, device: torch.device) -> Training:
+        if self.training.epochs == 0 and not self.start_ranks:
+            raise SettingError(
+                "with `epochs` 0 the initial weights are the result, and these don't rank yet: they need a "
+                "`similarity_start`, and epochs to learn intents or sum up a posterior. Set `epochs` to 1 or more."
+            )
         ranker = Ranker(self.ranker)
         has_head = self.start is not None and start_weights(ranker, self.start.path)
         if self.bi_encoder is not None:
@@ -99,7 +105,8 @@ class TrainJob(TrainingJob):
         store = TokenStore(self.train_tokens.path)
         labelled = self._labelled(store)
         pools = [*labelled, *(pseudo_labelled(self.pseudo_labels.path, store) if self.pseudo_labels else [])]
-        remember_similarities(ranker, store, [pool.row for pool in pools], self.training, device)
+        if self.training.epochs:
+            remember_similarities(ranker, store, [pool.row for pool in pools], self.training, device)
         self._fit_start(ranker, labelled, store, device, has_head=has_head)
         curriculum = self._curriculum(pools, store, ranker)
         validation = self._validation(ranker, device, curriculum)

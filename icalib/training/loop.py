@@ -159,7 +159,7 @@ def train(
     """
     state = LoopState(**(engine.load() or {}))
     started = time.monotonic() - state.seconds
-    if keep_start and state.best_epoch < 0:
+    if (keep_start or settings.epochs == 0) and state.best_epoch < 0:
         _validate(model, engine, settings, state, observer, validation)
     model.train()
     while state.epoch < settings.epochs and not state.stopped:

@@ -19,8 +19,9 @@ _STAIR_FACTOR, _STAIR_UPDATES = 0.9, 400  # as in the code of IART's authors
 class TrainingSettings(Settings):
     """Settings of the training loop and the optimiser."""
 
-    epochs: int = Field(default=5, ge=1)
-    """Maximum number of passes over the examples."""
+    epochs: int = Field(default=5, ge=0)
+    """Maximum number of passes over the examples; with 0, the initial weights are the result. A ranker with
+    `similarity_start` separate then ranks by its bi-encoder alone."""
     patience: int = Field(default=2, ge=1)
     """Stop after this many epochs without an improvement of the validation metric (`selection_metric`)."""
     selection_metric: Literal["F1", "R@1", "MAP", "NLL"] = "F1"

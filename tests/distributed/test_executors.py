@@ -96,8 +96,10 @@ def test_both_executors_run_a_method_alike(
     tmp_path: Path,
     method: str,
 ) -> None:
-    generated = {"regime.generator": generator} if method == "gray" else {}  # `big` keeps retrieval
-    settings = small_settings(method, tiny_pools, tiny_bert, **QUICK, **generated)
+    further: dict[str, Any] = {"regime.generator": generator} if method == "gray" else {}  # `big` keeps retrieval
+    if method in ("bert", "tsst"):
+        further["bi_encoder_training"] = {"training": {**EPOCH, "batch_size": 4}}
+    settings = small_settings(method, tiny_pools, tiny_bert, **QUICK, **further)
     settings = settings.model_copy(update={"limit": {"train": 24, "validation": 8, "test": 8}})
     check_alike(by_ray.run(settings), here.run(settings))
     by_ray.check_shards(tmp_path)

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from helpers.runs import TRAINING, Silent, run_context, small_settings
 
+from icalib.core.errors import SettingError
 from icalib.core.files import read_json, read_json_list
 from icalib.core.run_folder import RunFolder
+from icalib.methods.catalogue import method_names, presets
 from icalib.models.checkpoint import read_weights
 from icalib.models.dual_encoder import bi_encoder_weights
 from icalib.pipeline.run import RunContext, run
@@ -102,3 +104,31 @@ def test_a_student_s_bi_encoder_learns_from_pseudo_labels_too(tsst: RunFolder) -
     trained = weights_of(stage(tsst, "round-1/student-bi-encoder") / "checkpoint")
     assert same(trained, weights_of(tsst.checkpoint_path))
     assert not same(trained, weights_of(stage(tsst, "teacher-bi-encoder") / "checkpoint"))
+
+
+@pytest.mark.parametrize("method", ["bert", "tsst"])
+def test_the_bi_encoder_alone(method: str, around: RunContext, tiny_pools: Path, tiny_bert: Path) -> None:
+    changes = {**LEARNS, "regime.rule.scale": "quantile", "regime.rule.positive_threshold": 0.5}
+    changes |= {path: 0 for path in presets(method)["bi-encoder"] if path.endswith(".epochs")}
+    settings = small_settings(method, tiny_pools, tiny_bert, **changes).model_copy(update={"experiment": "alone"})
+    alone = run(settings, around)
+    assert alone.ranks_by_bi_encoder
+    assert not alone.kept_start
+    model = "round-1/student" if method == "tsst" else "teacher"
+    assert read_json(stage(alone, model) / "result.json")["updates"] == 0
+    assert read_json(stage(alone, f"{model}-bi-encoder") / "result.json")["updates"] > 0
+
+
+def test_without_epochs_there_has_to_be_something_that_ranks(
+    around: RunContext, tiny_pools: Path, tiny_bert: Path
+) -> None:
+    changes: dict[str, Any] = {"regime.training.epochs": 0, "similarity_start": "none"}
+    with pytest.raises(SettingError, match="found 0 epochs and no `similarity_start`"):
+        small_settings("bert", tiny_pools, tiny_bert, **changes)
+    teacher = small_settings("icast-teacher", tiny_pools, tiny_bert, **{"regime.training.epochs": 0})
+    with pytest.raises(SettingError, match="don't rank yet"):
+        run(teacher.model_copy(update={"experiment": "nothing"}), around)
+
+
+def test_presets_without_a_cross_encoder_are_of_methods_that_have_no_other_use_for_it() -> None:
+    assert {name for name in method_names() if "bi-encoder" in presets(name)} == {"bert", "tsst"}
