@@ -142,8 +142,8 @@ class Method(Settings):
             )
         if self.regime.trains and self.similarity_start == "none" and not self.regime.num_epochs():
             raise ValueError(
-                "found 0 epochs and no `similarity_start`: the initial weights would be the result, and these don't rank "
-                "yet. Set `epochs` to 1 or more, or `similarity_start` to separate"
+                "found 0 epochs and no `similarity_start`: the initial weights would be the result, and these don't "
+                "rank yet. Set `epochs` to 1 or more, or `similarity_start` to separate"
             )
         if not self.regime.trains and not isinstance(self.post_training, Contrastive.Config | None):
             raise ValueError(

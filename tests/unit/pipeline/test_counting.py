@@ -65,7 +65,10 @@ def test_supervised_training_is_counted_pair_by_pair(
     labelled, _ = sizes(store)
     num_validation = len(TokenStore(tokens / "validation.arrow"))
     num_test = read_pool_set(tiny_pools).num_pools["test"]
-    assert list(works) == ["teacher", "validation/scores", "test/scores"]
+    assert list(works) == ["teacher-bi-encoder", "teacher", "validation/scores", "test/scores"]
+    bi_encoder = works["teacher-bi-encoder"]
+    assert sum(bi_encoder.trained.values()) == 3 * (1 + 4) * labelled  # epochs, context and candidates
+    assert sum(bi_encoder.passed.values()) == (1 + 3) * (1 + 4) * num_validation
     assert sum(works["teacher"].trained.values()) == 2 * 4 * labelled  # pools of 4 candidates
     assert sum(works["teacher"].passed.values()) == (1 + 2) * 4 * num_validation  # the start, too
     assert works["test/scores"].pairs == 4 * num_test
@@ -75,8 +78,11 @@ def test_dropout_passes_views_and_questions_are_counted(count_method, store: Tok
     works = count_method("icast", **{"regime.num_rounds": 2, "uncertainty.num_passes": 3, "post_training": None})
     _, unlabelled = sizes(store)
     assert [name for name in works if name.startswith("round-")] == [
-        f"round-{number}/{what}" for number in (1, 2) for what in ("scores", "student")
+        f"round-{number}/{what}" for number in (1, 2) for what in ("scores", "student-bi-encoder", "student")
     ]
+    bi_encoder = works["round-1/student-bi-encoder"]
+    assert sum(bi_encoder.trained.values()) > sum(works["teacher-bi-encoder"].trained.values())
+    assert 0 < bi_encoder.low < 1 < bi_encoder.high
     scores = works["round-1/scores"]
     assert sum(scores.dropped.values()) == 3 * 2 * 4 * unlabelled  # passes, views, candidates
     utterances = sum(len(pool.context) for pool in store.pools(range(len(store))))
@@ -105,6 +111,7 @@ def test_runs_share_what_has_the_same_digest(count_method) -> None:
     seed = count_method("tsst", seed=2, **settings)
     assert {name for name in one if one[name].digest == other[name].digest} == {
         "post-training",
+        "teacher-bi-encoder",
         "teacher",
         "round-1/scores",
     }
@@ -114,7 +121,7 @@ def test_runs_share_what_has_the_same_digest(count_method) -> None:
 def test_an_ensemble_trains_and_scores_every_member(count_method) -> None:
     works = count_method("ensemble", **{"regime.num_members": 3, "post_training": None})
     assert [name for name in works if name.endswith("teacher")] == ["teacher", "member-1/teacher", "member-2/teacher"]
-    assert len({work.digest for work in works.values()}) == 9
+    assert len({work.digest for work in works.values()}) == 12
 
 
 def test_rates_are_interpolated_and_grow_beyond_what_was_measured() -> None:
