@@ -24,6 +24,7 @@ from icalib.reports.stage_purpose import purpose
 _NARROW = 100
 """Below this width a bar is short, so that its numbers are not cut."""
 _LINE_INTERVAL_S = 5.0
+_NEVER = (float("-inf"), "")
 
 
 def progress_console() -> Console:
@@ -63,7 +64,7 @@ class TerminalProgress:
     """Shows which stages are running; use it as a context manager.
 
     On a terminal every running stage has a bar. Elsewhere (logs, jobs on a cluster) every event is one plain line, and
-    the progress of a stage is at most one line in five seconds.
+    the progress of a stage is at most one line in five seconds, and none while it stays the same.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -80,7 +81,7 @@ class TerminalProgress:
             expand=True,
         )
         self._tasks: dict[str, TaskID] = {}
-        self._last_line: dict[str, float] = {}
+        self._last_line: dict[str, tuple[float, str]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -112,7 +113,7 @@ class TerminalProgress:
             self._bar(name, detail)
         else:
             self._line(f"{name}: {detail}" if detail else f"{name} …")
-            self._last_line[name] = time.monotonic()
+            self._last_line[name] = (time.monotonic(), "")
 
     def advance(self, name: str, done: float, total: float | None, note: str = "") -> None:
         """Show that `done` of `total` units (None where unknown) of a running stage are finished."""
@@ -122,10 +123,9 @@ class TerminalProgress:
             why = purpose(name)
             if note:
                 self._bars.update(bar, description=escape(f"{why}: {note}" if why else note))
-        elif time.monotonic() - self._last_line.get(name, 0.0) >= _LINE_INTERVAL_S:
+        else:
             units = f"{done}/{total}" if total is not None else f"{done}"
-            self._line(f"{name}: {units} {note}".rstrip())
-            self._last_line[name] = time.monotonic()
+            self._progress_line(name, f"{name}: {units} {note}".rstrip())
 
     def finished(self, name: str, seconds: float, reused: bool) -> None:
         """Show that a stage has finished, or was read from the cache."""
@@ -148,6 +148,13 @@ class TerminalProgress:
             self._bars.start()
             self._tasks[name] = self._bars.add_task(escape(detail), total=None, stage=escape(name))
         return self._tasks[name]
+
+    def _progress_line(self, name: str, line: str) -> None:
+        shown_at, shown = self._last_line.get(name, _NEVER)
+        now = time.monotonic()
+        if line != shown and now - shown_at >= _LINE_INTERVAL_S:
+            self._line(line)
+            self._last_line[name] = (now, line)
 
     def _line(self, text: str) -> None:
         self._console.print(Text(printable(text)), soft_wrap=True)

@@ -200,7 +200,10 @@ def test_log_lines_are_rate_limited(monkeypatch: pytest.MonkeyPatch) -> None:
         for done in range(10):
             now += 2.0
             progress.advance("scores 1", done, 10)
-        progress.finished("scores 1", 20.0, reused=False)
+        for _ in range(10):
+            now += 10.0
+            progress.advance("scores 1", 8, 10)
+        progress.finished("scores 1", 120.0, reused=False)
         progress.finished("teacher", 0.0, reused=True)
         progress.message("see [runs]/x")
     assert stream.getvalue().splitlines() == [
@@ -208,7 +211,7 @@ def test_log_lines_are_rate_limited(monkeypatch: pytest.MonkeyPatch) -> None:
         "scores 1: 2/10",
         "scores 1: 5/10",
         "scores 1: 8/10",
-        "scores 1: done in 20.0 s",
+        "scores 1: done in 2 min 0 s",
         "teacher: reused",
         "see [runs]/x",
     ]
