@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import final
 
@@ -13,10 +13,12 @@ from typing_extensions import override
 
 from icalib.data.encoding import Encoded as EncodedIds
 from icalib.data.encoding import Ids
+from icalib.encoders.forward_batches import forward_batches
 from icalib.encoders.transfer import to_device
 from icalib.encoders.transformer import AbstractEncoder, Batch, TransformerEncoder
 
 _MAX_REMEMBERED = 2**18  # pairs; about 30 MiB
+_MAX_TOKENS = 8192
 
 
 @final
@@ -55,16 +57,23 @@ class BiEncoder(nn.Module):
     def remember(self, pairs: Sequence[EncodedIds], device: torch.device) -> None:
         """Compute the similarities of pairs, which later batches then look up; the first 2¹⁸ are kept.
 
-        Call it with the final weights and in the precision of the later passes. Texts are encoded together, so pairs of
-        one context should be neighbours. Batches with other pairs are computed as if nothing were remembered: results
-        don't depend on earlier batches, e.g. on where a training resumed.
+        Call it with the final weights and in the precision of the later passes, with many pairs: each distinct text is
+        encoded once, in batches of similar length. Batches with other pairs are computed as if nothing were remembered:
+        results don't depend on earlier batches, e.g. on where a training resumed.
         """
         keys = [self._key(pair) for pair in pairs]
         room = _MAX_REMEMBERED - len(self._remembered)
         if room < len(keys) or all(key in self._remembered for key in keys):
             return
-        for key, value in zip(keys, self._similarity(pairs, device).tolist(), strict=True):
+        contexts, candidates = zip(*map(self._texts, pairs), strict=True)
+        means_BD = _distinct([*contexts, *candidates], lambda texts: text_means(self.encoder, texts, device), device)
+        similarities = (means_BD[: len(pairs)] * means_BD[len(pairs) :]).sum(1)
+        for key, value in zip(keys, similarities.tolist(), strict=True):
             self._remembered.setdefault(key, value)
+
+    def forget(self) -> None:
+        """Forget all similarities, to make room for those of other pairs."""
+        self._remembered.clear()
 
     def _recalled(self, batch: Batch) -> Tensor:
         pairs, device = _pairs(batch), batch.ids_BL.device
@@ -91,13 +100,28 @@ class BiEncoder(nn.Module):
         return (self._means(contexts, device) * self._means(candidates, device)).sum(1)
 
     def _means(self, texts: Sequence[Ids], device: torch.device) -> Tensor:
-        """Return `unit_means` of texts; equal ones (contexts) are encoded once."""
-        distinct = {text.tobytes(): text for text in texts}
-        row_of = {text: row for row, text in enumerate(distinct)}
-        encoded = [(text, len(text)) for text in distinct.values()]
-        batch = Batch.of(encoded).to(device)
-        rows_B = torch.tensor([row_of[text.tobytes()] for text in texts])
-        return unit_means(self.encoder, batch)[to_device(rows_B, device)]
+        """Return `unit_means` of texts, in one pass, as ZeRO stage 3 needs; equal ones (contexts) are encoded once."""
+        return _distinct(texts, lambda distinct: unit_means(self.encoder, _batch(distinct, device)), device)
+
+
+def text_means(encoder: TransformerEncoder, texts: Sequence[Ids], device: torch.device) -> Tensor:
+    """Return `unit_means` of texts [N, D], in batches of similar length."""
+    batches = forward_batches([len(text) for text in texts], _MAX_TOKENS, device)
+    means = [unit_means(encoder, _batch([texts[int(row)] for row in batch], device)) for batch in batches]
+    order = torch.from_numpy(np.argsort(np.concatenate(batches)))
+    return torch.cat(means)[to_device(order, device)]
+
+
+def _distinct(texts: Sequence[Ids], means: Callable[[Sequence[Ids]], Tensor], device: torch.device) -> Tensor:
+    """Return the means of texts [N, D], of which equal ones are encoded once."""
+    distinct = {text.tobytes(): text for text in texts}
+    row_of = {text: row for row, text in enumerate(distinct)}
+    rows_B = torch.tensor([row_of[text.tobytes()] for text in texts])
+    return means(list(distinct.values()))[to_device(rows_B, device)]
+
+
+def _batch(texts: Sequence[Ids], device: torch.device) -> Batch:
+    return Batch.of([(text, len(text)) for text in texts]).to(device)
 
 
 def _pairs(batch: Batch) -> Sequence[EncodedIds]:

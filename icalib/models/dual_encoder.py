@@ -10,10 +10,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from icalib.data.batching import ordered_batches
-from icalib.data.encoding import Budget, Encoded, Ids, Layout, TokenPool
+from icalib.data.encoding import Budget, Ids, Layout, TokenPool
 from icalib.encoders.backbone import Tokenizer
-from icalib.encoders.bi_encoder import unit_means
+from icalib.encoders.bi_encoder import text_means, unit_means
 from icalib.encoders.transformer import Batch, TransformerEncoder
 from icalib.models.checkpoint import load_ranker_config, read_weights, save_ranker
 from icalib.models.config import RankerConfig
@@ -110,13 +109,7 @@ def pool_cosines(
 
 
 def _text_vectors(encoder: TransformerEncoder, layout: Layout, texts: Sequence[Ids], device: torch.device) -> Floats:
-    encoded: list[Encoded] = [
-        (np.concatenate([[layout.cls], ids, [layout.separator]], dtype=np.int32), len(ids) + 2) for ids in texts
-    ]
-    vectors = np.zeros((len(texts), encoder.width))
+    inputs = [np.concatenate([[layout.cls], ids, [layout.separator]], dtype=np.int32) for ids in texts]
     encoder.eval()
     with torch.inference_mode():
-        for rows in ordered_batches([length for _, length in encoded], 256, 8192):
-            batch = Batch.of([encoded[int(row)] for row in rows], layout.padding).to(device)
-            vectors[rows] = unit_means(encoder, batch).double().cpu().numpy()
-    return vectors
+        return text_means(encoder, inputs, device).double().cpu().numpy()

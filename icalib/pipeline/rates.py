@@ -13,8 +13,9 @@ import torch
 
 from icalib.core.component import Settings
 from icalib.data.encoding import TokenStore
+from icalib.encoders.forward_batches import forward_batches
 from icalib.models.pool_inputs import PoolInputs
-from icalib.models.precision import Precision, autocast, forward_batches, resolve_precision
+from icalib.models.precision import Precision, autocast, resolve_precision
 from icalib.models.ranker import Ranker, make_batch
 from icalib.pipeline.counting import Lengths, Work
 from icalib.training.answers import TrainJob

@@ -34,7 +34,7 @@ from icalib.uncertainty.estimator import AbstractEstimator
 class ScoreJob(ShardedJob):
     """Scores a part of a split in shards."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 3  # g of halves of the passes; dropout masks of integers
+    version: ClassVar[int] = CHECKPOINT_VERSION + 4  # recurring texts are encoded once, in other batches
     verb: ClassVar[str] = "scoring"
     memory_advice: ClassVar[str] = "Lower `scoring.max_tokens_per_batch`."
 

@@ -18,12 +18,13 @@ import torch
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Encoded, Intents, Layout, TokenPool, TokenStore
 from icalib.data.schema import candidate_labels
+from icalib.encoders.forward_batches import forward_batches
 from icalib.encoders.transformer import Batch
 from icalib.heads.head import LogitPosterior
 from icalib.inference.mutual_information import Moments, binary_entropy
 from icalib.inference.pool_softmax import pool_softmax
 from icalib.models.pool_inputs import PoolInputs
-from icalib.models.precision import Precision, autocast, forward_batches, resolve_precision
+from icalib.models.precision import Precision, autocast, resolve_precision
 from icalib.models.ranker import Ranker, make_batch
 from icalib.scoring.intent_choice import AUTHORS_CHOICE, IntentChoice
 from icalib.uncertainty.estimator import AbstractEstimator
@@ -96,6 +97,7 @@ def score_pools(
     """
     pools = list(store.pools(rows))
     _set_training(context.ranker, False)
+    _remember_similarities(context, pools)
     tables = [_view_table(context, pools, None, "plain", seed)]
     if not with_intents:
         return tables[0], None
@@ -105,6 +107,14 @@ def score_pools(
         [[pool.pool_id for pool in pools], [pool.row for pool in pools], intents, probs], schema=SHARD_INTENT_SCHEMA
     )
     return pa.concat_tables(tables), chosen
+
+
+def _remember_similarities(context: ScoringContext, pools: Sequence[TokenPool]) -> None:
+    """Let the bi-encoder encode each distinct text of these pools once, and forget those of earlier ones."""
+    if context.ranker.bi_encoder is not None:
+        context.ranker.bi_encoder.forget()
+        with torch.inference_mode(), context.autocast():
+            context.ranker.bi_encoder.remember(PoolInputs.of(pools, context.layout, None).inputs, context.device)
 
 
 def average_members(tables: Sequence[pa.Table]) -> pa.Table:

@@ -40,7 +40,7 @@ from icalib.training.similarity_memory import remember_similarities
 class TrainJob(TrainingJob):
     """Trains a ranker on answers."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 6  # heads start at their mean, and the start may be kept
+    version: ClassVar[int] = CHECKPOINT_VERSION + 7  # recurring texts are encoded once, in other batches
 
     ranker: RankerConfig
     loss: SerializeAsAny[AbstractLoss.Config]
@@ -110,6 +110,7 @@ class TrainJob(TrainingJob):
         self._fit_start(ranker, labelled, store, device, has_head=has_head)
         curriculum = self._curriculum(pools, store, ranker)
         validation = self._validation(ranker, device, curriculum)
+        ranker.skips_encoder = not self.training.epochs and ranker.is_at_start
         return Training(ranker, curriculum, validation, start_ranks=self.start_ranks)
 
     def _fit_start(
@@ -125,6 +126,7 @@ class TrainJob(TrainingJob):
             labelled = [
                 gold_labels(pool, with_intents=False) for pool in store.pools(validation_rows(store, self.selection))
             ]
+            remember_similarities(ranker, store, [pool.row for pool in labelled], self.training, device)
             has_head = has_head and not ranker.is_at_start
         elif self.pseudo_labels is not None:
             return

@@ -12,8 +12,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from icalib.core.seeding import child_seed
+from icalib.encoders.forward_batches import forward_batches
 from icalib.heads.head import PosteriorHead, Support
-from icalib.models.precision import autocast, forward_batches, resolve_precision
+from icalib.models.precision import autocast, resolve_precision
 from icalib.models.ranker import Ranker
 from icalib.training.examples import Example
 from icalib.training.loop import Engine

@@ -10,8 +10,9 @@ import numpy.typing as npt
 import torch
 
 from icalib.data.encoding import Encoded, TokenStore
+from icalib.encoders.forward_batches import forward_batches
 from icalib.metrics.classification import classification
-from icalib.models.precision import autocast, forward_batches, resolve_precision
+from icalib.models.precision import autocast, resolve_precision
 from icalib.models.ranker import Ranker, make_batch
 from icalib.training.pairs import PlainValidation
 from icalib.training.settings import TrainingSettings

@@ -15,6 +15,7 @@ from icalib.core.seeding import child_seed
 from icalib.data.encoding import Layout, TokenStore
 from icalib.data.schema import UNKNOWN_LABEL
 from icalib.data.selection import Selection
+from icalib.encoders.forward_batches import forward_batches
 from icalib.encoders.transfer import to_device
 from icalib.encoders.transformer import Batch
 from icalib.inference.mixture import mixture_moments
@@ -26,7 +27,7 @@ from icalib.metrics.classification import classification_at, classification_by_a
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.ranking import average_precision, mean_defined, recall_at_k
 from icalib.models.pool_inputs import PoolInputs
-from icalib.models.precision import autocast, forward_batches, resolve_precision
+from icalib.models.precision import autocast, resolve_precision
 from icalib.models.ranker import Ranker, make_batch
 from icalib.training.examples import Example, PairLabels, encode, epoch_batches, target
 from icalib.training.settings import TrainingSettings

@@ -12,7 +12,7 @@ from icalib.models.precision import autocast, resolve_precision
 from icalib.models.ranker import Ranker
 from icalib.training.settings import TrainingSettings
 
-_POOLS_TOGETHER = 4  # enough texts for efficient products; more exceed a CPU's caches
+_POOLS_TOGETHER = 256  # of which many have the same candidates
 
 
 def remember_similarities(

@@ -21,12 +21,12 @@ from icalib.data.encoding import Ids, TokenStore
 from icalib.data.schema import Split
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import load_config
+from icalib.encoders.forward_batches import forward_batches
 from icalib.encoders.iart import IART, intent_classifier
 from icalib.encoders.transfer import to_device
 from icalib.metrics.catalogue import metric_tag
 from icalib.models.checkpoint import CHECKPOINT_VERSION, read_weights, save_weights
 from icalib.models.model import Model
-from icalib.models.precision import forward_batches
 from icalib.training.job import Training, TrainingJob
 from icalib.training.settings import TrainingSettings
 

@@ -104,6 +104,10 @@ def test_remembered_pairs_are_looked_up_in_any_view_and_others_computed(
     alone = make_batch(pairs[4:], ranker.layout, CPU)
     torch.testing.assert_close(bi_encoder(alone), expected[4:])
     assert read == [1, 2]  # one of the two is new, and results may not depend on what is remembered
+    bi_encoder.forget()
+    read.clear()
+    torch.testing.assert_close(bi_encoder(make_batch(pairs[:3], ranker.layout, CPU)), expected[:3])
+    assert read == [1, 3]
     without_inputs = make_batch(pairs, ranker.layout, CPU)._replace(inputs=None)
     torch.testing.assert_close(bi_encoder(without_inputs), expected)
 
