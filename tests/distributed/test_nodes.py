@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from distributed.drivers import ON_RAY, kill_when, wait_for
-from distributed.nodes import Nodes, cluster_of_its_own, compute_traced_shards, read_trace, trace_worker, where
+from distributed.nodes import Chain, Nodes, cluster_of_its_own, compute_traced_shards, read_trace, trace_worker, where
 from helpers.losses import TracedLoss
 from helpers.runs import prediction_digest, run_context, small_settings, table_digest
 from helpers.score_jobs import score_job
@@ -256,4 +256,6 @@ def test_models_run_on_nodes_with_gpus_and_other_work_on_those_without(
     many = scored(scoring_job.model_copy(update={"pools_per_shard": 1}), tmp_path / "scores", resources)
     assert many.nodes == set(with_gpu)
     assert len(many.processes) < len(many.tries) / 3  # each process has a model to load, and Ray lets none live on
+    chains = training._run_tasks(tmp_path, resources, [Chain()] * 2)
+    assert set(chains) == {(node, 1) for node in with_gpu}
     assert list(session.parallel_map(where, range(2))) == [without, without]
