@@ -2,52 +2,69 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
-from icalib.core.component import has_setting, with_settings
+from icalib.core.component import with_settings
 from icalib.methods.catalogue import load_method, presets
 from icalib.pipeline.run import RunSettings
 
-DEMO_METHODS = ("bm25", "bi-encoder", "candidates-only", "bert", "tsst", "icast")
+LABELLED = 0.05
 
-_TRAINING = {
-    "epochs": 6,
-    "patience": 6,
-    "learning_rate": 2e-4,
-    "head_learning_rate": 1e-3,
+_LEARNS = {
+    "post_training": None,  # the replies are few and canned, so that the next utterances would give them away
+    "bi_encoder_training.training.epochs": 6,
+    "bi_encoder_training.training.patience": 6,
+    "bi_encoder_training.training.learning_rate": 2e-4,
+}
+_TEACHES = {
+    "regime.num_rounds": 1,
+    "regime.pools_per_round": 300,
+    "regime.rule.positive_threshold": 0.8,
+}
+_CROSS_ENCODER = {
+    "epochs": 3,
     "batch_size": 8,
+    "learning_rate": 1e-4,
     "train_negatives": 2,
 }
-_SETTINGS = {
+_READS_INTENTS = {
     "encoder.num_layers": 2,
     "encoder.frozen_layers": 0,
-    # Which reply is right depends on intents here, not on similarity, so that contrastive training learns little.
-    "similarity_start": "together",
-    "post_training": "next-utterance",
-    "post_training.max_windows": 600,
-    "post_training.training.learning_rate": 1e-4,
-    "regime.training": _TRAINING,
-    "regime.teacher": _TRAINING,
-    "regime.student": {**_TRAINING, "epochs": 2},
-    "regime.num_rounds": 1,
-    "regime.pools_per_round": 60,
-    "scoring.pools_per_shard": 10,
+    "uncertainty.num_passes": 3,
+    "regime.teacher": _CROSS_ENCODER,
+    "regime.student": _CROSS_ENCODER,
 }
-_UNTRAINED = ("bm25", "bi-encoder", "candidates-only")
+_RUNS: Mapping[str, tuple[str | None, Mapping[str, Any]]] = MappingProxyType(
+    {
+        "bm25": (None, {}),
+        "bi-encoder": (None, {}),
+        "candidates-only": (None, {}),
+        "bert": ("bi-encoder", _LEARNS),
+        "tsst": ("bi-encoder", {**_LEARNS, **_TEACHES}),
+        "icast": ("precise", {**_LEARNS, **_TEACHES, **_READS_INTENTS}),
+    }
+)
+"""The preset and the settings of each method. The teachers of all three share one trained bi-encoder."""
 
 
-def demo_settings(method: str, data: Path, seed: int) -> RunSettings:
-    """The settings of one of the demo's runs."""
+def demo_settings(data: Path, seed: int) -> list[RunSettings]:
+    """Return the settings of the demo's runs."""
+    return [_settings(method, preset, changes, data, seed) for method, (preset, changes) in _RUNS.items()]
+
+
+def _settings(method: str, preset: str | None, changes: Mapping[str, Any], data: Path, seed: int) -> RunSettings:
     made = load_method(method)
-    changes = {} if method in _UNTRAINED else {k: v for k, v in _SETTINGS.items() if has_setting(made, k)}
-    changes |= presets(method).get("precise", {})
+    named = presets(method)[preset] if preset else {}
     return RunSettings(
         method=method,
         data=data.resolve(),
-        labelled=0.10,
+        labelled=LABELLED,
         seed=seed,
-        limit={"validation": 100, "test": 100},
+        limit={"validation": 150, "test": 150},
         backbone=made.encoder.backbone,
         experiment="demo",
-        settings=with_settings(made, changes),
+        settings=with_settings(made, {**named, **changes}),
     )

@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-import json
-import threading
-import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from typing_extensions import override
 
-from icalib.core.errors import Abandoned, IcalibError, StorageError
-from icalib.core.events import Emit, EpochFinished, Message, Progress
-from icalib.core.files import read_json, read_json_list, whole_file, write_json
+from icalib.core.errors import IcalibError
+from icalib.core.events import Emit, Message
+from icalib.core.files import read_json, write_json
 from icalib.core.job import read_job
-from icalib.core.stage_cache import RESUME, share
-from icalib.core.storage import is_mirrored, local_path, location, names_in, opened, pull, push, remove
+from icalib.core.stage_cache import RESUME
+from icalib.core.storage import local_path, location, names_in, opened, pull, remove
+from icalib.distributed.progress import EPOCHS, PROGRESS, STOP, ProgressWatcher, Rank0
 from icalib.distributed.session import room_for_workers, worker_environment
 from icalib.heads.head import PosteriorTask
-from icalib.models.checkpoint import POSTERIOR
-from icalib.models.model import Model
-from icalib.pipeline.executor import SPECTRAL_NORMS, norms_message
 from icalib.pipeline.resources import Resources
 from icalib.training.job import TrainingJob
 from icalib.training.posterior import complete_posterior
 
-_PROGRESS = "progress.json"
-_EPOCHS = "epochs.json"  # points of the learning curve on validation so far
-_STOP = "stop.json"  # the workers stop when it exists
 _MAX_FAILURES = 3  # without a checkpoint between them
 
 
@@ -45,14 +35,15 @@ def train(job: TrainingJob, folder: Path, resources: Resources, stage: str, emit
         Abandoned: a consumer of the events stopped the training.
         IcalibError: the workers failed repeatedly, or with an error that only the user can fix.
     """
-    remove(folder / _STOP)  # left by an earlier attempt
-    with _ProgressWatcher(job, folder, stage, emit):
-        _fit(job, folder, resources)
+    remove(folder / STOP)  # left by an earlier attempt
+    keeps_start = job.loop_settings.epochs == 0 and job.loop_settings.zero_stage < 3  # which shards the start, too
+    with ProgressWatcher(job, folder, stage, emit):
+        (_keep_start if keeps_start else _fit)(job, folder, resources)
     pull(folder, leave_out=RESUME)
     complete_posterior(job, folder, partial(_run_tasks, folder, resources))
     _remove_resume_state(folder)
     world_size = read_json(folder / "result.json")["world_size"]
-    if world_size < resources.num_workers:
+    if world_size < resources.num_workers and not keeps_start:
         emit(
             Message(
                 f"{stage}: nodes were lost, and {world_size} of {resources.num_workers} workers finished the training; "
@@ -87,6 +78,48 @@ def _run_task(tasks: Sequence[PosteriorTask], index: int) -> Any:
 
     torch.set_num_threads(1)
     return tasks[index].run()
+
+
+def _keep_start(job: TrainingJob, folder: Path, resources: Resources) -> None:
+    """Run a training without epochs in a Ray task, whose process needn't be started for it as Ray Train's are."""
+    import ray
+    from ray.exceptions import RayError, RayTaskError
+
+    task = ray.remote(
+        num_cpus=0 if resources.use_gpu else resources.cpus_per_worker,
+        num_gpus=resources.num_gpus,
+        max_retries=_MAX_FAILURES,
+        scheduling_strategy="DEFAULT",  # not in a trial's placement group, which has no resources for tasks
+    )(_run_alone)
+    try:
+        ray.get(task.remote(job.to_json(), location(folder), resources.cpus_per_worker))
+    except RayTaskError as error:
+        raise error.cause if isinstance(error.cause, IcalibError) else _failure(folder, error) from error
+    except RayError as error:
+        raise _failure(folder, error) from error
+
+
+def _failure(folder: Path, error: Exception) -> IcalibError:
+    return IcalibError(f"the start in {folder} failed: {error}. Run the same command again.")
+
+
+def _run_alone(job_fields: str, place: str, threads: int) -> None:
+    import torch
+
+    from icalib.training.job import run_training
+    from icalib.training.local_engine import LocalEngine
+
+    torch.set_num_threads(threads)
+    job, folder = read_job(job_fields), local_path(place)
+    job.pull()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    run_training(
+        job,
+        folder,
+        device,
+        lambda model, settings: LocalEngine(model, settings, device, folder / RESUME),
+        lambda model: Rank0(model, folder),
+    )
 
 
 def _fit(job: TrainingJob, folder: Path, resources: Resources) -> None:
@@ -186,75 +219,14 @@ def _failure_message(folder: Path, resources: Resources, room: int, error: Excep
 
 def _note(folder: Path, note: str) -> None:
     """Show a note next to the progress until training continues."""
-    path = folder / _PROGRESS
+    path = folder / PROGRESS
     write_json(path, {**(read_json(path) if path.is_file() else {"done": 0, "total": 1}), "note": note})
 
 
 def _remove_resume_state(folder: Path) -> None:
     """Remove the optimiser states: they are three times as large as the weights, and not needed after training."""
-    for name in (RESUME, _PROGRESS, _EPOCHS, _STOP):
+    for name in (RESUME, PROGRESS, EPOCHS, STOP):
         remove(folder / name)
-
-
-class _ProgressWatcher:
-    """A thread that emits what rank 0 writes, and makes rank 0 stop once a consumer has abandoned the run."""
-
-    def __init__(self, job: TrainingJob, folder: Path, stage: str, emit: Emit) -> None:
-        self._job, self._folder, self._stage, self._emit = job, folder, stage, emit
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._norms_emitted = False
-        self._num_points = 0
-        self._error: Exception | None = None
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-        self._thread.join()
-        if error is None and self._error is not None:
-            raise self._error
-
-    def _watch(self) -> None:
-        try:
-            while not self._over.wait(_interval(self._folder)):
-                self._poll()
-            self._poll()  # a short training may be over before the first interval
-        except Exception as error:
-            self._error = error
-
-    def _poll(self) -> None:
-        progress = read_json(path) if (path := self._pulled(_PROGRESS)) else None
-        if progress is not None:
-            self._emit(Progress(self._stage, progress["done"], progress["total"], progress["note"]))
-        norms = read_json(path) if not self._norms_emitted and (path := self._pulled(SPECTRAL_NORMS)) else None
-        if norms is not None:
-            self._norms_emitted = True
-            self._emit(norms_message(self._stage, norms))
-        points = read_json_list(path) if (path := self._pulled(_EPOCHS)) else ()
-        if self._job.reports_epochs and len(points) > self._num_points:
-            try:
-                self._emit(EpochFinished(self._stage, self._job.loop_settings.epochs, points))
-            except Abandoned as error:
-                with suppress(StorageError):  # repeated after the next epoch
-                    write_json(self._folder / _STOP, {"reason": str(error)})
-                    share(self._folder, _STOP)
-            self._num_points = len(points)
-
-    def _pulled(self, name: str) -> Path | None:
-        """Return the path of a file that the workers have written; None if they haven't."""
-        path = self._folder / name
-        with suppress(StorageError):  # the workers report an unreachable store
-            pull(path)
-        return path if path.is_file() else None
-
-
-def _interval(path: Path) -> float:
-    """Return the seconds between two updates of the progress."""
-    return 5.0 if is_mirrored(path) else 0.5
 
 
 def _worker(config: dict[str, Any]) -> None:
@@ -274,48 +246,5 @@ def _worker(config: dict[str, Any]) -> None:
         folder,
         device,
         lambda model, settings: DeepSpeedEngine(model, settings, device),
-        lambda model: _Rank0(model, folder),
+        lambda model: Rank0(model, folder),
     )
-
-
-class _Rank0:
-    """Observer on rank 0, which writes progress and the best weights to the training's folder."""
-
-    def __init__(self, model: Model, folder: Path) -> None:
-        self._model, self._folder = model, folder
-        self._last = 0.0
-
-    def spectral_norms(self, norms: Mapping[str, float]) -> None:
-        """Write the spectral norms before the first update."""
-        write_json(self._folder / SPECTRAL_NORMS, dict(norms))
-        share(self._folder, SPECTRAL_NORMS)
-
-    def progress(self, done: float, total: float, note: str) -> None:
-        """Write the progress, at most twice a second; in an object store less often, and failures are ignored.
-
-        Raises:
-            Abandoned: a consumer of the events has stopped the training.
-        """
-        now, path = time.monotonic(), self._folder / _PROGRESS
-        if now - self._last > _interval(path):
-            self._last = now
-            with whole_file(path) as temporary:
-                temporary.write_text(json.dumps({"done": done, "total": total, "note": note}))
-            with suppress(StorageError):
-                push(path)
-                pull(self._folder / _STOP)
-            if (self._folder / _STOP).is_file():
-                reason = read_json(self._folder / _STOP)["reason"]
-                raise Abandoned(f"the training in {self._folder} was abandoned: {reason}")
-
-    def best(self, weights: dict[str, Any]) -> None:
-        """Save the best weights so far, replacing the earlier ones."""
-        remove(self._folder / "checkpoint" / POSTERIOR)  # computed for the earlier weights
-        self._model.save(self._folder / "checkpoint", weights)
-        share(self._folder, "checkpoint")
-
-    def validated(self, points: Sequence[dict[str, Any]]) -> None:
-        """Write the learning curve so far, which the driver reads."""
-        write_json(self._folder / _EPOCHS, list(points))
-        with suppress(StorageError):
-            push(self._folder / _EPOCHS)

@@ -18,6 +18,7 @@ from icalib.data.batching import shuffled_batches
 from icalib.data.encoding import Budget, Encoded, Ids, Layout, TokenStore
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import backbone_digest
+from icalib.encoders.transfer import to_device
 from icalib.metrics.catalogue import metric_tag
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.ranking import average_precision, mean_defined, recall_at_k
@@ -116,18 +117,20 @@ class PoolContrast:
     def represent(self, forward: Callable[..., Any], examples: Sequence[_Example], device: torch.device) -> Tensor:
         """Return the vectors of each context and its candidates, [B, T, D]; the right one stands for missing ones."""
         contexts: list[Encoded] = []
-        texts: list[Encoded] = []
-        index_BT: list[list[int]] = []
+        texts: dict[bytes, Encoded] = {}  # pools often share candidates
+        keys_BT: list[list[bytes]] = []
         for example in examples:
             context, *candidates = self.texts(example.row, example.candidates)
-            numbers = range(len(texts), len(texts) + len(candidates))
-            index_BT.append([*numbers, *[len(texts)] * (self._num_texts - len(candidates))])
             contexts.append((context, len(context)))
-            texts += [(ids, len(ids)) for ids in candidates]
+            keys = [ids.tobytes() for ids in candidates]
+            texts |= {key: (ids, len(ids)) for key, ids in zip(keys, candidates, strict=True)}
+            keys_BT.append([*keys, *keys[:1] * (self._num_texts - len(keys))])
         contexts_BD, texts_ND = forward(
-            make_batch(contexts, self._layout, device), make_batch(texts, self._layout, device)
+            make_batch(contexts, self._layout, device), make_batch(list(texts.values()), self._layout, device)
         )
-        return torch.cat([contexts_BD[:, None], texts_ND[torch.tensor(index_BT, device=device)]], 1)
+        number_of = {key: number for number, key in enumerate(texts)}
+        index_BT = torch.tensor([[number_of[key] for key in keys] for keys in keys_BT])
+        return torch.cat([contexts_BD[:, None], texts_ND[to_device(index_BT, device)]], 1)
 
     def compare(self, representations: Tensor, examples: Sequence[_Example]) -> tuple[str, Tensor]:
         """Return the summed loss of a batch from the vectors of all its texts."""
@@ -175,7 +178,7 @@ class CosineValidation:
 class BiEncoderJob(TrainingJob):
     """Trains a bi-encoder on labelled and pseudo-labelled pools."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION
+    version: ClassVar[int] = CHECKPOINT_VERSION + 1  # equal texts of a batch are encoded once
 
     backbone: Annotated[str, ByContent(backbone_digest)]
     budget: Budget
