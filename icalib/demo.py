@@ -21,21 +21,17 @@ _LEARNS = {
 }
 _TEACHES = {
     "regime.num_rounds": 1,
-    "regime.pools_per_round": 300,
+    "regime.pools_per_round": 240,
     "regime.rule.positive_threshold": 0.8,
-}
-_CROSS_ENCODER = {
-    "epochs": 3,
-    "batch_size": 8,
-    "learning_rate": 1e-4,
-    "train_negatives": 2,
 }
 _READS_INTENTS = {
     "encoder.num_layers": 2,
     "encoder.frozen_layers": 0,
-    "uncertainty.num_passes": 3,
-    "regime.teacher": _CROSS_ENCODER,
-    "regime.student": _CROSS_ENCODER,
+    "uncertainty.num_passes": 2,
+    "regime.teacher.epochs": 3,
+    "regime.student.epochs": 1,
+    "regime.teacher.learning_rate": 1e-4,
+    "regime.student.learning_rate": 1e-4,
 }
 _RUNS: Mapping[str, tuple[str | None, Mapping[str, Any]]] = MappingProxyType(
     {
@@ -63,7 +59,7 @@ def _settings(method: str, preset: str | None, changes: Mapping[str, Any], data:
         data=data.resolve(),
         labelled=LABELLED,
         seed=seed,
-        limit={"validation": 150, "test": 150},
+        limit={"validation": 100, "test": 150},
         backbone=made.encoder.backbone,
         experiment="demo",
         settings=with_settings(made, {**named, **changes}),
