@@ -34,7 +34,7 @@ $(DOCS_TOOLS): $(INSTALLED)
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[docs]'
 	touch $@
 
-demo: venv ## BERT, TSST and ICAST on a simulated support desk, in minutes
+demo: venv ## what few labels and self-training are worth on a simulated support desk, in minutes
 	$(BIN)/icalib demo
 
 test: venv ## the tests to run after every change, and the examples in docstrings

@@ -19,7 +19,7 @@ def demo(
     workers: Workers = None,
     fresh: Fresh = False,
 ) -> None:
-    """Simulate a support-desk corpus and compare BERT, TSST and ICAST with 5 % labels on it, in minutes."""
+    """Simulate a support-desk corpus and show what 5 % labels and self-training are worth on it, in minutes."""
     starting("demo")
     from icalib.api.options import Place
     from icalib.api.pools import prepare_pools

@@ -68,7 +68,7 @@ class BiEncoder(nn.Module):
         contexts, candidates = zip(*map(self._texts, pairs), strict=True)
         means_BD = _distinct([*contexts, *candidates], lambda texts: text_means(self.encoder, texts, device), device)
         similarities = (means_BD[: len(pairs)] * means_BD[len(pairs) :]).sum(1)
-        for key, value in zip(keys, similarities.tolist(), strict=True):
+        for key, value in zip(keys, similarities.cpu().tolist(), strict=True):
             self._remembered.setdefault(key, value)
 
     def forget(self) -> None:

@@ -82,9 +82,9 @@ def test_a_run_that_ranks_by_it_has_learnt(bert: RunFolder, listener: Silent) ->
 
 
 def test_where_it_learns_nothing_the_start_is_kept(around: RunContext, tiny_pools: Path, tiny_bert: Path) -> None:
-    harmful = {"training": {"epochs": 1, "learning_rate": 10.0, "precision": "fp32", "batch_size": 4}}
-    changes = {**LEARNS, **KEPT, "bi_encoder_training": harmful}
-    settings = small_settings("bert", tiny_pools, tiny_bert, **changes).model_copy(update={"experiment": "harmful"})
+    idle = {"training": {"epochs": 1, "learning_rate": 1e-30, "precision": "fp32", "batch_size": 4}}
+    changes = {**LEARNS, **KEPT, "bi_encoder_training": idle}
+    settings = small_settings("bert", tiny_pools, tiny_bert, **changes).model_copy(update={"experiment": "idle"})
     kept = run(settings, around)
     assert best_epoch(stage(kept, "teacher-bi-encoder")) == 0
     assert kept.kept_start
