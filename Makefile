@@ -42,7 +42,7 @@ test: venv ## the tests to run after every change, and the examples in docstring
 	$(BIN)/pytest $(PARALLEL)
 
 test-slow: venv ## what needs a real Ray or half a minute, one of each kind: methods, ZeRO, kills, a sweep, jobs, a graph, notebooks
-	$(BIN)/pytest -m 'slow and not nightly'
+	$(BIN)/pytest $(PARALLEL) -m 'slow and not nightly'
 
 test-nightly: venv ## the others of each kind, and what takes minutes each: nodes that die, object stores, whole notebooks
 	$(BIN)/pytest -m nightly
