@@ -12,6 +12,7 @@ from icalib.api.results import Comparison, Curve, Run
 from icalib.api.session import command_line, session
 from icalib.api.settings import (
     check,
+    check_folders,
     comparison_settings,
     curve_settings,
     from_config,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from icalib.core.run_folder import RunFolder
     from icalib.data.schema import Split
     from icalib.pipeline.loaded_ranker import LoadedRanker
+    from icalib.pipeline.run import RunSettings
     from icalib.reports.label_curve import LabelCurve
 
 
@@ -59,7 +61,7 @@ def run(
         chosen = from_config(local_path(method))
     else:
         chosen = run_settings(str(method), RunTemplate.of(data, labelled, options), seed)
-    check([chosen])
+    _check([chosen], place, options)
     with session(place) as active:
         (finished,) = active.run_all([chosen], fresh=options.get("fresh", False))
     write_comparison([finished], finished.path / "report.html", finished.name)
@@ -93,7 +95,7 @@ def compare(
     template, place = RunTemplate.of(data, labelled, options), Place.of(options)
     others = with_test_pools([local_path(other) for other in shift])
     chosen = comparison_settings(methods, template, seeds)
-    check(chosen)
+    _check(chosen, place, options)
     with session(place) as active:
         finished = active.run_all(chosen, fresh=options.get("fresh", False))
         shifts = active.evaluate_all(finished, others, template.limit.get("test"))
@@ -139,7 +141,7 @@ def curve(
     template, place = RunTemplate.of(data, None, options), Place.of(options)
     chosen = curve_settings(methods, template, fractions, seeds)
     every = [settings for group in chosen.values() for settings in group]
-    check(every)
+    _check(every, place, options)
     with session(place) as active:
         finished = iter(active.run_all(every, fresh=options.get("fresh", False)))
     runs = {fraction: list(islice(finished, len(group))) for fraction, group in chosen.items()}
@@ -149,6 +151,13 @@ def curve(
     report = write_curve(found, place.runs / template.experiment / f"curve-{template.data.name}.html")
     _latest(report)
     return Curve(found, report)
+
+
+def _check(chosen: Sequence[RunSettings], place: Place, options: RunKeywords) -> None:
+    """Report errors before an executor starts, which takes seconds."""
+    check(chosen)
+    if not options.get("fresh"):
+        check_folders(chosen, place.runs)
 
 
 def _latest(report: Path) -> None:

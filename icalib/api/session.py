@@ -82,11 +82,7 @@ class Session:
         return run(settings, self.context, fresh=fresh)
 
     def run_all(self, chosen: Sequence[RunSettings], *, fresh: bool = False) -> list[RunFolder]:
-        """Run one after the other; folders that have other runs are refused before the first one begins."""
-        from icalib.pipeline.run import check_free
-
-        for settings in chosen if not fresh else ():
-            check_free(settings, self.context.runs)
+        """Run one after the other."""
         finished: list[RunFolder] = []
         for index, settings in enumerate(chosen, 1):
             which = f"run {index} of {len(chosen)}: " if len(chosen) > 1 else ""

@@ -214,6 +214,19 @@ def check(chosen: Sequence[RunSettings]) -> None:
         check_fits(settings, read_pool_set(settings.data))
 
 
+def check_folders(chosen: Sequence[RunSettings], runs: Path) -> None:
+    """Refuse folders under `runs` that have other runs, before an executor starts and the first run begins.
+
+    Raises:
+        SettingError: a folder has a run with other settings.
+        RunFolderError: a folder was written by another version, or isn't a run folder.
+    """
+    from icalib.pipeline.run import check_free
+
+    for settings in chosen:
+        check_free(settings, runs.resolve())
+
+
 def comparison_settings(methods: Sequence[str], template: RunTemplate, seeds: int) -> list[RunSettings]:
     """The runs of a comparison; the untrained methods are added, with one seed.
 

@@ -25,18 +25,21 @@ def demo(
     from icalib.api.pools import prepare_pools
     from icalib.api.runs import write_comparison
     from icalib.api.session import session
+    from icalib.api.settings import check_folders
     from icalib.data.simulate import simulate
+    from icalib.demo import LABELLED, demo_settings
 
     data = runs / "demo" / "pools"
+    chosen = demo_settings(data, seed)
+    if not fresh:
+        check_folders(chosen, runs)
     with session(Place(runs=runs, workers=workers)) as active:
         source = runs / "demo" / "support_desk.jsonl"
         truth = simulate(source, num_dialogues=600, seed=seed)
-        from icalib.demo import LABELLED, demo_settings
-
         prepare_pools(active, source, data, {"labelled": LABELLED}, fresh=fresh)
         best = truth.best_reachable["test"]
         active.message(f"because of label noise, no ranker can exceed R@1 = {best:.2f} on the test pools")
-        finished = active.run_all(demo_settings(data, seed), fresh=fresh)
+        finished = active.run_all(chosen, fresh=fresh)
     report_path = write_comparison(finished, runs / "demo" / "report.html", "icalib demo: a simulated support desk")
     from icalib.reports.terminal import print_runs
 
