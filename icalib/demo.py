@@ -49,7 +49,6 @@ def _settings(method: str, preset: str | None, changes: Mapping[str, Any], data:
         data=data.resolve(),
         labelled=LABELLED,
         seed=seed,
-        limit={"validation": 100, "test": 200},
         backbone=made.encoder.backbone,
         experiment="demo",
         settings=with_settings(made, {**named, **changes}),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,15 @@ from numpy.typing import NDArray
 from icalib.core.errors import DataError
 from icalib.core.seeding import child_seed
 from icalib.core.storage import push, remove
-from icalib.data.negatives import NEGATIVE_SAMPLERS, ParallelMap, QueryBlock, mine_block, query_blocks, write_index
+from icalib.data.negatives import (
+    NEGATIVE_SAMPLERS,
+    ParallelMap,
+    QueryBlock,
+    Rows,
+    mine_block,
+    query_blocks,
+    write_index,
+)
 from icalib.data.schema import Split
 from icalib.data.settings import PrepareSettings
 from icalib.data.spill import Spill
@@ -66,68 +73,84 @@ def mine_split(
     path = folder / f"{split}_negatives.npy"
     shape = (spill.num_rows, num_negatives)
     negatives = np.lib.format.open_memmap(path, mode="w+", dtype=np.int64, shape=shape)
-    for group in _groups(_blocks(spill, together, settings.mining_block, num_negatives), settings.mining_block):
-        queries: list[tuple[int, QueryBlock]] = []  # with the row of the split at which their index begins
-        for start, stop in group:
-            index = folder / f"{split}_index_{start}"
-            write_index(
-                index, _Responses(spill, start, stop), _dialogue_numbers(spill, start, stop), settings.negative_sampler
-            )
+    dialogues = np.fromiter(_dialogue_numbers(spill), np.int64, spill.num_rows)
+    blocks = _blocks(spill, dialogues, together, settings, num_negatives, child_seed(settings.seed, "blocks", split))
+    done = 0
+    for group in _groups(blocks, settings.mining_block):
+        queries: list[tuple[Rows, QueryBlock]] = []  # with the rows of the split that their index has
+        for number, rows in group:
+            index = folder / f"{split}_index_{number}"
+            write_index(index, _Responses(spill, rows), dialogues[rows].tolist(), settings.negative_sampler)
             push(index)
-            blocks = query_blocks(
+            tasks = query_blocks(
                 index,
-                stop - start,
+                len(rows),
                 sampler=settings.negative_sampler,
                 num_negatives=num_negatives,
-                seed=child_seed(settings.seed, "negatives", split, start),
+                seed=child_seed(settings.seed, "negatives", split, number),
             )
-            queries += [(start, block) for block in blocks]
-        mined = parallel_map(mine_block, [block for _, block in queries])
-        for (start, block), rows in zip(queries, mined, strict=True):
-            negatives[start + block.start : start + block.stop] = rows + start
-            progress(f"mine {split}", start + block.stop, spill.num_rows)
-        for start, _ in group:
-            remove(folder / f"{split}_index_{start}")
+            queries += [(rows, task) for task in tasks]
+        mined = parallel_map(mine_block, [task for _, task in queries])
+        for (rows, task), found in zip(queries, mined, strict=True):
+            negatives[rows[task.start : task.stop]] = rows[found]
+            done += len(found)
+            progress(f"mine {split}", done, spill.num_rows)
+        for number, _ in group:
+            remove(folder / f"{split}_index_{number}")
     return negatives
 
 
-def _blocks(spill: Spill, size: int, max_size: int, num_negatives: int) -> list[tuple[int, int]]:
-    """Return even blocks of about `size` rows, and at most `max_size`.
+def _blocks(
+    spill: Spill, dialogues: Rows, size: int, settings: PrepareSettings, num_negatives: int, seed: int
+) -> list[Rows]:
+    """Return the rows of blocks of about `size` rows, and not many more than `mining_block`.
 
-    Where a block has too few different responses, blocks are made twice as large until all have enough.
+    Each has dialogues drawn at random: in the order of a source, neighbours may be of one topic, and their negatives
+    more similar than those of a smaller split with all topics. A block with too few different responses is merged with
+    the next one.
     """
-    minimum = -(-spill.num_rows // max_size)
-    num_blocks = max(minimum, round(spill.num_rows / size))
-    while num_blocks > minimum and not all(
-        _has_enough(spill, start, stop, num_negatives) for start, stop in _even_blocks(spill.num_rows, num_blocks)
-    ):
-        num_blocks = max(minimum, num_blocks // 2)
-    return _even_blocks(spill.num_rows, num_blocks)
+    num_blocks = max(-(-spill.num_rows // settings.mining_block), round(spill.num_rows / size))
+    if num_blocks == 1:
+        return [np.arange(spill.num_rows)]
+    num_rows = np.bincount(dialogues)
+    order = np.random.default_rng(seed).permutation(len(num_rows))
+    middle = np.cumsum(num_rows[order]) - num_rows[order] / 2
+    block_of = np.empty_like(order)
+    block_of[order] = (middle * num_blocks / spill.num_rows).astype(np.int64)
+    by_block = np.argsort(block_of[dialogues], kind="stable")
+    drawn = np.split(by_block, np.flatnonzero(np.diff(block_of[dialogues][by_block])) + 1)
+    return _merged(drawn, lambda rows: _has_enough(spill, dialogues, rows, num_negatives))
 
 
-def _groups(blocks: Sequence[tuple[int, int]], max_rows: int) -> Iterator[list[tuple[int, int]]]:
-    """Yield consecutive blocks that are mined in parallel, of at most `max_rows` rows together, or single ones."""
-    group: list[tuple[int, int]] = []
-    for block in blocks:
-        if group and block[1] - group[0][0] > max_rows:
+def _merged(blocks: Sequence[Rows], is_enough: Callable[[Rows], bool]) -> list[Rows]:
+    """Return blocks that are enough, as far as all rows together are; a merged block is in ascending order."""
+    merged: list[Rows] = []
+    rest = np.empty(0, np.int64)
+    for rows in blocks:
+        rest = np.sort(np.concatenate([rest, rows]))
+        if is_enough(rest):
+            merged.append(rest)
+            rest = np.empty(0, np.int64)
+    return [*merged[:-1], np.sort(np.concatenate([*merged[-1:], rest]))]
+
+
+def _groups(blocks: Sequence[Rows], max_rows: int) -> Iterator[list[tuple[int, Rows]]]:
+    """Yield numbered blocks that are mined in parallel, of at most `max_rows` rows together, or single ones."""
+    group: list[tuple[int, Rows]] = []
+    for number, rows in enumerate(blocks):
+        if group and sum(len(others) for _, others in group) + len(rows) > max_rows:
             yield group
             group = []
-        group.append(block)
+        group.append((number, rows))
     yield group
 
 
-def _even_blocks(num_rows: int, num_blocks: int) -> list[tuple[int, int]]:
-    edges = [num_rows * number // num_blocks for number in range(num_blocks + 1)]
-    return list(pairwise(edges))
-
-
-def _has_enough(spill: Spill, start: int, stop: int, num_negatives: int) -> bool:
+def _has_enough(spill: Spill, dialogues: Rows, rows: Rows, num_negatives: int) -> bool:
     """Return whether there are enough different responses for each, from other dialogues than its own."""
-    responses = _Responses(spill, start, stop)
     dialogues_of = defaultdict[int, set[int]](set)
-    for key, dialogue in zip(map(text_key, responses), _dialogue_numbers(spill, start, stop), strict=True):
+    for key, dialogue in zip(map(text_key, _Responses(spill, rows)), dialogues[rows].tolist(), strict=True):
         dialogues_of[key].add(dialogue)
-    only_in = Counter(dialogue for dialogues in dialogues_of.values() if len(dialogues) == 1 for dialogue in dialogues)
+    only_in = Counter(dialogue for found in dialogues_of.values() if len(found) == 1 for dialogue in found)
     return len(dialogues_of) - 1 - max(only_in.values(), default=0) >= num_negatives
 
 
@@ -136,17 +159,16 @@ class _Responses:
     """The right responses in some rows of a spill; each iteration reads them from disk."""
 
     spill: Spill
-    start: int
-    stop: int
+    rows: Rows
 
     def __iter__(self) -> Iterator[str]:
-        return (row["candidates"][0] for row in self.spill.rows(self.start, self.stop, ["candidates"]))
+        return map(self.spill.response, self.rows.tolist())
 
 
-def _dialogue_numbers(spill: Spill, start: int, stop: int) -> Iterator[int]:
+def _dialogue_numbers(spill: Spill) -> Iterator[int]:
     """Yield for each row a number that differs between dialogues; a dialogue's rows are consecutive."""
     number, last = -1, None
-    for row in spill.rows(start, stop, ["dialog_id"]):
+    for row in spill.rows(columns=["dialog_id"]):
         if row["dialog_id"] != last:
             number, last = number + 1, row["dialog_id"]
         yield number

@@ -84,7 +84,7 @@ def prepare(
     if source.pools is not None and not source.keeps_all_candidates:
         inputs["right_answers"] = "together"  # earlier versions made a pool of each
     if sampler.equal_blocks:
-        inputs["blocks"] = "equal"  # in earlier versions a split was one
+        inputs["blocks"] = "random"  # in earlier versions they were consecutive dialogues
     log_source = None
     if logs is not None:
         pull(Path(logs))

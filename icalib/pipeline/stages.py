@@ -360,7 +360,7 @@ class RunStages:
             if max_epochs and isinstance(job, TrainJob | BiEncoderJob) and best_epoch(stage.path) == 0:
                 start = "teacher" if name.round else "start"
                 if isinstance(job, TrainJob) and job.bi_encoder:
-                    start = "bi-encoder"
+                    start = "teacher with its new bi-encoder" if name.round else "bi-encoder"
                 self._emit(Message(f"{name}: no epoch was better on validation than the {start}, which is kept"))
         return stage
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from icalib.core.errors import DataError
 from icalib.data.neighbourhood import neighbourhood
@@ -91,18 +92,55 @@ def test_blocks_grow_until_they_have_enough_different_responses(tmp_path: Path) 
         prepare(source, tmp_path / "many", PrepareSettings(num_candidates=26))
 
 
+def test_a_source_that_is_sorted_by_topic_has_equally_hard_pools_too(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+
+    def text(split: Split, number: int) -> str:
+        topic = 6 * number // SIZES[split]
+        return " ".join(f"topic{topic}word{word}" for word in rng.choice(12, 6, replace=False))
+
+    prepare(corpus(tmp_path / "d.jsonl", text), tmp_path / "pools", PrepareSettings(num_candidates=5))
+    train, validation, test = (likeness(tmp_path / "pools", split) for split in SPLITS)
+    assert train == pytest.approx((validation + test) / 2, rel=0.05)
+
+
+def test_a_dialogue_with_most_responses_does_not_enlarge_all_blocks(tmp_path: Path) -> None:
+    def utterances(row: int, number: int) -> list[dict[str, str]]:
+        return [{"speaker": ["user", "agent"][turn % 2], "text": f"text {row} {turn}"} for turn in range(number)]
+
+    splits = {"train": [4] * 400 + [700], "validation": [4] * 50, "test": [4] * 50}
+    lines = [
+        json.dumps({"dialog_id": f"{split}{row}", "split": split, "utterances": utterances(row, number)})
+        for split, numbers in splits.items()
+        for row, number in enumerate(numbers)
+    ]
+    (tmp_path / "d.jsonl").write_text("\n".join(lines) + "\n")
+    prepare(tmp_path / "d.jsonl", tmp_path / "pools", PrepareSettings(num_candidates=5))
+    sizes = mined_together(tmp_path / "pools")
+    assert len(sizes) > 3
+    assert sorted(sizes)[-2] < 150
+
+
 @pytest.mark.parametrize("parts", [1, 7])
 def test_negatives_are_of_the_response_s_own_block(
     tmp_path: Path, texts: Callable[[Split, int], str], parts: int
 ) -> None:
     """Blocks mined at once, or few by few: the same pools."""
     source = corpus(tmp_path / "d.jsonl", texts)
-    settings = PrepareSettings(num_candidates=5, mining_block=[200_000, 320][parts > 1])
-    prepare(source, tmp_path / "pools", settings)
-    pools = [pool for batch in iter_pools(tmp_path / "pools", "train") for pool in as_pools(batch)]
+    for name, mining_block in (("pools", 200_000), ("parts", 200_000 if parts == 1 else 320)):
+        prepare(source, tmp_path / name, PrepareSettings(num_candidates=5, mining_block=mining_block))
+    assert mined_together(tmp_path / "pools") == [125] * 12  # the smallest split has 130
+    pools, others = (
+        [pool.candidates for batch in iter_pools(tmp_path / name, "train") for pool in as_pools(batch)]
+        for name in ("pools", "parts")
+    )
+    assert pools == others
+
+
+def mined_together(folder: Path) -> list[int]:
+    """Return the numbers of training responses that are candidates of one another, directly or not."""
+    pools = [pool for batch in iter_pools(folder, "train") for pool in as_pools(batch)]
     row_of = {pool.candidates[pool.label or 0]: row for row, pool in enumerate(pools)}
-    edges = [1500 * number // 12 for number in range(13)]  # the smallest split has 130
-    blocks = [range(start, stop) for start, stop in pairwise(edges)]
-    for row, pool in enumerate(pools):
-        (own,) = [block for block in blocks if row in block]
-        assert all(row_of[text] in own for text in pool.candidates)
+    pairs = np.array([(row, row_of[text]) for row, pool in enumerate(pools) for text in pool.candidates])
+    graph = coo_array((np.ones(len(pairs)), pairs.T), shape=(len(pools), len(pools)))
+    return np.bincount(connected_components(graph, directed=False)[1]).tolist()
