@@ -39,7 +39,9 @@ fail() {
 
 leader() { # prints the pid of local_nodes.py if it runs; pids are reused, so the pid file alone is not enough
     local pid
-    pid=$(cat "$pidfile" 2>/dev/null) && [[ $(ps -o args= -p "$pid" 2>/dev/null) == *local_nodes.py* ]] && echo "$pid"
+    pid=$(cat "$pidfile" 2>/dev/null) || return
+    # -ww: where COLUMNS is set, ps would cut a long path.
+    [[ $(ps -ww -o args= -p "$pid" 2>/dev/null) == *local_nodes.py* ]] && echo "$pid"
 }
 
 python_of_icalib() {

@@ -31,7 +31,8 @@ class Local:
 
     def __init__(self, home: Path) -> None:
         self.state = home / "icalib" / "local-cluster"
-        self._environment = {**os.environ, "XDG_STATE_HOME": str(home)}
+        narrow = {"COLUMNS": "20"}  # `ps` cuts what it prints where this is set
+        self._environment = {**os.environ, **narrow, "XDG_STATE_HOME": str(home)}
 
     def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
         script = CLUSTER / "local.sh"
