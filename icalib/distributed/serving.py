@@ -6,12 +6,13 @@ the models' replicas scale with the load.
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import signal
 import threading
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +162,8 @@ def serve_on_ray(
             started(f"http://{host}:{port}")
             stopped.wait()
             serve.delete(APPLICATION)  # waits for what has begun
-            serve.shutdown()
+            with redirect_stdout(io.StringIO()):  # Ray prints that it can't retry to stop the actor that it stopped
+                serve.shutdown()
         finally:
             stop()
 

@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from icalib.core.errors import DataError
+from icalib.core.invalid import abbreviated
 from icalib.data.sources.question import parsed_number
-from icalib.data.sources.records import Raw, abbreviated
+from icalib.data.sources.records import Raw
 from icalib.metrics.pairs import FloatArray, IntArray
 
 COMMON: Mapping[str, tuple[str, ...]] = {

@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from icalib.core.errors import DataError, SettingError
+from icalib.core.invalid import first_problem
 from icalib.data.questions import Question, Turns, unlabelled_pool
 from icalib.data.schema import Pool, Text, Utterance
 from icalib.metrics.pairs import FloatArray, PoolScores
@@ -186,9 +187,8 @@ def _validated(model: type[M], values: Any) -> M:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field = ".".join(map(str, first["loc"]))
-        raise DataError(f"found {first['input']!r:.60}", f"Expected: {first['msg']}.", field=field) from None
+        problem = first_problem(error)
+        raise DataError(problem.found, f"Expected: {problem.expected}.", field=".".join(problem.path)) from None
 
 
 def _pool_id(index: int) -> str:

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from typing_extensions import override
 
 from icalib.core.errors import DataError, SettingError
+from icalib.core.invalid import first_problem
 from icalib.data.questions import Question
 from icalib.data.schema import Text, Utterance
 from icalib.metrics.pairs import PoolScores
@@ -235,9 +236,8 @@ def _validated(model: type[R], value: Any) -> R:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        name = ".".join(map(str, first["loc"]))
-        raise RequestError(422, f"`{name}`: found {first['input']!r:.60}. Expected: {first['msg']}.") from None
+        problem = first_problem(error)
+        raise RequestError(422, f"`{'.'.join(problem.path)}`: {problem.found}. Expected: {problem.expected}.") from None
 
 
 def _checked(asked: Asked, limits: Limits) -> Asked:

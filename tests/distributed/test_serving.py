@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +29,11 @@ TEXTS = ["block the card", "hello"]
 @pytest.fixture(scope="module")
 def trained(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run(small_settings("bert", tiny_pools, tiny_bert), run_context(tmp_path_factory.mktemp("runs"))).path
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
 
 
 def request(body: Any, token: str) -> Any:
@@ -61,3 +71,31 @@ def test_a_gateway_that_others_reach_requires_a_token(trained: Path) -> None:
         Gateway(None, {"run": str(trained)})
     with pytest.raises(ValidationError, match="limit"):
         build({"run": str(trained), "limit": {}})
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_server_on_ray_answers_and_says_nothing_more_when_it_is_stopped(trained: Path) -> None:
+    port = free_port()
+    server = subprocess.Popen(
+        [sys.executable, "-m", "icalib", "serve", str(trained), "--port", str(port)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # background jobs ignore it
+    )
+    assert server.stdout
+    try:
+        url = f"http://127.0.0.1:{port}"
+        assert url in server.stdout.readline()
+        asked = json.dumps({"query": "my card is lost", "texts": TEXTS}).encode()
+        headers = {"content-type": "application/json"}
+        with urllib.request.urlopen(urllib.request.Request(f"{url}/rerank", asked, headers), timeout=60) as answer:
+            ranked = json.load(answer)
+        assert {one["index"] for one in ranked} == {0, 1}
+        server.send_signal(signal.SIGINT)
+        assert server.communicate(timeout=60)[0].splitlines() == ["stopped"]
+    finally:
+        server.kill()
+        server.wait()
+    assert server.returncode == 0

@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from icalib.core.errors import DataError
+from icalib.core.invalid import abbreviated
 from icalib.data.schema import Split
 from icalib.data.sources.base import Reader, Source
 from icalib.data.sources.files import plain_name
 from icalib.data.sources.judged import Collection, collection_source, refused
 from icalib.data.sources.question import parsed_number
-from icalib.data.sources.records import Raw, abbreviated
+from icalib.data.sources.records import Raw
 from icalib.data.sources.rows import RowFile, read_rows, row_files, row_of
 from icalib.data.sources.speakers import NO_SPEAKERS, Role
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from icalib.core.errors import DataError
+from icalib.core.invalid import abbreviated
 from icalib.data.sources.files import GZIP_ERRORS, damaged, open_bytes
-from icalib.data.sources.records import Raw, abbreviated
+from icalib.data.sources.records import Raw
 
 CHUNK = 1 << 18
 MEMBER_LIMIT = 1 << 24

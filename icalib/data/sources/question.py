@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from icalib.core.invalid import abbreviated
 from icalib.data.schema import AnsweredContext, Pool, Split
 from icalib.data.sources.base import Source, alternating, pool_from, spaced
 from icalib.data.sources.conversations import turns
-from icalib.data.sources.records import OnReject, Raw, abbreviated, accepted, build
+from icalib.data.sources.records import OnReject, Raw, accepted, build
 from icalib.data.sources.speakers import Role
 from icalib.data.splits import assigned_split, text_key
 

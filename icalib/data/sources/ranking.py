@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from icalib.core.errors import DataError
+from icalib.core.invalid import abbreviated
 from icalib.data.schema import Split
 from icalib.data.sources.base import Reader, Source
 from icalib.data.sources.columns import NO_COLUMNS, check_columns, described, guessed_columns
 from icalib.data.sources.conversations import own_id, own_split
 from icalib.data.sources.grouping import joined
 from icalib.data.sources.question import Question, parsed_number, passages, query_context, query_id, ranking_source
-from icalib.data.sources.records import Raw, abbreviated
+from icalib.data.sources.records import Raw
 from icalib.data.sources.rows import first_rows, read_rows, record_id, row_files, row_of, sample_rows
 from icalib.data.sources.speakers import NO_SPEAKERS, Role
 

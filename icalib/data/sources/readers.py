@@ -9,9 +9,9 @@ from typing import Any
 
 from icalib.core.errors import DataError, SettingError
 from icalib.core.extensions import Extensions
+from icalib.core.invalid import abbreviated
 from icalib.data.sources.base import Reader, Source
 from icalib.data.sources.files import first_line
-from icalib.data.sources.records import abbreviated
 from icalib.data.sources.rows import first_rows
 
 READERS = Extensions(

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from icalib.core.errors import DataError
+from icalib.core.invalid import abbreviated, first_problem
 from icalib.core.text import shortened
 
 OnReject = Callable[[DataError, str], None]
@@ -126,27 +127,17 @@ def build(model: type[Model], value: Any, raw: Raw, names: Mapping[str, str] | N
         >>> dialogue = {"dialog_id": "17", "utterances": [{"speaker": "caller", "text": "it hums"}]}
         >>> build(Dialogue, dialogue, raw, {"speaker": "role"})
         Traceback (most recent call last):
-        icalib.core.errors.DataError: tickets.txt, line 3, field `utterances.0.role`: found "caller". Expected: Input \
-should be 'user' or 'agent'. Fix the record, or leave such records out with --skip-bad.
+        icalib.core.errors.DataError: tickets.txt, line 3, field `utterances.0.role`: found "caller". Expected: 'user' \
+or 'agent'. Fix the record, or leave such records out with --skip-bad.
     """
     if not isinstance(value, dict):
         raise raw.error(f"found {abbreviated(value)} where a JSON object was expected")
     try:
         return model.model_validate(value)
     except ValidationError as invalid:
-        first = invalid.errors(include_url=False)[0]
-        field = ".".join(str((names or {}).get(str(part), part)) for part in first["loc"])
-        found = "it is missing" if first["type"] == "missing" else f"found {abbreviated(first['input'])}"
-        raise raw.error(found, f"Expected: {first['msg']}. {raw.cure}.", field) from None
-
-
-def abbreviated(value: Any) -> str:
-    """Return a value as JSON for a message, at most 60 characters of it."""
-    try:
-        text = json.dumps(value, ensure_ascii=True, default=str)
-    except (TypeError, ValueError, RecursionError):
-        text = f"a value of type {type(value).__name__}"
-    return shortened(text, 60)
+        problem = first_problem(invalid)
+        field = ".".join((names or {}).get(part, part) for part in problem.path)
+        raise raw.error(problem.found, f"Expected: {problem.expected}. {raw.cure}.", field) from None
 
 
 def parse_json(raw: Raw) -> Any:

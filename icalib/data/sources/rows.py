@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from icalib.core.errors import DataError
+from icalib.core.invalid import abbreviated
 from icalib.data.schema import Split
 from icalib.data.sources.arrow_rows import ARROW_FILE_MAGIC, ARROW_STREAM_MAGIC, PARQUET_MAGIC, arrow_rows
 from icalib.data.sources.csv_rows import csv_rows
@@ -28,7 +29,7 @@ from icalib.data.sources.files import (
     split_in_name,
 )
 from icalib.data.sources.json_records import json_records
-from icalib.data.sources.records import Raw, abbreviated, parse_json
+from icalib.data.sources.records import Raw, parse_json
 
 Kind = Literal["lines", "json", "csv", "arrow"]
 SUFFIXES = (".parquet", ".arrow", ".jsonl", ".ndjson", ".json", ".csv", ".tsv")

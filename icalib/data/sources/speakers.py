@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from icalib.data.sources.records import Raw, abbreviated
+from icalib.core.invalid import abbreviated
+from icalib.data.sources.records import Raw
 
 Role = Literal["user", "agent", "skip"]
 """`skip` leaves out what a speaker says."""

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from icalib.core.errors import SettingError
+from icalib.core.invalid import abbreviated
 from icalib.data.schema import Dialogue, Split
 from icalib.data.sources.base import Reader, Source, dialogues_in
 from icalib.data.sources.columns import NO_COLUMNS, check_columns, described, guessed_columns, plain_name
 from icalib.data.sources.conversations import NO_TEXT, own_split
 from icalib.data.sources.grouping import grouped
-from icalib.data.sources.records import Raw, abbreviated, build, refuse_bad_bytes
+from icalib.data.sources.records import Raw, build, refuse_bad_bytes
 from icalib.data.sources.rows import first_rows, read_rows, row_files, row_of, sample_rows
 from icalib.data.sources.speakers import NO_SPEAKERS, Role, role_of
 

@@ -55,7 +55,7 @@ def test_a_pool_has_the_last_turns_and_no_label(tmp_path: Path) -> None:
         (question(context=[{"speaker": "bot", "text": "x"}]), "context.0.speaker", "'user' or 'agent'"),
         (question(context=[{"speaker": "user"}]), "context.0.text", "missing"),
         ({"context": question()["context"]}, "candidates", "missing"),
-        (question(id=7), "id", "valid string"),
+        (question(id=7), "id", "a string"),
     ],
 )
 def test_a_bad_line_is_named_with_field_and_cure(tmp_path: Path, bad: Any, field: str, words: str) -> None:

@@ -66,7 +66,7 @@ def test_jsonl_streams_dialogues_plain_or_gzipped(tmp_path: Path, compress: bool
         (record(utterances=[]), "utterances", "at least 1 item"),
         (record(split="dev"), "split", "'train', 'validation' or 'test'"),
         (record("good"), "dialog_id", 'dialog_id "good" was used before, on line 1'),
-        (record(utterances=[turn("user", "\ud800")]), "utterances.0.text", "valid string"),
+        (record(utterances=[turn("user", "\ud800")]), "utterances.0.text", "valid unicode"),
     ],
 )
 def test_a_bad_record_is_named_by_line_and_field(tmp_path: Path, bad: Any, field: str, words: str) -> None:
