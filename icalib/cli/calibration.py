@@ -80,6 +80,21 @@ class EndpointOptions:
         return token
 
 
+@dataclass(frozen=True)
+class CalibrationTargets:
+    """What the calibrator is asked for, and which half of the pools it is fitted on."""
+
+    precision: Annotated[float, typer.Option(help="Precision that accepted pairs are to have.")] = 0.95
+    coverage: Annotated[
+        float, typer.Option(help="Probability that the answer set of a pool contains a right candidate.")
+    ] = 0.9
+    scale: Annotated[
+        Literal["auto", "probability", "logit"],
+        typer.Option(help="What scores are; auto: probabilities if all are from 0 to 1, else logits."),
+    ] = "auto"
+    seed: Annotated[int, typer.Option(help="Seed of the two halves of the pools.")] = 1
+
+
 @verb
 def calibrate(
     scores: Annotated[
@@ -89,15 +104,7 @@ def calibrate(
     out: Annotated[Path, place_option("Folder to write: the calibrator and its report.")],
     qrels: Annotated[Path | None, place_option("Judgements of a TREC run, or of scores with candidates.")] = None,
     columns: Columns = None,
-    precision: Annotated[float, typer.Option(help="Precision that accepted pairs are to have.")] = 0.95,
-    coverage: Annotated[
-        float, typer.Option(help="Probability that the answer set of a pool contains a right candidate.")
-    ] = 0.9,
-    scale: Annotated[
-        Literal["auto", "probability", "logit"],
-        typer.Option(help="What scores are; auto: probabilities if all are from 0 to 1, else logits."),
-    ] = "auto",
-    seed: Annotated[int, typer.Option(help="Seed of the two halves of the pools.")] = 1,
+    targets: CalibrationTargets,
     endpoint: EndpointOptions,
     as_json: Json = False,
 ) -> None:
@@ -116,10 +123,10 @@ def calibrate(
     options: Any = CalibrateKeywords(
         **endpoint.keywords(),
         columns=parsed_pairs("--columns", columns or ()),
-        precision=precision,
-        coverage=coverage,
-        scale=scale,
-        seed=seed,
+        precision=targets.precision,
+        coverage=targets.coverage,
+        scale=targets.scale,
+        seed=targets.seed,
     )
     if qrels is not None:
         options["qrels"] = qrels

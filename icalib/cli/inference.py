@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,6 +28,17 @@ if TYPE_CHECKING:
     from icalib.api.options import Place
 
 
+@dataclass(frozen=True)
+class ScoredPools:
+    """The pools that are scored where no pairs are given."""
+
+    data: Annotated[Path | None, place_option("Pool folder that `icalib prepare` made; its labels may be unknown.")] = (
+        None
+    )
+    split: Annotated[str, typer.Option(help="Which pools of --data: train, validation or test.")] = "test"
+    limit: TestLimit = None
+
+
 @verb
 def score(
     run: Run,
@@ -35,11 +47,7 @@ def score(
         place_argument("Parquet file, or folder of some, of any size, local or e.g. s3://…: see above."),
     ] = None,
     *,
-    data: Annotated[
-        Path | None, place_option("Pool folder that `icalib prepare` made; its labels may be unknown.")
-    ] = None,
-    split: Annotated[str, typer.Option(help="Which pools of --data: train, validation or test.")] = "test",
-    limit: TestLimit = None,
+    pools: ScoredPools,
     out: Annotated[Path, place_option("Parquet file to write; with PAIRS a folder of such files.")] = Path(
         "predictions.parquet"
     ),
@@ -61,13 +69,13 @@ def score(
     numbers of candidates, and p_none; a pair's probability is that for as many candidates as the run's pools have.
     """
     starting(f"score {location(run)}")
-    if (pairs is None) == (data is None):
+    if (pairs is None) == (pools.data is None):
         raise SettingError("give either PAIRS (Parquet files) or --data (a pool folder).")
     if pairs is not None:
         _score_pairs(run, pairs, out, rows_per_file, executor.place(runs))
         return
-    assert data is not None
-    _score_pools(run, data, split, limit, out, executor.place(runs))
+    assert pools.data is not None
+    _score_pools(run, pools.data, pools.split, pools.limit, out, executor.place(runs))
 
 
 def _score_pairs(run: Path, pairs: Path, out: Path, rows_per_file: int, place: Place) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -88,18 +89,25 @@ def compare(
         typer.echo(json.dumps([*(finished.result for finished in compared.runs), *compared.shifts]))
 
 
+@dataclass(frozen=True)
+class CurvePoints:
+    """Which points a label curve has, and where they are measured."""
+
+    fractions: Annotated[str, typer.Option(help="Labelled fractions of the training pools, separated by commas.")] = (
+        "0.01,0.02,0.05,0.1,0.2"
+    )
+    seeds: Annotated[int, typer.Option(help="Runs of each method and fraction, with seeds 1 to N.")] = 3
+    split: Annotated[Literal["validation", "test"], typer.Option(help="Pools to measure on; decide by validation.")] = (
+        "validation"
+    )
+
+
 @verb
 def curve(
     methods: Annotated[list[str], typer.Argument(help="Methods or variants; the untrained ones are added as lines.")],
     *,
     data: Data,
-    fractions: Annotated[
-        str, typer.Option(help="Labelled fractions of the training pools, separated by commas.")
-    ] = "0.01,0.02,0.05,0.1,0.2",
-    seeds: Annotated[int, typer.Option(help="Runs of each method and fraction, with seeds 1 to N.")] = 3,
-    split: Annotated[
-        Literal["validation", "test"], typer.Option(help="Pools to measure on; decide by validation.")
-    ] = "validation",
+    points: CurvePoints,
     options: RunOptions,
     executor: ExecutorOptions,
     fresh: Fresh = False,
@@ -114,16 +122,17 @@ def curve(
     from icalib.api.runs import curve
 
     keywords: RunKeywords = {**options.keywords(), **executor.keywords(), "fresh": fresh}
-    found = curve(methods, data, fractions=parsed_fractions(fractions), seeds=seeds, split=split, **keywords)
+    fractions = parsed_fractions(points.fractions)
+    found = curve(methods, data, fractions=fractions, seeds=points.seeds, split=points.split, **keywords)
     from icalib.reports.terminal import print_label_curve
 
     print_label_curve(found.curve)
     say(f"report: {near(found.report)}")
     if as_json:
-        points = [
+        records = [
             {"num_labels": point.num_labels, **run.result}
             for one in found.curve.curves
             for point in one.points
             for run in point.runs
         ]
-        typer.echo(json.dumps([*points, *(run.result for run in found.curve.lines)]))
+        typer.echo(json.dumps([*records, *(run.result for run in found.curve.lines)]))
