@@ -5,7 +5,9 @@ Typer would end silently on Ctrl-C, and Python would die of SIGTERM without clea
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -16,6 +18,7 @@ import typer
 
 from icalib.core.interrupts import Terminated
 
+_AGAIN_S = 0.05
 _RESUME = "Run the same command again to resume; finished stages and checkpoints are reused."
 
 
@@ -48,13 +51,23 @@ def _leave(code: int, error: BaseException) -> None:
 def _handlers() -> Generator[list[int], None, None]:
     """Raise KeyboardInterrupt on both signals, and yield the list of those received; the earlier handlers return.
 
-    A signal that the parent process has set to be ignored, as nohup does, stays ignored.
+    A signal that the parent process has set to be ignored, as nohup does, stays ignored. One that arrives where Python
+    ignores exceptions, as in the callbacks of weak references, is raised once more.
     """
     received: list[int] = []
+    again: list[threading.Timer] = []
+    earlier_hook = sys.unraisablehook
 
     def stop(number: int, frame: Any) -> None:
         received.append(number)
         raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+
+    def ignored(what: Any) -> None:
+        if received and isinstance(what.exc_value, KeyboardInterrupt):
+            again.append(threading.Timer(_AGAIN_S, os.kill, (os.getpid(), received[0])))
+            again[-1].start()
+        else:
+            earlier_hook(what)
 
     earlier = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     replaced = [
@@ -64,8 +77,12 @@ def _handlers() -> Generator[list[int], None, None]:
         replaced = []
     for number in replaced:
         signal.signal(number, stop)
+    sys.unraisablehook = ignored
     try:
         yield received
     finally:
+        sys.unraisablehook = earlier_hook
+        for timer in again:
+            timer.cancel()
         for number in replaced:
             signal.signal(number, earlier[number])

@@ -24,7 +24,7 @@ runs/<experiment>/<method>-<data>-<labelled>-s<seed>/
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -49,12 +49,20 @@ PLAN = "plan.json"
 _FILES = "files.json"
 _RESULT: dict[str, Any] = {"method": str, "data": str, "labelled": int | float, "seed": int}
 """Types of values in result.json that others are grouped by."""
+_STAGE: dict[str, Any] = {"name": str, "digest": str, "reused": bool, "seconds": int | float}
+"""Types of values in each entry of stages.json."""
 _NOT_CHECKED = ("tb", "report.html", "events.jsonl", "shift", _FILES)
 _RERUN = (
     "Run its `icalib run` command again: it writes what is damaged again. To use the folder unchecked, e.g. after you "
     f"changed that file on purpose, remove {_FILES}."
 )
 _CONFIG_CURE = "Correct it, or run `icalib run` with --fresh to recompute it."
+
+
+def _check_types(path: Path, found: Mapping[str, Any], names: Iterable[str], kinds: Mapping[str, Any]) -> None:
+    for name in names:
+        if not isinstance(found[name], kinds[name]):
+            raise DamagedFileError(path, f"has {found[name]!r:.40} as `{name}`")
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -167,9 +175,7 @@ class RunFolder:
         """
         path = self.path / "result.json"
         found = read_json(path)
-        for name, kind in _RESULT.items():
-            if name in found and not isinstance(found[name], kind):
-                raise DamagedFileError(path, f"has {found[name]!r:.40} as `{name}`")
+        _check_types(path, found, _RESULT.keys() & found.keys(), _RESULT)
         return found
 
     @property
@@ -181,15 +187,24 @@ class RunFolder:
 
     @property
     def stages(self) -> list[dict[str, Any]]:
-        """The stages so far, in order: name, digest, reused, seconds, path."""
+        """The stages so far, in order: name, digest, reused, seconds, path.
+
+        Raises:
+            DamagedFileError: it can't be read, lacks a value, or has one of another type.
+        """
         path = self.path / "stages.json"
-        return read_json_list(path) if path.is_file() else []
+        stages = read_json_list(path) if path.is_file() else []
+        for stage in stages:
+            _check_types(path, stage, _STAGE, _STAGE)
+        return stages
 
     @property
     def planned(self) -> dict[str, dict[str, float]]:
         """The estimate of `icalib plan` for each stage (seconds, low, high); empty where there was no plan."""
         path = self.path / PLAN
-        return {stage["name"]: stage for stage in read_json(path)["stages"]} if path.is_file() else {}
+        with reading(path):
+            stages = read_json(path)["stages"] if path.is_file() else ()
+            return {stage["name"]: {key: float(stage[key]) for key in ("seconds", "low", "high")} for stage in stages}
 
     @property
     def checkpoint_path(self) -> Path:

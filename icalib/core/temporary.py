@@ -23,6 +23,11 @@ def temporary_beside(path: Path) -> Path:
     return path.with_name(f".{path.name}.{_process_space()}-{os.getpid()}-{uuid.uuid4().hex[:8]}.tmp")
 
 
+def is_temporary(path: Path) -> bool:
+    """Return whether a path has a temporary name."""
+    return _NAME.fullmatch(path.name) is not None
+
+
 @lru_cache(maxsize=1024)
 def remove_abandoned(folder: Path) -> None:
     """Remove what processes of this machine that have ended were writing; once per folder and process."""
@@ -36,7 +41,7 @@ def is_unused(folder: Path) -> bool:
     """Return whether a path is free for a folder: nothing is there, or only what processes write or were writing."""
     if not folder.is_dir():
         return not folder.exists()
-    return all(_NAME.fullmatch(name) for name in os.listdir(folder))
+    return all(map(is_temporary, folder.iterdir()))
 
 
 def _remove(path: Path) -> None:

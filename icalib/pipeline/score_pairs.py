@@ -10,7 +10,8 @@ with is unknown: its probability is that for the run's own number, and it has no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple, cast
 
@@ -29,7 +30,7 @@ from icalib.core.events import Emit, Message, ignore
 from icalib.core.files import content_digest, file_digest, read_json, reading, whole_file, write_json
 from icalib.core.job import NOT_IN_DIGEST, Artifact, ShardedJob
 from icalib.core.paths import Stored
-from icalib.core.storage import location, opened, pull, push, remove
+from icalib.core.storage import is_mirrored, location, opened, pull, push, remove
 from icalib.core.temporary import is_unused
 from icalib.data.questions import unlabelled_pool
 from icalib.data.schema import Pool, Utterance
@@ -43,6 +44,7 @@ from icalib.scoring.loaded import Loaded
 RECORD = "scored.json"
 """File in the output folder that says what is scored there, and with what."""
 _FILES = "files"
+_WRITE_AGAIN = "Write it again."
 _CHUNK_PAIRS, _CHUNK_POOLS = 2048, 64
 
 
@@ -209,14 +211,8 @@ def _files(pairs: Path) -> Iterator[PairFile]:
             continue
         name = each.path.removeprefix(key).lstrip("/") or each.base_name
         path = pairs if each.path == facts.path else pairs / name
-        try:
-            num_rows = pq.ParquetFile(each.path, filesystem=filesystem).metadata.num_rows
-        except (pa.ArrowException, OSError) as error:
-            raise DataError(
-                f"can't be read as Parquet ({' '.join(str(error).split()):.100})",
-                "Write it again.",
-                path=location(path),
-            ) from error
+        with _parsing(path), pq.ParquetFile(each.path, filesystem=filesystem) as file:
+            num_rows = file.metadata.num_rows
         yield PairFile(path=path, name=name, size=each.size, modified_ns=each.mtime_ns or 0, num_rows=num_rows)
 
 
@@ -242,9 +238,13 @@ def _check_columns(path: Path, has_softmax: bool, method: str) -> None:
 
 
 def _chunks(path: Path, start: int, num_rows: int) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """Iterate over chunks of a file's rows, with the number of their first row."""
+    """Iterate over chunks of a file's rows, with the number of their first row.
+
+    Raises:
+        DataError: the file is damaged.
+    """
     filesystem, key = _filesystem(path)
-    with pq.ParquetFile(key, filesystem=filesystem) as file:
+    with _parsing(path), pq.ParquetFile(key, filesystem=filesystem) as file:
         columns = [name for name in ("context", "candidate", "candidates") if name in file.schema_arrow.names]
         sizes = [file.metadata.row_group(index).num_rows for index in range(file.metadata.num_row_groups)]
         begins = [sum(sizes[:index]) for index in range(len(sizes))]
@@ -261,6 +261,20 @@ def _chunks(path: Path, start: int, num_rows: int) -> Iterator[tuple[int, list[d
             if first < last:
                 yield first, batch.slice(first - row, last - first).to_pylist()
             row += batch.num_rows
+        if row < min(stop, sum(sizes)):
+            raise DataError(f"ends after {row} rows of {sum(sizes)}", _WRITE_AGAIN, path=location(path))
+
+
+@contextmanager
+def _parsing(path: Path) -> Generator[None, None, None]:
+    """Turn what a damaged Parquet file raises into one error; a store that fails is tried again elsewhere."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        if isinstance(error, OSError) and is_mirrored(path):
+            raise
+        found = f"can't be read as Parquet ({' '.join(str(error).split()):.100})"
+        raise DataError(found, _WRITE_AGAIN, path=location(path)) from error
 
 
 class _Chunk(NamedTuple):

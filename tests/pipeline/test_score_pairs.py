@@ -231,5 +231,32 @@ def test_files_that_are_no_parquet_are_reported(trained: Path, tmp_path: Path) -
         pairs_job(trained, tmp_path / "empty", 10)
 
 
+@pytest.mark.parametrize("where", [0.2, 0.5, 0.8])
+def test_a_file_that_was_damaged_is_reported(where: float, trained: Path, tmp_path: Path) -> None:
+    path = tmp_path / "pairs.parquet"
+    write_pairs(path, num_rows=400)
+    data = bytearray(path.read_bytes())
+    column = pq.ParquetFile(path).metadata.row_group(int(57 * where)).column(0)
+    begin = column.dictionary_page_offset or column.data_page_offset
+    data[begin : begin + column.total_compressed_size] = bytes(column.total_compressed_size)
+    path.write_bytes(data)
+    job = pairs_job(trained, path, 1000)
+    claim(job, tmp_path / "out")
+    with pytest.raises(DataError, match=r"pairs\.parquet.*can't be read as Parquet"):
+        LocalExecutor().map(job, tmp_path / "out", "score", ignore)
+    assert not list((tmp_path / "out").glob("part-*"))
+
+
+def test_a_file_with_fewer_rows_than_it_says_is_reported(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_pairs(tmp_path / "pairs.parquet")
+    job = pairs_job(trained, tmp_path / "pairs.parquet", 10)
+    claim(job, tmp_path / "out")
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", lambda *args, **options: iter(()))
+    with pytest.raises(DataError, match="ends after 0 rows of 50"):
+        LocalExecutor().map(job, tmp_path / "out", "score", ignore)
+
+
 def test_pairs_and_pools_exclude_each_other(trained: Path, icalib: Command) -> None:
     assert "give either PAIRS" in icalib("score", trained)

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from icalib.core.errors import SettingError, StorageError
 from icalib.core.files import whole_file
 from icalib.core.storage.locations import location, mirrored_parts, mirrors, uri
+from icalib.core.temporary import is_temporary, temporary_beside
 
 T = TypeVar("T")
 
@@ -63,7 +64,8 @@ class ObjectStore:
 
         found = _with_retries("look into", path, find)
         files = [facts for facts in found if facts.type == FileType.File]
-        return {self.folder / facts.path.removeprefix(self.base).lstrip("/"): facts for facts in files}
+        paths = {self.folder / facts.path.removeprefix(self.base).lstrip("/"): facts for facts in files}
+        return {here: facts for here, facts in paths.items() if not is_temporary(here)}  # an upload that broke off
 
     def names(self, folder: Path) -> set[str]:
         """Return the names of the files and folders in a folder of the store."""
@@ -93,20 +95,19 @@ class ObjectStore:
         """Copy a file of the mirror to the store; it appears there when it is complete."""
         from pyarrow.fs import LocalFileSystem, copy_files
 
-        key = self.key(path)
-        folder, _, name = key.rpartition("/")
-        by_rename = self.filesystem.type_name not in _ATOMIC
-        target = f"{folder}/.{name}.{socket.gethostname()}.{os.getpid()}.tmp" if by_rename else key
+        store, key = self.filesystem, self.key(path)
+        by_rename = store.type_name not in _ATOMIC
+        target = self.key(temporary_beside(path)) if by_rename else key
 
         def copy() -> None:
+            copy_files(str(path), target, source_filesystem=LocalFileSystem(), destination_filesystem=store)
             if by_rename:
-                self.filesystem.create_dir(folder, recursive=True)
-            copy_files(str(path), target, source_filesystem=LocalFileSystem(), destination_filesystem=self.filesystem)
-            if by_rename:
-                self.filesystem.move(target, key)
-            set_time(path, self.filesystem.get_file_info(key))
+                store.move(target, key)
 
+        if by_rename:
+            _with_retries("write", path, lambda: store.create_dir(key.rpartition("/")[0], recursive=True))
         _with_retries("write", path, copy)
+        _with_retries("write", path, lambda: set_time(path, store.get_file_info(key)))
 
     def delete(self, path: Path) -> None:
         """Delete a file or folder from the store, if it exists there."""

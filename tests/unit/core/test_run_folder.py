@@ -91,7 +91,7 @@ def complete_run(path: Path) -> RunFolder:
     run.write_json("stages.json", [{"name": "teacher", "digest": "a" * 16, "reused": False, "seconds": 1.5}])
     run.write_json("members.json", [{"checkpoint": "checkpoints/final", "estimator": {"target": "x"}}])
     run.write_json("fitted.json", {"decision_threshold": 0.5})
-    run.write_json("plan.json", {"stages": [{"name": "teacher", "seconds": 1.0}]})
+    run.write_json("plan.json", {"stages": [{"name": "teacher", "seconds": 1.0, "low": 0.5, "high": 2.0}]})
     run.write_json("rounds/1/summary.json", SUMMARY.model_dump())
     curve = {"stage": "teacher", "round": 0, "split": "train", "step": 1, "epoch": 0, "tag": "loss/total", "value": 0.5}
     run.write_table("training.parquet", pa.Table.from_pylist([curve] * 50, schema=TRAINING_SCHEMA))
@@ -208,3 +208,17 @@ def test_a_result_with_a_value_of_another_type_is_damaged(tmp_path: Path, name: 
     folder.write_json("result.json", {**right, name: value})
     with pytest.raises(DamagedFileError, match=f"as `{name}`"):
         _ = folder.result
+
+
+@pytest.mark.parametrize(("name", "value"), [("seconds", "1"), ("digest", None), ("name", 3), ("reused", "no")])
+def test_a_stage_with_a_value_of_another_type_is_damaged(tmp_path: Path, name: str, value: object) -> None:
+    folder = RunFolder(tmp_path)
+    right = {"name": "tokens", "digest": "0" * 64, "reused": False, "seconds": 1.5}
+    folder.write_json("stages.json", [right])
+    assert folder.stages == [right]
+    folder.write_json("stages.json", [right, {**right, name: value}])
+    with pytest.raises(DamagedFileError, match=f"as `{name}`"):
+        _ = folder.stages
+    folder.write_json("stages.json", [{key: right[key] for key in right if key != name}])
+    with pytest.raises(DamagedFileError, match=name):
+        _ = folder.stages

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from icalib.core import storage
 from icalib.core.errors import SettingError, StorageError
 from icalib.core.storage import is_mirrored, local_path, location, names_in, object_store, pull, push, remove
+from icalib.core.temporary import temporary_beside
 
 NAMES = st.text(st.characters(exclude_characters="/?\0", exclude_categories=["Cs"]), min_size=1).filter(
     lambda name: name not in (".", "..")
@@ -129,6 +130,14 @@ def test_locks_and_what_a_killed_process_left_stay_here(machines: Machines) -> N
         (here / name).write_text("")
     push(here)
     assert content(machines.there("run")) == {"table": ""}
+
+
+def test_what_a_killed_upload_left_there_is_not_read(machines: Machines) -> None:
+    push(write(machines.on("a", "run"), table="1"))
+    temporary_beside(machines.there("run") / "table").write_text("half of it")
+    elsewhere = machines.on("b", "run")
+    pull(elsewhere)
+    assert content(elsewhere) == {"table": "1"}
 
 
 def test_folders_that_are_left_out_stay_there(machines: Machines) -> None:
