@@ -60,7 +60,15 @@ def test_a_plan_that_was_not_measured_says_so() -> None:
 
 def test_a_run_is_held_against_its_plan_where_there_was_one(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
-    run.write_json("stages.json", [{"name": "tokens", "seconds": 5.0}, {"name": "teacher", "seconds": 45.0}])
+    run.write_json(
+        "stages.json",
+        [
+            *(
+                {"name": name, "digest": "0" * 16, "reused": False, "seconds": seconds}
+                for name, seconds in (("tokens", 5.0), ("teacher", 45.0))
+            )
+        ],
+    )
     assert planned_line(run) == ""
     run.write_json(PLAN, PLANNED)
     assert planned_line(run) == "planned: 1 min 0 s (30.0 s to 1 min 30 s) for stages that took 45.0 s"
