@@ -117,19 +117,18 @@ def parsed_settings(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def from_config(path: Path) -> RunSettings:
-    """The settings in a run's config.yaml."""
-    from icalib.core.component import validated_file
+    """The settings in a run's config.yaml; what an earlier version didn't have is off, as it was then."""
     from icalib.core.files import is_file
     from icalib.core.run_folder import RUN_VERSION, read_config
-    from icalib.pipeline.run import RunSettings
+    from icalib.pipeline.recorded import recorded_settings
 
     pull(path)
     if not is_file(path):
         raise SettingError(f"no config at {path}; name a method or the config.yaml of a run.")
     fields = read_config(path)
-    if fields.pop("version", None) != RUN_VERSION:
+    if fields.get("version") != RUN_VERSION:
         raise SettingError(f"{path} is not a config of run-folder version {RUN_VERSION}.")
-    return validated_file(path, RunSettings, fields)
+    return recorded_settings(path, fields)
 
 
 def preset_settings(name: str, preset: str | None, *, lenient: bool = False) -> dict[str, Any]:

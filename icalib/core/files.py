@@ -138,7 +138,7 @@ def reading(path: str | Path) -> Generator[None, None, None]:
         yield
     except FileNotFoundError as error:
         raise DamagedFileError(path, "is missing") from error
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, NotImplementedError, RecursionError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
         raise DamagedFileError(path, f"can't be read ({' '.join(str(error).split()):.200})") from error
 
 

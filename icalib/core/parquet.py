@@ -8,19 +8,31 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from icalib.core.errors import DamagedFileError
 from icalib.core.files import reading
 
 
-def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
+def read_parquet(path: Path, columns: Sequence[str] | None = None, *, schema: pa.Schema | None = None) -> pa.Table:
     """Read a Parquet file.
 
+    Args:
+        path: the file.
+        columns: names of the columns to read; None reads all.
+        schema: what the file has to have; there may be more.
+
     Raises:
-        DamagedFileError: the file is missing or can't be read.
+        DamagedFileError: the file is missing, can't be read, or lacks a column of the schema.
     """
     with reading(path):
         table = pq.read_table(path, columns=None if columns is None else list(columns))
         table.validate(full=True)  # text that isn't UTF-8 would fail later, where the file's name isn't known
-        return table
+    for field in schema if schema is not None else ():
+        if field.name not in table.column_names:
+            raise DamagedFileError(path, f"has no column `{field.name}`")
+        if table.schema.field(field.name).type != field.type:
+            found = table.schema.field(field.name).type
+            raise DamagedFileError(path, f"has {found} in the column `{field.name}` instead of {field.type}")
+    return table
 
 
 def map_arrow(path: Path) -> pa.Table:

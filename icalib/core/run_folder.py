@@ -37,7 +37,7 @@ from icalib.core.contents import Contents, contents_of, damages, read_record
 from icalib.core.errors import DamagedFileError, RunFolderError
 from icalib.core.files import FileObject, json_bytes, read_json, read_json_list, reading, whole_file, write_json
 from icalib.core.parquet import read_parquet
-from icalib.core.run_tables import TRAINING_SCHEMA, RoundSummary
+from icalib.core.run_tables import INTENT_SCHEMA, METRIC_SCHEMA, PREDICTION_SCHEMA, TRAINING_SCHEMA, RoundSummary
 from icalib.core.storage import location, pull
 from icalib.core.text import short_repr
 from icalib.core.yaml_text import parse_yaml
@@ -49,6 +49,8 @@ PLAN = "plan.json"
 _FILES = "files.json"
 _RESULT: dict[str, Any] = {"method": str, "data": str, "labelled": int | float, "seed": int}
 """Types of values in result.json that others are grouped by."""
+_MEASURED = {"validation", "test"}
+"""Keys of result.json that have metrics by name."""
 _STAGE: dict[str, Any] = {"name": str, "digest": str, "reused": bool, "seconds": int | float}
 """Types of values in each entry of stages.json."""
 _NOT_CHECKED = ("tb", "report.html", "events.jsonl", "shift", _FILES)
@@ -63,6 +65,14 @@ def _check_types(path: Path, found: Mapping[str, Any], names: Iterable[str], kin
     for name in names:
         if not isinstance(found[name], kinds[name]):
             raise DamagedFileError(path, f"has {found[name]!r:.40} as `{name}`")
+
+
+def _check_metrics(path: Path, metrics: Any) -> None:
+    with reading(path):
+        for name, value in metrics.items():
+            if not isinstance(value, int | float | None):
+                raise DamagedFileError(path, f"has {value!r:.40} as `{name}`")
+            float(value or 0)  # whole numbers may be too large for one
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -176,6 +186,8 @@ class RunFolder:
         path = self.path / "result.json"
         found = read_json(path)
         _check_types(path, found, _RESULT.keys() & found.keys(), _RESULT)
+        for split in _MEASURED & found.keys():
+            _check_metrics(path, found[split])
         return found
 
     @property
@@ -239,7 +251,7 @@ class RunFolder:
 
     def predictions(self, split: str) -> pa.Table:
         """Return PREDICTION_SCHEMA of a split."""
-        return read_parquet(self.predictions_path(split))
+        return read_parquet(self.predictions_path(split), schema=PREDICTION_SCHEMA)
 
     def has_predictions(self, split: str) -> bool:
         """Return whether the split was predicted; the trials of a sweep leave out test."""
@@ -248,12 +260,12 @@ class RunFolder:
     def predicted_intents(self, split: str) -> pa.Table | None:
         """Return INTENT_SCHEMA of a split; None for methods without intents."""
         path = self.path / "predictions" / f"{split}_intents.parquet"
-        return read_parquet(path) if path.is_file() else None
+        return read_parquet(path, schema=INTENT_SCHEMA) if path.is_file() else None
 
     def training(self) -> pa.Table:
         """Return TRAINING_SCHEMA; without rows for untrained methods."""
         path = self.path / "training.parquet"
-        return read_parquet(path) if path.is_file() else TRAINING_SCHEMA.empty_table()
+        return read_parquet(path, schema=TRAINING_SCHEMA) if path.is_file() else TRAINING_SCHEMA.empty_table()
 
     @property
     def kept_start(self) -> bool:
@@ -272,7 +284,7 @@ class RunFolder:
 
     def metrics(self) -> pa.Table:
         """Return METRIC_SCHEMA."""
-        return read_parquet(self.path / "metrics.parquet")
+        return read_parquet(self.path / "metrics.parquet", schema=METRIC_SCHEMA)
 
     def shift_path(self, data: str) -> Path:
         """Return the folder of the evaluation on another pool set."""
@@ -284,7 +296,7 @@ class RunFolder:
 
     def shift_predictions(self, data: str) -> pa.Table:
         """Return PREDICTION_SCHEMA of another pool set's test split."""
-        return read_parquet(self.shift_path(data) / "predictions.parquet")
+        return read_parquet(self.shift_path(data) / "predictions.parquet", schema=PREDICTION_SCHEMA)
 
     def shifts(self) -> list[dict[str, Any]]:
         """Return the evaluations on other pool sets, sorted by name, as `icalib evaluate --json` prints them."""

@@ -119,19 +119,20 @@ def _blocks(
     block_of[order] = (middle * num_blocks / spill.num_rows).astype(np.int64)
     by_block = np.argsort(block_of[dialogues], kind="stable")
     drawn = np.split(by_block, np.flatnonzero(np.diff(block_of[dialogues][by_block])) + 1)
-    return _merged(drawn, lambda rows: _has_enough(spill, dialogues, rows, num_negatives))
+    return _merged(drawn, lambda: _Variety(spill, dialogues, num_negatives), settings.mining_block)
 
 
-def _merged(blocks: Sequence[Rows], is_enough: Callable[[Rows], bool]) -> list[Rows]:
-    """Return blocks that are enough, as far as all rows together are; a merged block is in ascending order."""
+def _merged(blocks: Sequence[Rows], make_variety: Callable[[], _Variety], max_rows: int) -> list[Rows]:
+    """Return blocks with enough different responses, as far as `max_rows` rows have them; each in ascending order."""
     merged: list[Rows] = []
-    rest = np.empty(0, np.int64)
+    parts, variety = list[Rows](), make_variety()
     for rows in blocks:
-        rest = np.sort(np.concatenate([rest, rows]))
-        if is_enough(rest):
-            merged.append(rest)
-            rest = np.empty(0, np.int64)
-    return [*merged[:-1], np.sort(np.concatenate([*merged[-1:], rest]))]
+        parts.append(rows)
+        variety.add(rows)
+        if variety.is_enough() or sum(map(len, parts)) > max_rows:
+            merged.append(np.sort(np.concatenate(parts)))
+            parts, variety = [], make_variety()
+    return [*merged[:-1], np.sort(np.concatenate([*merged[-1:], *parts]))]
 
 
 def _groups(blocks: Sequence[Rows], max_rows: int) -> Iterator[list[tuple[int, Rows]]]:
@@ -145,13 +146,24 @@ def _groups(blocks: Sequence[Rows], max_rows: int) -> Iterator[list[tuple[int, R
     yield group
 
 
-def _has_enough(spill: Spill, dialogues: Rows, rows: Rows, num_negatives: int) -> bool:
-    """Return whether there are enough different responses for each, from other dialogues than its own."""
-    dialogues_of = defaultdict[int, set[int]](set)
-    for key, dialogue in zip(map(text_key, _Responses(spill, rows)), dialogues[rows].tolist(), strict=True):
-        dialogues_of[key].add(dialogue)
-    only_in = Counter(dialogue for found in dialogues_of.values() if len(found) == 1 for dialogue in found)
-    return len(dialogues_of) - 1 - max(only_in.values(), default=0) >= num_negatives
+class _Variety:
+    """The different responses in some rows of a spill, and the dialogues that each is in."""
+
+    def __init__(self, spill: Spill, dialogues: Rows, num_negatives: int) -> None:
+        self._spill, self._dialogues, self._num_negatives = spill, dialogues, num_negatives
+        self._dialogues_of = defaultdict[int, set[int]](set)
+
+    def add(self, rows: Rows) -> None:
+        """Add rows."""
+        keys = map(text_key, _Responses(self._spill, rows))
+        for key, dialogue in zip(keys, self._dialogues[rows].tolist(), strict=True):
+            self._dialogues_of[key].add(dialogue)
+
+    def is_enough(self) -> bool:
+        """Return whether there are enough different responses for each, from other dialogues than its own."""
+        found = self._dialogues_of.values()
+        only_in = Counter(dialogue for dialogues in found if len(dialogues) == 1 for dialogue in dialogues)
+        return len(found) - 1 - max(only_in.values(), default=0) >= self._num_negatives
 
 
 @dataclass(frozen=True)

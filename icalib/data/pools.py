@@ -84,9 +84,9 @@ def read_pool_set(folder: str | Path, *, verify: bool = False) -> PoolSet:
     if damage is not None:
         raise _damaged(Path(damage.path), damage.found)
     for split in SPLITS:
-        found = _open(folder, split).metadata.num_rows
-        if found != pool_set.num_pools[split]:
-            raise _damaged(folder / split_file(split), f"{found} pools instead of {pool_set.num_pools[split]}")
+        found, expected = _open(folder, split).metadata.num_rows, pool_set.num_pools.get(split)
+        if found != expected:
+            raise _damaged(folder / split_file(split), f"{found} pools instead of {expected}")
     if verify and not pool_set.files and pools_digest(folder) != pool_set.digest:
         raise _damaged(folder, "the pools differ from those that were prepared")
     return pool_set

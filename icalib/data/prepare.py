@@ -6,7 +6,7 @@ most `mining_block` responses, and the result is written in row groups. The fold
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,7 @@ def prepare(
         StorageError: the disk refused a write.
     """
     source_path, out = Path(source_path), Path(out)
-    sampler = NEGATIVE_SAMPLERS.load(settings.negative_sampler)
+    NEGATIVE_SAMPLERS.load(settings.negative_sampler)  # raises before anything is read
     pull(source_path)
     pull(out)
     source = open_source(source_path, settings.format, settings.reading())
@@ -83,8 +83,7 @@ def prepare(
     }
     if source.pools is not None and not source.keeps_all_candidates:
         inputs["right_answers"] = "together"  # earlier versions made a pool of each
-    if sampler.equal_blocks:
-        inputs["blocks"] = "random"  # in earlier versions they were consecutive dialogues
+    inputs["blocks"] = "random"  # in earlier versions they were consecutive dialogues
     log_source = None
     if logs is not None:
         pull(Path(logs))
@@ -194,6 +193,12 @@ def _files(folder: Path) -> dict[str, dict[str, Any]]:
     return {name: facts_of(folder / name) for name in names if (folder / name).is_file()}
 
 
+def _had_blocks(pool_set: PoolSet, inputs: Mapping[str, Any]) -> bool:
+    """Return whether negatives of a folder of an earlier version were mined in more than one block a split."""
+    equal_blocks = NEGATIVE_SAMPLERS.load(pool_set.negative_sampler).equal_blocks
+    return equal_blocks or max(pool_set.num_pools.values()) > inputs["mining_block"]
+
+
 def _existing(out: Path, inputs: dict[str, Any], note: Note) -> PoolSet:
     try:
         pool_set = read_pool_set(out, verify=True)
@@ -203,8 +208,8 @@ def _existing(out: Path, inputs: dict[str, Any], note: Note) -> PoolSet:
     except DataError as error:
         raise SettingError(f"{error} Add --fresh to replace it.") from error
     earlier = prepared_inputs(out)
-    if pool_set.negative_sampler == "source" and "blocks" not in earlier:
-        inputs = {name: value for name, value in inputs.items() if name != "blocks"}  # nothing was mined
+    if pool_set.negative_sampler == "source" or ("blocks" not in earlier and not _had_blocks(pool_set, inputs)):
+        inputs, earlier = ({name: own[name] for name in own if name != "blocks"} for own in (inputs, earlier))
     if earlier != inputs:
         names = sorted({*inputs, *earlier})
         changed = ", ".join(name for name in names if earlier.get(name) != inputs.get(name))

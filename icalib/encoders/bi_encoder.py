@@ -1,4 +1,4 @@
-"""The untrained backbone as a bi-encoder: it encodes the two segments of a pair separately."""
+"""A bi-encoder: it encodes the two segments of a pair separately."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ _MAX_TOKENS = 8192
 
 @final
 class BiEncoder(nn.Module):
-    """Cosine of the mean token states of context and candidate, which the untrained backbone encodes separately.
+    """Cosine of the mean token states of context and candidate, which a backbone encodes separately.
 
-    It is never trained and uses no dropout, intents or separators between turns, so a pair has one similarity. Passes
-    over the same batch compute it once, and `remember` computes it once for pairs that recur.
+    A ranker's training leaves it as it is (post-training and `BiEncoderJob` train it), and it uses no dropout, intents
+    or separators between turns, so a pair has one similarity. Passes over the same batch compute it once, and
+    `remember` computes it once for pairs that recur.
 
     Args:
         config: names the backbone; all its layers are used.

@@ -30,7 +30,7 @@ from icalib.models.checkpoint import CHECKPOINT_VERSION
 from icalib.models.model import Model
 from icalib.models.precision import autocast, resolve_precision
 from icalib.training.job import Training, TrainingJob
-from icalib.training.settings import TrainingSettings
+from icalib.training.settings import EpochsRequired, TrainingSettings
 
 Ids = NDArray[np.int64]
 
@@ -55,7 +55,7 @@ class LanguageModel(AbstractGenerator):
 
         model: Annotated[str, Field(min_length=1), ByContent(backbone_digest)]
         """Name on the Hugging Face Hub such as facebook/bart-base, or a folder."""
-        training: TrainingSettings = TrainingSettings(epochs=3, max_tokens_per_batch=4096)
+        training: EpochsRequired = TrainingSettings(epochs=3, max_tokens_per_batch=4096)
         """Optimiser and schedule of fine-tuning; without validation, the last weights are kept."""
         max_source_tokens: int = Field(default=256, ge=1)
         """Maximum number of source tokens; contexts are truncated at their start, answers at their end."""

@@ -44,8 +44,9 @@ class Method(Settings):
     head: SerializeAsAny[AbstractHead.Config] = LinearHead.Config()
     """Turns features into a logit."""
     similarity_start: SimilarityOf = "separate"
-    """Add the similarity of context and candidate to the logit, encoded `together` by the model, `separate`ly by the
-    backbone as post-training leaves it, or `both` (see RankerConfig); `none` is the papers' plain head."""
+    """Add the similarity of context and candidate to the logit, encoded `together` by the model, `separate`ly by a
+    bi-encoder, which post-training and `bi_encoder_training` train, or `both` (see RankerConfig); `none` is the papers'
+    plain head."""
     bi_encoder_training: BiEncoderTraining | None = BiEncoderTraining()
     """Training of the bi-encoder of a `similarity_start` that is `separate` or `both` on the labelled (and
     pseudo-labelled) pools, before the rest; null keeps it as post-training leaves it."""
@@ -57,7 +58,8 @@ class Method(Settings):
     """Training regime, such as supervised training, an ensemble or self-training."""
     calibration: SerializeAsAny[AbstractCalibrator.Config] | None = None
     """Post-hoc calibration fitted on validation: temperature, platt, isotonic, prior-shift, focal-inverse, or null.
-    It changes probabilities, never the ranking; pseudo labels use uncalibrated probabilities."""
+    It changes probabilities, never the ranking. Pseudo labels use probabilities without it; a trained bi-encoder's
+    slope and offset are fitted on validation in any case."""
     decision: Decision = "threshold"
     """Candidates that count as predicted right for P, R and F1: those above a threshold fitted on validation, or each
     pool's best one (argmax, which ICAST's table uses for JM and GRN)."""
@@ -93,6 +95,17 @@ class Method(Settings):
                 "pairs. Use pool-cross-entropy, or another encoder"
             )
         return self
+
+    def _check_epochs(self) -> None:
+        """Refuse trainings without epochs whose initial weights don't rank yet: see `TrainJob.start_ranks`."""
+        trainings = self.regime.trainings()
+        learns_intents = bool(trainings) and not trainings[0].epochs and self.regime.needs_intents()
+        needs_steps = self.similarity_start == "none" or (self.head.has_posterior and not self.head.looks_at_pairs)
+        if learns_intents or (needs_steps and not all(training.epochs for training in trainings)):
+            raise ValueError(
+                "found `epochs` 0, with which the initial weights are the result, and these don't rank yet: they need "
+                "a `similarity_start`, and epochs to learn intents or sum up a posterior. Set `epochs` to 1 or more"
+            )
 
     def _check_uncertainty(self) -> None:
         if self.uncertainty.needs == "nothing" and self.regime.view_rule() is not None:
@@ -140,11 +153,7 @@ class Method(Settings):
                 f"{encoder} has no pre-trained backbone, which post-training and the prediction of intents need. Set "
                 "`post_training` to null and use a regime without intents, or use another encoder"
             )
-        if self.regime.trains and self.similarity_start == "none" and not self.regime.num_epochs():
-            raise ValueError(
-                "found 0 epochs and no `similarity_start`: the initial weights would be the result, and these don't "
-                "rank yet. Set `epochs` to 1 or more, or `similarity_start` to separate"
-            )
+        self._check_epochs()
         if not self.regime.trains and not isinstance(self.post_training, Contrastive.Config | None):
             raise ValueError(
                 f"without training, a method ranks by a bi-encoder, which {self.post_training.owner.__name__} doesn't "

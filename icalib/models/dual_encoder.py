@@ -25,12 +25,14 @@ PREFIX = "dual_encoder."
 RANKERS_PREFIX = "bi_encoder.encoder."
 """Starts the names of the same weights in a ranker's checkpoint."""
 _CPU = torch.device("cpu")
+_TEXTS_ON_DEVICE = 16384  # whose vectors are on the device at a time
 
 
 class DualEncoder(Model):
     """Encodes contexts and responses separately; all layers of the backbone are used.
 
-    Its weights start both the encoder and the bi-encoder of a ranker: see `start_weights`.
+    After post-training, its weights start both the encoder and the bi-encoder of a ranker (see `start_weights`); after
+    a training on labelled pools, the bi-encoder only.
 
     Args:
         backbone: name of the backbone.
@@ -103,13 +105,19 @@ def pool_cosines(
         keys.append((context.tobytes(), [ids.tobytes() for ids in pool.candidates]))
     vectors = dict(zip(texts, _text_vectors(encoder, layout, list(texts.values()), device), strict=True))
     return [
-        np.array([float(vectors[context] @ vectors[candidate]) for candidate in candidates])
+        np.array([float(vectors[context].astype(np.float64) @ vectors[key]) for key in candidates])
         for context, candidates in keys
     ]
 
 
-def _text_vectors(encoder: TransformerEncoder, layout: Layout, texts: Sequence[Ids], device: torch.device) -> Floats:
+def _text_vectors(
+    encoder: TransformerEncoder, layout: Layout, texts: Sequence[Ids], device: torch.device
+) -> list[npt.NDArray[np.float32]]:
     inputs = [np.concatenate([[layout.cls], ids, [layout.separator]], dtype=np.int32) for ids in texts]
     encoder.eval()
     with torch.inference_mode():
-        return text_means(encoder, inputs, device).double().cpu().numpy()
+        parts = [
+            text_means(encoder, inputs[start : start + _TEXTS_ON_DEVICE], device).cpu().numpy()
+            for start in range(0, len(inputs), _TEXTS_ON_DEVICE)
+        ]
+    return [vector for part in parts for vector in part]

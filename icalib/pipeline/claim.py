@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from icalib.core.errors import RunFolderError, SettingError
 from icalib.core.events import Emit, Message
 from icalib.core.run_folder import RunFolder
-from icalib.core.storage import is_mirrored, remove
+from icalib.core.storage import is_mirrored, push, remove
 from icalib.core.temporary import is_unused
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ def claim(folder: RunFolder, settings: RunSettings) -> bool:
     """Write the config of a new run, or check that the folder's is the same; return whether it is finished."""
     if not is_started(folder, settings):
         folder.write_config(settings.model_dump(mode="json"))
+        push(folder.path / "config.yaml")  # without it, what an interrupted upload leaves in a store isn't a run's
     return folder.is_finished
 
 

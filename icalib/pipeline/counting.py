@@ -112,7 +112,7 @@ class CountingExecutor:
         """The first job that trains on answers."""
         self.answering: list[Work] = []
         """The work of scoring one split with all members of the finished run."""
-        self._layouts: dict[str, Layout] = {}
+        self._rankers: dict[str, tuple[Layout, bool]] = {}
         self._scored: dict[Path, tuple[Rows, float]] = {}
 
     def train(self, job: TrainingJob, folder: Path, stage: str, emit: Emit) -> None:
@@ -219,7 +219,9 @@ class CountingExecutor:
         num_validations = training.epochs + (training.keep_start and job.start_ranks)
         held_out = TokenStore(job.validation_tokens.path)
         checked, weight = _sampled(_rows(job.selection, held_out, "validation", "all"))
-        validation = _view_lengths(self._layout(job.ranker), held_out.pools(checked), with_intents=False)
+        pools, layout = held_out.pools(checked), self._layout(job.ranker)
+        by_bi_encoder = self._ranks_by_bi_encoder(job)
+        validation = _text_lengths(layout, pools) if by_bi_encoder else _view_lengths(layout, pools, with_intents=False)
         return Work(
             stage,
             "training",
@@ -255,7 +257,9 @@ class CountingExecutor:
         rows = _rows(job.selection, store, job.split, job.part)
         sampled, factor = _sampled(rows, min(job.sample or len(rows), len(rows)))
         pools = list(store.pools(sampled))
-        lengths = _times(_view_lengths(layout, pools, with_intents=job.with_intents), factor)
+        by_bi_encoder = self._ranks_by_bi_encoder(self.first_training)
+        counted = _text_lengths(layout, pools) if by_bi_encoder else None
+        lengths = _times(counted or _view_lengths(layout, pools, with_intents=job.with_intents), factor)
         questions = _times(_question_lengths(layout, pools) if job.with_intents else {}, factor)
         num_passed, num_dropped = _num_passes(job.estimator, self.first_training.ranker.encoder)
         passed, dropped = _sum([questions, _times(lengths, num_passed)]), _times(lengths, num_dropped)
@@ -273,12 +277,21 @@ class CountingExecutor:
             passes=passes,
         )
 
+    def _ranks_by_bi_encoder(self, job: TrainJob) -> bool:
+        """Return whether only the bi-encoder reads texts after a training without epochs."""
+        return job.training.epochs == 0 and self._empty(job.ranker)[1]
+
     def _layout(self, ranker: RankerConfig) -> Layout:
         """Return the layout of a ranker's inputs, which doesn't depend on its weights."""
+        return self._empty(ranker)[0]
+
+    def _empty(self, ranker: RankerConfig) -> tuple[Layout, bool]:
+        """Return a ranker's layout, and whether it ranks by its bi-encoder alone until it is trained."""
         key = content_digest(ranker.model_dump(mode="json"))
-        if key not in self._layouts:
-            self._layouts[key] = Ranker(ranker, pretrained=False).layout
-        return self._layouts[key]
+        if key not in self._rankers:
+            made = Ranker(ranker, pretrained=False)
+            self._rankers[key] = made.layout, made.is_at_start
+        return self._rankers[key]
 
 
 def _num_passes(estimator: AbstractEstimator.Config, encoder: AbstractEncoder.Config) -> tuple[float, float]:
@@ -317,6 +330,8 @@ def _text_lengths(layout: Layout, pools: Iterable[TokenPool]) -> dict[int, float
 def _range(labelled: Lengths, pseudo: Lengths) -> tuple[float, float]:
     """Return the work if no scored pool or every one is pseudo-labelled, as fractions of what is expected."""
     known, expected = sum(labelled.values()), sum(pseudo.values())
+    if not known + expected:  # nothing but the bi-encoder learns
+        return 1.0, 1.0
     return known / (known + expected), (known + expected / _SELECTED) / (known + expected)
 
 

@@ -26,6 +26,7 @@ from icalib.data.selection import Selection
 from icalib.methods.composition import ScoringSettings
 from icalib.models.checkpoint import POSTERIOR, WEIGHTS, load_ranker_config
 from icalib.pipeline.evaluation import Fitted, MemberScores, prediction_table
+from icalib.pipeline.recorded import recorded_settings
 from icalib.pipeline.run import CACHE, RunContext, RunSettings
 from icalib.pipeline.stages import RunInputs, RunStages
 from icalib.regimes.regime import AbstractRegime, Member
@@ -56,8 +57,7 @@ class FinishedRun:
         folder = RunFolder.open(path)
         pull(folder.checkpoint_path)
         folder.check(checkpoints=True)
-        fields = {name: value for name, value in folder.config.items() if name != "version"}
-        settings = validated_file(path / "config.yaml", RunSettings, fields)
+        settings = recorded_settings(path / "config.yaml", folder.config)
         members = tuple(
             (checkpoint, validated_file(path / "members.json", AbstractEstimator.Config, estimator))
             for checkpoint, estimator in folder.members
@@ -113,6 +113,7 @@ class FinishedRun:
             precision=scoring.precision,
             max_tokens=scoring.max_tokens_per_batch,
             device=device,
+            learns_bi_encoder=method.bi_encoder_training is not None,
         )
 
 

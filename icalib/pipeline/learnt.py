@@ -17,14 +17,17 @@ def learnt(members: Sequence[Member], parts: MethodParts) -> dict[str, bool]:
         `by_bi_encoder`: whether they rank by their bi-encoders alone. `kept_start`: whether these are still as before
         any label, too; a student that kept its start may be a trained teacher.
     """
-    if parts.ranker.similarity_start != "separate" or not members:
-        return {"by_bi_encoder": False, "kept_start": False}
-    models = [load_ranker(member.model.path) for member in members]
-    by_bi_encoder = all(model.is_at_start for model in models)
+    has_bi_encoder = parts.ranker.similarity_start == "separate" and bool(members)
+    found = [_learnt(member, parts) for member in members] if has_bi_encoder else []
     return {
-        "by_bi_encoder": by_bi_encoder,
-        "kept_start": by_bi_encoder and all(_has_bi_encoder_of(model, parts) for model in models),
+        "by_bi_encoder": has_bi_encoder and all(by_bi_encoder for by_bi_encoder, _ in found),
+        "kept_start": has_bi_encoder and all(kept_start for _, kept_start in found),
     }
+
+
+def _learnt(member: Member, parts: MethodParts) -> tuple[bool, bool]:
+    model = load_ranker(member.model.path)
+    return model.is_at_start, model.is_at_start and _has_bi_encoder_of(model, parts)
 
 
 def _has_bi_encoder_of(model: Ranker, parts: MethodParts) -> bool:

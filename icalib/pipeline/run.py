@@ -198,7 +198,7 @@ def _train_and_predict(
             "round": trained.chosen_round,
             "num_rounds": trained.num_rounds,
             "epochs": epochs,
-            **learnt(trained.members, parts),
+            **learnt(trained.members if method.regime.trains else (), parts),
         },
     )
     scores = {split: MemberScores(regime.score(stages, trained.members, split)) for split in context.evaluated}

@@ -28,6 +28,7 @@ from icalib.core.contents import damages, facts_of, read_record
 from icalib.core.errors import DamagedFileError, DataError, SettingError
 from icalib.core.events import Emit, Message, ignore
 from icalib.core.files import content_digest, file_digest, read_json, reading, whole_file, write_json
+from icalib.core.invalid import abbreviated
 from icalib.core.job import NOT_IN_DIGEST, Artifact, ShardedJob
 from icalib.core.paths import Stored
 from icalib.core.storage import is_mirrored, location, opened, pull, push, remove
@@ -293,7 +294,7 @@ def _chunk(path: Path, first_row: int, rows: Sequence[dict[str, Any]], context_t
     for row, values in enumerate(rows, start=first_row):
         context = _turns(path, row, values["context"])[-context_turns:]
         is_pool = values.get("candidates") is not None
-        texts = values["candidates"] if is_pool else [values.get("candidate")]
+        texts = _list(path, row, "candidates", values["candidates"]) if is_pool else [values.get("candidate")]
         candidates = [_text(path, row, "candidates" if is_pool else "candidate", text) for text in texts]
         if not candidates:
             raise DataError("no candidates", "Expected one or more.", path=location(path), line=row + 1)
@@ -305,6 +306,14 @@ def _chunk(path: Path, first_row: int, rows: Sequence[dict[str, Any]], context_t
         previous = None if is_pool else context
         positions.extend((row, index) for index in range(len(candidates)))
     return _Chunk([unlabelled_pool(f"{number:09d}", *each) for number, each in enumerate(pools)], is_row, positions)
+
+
+def _list(path: Path, row: int, field: str, value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise DataError(
+            f"found {abbreviated(value)}", "Expected: a list.", path=location(path), line=row + 1, field=field
+        )
+    return cast("list[Any]", value)
 
 
 def _turns(path: Path, row: int, context: Any) -> list[Utterance]:

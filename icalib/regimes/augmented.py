@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, final
 
 from pydantic import SerializeAsAny
@@ -45,8 +46,8 @@ class Augmented(AbstractRegime):
             return self.training.train_negatives
 
         @override
-        def num_epochs(self) -> int:
-            return self.training.epochs
+        def trainings(self) -> Sequence[TrainingSettings]:
+            return [self.training]
 
         def check(self) -> None:
             """Check that the generator can be loaded."""

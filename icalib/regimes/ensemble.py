@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Literal, final
 
 from pydantic import Field
@@ -38,6 +39,10 @@ class Ensemble(AbstractRegime):
         @override
         def train_negatives(self) -> int | None:
             return self.training.train_negatives
+
+        @override
+        def trainings(self) -> Sequence[TrainingSettings]:
+            return [self.training]
 
         @override
         def num_epochs(self) -> int:

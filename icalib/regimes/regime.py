@@ -188,9 +188,13 @@ class AbstractRegime(Component):
             """Return the number of wrong candidates per right one in training; None if all candidates are used."""
             raise NotImplementedError
 
+        def trainings(self) -> Sequence[TrainingSettings]:
+            """Return the settings of each kind of training on answers, in order; the second has pseudo labels."""
+            raise NotImplementedError
+
         def num_epochs(self) -> int:
             """Return the maximum number of epochs of a run, summed over all its trainings on answers."""
-            raise NotImplementedError
+            return sum(training.epochs for training in self.trainings())
 
         def check(self) -> None:
             """Raise a SettingError for settings that can't work, before anything is computed."""

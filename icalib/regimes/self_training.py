@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, final
@@ -69,6 +69,10 @@ class SelfTraining(AbstractRegime):
         def train_negatives(self) -> int | None:
             """Return the number of `student`, whose models are kept."""
             return self.student.train_negatives
+
+        @override
+        def trainings(self) -> Sequence[TrainingSettings]:
+            return [self.teacher, self.student] if self.num_rounds else [self.teacher]
 
         @override
         def num_epochs(self) -> int:

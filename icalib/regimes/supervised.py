@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, final
 
 from typing_extensions import override
@@ -41,8 +42,8 @@ class Supervised(AbstractRegime):
             return self.training.train_negatives
 
         @override
-        def num_epochs(self) -> int:
-            return self.training.epochs
+        def trainings(self) -> Sequence[TrainingSettings]:
+            return [self.training]
 
     def __init__(self, config: Config) -> None:
         self.config = config

@@ -12,6 +12,7 @@ from icalib.core.stage_cache import Stage, StageName
 from icalib.data.schema import Split
 from icalib.regimes.regime import AbstractRegime, Member, MethodParts, Stages, Trained, checkpoint
 from icalib.scoring.untrained import Scorer, UntrainedScoreJob
+from icalib.training.settings import TrainingSettings
 
 
 class AbstractUntrained(AbstractRegime):
@@ -33,8 +34,8 @@ class AbstractUntrained(AbstractRegime):
             return None
 
         @override
-        def num_epochs(self) -> int:
-            return 0
+        def trainings(self) -> Sequence[TrainingSettings]:
+            return []
 
 
 @final

@@ -33,7 +33,7 @@ from icalib.reports.sweep_trials import (
     sweep_trials,
     winners_command,
 )
-from icalib.sweeps.folder import Best, State, SweepFolder, SweepSettings, decoded_params, order_of
+from icalib.sweeps.folder import DRY_SCHEMA, Best, State, SweepFolder, SweepSettings, decoded_params, order_of
 
 _NUM_RECENT = 8
 _STYLES: Mapping[State, str] = {"complete": "green", "pruned": "dim", "failed": "red", "running": "cyan"}
@@ -81,7 +81,7 @@ _MOST_DRY_ROWS = 40
 def print_dry(folder: SweepFolder, console: Console | None = None) -> None:
     """Print what the trials of a dry sweep would select, means over the seeds."""
     rows: dict[int, list[Mapping[str, Any]]] = {}
-    for row in read_parquet(folder.dry_path).to_pylist():
+    for row in read_parquet(folder.dry_path, schema=DRY_SCHEMA).to_pylist():
         rows.setdefault(row["trial"], []).append(row)
     params = {number: decoded_params(found[0]["params"]) for number, found in rows.items()}
     names = short_names(list(dict.fromkeys(name for one in params.values() for name in one)))

@@ -15,9 +15,10 @@ from __future__ import annotations
 import math
 import os
 import shutil
+import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,18 @@ def write_tensorboard(run: RunFolder) -> Path:
     return run.path / "tb"
 
 
+@cache
+def _report_once() -> None:
+    """Leave the errors of TensorBoard's writing threads to those who wait for them: closing a writer raises them."""
+    earlier = threading.excepthook
+
+    def report(failed: threading.ExceptHookArgs) -> None:
+        if type(failed.thread).__name__ != "_AsyncWriterThread":
+            earlier(failed)
+
+    threading.excepthook = report
+
+
 def write_once(folder: Path, part: str, name: str, write: Callable[[SummaryWriter], None]) -> None:
     """Write one event file of <folder>/tb/<part>, which appears complete, unless it exists.
 
@@ -113,6 +126,7 @@ def write_once(folder: Path, part: str, name: str, write: Callable[[SummaryWrite
         return
     # TensorBoard treats any folder under tb/ as a run, so the file is written outside.
     with whole_file(target) as temporary, _scratch(folder) as scratch:
+        _report_once()
         with SummaryWriter(str(scratch)) as writer:
             write(writer)
         (written,) = scratch.iterdir()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -117,6 +117,8 @@ class LoadedMembers:
 
     contexts: tuple[ScoringContext, ...]
     with_intents: bool
+    learns_bi_encoder: bool = False
+    """Whether labels have trained the bi-encoders."""
 
     @classmethod
     def load(
@@ -128,6 +130,7 @@ class LoadedMembers:
         precision: Precision,
         max_tokens: int,
         device: torch.device,
+        learns_bi_encoder: bool = False,
     ) -> LoadedMembers:
         """Load the members' checkpoints, each distinct one once.
 
@@ -147,7 +150,7 @@ class LoadedMembers:
             )
             for path, estimator in members
         )
-        return cls(contexts, with_intents)
+        return cls(contexts, with_intents, learns_bi_encoder)
 
     @property
     def rankers(self) -> list[Ranker]:
@@ -161,13 +164,13 @@ class LoadedMembers:
 
     @property
     def num_parameters(self) -> int:
-        """Number of trained parameters."""
-        return sum(p.numel() for ranker in self.rankers for p in ranker.parameters() if p.requires_grad)
+        """Number of trained parameters, without those of a cross-encoder that isn't used."""
+        return sum(sum(_learnt(ranker, self.learns_bi_encoder).values()) for ranker in self.rankers)
 
     @property
     def num_fixed(self) -> int:
         """Number of other values: frozen backbones, random features, a posterior and its support set."""
-        return sum(map(_num_fixed, self.rankers))
+        return sum(_num_fixed(ranker, _learnt(ranker, self.learns_bi_encoder)) for ranker in self.rankers)
 
     def tokenize(self, pools: Sequence[Pool], path: Path) -> TokenStore:
         """Tokenise pools into a file at `path`; gold intents are left out, because scoring predicts intents."""
@@ -186,8 +189,15 @@ def _tokenized(pools: Sequence[Pool], path: Path, encoder: AbstractEncoder.Confi
     return TokenStore(path)
 
 
-def _num_fixed(ranker: Ranker) -> int:
+def _learnt(ranker: Ranker, learns_bi_encoder: bool) -> dict[int, int]:
+    """Return the number of values of each trained tensor, by its address."""
+    bi_encoder = list(ranker.bi_encoder.parameters()) if ranker.bi_encoder is not None and learns_bi_encoder else []
+    trained = [parameter for parameter in ranker.parameters() if parameter.requires_grad and not ranker.skips_encoder]
+    return {parameter.data_ptr(): parameter.numel() for parameter in (*bi_encoder, *trained)}
+
+
+def _num_fixed(ranker: Ranker, learnt: Mapping[int, int]) -> int:
     posterior = ranker.posterior_head.posterior_state().values() if ranker.posterior_head is not None else ()
-    frozen = [parameter for parameter in ranker.parameters() if not parameter.requires_grad]
-    distinct = {tensor.data_ptr(): tensor.numel() for tensor in (*ranker.buffers(), *posterior, *frozen)}
-    return sum(distinct.values())
+    used = [parameter for parameter in ranker.parameters() if not (parameter.requires_grad and ranker.skips_encoder)]
+    distinct = {tensor.data_ptr(): tensor.numel() for tensor in (*ranker.buffers(), *posterior, *used)}
+    return sum(size for address, size in distinct.items() if address not in learnt)

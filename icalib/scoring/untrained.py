@@ -34,6 +34,7 @@ Scorer = Literal["bm25", "bi-encoder", "candidates-only"]
 class UntrainedScoreJob(ShardedJob):
     """Scores a split's pools with an untrained ranker, in one shard since word statistics cover all pools."""
 
+    version: ClassVar[int] = 2  # smaller batches on CPUs
     verb: ClassVar[str] = "scoring"
 
     data: Artifact

@@ -212,7 +212,11 @@ class SweepFolder:
 
     def trials(self) -> pa.Table:
         """Return TRIAL_SCHEMA, ordered by trial and seed; without rows before the first trial."""
-        return read_parquet(self.trials_path) if self.trials_path.is_file() else TRIAL_SCHEMA.empty_table()
+        return (
+            read_parquet(self.trials_path, schema=TRIAL_SCHEMA)
+            if self.trials_path.is_file()
+            else TRIAL_SCHEMA.empty_table()
+        )
 
     @property
     def dry_path(self) -> Path:

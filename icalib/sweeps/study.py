@@ -86,11 +86,15 @@ class SweepStudy:
                 if error_of(trial) is not None:
                     self._set_attribute(trial.number, _ERROR, None)
                 return Proposal(trial.number, settings, with_settings(self._base, settings))
-            self._leave_out(trial.number, "interrupted before it was proposed")
+            self._use_sampler_of(trial.number)
+            return self._proposed(live_trial(self._study, trial.number), refusals=0)
         return self._new() if len(self.trials()) < self.num_trials else None
 
     def _new(self, refusals: int = 0) -> Proposal:
-        trial = self._ask()
+        return self._proposed(self._ask(), refusals)
+
+    def _proposed(self, trial: optuna.Trial, refusals: int) -> Proposal:
+        """Let the space propose a trial's settings; those that the method refuses are left out, and the next asked."""
         try:
             settings = self._space.proposed(trial)
         except SettingError as error:
@@ -108,13 +112,16 @@ class SweepStudy:
 
     def _ask(self) -> optuna.Trial:
         known = self._study.get_trials(deepcopy=False)
-        # A sampler for each trial: what it draws depends on the trials before, not on when the sweep was interrupted.
-        self._study.sampler = make_sampler(self._settings.sampler, len(known))
+        self._use_sampler_of(len(known))
         waiting = any(trial.state == TrialState.WAITING for trial in known)
         if self._points is not None and not waiting:
             taken = [trial.system_attrs.get("fixed_params") for trial in known if _LEFT_OUT not in trial.user_attrs]
             self._study.enqueue_trial(next(point for point in self._points if point not in taken))
         return self._study.ask()
+
+    def _use_sampler_of(self, number: int) -> None:
+        """Use a trial's own sampler: what it draws depends on the trials before, not on when they were interrupted."""
+        self._study.sampler = make_sampler(self._settings.sampler, number)
 
     def _leave_out(self, number: int, reason: str) -> None:
         self._set_attribute(number, _LEFT_OUT, reason)

@@ -33,14 +33,14 @@ from icalib.training.pools import PoolCurriculum
 from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.training.ridge_choice import choose_ridge
 from icalib.training.settings import TrainingSettings
-from icalib.training.similarity_fit import fit_start
+from icalib.training.similarity_fit import POOLS_TO_FIT, fit_start
 from icalib.training.similarity_memory import remember_similarities
 
 
 class TrainJob(TrainingJob):
     """Trains a ranker on answers."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 7  # recurring texts are encoded once, in other batches
+    version: ClassVar[int] = CHECKPOINT_VERSION + 8  # similarities of fewer validation pools are computed together
 
     ranker: RankerConfig
     loss: SerializeAsAny[AbstractLoss.Config]
@@ -100,6 +100,7 @@ class TrainJob(TrainingJob):
             )
         ranker = Ranker(self.ranker)
         has_head = self.start is not None and start_weights(ranker, self.start.path)
+        has_head = has_head and self.ranker.head.pairs_for_posterior is None  # which answers by its posterior only
         if self.bi_encoder is not None:
             replace_bi_encoder(ranker, self.bi_encoder.path)
         store = TokenStore(self.train_tokens.path)
@@ -123,9 +124,8 @@ class TrainJob(TrainingJob):
         """
         if self.bi_encoder is not None:
             store = TokenStore(self.validation_tokens.path)
-            labelled = [
-                gold_labels(pool, with_intents=False) for pool in store.pools(validation_rows(store, self.selection))
-            ]
+            rows = validation_rows(store, self.selection)[:POOLS_TO_FIT]
+            labelled = [gold_labels(pool, with_intents=False) for pool in store.pools(rows)]
             remember_similarities(ranker, store, [pool.row for pool in labelled], self.training, device)
             has_head = has_head and not ranker.is_at_start
         elif self.pseudo_labels is not None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 from typing_extensions import override
 
@@ -25,7 +25,7 @@ from icalib.metrics.ranking import average_precision, mean_defined, recall_at_k
 from icalib.models.checkpoint import CHECKPOINT_VERSION
 from icalib.models.dual_encoder import DualEncoder, pool_cosines
 from icalib.models.ranker import make_batch
-from icalib.training.examples import PairLabels, gold_labels, sampled_negatives
+from icalib.training.examples import PairLabels, gold_labels
 from icalib.training.in_batch import in_batch_losses
 from icalib.training.job import Training, TrainingJob
 from icalib.training.pairs import validation_rows
@@ -33,6 +33,7 @@ from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.training.settings import TrainingSettings
 
 _TASK = "bi_encoder"
+_METRICS = ("MAP", "R@1")
 
 
 class BiEncoderTraining(Settings):
@@ -48,6 +49,15 @@ class BiEncoderTraining(Settings):
     """Optimiser and schedule; `batch_size` counts pools. The bi-encoder of the start is kept if no epoch is better."""
     temperature: float = Field(default=0.05, gt=0)
     """Divides the cosines before the softmax."""
+
+    @model_validator(mode="after")
+    def _is_measured(self) -> Self:
+        if self.training.selection_metric not in _METRICS:
+            raise ValueError(
+                f"found `selection_metric` {self.training.selection_metric}. Expected: {' or '.join(_METRICS)}, as "
+                "cosines have no probabilities"
+            )
+        return self
 
 
 class _Example(NamedTuple):
@@ -90,8 +100,9 @@ class PoolContrast:
 
     def _example(self, pool: PairLabels, rng: np.random.Generator) -> _Example:
         right = int(rng.choice(pool.candidates[pool.labels == 1]))
-        drawn = sampled_negatives(pool, self._settings.training.train_negatives, rng)
-        wrong = drawn.candidates[drawn.labels == 0][: self._num_texts - 1]
+        wrong = pool.candidates[pool.labels == 0]
+        if len(wrong) >= self._num_texts:
+            wrong = np.sort(rng.choice(wrong, self._num_texts - 1, replace=False))
         candidates = (right, *wrong.tolist())
         context, *texts = self.texts(pool.row, candidates)
         return _Example(pool.row, candidates, len(context) + len(texts) * max(map(len, texts)))
@@ -178,7 +189,7 @@ class CosineValidation:
 class BiEncoderJob(TrainingJob):
     """Trains a bi-encoder on labelled and pseudo-labelled pools."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 1  # equal texts of a batch are encoded once
+    version: ClassVar[int] = CHECKPOINT_VERSION + 2  # beside several right candidates, all wrong ones are drawn alike
 
     backbone: Annotated[str, ByContent(backbone_digest)]
     budget: Budget

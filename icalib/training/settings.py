@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from icalib.core.component import Settings
 from icalib.core.job import NOT_IN_DIGEST
@@ -28,8 +28,8 @@ class TrainingSettings(Settings):
     """Validation metric used for early stopping and for choosing the best weights."""
     keep_start: bool = True
     """Validate the initial weights, too, and keep them where no epoch is better: in training on answers, with a
-    similarity start. A student's initial weights are its teacher's. A model that has yet to learn intents, or that
-    sums up its posterior in training, keeps none."""
+    similarity start, and in that of its bi-encoder. A student's initial weights are its teacher's. A model that has yet
+    to learn intents, or that sums up its posterior in training, keeps none."""
     learning_rate: float = Field(default=5e-5, gt=0)
     """Peak learning rate of the pre-trained backbone; of all weights in a model without a backbone."""
     head_learning_rate: float | None = Field(default=None, gt=0)
@@ -78,3 +78,13 @@ class TrainingSettings(Settings):
         if self.schedule == "staircase":
             return _STAIR_FACTOR ** (updates // _STAIR_UPDATES)
         return _STALLED_FACTOR**stalled_epochs if self.schedule == "plateau" else 1.0
+
+
+def _trains(settings: TrainingSettings) -> TrainingSettings:
+    if not settings.epochs:
+        raise ValueError("found `epochs` 0. Expected: 1 or more, as the initial weights are of no use here")
+    return settings
+
+
+EpochsRequired = Annotated[TrainingSettings, AfterValidator(_trains)]
+"""Settings of a training that has at least one epoch."""

@@ -22,7 +22,8 @@ from icalib.training.examples import PairLabels, sampled_negatives
 from icalib.training.pairs import values_of_pairs
 from icalib.training.settings import TrainingSettings
 
-_MAX_POOLS = 100  # enough for two parameters
+POOLS_TO_FIT = 100
+"""How many pools slope and offset are fitted to: enough for two parameters."""
 _MAX_SLOPE = 100.0
 
 
@@ -50,7 +51,7 @@ def fit_start(
             is fitted. Otherwise the head, which knows nothing yet, is left out.
     """
     rng = np.random.default_rng(child_seed(seed, "similarity start"))
-    kept = [sampled_negatives(pool, settings.train_negatives, rng) for pool in pools[:_MAX_POOLS]]
+    kept = [sampled_negatives(pool, settings.train_negatives, rng) for pool in pools[:POOLS_TO_FIT]]
     label_N = np.concatenate([pool.labels for pool in kept])
     start = ranker.similarity_start
     if start is None or len(set(label_N.tolist())) < 2:
@@ -94,7 +95,7 @@ def fit_slope(ranker: Ranker, pools: MadePools, settings: TrainingSettings, devi
     from scipy.optimize import minimize_scalar
     from scipy.special import logsumexp
 
-    examples = islice((example for batch in pools.batches(0) for example in batch), _MAX_POOLS)
+    examples = islice((example for batch in pools.batches(0) for example in batch), POOLS_TO_FIT)
     inputs = [pools.pairs(example) for example in examples]
     flat = [pair for pool in inputs for pair in pool]
     values_NS = _values(ranker, PoolInputs(flat, list(range(len(flat) + 1))), settings, device)

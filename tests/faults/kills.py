@@ -93,6 +93,8 @@ class Writing:
         world, verb = self.world.now, WRITING[name]
         ended = run_command(verb.arguments, world, limit_s=limit_s)
         outcome = outcome_of(ended, lambda: verb.result(ended, world) == self.undisturbed[name].result)
+        if name == "export" and outcome == "refused" and verb.result(ended, world) == self.undisturbed[name].result:
+            outcome = "identical"  # what is whole isn't written again
         if outcome == "refused":  # nothing was damaged
             outcome = "different"
         left = [*ended.temporary, *leftovers(world)]

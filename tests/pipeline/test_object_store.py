@@ -10,9 +10,11 @@ from helpers.runs import Silent, run_context, small_settings, table_digest
 from helpers.stores import Machines
 
 from icalib.core.component import with_settings
+from icalib.core.errors import StorageError
 from icalib.core.run_folder import RunFolder
 from icalib.core.stage_cache import RESUME
 from icalib.core.storage import location, names_in, pull, remove
+from icalib.core.storage.object_store import ObjectStore
 from icalib.data.pools import read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.questions import Question
@@ -97,6 +99,29 @@ def test_another_machine_reuses_every_stage(in_store: RunFolder, machines: Machi
     listener = Silent()
     again = run(settings_for(data, tiny_bert), run_context(runs, listener))
     assert listener.stages == {"tokens": True, "teacher": True, "validation/scores": True, "test/scores": True}
+    assert outcome(again) == before
+
+
+def test_another_machine_goes_on_with_a_run_whose_upload_broke_off(
+    in_store: RunFolder, machines: Machines, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = outcome(in_store)
+    upload = ObjectStore.upload
+
+    def breaking_off(store: ObjectStore, path: Path) -> None:
+        if "broken" in path.parts and path.name not in ("config.yaml", "metrics.parquet"):
+            raise StorageError(f"can't write {path}")
+        upload(store, path)
+
+    def settings(machine: str) -> RunSettings:
+        data = machines.on(machine, "pools")
+        return settings_for(data, tiny_bert).model_copy(update={"experiment": "broken"})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectStore, "upload", breaking_off)
+        with pytest.raises(StorageError):
+            run(settings("third"), run_context(machines.on("third", "runs"), Silent()))
+    again = run(settings("fourth"), run_context(machines.on("fourth", "runs"), Silent()))
     assert outcome(again) == before
 
 

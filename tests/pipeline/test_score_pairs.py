@@ -210,6 +210,10 @@ def test_wrong_columns_are_reported(columns: dict[str, Any], found: str, trained
         ({"context": ["a", None], "candidate": ["c", "d"]}, "line 2, field `context`: found None"),
         ({"context": [["a"], []], "candidate": ["c", "d"]}, "line 2: an empty context"),
         ({"context": ["a", "b"], "candidates": [["c"], []]}, "line 2: no candidates"),
+        (
+            {"context": ["a", "b"], "candidates": [True, False]},
+            "line 1, field `candidates`: found true",
+        ),
         ({"context": [1, 2], "candidate": ["c", "d"]}, "line 1, field `context`: found 1"),
     ],
 )

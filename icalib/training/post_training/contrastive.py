@@ -18,7 +18,7 @@ from icalib.training.post_training.bm25 import SimilarTexts
 from icalib.training.post_training.curriculum import Outcome
 from icalib.training.post_training.responses import Corpus, Responses, Targets
 from icalib.training.post_training.task import AbstractPostTraining, batched
-from icalib.training.settings import TrainingSettings
+from icalib.training.settings import EpochsRequired, TrainingSettings
 
 _TASK = "contrastive"
 
@@ -51,7 +51,7 @@ class Contrastive(AbstractPostTraining):
     class Config(AbstractPostTraining.Config):
         """Settings of contrastive post-training."""
 
-        training: TrainingSettings = TrainingSettings(
+        training: EpochsRequired = TrainingSettings(
             epochs=1, learning_rate=5e-5, batch_size=64, max_tokens_per_batch=16384
         )
         """Optimiser and schedule; without validation, the last weights are kept. A larger `batch_size` has more

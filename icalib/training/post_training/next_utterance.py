@@ -15,7 +15,7 @@ from icalib.models.ranker import ANSWER
 from icalib.training.post_training.bm25 import SimilarTexts
 from icalib.training.post_training.task import TaskBatch, WindowTask, batched
 from icalib.training.post_training.windows import Window, Windows
-from icalib.training.settings import TrainingSettings
+from icalib.training.settings import EpochsRequired, TrainingSettings
 
 
 class _Example(NamedTuple):
@@ -36,7 +36,7 @@ class NextUtterance(WindowTask):
     class Config(WindowTask.Config):
         """Settings of next-utterance discrimination."""
 
-        training: TrainingSettings = TrainingSettings(
+        training: EpochsRequired = TrainingSettings(
             epochs=1, learning_rate=5e-5, head_learning_rate=1e-3, batch_size=32, max_tokens_per_batch=4096
         )
         """Optimiser and schedule; without validation, the last weights are kept."""

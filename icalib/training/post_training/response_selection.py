@@ -18,7 +18,7 @@ from icalib.training.post_training.contrastive import Contrastive
 from icalib.training.post_training.curriculum import Outcome
 from icalib.training.post_training.responses import Corpus, Responses
 from icalib.training.post_training.task import AbstractPostTraining, batched
-from icalib.training.settings import TrainingSettings
+from icalib.training.settings import EpochsRequired, TrainingSettings
 
 _TASK = "response_selection"
 
@@ -50,9 +50,7 @@ class ResponseSelection(AbstractPostTraining):
 
         contrastive: Contrastive.Config = Contrastive.Config()
         """The bi-encoder's post-training, which comes first; its `targets` and `context_turns` apply to both."""
-        training: TrainingSettings = TrainingSettings(
-            epochs=1, learning_rate=5e-5, head_learning_rate=1e-3, batch_size=8
-        )
+        training: EpochsRequired = TrainingSettings(epochs=1, learning_rate=5e-5, head_learning_rate=1e-3, batch_size=8)
         """Optimiser and schedule of the cross-encoder; `batch_size` counts contexts. Without validation, the last
         weights are kept."""
         max_windows: int | None = Field(default=2000, ge=1)

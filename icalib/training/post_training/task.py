@@ -15,7 +15,7 @@ from pydantic import Field
 from icalib.core.component import Component, ComponentConfig
 from icalib.data.batching import shuffled_batches
 from icalib.data.encoding import Encoded
-from icalib.training.settings import TrainingSettings
+from icalib.training.settings import EpochsRequired, TrainingSettings
 
 
 class TaskBatch(NamedTuple):
@@ -33,7 +33,7 @@ class AbstractPostTraining(Component):
     class Config(ComponentConfig):
         """Settings of every post-training."""
 
-        training: TrainingSettings = TrainingSettings()
+        training: EpochsRequired = TrainingSettings()
         """Optimiser and schedule; without validation, the last weights are kept."""
         max_windows: int | None = Field(default=None, ge=1)
         """Maximum number of windows per epoch, drawn again each epoch; None uses all."""

@@ -12,7 +12,7 @@ from icalib.core.seeding import child_seed
 from icalib.data.encoding import Encoded, Ids, Layout, TokenStore
 from icalib.training.post_training.task import TaskBatch, WindowTask, batched
 from icalib.training.post_training.windows import Window, Windows
-from icalib.training.settings import TrainingSettings
+from icalib.training.settings import EpochsRequired, TrainingSettings
 
 NEXT_UTTERANCE, UTTERANCE_ORDER = "next_utterance", "utterance_order"
 
@@ -45,7 +45,7 @@ class UtteranceOrder(WindowTask):
     class Config(WindowTask.Config):
         """Settings of next-utterance and utterance-order prediction; the optimiser settings are our choice."""
 
-        training: TrainingSettings = TrainingSettings(
+        training: EpochsRequired = TrainingSettings(
             epochs=3, learning_rate=2e-5, batch_size=32, max_tokens_per_batch=8192
         )
         """Optimiser and schedule; without validation, the last weights are kept."""

@@ -14,7 +14,7 @@ from icalib.core.seeding import child_seed
 from icalib.data.encoding import Layout, TokenStore
 from icalib.training.post_training.task import TaskBatch, WindowTask, batched
 from icalib.training.post_training.windows import MAX_DRAWS, Window, Windows
-from icalib.training.settings import TrainingSettings
+from icalib.training.settings import EpochsRequired, TrainingSettings
 
 OTHER_DIALOGUE, SAME_DIALOGUE, NEXT = 0, 1, 2
 """The classes of a window's last utterance."""
@@ -48,7 +48,7 @@ class UtteranceRelevance(WindowTask):
     class Config(WindowTask.Config):
         """Settings of utterance relevance classification; the defaults are the published values for Ubuntu."""
 
-        training: TrainingSettings = TrainingSettings(
+        training: EpochsRequired = TrainingSettings(
             epochs=25,
             learning_rate=1.5e-5,
             weight_decay=0.01,

@@ -28,7 +28,7 @@ from icalib.metrics.catalogue import metric_tag
 from icalib.models.checkpoint import CHECKPOINT_VERSION, read_weights, save_weights
 from icalib.models.model import Model
 from icalib.training.job import Training, TrainingJob
-from icalib.training.settings import TrainingSettings
+from icalib.training.settings import EpochsRequired, TrainingSettings
 
 _WORDS = "encoder.embedding.weight"
 
@@ -36,7 +36,7 @@ _WORDS = "encoder.embedding.weight"
 class IntentLearning(Settings):
     """Settings of the training of the intent classifier."""
 
-    training: TrainingSettings = TrainingSettings(
+    training: EpochsRequired = TrainingSettings(
         epochs=50,
         patience=10,
         selection_metric="NLL",

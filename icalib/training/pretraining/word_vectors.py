@@ -26,7 +26,7 @@ from icalib.encoders.transfer import to_device
 from icalib.models.checkpoint import CHECKPOINT_VERSION, save_weights
 from icalib.models.model import Model
 from icalib.training.job import Training, TrainingJob
-from icalib.training.settings import TrainingSettings
+from icalib.training.settings import EpochsRequired, TrainingSettings
 
 _NOISE_POWER = 0.75  # noise words are drawn from the unigram distribution raised to this power, as in word2vec
 
@@ -34,7 +34,7 @@ _NOISE_POWER = 0.75  # noise words are drawn from the unigram distribution raise
 class WordVectors(Settings):
     """Settings of the training of word vectors."""
 
-    training: TrainingSettings = TrainingSettings(
+    training: EpochsRequired = TrainingSettings(
         learning_rate=2e-3, weight_decay=0.0, warmup_fraction=0.0, batch_size=64, max_grad_norm=None
     )
     """Optimiser and schedule; examples are texts. Without validation, the last weights are kept."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from helpers.damage import DAMAGES, Damage
 from hypothesis import given, settings
@@ -208,6 +209,31 @@ def test_a_result_with_a_value_of_another_type_is_damaged(tmp_path: Path, name: 
     folder.write_json("result.json", {**right, name: value})
     with pytest.raises(DamagedFileError, match=f"as `{name}`"):
         _ = folder.result
+
+
+@pytest.mark.parametrize("metrics", [1.0, [0.5], {"R@1": "high"}, {"R@1": [1]}, {"R@1": 10**400}])
+def test_a_result_with_metrics_that_are_no_numbers_is_damaged(tmp_path: Path, metrics: object) -> None:
+    folder = RunFolder(tmp_path)
+    folder.write_json("result.json", {"test": {"R@1": 0.5, "MAP": None}})
+    assert folder.result["test"]["R@1"] == 0.5
+    folder.write_json("result.json", {"test": metrics})
+    with pytest.raises(DamagedFileError, match=r"result\.json"):
+        _ = folder.result
+
+
+@pytest.mark.parametrize("name", METRIC_SCHEMA.names)
+def test_a_table_without_a_column_is_damaged(tmp_path: Path, name: str) -> None:
+    whole = METRIC_SCHEMA.empty_table()
+    pq.write_table(whole.append_column("more", pa.array([], pa.int32())), tmp_path / "metrics.parquet")
+    assert RunFolder(tmp_path).metrics().num_rows == 0
+    pq.write_table(whole.drop_columns([name]), tmp_path / "metrics.parquet")
+    with pytest.raises(DamagedFileError, match=f"has no column `{name}`"):
+        RunFolder(tmp_path).metrics()
+    pq.write_table(
+        whole.drop_columns([name]).append_column(name, pa.array([], pa.int32())), tmp_path / "metrics.parquet"
+    )
+    with pytest.raises(DamagedFileError, match=f"has int32 in the column `{name}`"):
+        RunFolder(tmp_path).metrics()
 
 
 @pytest.mark.parametrize(("name", "value"), [("seconds", "1"), ("digest", None), ("name", 3), ("reused", "no")])

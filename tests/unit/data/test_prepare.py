@@ -20,6 +20,7 @@ from helpers.damage import DAMAGES, Damage
 from icalib.core.component import validated
 from icalib.core.errors import DataError, SettingError, StorageError
 from icalib.data.pools import (
+    INPUTS_KEY,
     ROW_GROUP,
     as_pools,
     iter_pools,
@@ -56,6 +57,19 @@ def corpus(path: Path, num_dialogues: int, with_split: bool = True, num_words: i
 
 def pools_of(folder: Path, split: Any) -> list[Pool]:
     return [pool for batch in iter_pools(folder, split) for pool in as_pools(batch)]
+
+
+def change_inputs(folder: Path, blocks: str | None) -> None:
+    """Make a folder one of an earlier version, which recorded other blocks, or none."""
+    table = pq.read_table(folder / "train.parquet")
+    inputs = json.loads(table.schema.metadata[INPUTS_KEY])
+    del inputs["blocks"]
+    inputs |= {} if blocks is None else {"blocks": blocks}
+    metadata = {**table.schema.metadata, INPUTS_KEY: json.dumps(inputs).encode()}
+    pq.write_table(table.replace_schema_metadata(metadata), folder / "train.parquet")
+    pool_set = json.loads((folder / "pools.json").read_text())
+    kept = {key: value for key, value in pool_set.items() if key not in ("files", "checksum")}
+    (folder / "pools.json").write_text(json.dumps(kept))
 
 
 @pytest.fixture(scope="module")
@@ -322,6 +336,8 @@ def test_ready_pools_keep_their_candidates_in_a_new_order(tmp_path: Path) -> Non
     assert pool_set.default_labelled_fraction == 0.5
     rows = labelled_rows(tmp_path / "out", 0.5)
     assert {pools[row].context[0].intents for row in rows} == {("OQ",)}
+    change_inputs(tmp_path / "out", blocks="equal")  # of an earlier version, which mined nothing here either
+    assert prepare(tmp_path / "icast", tmp_path / "out").num_pools == pool_set.num_pools
 
 
 def test_pool_folder_errors(prepared: tuple[Path, Path], tmp_path: Path) -> None:
@@ -341,6 +357,8 @@ def test_pool_folder_errors(prepared: tuple[Path, Path], tmp_path: Path) -> None
         read_pool_set(copy("version", version=99))
     with pytest.raises(DataError, match=r"pools\.json: damaged \(invalid metadata: .*seed"):
         read_pool_set(copy("metadata", seed="x"))
+    with pytest.raises(DataError, match="instead of None"):
+        read_pool_set(copy("numbers", num_pools={}, checksum=""))
     damaged = copy("damaged")
     (damaged / "test.parquet").write_bytes(b"PAR1rubbish")
     with pytest.raises(DataError, match=r"test\.parquet: damaged"):
@@ -391,6 +409,19 @@ def test_preparing_pools_of_an_earlier_version_again_adds_their_digests(tmp_path
     assert not read_pool_set(out).files
     assert prepare(source, out, PrepareSettings(num_candidates=3)) == expected
     assert read_pool_set(out) == expected
+
+
+@pytest.mark.parametrize(("sampler", "mining_block"), [("random", 200_000), ("random", 20), ("neighbourhood", 200_000)])
+def test_folders_with_other_blocks_than_today_s_are_refused(tmp_path: Path, sampler: str, mining_block: int) -> None:
+    settings = PrepareSettings(num_candidates=3, negative_sampler=sampler, mining_block=mining_block)
+    source, out = corpus(tmp_path / "chats.jsonl", 30), tmp_path / "pools"
+    expected = prepare(source, out, settings)
+    change_inputs(out, blocks=None)
+    if sampler == "random" and mining_block == 200_000:
+        assert prepare(source, out, settings).num_pools == expected.num_pools
+        return
+    with pytest.raises(SettingError, match=r"other inputs \(blocks\)"):
+        prepare(source, out, settings)
 
 
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,9 +154,16 @@ def test_a_prior_shift_starts_from_the_pairs_that_shape_probabilities(
         ("icast-teacher", {"regime.rule.scale": "quantile", "regime.rule.gain_threshold": -0.5}, "absolute"),
         ("focal", {"calibration": "prior-shift", "loss.gamma": "flsd-53"}, "the loss's γ.*no inverse"),
         ("bert", {"calibration": "prior-shift", "calibration.gamma": 2.0}, "γ = 2.*trained with BinaryCrossEntropy"),
+        ("icast", {"regime.teacher.epochs": 0}, "found `epochs` 0.*learn intents"),
+        ("tsst", {"regime.teacher.epochs": 0, "similarity_start": "none"}, "found `epochs` 0"),
+        ("tsst", {"regime.student.epochs": 0, "similarity_start": "none"}, "found `epochs` 0"),
+        ("sngp", {"regime.training.epochs": 0, "head.laplace": "ema"}, "found `epochs` 0"),
+        ("bert", {"post_training.training.epochs": 0}, "found `epochs` 0"),
+        ("bert", {"bi_encoder_training.training.selection_metric": "NLL"}, "NLL.*MAP or R@1"),
+        ("bert", {"bi_encoder_training": {"training": {"selection_metric": "F1"}}}, "F1.*MAP or R@1"),
     ],
 )
-def test_settings_that_cannot_go_together_are_refused_with_the_fix(
+def test_settings_that_cannot_work_are_refused_with_the_fix(
     name: str, settings: dict[str, object], message: str
 ) -> None:
     with pytest.raises((SettingError, ValueError), match=message):

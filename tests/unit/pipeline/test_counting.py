@@ -16,7 +16,7 @@ from icalib.core.component import with_settings
 from icalib.data.encoding import TokenStore
 from icalib.data.pools import read_pool_set
 from icalib.data.selection import Selection
-from icalib.methods.catalogue import load_method
+from icalib.methods.catalogue import load_method, presets
 from icalib.pipeline.counting import Work, pairs_scored, with_passes
 from icalib.pipeline.plan import count
 from icalib.pipeline.rates import Machines, Rates, estimated, measure_rates
@@ -71,6 +71,15 @@ def test_supervised_training_is_counted_pair_by_pair(
     assert sum(bi_encoder.passed.values()) == (1 + 3) * (1 + 4) * num_validation
     assert sum(works["teacher"].trained.values()) == 2 * 4 * labelled  # pools of 4 candidates
     assert sum(works["teacher"].passed.values()) == (1 + 2) * 4 * num_validation  # the start, too
+    assert works["test/scores"].pairs == 4 * num_test
+
+
+def test_a_bi_encoder_alone_reads_each_text_of_a_pool_once(count_method, tiny_pools: Path) -> None:
+    num_test = read_pool_set(tiny_pools).num_pools["test"]
+    works = count_method("tsst", **presets("tsst")["bi-encoder"], **{"regime.num_rounds": 1})
+    assert not any(sum(works[name].trained.values()) for name in ("teacher", "round-1/student"))
+    assert works["round-1/student-bi-encoder"].updates > works["teacher-bi-encoder"].updates
+    assert sum(works["test/scores"].passed.values()) == (1 + 4) * num_test
     assert works["test/scores"].pairs == 4 * num_test
 
 

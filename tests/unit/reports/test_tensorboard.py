@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import re
+import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow.compute as pc
@@ -11,6 +13,7 @@ from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from unit.reports.fake_runs import write_pools, write_run
 
+from icalib.core.errors import StorageError
 from icalib.core.run_folder import RunFolder
 from icalib.reports.gain import bulk
 from icalib.reports.tensorboard import LAYOUT, metric_tag, write_tensorboard
@@ -135,3 +138,17 @@ def test_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(Exception, match="can't write"):
         write_tensorboard(run)
     assert not [path for path in run.path.rglob("*") if "tfevents" in path.name or path.name.startswith(".")]
+
+
+def test_a_disk_that_fills_while_events_are_written_is_reported_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path / "runs", write_pools(tmp_path / "desk"), "bm25", 1)
+    full = Mock(side_effect=OSError(28, "No space left on device"))
+    monkeypatch.setattr("tensorboard.summary.writer.record_writer.RecordWriter.write", full)
+    with pytest.raises(StorageError, match="can't write"):
+        write_tensorboard(run)
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join(5)
+    assert "Traceback" not in capsys.readouterr().err

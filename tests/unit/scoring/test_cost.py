@@ -63,3 +63,24 @@ def test_a_posterior_and_frozen_weights_count_among_what_is_fixed(
     without = sum(buffer.numel() for buffer in ranker.buffers())
     assert cost.num_fixed == without + 8 * 8 + frozen
     assert cost.num_parameters == sum(p.numel() for p in ranker.parameters()) - frozen
+
+
+@pytest.mark.parametrize("learns", [True, False])
+def test_a_bi_encoder_that_ranks_alone_is_what_counts(tiny_bert: Path, tmp_path: Path, learns: bool) -> None:
+    config = ranker_config(tiny_bert).model_copy(update={"similarity_start": "separate"})
+    ranker = Ranker(config)
+    ranker.answer_head.start_at_mean()
+    save_ranker(tmp_path, config, ranker.state_dict())
+    members = LoadedMembers.load(
+        [(tmp_path, Deterministic.Config())],
+        with_intents=False,
+        precision="fp32",
+        max_tokens=4096,
+        device=torch.device("cpu"),
+        learns_bi_encoder=learns,
+    )
+    assert ranker.bi_encoder is not None
+    weights = sum(parameter.numel() for parameter in ranker.bi_encoder.parameters())
+    buffers = sum(buffer.numel() for buffer in ranker.buffers())
+    assert members.num_parameters == (weights if learns else 0)
+    assert members.num_fixed == buffers + (0 if learns else weights)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import optuna
 import pytest
@@ -83,6 +84,24 @@ def test_an_interruption_does_not_change_what_is_drawn(tmp_path: Path) -> None:
     parts = made_folder(tmp_path / "parts", space)
     assert asked(SweepStudy(parts, space, ICAST, 5)) + asked(SweepStudy(parts, space, ICAST, 14)) == whole
     assert len(set(whole)) == 14
+
+
+@pytest.mark.parametrize("grid", [True, False])
+def test_a_trial_that_was_interrupted_before_it_had_settings_gets_them(
+    tmp_path: Path, grid: bool, space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space, number = (space, 3) if grid else (write_space(tmp_path / "spaces", TPE), 8)
+    whole = asked(SweepStudy(made_folder(tmp_path / "whole", space), space, ICAST, number))
+    folder = made_folder(tmp_path / "parts", space)
+    drawn = asked(SweepStudy(folder, space, ICAST, 2))
+    with monkeypatch.context() as patch:
+        patch.setattr(Space, "proposed", Mock(side_effect=KeyboardInterrupt))
+        study = SweepStudy(folder, space, ICAST, number)
+        with pytest.raises(KeyboardInterrupt):
+            study.next()
+    again = SweepStudy(folder, space, ICAST, number)
+    assert drawn + asked(again) == whole
+    assert [trial.number for trial in again.trials()] == list(range(number))
 
 
 @pytest.mark.parametrize("sampler", ["random", "tpe", "nsga2", "qmc"])

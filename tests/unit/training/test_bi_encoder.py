@@ -36,7 +36,8 @@ def dual(tiny_bert: Path) -> DualEncoder:
 
 
 def settings(**training: Any) -> BiEncoderTraining:
-    given = {"batch_size": 4, "precision": "fp32", "learning_rate": 1e-3, "max_grad_norm": None} | training
+    small = {"batch_size": 4, "precision": "fp32", "learning_rate": 1e-3, "max_grad_norm": None}
+    given = {**small, "selection_metric": "MAP", **training}
     return BiEncoderTraining(training=TrainingSettings(**given), temperature=0.1)  # type: ignore[arg-type]
 
 
@@ -84,6 +85,21 @@ def _only(pool: PairLabels, number: int) -> PairLabels:
     right = int(np.flatnonzero(pool.labels)[0])
     kept = np.sort([right, *np.flatnonzero(pool.labels == 0)[: number - 1]])
     return replace(pool, candidates=pool.candidates[kept], labels=pool.labels[kept], intent_view=pool.intent_view[kept])
+
+
+def test_wrong_candidates_are_drawn_alike_beside_several_right_ones(store: TokenStore, dual: DualEncoder) -> None:
+    pools = [replace(pool, labels=np.array([1, 1, 0, 0])) for pool in gold(store, 30)]
+    drawing = task(store, dual, pools, train_negatives=1)
+    drawn = [example.candidates[1] for epoch in range(4) for batch in drawing.batches(epoch) for example in batch]
+    assert {len(example.candidates) for batch in drawing.batches(0) for example in batch} == {2}
+    assert drawn.count(2) == pytest.approx(drawn.count(3), rel=0.5)
+
+
+def test_a_worker_without_validation_pools_has_no_results(store: TokenStore, dual: DualEncoder) -> None:
+    validation = CosineValidation(store, [0, 1], dual.layout, CPU)
+    found = [validation(dual, rank, 3) for rank in range(3)]
+    assert [len(results) for results in found] == [1, 1, 0]
+    assert validation.metrics(found) == validation.metrics([validation(dual, 0, 1)])
 
 
 def test_pools_of_unequal_size_fit_into_one_batch(store: TokenStore, dual: DualEncoder) -> None:
