@@ -94,9 +94,9 @@ def test_a_trial_that_was_interrupted_before_it_had_settings_gets_them(
     whole = asked(SweepStudy(made_folder(tmp_path / "whole", space), space, ICAST, number))
     folder = made_folder(tmp_path / "parts", space)
     drawn = asked(SweepStudy(folder, space, ICAST, 2))
+    study = SweepStudy(folder, space, ICAST, number)
     with monkeypatch.context() as patch:
         patch.setattr(Space, "proposed", Mock(side_effect=KeyboardInterrupt))
-        study = SweepStudy(folder, space, ICAST, number)
         with pytest.raises(KeyboardInterrupt):
             study.next()
     again = SweepStudy(folder, space, ICAST, number)
