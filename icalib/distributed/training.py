@@ -16,6 +16,7 @@ from icalib.core.files import read_json, write_json
 from icalib.core.job import read_job
 from icalib.core.stage_cache import RESUME
 from icalib.core.storage import local_path, location, names_in, opened, pull, remove
+from icalib.distributed.controllers import Controllers
 from icalib.distributed.progress import EPOCHS, PROGRESS, STOP, ProgressWatcher, Rank0
 from icalib.distributed.session import room_for_workers, worker_environment
 from icalib.heads.head import PosteriorTask
@@ -26,7 +27,14 @@ from icalib.training.posterior import complete_posterior
 _MAX_FAILURES = 3  # without a checkpoint between them
 
 
-def train(job: TrainingJob, folder: Path, resources: Resources, stage: str, emit: Emit) -> None:
+def train(
+    job: TrainingJob,
+    folder: Path,
+    resources: Resources,
+    stage: str,
+    emit: Emit,
+    controllers: Controllers | None = None,
+) -> None:
     """Run a training job and write checkpoint/ (the best weights), curve.json and result.json to `folder`.
 
     A folder with an unfinished training resumes from its last checkpoint.
@@ -38,7 +46,10 @@ def train(job: TrainingJob, folder: Path, resources: Resources, stage: str, emit
     remove(folder / STOP)  # left by an earlier attempt
     keeps_start = job.loop_settings.epochs == 0 and job.loop_settings.zero_stage < 3  # which shards the start, too
     with ProgressWatcher(job, folder, stage, emit):
-        (_keep_start if keeps_start else _fit)(job, folder, resources)
+        if keeps_start:
+            _keep_start(job, folder, resources)
+        else:
+            _fit(job, folder, resources, controllers or Controllers())
     pull(folder, leave_out=RESUME)
     complete_posterior(job, folder, partial(_run_tasks, folder, resources))
     _remove_resume_state(folder)
@@ -122,7 +133,7 @@ def _run_alone(job_fields: str, place: str, threads: int) -> None:
     )
 
 
-def _fit(job: TrainingJob, folder: Path, resources: Resources) -> None:
+def _fit(job: TrainingJob, folder: Path, resources: Resources, controllers: Controllers) -> None:
     """Train; after the loss of workers or nodes, resume from the last checkpoint with those that are left.
 
     Ray Train's own retries would also repeat errors that only the user can fix, and never use fewer workers.
@@ -133,7 +144,7 @@ def _fit(job: TrainingJob, folder: Path, resources: Resources) -> None:
     failures, checkpoint = 0, _last_checkpoint(folder)
     while True:
         try:
-            _trainer(job, folder, resources).fit()
+            _trainer(job, folder, resources, controllers).fit()
             return
         except (TrainingFailedError, RayError) as error:
             _raise_user_error(error)
@@ -147,7 +158,7 @@ def _fit(job: TrainingJob, folder: Path, resources: Resources) -> None:
         _note(folder, f"failed; resumes from the last checkpoint (workers: {resources.num_workers})")
 
 
-def _trainer(job: TrainingJob, folder: Path, resources: Resources) -> Any:
+def _trainer(job: TrainingJob, folder: Path, resources: Resources, controllers: Controllers) -> Any:
     from ray.train import CheckpointConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer
 
@@ -155,8 +166,9 @@ def _trainer(job: TrainingJob, folder: Path, resources: Resources) -> Any:
 
     class Trainer(TorchTrainer):
         @override
-        def _register_sigint_handler(self, controller: Any) -> None:
-            """Do nothing: Ray's handler of Ctrl-C exits with code 0, and stays in place after the training."""
+        def _initialize_and_run_controller(self, **parts: Any) -> Any:
+            """Use an actor that is there. Ray's own way also sets a handler of Ctrl-C, which exits with code 0."""
+            return controllers.run(parts)
 
         @override
         def _create_default_callbacks(self) -> list[Any]:

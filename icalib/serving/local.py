@@ -51,7 +51,9 @@ def serve(path: Path, host: str, port: int, limits: Limits, token: str | None, s
             server_header=False,
             timeout_graceful_shutdown=DRAIN_S,
         )
-        _server(config, lambda: started(f"http://{_shown(host)}:{listener.getsockname()[1]}")).run([listener])
+        server = _server(config, lambda: started(f"http://{_shown(host)}:{listener.getsockname()[1]}"))
+        with _ending_normally(server):
+            server.run([listener])
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -77,7 +79,7 @@ def _shown(host: str) -> str:
 
 
 def _server(config: Any, started: Callable[[], None]) -> Any:
-    """Return a uvicorn server that reports its start, and that ends normally on SIGINT and SIGTERM."""
+    """Return a uvicorn server that reports its start, and leaves signals to `_ending_normally`."""
     import uvicorn
 
     class Server(uvicorn.Server):
@@ -87,13 +89,20 @@ def _server(config: Any, started: Callable[[], None]) -> Any:
 
         @contextmanager
         def capture_signals(self) -> Generator[None, None, None]:
-            # uvicorn raises the signals again when it has stopped, and the process would end as if it had failed
-            numbers = (signal.SIGINT, signal.SIGTERM)
-            earlier = {number: signal.signal(number, self.handle_exit) for number in numbers}
-            try:
-                yield
-            finally:
-                for number, handler in earlier.items():
-                    signal.signal(number, handler)
+            yield
 
     return Server(config)
+
+
+@contextmanager
+def _ending_normally(server: Any) -> Generator[None, None, None]:
+    """Let SIGINT and SIGTERM stop a server, from before its event loop starts, which can lose exceptions of handlers.
+
+    uvicorn itself raises the signals again when it has stopped, and the process would end as if it had failed.
+    """
+    earlier = {number: signal.signal(number, server.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)

@@ -51,6 +51,7 @@ def answers(tiny_pools: Path, tiny_bert: Path, folder: Path, **training: Any) ->
 
 def bi_encoder(job: TrainJob, tiny_bert: Path, **training: Any) -> BiEncoderJob:
     loop = {"epochs": 2, "learning_rate": 1e-3, "precision": "fp32", "batch_size": 4, "keep_start": False}
+    loop["selection_metric"] = "MAP"
     return BiEncoderJob(
         backbone=str(tiny_bert),
         budget=BUDGET,

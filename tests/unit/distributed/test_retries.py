@@ -12,6 +12,7 @@ from icalib.core.errors import IcalibError
 from icalib.core.events import ignore
 from icalib.core.files import write_json
 from icalib.distributed import training
+from icalib.distributed.controllers import Controllers
 from icalib.distributed.training import train
 from icalib.pipeline.resources import Resources
 from icalib.training.job import TrainingJob
@@ -26,7 +27,7 @@ class Trainers:
         self._outcomes = list(outcomes)
         self.workers: list[int] = []
 
-    def __call__(self, job: TrainingJob, folder: Path, resources: Resources) -> Trainers:
+    def __call__(self, job: TrainingJob, folder: Path, resources: Resources, controllers: Controllers) -> Trainers:
         self.workers.append(resources.num_workers)
         self._folder = folder
         return self
