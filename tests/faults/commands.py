@@ -132,6 +132,7 @@ def _command(arguments: list[str], folder: str, output: str, disturbance: Distur
     for name, stream in (("out", 1), ("err", 2)):
         os.dup2(os.open(Path(output) / name, os.O_WRONLY | os.O_CREAT), stream)
     os.chdir(folder)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which background shells ignore
     signal.setitimer(signal.ITIMER_REAL, limit_s)  # its default action ends the process
     disturbance.begin()
     sys.addaudithook(_Writes(output, disturbance))
