@@ -132,17 +132,26 @@ def from_config(path: Path) -> RunSettings:
 
 
 def preset_settings(name: str, preset: str | None, *, lenient: bool = False) -> dict[str, Any]:
-    """The settings of a method's preset, by dotted name; `lenient` returns none where the method doesn't have it.
+    """The settings of a method's preset, by dotted name.
+
+    Args:
+        name: a method, or a variant of one.
+        preset: None changes nothing.
+        lenient: a method without this preset keeps its own settings, unless the preset is a paper's and the method is
+            trained: beside a paper's rows, a row with other settings would stand under the paper's name.
 
     Raises:
         SettingError: the method has no such preset.
     """
-    from icalib.methods.catalogue import presets
+    from icalib.methods.catalogue import is_of_paper, load_method, presets
 
-    known = presets(name.partition("@")[0])
-    if preset is None or (lenient and preset not in known):
+    base = name.partition("@")[0]
+    known = presets(base)
+    if preset is None:
         return {}
     if preset not in known:
+        if lenient and not (is_of_paper(preset) and load_method(base).regime.trains):
+            return {}
         available = f"it has: {', '.join(known)}" if known else "it has none, so leave `preset` out"
         raise SettingError(f"`{name}` has no preset `{preset}`; {available}.")
     return known[preset]

@@ -28,17 +28,31 @@ def show(
     settings: Set = None,
     preset: Preset = None,
 ) -> None:
-    """Print all settings of a method with their values and what they mean."""
+    """Print all settings of a method with their values and what they mean.
+
+    With a paper's preset, each of its values is printed with the place in the paper that it comes from.
+    """
     from icalib.api.settings import changed, parsed_settings, variant_of
     from icalib.core.component import described
-    from icalib.methods.catalogue import describe, presets
+    from icalib.methods.catalogue import describe, paper_preset, presets
+    from icalib.methods.papers import counts
 
+    made = changed(variant_of(method, preset), parsed_settings(settings or ()))
+    sourced = paper_preset(method, preset) if preset else {}
     typer.echo(describe(method) + "\n")
-    for path, value, text in described(changed(variant_of(method, preset), parsed_settings(settings or ()))):
-        typer.echo(f"{path} = {json.dumps(value)}")
+    for path, value, text in described(made):
+        given = sourced.get(path)
+        source = f"  # {given.source}" if given and given.value == value else ""
+        typer.echo(f"{path} = {json.dumps(value)}{source}")
         if text:
             typer.echo(f"    {text}")
     for name, choices in presets(method).items():
         typer.echo(f"\n--preset {name}")
+        values = paper_preset(method, name)
         for path, value in choices.items():
-            typer.echo(f"    {path} = {json.dumps(value)}")
+            source = f"  # {values[path].source}" if path in values else ""
+            typer.echo(f"    {path} = {json.dumps(value)}{source}")
+            if path in values and values[path].paper:
+                typer.echo(f"        the paper: {values[path].paper}")
+        if values:
+            typer.echo("    " + ", ".join(f"{number} {kind}" for kind, number in counts(values).items()))

@@ -2,12 +2,14 @@
 
 from icalib.data.encoding import Budget
 from icalib.encoders.transformer import TransformerEncoder
+from icalib.methods import papers
 from icalib.methods.composition import Method
 from icalib.regimes.supervised import Supervised
 from icalib.training.post_training.utterance_relevance import UtteranceRelevance
 from icalib.training.settings import TrainingSettings
 
 presets = {
+    "paper-icast": papers.bert_fp(),
     "light": {
         "post_training.max_windows": 8000,
         "post_training.max_length": 128,
@@ -15,7 +17,7 @@ presets = {
         "post_training.training.learning_rate": 5e-5,
         "post_training.training.head_learning_rate": 1e-3,
         "regime.training.head_learning_rate": 1e-3,
-    }
+    },
 }
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from icalib.core.errors import SettingError
 from icalib.core.imports import docstring, failed, import_module
 from icalib.core.text import short_repr, shortened
+from icalib.methods.papers import Preset, plain
 
 if TYPE_CHECKING:
     from icalib.methods.composition import Method
@@ -27,7 +28,7 @@ def method_names() -> list[str]:
     import icalib.methods as package
 
     names = [module.name.replace("_", "-") for module in pkgutil.iter_modules(package.__path__)]
-    return [name for name in names if name not in ("catalogue", "composition")]
+    return [name for name in names if name not in ("catalogue", "composition", "papers")]
 
 
 def describe(name: str) -> str:
@@ -89,33 +90,42 @@ def _external(model: str) -> Method:
 
 
 def presets(name: str) -> dict[str, dict[str, Any]]:
-    """Return a method's named sets of dotted settings (`presets` in its module), e.g. `light`.
+    """Return a method's named sets of dotted settings: those of its module, such as `light` or `paper-icast`.
 
-    Methods that start from post-training on dialogues also have `paper`, the plain recipe of the papers: a newly
-    initialised head on the backbone as it was downloaded, and probabilities as they are. Self-training has `precise`:
-    thresholds of pseudo labels that are fractions of right ones on validation. Methods that can do
-    without their cross-encoder have `bi-encoder`, which trains the bi-encoder alone.
+    `paper` is the preset of the one paper that a method has; one that several papers compare with, such as `bert`, has
+    a preset for each. Self-training has `precise`: thresholds of pseudo labels that are fractions of right ones on
+    validation. Methods that can do without their cross-encoder have `bi-encoder`, which trains the bi-encoder alone.
     """
+    found = {preset: plain(values) for preset, values in _named(name).items()}
     if name.startswith(EXTERNAL):
-        return {}
-    own: dict[str, dict[str, Any]] = getattr(_module(name), "presets", {})
+        return found
     from icalib.regimes.self_training import SelfTraining
-    from icalib.training.post_training.contrastive import Contrastive
-    from icalib.training.post_training.response_selection import ResponseSelection
 
     method = load_method(name)
-    if not method.regime.trains:
-        return own
-    found: dict[str, dict[str, Any]] = {}
-    if isinstance(method.post_training, Contrastive.Config | ResponseSelection.Config):
-        found["paper"] = {"post_training": None, "similarity_start": "none"}
-        if method.calibration is not None:
-            found["paper"]["calibration"] = None
     if isinstance(method.regime, SelfTraining.Config):
         found["precise"] = _precise(method.regime.rule)
-    if _can_do_with_bi_encoder(method):
+    if method.regime.trains and _can_do_with_bi_encoder(method):
         found["bi-encoder"] = found.get("precise", {}) | _NO_CROSS_ENCODER[type(method.regime).owner.__name__]
-    return found | own
+    return found
+
+
+def paper_preset(name: str, preset: str) -> Preset:
+    """Return the values of a paper's preset with their sources; nothing for another preset."""
+    return _named(name)[preset] if is_of_paper(preset) else {}
+
+
+def is_of_paper(preset: str | None) -> bool:
+    """Whether a preset is one of a paper's values, by its name."""
+    return preset is not None and (preset == "paper" or preset.startswith("paper-"))
+
+
+def _named(name: str) -> dict[str, Any]:
+    """Return the presets of a method's module; `paper` is its only one of a paper."""
+    if name.startswith(EXTERNAL):
+        return {}
+    own: dict[str, Any] = dict(getattr(_module(name), "presets", {}))
+    of_papers = [preset for preset in own if is_of_paper(preset)]
+    return own | ({"paper": own[of_papers[0]]} if len(of_papers) == 1 else {})
 
 
 _NO_CROSS_ENCODER: Mapping[str, dict[str, Any]] = MappingProxyType(

@@ -4,8 +4,19 @@ GPF-BERT's two members, one BERT and its MC-dropout reading, are `regime.members
 `uncertainty=mc-dropout`.
 """
 
+from icalib.methods import papers
 from icalib.methods.composition import Method
+from icalib.methods.papers import Sourced
 from icalib.regimes.ensemble import Ensemble
+
+_PLAIN_AND_DROPOUT = {
+    "regime.members": Sourced("plain_and_estimated", "§3.1"),
+    "uncertainty": Sourced("mc-dropout", "§3.1"),
+    **papers.passes_of_dropout("§3.1"),
+}
+_INDEPENDENT = {"regime.members": Sourced("independent", "§4.3"), "regime.num_members": Sourced(5, "§4.3")}
+
+presets = {"paper-gpf": papers.gpf() | _PLAIN_AND_DROPOUT, "paper-pg": papers.pg() | _INDEPENDENT}
 
 
 def method() -> Method:

@@ -1,7 +1,10 @@
 """BERT with focal loss (Mukhoti et al. 2020)."""
 
 from icalib.losses.focal import FocalLoss
+from icalib.methods import papers
 from icalib.methods.composition import Method
+
+presets = {"paper-gpf": papers.gpf() | papers.focal_loss()}
 
 
 def method() -> Method:

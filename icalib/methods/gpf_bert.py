@@ -2,10 +2,13 @@
 
 from icalib.heads.random_features import RandomFeatureHead
 from icalib.losses.focal import FocalLoss
+from icalib.methods import papers
 from icalib.methods.composition import Method
 from icalib.regimes.supervised import Supervised
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import Posterior
+
+presets = {"paper-gpf": papers.gpf() | papers.gp_by_random_features() | papers.focal_loss()}
 
 
 def method() -> Method:

@@ -1,10 +1,13 @@
 """GRAY (Lin et al. 2020): right above grey above random answers, grey ones retrieved or written by a language model."""
 
 from icalib.calibration.calibrator import Platt
+from icalib.methods import papers
 from icalib.methods.composition import Method
 from icalib.regimes.augmented import Augmented
 from icalib.training.contrast import GreyHinge
 from icalib.training.settings import TrainingSettings
+
+presets = {"paper-icast": papers.gray()}
 
 
 def method() -> Method:

@@ -2,12 +2,14 @@
 
 from icalib.encoders.graph import GraphEncoder
 from icalib.losses.listwise import PoolCrossEntropy
+from icalib.methods import papers
 from icalib.methods.composition import Method
 from icalib.regimes.supervised import Supervised
 from icalib.training.post_training.utterance_order import UtteranceOrder
 from icalib.training.settings import TrainingSettings
 
 presets = {
+    "paper-icast": papers.grn(),
     "light": {
         "post_training.max_windows": 3000,
         "post_training.training.epochs": 1,
@@ -15,7 +17,7 @@ presets = {
         "post_training.training.head_learning_rate": 1e-3,
         "regime.training.learning_rate": 5e-5,
         "regime.training.head_learning_rate": 1e-3,
-    }
+    },
 }
 
 

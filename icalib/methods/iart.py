@@ -2,17 +2,19 @@
 
 from icalib.encoders.iart import IART
 from icalib.losses.binary import BinaryCrossEntropy
+from icalib.methods import papers
 from icalib.methods.composition import Method
 from icalib.regimes.supervised import Supervised
 from icalib.training.pretraining.settings import Pretraining
 from icalib.training.settings import TrainingSettings
 
 presets = {
+    "paper-icast": papers.iart(),
     "light": {
         "encoder.max_words": 50,
         "encoder.budget.max_context_tokens": 305,
         "encoder.budget.max_candidate_tokens": 50,
-    }
+    },
 }
 
 

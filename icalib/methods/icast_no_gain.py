@@ -1,9 +1,14 @@
 """ICAST without intent confidence gain (−ICGE): the intent view always."""
 
 from icalib.core.component import with_setting
-from icalib.methods import icast
+from icalib.methods import icast, papers
 from icalib.methods.composition import Method
 from icalib.regimes.gain import ALWAYS_INTENTS
+
+presets = {
+    "paper-icast": papers.icast()
+    | {"regime.rule.gain_threshold": papers.ours(ALWAYS_INTENTS, "no switch for it in the code")}
+}
 
 
 def method() -> Method:

@@ -1,8 +1,15 @@
 """ICAST without gain and answer-label calibration (−ICGE−ALC): intents always, Eq. 5 and 6 only."""
 
 from icalib.core.component import with_setting
-from icalib.methods import icast_no_gain
+from icalib.methods import icast_no_gain, papers
 from icalib.methods.composition import Method
+
+_ONE_PASS = "intents always, Eq. 5 and 6 only; one pass with dropout instead of five"
+
+presets = {
+    "paper-icast": icast_no_gain.presets["paper-icast"]
+    | {"regime.rule.confidence_threshold": papers.code(1.0, _ONE_PASS)}
+}
 
 
 def method() -> Method:

@@ -2,9 +2,12 @@
 
 from icalib.encoders.joint import JointEncoder
 from icalib.losses.listwise import PoolCrossEntropy
+from icalib.methods import papers
 from icalib.methods.composition import Method
 from icalib.regimes.supervised import Supervised
 from icalib.training.settings import TrainingSettings
+
+presets = {"paper-icast": papers.jm()}
 
 
 def method() -> Method:

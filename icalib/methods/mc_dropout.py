@@ -1,7 +1,13 @@
 """BERT with MC dropout: T = 10 passes at prediction (GPF-BERT, PG-DRR)."""
 
+from icalib.methods import papers
 from icalib.methods.composition import Method
 from icalib.uncertainty.estimator import MCDropout
+
+presets = {
+    "paper-gpf": papers.gpf() | papers.passes_of_dropout("§3.1"),
+    "paper-pg": papers.pg() | papers.passes_of_dropout("§4.3"),
+}
 
 
 def method() -> Method:

@@ -3,10 +3,13 @@
 from icalib.calibration.calibrator import PriorShift
 from icalib.heads.polya_gamma import PolyaGammaHead
 from icalib.losses.head_objective import HeadObjective
+from icalib.methods import papers
 from icalib.methods.composition import Method
 from icalib.regimes.supervised import Supervised
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import Posterior
+
+presets = {"paper-pg": papers.pg() | papers.polya_gamma()}
 
 
 def method() -> Method:

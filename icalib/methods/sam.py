@@ -1,9 +1,12 @@
 """SAM, re-implemented by description: similarity and semantic features over BERT's states (Zhang et al. 2022)."""
 
 from icalib.encoders.sam import SAM
+from icalib.methods import papers
 from icalib.methods.composition import Method
 from icalib.regimes.supervised import Supervised
 from icalib.training.settings import TrainingSettings
+
+presets = {"paper-icast": papers.sam()}
 
 
 def method() -> Method:

@@ -1,12 +1,15 @@
 """SNGP: spectral-normalised features, random-feature Gaussian process, Laplace posterior (Liu et al. 2020)."""
 
 from icalib.heads.random_features import RandomFeatureHead
+from icalib.methods import papers
 from icalib.methods.composition import Method
 from icalib.regimes.supervised import Supervised
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import Posterior
 
 presets = {
+    "paper-gpf": papers.gpf() | papers.gp_by_random_features(),
+    "paper-pg": papers.pg() | papers.sngp_of_pg(),
     "released": {
         "head.num_features": 2048,
         "head.ridge": 2 / 2048,
@@ -15,7 +18,7 @@ presets = {
         "head.likelihood": "gaussian",
         "uncertainty.integration": "mean_field",
         "uncertainty.mean_field_factor": 0.1,
-    }
+    },
 }
 """`released`: posterior variances and probabilities as the code of SNGP's authors scales them. They don't scale random
 features by √(2/L) and have a ridge s = 1/1000, which is `ridge` 2/L and `effective_n` 1/s here."""

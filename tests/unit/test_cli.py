@@ -93,7 +93,7 @@ def test_show_explains_every_setting(icalib) -> None:
         (["show", "icast", "--set", "regime.rule.gain_threshold=3"], "less than or equal to 1"),
         (["show", "icast", "--set", "regime.rule.negative_threshold=0.6"], "λ⁻ < λ̃⁻ ≤ λ̃⁺ < λ⁺"),
         (["show", "icast", "--set", "uncertainty.num_passes=1"], "greater than or equal to 2"),
-        (["show", "bert-fp", "--preset", "ligth"], "it has: light"),
+        (["show", "bert-fp", "--preset", "ligth"], "it has: paper-icast, light"),
         (["show", "bm25", "--preset", "light"], "it has none"),
         (["compare", "bert", "--data", "nowhere", "--preset", "light"], "not a pool folder"),
         (["run", "bert"], "`data` is missing"),

@@ -215,7 +215,6 @@ def test_balanced_training_is_corrected_for_unless_the_paper_is_followed() -> No
     assert isinstance(default, Method)
     assert default.calibration == PriorShift.Config()
     assert with_settings(default, presets("pg-drr")["paper"]).calibration is None  # type: ignore[union-attr]
-    assert "calibration" not in presets("bert")["paper"]
     rows = [row for name in table_names() for row in load_table(name).rows if row.method == "pg-drr"]
     assert rows
     assert all(row.settings["calibration"] is None for row in rows)

@@ -1,0 +1,45 @@
+"""The papers' presets against a transcription of the papers that was made apart from them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from icalib.core.component import ComponentConfig, short_name, with_settings
+from icalib.methods.catalogue import load_method, method_names, paper_preset, presets
+
+BLOCKS = yaml.safe_load(Path(__file__).with_name("published.yaml").read_text())
+PUBLISHED = [
+    (method, block["preset"], path, value)
+    for block in BLOCKS
+    for method in block["methods"]
+    for path, value in block["values"].items()
+]
+
+
+def resolved(method: str, preset: str, path: str) -> Any:
+    value: Any = with_settings(load_method(method), presets(method)[preset])
+    for name in path.split("."):
+        value = short_name(value.owner) if name == "target" else getattr(value, name)
+    return value.owner if isinstance(value, ComponentConfig) else value
+
+
+@pytest.mark.parametrize(("method", "preset", "path", "value"), PUBLISHED)
+def test_a_preset_has_the_published_value(method: str, preset: str, path: str, value: Any) -> None:
+    assert resolved(method, preset, path) == value
+
+
+def test_every_paper_preset_is_transcribed() -> None:
+    assert len(PUBLISHED) >= 150
+    transcribed = {(method, preset) for method, preset, _, _ in PUBLISHED}
+    of_papers = {(name, preset) for name in method_names() for preset in presets(name) if preset.startswith("paper-")}
+    assert transcribed == of_papers
+
+
+@pytest.mark.parametrize(("method", "preset"), sorted({(method, preset) for method, preset, _, _ in PUBLISHED}))
+def test_sources_are_places_in_papers_or_code_or_ours(method: str, preset: str) -> None:
+    for path, value in paper_preset(method, preset).items():
+        known = ("§", "Eq. ", "Alg. ", "Table ", "ICAST §", "abstract", "code of ", "authors' code", "not stated: ours")
+        assert value.source.startswith(known) or value.source == "ours", (path, value)
+        assert value.kind != "ours" or value.paper, path  # what we chose ourselves says what the paper leaves open
