@@ -1,14 +1,15 @@
 """The JSONL format of icalib: one dialogue a line.
 
     {"dialog_id": str, "source": str, "domain": str, "split": "train" | "validation" | "test",
-     "utterances": [{"speaker": "user" | "agent", "text": str, "intents": [str, ...]}]}
+     "utterances": [{"speaker": "user" | "agent", "text": str, "intents": [str, ...], "is_answer": bool}]}
 
-`dialog_id`, `source`, `domain`, `split` and `intents` may be left out; other names of speakers are mapped.
+`dialog_id`, `source`, `domain`, `split`, `intents` and `is_answer` may be left out; other names of speakers are mapped.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ from icalib.data.sources.files import FIRST_LINE_BYTES, first_line, plain_name, 
 from icalib.data.sources.records import Raw, build, parse_json
 from icalib.data.sources.rows import record_id
 from icalib.data.sources.speakers import NO_SPEAKERS, Role, role_of
+
+_OBJECT_OF_OBJECTS = re.compile(r'\s*\{\s*"[^"]*"\s*:\s*\{')
+"""The beginning of MSDialog's and MANtIS's files, all dialogues of which may be on one line."""
 
 
 def _open(path: Path, speakers: Mapping[str, Role] = NO_SPEAKERS) -> Source:
@@ -63,7 +67,7 @@ def _is_dialogue(line: str, named_so: bool) -> bool:
         value: Any = json.loads(line)
     except (ValueError, RecursionError):
         is_cut = len(line.encode(errors="surrogateescape")) >= FIRST_LINE_BYTES - 1
-        return '"utterances"' in line if is_cut else named_so
+        return '"utterances"' in line and not _OBJECT_OF_OBJECTS.match(line) if is_cut else named_so
     return isinstance(value, dict) and "utterances" in value
 
 

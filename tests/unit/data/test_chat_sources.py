@@ -299,6 +299,15 @@ def test_documents_of_one_long_line_are_detected_and_streamed(tmp_path: Path) ->
     ours = {"dialog_id": "d", "utterances": [{"speaker": "user", "text": "word " * 20_000}]}
     (tmp_path / "ours.jsonl").write_text(json.dumps(ours) + "\n")
     assert open_source(tmp_path / "ours.jsonl").reader == "jsonl"
+    turns = [{"actor_type": "User", "utterance": "word " * 20_000, "tags": "OQ"}]
+    (tmp_path / "MSDialog.json").write_text(json.dumps({"7": {"category": "Word", "utterances": turns}}))
+    assert open_source(tmp_path / "MSDialog.json").reader == "msdialog"
+    del turns[0]["tags"]
+    turns.append({"actor_type": "Agent", "utterance": "Restart it.", "votes": 0})
+    (tmp_path / "merged_train.json").write_text(
+        json.dumps({"7": {"title": "t", "category": "Word", "utterances": [*turns, *turns]}})
+    )
+    assert open_source(tmp_path / "merged_train.json").reader == "mantis"
 
 
 def test_conversations_without_text_are_counted_and_left_out(tmp_path: Path) -> None:
