@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 class PoolKeywords(TypedDict, total=False):
     """What decides a pool folder's content besides its source."""
 
+    protocol: str | None
+    """Make pools as a paper did: icast, gpf (GPF-BERT) or pg (PG-DRR). It sets candidates, negatives, contexts and
+    more; other options can't contradict what the paper states."""
     labelled: float | None
     """Default labelled fraction of the training pools."""
     format: str | None
@@ -66,8 +69,9 @@ def prepare(source: str | Path, out: str | Path, **options: Unpack[PrepareKeywor
     Args:
         source: dialogues or ready pools: a file or folder of a format of docs/data.md, or .gz.
         out: pool folder to write: a path or e.g. s3://bucket/pools.
-        options: labelled, format, speakers, columns, map_intents, num_candidates, negative_sampler, context_turns,
-            min_context, seed, limit, unanswerable, skip_bad, logs, fresh, address, executor; see `PoolKeywords`.
+        options: protocol, labelled, format, speakers, columns, map_intents, num_candidates, negative_sampler,
+            context_turns, min_context, seed, limit, unanswerable, skip_bad, logs, fresh, address, executor; see
+            `PoolKeywords`.
 
     Raises:
         DataError: a record is invalid.

@@ -35,6 +35,13 @@ def simulate(
 class PoolSetOptions:
     """What decides a pool folder's content besides its source."""
 
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            help="Make pools as a paper did: icast, gpf (GPF-BERT) or pg (PG-DRR). It sets candidates, negatives, "
+            "contexts, right responses and splits (docs/papers.md); options that contradict the paper are refused."
+        ),
+    ] = None
     labelled: Labelled = None
     format: Annotated[
         str | None,
@@ -62,15 +69,19 @@ class PoolSetOptions:
         Path | None,
         typer.Option(help="JSON file with the names of intents by the source's own labels (docs/data.md)."),
     ] = None
-    candidates: Annotated[int, typer.Option(help="Candidates of each pool, including the right one.")] = 10
+    candidates: Annotated[
+        int | None, typer.Option(help="Candidates of each pool, including the right one; default: 10.")
+    ] = None
     negatives: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="Wrong candidates: neighbourhood (like the right one, not marking it), bm25-response (the papers'; "
-            "they mark it), random, or the import path of a sampler (my_lab.samplers:nearest)."
+            help="Wrong candidates: neighbourhood (default; like the right one, not marking it), bm25-response (the "
+            "papers'; they mark it), random, or the import path of a sampler (my_lab.samplers:nearest)."
         ),
-    ] = "neighbourhood"
-    context_turns: Annotated[int, typer.Option(help="Maximum number of utterances in a context, the last ones.")] = 4
+    ] = None
+    context_turns: Annotated[
+        int | None, typer.Option(help="Maximum number of utterances in a context, the last ones; default: 4.")
+    ] = None
     min_context: Annotated[
         int | None,
         typer.Option(
@@ -81,12 +92,12 @@ class PoolSetOptions:
     seed: Annotated[int, typer.Option(help="Seed of splits, negatives and the order of candidates.")] = 7
     limit: Annotated[int | None, typer.Option(help="Use at most N pools of each split.")] = None
     unanswerable: Annotated[
-        float,
+        float | None,
         typer.Option(
             help="Fraction of each split's pools that lose their right candidate for another wrong one, so that runs "
             "learn and measure when none is right, e.g. 0.2 (docs/none-of-these.md)."
         ),
-    ] = 0.0
+    ] = None
     skip_bad: Annotated[
         bool,
         typer.Option("--skip-bad", help="Write invalid records to OUT.rejected.jsonl instead of stopping."),
@@ -99,21 +110,29 @@ class PoolSetOptions:
             SettingError: a text can't be parsed.
         """
         keywords: PoolKeywords = {
+            "protocol": self.protocol,
             "labelled": self.labelled,
             "format": self.format,
             "speakers": parsed_speakers(self.speakers or ()),
             "columns": parsed_pairs("--columns", self.columns or ()),
-            "num_candidates": self.candidates,
-            "negative_sampler": self.negatives,
-            "context_turns": self.context_turns,
             "seed": self.seed,
             "limit": self.limit,
-            "unanswerable": self.unanswerable,
             "skip_bad": self.skip_bad,
         }
         if self.map_intents is not None:
             keywords["map_intents"] = str(self.map_intents)
-        return keywords if self.min_context is None else {**keywords, "min_context": self.min_context}
+        # a protocol refuses what is given, so defaults must not be
+        if self.candidates is not None:
+            keywords["num_candidates"] = self.candidates
+        if self.negatives is not None:
+            keywords["negative_sampler"] = self.negatives
+        if self.context_turns is not None:
+            keywords["context_turns"] = self.context_turns
+        if self.min_context is not None:
+            keywords["min_context"] = self.min_context
+        if self.unanswerable is not None:
+            keywords["unanswerable"] = self.unanswerable
+        return keywords
 
 
 @verb

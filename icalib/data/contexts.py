@@ -17,7 +17,12 @@ class ContextResponse(NamedTuple):
 
 
 def context_responses(
-    dialogue: Dialogue, *, context_turns: int = 4, min_context: int = 2, last_turn_only: bool = False
+    dialogue: Dialogue,
+    *,
+    context_turns: int = 4,
+    min_context: int = 2,
+    last_turn_only: bool = False,
+    accepted_only: bool = False,
 ) -> Iterator[ContextResponse]:
     """Yield the pairs of a dialogue.
 
@@ -29,6 +34,7 @@ def context_responses(
         context_turns: maximum length of a context.
         min_context: minimum number of utterances before a response; 1 includes the answers of two-turn dialogues.
         last_turn_only: only the dialogue's last utterance may be a response.
+        accepted_only: only an utterance that the source marks as an accepted answer may be a response.
 
     Example:
         >>> speakers = ["user", "agent", "user", "agent"]
@@ -42,6 +48,6 @@ def context_responses(
     for turn, utterance in enumerate(utterances):
         is_last = turn == len(utterances) - 1
         wanted = utterance.speaker == "agent" and turn >= min_context and user_spoke
-        if wanted and (is_last or not last_turn_only):
+        if wanted and (is_last or not last_turn_only) and (utterance.is_answer or not accepted_only):
             yield ContextResponse(turn, utterances[max(0, turn - context_turns) : turn], utterance)
         user_spoke = user_spoke or utterance.speaker == "user"

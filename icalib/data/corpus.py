@@ -15,13 +15,14 @@ from icalib.core.errors import DataError
 from icalib.data.contexts import context_responses
 from icalib.data.intent_map import mapped_intents
 from icalib.data.mining import Progress
-from icalib.data.schema import ALSO_RIGHT, SPLITS, UNKNOWN_LABEL, AnsweredContext, Pool, Split
+from icalib.data.schema import ALSO_RIGHT, SPLITS, UNKNOWN_LABEL, AnsweredContext, Dialogue, Pool, Split
 from icalib.data.settings import PrepareSettings
 from icalib.data.sources.base import Source
 from icalib.data.sources.records import OnReject
 from icalib.data.spill import Spill
 from icalib.data.splits import assigned_split, split_of
 
+_MARK = 'Mark accepted answers: "is_answer": true on an utterance of the formats jsonl, msdialog and mantis.'
 _NUM_TRIED = 1000
 """Dialogues that decide whether two-turn dialogues count."""
 
@@ -36,6 +37,10 @@ class Corpus:
         self.several_right: set[Split] = set()
         """Splits in which a pool has several right candidates."""
         self.intents: set[str] = set()
+        self.intents_in: set[Split] = set()
+        """Splits in which contexts have intents."""
+        self.split_origins: set[str] = set()
+        """Where splits come from: `source`, `drawn` or both."""
         self.has_intents = array("b")
         """Whether each training pool has intents (0 or 1)."""
         self.label_known = array("b")
@@ -68,6 +73,8 @@ class Corpus:
             utterance["intents"] = mapped_intents(self._intent_map, utterance["speaker"], utterance["intents"])
         names = {name for utterance in row["context"] for name in utterance["intents"]}
         self.intents |= names
+        if names:
+            self.intents_in.add(split)
         if split == "train":
             self.has_intents.append(bool(names))
             self.label_known.append(row["label"] != UNKNOWN_LABEL)
@@ -78,6 +85,7 @@ class Corpus:
     def replace(self, spills: dict[Split, Spill]) -> None:
         """Begin some splits again, training pools among them, with empty files."""
         self.spills.update(spills)
+        self.intents_in -= spills.keys()
         self.has_intents, self.label_known = array("b"), array("b")
 
     def fraction_with_intents(self) -> float | None:
@@ -144,14 +152,18 @@ def _records(
     source: Source, corpus: Corpus, settings: PrepareSettings, min_context: int, on_reject: OnReject | None
 ) -> Iterator[list[dict[str, Any]]]:
     """Yield the rows of each record; a dialogue's rows have the right response as their only candidate."""
+    answers = _AcceptedAnswers(source, settings)
     for dialogue in source.dialogues(on_reject):
-        split = split_of(dialogue, settings.seed)
+        split = _split(dialogue, settings)
         corpus.mined.add(split)
+        corpus.split_origins.add("source" if dialogue.split else "drawn")
+        answers.add(dialogue)
         pairs = context_responses(
             dialogue,
             context_turns=settings.context_turns,
             min_context=min_context,
             last_turn_only=source.last_turn_only,
+            accepted_only=settings.answers == "accepted",
         )
         yield [
             {
@@ -166,15 +178,76 @@ def _records(
             }
             for pair in pairs
         ]
+    answers.check()
     for answered in source.answers(on_reject):
+        answers.refuse_unmarked()
+        corpus.split_origins.add("source" if answered.split else "drawn")
         yield _answer_rows(
             answered, answered.split or assigned_split(answered.dialog_id, settings.seed), settings, corpus
         )
     for pool in source.pools(on_reject):
+        if not source.accepted_only:
+            answers.refuse_unmarked()
+        corpus.split_origins.add("source")
         row = pool.row()
-        if not source.keeps_all_candidates and len(pool.candidates) > settings.num_candidates:
+        keeps_all = source.keeps_all_candidates and settings.protocol is None
+        if not keeps_all and len(pool.candidates) > settings.num_candidates:
             row |= _cut(pool, settings.num_candidates, source.left_out)
         yield [{**row, "context": row["context"][-settings.context_turns :]}]
+
+
+def _split(dialogue: Dialogue, settings: PrepareSettings) -> Split:
+    if settings.intents_in == "train" and any(utterance.intents for utterance in dialogue.utterances):
+        return "train"
+    return split_of(dialogue, settings.seed)
+
+
+class _AcceptedAnswers:
+    """What a source says of accepted answers, where only those are right responses."""
+
+    def __init__(self, source: Source, settings: PrepareSettings) -> None:
+        self._source, self._wanted = source, settings.answers == "accepted"
+        self._num_dialogues = self._num_marked = self._num_accepted = 0
+
+    def add(self, dialogue: Dialogue) -> None:
+        """Count a dialogue's marks."""
+        marks = [utterance.is_answer for utterance in dialogue.utterances if utterance.speaker == "agent"]
+        self._num_dialogues += 1
+        self._num_marked += any(mark is not None for mark in marks)
+        self._num_accepted += any(marks)
+
+    def check(self) -> None:
+        """Count dialogues without an accepted answer as left out.
+
+        Raises:
+            DataError: none has one.
+        """
+        if not self._wanted or not self._num_dialogues:
+            return
+        if not self._num_marked:
+            self.refuse_unmarked()
+        if not self._num_accepted:
+            raise DataError(
+                f"none of {self._num_dialogues} dialogues has an accepted answer: no utterance of an agent has a true "
+                "`is_answer`",
+                f"{_MARK} Or prepare without --protocol icast.",
+                path=self._source.files[0],
+            )
+        if without := self._num_dialogues - self._num_accepted:
+            self._source.left_out["dialogues without an accepted answer"] += without
+
+    def refuse_unmarked(self) -> None:
+        """Refuse a record that can't say whether its answer was accepted, where that counts.
+
+        Raises:
+            DataError: it counts.
+        """
+        if self._wanted:
+            raise DataError(
+                f"the format {self._source.reader} has records that don't say which answers were accepted",
+                f"{_MARK} Or prepare without --protocol icast.",
+                path=self._source.files[0],
+            )
 
 
 def _cut(pool: Pool, num_candidates: int, left_out: Counter[str]) -> dict[str, Any]:

@@ -34,6 +34,7 @@ def hold_out(corpus: Corpus, folder: Path, settings: PrepareSettings) -> list[st
     splits: list[Split] = ["train", *taken]
     begun: dict[Split, Spill] = {split: Spill(folder / f"held-out-{split}.arrow") for split in splits}
     corpus.replace(begun)
+    corpus.split_origins.add("drawn")
     for row in earlier.rows():
         corpus.add({**row, "split": moved.get(row["dialog_id"], "train")})
     for spill in begun.values():
@@ -50,13 +51,17 @@ def hold_out(corpus: Corpus, folder: Path, settings: PrepareSettings) -> list[st
 
 def _moved_dialogues(corpus: Corpus, settings: PrepareSettings) -> dict[str, Split]:
     """Return the new split of each dialogue that leaves the training pools."""
-    num_pools, unknown = Counter[str](), set[str]()
-    for row in corpus.spills["train"].rows(columns=["dialog_id", "label"]):
+    num_pools, unknown, with_intents = Counter[str](), set[str](), set[str]()
+    rows = corpus.spills["train"].rows(columns=["dialog_id", "label"])
+    for row, has_intents in zip(rows, corpus.has_intents, strict=True):
         num_pools[row["dialog_id"]] += 1
+        if has_intents:
+            with_intents.add(row["dialog_id"])
         if row["label"] == UNKNOWN_LABEL:
             unknown.add(row["dialog_id"])
     draw = {dialog_id: child_seed(settings.seed, "held out", dialog_id) for dialog_id in num_pools.keys() - unknown}
-    order = iter(sorted(draw, key=lambda dialog_id: (draw[dialog_id], dialog_id)))
+    last = with_intents if settings.intents_in == "train" else set[str]()
+    order = iter(sorted(draw, key=lambda dialog_id: (dialog_id in last, draw[dialog_id], dialog_id)))
     # mined candidates are other responses of the split
     min_pools = 2 * settings.num_candidates if "train" in corpus.mined else 1
     moved: dict[str, Split] = {}

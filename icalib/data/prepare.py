@@ -22,6 +22,7 @@ from icalib.data.mining import Progress, mine_split, responses_together
 from icalib.data.negatives import NEGATIVE_SAMPLERS, ParallelMap
 from icalib.data.pool_folder import PoolWriter, whole_folder
 from icalib.data.pools import prepared_inputs, read_pool_set, split_file
+from icalib.data.protocols import PROTOCOLS, unmet, with_protocol
 from icalib.data.schema import POOLS_FILE, POOLS_VERSION, SPLITS, PoolSet
 from icalib.data.settings import PrepareSettings
 from icalib.data.sources.base import Source
@@ -73,6 +74,7 @@ def prepare(
     pull(source_path)
     pull(out)
     source = open_source(source_path, settings.format, settings.reading())
+    settings = with_protocol(settings, source.reader)
     source_digest = source.digest()
     min_context = shortest_context(source, settings)
     inputs = {
@@ -142,6 +144,11 @@ def prepare(
             negative_sampler=settings.negative_sampler if corpus.mined else "source",
             num_candidates=writer.num_candidates,
             context_turns=settings.context_turns,
+            protocol=settings.protocol,
+            answers="accepted" if source.accepted_only else settings.answers,
+            intents_in=tuple(split for split in SPLITS if split in corpus.intents_in),
+            split_origin="mixed" if len(corpus.split_origins) > 1 else "".join(corpus.split_origins),
+            limit=settings.limit,
             seed=settings.seed,
             default_labelled_fraction=settings.labelled or corpus.fraction_with_intents(),
             intents=tuple(sorted(corpus.intents)),
@@ -155,6 +162,9 @@ def prepare(
             logs_digest=str(inputs.get("logs_digest", "")),
             created_with=f"icalib {__version__}",
         )
+        if settings.protocol:
+            for difference in unmet(pool_set, PROTOCOLS[settings.protocol]):
+                note(f"not as the protocol {settings.protocol} has it: {difference}")
         if rejected:
             rejected.move_to(rejected_path)
         if num_rejected:

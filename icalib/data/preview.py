@@ -12,6 +12,7 @@ from icalib.core.storage import pull
 from icalib.data.contexts import context_responses
 from icalib.data.corpus import shortest_context
 from icalib.data.intent_map import IntentMap, mapped_intents
+from icalib.data.protocols import with_protocol
 from icalib.data.schema import NONE_RIGHT, AnsweredContext, Dialogue, Pool, Utterance
 from icalib.data.settings import PrepareSettings
 from icalib.data.sources.base import Source
@@ -39,6 +40,7 @@ def preview(source_path: str | Path, settings: PrepareSettings) -> Iterator[str]
     source_path = Path(source_path)
     pull(source_path)
     source = open_source(source_path, settings.format, settings.reading())
+    settings = with_protocol(settings, source.reader)
     source.left_out.clear()
     files = "1 file" if len(source.files) == 1 else f"{len(source.files)} files"
     yield f"format {source.reader}, {files}" + (f"; {source.understood}" if source.understood else "")
@@ -76,6 +78,7 @@ def _dialogues(source: Source, dialogues: list[Dialogue], min_context: int, sett
             context_turns=settings.context_turns,
             min_context=min_context,
             last_turn_only=source.last_turn_only,
+            accepted_only=settings.answers == "accepted",
         )
         for dialogue in dialogues
     ]

@@ -48,6 +48,8 @@ class Utterance(BaseModel):
     speaker: Literal["user", "agent"]
     text: Text
     intents: tuple[Text, ...] = ()
+    is_answer: bool | None = Field(default=None, exclude=True, repr=False)
+    """Whether the source marks it as an accepted answer; None: the source doesn't say. Not kept in pools."""
 
 
 class Dialogue(BaseModel):
@@ -177,6 +179,17 @@ class PoolSet(BaseModel):
     """Name or import path of the sampler; `source` where the candidates are the source's own."""
     num_candidates: int
     context_turns: int
+    protocol: str | None = None
+    """Name of the paper's protocol that `prepare` was asked for, if any."""
+    answers: str = "all"
+    """`accepted`: every right candidate is an accepted answer; `all`: any response."""
+    intents_in: tuple[Split, ...] = ()
+    """Splits in which contexts have intents; empty in sets of earlier versions."""
+    split_origin: str = ""
+    """`source`: the source's own splits; `drawn`: 80/10/10 by dialogue; `mixed`: some of each; empty in sets of
+    earlier versions."""
+    limit: int | None = None
+    """Maximum number of pools of a split that `prepare` was asked for."""
     seed: int
     default_labelled_fraction: float | None
     intents: tuple[str, ...]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
 from icalib.core.component import Settings
 from icalib.data.intent_map import IntentMap, parsed_intent_map
 from icalib.data.sources.speakers import Role
+
+_LATER = ("protocol", "answers", "intents_in", "speakers", "columns", "map_intents", "unanswerable")
+"""Settings that sets of earlier versions don't have; at their defaults they don't count."""
 
 
 class PrepareSettings(Settings):
@@ -19,6 +22,8 @@ class PrepareSettings(Settings):
         'neighbourhood'
     """
 
+    protocol: Literal["icast", "gpf", "pg"] | None = None
+    """Make pools as a paper did (`icalib.data.protocols`): what the paper states can't be set otherwise."""
     num_candidates: int = Field(default=10, ge=2)
     """C: candidates of a pool, the right response and C − 1 negatives."""
     negative_sampler: str = "neighbourhood"
@@ -29,6 +34,10 @@ class PrepareSettings(Settings):
     """Maximum number of utterances in a context."""
     min_context: int = Field(default=2, ge=1)
     """Minimum number of utterances before a response. Where it is not set and no dialogue is long enough, it is 1."""
+    answers: Literal["all", "accepted"] = "all"
+    """`accepted`: only utterances that the source marks as accepted answers are right responses."""
+    intents_in: Literal["any", "train"] = "any"
+    """`train`: dialogues with intents are training dialogues, whatever their split in the source."""
     labelled: float | None = Field(default=None, gt=0, le=1)
     """Default labelled fraction of the set; None: the fraction of training pools with intents, where only some have
     them."""
@@ -55,8 +64,8 @@ class PrepareSettings(Settings):
 
     def inputs(self) -> dict[str, Any]:
         """Return the settings that the pools depend on; the reader counts through the source's digest."""
-        empty = {name for name in ("speakers", "columns", "map_intents", "unanswerable") if not getattr(self, name)}
-        return self.model_dump(exclude={"format", *empty})
+        left_out = {name for name in _LATER if getattr(self, name) == type(self).model_fields[name].default}
+        return self.model_dump(exclude={"format", *left_out})
 
     def reading(self) -> dict[str, Any]:
         """Return the options of `open_source`."""

@@ -43,6 +43,7 @@ class Source:
         last_turn_only: the last utterance of each dialogue is its only response (contexts of such sources overlap).
         keeps_all_candidates: ready pools keep all their candidates; false: at most as many as were asked for, the
             first right and the first wrong ones.
+        accepted_only: the right candidates of its ready pools are accepted answers.
         understood: one line for the user: what was guessed; empty where nothing was.
         left_out: counts what is left out without being an error, by its description; reading adds to it.
         reader: name of the reader; `open_source` sets it.
@@ -54,6 +55,7 @@ class Source:
     answers: Callable[[OnReject | None], Iterator[AnsweredContext]] = no_answers
     last_turn_only: bool = False
     keeps_all_candidates: bool = True
+    accepted_only: bool = False
     understood: str = ""
     left_out: Counter[str] = field(default_factory=Counter[str])
     reader: str = ""

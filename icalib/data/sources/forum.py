@@ -1,8 +1,8 @@
 """What the JSON of MSDialog and MANtIS have in common: one object from dialogue id to
 
-{"title", "category", "utterances": [{"actor_type": "User" | "Agent", "utterance": str, intents, ...}]}
+{"title", "category", "utterances": [{"actor_type": "User" | "Agent", "utterance": str, "is_answer": 0 | 1, ...}]}
 
-with the intents under a name of each corpus's own.
+with the intents under a name of each corpus's own. `is_answer` marks the accepted answer.
 """
 
 from __future__ import annotations
@@ -68,6 +68,8 @@ def _utterance(value: Any, intent_field: str) -> Any:
         ours["speaker"] = actor.lower() if isinstance(actor, str) else actor
     if "utterance" in value:
         ours["text"] = spaced(value["utterance"])
+    if "is_answer" in value:
+        ours["is_answer"] = value["is_answer"]
     if intent_field in value:
         ours["intents"] = _intents(value[intent_field])
     return ours

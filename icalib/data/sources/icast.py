@@ -33,7 +33,7 @@ def _open(path: Path) -> Source:
         raise DataError(
             f"found none of the folders {', '.join(FOLDERS)}", "Name the folder that holds them.", path=path
         )
-    return Source(files, pools=pools_in(folders, _aligned, _pool))
+    return Source(files, pools=pools_in(folders, _aligned, _pool), accepted_only=True)
 
 
 def _detects(path: Path) -> bool:

@@ -1,0 +1,211 @@
+"""Pools as papers made them: what a protocol sets, refuses and finds unmet."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from icalib.core.errors import DataError, SettingError
+from icalib.data.pools import as_pools, read_pool_set, read_rows
+from icalib.data.prepare import prepare
+from icalib.data.protocols import PROTOCOLS, prepare_command, unmet, with_protocol
+from icalib.data.schema import SPLITS, Pool, PoolSet
+from icalib.data.settings import PrepareSettings
+
+WORDS = ("printer", "ink", "paper", "jam", "cable", "driver", "update", "reset", "login", "mail", "sync", "disk")
+
+
+def utterance(dialogue: int, turn: int) -> str:
+    return (
+        " ".join(WORDS[(dialogue * (turn + 3) + step * step) % len(WORDS)] for step in range(4)) + f" {dialogue} {turn}"
+    )
+
+
+def accepted_turn(dialogue: int) -> int | None:
+    """The first answer, the second, the third, or none."""
+    return (1, 3, 5, None)[dialogue % 4]
+
+
+def forum(folder: Path, corpus: str, *, name: str = "", marks: bool = True, dialogues: range = range(200)) -> Path:
+    """A forum corpus of six-turn dialogues; the first twenty have intents."""
+
+    def turn_of(dialogue: int, turn: int) -> dict[str, Any]:
+        tags = (["OQ"] if turn % 2 == 0 else ["PA"]) if dialogue < 20 else []
+        own = {"tags": " ".join(tags), "vote": 0} if corpus == "msdialog" else {"intent": tags, "votes": 0}
+        mark = {"is_answer": int(turn == accepted_turn(dialogue))} if marks else {}
+        return {"actor_type": ("User", "Agent")[turn % 2], "utterance": utterance(dialogue, turn), **own, **mark}
+
+    content = {
+        str(dialogue): {"category": "Word", "utterances": [turn_of(dialogue, turn) for turn in range(6)]}
+        for dialogue in dialogues
+    }
+    path = folder / (name or f"{corpus}.json")
+    path.write_text(json.dumps(content))
+    return path
+
+
+def made(source: Path, protocol: str, **settings: Any) -> tuple[PoolSet, dict[str, list[Pool]]]:
+    out = source.with_name(f"pools-{protocol}")
+    pool_set = prepare(source, out, PrepareSettings.model_validate({"protocol": protocol, **settings}))
+    assert read_pool_set(out) == pool_set
+    return pool_set, {
+        split: list(as_pools(read_rows(out, split, range(pool_set.num_pools[split])))) for split in SPLITS
+    }
+
+
+def number_of(pool: Pool) -> int:
+    return int(pool.dialog_id.rpartition("-")[2])
+
+
+def test_protocols_are_those_of_the_setting() -> None:
+    annotation = PrepareSettings.model_fields["protocol"].annotation
+    names = {name for part in get_args(annotation) for name in get_args(part)}
+    assert names == {*PROTOCOLS}
+    for protocol in PROTOCOLS.values():
+        rules: Mapping[str, Any] = {
+            **protocol.rules,
+            **{k: v for of in protocol.of_reader.values() for k, v in of.items()},
+        }
+        PrepareSettings.model_validate({name: rule.value for name, rule in rules.items()})
+
+
+@pytest.mark.parametrize("corpus", ["msdialog", "mantis"])
+def test_icast_has_accepted_answers_short_contexts_and_intents_in_training(corpus: str, tmp_path: Path) -> None:
+    pool_set, pools = made(forum(tmp_path, corpus), "icast")
+    found = [pool for split in SPLITS for pool in pools[split]]
+    assert {number_of(pool) for pool in found} == {number for number in range(200) if accepted_turn(number)}
+    for pool in found:
+        turn = accepted_turn(number_of(pool))
+        assert turn is not None
+        assert pool.candidates[pool.label] == utterance(number_of(pool), turn)
+        assert [one.text for one in pool.context] == [
+            utterance(number_of(pool), t) for t in range(max(0, turn - 4), turn)
+        ]
+        assert len(pool.candidates) == 10
+        assert len({text.split()[-2] for text in pool.candidates}) == 10  # from ten dialogues
+    assert {number_of(pool) for split in SPLITS[1:] for pool in pools[split]}.isdisjoint(range(20))
+    with_intents = [number_of(pool) < 20 for pool in sorted(pools["train"], key=lambda pool: pool.label_order)]
+    assert with_intents == sorted(with_intents, reverse=True)
+    assert sum(with_intents) == 15
+    assert (pool_set.protocol, pool_set.answers, pool_set.negative_sampler) == ("icast", "accepted", "bm25-response")
+    assert (pool_set.intents_in, pool_set.split_origin, pool_set.limit) == (("train",), "drawn", None)
+    assert unmet(pool_set, PROTOCOLS["icast"]) == [
+        sentence for sentence in unmet(pool_set, PROTOCOLS["icast"]) if "too few" in sentence
+    ]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "corpus", "sampler"),
+    [
+        ("gpf", "msdialog", "random"),
+        ("gpf", "mantis", "random"),
+        ("pg", "msdialog", "random"),
+        ("pg", "mantis", "bm25-response"),
+    ],
+)
+def test_gpf_and_pg_have_all_responses_and_whole_contexts(
+    protocol: str, corpus: str, sampler: str, tmp_path: Path
+) -> None:
+    pool_set, pools = made(forum(tmp_path, corpus), protocol)
+    found = [pool for split in SPLITS for pool in pools[split]]
+    assert len(found) == 400  # two utterances before a response: the second and the third answer
+    assert {len(pool.context) for pool in found} == {3, 5}
+    assert pool_set.negative_sampler == sampler
+    assert pool_set.answers == "all"
+    assert pool_set.default_labelled_fraction == 1
+
+
+def test_a_source_without_marks_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="don't say which answers were accepted") as caught:
+        made(forum(tmp_path, "msdialog", marks=False), "icast")
+    assert '"is_answer": true' in caught.value.cure
+
+
+@pytest.mark.parametrize(
+    ("protocol", "settings", "option"),
+    [
+        ("icast", {"num_candidates": 5}, "--candidates 5"),
+        ("icast", {"negative_sampler": "neighbourhood"}, "--negatives neighbourhood"),
+        ("icast", {"context_turns": 3}, "--context-turns 3"),
+        ("icast", {"labelled": 0.2}, "--labelled 0.2"),
+        ("icast", {"unanswerable": 0.1}, "--unanswerable 0.1"),
+        ("gpf", {"negative_sampler": "bm25-response"}, "--negatives bm25-response"),
+        ("pg", {"labelled": 0.1}, "--labelled 0.1"),
+    ],
+)
+def test_a_setting_that_contradicts_the_paper_is_refused(
+    protocol: str, settings: dict[str, Any], option: str, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingError, match=f"{option} contradicts --protocol {protocol}"):
+        made(forum(tmp_path, "msdialog"), protocol, **settings)
+
+
+def test_settings_that_agree_or_that_the_paper_leaves_open_are_kept() -> None:
+    given = {"protocol": "icast", "num_candidates": 10, "labelled": 0.05, "min_context": 2, "limit": 3}
+    settings = with_protocol(PrepareSettings.model_validate(given), "msdialog")
+    assert given.items() <= settings.model_dump().items()
+    assert with_protocol(PrepareSettings.model_validate({"protocol": "gpf", "context_turns": 8}), "").context_turns == 8
+
+
+def test_settings_without_a_protocol_have_the_inputs_that_they_had() -> None:
+    settings = PrepareSettings()
+    assert with_protocol(settings, "jsonl") is settings
+    assert not {"protocol", "answers", "intents_in"} & settings.inputs().keys()
+
+
+META = {
+    "version": 1, "name": "mine", "digest": "0", "source": "/data/my chats.jsonl", "source_digest": "0",
+    "reader": "jsonl", "negative_sampler": "bm25-response", "num_candidates": 10, "context_turns": 4,
+    "answers": "accepted", "intents_in": ["train"], "seed": 7, "default_labelled_fraction": 0.01,
+    "intents": ["OQ"], "num_pools": {"train": 900, "validation": 100, "test": 100}, "num_dialogues": {},
+    "num_rejected": 0, "created_with": "icalib 0.1.0",
+}  # fmt: skip
+
+
+def test_pools_that_meet_a_protocol_have_nothing_unmet() -> None:
+    assert unmet(PoolSet.model_validate(META), PROTOCOLS["icast"]) == []
+    others = {"context_turns": 100, "negative_sampler": "random", "answers": "all"}
+    assert unmet(PoolSet.model_validate(META | others), PROTOCOLS["gpf"]) == []
+    assert unmet(PoolSet.model_validate(META | others), PROTOCOLS["pg"]) == []
+
+
+@pytest.mark.parametrize(
+    ("protocol", "changes", "words"),
+    [
+        ("icast", {"negative_sampler": "neighbourhood"}, ["negatives: neighbourhood", "the paper: bm25-response"]),
+        ("icast", {"negative_sampler": "source"}, ["negatives: source"]),
+        ("icast", {"num_candidates": 5}, ["candidates: 5", "the paper: 10"]),
+        ("icast", {"answers": "all"}, ["all", "accepted"]),
+        ("icast", {"intents": [], "intents_in": []}, ["intents: none"]),
+        ("icast", {"intents_in": ["train", "test"]}, ["intents in test pools"]),
+        ("icast", {"limit": 50}, ["at most 50 pools", "--limit"]),
+        ("icast", {"num_several_right": {"test": 2}}, ["2 test pools", "several right"]),
+        ("icast", {"num_unanswerable": {"train": 2}}, ["2 train pools", "no right"]),
+        ("icast", {"num_pools": {"train": 9, "validation": 100, "test": 3}}, ["3 test pools", "too few"]),
+        ("icast", {"num_pools": {"train": 0, "validation": 100, "test": 100}}, ["0 train pools", "too few"]),
+        ("pg", {"reader": "mantis", "negative_sampler": "random", "context_turns": 100}, ["the paper: bm25-response"]),
+        ("gpf", {"negative_sampler": "random"}, ["4", "the protocol: 100", "not stated: ours"]),
+    ],
+)
+def test_what_differs_is_said_in_a_sentence(protocol: str, changes: dict[str, Any], words: list[str]) -> None:
+    (sentence,) = unmet(PoolSet.model_validate(META | changes), PROTOCOLS[protocol])
+    assert [word for word in words if word not in sentence] == []
+
+
+def test_ready_pools_of_the_authors_meet_their_protocol() -> None:
+    own = META | {"reader": "icast", "negative_sampler": "source", "intents_in": ["train", "test"]}
+    assert unmet(PoolSet.model_validate(own), PROTOCOLS["icast"]) == []
+    other = META | {"reader": "udc", "negative_sampler": "source", "context_turns": 100}
+    assert unmet(PoolSet.model_validate(other), PROTOCOLS["pg"]) == []
+
+
+def test_the_command_prepares_the_source_by_the_protocol_beside_the_pools() -> None:
+    words = shlex.split(prepare_command(PoolSet.model_validate(META), PROTOCOLS["icast"], "pools/mine"))
+    assert words == [
+        "icalib", "prepare", "/data/my chats.jsonl", "--out", "pools/mine-icast", "--protocol", "icast",
+    ]  # fmt: skip
