@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,11 +12,11 @@ import typer
 from icalib.cli.app import verb
 from icalib.cli.options import ExecutorOptions, RunOptions, place_option
 from icalib.cli.output import say, starting
-from icalib.core.errors import SettingError
+from icalib.core.errors import IcalibError, SettingError
 from icalib.core.storage import push
 
 if TYPE_CHECKING:
-    from icalib.reports.paper_table import Reproduction
+    from icalib.reports.paper_table import Reproduction, TableRow
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,9 @@ class TableOptions:
         str | None, typer.Option(help="Labelled fractions, e.g. 0.01,0.05; default: the table's, else the pools'.")
     ] = None
     rows: Annotated[str | None, typer.Option(help="Only these rows, e.g. bert,icast.")] = None
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each row, with seeds 1 to N.")] = 5
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Runs of each row, with seeds 1 to N; default: as many as the paper has.")
+    ] = None
 
 
 @verb
@@ -47,16 +50,18 @@ def reproduce(
 ) -> None:
     """Make a table or figure of the papers again: ours beside theirs.
 
-    Runs what is missing and uses what exists: the runs are those of `icalib run` and `compare`. A row that fails is
-    shown with its error and the others continue; the same command tries it again. The page, its Markdown and the table
-    in the terminal say the same; the page's first line says whether the corpus is the paper's.
+    A table is a file with the paper's whole protocol: pools, hyper-parameters, exceptions, seeds, kind of ±. Runs what
+    is missing and uses what exists. Where your pools, machine or options differ from the protocol, values are marked;
+    the list of marks comes first, with the `prepare` command that would meet it. A row that fails is shown with its
+    error and the others continue; the same command tries it again.
     """
+    from icalib.api import reproduction
     from icalib.api.options import RunTemplate
     from icalib.api.session import command_line, session
     from icalib.api.settings import with_test_pools
-    from icalib.cli import table_runs
-    from icalib.cli.table_plan import planned_rows, print_plan
-    from icalib.reports.paper_table import Reproduction
+    from icalib.cli.parsing import parsed_fractions
+    from icalib.data.pools import read_pool_set
+    from icalib.reports.paper_table import Reproduction, corpus_of
     from icalib.tables.table import load_table
 
     if listed or table is None:
@@ -69,20 +74,62 @@ def reproduce(
     if others and wanted.kind != "shift":
         raise SettingError(f"--shift is for tables about shift; {table} is about {wanted.kind}. Leave it out.")
     starting(f"reproduce {table}")
-    keywords = options.keywords()
-    template = RunTemplate.of(data, None, {**keywords, "backbone": options.backbone or wanted.backbone})
-    planned = planned_rows(wanted, template, choice.labelled, choice.seeds)
+    template = RunTemplate.of(data, None, options.keywords())
+    fractions = parsed_fractions(choice.labelled, "--labelled") if choice.labelled is not None else None
+    planned = reproduction.planned_rows(wanted, template, fractions, choice.seeds)
+    pool_set, other_sets = read_pool_set(template.data), [read_pool_set(other) for other in others]
+    made = Reproduction(
+        table=wanted,
+        data=pool_set.name,
+        corpus=corpus_of(pool_set, wanted),
+        command=command_line(),
+        rows=tuple(planned),
+        others={one.name: (corpus_of(one, wanted), tuple(reproduction.pool_marks(wanted, one))) for one in other_sets},
+    )
+    _say_marks(made, reproduction.prepare_hint(wanted, template.data))
     if dry:
-        print_plan(planned, options.runs.resolve())
+        _print_plan(planned, options.runs.resolve())
         return
     with session(executor.place(options.runs)) as active:
-        done = [table_runs.run_row(row, active) for row in planned]
-        done = [table_runs.evaluate_row(row, others, template.limit.get("test"), active) for row in done]
+        done = [reproduction.run_row(row, active) for row in planned]
+        done = [reproduction.evaluate_row(row, others, template.limit.get("test"), active) for row in done]
         if wanted.kind == "cost":
-            done = table_runs.time_rows(done, template.data, active)
-    data_name = template.data.resolve().name
-    page = options.runs / options.experiment / f"{Path(table).stem}-{data_name}.html"
-    _show(Reproduction(wanted, data_name, command_line(), tuple(done)), page)
+            done = reproduction.time_rows(done, template.data, active)
+    folder = options.runs / reproduction.experiment_of(wanted, template)
+    page = folder / f"{Path(table).stem}-{pool_set.name}.html"
+    _show(replace(made, rows=tuple(done)), page)
+
+
+def _say_marks(made: Reproduction, command: str | None) -> None:
+    for mark, letter in made.legend.items():
+        say(f"{letter}: {mark}")
+    if command is not None:
+        say(f"pools as in the paper: {command}")
+
+
+def _print_plan(rows: Sequence[TableRow], runs: Path) -> None:
+    """Print which runs exist, which would be resumed and which would start."""
+    from icalib.core.storage import pull
+    from icalib.pipeline.claim import is_started
+    from icalib.pipeline.run import run_folder_of
+    from icalib.reports.paper_table_terminal import print_planned
+
+    lines: list[tuple[str, str]] = []
+    for one in rows:
+        if one.error:
+            lines.append((f"{one.row.label} ({one.row.method})", f"can't run: {one.error}"))
+        for settings in one.settings:
+            folder = run_folder_of(settings, runs)
+            pull(folder.path, leave_out="checkpoints")
+            try:
+                started = is_started(folder, settings)
+                state = ("finished" if folder.is_finished else "resumes") if started else "would run"
+            except IcalibError as error:
+                state = f"can't run: {error}"
+            lines.append((folder.name, state))
+    print_planned(lines)
+    counts = {state: sum(line[1] == state for line in lines) for state in ("finished", "resumes", "would run")}
+    say(f"{counts['would run']} to run, {counts['resumes']} to resume, {counts['finished']} finished already")
 
 
 def _list_tables() -> None:

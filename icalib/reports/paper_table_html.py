@@ -18,7 +18,7 @@ from icalib.reports.case_table import CaseTable, build_case_table
 from icalib.reports.charts import NEUTRAL, colour, reliability_figure
 from icalib.reports.comparison import run_command
 from icalib.reports.page import figure_json, write_page
-from icalib.reports.paper_table import Reproduction, RowRuns, blocks
+from icalib.reports.paper_table import Reproduction, TableRow, blocks, spread_note
 
 
 @final
@@ -44,6 +44,8 @@ def write_reproduced(reproduction: Reproduction, out: Path) -> Path:
         title=reproduction.table.title,
         table=reproduction.table,
         notice=reproduction.notice,
+        legend=[(letter, mark) for mark, letter in reproduction.legend.items()],
+        spread_note=spread_note(reproduction.table),
         command=reproduction.command,
         blocks=blocks(reproduction),
         curves=_curves(reproduction) if kind == "curve" else [],
@@ -60,7 +62,7 @@ def _command(run: RunFolder) -> str:
     return run_command(path / "config.yaml", path.parents[1])
 
 
-def _reliability(rows: list[RowRuns]) -> list[_Picture]:
+def _reliability(rows: list[TableRow]) -> list[_Picture]:
     return [
         _Picture(
             f"{one.row.label}, {one.labelled:.3g} labelled, seed {one.runs[0].config['seed']}",
@@ -70,7 +72,7 @@ def _reliability(rows: list[RowRuns]) -> list[_Picture]:
     ]
 
 
-def _cases(rows: list[RowRuns]) -> CaseTable | None:
+def _cases(rows: list[TableRow]) -> CaseTable | None:
     """Pools on which the paper's own method (the last row) and the others differ."""
     return build_case_table({one.row.label: one.runs[0] for one in reversed(rows)})
 

@@ -24,6 +24,8 @@ def print_reproduced(reproduction: Reproduction, console: Console | None = None)
             if line.remark:
                 style = "red" if line.failed else "dim"
                 console.print(Text(f"{line.label}: {line.remark}", style=style), soft_wrap=True)
+    for mark, letter in reproduction.legend.items():
+        console.print(Text(f"{letter}: {mark}"), soft_wrap=True)
 
 
 def print_planned(lines: Sequence[tuple[str, str]], console: Console | None = None) -> None:

@@ -1,8 +1,7 @@
-"""The content of a table file, and its rules. A new table is a new file."""
+"""The content of a table file, which is a paper's whole protocol, and its rules. A new table is a new file."""
 
 from __future__ import annotations
 
-import json
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -17,22 +16,26 @@ from icalib.metrics.catalogue import known_metrics
 
 _FOLDER = Path(__file__).parent
 
+ProtocolName = Literal["icast", "gpf", "pg"]
 Kind = Literal["metrics", "shift", "cost", "curve", "reliability", "cases"]
 COSTS = ("parameters", "milliseconds", "ratio")
 """What a table about cost can show."""
 
 
-class PublishedValue(Settings):
-    """A published value; papers may give its spread over seeds."""
+Spread = Literal["standard error", "standard deviation"]
+
+
+class Value(Settings):
+    """A mean over seeds with its spread, if it has one."""
 
     mean: float
-    deviation: float | None = None
+    spread: float | None = None
 
 
-def _published_value(value: Any) -> Any:
-    """`0.68`, or `[0.68, 0.01]` with a deviation."""
+def _value(value: Any) -> Any:
+    """`0.68`, or `[0.68, 0.01]` with a spread."""
     if isinstance(value, list) and len(value) == 2:
-        return {"mean": value[0], "deviation": value[1]}
+        return {"mean": value[0], "spread": value[1]}
     return {"mean": value} if isinstance(value, int | float) else value
 
 
@@ -45,8 +48,28 @@ class Published(Settings):
     """The corpus that was tested on."""
     labelled: float | None = Field(default=None, gt=0, le=1)
     """Fraction of the training pools that was labelled; None means all."""
-    values: dict[str, Annotated[PublishedValue, BeforeValidator(_published_value)]]
+    values: dict[str, Annotated[Value, BeforeValidator(_value)]]
     """By metric."""
+
+
+class Exceptional(Settings):
+    """Settings that a paper has for some corpora, labelled fractions or rows only; empty means all of them."""
+
+    settings: dict[str, Any] = Field(min_length=1)
+    source: str
+    """Where the paper says so."""
+    corpora: tuple[str, ...] = ()
+    labelled: tuple[float, ...] = ()
+    rows: tuple[str, ...] = ()
+    """Labels of rows."""
+
+    def applies(self, row: str, corpus: str | None, labelled: float) -> bool:
+        """Return whether it concerns a row with a labelled fraction; `corpus` is None for pools of another one."""
+        return (
+            (not self.corpora or corpus in self.corpora)
+            and (not self.labelled or any(abs(labelled - one) < 1e-9 for one in self.labelled))
+            and (not self.rows or row in self.rows)
+        )
 
 
 class Row(Settings):
@@ -64,17 +87,6 @@ class Row(Settings):
     """What a reader must know about it."""
     published: tuple[Published, ...] = ()
 
-    @property
-    def variant(self) -> str:
-        """The name of its runs, as `icalib compare` writes it: METHOD@KEY=VALUE,…"""
-        changes = ",".join(f"{name}={_written(value)}" for name, value in self.settings.items())
-        return f"{self.method}@{changes}" if changes else self.method
-
-
-def _written(value: Any) -> str:
-    """A setting in a name: as YAML has it, without quotes."""
-    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":")).replace('"', "")
-
 
 class Table(Settings):
     """A table or figure of a paper."""
@@ -83,7 +95,17 @@ class Table(Settings):
     source: str
     """Paper and number."""
     corpora: tuple[str, ...] = ()
-    """The paper's corpora; pools with the name of one of them are assumed to be it."""
+    """The paper's corpora; pools that were read from one of them, or have its name, are assumed to be it."""
+    protocol: ProtocolName | None = None
+    """How the paper made its pools: `icalib prepare --protocol`."""
+    preset: str | None = None
+    """The paper's hyper-parameters, for all rows."""
+    seeds: int = Field(default=1, ge=1)
+    """Runs behind each of the paper's values."""
+    spread: Spread | None = None
+    """What the paper's ± is; ours is computed alike."""
+    exceptions: tuple[Exceptional, ...] = ()
+    """What differs from the preset for some corpora, labelled fractions or rows."""
     note: str = ""
     """What a reader must know about the published values."""
     kind: Kind
@@ -113,6 +135,11 @@ class Table(Settings):
             raise ValueError(f"rows: two rows have the label `{twice[0]}`; labels must be distinct")
         if self.kind == "curve" and (without := [row.label for row in self.rows if row.x is None]):
             raise ValueError(f"rows: `{without[0]}` has no x, its position on the curve's axis")
+        for one in self.exceptions:
+            if odd := [name for name in one.rows if name not in {row.label for row in self.rows}]:
+                raise ValueError(f"exceptions: there is no row with the label `{odd[0]}`")
+            if odd := [corpus for corpus in one.corpora if corpus not in self.corpora]:
+                raise ValueError(f"exceptions: `{odd[0]}` is not among the corpora")
         for row in self.rows:
             self._check_published(row)
         return self
@@ -123,6 +150,14 @@ class Table(Settings):
                 raise ValueError(f"corpora: lacks `{odd[0]}`, for which `{row.label}` has published values")
             if odd := [metric for metric in one.values if metric not in self.metrics]:
                 raise ValueError(f"rows: `{row.label}` has published values of `{odd[0]}`, which isn't in metrics")
+
+    def settings_of(self, row: Row, corpus: str | None, labelled: float) -> dict[str, Any]:
+        """Return what a row changes in its method's preset, for a corpus and a labelled fraction, by dotted name."""
+        found = dict(row.settings)
+        for one in self.exceptions:
+            if one.applies(row.label, corpus, labelled):
+                found |= one.settings
+        return found
 
     def chosen(self, labels: list[str]) -> Table:
         """The table with some of its rows, named by label or method.
@@ -138,7 +173,9 @@ class Table(Settings):
             )
         wanted = {name.lower() for name in labels}
         rows = tuple(row for row in self.rows if wanted & {row.method.lower(), row.label.lower()})
-        return self.model_copy(update={"rows": rows})
+        kept = {row.label for row in rows}
+        exceptions = tuple(one for one in self.exceptions if not one.rows or kept & set(one.rows))
+        return self.model_copy(update={"rows": rows, "exceptions": exceptions})
 
 
 def table_names() -> list[str]:

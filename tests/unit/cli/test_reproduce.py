@@ -15,11 +15,9 @@ from unit.reports.fake_runs import write_run
 from icalib.cli import main
 from icalib.core.component import with_settings
 from icalib.core.errors import RunFolderError, SettingError
-from icalib.core.files import write_json
 from icalib.core.run_folder import RunFolder
 from icalib.methods.catalogue import load_method
-from icalib.pipeline.run import RunSettings, plan_path
-from icalib.reports.comparison import format_seconds
+from icalib.pipeline.run import RunSettings
 
 ROWS = [
     {"label": "TSST", "method": "tsst"},
@@ -140,23 +138,6 @@ def test_timing_that_fails_keeps_the_page(reproduce: Call, fakes: Fakes, monkeyp
     code, _, markdown = reproduce("--labelled", 0.05, "--seeds", 1, kind="cost", metrics=["ratio"])
     assert code == 0
     assert markdown.read_text().count("timing: there is no model to load.") == 2
-
-
-def test_dry_says_what_would_run_and_for_how_long(reproduce: Call, fakes: Fakes, tiny_pools: Path) -> None:
-    reproduce("--labelled", 0.05, "--seeds", 1, "--rows", "tsst")
-    (settings,) = fakes.settings
-    plan = {"seconds": {"expected": 120.0, "low": 60.0, "high": 240.0}}
-    write_json(plan_path(settings, fakes.runs), plan)
-    name = f"tsst-{tiny_pools.resolve().name}-0.05-s2"
-    folder = RunFolder(fakes.runs / "default" / name)
-    folder.write_config(settings.model_copy(update={"seed": 2}).model_dump(mode="json"))
-    folder.write_json("result.json", {})
-    code, said, _ = reproduce("--labelled", 0.05, "--seeds", 3, "--dry")
-    assert code == 0
-    assert len(fakes.asked) == 1
-    assert "5 to run, 0 to resume, 1 finished already" in said
-    assert f"about {format_seconds(240)} ({format_seconds(120)} to {format_seconds(480)}) for 2 of them" in said
-    assert "no plan exists of: ICAST;" in said
 
 
 def test_dry_refuses_runs_with_other_settings_as_a_run_does(reproduce: Call, fakes: Fakes, tiny_pools: Path) -> None:

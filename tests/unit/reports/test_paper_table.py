@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
 from statistics import fmean, stdev
@@ -14,7 +15,7 @@ from rich.console import Console
 from unit.reports.pages import Page, read_page, visible
 
 from icalib.core.run_folder import RunFolder
-from icalib.reports.paper_table import Reproduction, RowRuns, blocks, write_markdown
+from icalib.reports.paper_table import Reproduction, TableRow, blocks, write_markdown
 from icalib.reports.paper_table_html import write_reproduced
 from icalib.reports.paper_table_terminal import print_reproduced
 from icalib.tables.table import Table
@@ -32,13 +33,21 @@ def table(**changes: object) -> Table:
     return Table.model_validate({**values, **changes})
 
 
-def reproduction(runs: list[RunFolder], made: Table, data: str = "desk") -> Reproduction:
+def reproduction(
+    runs: list[RunFolder], made: Table, *, corpus: str | None = None, marks: Sequence[str] = ()
+) -> Reproduction:
     by_method = {method: tuple(run for run in runs if run.result["method"] == method) for method in ("tsst", "icast")}
     rows = tuple(
-        RowRuns(row, 0.05, by_method.get(row.method, ()), "" if row.method in by_method else "no method `gone`.")
+        TableRow(
+            row,
+            0.05,
+            marks=tuple(marks),
+            runs=by_method.get(row.method, ()),
+            error="" if row.method in by_method else "no method `gone`.",
+        )
         for row in made.rows
     )
-    return Reproduction(made, data, "icalib reproduce mine.yaml", rows)
+    return Reproduction(made, "desk", corpus, "icalib reproduce mine.yaml", rows)
 
 
 def test_ours_are_means_over_the_seeds_and_theirs_stand_below(runs: list[RunFolder]) -> None:
@@ -49,6 +58,38 @@ def test_ours_are_means_over_the_seeds_and_theirs_stand_below(runs: list[RunFold
     values = [run.result["test"]["F1"] for run in runs if run.result["method"] == "tsst"]
     assert block.lines[0].cells[0] == f"{fmean(values):.3f} ± {stdev(values):.3f}"
     assert block.lines[-1].cells == ("55.650 ± 0.500", "–")
+
+
+def test_the_spread_is_of_the_papers_kind(runs: list[RunFolder]) -> None:
+    (block,) = blocks(reproduction(runs, table(spread="standard error")))
+    values = [run.result["test"]["F1"] for run in runs if run.result["method"] == "tsst"]
+    assert block.lines[0].cells[0] == f"{fmean(values):.3f} ± {stdev(values) / len(values) ** 0.5:.3f}"
+
+
+def test_values_of_another_protocol_are_marked_wherever_they_stand(runs: list[RunFolder], tmp_path: Path) -> None:
+    made = reproduction(runs, table(), marks=["backbone minilm, the paper: bert", "1 seed, the paper: 5"])
+    (block,) = blocks(made)
+    ours = [line.cells[0] for line in block.lines if not line.source and not line.failed]
+    assert all(cell.endswith(" a,b") for cell in ours)
+    assert not any(cell.endswith("a,b") for line in block.lines if line.source for cell in line.cells)
+    stream = StringIO()
+    print_reproduced(made, Console(file=stream, width=200))
+    texts = [
+        stream.getvalue(),
+        write_markdown(made, tmp_path / "t.md").read_text(),
+        visible(read_page(write_reproduced(made, tmp_path / "t.html"))),
+    ]
+    for text in texts:
+        assert "a: backbone minilm, the paper: bert" in text
+        assert "b: 1 seed, the paper: 5" in text
+
+
+def test_only_the_papers_values_for_the_same_corpus_are_shown(runs: list[RunFolder]) -> None:
+    both = [{"corpus": corpus, "values": {"F1": 1}} for corpus in ("A", "B")]
+    made = table(rows=[{"label": "ICAST", "method": "icast", "published": both}], corpora=["A", "B"])
+    for corpus, shown in (("A", ["A"]), ("B", ["B"]), (None, ["A", "B"])):
+        (block,) = blocks(reproduction(runs, made, corpus=corpus))
+        assert [line.source for line in block.lines if line.source] == shown
 
 
 def test_per_cent_tables_show_ours_in_per_cent(runs: list[RunFolder]) -> None:
@@ -76,42 +117,10 @@ def test_values_for_other_labelled_fractions_are_left_out(runs: list[RunFolder])
     assert [line.cells[0] for line in block.lines if line.source] == ["0.050"]
 
 
-def test_a_labelled_part_that_the_paper_has_not_says_which_it_has(runs: list[RunFolder]) -> None:
-    parts = [{"corpus": "A", "labelled": part, "values": {"F1": part}} for part in (0.1, 0.01)]
-    made = table(rows=[{"label": "ICAST", "method": "icast", "published": parts}], corpora=["A"])
-    (block,) = blocks(reproduction(runs, made))
-    assert block.title == "desk, 0.05 labelled (the paper has 0.01, 0.1)"
-
-
 def test_tests_are_against_the_papers_own_method(runs: list[RunFolder]) -> None:
     (block,) = blocks(reproduction(runs, table()))
     assert {(test.first, test.second) for test in block.tests} == {("TSST", "ICAST")}
     assert {test.metric for test in block.tests} == {"R@1", "MAP", "Brier"}
-
-
-@pytest.mark.parametrize(
-    ("data", "said"),
-    [
-        ("desk", "not on the paper's corpora (MSDialog)"),
-        ("simulated-msdialog", "not on the paper's corpora (MSDialog)"),
-        ("ms_dialog", "Run on ms_dialog; the"),
-    ],
-)
-def test_the_first_line_says_whose_corpus_it_is(runs: list[RunFolder], tmp_path: Path, data: str, said: str) -> None:
-    made = reproduction(runs, table(), data)
-    stream = StringIO()
-    print_reproduced(made, Console(file=stream, width=200))
-    assert said in stream.getvalue().splitlines()[0]
-    assert said in write_markdown(made, tmp_path / "t.md").read_text().splitlines()[2]
-    text = visible(read_page(write_reproduced(made, tmp_path / "t.html")))
-    assert said in text
-    assert text.index(said) < text.index("Paper, Table 9")
-
-
-def test_the_papers_corpora_are_named_without_published_values() -> None:
-    rows = [{"label": "TSST", "method": "tsst"}]
-    assert "not on the paper's corpora (MSDialog)" in Reproduction(table(rows=rows), "desk", "", ()).notice
-    assert "paper's corpora are MSDialog" in Reproduction(table(rows=rows), "MSDialog", "", ()).notice
 
 
 def test_a_tables_note_is_shown_everywhere(runs: list[RunFolder], tmp_path: Path) -> None:
@@ -143,23 +152,24 @@ def test_each_labelled_part_has_a_block_of_its_own_for_each_other_pool_set(
     ]  # fmt: skip
     made = table(kind="shift", corpora=["A", "B"], rows=rows)
     done = tuple(
-        RowRuns(
+        TableRow(
             row,
             fraction,
-            tuple(evaluate_on(run, tmp_path / "garage", int(1000 * fraction), fraction)
+            runs=tuple(evaluate_on(run, tmp_path / "garage", int(1000 * fraction), fraction)
                   for run in runs if run.result["method"] == row.method),
         )
         for fraction in (0.01, 0.05)
         for row in made.rows
     )  # fmt: skip
-    shifted = blocks(Reproduction(made, "desk", "icalib", done))[2:]
+    others = {"garage": ("B", ("another split",))}
+    shifted = blocks(Reproduction(made, "desk", "A", "icalib", done, others))[2:]
     assert [block.title for block in shifted] == [
         f"trained on desk, {fraction} labelled, tested on garage" for fraction in (0.01, 0.05)
     ]
     for block, fraction in zip(shifted, ("0.010", "0.050"), strict=True):
         assert [(line.label, line.source, line.cells[0]) for line in block.lines] == [
-            ("TSST", "", f"{fraction} ± 0.000"), ("", "A → B", fraction),
-            ("ICAST", "", f"{fraction} ± 0.000"), ("", "A → B", fraction),
+            ("TSST", "", f"{fraction} ± 0.000 a"), ("", "A → B", fraction),
+            ("ICAST", "", f"{fraction} ± 0.000 a"), ("", "A → B", fraction),
         ]  # fmt: skip
         assert {(test.first, test.second) for test in block.tests} == {("TSST", "ICAST")}
 

@@ -16,9 +16,13 @@ from icalib.tables.table import load_table, table_names
 def test_rows_name_methods_settings_and_metrics_that_exist(name: str) -> None:
     table = load_table(name)
     for row in table.rows:
-        with_settings(load_method(row.method), row.settings)
+        for corpus in table.corpora:
+            for labelled in table.labelled:
+                with_settings(load_method(row.method), table.settings_of(row, corpus, labelled))
     assert (table.kind == "curve") == all(row.x is not None for row in table.rows)
     assert table.corpora
+    assert table.labelled
+    assert {table.protocol, str(table.preset).removeprefix("paper-")} == {name.partition("-")[0]}
 
 
 @pytest.mark.parametrize("name", table_names())
@@ -28,7 +32,7 @@ def test_every_row_of_a_table_has_values_for_the_same_corpora(name: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "label", "place", "metric", "mean", "deviation"),
+    ("name", "label", "place", "metric", "mean", "spread"),
     [
         ("icast-table2", "IART", ("MSDialog", None, 0.01), "P", 22.18, None),
         ("icast-table2", "ICAST", ("MANtIS", None, 0.1), "MAP", 88.59, None),
@@ -50,11 +54,11 @@ def test_published_values(
     place: tuple[str, str | None, float | None],
     metric: str,
     mean: float,
-    deviation: float | None,
+    spread: float | None,
 ) -> None:
     (row,) = [row for row in load_table(name).rows if row.label == label]
     (published,) = [one for one in row.published if (one.corpus, one.test, one.labelled) == place]
-    assert (published.values[metric].mean, published.values[metric].deviation) == (mean, deviation)
+    assert (published.values[metric].mean, published.values[metric].spread) == (mean, spread)
 
 
 def test_pg_table2s_ratio_is_its_times_over_berts() -> None:
@@ -63,6 +67,17 @@ def test_pg_table2s_ratio_is_its_times_over_berts() -> None:
         assert one["ratio"].mean == pytest.approx(
             one["milliseconds"].mean / values["BERT"]["milliseconds"].mean, abs=5e-3
         )
+
+
+def test_an_exception_concerns_its_corpora_fractions_and_rows_alone() -> None:
+    table = load_table("icast-table3")
+    rows = {row.label: row for row in table.rows}
+    gain, rounds = "regime.rule.gain_threshold", "regime.num_rounds"
+    assert table.settings_of(rows["ICAST"], "MANtIS", 0.05) == {gain: 0.0}
+    assert table.settings_of(rows["ICAST"], "MANtIS", 0.1) == {gain: 0.0, rounds: 8}
+    assert table.settings_of(rows["-ICGE"], "MANtIS", 0.1) == {rounds: 8}  # whose λ stays −1
+    assert table.settings_of(rows["ICAST"], "MANtIS", 0.01) == {}
+    assert table.settings_of(rows["ICAST"], None, 0.05) == table.settings_of(rows["ICAST"], "MSDialog", 0.05) == {}
 
 
 def test_rows_are_chosen_by_label_or_method() -> None:
@@ -114,6 +129,11 @@ def test_rows_are_chosen_by_label_or_method() -> None:
             "title: T\nsource: S\nkind: metrics\nmetrics: [F1]\ncorpora: [C]\n"
             "rows: [{label: A, method: bert, published: [{corpus: C, values: {MAP: 1}}]}]\n",
             "`A` has published values of `MAP`",
+        ),
+        (
+            "title: T\nsource: S\nkind: metrics\nmetrics: [F1]\nrows: [{label: A, method: bert}]\n"
+            "exceptions: [{rows: [B], settings: {regime.training.epochs: 1}, source: S}]\n",
+            "no row with the label `B`",
         ),
     ],
 )
