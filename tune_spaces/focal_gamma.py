@@ -1,4 +1,7 @@
-"""How much should focal loss hold back easy pairs? γ from 0 (cross-entropy) to 5 (Mukhoti et al. 2020)."""
+"""How much should focal loss hold back easy pairs? γ from 0 (cross-entropy) to 5 (Mukhoti et al. 2020).
+
+0 is the control; GPF-BERT's paper has γ ≥ 1.
+"""
 
 from typing import Any
 

@@ -1,14 +1,17 @@
-"""Learning rates of encoder and Gaussian-process head, which need not be alike."""
+"""Learning rates of encoder and Gaussian-process head, which need not be alike.
+
+PG-DRR's paper has 1e-5 and 3e-3 (Ye et al. 2023). GPF-BERT's has one rate for both, 5e-6: see `gpf_bert`.
+"""
 
 from typing import Any
 
 from icalib.sweeps.space import product
 
 METHOD = "pg-drr"
-METRICS = {"F1": "maximize"}
+METRICS = {"NLL": "minimize"}
 
 VALUES = {
-    "regime.training.learning_rate": [1e-5, 2e-5, 5e-5, 1e-4],
+    "regime.training.learning_rate": [2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4],
     "regime.training.head_learning_rate": [3e-4, 1e-3, 3e-3, 1e-2],
 }
 

@@ -13,7 +13,7 @@ VALUES = {
     "regime.rule.negative_threshold": [0.1, 0.2, 0.3],  # λ⁻
     "regime.rule.calibrated_positive_threshold": [0.4, 0.5, 0.6],  # λ̃⁺
     "regime.rule.calibrated_negative_threshold": [0.3, 0.4, 0.5],  # λ̃⁻
-    "regime.rule.confidence_threshold": [0.1, 0.2, 0.4],  # λʰ
+    "regime.rule.confidence_threshold": [0.1, 0.2, 0.4],  # λʰ, below ln 2
 }
 
 

@@ -1,7 +1,9 @@
-"""ICAST's published protocol: one threshold at a time over its grid, the others fixed (Deng et al. 2023).
+"""ICAST's published protocol: one threshold at a time over its grid, the others fixed (Deng et al. 2023, §5.3).
 
-The fixed values are the method's, so `--set regime.rule.positive_threshold=0.7` moves the point that the lines cross.
-Grid points that break λ⁻ < λ̃⁻ ≤ λ̃⁺ < λ⁺ with the fixed values are left out.
+The fixed values are the method's, so `--set regime.rule.positive_threshold=0.7` moves the point that the lines cross,
+and `--set regime.rule.gain_threshold=0` makes it the paper's for MANtIS with 5 and 10 % labels. Grid points that break
+λ⁻ < λ̃⁻ ≤ λ̃⁺ < λ⁺ with the fixed values are left out. So are the paper's λʰ of 0.7, 0.8 and 0.9: a candidate's mutual
+information is at most ln 2 = 0.693, so that no pool can be above them.
 """
 
 from typing import Any
@@ -16,7 +18,7 @@ LINES = {
     "regime.rule.negative_threshold": TENTHS,  # λ⁻
     "regime.rule.calibrated_positive_threshold": TENTHS[1:7],  # λ̃⁺ in (0.1, 0.8)
     "regime.rule.calibrated_negative_threshold": TENTHS[1:7],  # λ̃⁻ in (0.1, 0.8)
-    "regime.rule.confidence_threshold": TENTHS,  # λʰ
+    "regime.rule.confidence_threshold": TENTHS[:6],  # λʰ, below ln 2
 }
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 METHOD = "pg-drr"
-METRICS = {"F1": "maximize"}
+METRICS = {"NLL": "minimize"}
 
 
 def suggest(trial: Any) -> dict[str, Any]:
