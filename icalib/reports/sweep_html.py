@@ -32,6 +32,7 @@ from icalib.reports.sweep_trials import (
     Trial,
     complete,
     lines_by_param,
+    metrics_beside,
     param_names,
     param_text,
     pareto_front,
@@ -65,7 +66,7 @@ class _Row:
     params: tuple[str, ...]
     """By column; all in one where trials have different settings."""
     values: tuple[tuple[str, str], ...]
-    """Mean and deviation of each metric."""
+    """Mean and deviation of each metric: those that are tuned, then those beside them."""
     is_on_front: bool
     duration: str
     num_pseudo_pools: str
@@ -129,7 +130,8 @@ def write_sweep_report(folder: SweepFolder) -> Path:
     lines = lines_by_param(done)
     # One setting at a time leaves nothing to say of how settings work together.
     together = not varies_one_at_a_time(done, lines) and len(done) > 1
-    table = _TrialTable(trials, names, settings, {trial.number for trial in front})
+    beside = metrics_beside(trials, metrics)
+    table = _TrialTable(trials, names, settings, {trial.number for trial in front}, beside)
     return write_page(
         "sweep.html.j2",
         folder.path / "report.html",
@@ -139,6 +141,7 @@ def write_sweep_report(folder: SweepFolder) -> Path:
         states=Counter(trial.state for trial in trials),
         params=table.columns,
         metrics=[(charts.metric_title(metric), GOALS[direction]) for metric, direction in metrics.items()],
+        beside=[charts.metric_title(metric) for metric in beside],
         num_done=len(done),
         num_seeds=settings.seeds,
         best=[table.row(trial) for trial in ranked(trials, metrics)[:NUM_BEST]],
@@ -180,9 +183,15 @@ class _TrialTable:
     """Rows of trials: a column per setting, or one for all of them where trials have different settings."""
 
     def __init__(
-        self, trials: Sequence[Trial], names: Mapping[str, str], settings: SweepSettings, front: set[int]
+        self,
+        trials: Sequence[Trial],
+        names: Mapping[str, str],
+        settings: SweepSettings,
+        front: set[int],
+        beside: Sequence[str],
     ) -> None:
         self._names, self._settings, self._front = names, settings, front
+        self._metrics = (*settings.metrics, *beside)
         self._are_alike = all(trial.params.keys() == names.keys() for trial in trials if trial.params)
 
     @property
@@ -195,7 +204,7 @@ class _TrialTable:
             number=trial.number,
             state=trial.state,
             params=self._cells(trial),
-            values=tuple(_value(trial, metric) for metric in self._settings.metrics),
+            values=tuple(_value(trial, metric) for metric in self._metrics),
             is_on_front=trial.number in self._front,
             duration=format_seconds(trial.seconds),
             num_pseudo_pools=MISSING if pools is None else f"{pools:,.0f}",

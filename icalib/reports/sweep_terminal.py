@@ -26,6 +26,7 @@ from icalib.reports.sweep_trials import (
     GOALS,
     NUM_BEST,
     Trial,
+    metrics_beside,
     param_names,
     ranked,
     settings_text,
@@ -45,12 +46,13 @@ def print_sweep(folder: SweepFolder, console: Console | None = None) -> None:
     settings, trials = folder.settings, sweep_trials(folder)
     names = short_names(param_names(trials))
     best = ranked(trials, settings.metrics)[:NUM_BEST]
+    beside = metrics_beside(best, settings.metrics)
     table = _table(
         f"{settings.space}, {settings.method} on {settings.data.name}: {_states_text(trials)}",
         _caption(settings),
         ("trial",),
         ("settings",),
-        (*_metric_titles(settings.metrics), "time"),
+        (*_metric_titles(settings.metrics), *(find_metric(name).title for name in beside), "time"),
     )
     for index, trial in enumerate(best):
         cells = [format_spread(trial.mean(metric), trial.deviation(metric)) for metric in settings.metrics]
@@ -58,6 +60,7 @@ def print_sweep(folder: SweepFolder, console: Console | None = None) -> None:
             str(trial.number),
             Text(settings_text(trial.params, names)),
             *cells,
+            *(format_value(trial.mean(name)) for name in beside),
             format_seconds(trial.seconds),
             style="" if index else "bold",
         )

@@ -19,6 +19,9 @@ NUM_BEST = 10
 GOALS: Mapping[Direction, str] = {"maximize": "↑", "minimize": "↓"}
 """Marks behind the names of tuned metrics."""
 
+BESIDE = ("R@1", "ECE", "NLL")
+"""Metrics that tables of trials show beside the tuned ones, where trials have them."""
+
 LINE_VALUES = range(3, 21)
 """How many values of a setting make a line: fewer show no trend, more are a cloud."""
 
@@ -125,6 +128,11 @@ def pareto_front(trials: Sequence[Trial], metrics: Mapping[str, Direction]) -> l
         for trial, own in zip(candidates, losses, strict=True)
         if not any(other != own and all(b <= a for a, b in zip(own, other, strict=True)) for other in losses)
     ]
+
+
+def metrics_beside(trials: Sequence[Trial], metrics: Mapping[str, Direction]) -> list[str]:
+    """Metrics that are shown but not tuned: those of BESIDE that any trial has."""
+    return [name for name in BESIDE if name not in metrics and any(trial.mean(name) is not None for trial in trials)]
 
 
 def param_names(trials: Sequence[Trial]) -> list[str]:

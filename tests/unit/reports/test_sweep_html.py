@@ -100,6 +100,13 @@ def test_ten_best_stand_in_order(published: SweepFolder) -> None:
     assert places == sorted(places)
 
 
+def test_calibration_stands_beside_what_was_tuned(published: SweepFolder) -> None:
+    text = visible(_page(published))
+    for trial in ranked(sweep_trials(published), {"F1": "maximize"})[:10]:
+        cells = [f"{trial.mean(metric):.3f}±{trial.deviation(metric):.3f}" for metric in ("F1", "R@1", "ECE")]
+        assert "".join(cells) in "".join(text.split())
+
+
 def test_saved_time_is_shown(published: SweepFolder) -> None:
     text = visible(_page(published))
     trials = sweep_trials(published)

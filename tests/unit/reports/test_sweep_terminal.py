@@ -37,6 +37,16 @@ def test_ten_best_stand_in_order_and_the_winner_is_marked(tmp_path: Path) -> Non
     assert f"icalib run {folder.path}/best/config.yaml --runs {folder.path.parents[1]}\n" in winner
 
 
+def test_calibration_stands_beside_what_was_tuned(tmp_path: Path) -> None:
+    folder = write_published(tmp_path)
+    console, stream = _console()
+    print_sweep(folder, console)
+    best = ranked(sweep_trials(folder), {"F1": "maximize"})[0]
+    row = next(line for line in stream.getvalue().splitlines() if line.split()[:1] == [str(best.number)])
+    cells = [f"{best.deviation('F1'):.3f}", f"{best.mean('R@1'):.3f}", f"{best.mean('ECE'):.3f}"]
+    assert " ".join(cells) in " ".join(row.split())
+
+
 @pytest.mark.parametrize("width", [80, 110, 200])
 def test_no_value_is_cut_at_any_usual_width(tmp_path: Path, width: int) -> None:
     folder = write_two_objectives(tmp_path)
