@@ -24,7 +24,7 @@ from icalib.reports.comparison import (
     with_outside_metrics,
 )
 from icalib.reports.page import figure_json, write_page
-from icalib.reports.sweep_lead import lead_of
+from icalib.reports.sweep_lead import lead_of, ties_text
 from icalib.reports.sweep_trials import (
     GOALS,
     NUM_BEST,
@@ -45,6 +45,7 @@ from icalib.reports.sweep_trials import (
 )
 from icalib.sweeps.folder import Best, SweepFolder, SweepSettings
 from icalib.sweeps.importances import importances
+from icalib.sweeps.ties import ties
 
 
 @final
@@ -130,7 +131,7 @@ def write_sweep_report(folder: SweepFolder) -> Path:
     lines = lines_by_param(done)
     # One setting at a time leaves nothing to say of how settings work together.
     together = not varies_one_at_a_time(done, lines) and len(done) > 1
-    beside = metrics_beside(trials, metrics)
+    beside, tied = metrics_beside(trials, metrics), ties(folder)
     table = _TrialTable(trials, names, settings, {trial.number for trial in front}, beside)
     return write_page(
         "sweep.html.j2",
@@ -146,7 +147,8 @@ def write_sweep_report(folder: SweepFolder) -> Path:
         num_seeds=settings.seeds,
         best=[table.row(trial) for trial in ranked(trials, metrics)[:NUM_BEST]],
         winner=_winner(folder, names),
-        lead=lead_of(folder, trials, metrics),
+        lead=lead_of(folder, trials, metrics, tied),
+        unchanged=ties_text(tied, trials),
         has_pseudo_labels=any(trial.mean_of("num_pseudo_pools") is not None for trial in trials),
         history=_history(done, metrics, names) if len(done) > 1 else [],
         lines=_line_figures(lines, metrics, names),

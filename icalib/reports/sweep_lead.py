@@ -1,10 +1,11 @@
-"""How far the best trial of a sweep leads, and whether that could be chance."""
+"""What a sweep's trials say beyond their metrics: which settings changed nothing, and how far the best trial leads."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -15,34 +16,119 @@ from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.metrics.significance import paired_permutation_test
 from icalib.reports.comparison import format_difference, format_p
 from icalib.reports.paired_tests import SIGNIFICANT
-from icalib.reports.sweep_trials import Trial, ranked
+from icalib.reports.sweep_trials import Trial, param_text, ranked
 from icalib.sweeps.folder import SweepFolder
+from icalib.sweeps.ties import Tie
+
+_MOST_TIES = 3
+_MOST_TRIALS = 6
 
 
 @final
 @dataclass(frozen=True)
 class Lead:
-    """A sentence about the best trial and the next, and whether their difference is beyond chance."""
+    """Sentences about the best trial and the next, and whether their difference is beyond chance."""
 
     text: str
     is_significant: bool
 
 
-def lead_of(folder: SweepFolder, trials: Sequence[Trial], metrics: Mapping[str, Direction]) -> Lead | None:
+def ties_text(ties: Sequence[Tie], trials: Sequence[Trial]) -> str | None:
+    """Name the settings that changed nothing, in one line; None where trials with other settings predict otherwise.
+
+    Args:
+        ties: trials that predict the same, the largest group first.
+        trials: all trials of the sweep.
+    """
+    varied: dict[frozenset[str], list[Tie]] = {}
+    for tie in ties:
+        if tie.varied:
+            varied.setdefault(frozenset(tie.varied), []).append(tie)
+    if not varied:
+        return None
+    groups = [_group_text(alike[0], len(alike) - 1) for alike in varied.values()]
+    shown = groups[:_MOST_TIES]
+    if len(groups) > _MOST_TIES:
+        shown.append(f"and {len(groups) - _MOST_TIES} more such changes")
+    num_tied = sum(len(tie.trials) for alike in varied.values() for tie in alike)
+    num_complete = sum(trial.state == "complete" for trial in trials)
+    text = (
+        f"{num_tied} of {num_complete} trials have the same predictions as another trial with other settings: "
+        f"{'; '.join(shown)}."
+    )
+    if all(tie.kept_initial_weights for alike in varied.values() for tie in alike):
+        text += (
+            " In all of them the last training kept its initial weights (epoch 0): what changes that training alone "
+            "can't change predictions."
+        )
+    return text
+
+
+def _group_text(tie: Tie, num_others: int) -> str:
+    """Say what changed nothing in a group, and in how many other groups it was the same."""
+    settings = _listed([f"{name} {_values_text(values)}" for name, values in tie.varied.items()])
+    others = f"; the same in {num_others} other {'group' if num_others == 1 else 'groups'}" if num_others else ""
+    return f"changing {settings} changed nothing (trials {_numbers_text(tie.trials)}{others})"
+
+
+def _values_text(values: Sequence[Any]) -> str:
+    """Show two values, or the range of several numbers, or several others.
+
+    Example:
+        >>> _values_text([0.2, 0.3]), _values_text([2.0, 0.5, 1.0]), _values_text(["rbf", "linear", "matern"])
+        ('from 0.2 to 0.3', 'between 0.5 and 2', 'among rbf, linear and matern')
+    """
+    are_numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+    values = sorted(values) if are_numbers else values
+    texts = [param_text(value) for value in values]
+    if len(set(texts)) < len(texts):  # rounding hides a difference
+        texts = [json.dumps(value) for value in values]
+    if len(texts) == 2:
+        return f"from {texts[0]} to {texts[1]}"
+    return f"between {texts[0]} and {texts[-1]}" if are_numbers else f"among {_listed(texts)}"
+
+
+def _numbers_text(numbers: Sequence[int]) -> str:
+    shown = [str(number) for number in numbers[:_MOST_TRIALS]]
+    return _listed(shown if len(shown) == len(numbers) else [*shown, f"{len(numbers) - len(shown)} more"])
+
+
+def _listed(texts: Sequence[str]) -> str:
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
+
+
+def lead_of(
+    folder: SweepFolder, trials: Sequence[Trial], metrics: Mapping[str, Direction], ties: Sequence[Tie]
+) -> Lead | None:
     """Compare the best trial with the next in the first metric; None below two complete trials.
 
     Where the metric has values of single pools and the runs' predictions are there, the two are tested over the
-    validation pools.
+    validation pools. Trials that predict the same as the best are named, and the next is the first that doesn't.
     """
     order = ranked(trials, metrics)
     if len(order) < 2:
         return None
-    best, second = order[:2]
-    metric = next(iter(metrics))
+    best, title = order[0], find_metric(metric := next(iter(metrics))).title
+    alike = next((tie.trials for tie in ties if best.number in tie.trials), (best.number,))
+    shared = ""
+    if len(alike) > 1:
+        shared = (
+            f"Trials {_numbers_text(alike)} are the best, with the same predictions; trial {best.number} was chosen "
+            "because it came first. "
+        )
+    second = next((trial for trial in order if trial.number not in alike), None)
+    if second is None:
+        return Lead(shared.rstrip(), False)
     difference = (best.mean(metric) or 0.0) - (second.mean(metric) or 0.0)
+    if difference == 0:
+        return Lead(
+            f"{shared}Trial {best.number} and trial {second.number}, the next of {len(order)}, have the same {title} "
+            "on validation: by it the settings of both are as good a choice.",
+            False,
+        )
     text = (
-        f"Trial {best.number} leads trial {second.number}, the next of {len(order)}, by "
-        f"{find_metric(metric).title} {_fine(difference)} on validation"
+        f"{shared}Trial {best.number} leads trial {second.number}, the next of {len(order)}, by {title} "
+        f"{_fine(difference)} on validation"
     )
     values = [_per_pool(folder, trial, metric) for trial in (best, second)]
     first, other = values

@@ -21,7 +21,7 @@ from icalib.metrics.catalogue import find_metric, metrics_among
 from icalib.metrics.metric import Direction
 from icalib.reports.comparison import MISSING, format_seconds, format_share, format_spread, format_value
 from icalib.reports.console import people_console, titled_table
-from icalib.reports.sweep_lead import lead_of
+from icalib.reports.sweep_lead import lead_of, ties_text
 from icalib.reports.sweep_trials import (
     GOALS,
     NUM_BEST,
@@ -35,6 +35,7 @@ from icalib.reports.sweep_trials import (
     winners_command,
 )
 from icalib.sweeps.folder import DRY_SCHEMA, Best, State, SweepFolder, SweepSettings, decoded_params, order_of
+from icalib.sweeps.ties import ties
 
 _NUM_RECENT = 8
 _STYLES: Mapping[State, str] = {"complete": "green", "pruned": "dim", "failed": "red", "running": "cyan"}
@@ -64,9 +65,13 @@ def print_sweep(folder: SweepFolder, console: Console | None = None) -> None:
             format_seconds(trial.seconds),
             style="" if index else "bold",
         )
-    lead = lead_of(folder, trials, settings.metrics)
+    tied = ties(folder)
+    lead = lead_of(folder, trials, settings.metrics, tied)
     if lead is not None:
         console.print(Text(lead.text, style="" if lead.is_significant else "yellow"))
+    unchanged = ties_text(tied, trials)
+    if unchanged is not None:
+        console.print(Text(unchanged, style="yellow"))
     console.print(table)
     for trial in trials:
         if trial.state == "failed":

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from icalib.core.run_tables import PREDICTION_SCHEMA
 from icalib.metrics.metric import Direction
 from icalib.sweeps.folder import Best, State, SweepFolder, SweepSettings, decoded_params, encoded_params
 
@@ -91,6 +93,36 @@ def write_trials(
     ]
     folder.write_trials(rows)
     return folder
+
+
+def write_predictions(
+    folder: SweepFolder,
+    trial: int,
+    margins: list[float],
+    settings: Mapping[str, Any],
+    *,
+    epoch: int = 1,
+    passes: int = 1,
+) -> None:
+    """The first seed's run of a trial: pools of two candidates, of which the right one leads by a margin each."""
+    run = folder.run_folder(trial, 1)
+    logits = [logit for margin in margins for logit in (margin, 0.0)]
+    columns: dict[str, Any] = {
+        "pool_id": [f"p{number // 2}" for number in range(len(logits))],
+        "candidate": [0, 1] * len(margins),
+        "label": [1, 0] * len(margins),
+        "view": ["plain"] * len(logits),
+        "logit": logits,
+        "prob": 1 / (1 + np.exp(-np.array(logits))),
+        "gain": [float("nan")] * len(logits),
+        "num_passes": [passes] * len(logits),
+    }
+    zeros = [0.0] * len(logits)
+    table = pa.table({name: columns.get(name, zeros) for name in PREDICTION_SCHEMA.names}, schema=PREDICTION_SCHEMA)
+    run.path.mkdir(parents=True)
+    run.write_table("predictions/validation.parquet", table)
+    run.write_config({"settings": dict(settings)})
+    run.write_json("chosen.json", {"epochs": [epoch]})
 
 
 def _begin(

@@ -1,0 +1,121 @@
+"""Trials that predict the same, and what is said of them and of the best."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from unit.reports.fake_sweeps import write_predictions, write_trials
+from unit.reports.pages import read_page, visible
+
+from icalib.reports.sweep_html import write_sweep_report
+from icalib.reports.sweep_lead import Lead, lead_of, ties_text
+from icalib.reports.sweep_terminal import print_sweep
+from icalib.reports.sweep_trials import sweep_trials
+from icalib.sweeps.folder import SweepFolder
+from icalib.sweeps.ties import ties
+
+GOOD, OTHER, POOR = [1.0, 2.0, 3.0, 1.0], [1.0, 2.0, 3.0, 1.5], [-1.0, -2.0, 3.0, 1.0]
+
+Made = tuple[dict[str, Any], float, list[float]]
+"""Settings, R@1 and predictions of a trial."""
+
+
+def _sweep(root: Path, *trials: Made, **facts: int) -> SweepFolder:
+    folder = write_trials(root, [(settings, value) for settings, value, _ in trials])
+    for number, (settings, _, margins) in enumerate(trials):
+        write_predictions(folder, number, margins, {"loss": settings, "same": 1}, **facts)
+    return folder
+
+
+def _said(folder: SweepFolder) -> str | None:
+    return ties_text(ties(folder), sweep_trials(folder))
+
+
+def _lead(folder: SweepFolder) -> Lead:
+    lead = lead_of(folder, sweep_trials(folder), folder.settings.metrics, ties(folder))
+    assert lead is not None
+    return lead
+
+
+def test_a_setting_that_changed_nothing_is_named_with_its_values(tmp_path: Path) -> None:
+    trials = [({"gamma": 1.0}, 0.5, POOR), ({"gamma": 2.0}, 1.0, GOOD), ({"gamma": 3.0}, 1.0, GOOD)]
+    folder = _sweep(tmp_path, *trials)
+    (tie,) = ties(folder)
+    assert (tie.trials, tie.varied, tie.kept_initial_weights) == ((1, 2), {"loss.gamma": (2.0, 3.0)}, False)
+    said = _said(folder)
+    assert said is not None
+    assert said.startswith("2 of 3 trials")
+    assert "loss.gamma from 2 to 3" in said
+    stream = io.StringIO()
+    print_sweep(folder, Console(file=stream, width=200))
+    assert said in " ".join(stream.getvalue().split())
+    assert said in visible(read_page(write_sweep_report(folder)))
+
+
+def test_trials_that_kept_their_initial_weights_tie_whatever_their_training(tmp_path: Path) -> None:
+    rates = [{"gamma": gamma, "rate": rate} for gamma in (0.0, 1.0, 2.0) for rate in (1e-5, 1e-4)]
+    folder = _sweep(tmp_path, *((settings, 1.0, GOOD) for settings in rates), epoch=0)
+    said = _said(folder)
+    assert said is not None
+    assert said.startswith("6 of 6 trials")
+    assert "loss.gamma between 0 and 2 and loss.rate from 1e-05 to 0.0001" in said
+    assert "initial weights" in said
+    lead = _lead(folder)
+    assert "0, 1, 2, 3, 4 and 5" in lead.text
+    assert not lead.is_significant
+
+
+@pytest.mark.parametrize(
+    "trials",
+    [
+        [({"gamma": 1.0}, 1.0, GOOD), ({"gamma": 2.0}, 1.0, OTHER)],  # equal metrics
+        [({"gamma": 1.0}, 1.0, GOOD), ({"gamma": 2.0}, 0.9, GOOD)],  # another decision by the same predictions
+        [({"gamma": 1.0}, 1.0, GOOD), ({"gamma": 1.0}, 1.0, GOOD)],  # the same trial again
+    ],
+)
+def test_nothing_is_said_where_no_setting_was_without_effect(tmp_path: Path, trials: list[Made]) -> None:
+    assert _said(_sweep(tmp_path, *trials)) is None
+
+
+def test_more_passes_that_change_nothing_are_no_other_prediction(tmp_path: Path) -> None:
+    folder = write_trials(tmp_path, [({"passes": 1}, 1.0), ({"passes": 5}, 1.0)])
+    for trial, passes in enumerate((1, 5)):
+        write_predictions(folder, trial, GOOD, {"passes": passes}, passes=passes)
+    assert [tie.varied for tie in ties(folder)] == [{"passes": (1, 5)}]
+
+
+def test_trials_that_are_not_complete_or_have_no_predictions_are_left_out(tmp_path: Path) -> None:
+    folder = write_trials(tmp_path, [({"gamma": gamma}, 1.0) for gamma in (1.0, 2.0, 3.0)])
+    for trial in (0, 1):
+        write_predictions(folder, trial, GOOD, {"gamma": trial})
+    rows = folder.trials().to_pylist()
+    folder.write_trials([{**row, "state": "pruned"} if row["trial"] == 1 else row for row in rows])
+    assert ties(folder) == []
+
+
+def test_many_groups_in_which_the_same_setting_changed_nothing_are_one_statement(tmp_path: Path) -> None:
+    points = [({"gamma": gamma, "idle": idle}, gamma, [gamma, 2.0]) for gamma in (0.1, 0.2, 0.3) for idle in (1, 2)]
+    said = _said(_sweep(tmp_path, *points))
+    assert said is not None
+    assert said.startswith("6 of 6 trials")
+    assert said.count("loss.idle from 1 to 2") == 1
+    assert "2 other groups" in said
+    assert "gamma" not in said
+
+
+def test_the_best_leads_the_first_that_predicts_otherwise(tmp_path: Path) -> None:
+    trials = [({"gamma": 1.0}, 0.5, POOR), ({"gamma": 2.0}, 1.0, GOOD), ({"gamma": 3.0}, 1.0, GOOD)]
+    text = _lead(_sweep(tmp_path, *trials)).text
+    assert "Trials 1 and 2 are the best" in text
+    assert "leads trial 0" in text
+    assert "+0.500" in text
+
+
+def test_equal_metrics_of_other_predictions_are_no_lead(tmp_path: Path) -> None:
+    text = _lead(_sweep(tmp_path, ({"gamma": 1.0}, 1.0, GOOD), ({"gamma": 2.0}, 1.0, OTHER))).text
+    assert "leads" not in text
+    assert "same R" in text
