@@ -2,19 +2,154 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.raw_corpora import write_mantis, write_msdialog, write_udc
+from helpers.tiny_language_models import write_tiny_language_model
 
 from icalib.api.options import RunTemplate
 from icalib.api.reproduction import planned_rows, prepare_hint
-from icalib.core.component import described
-from icalib.core.files import read_json, write_json
-from icalib.core.run_tables import RoundSummary  # noqa: F401
 from icalib.data.pools import read_pool_set
-from icalib.reports.paper_table import TableRow
+from icalib.data.prepare import prepare
+from icalib.data.protocols import unmet
+from icalib.data.settings import PrepareSettings
+from icalib.reports.paper_table import TableRow, corpus_of
 from icalib.tables.table import load_table, table_names
 
-Plan = Callable[..., list[TableRow]]
+WRITERS: Mapping[str, Callable[[Path, int], Path]] = {
+    "MSDialog": write_msdialog,
+    "MANtIS": write_mantis,
+    "UDC": write_udc,
+}
+CORPORA = [(name, corpus) for name in table_names() for corpus in load_table(name).corpora]
+
+
+@pytest.fixture(scope="module")
+def pools(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+    """Pools that were made by a protocol from a raw corpus; the names of their folders say nothing."""
+    raw, made = dict[str, Path](), dict[tuple[str, str], Path]()
+
+    def of(protocol: str, corpus: str) -> Path:
+        if corpus not in raw:
+            raw[corpus] = WRITERS[corpus](tmp_path_factory.mktemp("raw"), 900)
+        if (protocol, corpus) not in made:
+            out = made[protocol, corpus] = tmp_path_factory.mktemp("pools") / "mine"
+            prepare(raw[corpus], out, PrepareSettings.model_validate({"protocol": protocol}))
+        return made[protocol, corpus]
+
+    return of
+
+
+@pytest.fixture(scope="module")
+def bart(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_language_model(tmp_path_factory.mktemp("bart"), "bart", ["restart it", "hello"])
+
+
+def planned(name: str, data: Path, bart: Path, **changes: Any) -> list[TableRow]:
+    """A table's rows; the generator that GRAY and BIG need is at hand."""
+    settings = {"regime.generator.model": str(bart)} if name.startswith("icast-table2") else {}
+    return planned_rows(load_table(name), RunTemplate.of(data, None, {"settings": settings, **changes}))
+
+
+@pytest.mark.parametrize(("name", "corpus"), CORPORA)
+def test_resolved_settings_are_the_protocol(
+    name: str, corpus: str, pools: Callable[[str, str], Path], bart: Path
+) -> None:
+    table = load_table(name)
+    data = pools(str(table.protocol), corpus)
+    assert corpus_of(read_pool_set(data), table) == corpus
+    assert prepare_hint(table, data) is None
+    for one in planned(name, data, bart):
+        assert not one.error
+        assert [mark for mark in one.marks if "generator" not in mark] == []
+        assert (
+            len(one.settings) == table.seeds == {"icast": 1}.get(str(table.protocol), 1 if table.kind == "cost" else 5)
+        )
+        assert {settings.labelled for settings in one.settings} == {one.labelled}
+        method = one.settings[0].settings
+        assert (method.similarity_start, method.bi_encoder_training) == ("none", None)
+        assert str(table.preset) == one.settings[0].experiment.removesuffix("-roberta-base")
+        check = {"icast": check_icast, "gpf": check_gpf, "pg": check_pg}[str(table.protocol)]
+        check(one, corpus, method)
+
+
+def check_icast(one: TableRow, corpus: str, method: Any) -> None:
+    if one.row.method not in ("iart",):
+        assert method.encoder.backbone == "bert-base-uncased"
+    rule = getattr(method.regime, "rule", None)
+    if one.row.method in ("icast", "icast-teacher") and "gain_threshold" not in str(one.row.settings):
+        assert rule.gain_threshold == (0.0 if corpus == "MANtIS" and one.labelled > 0.01 else 0.02)
+    if one.row.method.startswith("icast-no-gain"):
+        assert rule.gain_threshold == -1.0
+    if hasattr(method.regime, "num_rounds"):
+        assert method.regime.num_rounds == (8 if one.labelled == 0.1 else 4)
+        assert (rule.positive_threshold, rule.negative_threshold) == (0.8, 0.1)
+        assert method.regime.student.learning_rate == method.regime.teacher.learning_rate == 5e-5
+
+
+def check_gpf(one: TableRow, corpus: str, method: Any) -> None:
+    training = method.regime.training
+    assert (one.labelled, method.regime.train_negatives(), training.epochs) == (1.0, 9, 1)
+    assert (training.learning_rate, training.weight_decay, training.batch_size) == (5e-6, 0.0, 16)
+    assert method.calibration is None
+    assert method.encoder.backbone == "bert-base-cased"
+
+
+def check_pg(one: TableRow, corpus: str, method: Any) -> None:
+    training = method.regime.training
+    assert (one.labelled, method.regime.train_negatives()) == (1.0, 1)
+    assert training.epochs == (1 if corpus == "MANtIS" else 3)
+    assert (training.learning_rate, training.weight_decay, training.batch_size) == (1e-5, 0.0, 16)
+    assert training.head_learning_rate == (3e-3 if one.row.method == "pg-drr" else None)
+    assert method.calibration is None
+    assert method.encoder.backbone in ("bert-base-cased", "roberta-base")
+
+
+def test_only_one_table_is_of_roberta(pools: Callable[[str, str], Path], bart: Path) -> None:
+    data = pools("pg", "MSDialog")
+    backbones = {
+        name: {row.settings[0].settings.encoder.backbone for row in planned(name, data, bart)}
+        for name in table_names()
+        if name.startswith("pg")
+    }
+    assert backbones.pop("pg-table4") == {"roberta-base"}
+    assert set.union(*backbones.values()) == {"bert-base-cased"}
+
+
+def test_everything_that_differs_is_marked_before_anything_runs(
+    pools: Callable[[str, str], Path], tiny_bert: Path, bart: Path
+) -> None:
+    data = pools("icast", "MSDialog")
+    changes = {"backbone": str(tiny_bert), "limit": {"test": 20}, "settings": {"regime.training.epochs": 2}}
+    (row, *_) = planned_rows(load_table("pg-table1"), RunTemplate.of(data, None, changes), labelled=[0.5], seeds=2)
+    text = "\n".join(row.marks)
+    for said in (
+        f"encoder.backbone = {tiny_bert}, the paper: bert-base-cased",
+        "regime.training.epochs = 2, the paper: 3",
+        "0.5 labelled, the paper: 1",
+        "2 seeds, the paper: 5",
+        "test pools (--limit)",
+        "negatives: bm25-response, the paper: random",
+    ):
+        assert said in text
+    hint = prepare_hint(load_table("pg-table1"), data)
+    assert hint is not None
+    assert hint.endswith("--protocol pg")
+
+
+def test_pools_of_another_corpus_are_marked(tiny_pools: Path, bart: Path) -> None:
+    table = load_table("icast-table3")
+    assert corpus_of(read_pool_set(tiny_pools), table) is None
+    for one in planned("icast-table3", tiny_pools, bart, backbone="minilm"):
+        assert any("the paper: MSDialog, MANtIS" in mark for mark in one.marks)
+        assert one.settings[0].settings.regime.num_rounds == (8 if one.labelled == 0.1 else 4)  # type: ignore[attr-defined]
+
+
+def test_the_protocols_own_pools_meet_it(pools: Callable[[str, str], Path]) -> None:
+    from icalib.data.protocols import PROTOCOLS
+
+    for name, corpus in {(str(load_table(name).protocol), corpus) for name, corpus in CORPORA}:
+        assert unmet(read_pool_set(pools(name, corpus)), PROTOCOLS[name]) == []
