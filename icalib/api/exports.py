@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 class ExportKeywords(PlaceKeywords, total=False):
     """What is exported, and how; the place is where a student is trained."""
 
-    format: ExportFormat
-    """`cross-encoder` (default): stock `sentence_transformers.CrossEncoder(out)` loads it. `sentence-transformer`:
-    stock `sentence_transformers.SentenceTransformer(out)` does; only for runs that rank by a bi-encoder. `onnx`: a
-    graph from token ids to probabilities, and the tokenizer. `mlflow`: the same graph for
-    `mlflow.pyfunc.load_model(out)`."""
+    format: ExportFormat | None
+    """`cross-encoder`: stock `sentence_transformers.CrossEncoder(out)` loads it. `sentence-transformer`: stock
+    `sentence_transformers.SentenceTransformer(out)` does; only for runs that rank by a bi-encoder. `onnx`: a graph from
+    token ids to probabilities, and the tokenizer. `mlflow`: the same graph for `mlflow.pyfunc.load_model(out)`. None
+    (default): the first of the first three that computes what the run does; of a student, `cross-encoder`."""
     calibration: CalibrationChoice
     """`run` (default): what the run has fitted, or none; Platt scaling for a student. `platt`, `temperature`: fitted
     here to the validation predictions."""
@@ -47,14 +47,15 @@ def export(run: str | Path, out: str | Path, **options: Unpack[ExportKeywords]) 
         options: format, calibration, distil, limit, license; see `ExportKeywords`.
 
     Raises:
-        SettingError: the format can't express the run's ranker (the message names the alternative), a package is
-            missing, or `out` is not empty.
+        SettingError: the format, or none of them, can't express the run's ranker (the message names the alternative),
+            a package is missing, or `out` is not empty.
         ExportError: the exported model computes something else than the ranker.
     """
     from icalib.core.files import check_empty
     from icalib.exports.subject import BiEncoderSubject, Subject
     from icalib.exports.write import (
         check_exportable,
+        exact_format,
         export_cross_encoder,
         export_mlflow,
         export_onnx,
@@ -62,12 +63,15 @@ def export(run: str | Path, out: str | Path, **options: Unpack[ExportKeywords]) 
     )
     from icalib.pipeline.inference import FinishedRun
 
-    format = choice("format", options.get("format", "cross-encoder"), FORMATS)
+    asked = options.get("format")
+    format = None if asked is None else choice("format", asked, FORMATS)
     calibration = choice("calibration", options.get("calibration", "run"), CALIBRATIONS)
     distil = options.get("distil", False)
     finished, folder = FinishedRun.open(local_path(run)), local_path(out)
     check_empty(folder)
     _check_limit(options.get("limit"), distil=distil)
+    if format is None:
+        format = "cross-encoder" if distil else exact_format(finished, calibration)
     check_exportable(finished, format, calibration, distil=distil)
     license = options.get("license", "unknown")
     if format == "sentence-transformer":

@@ -43,14 +43,15 @@ def export(
     *,
     out: Annotated[Path, place_option("Folder to write; it must not exist, or be empty.")],
     format: Annotated[
-        ExportFormat,
+        ExportFormat | None,
         typer.Option(
             help="cross-encoder: stock sentence_transformers.CrossEncoder loads it. sentence-transformer: stock "
             "SentenceTransformer does (dual-encoder, bi-encoder, and runs that kept their start). onnx: a graph from "
             "token ids to probabilities (needs icalib[onnx]). mlflow: the same graph as an MLflow model (needs "
-            "icalib[mlflow,onnx])."
+            "icalib[mlflow,onnx]). Default: the first of cross-encoder, sentence-transformer and onnx that computes "
+            "what the run does; cross-encoder with --distil."
         ),
-    ] = "cross-encoder",
+    ] = None,
     calibration: Annotated[
         CalibrationChoice,
         typer.Option(
@@ -69,6 +70,8 @@ def export(
     the message names the alternative: a student (--distil) can always be exported. Only a student needs workers.
     """
     from icalib.api.exports import export as export_run
+    from icalib.core.files import read_json
+    from icalib.exports.texts import EXPORT_FILE
 
     place: PlaceKeywords = {**executor.keywords(), "runs": runs}
     written = export_run(
@@ -81,4 +84,5 @@ def export(
         license=license,
         **place,
     )
-    say(f"{location(written)}: {format}; README.md is its card")
+    chosen = format or read_json(written / EXPORT_FILE)["format"]
+    say(f"{location(written)}: {chosen}; README.md is its card")

@@ -32,6 +32,8 @@ from icalib.exports.texts import EXPORT_FILE, PairTexts, stock_tokenizer, texts_
 from icalib.models.checkpoint import load_ranker_config
 from icalib.pipeline.inference import FinishedRun
 
+_MOST_READ: tuple[ExportFormat, ...] = ("cross-encoder", "sentence-transformer", "onnx")
+
 
 def check_exportable(run: FinishedRun, format: ExportFormat, calibration: CalibrationChoice, *, distil: bool) -> None:
     """Refuse what a format can't express, and missing packages, before anything is computed.
@@ -55,6 +57,23 @@ def check_exportable(run: FinishedRun, format: ExportFormat, calibration: Calibr
         check_cross_encoder(run, config, calibration)
     else:
         check_onnx(run, config, calibration, format)
+
+
+def exact_format(run: FinishedRun, calibration: CalibrationChoice) -> ExportFormat:
+    """Return the format that most programs read among those that compute what the run does.
+
+    Raises:
+        SettingError: none does. It says why a cross-encoder doesn't, and names the alternatives.
+    """
+    refusals: list[SettingError] = []
+    for format in _MOST_READ:
+        try:
+            check_exportable(run, format, calibration, distil=False)
+        except SettingError as refusal:
+            refusals.append(refusal)
+        else:
+            return format
+    raise refusals[0]
 
 
 def export_cross_encoder(subject: Subject, out: Path, *, license: str) -> Agreement | None:

@@ -120,7 +120,7 @@ def test_sentence_transformers_reads_an_exported_bi_encoder(
 def test_other_formats_name_the_right_one(runs: dict[str, RunFolder], tmp_path: Path) -> None:
     for method in ("dual-encoder", "bert"):
         with pytest.raises(SettingError, match="--format sentence-transformer"):
-            icalib.export(runs[method].path, tmp_path / "model")
+            icalib.export(runs[method].path, tmp_path / "model", format="cross-encoder")
     with pytest.raises(SettingError, match=r"a student .* is a cross-encoder"):
         icalib.export(runs["dual-encoder"].path, tmp_path / "model", format="sentence-transformer", distil=True)
     assert not (tmp_path / "model").exists()
@@ -136,7 +136,7 @@ def test_a_student_that_keeps_its_start_is_its_teacher(
     assert "round-1/student: no epoch was better on validation than the teacher, which is kept" in listener.messages
     assert not kept.kept_start  # its teacher has learnt
     with pytest.raises(SettingError, match="--distil"):
-        icalib.export(kept.path, tmp_path / "model")
+        icalib.export(kept.path, tmp_path / "model", format="cross-encoder")
 
 
 def test_a_cross_encoder_that_has_learnt_is_no_bi_encoder(
