@@ -77,6 +77,15 @@ def test_the_readme_is_short() -> None:
     assert len(README.read_text().splitlines()) <= MAX_README_LINES
 
 
+def test_a_metric_in_the_readme_is_in_a_table_of_results() -> None:
+    """Metrics have three decimals, there as here."""
+    rows = [line for line in (DOCS / "results.md").read_text().splitlines() if line.startswith("|")]
+    prose = INDENTED.sub("", without_code(README.read_text()))
+    claimed = set(re.findall(r"\b0\.\d{2,}\b", prose))
+    assert claimed
+    assert claimed - set(re.findall(r"\b0\.\d{3}\b", "\n".join(rows))) == set()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=ids(PAGES))
 def test_python_code_compiles(page: Path) -> None:
     for _, language, code in FENCED.findall(text_of(page)):
