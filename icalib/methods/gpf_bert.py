@@ -1,4 +1,4 @@
-"""GPF-BERT: SNGP's head trained with focal loss (Ye et al. 2023); calibrated in one forward pass."""
+"""GPF-BERT: SNGP's head trained with focal loss (Ye et al. 2023); probabilities from one forward pass."""
 
 from icalib.heads.random_features import RandomFeatureHead
 from icalib.losses.focal import FocalLoss
