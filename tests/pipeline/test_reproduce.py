@@ -1,0 +1,126 @@
+"""Every table of the papers end to end: from the raw format by `prepare --protocol` to a page, on tiny models."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from helpers.raw_corpora import write_mantis, write_msdialog, write_udc
+from helpers.tiny_language_models import write_tiny_language_model
+from helpers.tiny_models import pool_texts, write_tiny_bert
+
+from icalib.cli import main
+from icalib.core.run_folder import RunFolder
+from icalib.data.prepare import prepare
+from icalib.data.settings import PrepareSettings
+from icalib.tables.table import load_table, table_names
+
+WRITERS: Mapping[str, Callable[[Path, int], Path]] = {
+    "MSDialog": write_msdialog,
+    "MANtIS": write_mantis,
+    "UDC": write_udc,
+}
+SMALL = {
+    "encoder.budget": {"max_context_tokens": 60, "max_candidate_tokens": 12},
+    "encoder.max_words": 8,
+    "encoder.embedding_size": 16,
+    "regime.training.epochs": 1,
+    "regime.teacher.epochs": 1,
+    "regime.student.epochs": 1,
+    "regime.num_rounds": 1,
+    "regime.num_members": 2,
+    "regime.rule.positive_threshold": 0.51,
+    "regime.training.learning_rate": 1e-3,
+    "post_training.training.epochs": 1,
+    "post_training.max_windows": 20,
+    "pretraining.word_vectors.training.epochs": 1,
+    "pretraining.intent_classifier.training.epochs": 1,
+    "uncertainty.num_passes": 2,
+    "head.num_features": 32,
+    "head.support.size": 8,
+    "head.num_chains": 2,
+    "head.num_steps": 2,
+}
+QUICK = {"gpf-table1"}
+"""Tables that are made after every change; the others take half a minute."""
+
+
+@pytest.fixture(scope="module")
+def pools(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+    folder = tmp_path_factory.mktemp("corpora")
+
+    def of(protocol: str, corpus: str) -> Path:
+        out = folder / f"{corpus.lower()}-{protocol}"
+        if not out.exists():
+            raw = folder / f"raw-{corpus}-{protocol}"
+            raw.mkdir()
+            prepare(WRITERS[corpus](raw, 90), out, PrepareSettings.model_validate({"protocol": protocol}))
+        return out
+
+    return of
+
+
+def made(name: str, monkeypatch: pytest.MonkeyPatch, *words: object) -> None:
+    monkeypatch.setattr(sys, "argv", ["icalib", "reproduce", name, *map(str, words)])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert not stop.value.code
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in table_names()]
+)
+def test_a_table_is_made_from_the_raw_corpus(
+    name: str,
+    pools: Callable[[str, str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    table = load_table(name)
+    corpus = table.corpora[table_names().index(name) % len(table.corpora)]  # each format has its turn
+    data = pools(str(table.protocol), corpus)
+    bert = write_tiny_bert(tmp_path / "bert", pool_texts(data))
+    bart = write_tiny_language_model(tmp_path / "bart", "bart", pool_texts(data)[:200])
+    settings = {
+        **SMALL,
+        "regime.generator": {"target": "language-model", "model": str(bart), "training": {"epochs": 1}},
+    }
+    changes = [f"--set={path}={json.dumps(value)}" for path, value in settings.items() if _fits(name, path)]
+    others = [one for one in table.corpora if one != corpus][:1] if table.kind == "shift" else []
+    shift = [word for one in others for word in ("--shift", pools(str(table.protocol), one))]
+    made(
+        name, monkeypatch, "--data", data, "--runs", tmp_path / "runs", "--executor", "local", "--seeds", 1,
+        "--backbone", bert, "--limit", "train=30,validation=12,test=12", "--labelled", max(table.labelled),
+        *changes, *shift,
+    )  # fmt: skip
+    said = capsys.readouterr().out
+    page = tmp_path / "runs" / str(table.preset) / f"{name}-{data.name}.html"
+    assert page.is_file()
+    runs = [RunFolder(path) for path in page.parent.iterdir() if path.is_dir()]
+    assert len({run.path.name for run in runs if run.is_finished}) == len(table.rows)
+    text = page.with_suffix(".md").read_text()
+    assert "failed" not in said
+    for row in table.rows:
+        (line, *_) = [line for line in text.splitlines() if line.startswith(f"| **{row.label}**")]
+        assert line.split("|")[3].strip(" –"), line
+    if any(row.published for row in table.rows):
+        assert f"encoder.backbone = {bert}, the paper: " in text
+        assert text.count(f"| {corpus} |") == len(table.rows)  # its own corpus' values, and no others'
+
+
+def _fits(name: str, path: str) -> bool:
+    """Leave out what no row of a table has."""
+    icast = name.startswith("icast")
+    only_icast = ("regime.teacher", "regime.student", "regime.num_rounds", "regime.rule")
+    only_table2 = ("encoder.max_words", "encoder.embedding", "post_training", "pretraining", "regime.generator")
+    if path.startswith(only_icast):
+        return icast
+    if path.startswith(only_table2):
+        return name == "icast-table2"
+    if path.startswith("head."):
+        return not icast
+    return True
