@@ -91,8 +91,13 @@ def _utterances(raw: Raw, message: Any, speakers: Mapping[str, Role], field: str
     key = _key(message, SPEAKERS)
     role = role_of(_speaker(message.get(key)), speakers, raw, f"{field}.{key or SPEAKERS[0]}")
     if role != "skip":
-        intents = message.get("intents")
-        yield {"speaker": role, "text": text, "intents": intents if isinstance(intents, list | tuple) else ()}
+        intents, is_answer = message.get("intents"), message.get("is_answer")
+        yield {
+            "speaker": role,
+            "text": text,
+            "intents": intents if isinstance(intents, list | tuple) else (),
+            "is_answer": is_answer if isinstance(is_answer, bool) else None,
+        }
 
 
 def _key(message: Mapping[str, Any], names: tuple[str, ...]) -> str:

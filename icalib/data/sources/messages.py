@@ -6,7 +6,8 @@
     [{"chat_messages": [{"sender": str, "text": str}]}], [{"mapping": {...}}]               Claude's, ChatGPT's export
 
 as JSONL, as one JSON document, as Parquet, or saved by the datasets library. `id`, `domain` and `split` may be left
-out. Messages without text (pictures, calls of tools) are left out.
+out. `is_answer`: true or false of a message says whether it is an accepted answer. Messages without text (pictures,
+calls of tools) are left out.
 """
 
 from __future__ import annotations

@@ -40,6 +40,7 @@ COMMON: Mapping[str, tuple[str, ...]] = {
     "text": ("text", "message", "body", "content", "utterance", "messagetext", "msg", "comment", "value"),
     "domain": ("domain", "category", "topic"),
     "split": ("split",),
+    "is_answer": ("isanswer",),
 }  # fmt: skip
 """Common names of columns, in lower case without spaces and signs; the most telling first."""
 REQUIRED = ("id", "sender", "text")
@@ -91,14 +92,15 @@ class _Table:
             "split": split or own_split(first, self.columns.get("split", "split")),
             "utterances": utterances,
         }
-        return build(Dialogue, record, raw, {"text": self.columns["text"]})
+        return build(Dialogue, record, raw, self.columns)
 
     def _utterances(self, raw: Raw, row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         text = row.get(self.columns["text"])
         if isinstance(text, str) and text.strip():
             role = role_of(row.get(self.columns["sender"]), self.speakers, raw, self.columns["sender"])
             if role != "skip":
-                yield {"speaker": role, "text": text}
+                is_answer = row.get(self.columns.get("is_answer", ""))
+                yield {"speaker": role, "text": text, "is_answer": None if is_answer == "" else is_answer}
 
 
 def _open(path: Path, speakers: Mapping[str, Role] = NO_SPEAKERS, columns: Mapping[str, str] = NO_COLUMNS) -> Source:
