@@ -22,7 +22,7 @@ from icalib.data.sources.records import OnReject
 from icalib.data.spill import Spill
 from icalib.data.splits import assigned_split, split_of
 
-_MARK = 'Mark accepted answers: "is_answer": true on an utterance of the formats jsonl, msdialog and mantis.'
+_MARK = 'Mark accepted answers: "is_answer": true on utterances, or a column is_answer (docs/data.md).'
 _NUM_TRIED = 1000
 """Dialogues that decide whether two-turn dialogues count."""
 

@@ -92,7 +92,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
             "GPF-BERT (Ye et al. 2023)",
             {
                 "num_candidates": Rule(10, "§3.1"),
-                "negative_sampler": Rule("random", "§3.1"),
+                "negative_sampler": Rule("random", "§3.1"),  # said of training; R10@1 leaves open how it is tested
                 "unanswerable": Rule(0.0, "§3.1"),
                 "labelled": Rule(1.0, "§3.1"),
                 "context_turns": Rule(_MANY_TURNS, f"{OURS}; the token budget cuts contexts"),
@@ -109,6 +109,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
                 "labelled": Rule(1.0, "§4.4"),
                 "context_turns": Rule(_MANY_TURNS, f"{OURS}; the token budget cuts contexts"),
             },
+            # §4.4 trains with random negatives; here training pools have BM25's, too, as the splits are made alike
             of_reader={"mantis": {"negative_sampler": Rule("bm25-response", "§4.1")}},
             own_pools=("mantis-tsv", "udc"),
         ),
@@ -210,6 +211,8 @@ def prepare_command(pool_set: PoolSet, protocol: Protocol, folder: str | Path) -
     folder = Path(folder)
     out = location(folder.with_name(f"{folder.name}-{protocol.name}"))
     words = ["icalib", "prepare", pool_set.source, "--out", str(out), "--protocol", protocol.name]
+    if ":" in pool_set.reader:  # nothing detects the format of somebody's own reader
+        words += ["--format", pool_set.reader]
     return shlex.join(words)
 
 

@@ -11,6 +11,8 @@ import pytest
 import typer.main
 
 from icalib.cli import main
+from icalib.data.pools import read_pool_set
+from icalib.data.protocols import PROTOCOLS, unmet
 from icalib.data.sources.readers import READERS
 
 ROOT = Path(__file__).parents[2]
@@ -109,3 +111,48 @@ def test_every_flag_named_in_a_message_of_data_exists() -> None:
 def test_the_page_of_formats_has_each_of_them() -> None:
     headings = " ".join(re.findall(r"^### (.*)$", PAGE, flags=re.MULTILINE))
     assert set(re.findall(r"`([\w-]+)`", headings)) == set(READERS.builtin)
+
+
+def marked(folder: Path) -> Path:
+    """Conversations of which every second has an accepted answer."""
+    path = folder / "export.csv"
+    rows = [
+        f"{nr},{who},{what} {nr} {nr * 7},{nr % 2 if who == 'agent' else ''}"
+        for nr in range(240)
+        for who, what in (("user", "it hums"), ("agent", "restart"), ("user", "again"), ("agent", "replace"))
+    ]
+    path.write_text("\n".join(["chat,sender,text,is_answer", *rows]))
+    return path
+
+
+def test_a_protocol_makes_pools_as_the_paper_did_and_says_what_it_lacks(prepare: Any, tmp_path: Path) -> None:
+    code, err = prepare(marked(tmp_path), "--out", tmp_path / "pools", "--protocol", "icast", "--executor", "local")
+    assert code == 0
+    pool_set = read_pool_set(tmp_path / "pools")
+    assert (pool_set.protocol, pool_set.answers, pool_set.negative_sampler) == ("icast", "accepted", "bm25-response")
+    assert sum(pool_set.num_pools.values()) == 240
+    assert "left out: 120 dialogues without an accepted answer" in err
+    assert all(sentence in err for sentence in unmet(pool_set, PROTOCOLS["icast"]))
+
+
+def test_a_preview_counts_the_pools_of_the_protocol(prepare: Any, tmp_path: Path) -> None:
+    code, err = prepare(marked(tmp_path), "--preview", "--protocol", "icast")
+    assert code == 0
+    assert "200 pools with 1 or more utterances" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--protocol", "icast", "--candidates", "5"), "--candidates 5 contradicts --protocol icast"),
+        (("--protocol", "icast", "--negatives", "neighbourhood"), "--negatives neighbourhood contradicts"),
+        (("--protocol", "bert"), "bert"),
+    ],
+)
+def test_what_contradicts_a_protocol_is_refused(
+    options: tuple[str, ...], words: str, prepare: Any, tmp_path: Path
+) -> None:
+    code, err = prepare(marked(tmp_path), "--out", tmp_path / "pools", "--executor", "local", *options)
+    assert code
+    assert words in err
+    assert not (tmp_path / "pools").exists()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,7 +14,7 @@ from icalib.core.errors import DataError, SettingError
 from icalib.data.pools import as_pools, read_pool_set, read_rows
 from icalib.data.prepare import prepare
 from icalib.data.protocols import PROTOCOLS, prepare_command, unmet, with_protocol
-from icalib.data.schema import SPLITS, Pool, PoolSet
+from icalib.data.schema import POOLS_FILE, SPLITS, Pool, PoolSet, checksum
 from icalib.data.settings import PrepareSettings
 
 WORDS = ("printer", "ink", "paper", "jam", "cable", "driver", "update", "reset", "login", "mail", "sync", "disk")
@@ -50,7 +50,7 @@ def forum(folder: Path, corpus: str, *, name: str = "", marks: bool = True, dial
 
 
 def made(source: Path, protocol: str, **settings: Any) -> tuple[PoolSet, dict[str, list[Pool]]]:
-    out = source.with_name(f"pools-{protocol}")
+    out = source.with_name(f"pools-{source.stem}-{protocol}")
     pool_set = prepare(source, out, PrepareSettings.model_validate({"protocol": protocol, **settings}))
     assert read_pool_set(out) == pool_set
     return pool_set, {
@@ -156,6 +156,212 @@ def test_settings_without_a_protocol_have_the_inputs_that_they_had() -> None:
     settings = PrepareSettings()
     assert with_protocol(settings, "jsonl") is settings
     assert not {"protocol", "answers", "intents_in"} & settings.inputs().keys()
+
+
+def test_the_complete_corpus_and_its_part_with_intents_are_read_together(tmp_path: Path) -> None:
+    both = tmp_path / "both"
+    both.mkdir()
+    forum(both, "msdialog", name="MSDialog-Complete.json", dialogues=range(20, 300))
+    complete = json.loads((both / "MSDialog-Complete.json").read_text())
+    with_intents = json.loads(forum(both, "msdialog", name="MSDialog-Intent.json", dialogues=range(20)).read_text())
+    for number, dialogue in with_intents.items():
+        turns = [{**turn, "tags": ""} for turn in dialogue["utterances"]]
+        complete[f"9000{number}"] = dialogue | {"utterances": turns}
+    (both / "MSDialog-Complete.json").write_text(json.dumps(complete))
+    notes: list[str] = []
+    pool_set = prepare(both, tmp_path / "pools", PrepareSettings(protocol="icast"), note=notes.append)
+    assert pool_set.reader == "msdialog"
+    assert sum(pool_set.num_pools.values()) == 225
+    assert pool_set.intents_in == ("train",)
+    assert "left out: 20 dialogues that another file has with intents" in notes
+
+
+def jsonl(folder: Path, *, intents: range, splits: tuple[str | None, ...] = (None,)) -> Path:
+    """icalib's own format, 240 dialogues."""
+    lines = [
+        {
+            "dialog_id": f"d-{number}",
+            "split": splits[number % len(splits)],
+            "utterances": [
+                {
+                    "speaker": ("user", "agent")[turn % 2],
+                    "text": utterance(number, turn),
+                    "intents": ["OQ"] if number in intents else [],
+                    **({"is_answer": True} if turn == accepted_turn(number) else {}),
+                }
+                for turn in range(6)
+            ],
+        }
+        for number in range(240)
+    ]
+    path = folder / "dialogues.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_dialogues_with_intents_leave_the_sources_test_split(tmp_path: Path) -> None:
+    pool_set, pools = made(jsonl(tmp_path, intents=range(40), splits=("validation", "test", "test")), "icast")
+    assert {number_of(pool) for pool in pools["train"]} == {number for number in range(40) if accepted_turn(number)}
+    assert pool_set.num_pools["validation"] + pool_set.num_pools["test"] == 150
+    assert (pool_set.intents_in, pool_set.split_origin) == (("train",), "source")
+
+
+def test_missing_splits_are_drawn_from_dialogues_without_intents(tmp_path: Path) -> None:
+    pool_set, pools = made(jsonl(tmp_path, intents=range(10), splits=("train",)), "icast")
+    assert all(number_of(pool) >= 10 for split in SPLITS[1:] for pool in pools[split])
+    assert pool_set.num_pools["validation"] >= 10 <= pool_set.num_pools["test"]
+    assert (pool_set.intents_in, pool_set.split_origin) == (("train",), "mixed")
+
+
+def test_intents_outside_training_are_unmet_where_all_dialogues_have_them(tmp_path: Path) -> None:
+    pool_set, _ = made(jsonl(tmp_path, intents=range(240)), "icast")
+    assert pool_set.intents_in == SPLITS
+    sentences = [sentence for sentence in unmet(pool_set, PROTOCOLS["icast"]) if "intents" in sentence]
+    assert [split for split in SPLITS if any(split in sentence.split(",")[0] for sentence in sentences)] == [
+        *SPLITS[1:]
+    ]
+
+
+def test_messages_and_tables_may_mark_accepted_answers(tmp_path: Path) -> None:
+    table, chats = tmp_path / "export.csv", tmp_path / "chats.jsonl"
+    rows = [
+        (number, ("user", "agent")[turn % 2], utterance(number, turn), turn == accepted_turn(number))
+        for number in range(240)
+        for turn in range(6)
+    ]
+    table.write_text("chat,sender,text,is_answer\n" + "".join(f"{a},{b},{c},{d or ''}\n" for a, b, c, d in rows))
+    chats.write_text(
+        "".join(
+            json.dumps(
+                {
+                    "id": number,
+                    "messages": [{"role": b, "content": c, "is_answer": d} for a, b, c, d in rows if a == number],
+                }
+            )
+            + "\n"
+            for number in range(240)
+        )
+    )
+    for source in (table, chats):
+        pool_set, pools = made(source, "icast", labelled=0.1)
+        assert sum(pool_set.num_pools.values()) == 180
+        for pool in (pool for split in SPLITS for pool in pools[split]):
+            turn = accepted_turn(number_of(pool))
+            assert turn is not None
+            assert pool.candidates[pool.label] == utterance(number_of(pool), turn)
+
+
+def test_a_source_in_which_nothing_was_accepted_is_refused(tmp_path: Path) -> None:
+    table = tmp_path / "export.csv"
+    rows = [f"{number},{speaker},{speaker} {number},0" for number in range(30) for speaker in ("user", "agent")]
+    table.write_text("\n".join(["chat,sender,text,is_answer", *rows]))
+    with pytest.raises(DataError, match="none of 30 dialogues has an accepted answer"):
+        made(table, "icast")
+    table.write_text(table.read_text().replace(",0", ",perhaps", 1))
+    with pytest.raises(DataError, match="perhaps") as caught:
+        made(table, "icast")
+    assert "is_answer" in caught.value.field
+
+
+def authors_folder(folder: Path) -> Path:
+    """The ICAST authors' files: 15 pools of each part, with nine wrong answers."""
+    for number, part in enumerate(("train", "unlabeled", "valid", "test")):
+        where = folder / "authors" / part
+        where.mkdir(parents=True)
+        rows = range(20 * number, 20 * number + 15)
+        tag = "" if part == "unlabeled" else "\tOQ" if part == "train" else "\t"
+        lines = {
+            "context": [f"{utterance(row, 0)}{tag}" for row in rows],
+            "answer": [utterance(row, 1) for row in rows],
+            "negative_sampling": ["\t".join(utterance(row + step, 3) for step in range(1, 10)) for row in rows],
+        }
+        for name, texts in lines.items():
+            (where / f"{name}.tsv").write_text("\n".join(texts) + "\n")
+    return folder / "authors"
+
+
+def test_the_authors_pools_are_icasts_own(tmp_path: Path) -> None:
+    pool_set, pools = made(authors_folder(tmp_path), "icast")
+    assert pool_set.num_pools == {"train": 30, "validation": 15, "test": 15}
+    assert (pool_set.answers, pool_set.negative_sampler, pool_set.split_origin) == ("accepted", "source", "source")
+    assert {sentence.split()[-3:][0] for sentence in unmet(pool_set, PROTOCOLS["icast"])} <= {str(100)}
+    labelled_first = sorted(pools["train"], key=lambda pool: pool.label_order)[:15]
+    assert all(pool.context[0].intents for pool in labelled_first)
+
+
+@pytest.mark.parametrize("protocol", ["gpf", "pg"])
+def test_the_authors_pools_keep_their_candidates_and_are_not_those_of_other_papers(
+    protocol: str, tmp_path: Path
+) -> None:
+    pool_set, _ = made(authors_folder(tmp_path), protocol)
+    assert pool_set.negative_sampler == "source"
+    assert any("negatives: source" in sentence for sentence in unmet(pool_set, PROTOCOLS[protocol]))
+
+
+def mantis_tsv(folder: Path) -> Path:
+    """Pools of eleven candidates, as in mantis_10."""
+    (folder / "tsv").mkdir()
+    for split in ("train", "dev", "test"):
+        (folder / "tsv" / f"data_{split}_easy.tsv").write_text(
+            "".join(
+                f"{int(not step)}\t{utterance(row, 0)}\t{utterance(row, 1)}\t{utterance(row, 2)}\t"
+                f"{utterance(row + step, 3)}\n"
+                for row in range(12)
+                for step in range(11)
+            )
+        )
+    return folder / "tsv"
+
+
+def udc(folder: Path) -> Path:
+    (folder / "udc").mkdir()
+    train = [f"{utterance(row, 0)} __eou__ __eot__ ,{utterance(row, 1)},1" for row in range(40)]
+    ready = [",".join(utterance(row + step, 3) for step in range(11)) for row in range(50, 70)]
+    (folder / "udc" / "train.csv").write_text("\n".join(["Context,Utterance,Label", *train]))
+    header = ",".join(["Context", "Ground Truth Utterance", *(f"Distractor_{number}" for number in range(9))])
+    for name in ("valid", "test"):
+        (folder / "udc" / f"{name}.csv").write_text("\n".join([header, *ready]))
+    return folder / "udc"
+
+
+@pytest.mark.parametrize("protocol", ["gpf", "pg"])
+@pytest.mark.parametrize(("corpus", "sampler"), [(mantis_tsv, "source"), (udc, "random")])
+def test_candidates_that_a_corpus_ships_are_kept_up_to_ten(
+    protocol: str, corpus: Callable[[Path], Path], sampler: str, tmp_path: Path
+) -> None:
+    pool_set, pools = made(corpus(tmp_path), protocol)
+    assert (pool_set.num_candidates, pool_set.negative_sampler, pool_set.split_origin) == (10, sampler, "source")
+    for pool in pools["test"]:
+        row = int(pool.candidates[pool.label].split()[-2])
+        expected = [utterance(row + step, 3) for step in range(10)]
+        assert sorted(pool.candidates) == sorted(expected)
+    assert all("too few" in sentence for sentence in unmet(pool_set, PROTOCOLS[protocol]))
+
+
+def ranking(folder: Path) -> Path:
+    path = folder / "faq.jsonl"
+    path.write_text("".join(json.dumps({"query": f"q {n}", "pos": [f"a {n}"]}) + "\n" for n in range(60)))
+    return path
+
+
+@pytest.mark.parametrize("corpus", [mantis_tsv, udc, ranking])
+def test_formats_that_cannot_mark_accepted_answers_are_refused(corpus: Callable[[Path], Path], tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="don't say which answers were accepted") as caught:
+        made(corpus(tmp_path), "icast")
+    assert "without --protocol icast" in caught.value.cure
+
+
+def test_pools_of_an_earlier_version_are_read_and_judged(tmp_path: Path) -> None:
+    source = jsonl(tmp_path, intents=range(10))
+    prepare(source, tmp_path / "pools", PrepareSettings(negative_sampler="bm25-response"))
+    path = tmp_path / "pools" / POOLS_FILE
+    later = {"protocol", "answers", "intents_in", "split_origin", "limit", "checksum"}
+    earlier = {name: value for name, value in json.loads(path.read_text()).items() if name not in later}
+    path.write_text(json.dumps(earlier | {"checksum": checksum(earlier)}))
+    pool_set = read_pool_set(tmp_path / "pools")
+    assert pool_set.protocol is None
+    assert any("the paper: accepted" in sentence for sentence in unmet(pool_set, PROTOCOLS["icast"]))
+    assert prepare(source, tmp_path / "pools", PrepareSettings(negative_sampler="bm25-response")) == pool_set
 
 
 META = {
