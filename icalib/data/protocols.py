@@ -174,14 +174,11 @@ def unmet(pool_set: PoolSet, protocol: Protocol) -> list[str]:
         for name, label in labels.items()
         if name in rules and getattr(pool_set, name) != rules[name].value
     ]
-    if "intents_in" in rules and not own:
-        if not pool_set.intents:
-            found.append(f"intents: none, {_wanted(rules['intents_in'])}: on the labelled pools")
-        found += [
-            f"intents in {split} pools, {_wanted(rules['intents_in'])} alone"
-            for split in pool_set.intents_in
-            if split != rules["intents_in"].value
-        ]
+    if (rule := rules.get("intents_in")) and not own:
+        elsewhere = [split for split in pool_set.intents_in if split != rule.value]
+        if elsewhere or not pool_set.intents:
+            where = f"also in {' and '.join(elsewhere)} pools" if elsewhere else "none"
+            found.append(f"intents: {where}, the paper: in {rule.value} pools alone ({rule.source})")
     for number_of, what in ((pool_set.num_unanswerable, "no"), (pool_set.num_several_right, "several")):
         found += [
             f"{number} {split} pools with {what} right candidate{'s' * (what == 'several')}, the paper: one"

@@ -216,10 +216,7 @@ def test_missing_splits_are_drawn_from_dialogues_without_intents(tmp_path: Path)
 def test_intents_outside_training_are_unmet_where_all_dialogues_have_them(tmp_path: Path) -> None:
     pool_set, _ = made(jsonl(tmp_path, intents=range(240)), "icast")
     assert pool_set.intents_in == SPLITS
-    sentences = [sentence for sentence in unmet(pool_set, PROTOCOLS["icast"]) if "intents" in sentence]
-    assert [split for split in SPLITS if any(split in sentence.split(",")[0] for sentence in sentences)] == [
-        *SPLITS[1:]
-    ]
+    assert any("intents: also in validation and test" in sentence for sentence in unmet(pool_set, PROTOCOLS["icast"]))
 
 
 def test_messages_and_tables_may_mark_accepted_answers(tmp_path: Path) -> None:
@@ -388,7 +385,7 @@ def test_pools_that_meet_a_protocol_have_nothing_unmet() -> None:
         ("icast", {"num_candidates": 5}, ["candidates: 5", "the paper: 10"]),
         ("icast", {"answers": "all"}, ["all", "accepted"]),
         ("icast", {"intents": [], "intents_in": []}, ["intents: none"]),
-        ("icast", {"intents_in": ["train", "test"]}, ["intents in test pools"]),
+        ("icast", {"intents_in": ["train", "test"]}, ["intents: also in test pools"]),
         ("icast", {"limit": 50}, ["at most 50 pools", "--limit"]),
         ("icast", {"num_several_right": {"test": 2}}, ["2 test pools", "several right"]),
         ("icast", {"num_unanswerable": {"train": 2}}, ["2 train pools", "no right"]),
