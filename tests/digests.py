@@ -153,8 +153,6 @@ def compute() -> None:
         "bert,gpf-bert",
         "--seeds",
         "1",
-        "--experiment",
-        "all",
         *supervised,
     )
     for method in ("icast", "gpf-bert", "ensemble", "bm25"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from icalib.api.settings import changed
+from icalib.api.settings import changed, preset_settings
 from icalib.core.errors import SettingError
 from icalib.methods.catalogue import load_method
 
@@ -26,3 +26,13 @@ def test_contrastive_settings_reach_the_bi_encoder_that_is_post_trained() -> Non
 def test_a_post_training_without_a_bi_encoder_is_refused_where_nothing_is_trained(method: str) -> None:
     with pytest.raises(SettingError, match=r"NextUtterance doesn't give.*contrastive, or to null"):
         changed(load_method(method), {"post_training": "next-utterance"})
+
+
+def test_a_papers_preset_concerns_every_trained_row() -> None:
+    """Else rows with other settings would stand under the paper's name."""
+    assert preset_settings("bm25", "paper-gpf", lenient=True) == {}  # nothing is trained
+    assert preset_settings("gpf-bert", "paper-gpf", lenient=True) == preset_settings("gpf-bert", "paper")
+    for method, preset in (("icast", "paper-gpf"), ("bert", "paper"), ("icast-gpf", "paper-icast")):
+        with pytest.raises(SettingError, match=f"no preset `{preset}`"):
+            preset_settings(method, preset, lenient=True)
+    assert preset_settings("bert", "light", lenient=True) == {}  # what isn't a paper's is for those that have it
