@@ -240,7 +240,7 @@ def _cost_cells(table: Table, cost: Cost | None) -> tuple[str, ...]:
     if cost is None:
         return tuple(MISSING for _ in table.metrics)
     values = {
-        "parameters": f"{cost.num_parameters / 1e6:.2f}",
+        "parameters": f"{(cost.num_parameters + cost.num_fixed) / 1e6:.2f}",  # random features and posteriors, too
         "milliseconds": f"{cost.milliseconds_per_pair:.2f}",
         "ratio": f"{cost.ratio:.2f} ({cost.ratio_low:.2f}–{cost.ratio_high:.2f})",
     }
