@@ -46,9 +46,6 @@ class GainRule(Settings):
     """Definition of the confidence g. `information`: the mutual information, where more is better, as in the paper and
     its code. `certainty`: the opposite sign (Δ' = g − g̃, and g < λʰ), which is closer to the usual meaning of
     confidence."""
-    intent_probability: Literal["none", "mean"] = "none"
-    """p^e of Eq. 11 and 13. `none`: 1, as in the authors' code. `mean`: p̄ and g of the intent view are multiplied by
-    the mean probability of the chosen intents, as in the paper."""
 
     @model_validator(mode="after")
     def _check_quantile(self) -> Self:
@@ -137,13 +134,10 @@ def choose_views(scores: pa.Table, intents: pa.Table | None, rule: GainRule) -> 
     if intents is not None:
         tilde = scores.filter(pa.array(views == "intent"))
         pool = _places(intents, columns["row"])
-        factor = _intent_factor(intents, rule)[pool]
         has_intents = np.array([any(map(len, names)) for names in intents["intents"].to_pylist()], bool)[pool]
         intent_columns = {name: tilde[name].to_numpy() for name in tilde.column_names if name != "view"}
-        intent_columns["prob_mean"] = intent_columns["prob_mean"] * factor
-        intent_columns["mutual_information"] = intent_columns["mutual_information"] * factor
         gain = intent_columns["mutual_information"] - columns["mutual_information"]  # Δ = g̃ − g
-        gain_halves = _halves(tilde) * factor[:, None] - information_halves
+        gain_halves = _halves(tilde) - information_halves
         if rule.confidence == "certainty":
             gain, gain_halves = -gain, -gain_halves
         with_intents = gain > rule.gain_threshold
@@ -172,10 +166,6 @@ def _places(intents: pa.Table, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.in
     intent_rows = intents["row"].to_numpy()
     order = np.argsort(intent_rows, kind="stable")
     return order[np.searchsorted(intent_rows[order], rows)]
-
-
-def _intent_factor(intents: pa.Table, rule: GainRule) -> Floats:
-    return np.ones(intents.num_rows) if rule.intent_probability == "none" else intents["prob"].to_numpy()
 
 
 def _halves(scores: pa.Table) -> Floats:

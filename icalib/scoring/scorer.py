@@ -53,7 +53,6 @@ SHARD_INTENT_SCHEMA = pa.schema(
         ("pool_id", pa.string()),
         ("row", pa.int64()),
         ("intents", pa.list_(pa.list_(pa.int32()))),
-        ("prob", pa.float64()),  # p^e: mean over utterances of the mean probability of the chosen intents
     ]
 )
 """One row per pool: the predicted intents of each utterance of its context."""
@@ -101,11 +100,10 @@ def score_pools(
     tables = [_view_table(context, pools, None, "plain", seed)]
     if not with_intents:
         return tables[0], None
-    intents, probs = predict_intents(context, pools)
+    intents = predict_intents(context, pools)
     tables.append(_intent_table(context, pools, intents, tables[0], seed))
-    chosen = pa.table(
-        [[pool.pool_id for pool in pools], [pool.row for pool in pools], intents, probs], schema=SHARD_INTENT_SCHEMA
-    )
+    columns = [[pool.pool_id for pool in pools], [pool.row for pool in pools], intents]
+    chosen = pa.table(columns, schema=SHARD_INTENT_SCHEMA)
     return pa.concat_tables(tables), chosen
 
 
@@ -155,24 +153,20 @@ def _entropy(prob: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return binary_entropy(torch.from_numpy(prob)).numpy()
 
 
-def predict_intents(context: ScoringContext, pools: Sequence[TokenPool]) -> tuple[list[list[list[int]]], list[float]]:
+def predict_intents(context: ScoringContext, pools: Sequence[TokenPool]) -> list[list[list[int]]]:
     """Predict the intents of every utterance given those predicted for earlier utterances, without dropout.
 
     Returns:
-        For each pool, its utterances' intents, and p^e: the mean over utterances of the mean probability of their
-        chosen intents (1 for utterances without any).
+        For each pool, the intents of each of its utterances.
     """
     chosen: list[list[list[int]]] = [[] for _ in pools]
-    confidence: list[list[float]] = [[] for _ in pools]
     for utterance in range(max((len(pool.context) for pool in pools), default=0)):
         present = [index for index, pool in enumerate(pools) if len(pool.context) > utterance]
         questions = [context.layout.intent_question(pools[i].context, chosen[i], utterance) for i in present]
         probs_NK = _intent_probs(context, questions)
         for index, probs_K in zip(present, probs_NK, strict=True):
-            names = context.intent_choice.chosen(probs_K)
-            chosen[index].append(names.tolist())
-            confidence[index].append(float(probs_K[names].mean()) if len(names) else 1.0)
-    return chosen, [float(np.mean(probs)) for probs in confidence]
+            chosen[index].append(context.intent_choice.chosen(probs_K).tolist())
+    return chosen
 
 
 def _intent_probs(context: ScoringContext, questions: Sequence[Encoded]) -> npt.NDArray[np.float64]:

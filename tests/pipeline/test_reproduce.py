@@ -59,7 +59,7 @@ def pools(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path
         if not out.exists():
             raw = folder / f"raw-{corpus}-{protocol}"
             raw.mkdir()
-            prepare(WRITERS[corpus](raw, 90), out, PrepareSettings.model_validate({"protocol": protocol}))
+            prepare(WRITERS[corpus](raw, 240), out, PrepareSettings.model_validate({"protocol": protocol}))
         return out
 
     return of

@@ -38,7 +38,7 @@ def score_table(plain: Pools, intent: Pools | None = None, gold: Sequence[int] |
     return pa.Table.from_pylist(rows, schema=SCORE_SCHEMA)
 
 
-def intent_table(probs: Sequence[float]) -> pa.Table:
-    """SHARD_INTENT_SCHEMA of pools with one utterance each; `probs` are their p^e."""
-    rows = [{"pool_id": f"p{row}", "row": row, "intents": [[0]], "prob": prob} for row, prob in enumerate(probs)]
+def intent_table(num_pools: int) -> pa.Table:
+    """SHARD_INTENT_SCHEMA of pools with one utterance each."""
+    rows = [{"pool_id": f"p{row}", "row": row, "intents": [[0]]} for row in range(num_pools)]
     return pa.Table.from_pylist(rows, schema=SHARD_INTENT_SCHEMA)

@@ -10,6 +10,7 @@ import pyarrow.compute
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from sklearn.metrics import confusion_matrix
 from unit.regimes.made_scores import Pools, intent_table, score_table
 
@@ -137,7 +138,7 @@ INTENT: Pools = [[(0.7, 0.15), (0.1, 0.12), (0.6, 0.02)]]
 
 
 def chosen_views(**settings: Any) -> ChosenScores:
-    return choose_views(score_table(PLAIN, INTENT), intent_table([0.5]), GainRule.model_validate(settings))
+    return choose_views(score_table(PLAIN, INTENT), intent_table(1), GainRule.model_validate(settings))
 
 
 def test_the_intent_view_is_believed_where_it_raises_information_by_more_than_lambda() -> None:
@@ -149,9 +150,7 @@ def test_the_intent_view_is_believed_where_it_raises_information_by_more_than_la
 
 
 def test_a_gain_of_exactly_lambda_is_not_enough() -> None:
-    chosen = choose_views(
-        score_table([[(0.9, 0.25)]], [[(0.7, 0.5)]]), intent_table([1]), GainRule(gain_threshold=0.25)
-    )
+    chosen = choose_views(score_table([[(0.9, 0.25)]], [[(0.7, 0.5)]]), intent_table(1), GainRule(gain_threshold=0.25))
     assert chosen.with_intents.tolist() == [False]
 
 
@@ -161,22 +160,25 @@ def test_certainty_turns_the_gain_around() -> None:
     assert chosen.with_intents.tolist() == [False, False, True]
 
 
-def test_the_mean_intent_probability_shrinks_probability_and_information_of_the_intent_view() -> None:
-    pools = [PLAIN[0], PLAIN[0]]
-    table = score_table(pools, [INTENT[0], INTENT[0]])
-    intents = intent_table([0.5, 1.0]).take([1, 0])  # found by row, not by place
-    chosen = choose_views(table, intents, GainRule(intent_probability="mean", gain_threshold=-1))
-    np.testing.assert_allclose(chosen.prob, [0.35, 0.05, 0.3, 0.7, 0.1, 0.6])
-    np.testing.assert_allclose(chosen.information, [0.075, 0.06, 0.01, 0.15, 0.12, 0.02])
-    second = table.filter(pa.compute.equal(table["row"], 1))
-    alone = choose_views(second, intents.slice(0, 1), GainRule(intent_probability="mean", gain_threshold=-1))
-    np.testing.assert_allclose(alone.prob, [0.7, 0.1, 0.6])
+def test_no_rule_scales_the_probabilities_of_a_view() -> None:
+    with pytest.raises(ValidationError, match="intent_probability"):
+        GainRule.model_validate({"intent_probability": "mean"})
+    always = chosen_views(gain_threshold=ALWAYS_INTENTS)
+    assert list(zip(always.prob, always.information, strict=True)) == INTENT[0]
+
+
+def test_the_intents_of_a_pool_are_found_by_row() -> None:
+    table = score_table(PLAIN * 2, INTENT * 2)
+    intents = intent_table(2)
+    names = intents.schema.field("intents")
+    intents = intents.set_column(2, names, pa.array([[[]], [[0]]], names.type)).take([1, 0])
+    assert choose_views(table, intents, GainRule()).has_intents.tolist() == [False] * 3 + [True] * 3
 
 
 def test_lambda_of_minus_1_always_believes_the_intents_and_1_never() -> None:
     extremes_plain: Pools = [[(0.5, math.log(2)), (0.5, 0.0)]]
     extremes_intent: Pools = [[(0.6, 0.0), (0.6, math.log(2))]]
-    table, intents = score_table(extremes_plain, extremes_intent), intent_table([1.0])
+    table, intents = score_table(extremes_plain, extremes_intent), intent_table(1)
     always = choose_views(table, intents, GainRule(gain_threshold=ALWAYS_INTENTS))
     never = choose_views(table, intents, GainRule(gain_threshold=NEVER_INTENTS))
     assert always.with_intents.all()
@@ -231,7 +233,7 @@ def test_limit_icast_with_lambda_and_lambda_h_infinite_is_tsst_on_mc_means(
     plain = [[(p, g) for p, g, _, _ in pool] for pool in pools]
     intent = [[(p, g) for _, _, p, g in pool] for pool in pools]
     infinite = rule(gain_threshold=NEVER_INTENTS, confidence_threshold=1.0)
-    icast = choose_views(score_table(plain, intent), intent_table([0.9] * len(pools)), infinite)
+    icast = choose_views(score_table(plain, intent), intent_table(len(pools)), infinite)
     tsst = choose_views(score_table(plain), None, GainRule())
     one, two = (pseudo_label_table(c, assign(c, r)) for c, r in ((icast, infinite), (tsst, NO_CALIBRATION)))
     for name in PSEUDO_LABEL_SCHEMA.names:
@@ -254,7 +256,7 @@ def test_limit_lambda_of_minus_1_labels_by_the_intent_view_alone(
     plain = [[(p, g) for p, g, _, _ in pool] for pool in pools]
     intent = [[(p, g) for _, _, p, g in pool] for pool in pools]
     always = rule(gain_threshold=ALWAYS_INTENTS)
-    icast = assign(choose_views(score_table(plain, intent), intent_table([1.0] * len(pools)), always), always)
+    icast = assign(choose_views(score_table(plain, intent), intent_table(len(pools)), always), always)
     alone = assign(choose_views(score_table(intent), None, GainRule()), always)
     assert icast.keep.tolist() == alone.keep.tolist()
     assert icast.label.tolist() == alone.label.tolist()
@@ -264,7 +266,7 @@ def test_limit_lambda_of_minus_1_labels_by_the_intent_view_alone(
 def test_limit_a_perfect_teacher_gives_gold(given_rule: PseudoLabelRule) -> None:
     gold = [2, 0, 1]
     perfect = [[(float(candidate == right), 0.0) for candidate in range(4)] for right in gold]
-    chosen = choose_views(score_table(perfect, perfect, gold), intent_table([1.0] * 3), given_rule)
+    chosen = choose_views(score_table(perfect, perfect, gold), intent_table(3), given_rule)
     table = pseudo_label_table(chosen, assign(chosen, given_rule))
     assert table.num_rows == 12
     assert table["label"].equals(table["gold"])
@@ -290,12 +292,12 @@ def test_every_kept_pool_has_exactly_one_positive_as_published(
 
 
 def test_the_table_has_kept_pairs_with_view_rule_and_gold() -> None:
-    chosen = choose_views(score_table(PLAIN, INTENT, gold=[0]), intent_table([1.0]), PUBLISHED)
+    chosen = choose_views(score_table(PLAIN, INTENT, gold=[0]), intent_table(1), PUBLISHED)
     table = pseudo_label_table(chosen, assign(chosen, PUBLISHED))
     assert table.schema == PSEUDO_LABEL_SCHEMA
     assert table.to_pylist() == []  # 0.7, 0.2, 0.3: nobody is confident, nor informative
     chosen = choose_views(
-        score_table([[(0.9, 0.1), (0.05, 0.1)]], [[(0.85, 0.3), (0.5, 0.1)]], [1]), intent_table([1]), PUBLISHED
+        score_table([[(0.9, 0.1), (0.05, 0.1)]], [[(0.85, 0.3), (0.5, 0.1)]], [1]), intent_table(1), PUBLISHED
     )
     first, second = pseudo_label_table(chosen, assign(chosen, PUBLISHED)).to_pylist()
     assert (first["candidate"], first["label"], first["gold"], first["view"], first["rule"]) == (
@@ -362,7 +364,7 @@ def test_a_round_that_selects_nothing_has_a_summary() -> None:
 def test_the_gain_histogram_counts_every_pair_near_its_gain(size: float) -> None:
     plain: Pools = [[(0.5, 0.0), (0.5, size), (0.5, 0.1)]]
     intent: Pools = [[(0.5, size), (0.5, 0.0), (0.5, 0.1)]]
-    chosen = choose_views(score_table(plain, intent), intent_table([1.0]), PUBLISHED)
+    chosen = choose_views(score_table(plain, intent), intent_table(1), PUBLISHED)
     summary = tally([(chosen, assign(chosen, PUBLISHED))], 1)
     edges, counts = np.array(summary.gain_histogram_edges), np.array(summary.gain_histogram_counts)
     assert counts.sum() == 3
@@ -381,7 +383,7 @@ def random_shards(seed: int, number: int) -> list[tuple[pa.Table, pa.Table | Non
     def view() -> Pools:
         return [[(float(rng.beta(1, 4)), float(rng.beta(1, 9))) for _ in range(5)] for _ in range(20)]
 
-    return [(score_table(view(), view()), intent_table([1.0] * 20)) for _ in range(number)]
+    return [(score_table(view(), view()), intent_table(20)) for _ in range(number)]
 
 
 def test_absolute_thresholds_stay_as_they_are() -> None:

@@ -54,7 +54,7 @@ class RecordingStages:
             table = score_table(pools, pools) if scoring.with_intents else score_table(pools)
             pq.write_table(table, stage.path / "scores-000000.parquet")
         if scoring.with_intents:
-            pq.write_table(intent_table([1.0] * len(pools)), stage.path / "intents-000000.parquet")
+            pq.write_table(intent_table(len(pools)), stage.path / "intents-000000.parquet")
         return stage
 
     def compute(self, name: StageName, job: LocalJob) -> Stage:

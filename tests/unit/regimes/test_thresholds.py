@@ -113,7 +113,7 @@ def halves(plain: np.ndarray, intent: np.ndarray, names: list[list[list[int]]]) 
     values = np.concatenate([plain, intent], 1)
     for name, column in zip(("information_even", "information_odd"), values, strict=True):
         table = table.set_column(table.schema.get_field_index(name), name, pa.array(column))
-    intents = intent_table([1.0] * len(names))
+    intents = intent_table(len(names))
     return table, intents.set_column(2, intents.schema.field(2), pa.array(names, intents.schema.field(2).type))
 
 

@@ -158,7 +158,7 @@ def test_pseudo_labels_on_disk_come_back_as_pools_to_learn(
     folder.mkdir()
     pq.write_table(scores, folder / "scores-000000.parquet")
     if with_intents:
-        pq.write_table(intent_table([1.0] * 3), folder / "intents-000000.parquet")
+        pq.write_table(intent_table(3), folder / "intents-000000.parquet")
     shards = Shards(folder)
     write_pseudo_labels(tmp_path / "pseudo", shards, PseudoLabelRule(), 2)
     first, second = pseudo_labelled(tmp_path / "pseudo", store)

@@ -22,9 +22,7 @@ INTENTS = {"p1": [[0], [3]], "p2": [[1], [1]]}
 def write(folder: Path, pairs: list[dict[str, Any]], intents: dict[str, Any] = INTENTS) -> str:
     folder.mkdir()
     pq.write_table(pa.Table.from_pylist(pairs, schema=PSEUDO_LABEL_SCHEMA), folder / "pseudo-000000.parquet")
-    rows = [
-        {"pool_id": name, "row": n, "intents": found, "prob": 0.9} for n, (name, found) in enumerate(intents.items())
-    ]
+    rows = [{"pool_id": name, "row": n, "intents": found} for n, (name, found) in enumerate(intents.items())]
     pq.write_table(pa.Table.from_pylist(rows, schema=SHARD_INTENT_SCHEMA), folder / "intents-000000.parquet")
     return pseudo_label_digest(folder)
 
