@@ -40,7 +40,7 @@ from icalib.training.similarity_memory import remember_similarities
 class TrainJob(TrainingJob):
     """Trains a ranker on answers."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 8  # similarities of fewer validation pools are computed together
+    version: ClassVar[int] = CHECKPOINT_VERSION + 9  # utterances without intents are no targets
 
     ranker: RankerConfig
     loss: SerializeAsAny[AbstractLoss.Config]

@@ -26,7 +26,7 @@ class PairLabels:
         labels: 1 or 0 for each of them.
         intent_view: for each of them, whether the pair is also trained on in the intent view.
         intents: the intents of the context's utterances.
-        learn_intents: whether these intents are targets themselves.
+        learn_intents: whether these intents are targets themselves, of the utterances that have any.
     """
 
     row: int
@@ -81,7 +81,10 @@ def sampled_negatives(pool: PairLabels, num_negatives: int | None, rng: np.rando
 
 
 def pool_examples(labels: PairLabels, tokens: TokenPool, layout: Layout) -> Iterator[Example]:
-    """Yield the examples of one pool, for the three losses of ICAST Eq. 15."""
+    """Yield the examples of one pool, for the three losses of ICAST Eq. 15.
+
+    Utterances without intents have no intent loss: nothing says whether they were annotated.
+    """
     context, intents = tokens.context, labels.intents
     for position, number in enumerate(labels.candidates):
         candidate = tokens.candidates[int(number)]
@@ -89,7 +92,7 @@ def pool_examples(labels: PairLabels, tokens: TokenPool, layout: Layout) -> Iter
         if labels.intent_view[position]:
             yield Example("answer_intent", labels, position, layout.pair_length(context, intents, candidate))
     if labels.learn_intents:
-        for utterance in range(len(context)):
+        for utterance in (number for number, names in enumerate(intents) if len(names)):
             yield Example("intent", labels, utterance, layout.question_length(context, intents, utterance))
 
 

@@ -52,6 +52,14 @@ def test_without_intents_wanted_or_given_only_the_plain_view_is_learnt(pool: Tok
     assert kinds(gold_labels(bare, with_intents=True), bare, layout) == {"answer_plain": 4}
 
 
+def test_utterances_without_intents_have_no_intent_loss(pool: TokenPool, layout: Layout) -> None:
+    partly = replace(pool, intents=[[2], [], [0, 1]])
+    labels = gold_labels(partly, with_intents=True)
+    asked = [example for example in pool_examples(labels, partly, layout) if example.task == "intent"]
+    assert [example.position for example in asked] == [0, 2]
+    assert all(target(example, 4).any() for example in asked)
+
+
 def test_a_pseudo_labelled_pool_is_learnt_plain_and_where_kept_with_intents_in_that_view_too(
     pool: TokenPool, layout: Layout
 ) -> None:
@@ -60,11 +68,11 @@ def test_a_pseudo_labelled_pool_is_learnt_plain_and_where_kept_with_intents_in_t
         intents=[[2], [], [0, 1]], learn_intents=True,
     )  # fmt: skip
     examples = list(pool_examples(labels, pool, layout))
-    assert Counter(example.task for example in examples) == {"answer_plain": 2, "answer_intent": 1, "intent": 3}
+    assert Counter(example.task for example in examples) == {"answer_plain": 2, "answer_intent": 1, "intent": 2}
     with_intents = next(example for example in examples if example.task == "answer_intent")
     assert labels.candidates[with_intents.position] == 3
     assert target(with_intents, 7).tolist() == [0.0]
-    assert [target(e, 4).tolist() for e in examples if e.task == "intent"] == [[0, 0, 1, 0], [0, 0, 0, 0], [1, 1, 0, 0]]
+    assert [target(e, 4).tolist() for e in examples if e.task == "intent"] == [[0, 0, 1, 0], [1, 1, 0, 0]]
 
 
 def test_examples_are_encoded_as_their_task_says(pool: TokenPool, layout: Layout) -> None:
