@@ -33,14 +33,14 @@ from icalib.training.pools import PoolCurriculum
 from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.training.ridge_choice import choose_ridge
 from icalib.training.settings import TrainingSettings
-from icalib.training.similarity_fit import POOLS_TO_FIT, fit_start
+from icalib.training.similarity_fit import drawn_to_fit, fit_start
 from icalib.training.similarity_memory import remember_similarities
 
 
 class TrainJob(TrainingJob):
     """Trains a ranker on answers."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 9  # utterances without intents are no targets
+    version: ClassVar[int] = CHECKPOINT_VERSION + 10  # the pools that slope and offset are fitted to are drawn
 
     ranker: RankerConfig
     loss: SerializeAsAny[AbstractLoss.Config]
@@ -124,13 +124,16 @@ class TrainJob(TrainingJob):
         """
         if self.bi_encoder is not None:
             store = TokenStore(self.validation_tokens.path)
-            rows = validation_rows(store, self.selection)[:POOLS_TO_FIT]
-            labelled = [gold_labels(pool, with_intents=False) for pool in store.pools(rows)]
-            remember_similarities(ranker, store, [pool.row for pool in labelled], self.training, device)
+            rows = validation_rows(store, self.selection)
             has_head = has_head and not ranker.is_at_start
         elif self.pseudo_labels is not None:
             return
-        fit_start(ranker, labelled, store, self.training, device, self.seed, has_head=has_head)
+        else:
+            rows = [pool.row for pool in labelled]
+        rows = drawn_to_fit(rows, self.seed)
+        remember_similarities(ranker, store, rows, self.training, device)
+        pools = [gold_labels(pool, with_intents=False) for pool in store.pools(rows)]
+        fit_start(ranker, pools, store, self.training, device, self.seed, has_head=has_head)
 
     def _labelled(self, store: TokenStore) -> list[PairLabels]:
         rows = self.selection.rows("train", "labelled", store.column("label_order"))

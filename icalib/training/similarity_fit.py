@@ -22,9 +22,16 @@ from icalib.training.examples import PairLabels, sampled_negatives
 from icalib.training.pairs import values_of_pairs
 from icalib.training.settings import TrainingSettings
 
-POOLS_TO_FIT = 100
-"""How many pools slope and offset are fitted to: enough for two parameters."""
+_POOLS_TO_FIT = 100  # enough for two parameters
 _MAX_SLOPE = 100.0
+
+
+def drawn_to_fit(rows: Sequence[int], seed: int) -> list[int]:
+    """Draw the rows of at most 100 pools to fit to: the files of pools may be sorted, e.g. by domain."""
+    if len(rows) <= _POOLS_TO_FIT:
+        return list(rows)
+    rng = np.random.default_rng(child_seed(seed, "pools to fit"))
+    return np.sort(rng.choice(np.asarray(rows), _POOLS_TO_FIT, replace=False)).tolist()
 
 
 def fit_start(
@@ -37,7 +44,7 @@ def fit_start(
     *,
     has_head: bool,
 ) -> None:
-    """Fit slope and offset of a ranker's initial logits to the first labelled pools.
+    """Fit slope and offset of a ranker's initial logits to pools of known labels, e.g. those of `drawn_to_fit`.
 
     Training hardly moves them, since AdamW's steps are as large as the learning rate, and the range of the similarities
     depends on the backbone and on how it was post-trained. The slope of the bi-encoder's similarity is that of Platt
@@ -51,7 +58,7 @@ def fit_start(
             is fitted. Otherwise the head, which knows nothing yet, is left out.
     """
     rng = np.random.default_rng(child_seed(seed, "similarity start"))
-    kept = [sampled_negatives(pool, settings.train_negatives, rng) for pool in pools[:POOLS_TO_FIT]]
+    kept = [sampled_negatives(pool, settings.train_negatives, rng) for pool in pools]
     label_N = np.concatenate([pool.labels for pool in kept])
     start = ranker.similarity_start
     if start is None or len(set(label_N.tolist())) < 2:
@@ -95,7 +102,7 @@ def fit_slope(ranker: Ranker, pools: MadePools, settings: TrainingSettings, devi
     from scipy.optimize import minimize_scalar
     from scipy.special import logsumexp
 
-    examples = islice((example for batch in pools.batches(0) for example in batch), POOLS_TO_FIT)
+    examples = islice((example for batch in pools.batches(0) for example in batch), _POOLS_TO_FIT)
     inputs = [pools.pairs(example) for example in examples]
     flat = [pair for pool in inputs for pair in pool]
     values_NS = _values(ranker, PoolInputs(flat, list(range(len(flat) + 1))), settings, device)

@@ -1,0 +1,95 @@
+"""What a training job fits slope and offset of its initial logits to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers.artifacts import known
+from helpers.tiny_models import BUDGET, pool_texts, ranker_config
+
+from icalib.core.job import Artifact
+from icalib.data.encoding import write_tokens
+from icalib.data.schema import Pool, Split
+from icalib.data.selection import Selection
+from icalib.encoders.backbone import Tokenizer
+from icalib.losses.binary import BinaryCrossEntropy
+from icalib.models.dual_encoder import DualEncoder
+from icalib.models.ranker import Ranker
+from icalib.training.answers import TrainJob
+from icalib.training.settings import TrainingSettings
+
+CPU = torch.device("cpu")
+SPLITS: tuple[Split, ...] = ("train", "validation")
+SETTINGS = TrainingSettings(precision="fp32", epochs=1)
+
+
+@pytest.fixture(scope="module")
+def texts(tiny_pools: Path) -> list[str]:
+    return sorted(set(pool_texts(tiny_pools)))
+
+
+@pytest.fixture(scope="module")
+def bi_encoder(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    folder = tmp_path_factory.mktemp("bi-encoder")
+    dual = DualEncoder(str(tiny_bert), BUDGET)
+    dual.save(folder, dual.state_dict())
+    return known(folder)
+
+
+def pool(texts: list[str], number: int, split: Split, *, echo_is_right: bool) -> Pool:
+    """A pool of three candidates, one of which repeats its context."""
+    context, *others = (texts[(number * 3 + step) % len(texts)] for step in range(3))
+    return Pool.model_validate(
+        {
+            "pool_id": f"{split}-{number}", "dialog_id": f"{split}-{number}", "split": split,
+            "context": [{"speaker": "user", "text": context}], "candidates": [context, *others],
+            "label": 0 if echo_is_right else 1, "label_order": number if split == "train" else -1,
+        }
+    )  # fmt: skip
+
+
+def written(folder: Path, backbone: Path, split: Split, pools: Iterable[Pool]) -> Artifact:
+    path = folder / f"{split}.arrow"
+    write_tokens(path, [list(pools)], Tokenizer(str(backbone)), (), BUDGET)
+    return known(path)
+
+
+def job(backbone: Path, train: Artifact, validation: Artifact, **changes: Any) -> TrainJob:
+    fields: dict[str, Any] = {
+        "ranker": ranker_config(backbone).model_copy(update={"similarity_start": "separate"}),
+        "loss": BinaryCrossEntropy.Config(),
+        "training": SETTINGS,
+        "selection": Selection(labelled_fraction=1.0),
+        "train_tokens": train,
+        "validation_tokens": validation,
+        "seed": 3,
+    }
+    return TrainJob(**fields | changes)
+
+
+def start(made: TrainJob) -> tuple[float, float]:
+    """Slope and offset before the first update."""
+    ranker = made.prepare(CPU).model
+    assert isinstance(ranker, Ranker)
+    assert ranker.similarity_start is not None
+    return ranker.similarity_start.slope.item(), ranker.similarity_start.offset.item()
+
+
+@pytest.mark.parametrize("bi_encoder_learns", [True, False])
+def test_slope_and_offset_are_fitted_to_pools_of_the_whole_file(
+    texts: list[str], tiny_bert: Path, bi_encoder: Artifact, tmp_path: Path, bi_encoder_learns: bool
+) -> None:
+    """In the first half of the file the candidate that repeats its context is right, in the second it is wrong."""
+    train, validation = (
+        written(tmp_path, tiny_bert, split, (pool(texts, row, split, echo_is_right=row < 100) for row in range(200)))
+        for split in SPLITS
+    )
+    changes = {"bi_encoder": bi_encoder} if bi_encoder_learns else {}
+    slope, offset = start(job(tiny_bert, train, validation, **changes))
+    assert slope < 50  # 457 from the first half alone
+    assert start(job(tiny_bert, train, validation, **changes)) == (slope, offset)
+    assert start(job(tiny_bert, train, validation, **changes, seed=4)) != (slope, offset)
