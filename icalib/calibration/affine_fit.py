@@ -13,17 +13,21 @@ from icalib.metrics.pairs import FloatArray, IntArray
 _LARGEST_LOG_SLOPE = 15.0
 
 
-def fit_affine(logit_N: FloatArray, label_N: IntArray, weight_N: FloatArray | None = None) -> AffineMap:
+def fit_affine(
+    logit_N: FloatArray, label_N: IntArray, weight_N: FloatArray | None = None, *, added_N: FloatArray | None = None
+) -> AffineMap:
     """Fit σ(a f + b), a > 0, with smoothed targets (Platt 1999), by the smallest mean negative log-likelihood.
 
     Args:
         logit_N: [N], scores on any scale.
         label_N: [N], 1 right, 0 wrong.
         weight_N: [N], how many pairs each one stands for; None: one.
+        added_N: [N], a fixed part of each pair's logit, added to a f + b; None: 0.
     """
     from scipy.optimize import minimize  # slow to import, and predictions don't fit
 
     weight_N = np.ones(len(logit_N)) if weight_N is None else weight_N
+    fixed_N = np.zeros(len(logit_N)) if added_N is None else added_N
     is_right = label_N == 1
     right, wrong = float(weight_N[is_right].sum()), float(weight_N[~is_right].sum())
     total = float(weight_N.sum())
@@ -34,7 +38,7 @@ def fit_affine(logit_N: FloatArray, label_N: IntArray, weight_N: FloatArray | No
 
     def nll_and_gradient(parameters: FloatArray) -> tuple[float, FloatArray]:
         slope, offset = math.exp(parameters[0]), parameters[1]
-        z_N = slope * f_N + offset
+        z_N = slope * f_N + offset + fixed_N
         residual_N = weight_N * (expit(z_N) - target_N) / total
         nll = float((weight_N * (np.logaddexp(0, z_N) - target_N * z_N)).sum()) / total
         return nll, np.array([slope * (residual_N @ f_N), residual_N.sum()])

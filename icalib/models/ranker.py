@@ -349,7 +349,14 @@ def start_weights(ranker: Ranker, folder: Path) -> bool:
     return all(f"{_ANSWER_HEAD}.{name}" in given for name in ranker.answer_head.state_dict())
 
 
-def replace_bi_encoder(ranker: Ranker, folder: Path) -> None:
-    """Copy the weights of a trained bi-encoder's checkpoint into the bi-encoder of a ranker, and nowhere else."""
+def replace_bi_encoder(ranker: Ranker, folder: Path) -> bool:
+    """Copy the weights of a trained bi-encoder's checkpoint into the bi-encoder of a ranker, and nowhere else.
+
+    Returns:
+        Whether they differ from those that the ranker had.
+    """
     assert ranker.bi_encoder is not None
-    ranker.bi_encoder.encoder.load_state_dict(bi_encoder_weights(read_weights(folder)))
+    own, given = ranker.bi_encoder.encoder.state_dict(), bi_encoder_weights(read_weights(folder))
+    differ = any(not torch.equal(own[name], tensor) for name, tensor in given.items())
+    ranker.bi_encoder.encoder.load_state_dict(given)
+    return differ

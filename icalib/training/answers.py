@@ -40,7 +40,7 @@ from icalib.training.similarity_memory import remember_similarities
 class TrainJob(TrainingJob):
     """Trains a ranker on answers."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 10  # the pools that slope and offset are fitted to are drawn
+    version: ClassVar[int] = CHECKPOINT_VERSION + 11  # the slope of a new bi-encoder is fitted beside a trained head
 
     ranker: RankerConfig
     loss: SerializeAsAny[AbstractLoss.Config]
@@ -101,14 +101,14 @@ class TrainJob(TrainingJob):
         ranker = Ranker(self.ranker)
         has_head = self.start is not None and start_weights(ranker, self.start.path)
         has_head = has_head and self.ranker.head.pairs_for_posterior is None  # which answers by its posterior only
-        if self.bi_encoder is not None:
-            replace_bi_encoder(ranker, self.bi_encoder.path)
+        other_bi_encoder = self.bi_encoder is not None and replace_bi_encoder(ranker, self.bi_encoder.path)
         store = TokenStore(self.train_tokens.path)
         labelled = self._labelled(store)
         pools = [*labelled, *(pseudo_labelled(self.pseudo_labels.path, store) if self.pseudo_labels else [])]
         if self.training.epochs:
             remember_similarities(ranker, store, [pool.row for pool in pools], self.training, device)
-        self._fit_start(ranker, labelled, store, device, has_head=has_head)
+        if other_bi_encoder or self.pseudo_labels is None:  # the logits of its teacher fit a student
+            self._fit_start(ranker, labelled, store, device, has_head=has_head)
         curriculum = self._curriculum(pools, store, ranker)
         validation = self._validation(ranker, device, curriculum)
         ranker.skips_encoder = not self.training.epochs and ranker.is_at_start
@@ -117,7 +117,7 @@ class TrainJob(TrainingJob):
     def _fit_start(
         self, ranker: Ranker, labelled: Sequence[PairLabels], store: TokenStore, device: torch.device, *, has_head: bool
     ) -> None:
-        """Fit the initial logits; those of a student fit, unless its bi-encoder is no longer its teacher's.
+        """Fit the initial logits.
 
         A bi-encoder that was trained on the labelled pools ranks them better than any others, so the fit is to
         validation pools.
@@ -126,14 +126,13 @@ class TrainJob(TrainingJob):
             store = TokenStore(self.validation_tokens.path)
             rows = validation_rows(store, self.selection)
             has_head = has_head and not ranker.is_at_start
-        elif self.pseudo_labels is not None:
-            return
         else:
             rows = [pool.row for pool in labelled]
         rows = drawn_to_fit(rows, self.seed)
         remember_similarities(ranker, store, rows, self.training, device)
         pools = [gold_labels(pool, with_intents=False) for pool in store.pools(rows)]
-        fit_start(ranker, pools, store, self.training, device, self.seed, has_head=has_head)
+        fits_slope = not has_head or self.bi_encoder is not None  # a post-trained head has fitted it
+        fit_start(ranker, pools, store, self.training, device, self.seed, has_head=has_head, fits_slope=fits_slope)
 
     def _labelled(self, store: TokenStore) -> list[PairLabels]:
         rows = self.selection.rows("train", "labelled", store.column("label_order"))

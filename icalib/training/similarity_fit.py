@@ -11,8 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from icalib.calibration.calibrator import Platt
-from icalib.calibration.fitted import AffineMap
+from icalib.calibration.affine_fit import fit_affine
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Encoded, TokenStore
 from icalib.models.pool_inputs import PoolInputs
@@ -43,6 +42,7 @@ def fit_start(
     seed: int,
     *,
     has_head: bool,
+    fits_slope: bool,
 ) -> None:
     """Fit slope and offset of a ranker's initial logits to pools of known labels, e.g. those of `drawn_to_fit`.
 
@@ -54,8 +54,9 @@ def fit_start(
     without a similarity start, nothing changes.
 
     Args:
-        has_head: whether the answer head was post-trained, too, and with it the similarity start: then only the offset
-            is fitted. Otherwise the head, which knows nothing yet, is left out.
+        has_head: whether the answer head is trained, too: then the fit counts what it adds. Otherwise the head, which
+            knows nothing yet, is left out.
+        fits_slope: fit the slope of the bi-encoder, too, and not the offset alone.
     """
     rng = np.random.default_rng(child_seed(seed, "similarity start"))
     kept = [sampled_negatives(pool, settings.train_negatives, rng) for pool in pools]
@@ -68,16 +69,20 @@ def fit_start(
     is_kept_N = np.concatenate(
         [np.isin(np.arange(len(one.candidates)), pool.candidates) for one, pool in zip(tokens, kept, strict=True)]
     )
+    fits_slope = fits_slope and ranker.bi_encoder is not None
+    similarity_NS = _values(ranker, inputs, settings, device).reshape(len(is_kept_N), -1)[is_kept_N]
+    before = start.slope.detach().double().cpu().numpy()
     if has_head:
         logits_N = _values(ranker, inputs, settings, device, of_logits=True)[is_kept_N]
-        _add(start.offset, _offset(logits_N, label_N))
-        return
-    similarity_NS = _values(ranker, inputs, settings, device).reshape(len(is_kept_N), -1)[is_kept_N]
-    if ranker.bi_encoder is not None:
+        added_N = logits_N - before[0] * similarity_NS[:, 0]
+    else:
+        logits_N, added_N = similarity_NS @ before + start.offset.item(), None
+    if fits_slope:
+        slope = fit_affine(similarity_NS[:, 0], label_N, added_N=added_N).slope
+        logits_N = logits_N + (slope - before[0]) * similarity_NS[:, 0]
         with torch.no_grad():
-            start.slope[0] = _platt(similarity_NS[:, 0], label_N).slope
-    slopes = start.slope.detach().double().cpu().numpy()
-    _add(start.offset, _offset(similarity_NS @ slopes + start.offset.item(), label_N))
+            start.slope[0] = slope
+    _add(start.offset, _offset(logits_N, label_N))
 
 
 class MadePools(Protocol):
@@ -117,12 +122,6 @@ def fit_slope(ranker: Ranker, pools: MadePools, settings: TrainingSettings, devi
     found: Any = minimize_scalar(loss, bounds=(0.0, _MAX_SLOPE), method="bounded")
     with torch.no_grad():
         ranker.similarity_start.slope[0] = float(found.x)
-
-
-def _platt(values_N: npt.NDArray[np.float64], label_N: npt.NDArray[np.int64]) -> AffineMap:
-    fitted = Platt(Platt.Config()).fit(values_N, label_N)
-    assert isinstance(fitted, AffineMap)
-    return fitted
 
 
 def _add(parameter: Tensor, value: float) -> None:

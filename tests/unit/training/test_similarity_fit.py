@@ -26,7 +26,16 @@ def ranker(backbone: Path, kind: str) -> Ranker:
 def test_slope_and_offset_are_those_of_logistic_regression(tiny_bert: Path, store: TokenStore) -> None:
     made = ranker(tiny_bert, "separate")
     pools = list(store.pools(range(30)))
-    fit_start(made, [gold_labels(pool, with_intents=False) for pool in pools], store, FP32, CPU, 0, has_head=False)
+    fit_start(
+        made,
+        [gold_labels(pool, with_intents=False) for pool in pools],
+        store,
+        FP32,
+        CPU,
+        0,
+        has_head=False,
+        fits_slope=True,
+    )
     assert made.training
     start = made.similarity_start
     assert start is not None
@@ -52,7 +61,7 @@ def test_wrong_candidates_are_as_frequent_as_in_training(tiny_bert: Path, store:
     for negatives in (1, None):
         made = ranker(tiny_bert, "separate")
         settings = FP32.model_copy(update={"train_negatives": negatives})
-        fit_start(made, pools, store, settings, CPU, 0, has_head=False)
+        fit_start(made, pools, store, settings, CPU, 0, has_head=False, fits_slope=True)
         start = made.similarity_start
         assert start is not None
         batch = make_batch(
@@ -68,7 +77,16 @@ def test_wrong_candidates_are_as_frequent_as_in_training(tiny_bert: Path, store:
 
 def test_without_a_start_or_labels_nothing_changes(tiny_bert: Path, store: TokenStore) -> None:
     plain = ranker(tiny_bert, "none")
-    fit_start(plain, [gold_labels(next(store.pools([0])), with_intents=False)], store, FP32, CPU, 0, has_head=False)
+    fit_start(
+        plain,
+        [gold_labels(next(store.pools([0])), with_intents=False)],
+        store,
+        FP32,
+        CPU,
+        0,
+        has_head=False,
+        fits_slope=True,
+    )
     assert plain.similarity_start is None
     made = ranker(tiny_bert, "separate")
     assert made.similarity_start is not None
@@ -78,7 +96,7 @@ def test_without_a_start_or_labels_nothing_changes(tiny_bert: Path, store: Token
     only_wrong = type(pool)(
         pool.row, pool.candidates[wrong], pool.labels[wrong], pool.intent_view[wrong], pool.intents, False
     )
-    fit_start(made, [only_wrong], store, FP32, CPU, 0, has_head=False)
+    fit_start(made, [only_wrong], store, FP32, CPU, 0, has_head=False, fits_slope=True)
     assert (made.similarity_start.slope.item(), made.similarity_start.offset.item()) == before
 
 
@@ -87,7 +105,7 @@ def test_the_joint_similarity_keeps_its_slope(tiny_bert: Path, store: TokenStore
     starts = []
     for kind in ("separate", "both", "together"):
         made = ranker(tiny_bert, kind)
-        fit_start(made, pools, store, FP32, CPU, 0, has_head=False)
+        fit_start(made, pools, store, FP32, CPU, 0, has_head=False, fits_slope=True)
         start = made.similarity_start
         assert start is not None
         inputs = [x for p in store.pools(range(30)) for x in made.layout.inputs(p.context, None, p.candidates)]

@@ -93,3 +93,66 @@ def test_slope_and_offset_are_fitted_to_pools_of_the_whole_file(
     assert slope < 50  # 457 from the first half alone
     assert start(job(tiny_bert, train, validation, **changes)) == (slope, offset)
     assert start(job(tiny_bert, train, validation, **changes, seed=4)) != (slope, offset)
+
+
+def mixed(texts: list[str], folder: Path, backbone: Path) -> tuple[Artifact, Artifact]:
+    """Training and validation pools, in three quarters of which the candidate that repeats its context is right."""
+    train, validation = (
+        written(folder, backbone, split, (pool(texts, row, split, echo_is_right=row % 4 > 0) for row in range(80)))
+        for split in SPLITS
+    )
+    return train, validation
+
+
+def teacher(backbone: Path, folder: Path) -> Artifact:
+    """A ranker whose cross-encoder adds something to the logit of its bi-encoder, whose slope is 5."""
+    torch.manual_seed(0)
+    ranker = Ranker(ranker_config(backbone).model_copy(update={"similarity_start": "separate"}))
+    torch.nn.init.normal_(ranker.answer_head.linear.weight, std=0.1)
+    ranker.save(folder, ranker.state_dict())
+    return known(folder)
+
+
+def other(bi_encoder: Artifact, folder: Path) -> Artifact:
+    """A bi-encoder whose weights have moved."""
+    dual = DualEncoder.load(bi_encoder.path)
+    torch.manual_seed(1)
+    state = {name: tensor + 0.05 * torch.randn(tensor.shape) for name, tensor in dual.state_dict().items()}
+    dual.save(folder, state)
+    return known(folder)
+
+
+def test_a_new_bi_encoder_beside_a_trained_head_gets_a_new_slope(
+    texts: list[str], tiny_bert: Path, bi_encoder: Artifact, tmp_path: Path
+) -> None:
+    train, validation = mixed(texts, tmp_path, tiny_bert)
+    made = job(
+        tiny_bert, train, validation, start=teacher(tiny_bert, tmp_path / "teacher"),
+        bi_encoder=other(bi_encoder, tmp_path / "other"),
+    ).prepare(CPU)  # fmt: skip
+    ranker, judge = made.model.eval(), made.validation
+    assert isinstance(ranker, Ranker)
+    assert ranker.similarity_start is not None
+    assert judge is not None
+    slope, offset = ranker.similarity_start.slope.item(), ranker.similarity_start.offset.item()
+
+    def nll(factor: float, shift: float) -> float:
+        assert ranker.similarity_start is not None
+        with torch.no_grad():
+            ranker.similarity_start.slope.fill_(slope * factor)
+            ranker.similarity_start.offset.fill_(offset + slope * (1 - factor) + shift)  # the same logit at cosine 1
+        return judge.metrics([judge(ranker, 0, 1)])["cal/NLL"]
+
+    best = nll(1.0, 0.0)
+    for factor in (0.5, 0.8, 1.25, 2.0):
+        assert min(nll(factor, shift) for shift in (-0.5, -0.25, 0.0, 0.25, 0.5)) > best - 1e-3
+
+
+def test_a_student_with_the_bi_encoder_of_its_teacher_keeps_its_logits(
+    texts: list[str], tiny_bert: Path, tmp_path: Path
+) -> None:
+    train, validation = mixed(texts, tmp_path, tiny_bert)
+    kept = teacher(tiny_bert, tmp_path / "teacher")
+    (tmp_path / "pseudo").mkdir()
+    student = job(tiny_bert, train, validation, start=kept, bi_encoder=kept, pseudo_labels=known(tmp_path / "pseudo"))
+    assert start(student) == (5.0, -3.0)
