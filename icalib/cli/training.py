@@ -69,7 +69,7 @@ def compare(
     fresh: Fresh = False,
     as_json: Json = False,
 ) -> None:
-    """Run several methods with several seeds; one table with mean ± sd and paired tests, and one report.
+    """Run several methods with several seeds; one table with mean ± sd, and one report with paired tests.
 
     A setting given with --set, or a preset, changes every method that has it. With --shift a table for each of the
     other pool sets shows whose probabilities can be trusted on other data: thresholds and calibration remain those

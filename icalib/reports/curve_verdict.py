@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from icalib.reports.comparison import format_difference
+from icalib.reports.comparison import format_difference, format_p
 from icalib.reports.paired_tests import SIGNIFICANT
-from icalib.reports.verdict import p_text
 
 
 @final
@@ -59,7 +58,7 @@ def curve_verdict(facts: CurveFacts) -> str:
         text = f"{facts.label}: one number of labels, so nothing can be said about more."
     else:
         change = (
-            f"{facts.metric} {rise.difference:+.3f} from {rise.few} to {rise.many} labels (p {p_text(rise.p_value)})"
+            f"{facts.metric} {rise.difference:+.3f} from {rise.few} to {rise.many} labels (p {_p_text(rise.p_value)})"
         )
         if rise.difference > 0 and rise.p_value < SIGNIFICANT:
             number, worth = facts.worth_of_next or (0, 0.0)
@@ -78,10 +77,14 @@ def curve_verdict(facts: CurveFacts) -> str:
 def _against(free: FreeBaseline | None, metric: str) -> str:
     if free is None:
         return ""
-    measured = f"{metric} {format_difference(free.difference)}, p {p_text(free.p_value)}"
+    measured = f"{metric} {format_difference(free.difference)}, p {_p_text(free.p_value)}"
     if free.p_value >= SIGNIFICANT:
         return (
             f"With {free.num_labels} labels it isn't above {free.label}, which needs none, beyond chance ({measured})."
         )
     place = "above" if free.difference > 0 else "below"
     return f"With {free.num_labels} labels it is {place} {free.label}, which needs none ({measured})."
+
+
+def _p_text(value: float) -> str:
+    return format_p(value) if value < 0.001 else f"= {format_p(value)}"

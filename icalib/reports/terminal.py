@@ -25,8 +25,6 @@ from icalib.reports.comparison import (
     by_data,
     by_shift,
     data_name,
-    format_difference,
-    format_p,
     format_seconds,
     format_spread,
     format_value,
@@ -36,8 +34,7 @@ from icalib.reports.comparison import (
 )
 from icalib.reports.console import people_console, titled_table
 from icalib.reports.label_curve import METRICS, LabelCurve
-from icalib.reports.paired_tests import SIGNIFICANT, MethodTest, paired_tests
-from icalib.reports.significance_matrix import Cell, Matrix, matrices
+from icalib.reports.paired_tests import paired_tests
 from icalib.reports.verdict import Verdict
 from icalib.reports.verdict_facts import verdict_of
 
@@ -46,8 +43,6 @@ if TYPE_CHECKING:
 
 _IMPORTANT = ("R@1", "MAP", "ECE", "NLL", "F1", "Brier", "AURC", "P", "R", "R@2", "R@5")
 """Metrics in the order in which a narrow terminal makes room for them."""
-_MOST_IN_A_LIST = 3
-"""Methods whose pairs are a list; those of more are a matrix."""
 _BETTER = {"maximize": "higher", "minimize": "lower", None: ""}
 
 
@@ -120,7 +115,7 @@ def _width_of(table: Table, console: Console) -> int:
 
 
 def print_runs(runs: Sequence[RunFolder], console: Console | None = None) -> None:
-    """Print what finished runs say, their table, and paired tests if there are several methods, by pool set."""
+    """Print what finished runs say, and then their table, by pool set; the report has the paired tests."""
     console = console or people_console()
     by_pools: dict[str, list[RunFolder]] = {}
     for folder in runs:
@@ -132,8 +127,6 @@ def print_runs(runs: Sequence[RunFolder], console: Console | None = None) -> Non
         tests = paired_tests(by_method) if len(by_method) > 1 else []
         print_verdict(verdict_of(group, tests), console)
         print_comparison([folder.result for folder in group], console)
-        if tests:
-            print_tests(tests, console)
 
 
 def print_verdict(verdict: Verdict, console: Console | None = None) -> None:
@@ -203,51 +196,6 @@ def print_costs(costs: Sequence[Cost], console: Console | None = None) -> None:
             f"{cost.ratio:.2f} ({cost.ratio_low:.2f}–{cost.ratio_high:.2f})",
         )
     (console or people_console()).print(table)
-
-
-def print_tests(tests: Sequence[MethodTest], console: Console | None = None) -> None:
-    """Print paired tests between methods, many of them as one matrix per metric; significant ones are bold."""
-    console = console or people_console()
-    if len({label for test in tests for label in (test.first, test.second)}) > _MOST_IN_A_LIST:
-        for matrix in matrices(tests):
-            console.print(_matrix_table(matrix))
-        return
-    table = titled_table(
-        "Paired permutation tests over the same test pools",
-        f"difference: first − second; Holm's correction is over the method pairs; bold: p by Holm < {SIGNIFICANT:g}",
-    )
-    table.add_column("metric")
-    table.add_column("methods")
-    for name in ("difference", "p", "p by Holm"):
-        table.add_column(name, justify="right")
-    for test in tests:
-        values = (format_difference(test.difference), format_p(test.p_value), format_p(test.p_holm))
-        style = "bold" if test.p_holm < SIGNIFICANT else ""
-        table.add_row(test.metric, f"{escape(test.first)} − {escape(test.second)}", *values, style=style)
-    console.print(table)
-
-
-def _matrix_table(matrix: Matrix) -> Table:
-    """Differences row − column; columns are numbered, since names may not fit beside each other."""
-    table = titled_table(
-        f"{matrix.metric}: row − column, paired permutation tests over the same test pools",
-        f"bold with *: beyond chance, p by Holm < {SIGNIFICANT:g}",
-        gap=1,
-    )
-    table.add_column("method", overflow="fold")
-    for index in range(1, len(matrix.labels) + 1):
-        table.add_column(f"({index})", justify="right", no_wrap=True)
-    for index, (label, cells) in enumerate(zip(matrix.labels, matrix.rows, strict=True), 1):
-        texts = [_matrix_cell(cell) for cell in cells]
-        table.add_row(f"({index}) {escape(label)}", *texts)
-    return table
-
-
-def _matrix_cell(cell: Cell | None) -> Text:
-    if cell is None:
-        return Text("· ", style="dim")
-    is_chance = cell.outcome == "chance"
-    return Text(format_difference(cell.difference) + (" " if is_chance else "*"), style="" if is_chance else "bold")
 
 
 def print_result(result: Result, console: Console | None = None) -> None:

@@ -17,7 +17,6 @@ from icalib.metrics.significance import Interval
 from icalib.reports.comparison import (
     CANDIDATES_ONLY,
     format_difference,
-    format_p,
     format_share,
     format_value,
     giveaway,
@@ -105,7 +104,7 @@ class Compared:
         return self.p < SIGNIFICANT and self.difference < 0
 
     def __str__(self) -> str:
-        return f"{DECIDED_BY} {format_difference(self.difference)}, p by Holm {p_text(self.p)}"
+        return f"{DECIDED_BY} {format_difference(self.difference)}"
 
 
 def verdict(methods: Sequence[MethodFacts], tests: Sequence[MethodTest], data: str) -> Verdict:
@@ -161,9 +160,9 @@ def _best(ranked: Sequence[MethodFacts], tests: Sequence[MethodTest]) -> str:
         return f"{lead}. It was not tested whether that is more than chance."
     if not alike:
         return f"{lead}. That is beyond chance{', as against all others' if len(beaten) > 1 else ''}."
-    as_good = f"against {_listed(alike)} it could be chance"
+    as_good = f"against {listed(alike)} it could be chance"
     return f"{lead}. " + (
-        f"It is beyond chance against {_listed(beaten)}; {as_good}." if beaten else _capital(as_good) + "."
+        f"It is beyond chance against {listed(beaten)}; {as_good}." if beaten else _capital(as_good) + "."
     )
 
 
@@ -334,13 +333,9 @@ def _level(one: MethodFacts) -> str:
     return alone if recall is None else f"{alone}, R@1 {format_value(recall)}"
 
 
-def p_text(value: float) -> str:
-    """Return a p-value with its sign of equality or inequality."""
-    return format_p(value) if value < 0.001 else f"= {format_p(value)}"
-
-
-def _listed(labels: Sequence[str]) -> str:
-    return labels[0] if len(labels) == 1 else f"{', '.join(labels[:-1])} and {labels[-1]}"
+def listed(labels: Sequence[str], conjunction: str = "and") -> str:
+    """Return labels as an English list."""
+    return labels[0] if len(labels) == 1 else f"{', '.join(labels[:-1])} {conjunction} {labels[-1]}"
 
 
 def _capital(text: str) -> str:
