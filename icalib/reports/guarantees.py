@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.pairs import PoolScores
@@ -14,6 +16,7 @@ from icalib.metrics.risk_control import RiskControl
 from icalib.pipeline.guarantees import CONFIDENCE, controls, held_elsewhere
 from icalib.reports.comparison import MISSING, format_share, format_value
 from icalib.reports.console import people_console, titled_table
+from icalib.reports.verdict import listed
 
 HOW_TO_READ = (
     f"with {CONFIDENCE:.0%} confidence no more answers are wrong than allowed, for questions like those tested on "
@@ -31,20 +34,46 @@ class Promise:
     answered: str
     measured: str
     """How many of the answers are wrong, in the pools that it was tested on."""
-    outcome: str
 
 
-def promises(run: RunFolder) -> list[Promise]:
-    """Return what the run can promise, by the fraction of wrong answers that is allowed."""
-    return [_promise(found) for found in controls(run)]
+def promises(found: Sequence[RiskControl]) -> list[Promise]:
+    """Return those that can be kept, by the fraction of wrong answers that is allowed."""
+    return [
+        Promise(
+            allowed=_percent(one),
+            threshold=format_value(one.threshold),
+            answered=format_share(one.coverage),
+            measured=f"{one.num_wrong} of {one.num_answered}",
+        )
+        for one in found
+        if one.threshold is not None
+    ]
+
+
+def refusals(found: Mapping[str, Sequence[RiskControl]]) -> list[str]:
+    """Return why promises can't be kept: one line for all methods for which it is the same.
+
+    Args:
+        found: what each method can promise, by its name.
+    """
+    methods: dict[str, list[str]] = {}
+    for label, own in found.items():
+        if reason := _refusal(own):
+            methods.setdefault(reason, []).append(label)
+    return [f"{listed(labels)}: {reason}" for reason, labels in methods.items()]
 
 
 def print_promises(run: RunFolder, console: Console | None = None) -> None:
-    """Print what the run can promise."""
-    table = _table("What can be promised", HOW_TO_READ, ("threshold", "answered", "wrong when tested", "promise"))
-    for row in promises(run):
-        table.add_row(row.allowed, row.threshold, row.answered, row.measured, row.outcome)
-    (console or people_console()).print(table)
+    """Print what the run can promise, and why not more."""
+    console = console or people_console()
+    found = controls(run)
+    table = _table("What can be promised", HOW_TO_READ, ("threshold", "answered", "wrong when tested"))
+    for row in promises(found):
+        table.add_row(row.allowed, row.threshold, row.answered, row.measured)
+    if table.rows:
+        console.print(table)
+    if reason := _refusal(found):
+        console.print(Text(f"{reason[0].upper()}{reason[1:]}."))
 
 
 def print_promises_elsewhere(run: RunFolder, data: str, console: Console | None = None) -> None:
@@ -64,21 +93,26 @@ def print_promises_elsewhere(run: RunFolder, data: str, console: Console | None 
         (console or people_console()).print(table)
 
 
-def _promise(found: RiskControl) -> Promise:
-    if found.threshold is None:
-        return Promise(f"{found.max_error:.0%}", MISSING, MISSING, MISSING, found.refusal)
-    return Promise(
-        allowed=f"{found.max_error:.0%}",
-        threshold=format_value(found.threshold),
-        answered=format_share(found.coverage),
-        measured=f"{found.num_wrong} of {found.num_answered}",
-        outcome=f"at most {found.max_error:.0%} wrong",
-    )
+def _refusal(found: Sequence[RiskControl]) -> str:
+    """Return why some promises can't be kept; "" if all can."""
+    refused = [one for one in found if one.threshold is None]
+    if not refused:
+        return ""
+    needed = [f"about {one.num_needed:,} for {_percent(one)}" for one in refused if one.num_needed is not None]
+    hopeless = [_percent(one) for one in refused if one.num_needed is None]
+    reasons = [f"more pools would be needed ({', '.join(needed)})"] if needed else []
+    reasons += [f"even the most confident answers are wrong too often for {listed(hopeless)}"] if hopeless else []
+    allowed = listed([_percent(one) for one in refused], "or")
+    return f"no promise of at most {allowed} wrong answers with {refused[0].num_pools} pools: {'; '.join(reasons)}"
+
+
+def _percent(found: RiskControl) -> str:
+    return f"{100 * found.max_error:g}%"
 
 
 def _table(title: str, caption: str, columns: tuple[str, ...]) -> Table:
     table = titled_table(title, caption)
     table.add_column("allowed", justify="right", no_wrap=True)
     for name in columns:
-        table.add_column(name, justify="left" if name == "promise" else "right")
+        table.add_column(name, justify="right")
     return table

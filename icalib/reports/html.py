@@ -20,6 +20,8 @@ from icalib.metrics.answerability import has_unanswerable
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.metric import Direction
 from icalib.metrics.pairs import PoolScores
+from icalib.metrics.risk_control import RiskControl
+from icalib.pipeline.guarantees import controls
 from icalib.reports import charts
 from icalib.reports.case_table import CaseTable, build_case_table
 from icalib.reports.comparison import (
@@ -35,7 +37,7 @@ from icalib.reports.comparison import (
     method_rows,
     shown_metrics,
 )
-from icalib.reports.guarantees import HOW_TO_READ, Promise, promises
+from icalib.reports.guarantees import HOW_TO_READ, Promise, promises, refusals
 from icalib.reports.page import figure_json, write_page
 from icalib.reports.paired_tests import MethodTest, paired_tests
 from icalib.reports.report_cells import POST_HOC_METRICS, MetricCell, PostHocRow, metric_cell, post_hoc_rows, shift_rows
@@ -79,6 +81,7 @@ class _DataPart:
     environments: tuple[str, ...]
     post_hoc: tuple[PostHocRow, ...]
     risk_coverage: Markup
+    refusals: tuple[str, ...]
     accepted: Markup | None
     verdict: Verdict
     tests: tuple[tuple[Matrix, Direction | None], ...]
@@ -122,8 +125,10 @@ def _data_part(name: str, results: Sequence[Result], columns: Sequence[str]) -> 
         for label, members in runs.items()
     }
     tests, tests_missing = _tests(runs)
+    risks = {label: controls(members[0]) for label, members in runs.items()}
     methods = tuple(
-        _method_part(row, runs[row.label], best, scores[row.label][0], index) for index, row in enumerate(rows)
+        _method_part(row, runs[row.label], best, scores[row.label][0], risks[row.label], index)
+        for index, row in enumerate(rows)
     )
     return _DataPart(
         name=name,
@@ -132,6 +137,7 @@ def _data_part(name: str, results: Sequence[Result], columns: Sequence[str]) -> 
         environments=tuple(dict.fromkeys(run.environment for method in methods for run in method.runs)),
         post_hoc=post_hoc_rows(rows),
         risk_coverage=figure_json(charts.risk_coverage_figure(scores)),
+        refusals=tuple(refusals(risks)),
         accepted=_accepted(scores),
         verdict=verdict_of([run for members in runs.values() for run in members], tests if not tests_missing else ()),
         tests=tuple((matrix, find_metric(matrix.metric).direction) for matrix in matrices(tests)),
@@ -170,7 +176,12 @@ def _case_order(rows: Sequence[MethodRow], runs: Mapping[str, Sequence[RunFolder
 
 
 def _method_part(
-    row: MethodRow, runs: Sequence[RunFolder], best: Mapping[str, set[str]], scores: PoolScores, index: int
+    row: MethodRow,
+    runs: Sequence[RunFolder],
+    best: Mapping[str, set[str]],
+    scores: PoolScores,
+    risks: Sequence[RiskControl],
+    index: int,
 ) -> _MethodPart:
     run = runs[0]
     training, summaries = run.training(), run.round_summaries()
@@ -189,7 +200,7 @@ def _method_part(
         one_round=_round_text(summaries[0]) if len(summaries) == 1 else "",
         gain=figure_json(charts.gain_figure(with_gain, _gain_threshold(run.config))) if with_gain else None,
         summaries=tuple(summaries),
-        promises=tuple(promises(run)),
+        promises=tuple(promises(risks)),
         settings=(run.path / "config.yaml").read_text(encoding="utf-8"),
         runs=tuple(run_facts(member) for member in runs),
     )

@@ -9,8 +9,9 @@ from unit.metrics.made_predictions import simulated_table
 from unit.reports.fake_runs import write_runs
 
 from icalib.core.run_folder import RunFolder
+from icalib.metrics.risk_control import RiskControl
 from icalib.pipeline.guarantees import controls
-from icalib.reports.guarantees import print_promises, print_promises_elsewhere, promises
+from icalib.reports.guarantees import print_promises, print_promises_elsewhere, promises, refusals
 from icalib.reports.html import write_report
 
 
@@ -33,21 +34,39 @@ def printed(run: RunFolder, data: str | None = None) -> str:
 
 
 def test_promises_that_can_be_kept_have_a_threshold(run: RunFolder) -> None:
-    kept = {row.allowed: row for row in promises(run)}["20%"]
-    assert (kept.outcome, float(kept.threshold)) == (
-        "at most 20% wrong",
-        pytest.approx(controls(run)[2].threshold, abs=1e-3),
-    )
+    kept = {row.allowed: row for row in promises(controls(run))}["20%"]
+    assert float(kept.threshold) == pytest.approx(controls(run)[2].threshold, abs=1e-3)
     assert kept.threshold in printed(run)
     assert kept.measured in printed(run)
 
 
-def test_promises_that_cannot_be_kept_say_how_many_pools_they_need(tmp_path: Path) -> None:
+def test_promises_that_cannot_be_kept_are_no_rows_and_say_why(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     run.write_table("predictions/test.parquet", simulated_table(30, seed=1))
-    outcome = promises(run)[0].outcome
-    assert outcome.startswith("no threshold can promise at most 5% wrong answers with 15 pools")  # half of them
-    assert outcome in " ".join(printed(run).split())
+    assert promises(controls(run)) == []
+    (line,) = refusals({"bert": controls(run)})
+    assert "15 pools" in line  # half of them
+    assert line.removeprefix("bert: ")[1:] in " ".join(printed(run).split())
+
+
+def test_methods_that_promise_nothing_for_the_same_reason_share_a_line() -> None:
+    hopeless = [_refused(max_error) for max_error in (0.05, 0.1, 0.2)]
+    close = [_refused(0.05), _refused(0.1, num_needed=480)]
+    lines = refusals({"bm25": hopeless, "bi-encoder": hopeless, "bert": close})
+    assert [line.partition(":")[0] for line in lines] == ["bm25 and bi-encoder", "bert"]
+    assert "480 for 10%" in lines[1]
+
+
+def _refused(max_error: float, num_needed: int | None = None) -> RiskControl:
+    return RiskControl(
+        max_error=max_error,
+        confidence=0.9,
+        threshold=None,
+        num_pools=187,
+        num_answered=4,
+        num_wrong=3,
+        num_needed=num_needed,
+    )
 
 
 def test_promises_are_measured_on_other_pools(run: RunFolder) -> None:
@@ -60,4 +79,4 @@ def test_promises_are_measured_on_other_pools(run: RunFolder) -> None:
 def test_the_page_has_the_table(tmp_path: Path) -> None:
     page = write_report(write_runs(tmp_path), tmp_path / "report.html", "desk").read_text()
     assert "What can be promised" in page
-    assert "no threshold can promise at most 5% wrong answers" in page
+    assert "no promise of at most" in page
