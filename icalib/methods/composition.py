@@ -123,6 +123,13 @@ class Method(Settings):
                 f"`uncertainty` needs a posterior of the logits, and {self.head.owner.__name__} has none. Use "
                 "random-feature-head or polya-gamma-head, or mc-dropout for the uncertainty"
             )
+        trainings = self.regime.trainings()
+        ranks_by_bi_encoder = self.similarity_start == "separate" and bool(trainings) and not trainings[0].epochs
+        if self.uncertainty.needs == "dropout" and ranks_by_bi_encoder:
+            raise ValueError(
+                "found `epochs` 0 with mc-dropout: the bi-encoder of the initial weights has no dropout, so all passes "
+                "would be the same. Set `epochs` to 1 or more, or `uncertainty` to deterministic"
+            )
         if self.uncertainty.needs == "dropout" and not self.encoder.has_dropout:
             raise ValueError(
                 f"{self.encoder.owner.__name__} has no dropout, so all passes of mc-dropout would be the same. Use "

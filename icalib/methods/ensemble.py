@@ -20,5 +20,5 @@ presets = {"paper-gpf": papers.gpf() | _PLAIN_AND_DROPOUT, "paper-pg": papers.pg
 
 
 def method() -> Method:
-    """The first member is `bert`, whose training it shares."""
+    """Members are trained as `bert`, but never left at the start that they share."""
     return Method(regime=Ensemble.Config())

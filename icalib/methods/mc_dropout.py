@@ -11,5 +11,5 @@ presets = {
 
 
 def method() -> Method:
-    """Trained as `bert`, whose training it shares."""
+    """Trained as `bert`, but never left at its start, which has no dropout."""
     return Method(uncertainty=MCDropout.Config(num_passes=10))

@@ -216,7 +216,7 @@ class CountingExecutor:
             low, high = _range(trained, extra)
             trained = _sum([trained, extra])
             updates += _SELECTED * extra_updates
-        num_validations = training.epochs + (training.keep_start and job.start_ranks)
+        num_validations = training.epochs + (training.keep_start and job.may_keep_start)
         held_out = TokenStore(job.validation_tokens.path)
         checked, weight = _sampled(_rows(job.selection, held_out, "validation", "all"))
         pools, layout = held_out.pools(checked), self._layout(job.ranker)

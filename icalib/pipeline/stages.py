@@ -260,6 +260,7 @@ class RunStages:
             loss=training.loss,
             training=training.settings,
             selection=self.selection,
+            estimator=training.estimator,
             views_with_intents=training.with_intents,
             train_tokens=self._tokens("train"),
             validation_tokens=self._tokens("validation"),

@@ -61,7 +61,7 @@ class Augmented(AbstractRegime):
         """Generate texts, then train; with weight 0 no texts are generated, and training is supervised."""
         augmentation = self._augmentation(stages) if self.config.contrast.weight else None
         training = AnswerTraining(
-            parts.ranker, parts.loss, self.config.training, parts.start, augmentation=augmentation
+            parts.ranker, parts.loss, self.config.training, parts.estimator, parts.start, augmentation=augmentation
         )
         model = stages.train(StageName("teacher"), training)
         return Trained((Member(checkpoint(model), parts.estimator),))

@@ -48,6 +48,7 @@ class AnswerTraining:
 
     Args:
         ranker, loss, settings: what to train, and how.
+        estimator: what predicts with the trained ranker.
         start: stage with the initial weights; None starts from the backbone.
         with_intents: also train on the intent view and the intents of labelled pools.
         pseudo_labels: stage with a round's pseudo labels.
@@ -57,6 +58,7 @@ class AnswerTraining:
     ranker: RankerConfig
     loss: AbstractLoss.Config
     settings: TrainingSettings
+    estimator: AbstractEstimator.Config
     start: Stage | None
     with_intents: bool = False
     pseudo_labels: Stage | None = None

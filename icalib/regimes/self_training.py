@@ -99,6 +99,7 @@ class SelfTraining(AbstractRegime):
                 parts.ranker,
                 parts.loss,
                 config.student,
+                parts.estimator,
                 start=model,
                 with_intents=config.with_intents,
                 pseudo_labels=pseudo,
@@ -109,7 +110,12 @@ class SelfTraining(AbstractRegime):
 
     def _teacher(self, stages: Stages, parts: MethodParts) -> Stage:
         teacher = AnswerTraining(
-            parts.ranker, parts.loss, self.config.teacher, parts.start, with_intents=self.config.with_intents
+            parts.ranker,
+            parts.loss,
+            self.config.teacher,
+            parts.estimator,
+            parts.start,
+            with_intents=self.config.with_intents,
         )
         return stages.train(StageName("teacher"), teacher)
 

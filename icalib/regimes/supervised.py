@@ -51,7 +51,12 @@ class Supervised(AbstractRegime):
     @override
     def run(self, stages: Stages, parts: MethodParts) -> Trained:
         training = AnswerTraining(
-            parts.ranker, parts.loss, self.config.training, parts.start, with_intents=self.config.with_intents
+            parts.ranker,
+            parts.loss,
+            self.config.training,
+            parts.estimator,
+            parts.start,
+            with_intents=self.config.with_intents,
         )
         model = stages.train(StageName("teacher"), training)
         return Trained((Member(checkpoint(model), parts.estimator),))

@@ -35,6 +35,7 @@ from icalib.training.ridge_choice import choose_ridge
 from icalib.training.settings import TrainingSettings
 from icalib.training.similarity_fit import drawn_to_fit, fit_start
 from icalib.training.similarity_memory import remember_similarities
+from icalib.uncertainty.estimator import AbstractEstimator, Deterministic
 
 
 class TrainJob(TrainingJob):
@@ -46,6 +47,8 @@ class TrainJob(TrainingJob):
     loss: SerializeAsAny[AbstractLoss.Config]
     training: TrainingSettings
     selection: Selection
+    estimator: SerializeAsAny[AbstractEstimator.Config] = Deterministic.Config()
+    """Estimator that predicts with the trained ranker."""
     views_with_intents: bool = False
     """Also train on the intent view and the intents of labelled pools."""
     train_tokens: Artifact
@@ -91,6 +94,16 @@ class TrainJob(TrainingJob):
         needs_steps = learns_intents or (head.has_posterior and not head.looks_at_pairs)
         return self.ranker.similarity_start != "none" and not needs_steps
 
+    @property
+    def may_keep_start(self) -> bool:
+        """Whether the initial weights may be the best ones.
+
+        Those of a separate similarity have no dropout on the way to the logit until training has moved the head: all
+        passes of MC dropout would be the same. A student starts as its teacher, whose head has moved.
+        """
+        only_bi_encoder = self.ranker.similarity_start == "separate" and self.pseudo_labels is None
+        return self.start_ranks and not (only_bi_encoder and self.estimator.needs == "dropout")
+
     @override
     def build(self, device: torch.device) -> Training:
         if self.training.epochs == 0 and not self.start_ranks:
@@ -112,7 +125,7 @@ class TrainJob(TrainingJob):
         curriculum = self._curriculum(pools, store, ranker)
         validation = self._validation(ranker, device, curriculum)
         ranker.skips_encoder = not self.training.epochs and ranker.is_at_start
-        return Training(ranker, curriculum, validation, start_ranks=self.start_ranks)
+        return Training(ranker, curriculum, validation, start_ranks=self.may_keep_start)
 
     def _fit_start(
         self, ranker: Ranker, labelled: Sequence[PairLabels], store: TokenStore, device: torch.device, *, has_head: bool

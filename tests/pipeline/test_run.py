@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -119,6 +120,25 @@ def test_a_training_that_worsens_its_start_keeps_it(runs: Path, tiny_pools: Path
     start = run(small_settings("dual-encoder", tiny_pools, tiny_bert), run_context(runs, Silent()))
     cosines, logits = (one.predictions("test")["logit"].to_numpy() for one in (start, kept))
     np.testing.assert_allclose(np.corrcoef(cosines, logits)[0, 1], 1.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [
+        ("mc-dropout", {}),
+        ("ensemble", {"regime.num_members": 2}),
+        ("ensemble", {"regime.members": "plain_and_estimated", "uncertainty": "mc-dropout"}),
+    ],
+)
+def test_passes_and_members_differ_after_a_training_that_worsens_its_start(
+    runs: Path, tiny_pools: Path, tiny_bert: Path, method: str, changes: dict[str, Any]
+) -> None:
+    harmful = {"epochs": 1, "head_learning_rate": 100.0, "keep_start": True}
+    settings = small_settings(method, tiny_pools, tiny_bert, **{"regime.training": {**TRAINING, **harmful}}, **changes)
+    experiment = "harmful" + "-".join(map(str, changes.values()))
+    made = run(settings.model_copy(update={"experiment": experiment}), run_context(runs, Silent()))
+    assert not made.kept_start
+    assert (made.predictions("test")["logit_var"].to_numpy() > 0).all()
 
 
 def test_a_setting_that_workers_refuse_reaches_the_user(tmp_path: Path, tiny_pools: Path, tiny_bert: Path) -> None:

@@ -158,6 +158,8 @@ def test_a_prior_shift_starts_from_the_pairs_that_shape_probabilities(
         ("tsst", {"regime.teacher.epochs": 0, "similarity_start": "none"}, "found `epochs` 0"),
         ("tsst", {"regime.student.epochs": 0, "similarity_start": "none"}, "found `epochs` 0"),
         ("sngp", {"regime.training.epochs": 0, "head.laplace": "ema"}, "found `epochs` 0"),
+        ("mc-dropout", {"regime.training.epochs": 0}, "`epochs` 0 with mc-dropout.*no dropout"),
+        ("ensemble", {"regime.training.epochs": 0}, "`epochs` 0 with 5 members"),
         ("bert", {"post_training.training.epochs": 0}, "found `epochs` 0"),
         ("bert", {"bi_encoder_training.training.selection_metric": "NLL"}, "NLL.*MAP or R@1"),
         ("bert", {"bi_encoder_training": {"training": {"selection_metric": "F1"}}}, "F1.*MAP or R@1"),

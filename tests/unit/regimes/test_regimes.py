@@ -180,6 +180,13 @@ def test_limit_an_ensemble_of_one_is_bert(tmp_path: Path) -> None:
     assert len(trained.members) == 1
 
 
+def test_members_never_keep_the_start_that_they_share(tmp_path: Path) -> None:
+    for number, keeps in ((1, True), (3, False)):
+        stages = RecordingStages(tmp_path / str(number))
+        Ensemble.Config(num_members=number).build().run(stages, PARTS)
+        assert [training.settings.keep_start for _, training in stages.trained] == [keeps] * number
+
+
 def test_members_are_independent_models_or_two_readings_of_one(tmp_path: Path) -> None:
     five = Ensemble.Config().build().run(RecordingStages(tmp_path / "five"), PARTS)
     assert len({member.model.path for member in five.members}) == 5

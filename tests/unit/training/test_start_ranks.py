@@ -16,6 +16,7 @@ from icalib.losses.head_objective import HeadObjective
 from icalib.models.config import RankerConfig
 from icalib.training.answers import TrainJob
 from icalib.training.settings import TrainingSettings
+from icalib.uncertainty.estimator import MCDropout
 
 SUMMED_UP = RandomFeatureHead.Config.model_validate({"laplace": "ema", "ridge_choice": "fixed"})
 
@@ -33,15 +34,35 @@ SUMMED_UP = RandomFeatureHead.Config.model_validate({"laplace": "ema", "ridge_ch
     ],
 )
 def test_the_start_ranks(ranker: dict[str, Any], changes: dict[str, Any], ranks: bool, tmp_path: Path) -> None:
+    assert made(ranker, changes, tmp_path).start_ranks == ranks
+
+
+def made(ranker: dict[str, Any], changes: dict[str, Any], folder: Path) -> TrainJob:
     if "pseudo_labels" in changes:
-        changes = {**changes, "pseudo_labels": known(tmp_path / changes["pseudo_labels"])}
+        changes = {**changes, "pseudo_labels": known(folder / changes["pseudo_labels"])}
     fields: dict[str, Any] = {
         "ranker": RankerConfig.model_validate(ranker),
         "loss": BinaryCrossEntropy.Config(),
         "training": TrainingSettings(),
         "selection": Selection(labelled_fraction=0.2),
-        "train_tokens": known(tmp_path / "train.arrow"),
-        "validation_tokens": known(tmp_path / "validation.arrow"),
+        "train_tokens": known(folder / "train.arrow"),
+        "validation_tokens": known(folder / "validation.arrow"),
         "seed": 3,
     }
-    assert TrainJob(**fields | changes).start_ranks == ranks
+    return TrainJob(**fields | changes)
+
+
+@pytest.mark.parametrize(
+    ("similarity", "changes", "keeps"),
+    [
+        ("separate", {}, False),  # the bi-encoder has no dropout
+        ("together", {}, True),
+        ("separate", {"pseudo_labels": "round"}, True),  # a student is at first its teacher, whose head has moved
+    ],
+)
+def test_a_start_without_dropout_is_never_kept_for_passes_with_dropout(
+    similarity: str, changes: dict[str, Any], keeps: bool, tmp_path: Path
+) -> None:
+    ranker = {"similarity_start": similarity}
+    assert made(ranker, {**changes, "estimator": MCDropout.Config()}, tmp_path).may_keep_start == keeps
+    assert made(ranker, changes, tmp_path).may_keep_start
