@@ -96,7 +96,7 @@ def test_a_table_is_made_from_the_raw_corpus(
     shift = [word for one in others for word in ("--shift", pools(str(table.protocol), one))]
     made(
         name, monkeypatch, "--data", data, "--runs", tmp_path / "runs", "--executor", "local", "--seeds", 1,
-        "--backbone", bert, "--limit", "train=30,validation=12,test=12", "--labelled", max(table.labelled),
+        "--backbone", bert, "--limit", "train=12,validation=8,test=8", "--labelled", max(table.labelled),
         *changes, *shift,
     )  # fmt: skip
     said = capsys.readouterr().out
