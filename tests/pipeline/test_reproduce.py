@@ -111,7 +111,9 @@ def test_a_table_is_made_from_the_raw_corpus(
         assert line.split("|")[3].strip(" –"), line
     if any(row.published for row in table.rows):
         assert f"encoder.backbone = {bert}, the paper: " in text
-        assert text.count(f"| {corpus} |") == len(table.rows)  # its own corpus' values, and no others'
+        sources = [line.split("|")[2].strip() for line in text.splitlines() if line.startswith("|  |")]
+        assert all(source.startswith(corpus) for source in sources)  # its own corpus' values, and no others'
+        assert sources or name == "pg-table4"  # which has none for MANtIS
 
 
 def _fits(name: str, path: str) -> bool:
