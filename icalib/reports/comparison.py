@@ -118,8 +118,13 @@ def method_rows(results: Sequence[Result]) -> list[MethodRow]:
 
 
 def shown_metrics(results: Sequence[Result], chosen: Sequence[str] = COLUMNS) -> tuple[str, ...]:
-    """Return the columns of a table of results: see `with_outside_metrics`."""
-    return with_outside_metrics(chosen, {name: None for result in results for name in result["test"]})
+    """Return the columns of a table of results: see `with_outside_metrics`.
+
+    R@5 of pools with five candidates, which is 1 for every ranker, is left out.
+    """
+    says_something = not results or any(result["test"].get("R@5") != 1 for result in results)
+    said = [name for name in chosen if name != "R@5" or says_something]
+    return with_outside_metrics(said, {name: None for result in results for name in result["test"]})
 
 
 def with_outside_metrics(chosen: Sequence[str], measured: Iterable[str]) -> tuple[str, ...]:

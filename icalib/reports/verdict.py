@@ -294,12 +294,15 @@ def _warnings(methods: Sequence[MethodFacts]) -> list[str]:
                 f"{one.label}: {format_share(right)} of the pools that got pseudo labels are right, fewer than if "
                 f"every pool had been taken ({format_share(base)}). Its selection picks the wrong pools."
             )
-        if not one.ranks:
-            found.append(
-                f"{one.label} ranks no better than chance, so its calibration says nothing: always answering with "
-                "the fraction of right candidates is calibrated, too. It is never set in bold."
-            )
-    found += [warning] if (warning := giveaway({one.label: one.means.get("R@1") for one in methods})) else []
+    poor = [one.label for one in methods if not one.ranks and one.name != CANDIDATES_ONLY]  # which should be at chance
+    if poor:
+        found.append(
+            f"No better than chance: {listed(poor)}. Calibration says nothing there, since always answering with the "
+            "fraction of right candidates is calibrated, too; such values are never bold."
+        )
+    if any(one.ranks for one in methods if one.name == CANDIDATES_ONLY):
+        warning = giveaway({one.label: one.means.get("R@1") for one in methods})
+        found += [warning] if warning else []
     if len(methods) > 1 and all(one.num_seeds == 1 for one in methods):
         found.append("One seed each: another may change the order, `--seeds 3` shows how much.")
     return found

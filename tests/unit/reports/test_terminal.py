@@ -12,7 +12,7 @@ from rich.console import Console
 from icalib.core.display import Display, showing
 from icalib.core.events import Progress, StageFinished, StageStarted
 from icalib.core.run_folder import RunFolder
-from icalib.reports.comparison import COLUMNS, best_labels, format_seconds, method_rows
+from icalib.reports.comparison import COLUMNS, best_labels, format_seconds, method_rows, shown_metrics
 from icalib.reports.json_lines import JsonLines
 from icalib.reports.progress import TerminalProgress
 from icalib.reports.stage_purpose import purpose
@@ -69,6 +69,12 @@ def test_names_with_brackets_are_shown_as_they_are() -> None:
 def test_labelled_parts_are_rows_of_their_own() -> None:
     results = [_result("a", 1, labelled=0.01, MAP=0.4), _result("a", 1, labelled=0.05, MAP=0.5)]
     assert [row.label for row in method_rows(results)] == ["a 1.00%", "a 5.00%"]
+
+
+def test_a_recall_that_is_1_for_every_ranker_is_no_column() -> None:
+    results = [_result("a", 1, **{"R@1": 0.4, "R@5": 1.0}), _result("b", 1, **{"R@1": 0.6, "R@5": 1.0})]
+    assert "R@5" not in shown_metrics(results)
+    assert "R@5" in shown_metrics([*results, _result("c", 1, **{"R@1": 0.6, "R@5": 0.9})])
 
 
 def test_missing_and_nan_values_become_dashes() -> None:
