@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from icalib.demo import demo_settings
+from icalib.methods.composition import Method
+from icalib.regimes.self_training import SelfTraining
+from icalib.regimes.supervised import Supervised
+from icalib.training.settings import TrainingSettings
+from icalib.uncertainty.estimator import MCDropout
+
+TRAINED = ("bert", "tsst", "icast-teacher", "icast")
+
+
+@pytest.fixture(scope="module")
+def methods() -> dict[str, Method]:
+    return {run.method: run.settings for run in demo_settings(Path("pools"), seed=1)}
+
+
+def first_training(method: Method) -> TrainingSettings:
+    regime = method.regime
+    assert isinstance(regime, Supervised.Config | SelfTraining.Config)
+    return regime.trainings()[0]
+
+
+def test_the_demo_shows_icast_beside_what_it_is_compared_with(methods: dict[str, Method]) -> None:
+    assert list(methods) == ["bm25", "bi-encoder", "candidates-only", *TRAINED]
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_trained_rows_are_cross_encoders_that_train(methods: dict[str, Method], name: str) -> None:
+    assert all(training.epochs for training in methods[name].regime.trainings())
+    assert methods[name].similarity_start in ("none", "together")  # no bi-encoder ranks in their place
+
+
+@pytest.mark.parametrize(("student", "teacher"), [("tsst", "bert"), ("icast", "icast-teacher")])
+def test_a_student_differs_from_its_teacher_by_self_training_alone(
+    methods: dict[str, Method], student: str, teacher: str
+) -> None:
+    first, second = methods[student], methods[teacher]
+    assert first.model_copy(update={"regime": second.regime}) == second
+    assert first_training(first) == first_training(second)  # so that the teacher is trained once
+    assert first.regime.needs_intents() == second.regime.needs_intents() == (teacher == "icast-teacher")
+
+
+@pytest.mark.parametrize("name", ["icast-teacher", "icast"])
+def test_icast_has_five_passes_of_the_whole_dropout(methods: dict[str, Method], name: str) -> None:
+    assert methods[name].uncertainty == MCDropout.Config(num_passes=5)
