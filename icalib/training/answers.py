@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 import torch
+import torch.distributed as dist
 from pydantic import SerializeAsAny
 from typing_extensions import override
 
@@ -33,7 +35,7 @@ from icalib.training.pools import PoolCurriculum
 from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.training.ridge_choice import choose_ridge
 from icalib.training.settings import TrainingSettings
-from icalib.training.similarity_fit import drawn_to_fit, fit_start
+from icalib.training.similarity_fit import drawn_to_fit, fit_start, fit_to_posterior
 from icalib.training.similarity_memory import remember_similarities
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic
 
@@ -41,7 +43,7 @@ from icalib.uncertainty.estimator import AbstractEstimator, Deterministic
 class TrainJob(TrainingJob):
     """Trains a ranker on answers."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 11  # the slope of a new bi-encoder is fitted beside a trained head
+    version: ClassVar[int] = CHECKPOINT_VERSION + 12  # slope and offset are fitted to what a posterior predicts
 
     ranker: RankerConfig
     loss: SerializeAsAny[AbstractLoss.Config]
@@ -120,22 +122,31 @@ class TrainJob(TrainingJob):
         pools = [*labelled, *(pseudo_labelled(self.pseudo_labels.path, store) if self.pseudo_labels else [])]
         if self.training.epochs:
             remember_similarities(ranker, store, [pool.row for pool in pools], self.training, device)
-        if other_bi_encoder or self.pseudo_labels is None:  # the logits of its teacher fit a student
-            self._fit_start(ranker, labelled, store, device, has_head=has_head)
         curriculum = self._curriculum(pools, store, ranker)
+        if other_bi_encoder or self.pseudo_labels is None:  # the logits of its teacher fit a student
+            self._fit_start(ranker, labelled, store, curriculum, device, has_head=has_head)
         validation = self._validation(ranker, device, curriculum)
         ranker.skips_encoder = not self.training.epochs and ranker.is_at_start
         return Training(ranker, curriculum, validation, start_ranks=self.may_keep_start)
 
     def _fit_start(
-        self, ranker: Ranker, labelled: Sequence[PairLabels], store: TokenStore, device: torch.device, *, has_head: bool
+        self,
+        ranker: Ranker,
+        labelled: Sequence[PairLabels],
+        store: TokenStore,
+        curriculum: Curriculum,
+        device: torch.device,
+        *,
+        has_head: bool,
     ) -> None:
         """Fit the initial logits.
 
-        A bi-encoder that was trained on the labelled pools ranks them better than any others, so the fit is to
+        A bi-encoder or a posterior that has seen the labelled pools ranks them better than any others, so the fit is to
         validation pools.
         """
-        if self.bi_encoder is not None:
+        head = self.ranker.head
+        has_posterior = self.estimator.needs == "posterior" and head.has_posterior and head.looks_at_pairs
+        if self.bi_encoder is not None or has_posterior:
             store = TokenStore(self.validation_tokens.path)
             rows = validation_rows(store, self.selection)
             has_head = has_head and not ranker.is_at_start
@@ -146,6 +157,12 @@ class TrainJob(TrainingJob):
         pools = [gold_labels(pool, with_intents=False) for pool in store.pools(rows)]
         fits_slope = not has_head or self.bi_encoder is not None  # a post-trained head has fitted it
         fit_start(ranker, pools, store, self.training, device, self.seed, has_head=has_head, fits_slope=fits_slope)
+        if has_posterior:
+            assert isinstance(curriculum, AnswerCurriculum)
+            conditioning = Conditioning(curriculum, self.training, device, self.seed)
+            rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+            complete = partial(conditioning.complete, rank=rank, world_size=world_size)
+            fit_to_posterior(ranker, pools, store, self.training, device, self.seed, complete)
 
     def _labelled(self, store: TokenStore) -> list[PairLabels]:
         rows = self.selection.rows("train", "labelled", store.column("label_order"))
