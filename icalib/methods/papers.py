@@ -7,11 +7,10 @@ differ, the value also says what the paper has. docs/papers.md lists those.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
-
-from icalib.inference.quadrature import MEAN_FIELD_FACTOR
 
 Kind = Literal["published", "authors' code", "ours"]
 
@@ -259,7 +258,7 @@ def gp_by_random_features() -> dict[str, Sourced]:
         "head.effective_n": Sourced(None, "Eq. 4"),
         "head.laplace": Sourced("exact", "Eq. 4", "a moving average of batches (Eq. 5), which loses the prior"),
         "uncertainty.integration": Sourced("mean_field", "§2.1"),
-        "uncertainty.mean_field_factor": ours(MEAN_FIELD_FACTOR, "not stated; π/8 in Lu et al. (2020)"),
+        "uncertainty.mean_field_factor": ours(math.pi / 8, "not stated; π/8 in Lu et al. (2020)"),
     }
 
 
@@ -290,7 +289,7 @@ def sngp_of_pg() -> dict[str, Sourced]:
         "head.laplace": ours("exact"),
         "head.features": Sourced("cosine", "§4.3"),
         "uncertainty.integration": Sourced("mean_field", sngp_code),
-        "uncertainty.mean_field_factor": ours(MEAN_FIELD_FACTOR, "not stated; 0.1 in SNGP's code, π/8 by theory"),
+        "uncertainty.mean_field_factor": ours(math.pi / 8, "not stated; 0.1 in SNGP's code, π/8 by theory"),
     }
 
 
