@@ -60,7 +60,7 @@ def refusals(found: Mapping[str, Sequence[RiskControl]]) -> list[str]:
     for label, own in found.items():
         if reason := _refusal(own):
             methods.setdefault(reason, []).append(label)
-    return [f"{listed(labels)}: {reason}" for reason, labels in methods.items()]
+    return [f"No promise for {listed(labels)}: {reason}." for reason, labels in methods.items()]
 
 
 def print_promises(run: RunFolder, console: Console | None = None) -> None:
@@ -73,7 +73,7 @@ def print_promises(run: RunFolder, console: Console | None = None) -> None:
     if table.rows:
         console.print(table)
     if reason := _refusal(found):
-        console.print(Text(f"{reason[0].upper()}{reason[1:]}."))
+        console.print(Text(f"No promise: {reason}."))
 
 
 def print_promises_elsewhere(run: RunFolder, data: str, console: Console | None = None) -> None:
@@ -96,14 +96,11 @@ def print_promises_elsewhere(run: RunFolder, data: str, console: Console | None 
 def _refusal(found: Sequence[RiskControl]) -> str:
     """Return why some promises can't be kept; "" if all can."""
     refused = [one for one in found if one.threshold is None]
-    if not refused:
-        return ""
     needed = [f"about {one.num_needed:,} for {_percent(one)}" for one in refused if one.num_needed is not None]
     hopeless = [_percent(one) for one in refused if one.num_needed is None]
-    reasons = [f"more pools would be needed ({', '.join(needed)})"] if needed else []
-    reasons += [f"even the most confident answers are wrong too often for {listed(hopeless)}"] if hopeless else []
-    allowed = listed([_percent(one) for one in refused], "or")
-    return f"no promise of at most {allowed} wrong answers with {refused[0].num_pools} pools: {'; '.join(reasons)}"
+    reasons = [f"{refused[0].num_pools} pools are too few, {listed(needed)} would do"] if needed else []
+    reasons += [f"at {listed(hopeless)} even the most confident answers are wrong too often"] if hopeless else []
+    return "; ".join(reasons)
 
 
 def _percent(found: RiskControl) -> str:

@@ -336,9 +336,9 @@ def _level(one: MethodFacts) -> str:
     return alone if recall is None else f"{alone}, R@1 {format_value(recall)}"
 
 
-def listed(labels: Sequence[str], conjunction: str = "and") -> str:
+def listed(labels: Sequence[str]) -> str:
     """Return labels as an English list."""
-    return labels[0] if len(labels) == 1 else f"{', '.join(labels[:-1])} {conjunction} {labels[-1]}"
+    return labels[0] if len(labels) == 1 else f"{', '.join(labels[:-1])} and {labels[-1]}"
 
 
 def _capital(text: str) -> str:

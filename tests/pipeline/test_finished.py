@@ -267,7 +267,7 @@ def test_promises_are_kept_or_refused(teacher: FinishedRun, tiny_pools: Path, tm
 
 def test_evaluate_shows_what_can_be_promised(teacher: FinishedRun, icalib: Command) -> None:
     _, err = icalib("evaluate", teacher.folder.path)
-    assert "no promise of at most 5%" in " ".join(err.split()).lower()
+    assert "No promise: " in err
 
 
 def test_costs_are_those_of_both_views_and_all_passes(teacher: FinishedRun, elsewhere: Path, icalib: Command) -> None:
