@@ -145,12 +145,12 @@ def _run_marks(
 
 
 def prepare_hint(table: Table, data: Path) -> str | None:
-    """Return the command that prepares the pools' source as the paper did; None where they meet its protocol."""
+    """Return the command that prepares the pools' source as the paper did; None where that was done already."""
     from icalib.data.pools import read_pool_set
     from icalib.data.protocols import PROTOCOLS, prepare_command, unmet
 
     pool_set = read_pool_set(data)
-    if table.protocol is None or not unmet(pool_set, PROTOCOLS[table.protocol]):
+    if table.protocol in (None, pool_set.protocol) or not unmet(pool_set, PROTOCOLS[table.protocol]):
         return None
     return prepare_command(pool_set, PROTOCOLS[table.protocol], data)
 
