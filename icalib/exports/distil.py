@@ -26,8 +26,8 @@ from icalib.pipeline.evaluation import Fitted, MemberScores, prediction_table
 from icalib.pipeline.inference import FinishedRun, checkpoint_digest, score_stages
 from icalib.pipeline.run import CACHE, RunContext
 from icalib.pipeline.stages import RunInputs, RunStages
-from icalib.regimes.gain import GainRule
 from icalib.regimes.regime import Scoring, checkpoint
+from icalib.scoring.gain import GainRule
 from icalib.training.distillation import TARGET_SCHEMA, DistilJob
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import Deterministic

@@ -149,8 +149,8 @@ def _can_do_with_bi_encoder(method: Method) -> bool:
 
 def _precise(rule: PseudoLabelRule) -> dict[str, Any]:
     """Return the changes to precisions; what a rule disables stays so."""
-    from icalib.regimes.gain import ALWAYS_INTENTS
     from icalib.regimes.pseudo_labels import NO_CALIBRATION, PseudoLabelRule
+    from icalib.scoring.gain import ALWAYS_INTENTS
 
     changed = PseudoLabelRule.precisions().model_dump(exclude_defaults=True)
     if rule.gain_threshold == ALWAYS_INTENTS:

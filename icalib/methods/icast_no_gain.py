@@ -3,7 +3,7 @@
 from icalib.core.component import with_setting
 from icalib.methods import icast, papers
 from icalib.methods.composition import Method
-from icalib.regimes.gain import ALWAYS_INTENTS
+from icalib.scoring.gain import ALWAYS_INTENTS
 
 presets = {
     "paper-icast": papers.icast()

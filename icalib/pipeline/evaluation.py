@@ -20,7 +20,7 @@ from icalib.methods.composition import Method
 from icalib.metrics.classification import Decision, fit_threshold
 from icalib.metrics.pairs import P_NONE, FloatArray, IntArray, PoolScores
 from icalib.metrics.summary import summarise
-from icalib.regimes.gain import ChosenScores, GainRule, choose_views, resolve_gain_rule
+from icalib.scoring.gain import ChosenScores, GainRule, choose_views, resolve_gain_rule
 from icalib.scoring.job import Shards
 from icalib.scoring.scorer import average_members
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from icalib.core.run_tables import PSEUDO_LABEL_SCHEMA
-from icalib.regimes.gain import ChosenScores, Floats, GainRule
+from icalib.scoring.gain import ChosenScores, Floats, GainRule
 
 NO_CALIBRATION = 1.0
 """λʰ that disables answer-label calibration; mutual information is at most ln 2."""

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from icalib.core.run_tables import RoundSummary
-from icalib.regimes.gain import ChosenScores, Floats
 from icalib.regimes.pseudo_labels import PseudoLabelRule, PseudoLabels
+from icalib.scoring.gain import ChosenScores, Floats
 
 _THRESHOLDS = (
     "gain_threshold", "positive_threshold", "negative_threshold", "calibrated_positive_threshold",

@@ -18,7 +18,6 @@ from icalib.core.parquet import read_parquet
 from icalib.core.run_tables import RoundSummary
 from icalib.core.stage_cache import Stage, StageName
 from icalib.data.schema import Split
-from icalib.regimes.gain import GainRule, Shard, choose_views
 from icalib.regimes.pseudo_labels import PseudoLabelRule, assign, pseudo_label_table
 from icalib.regimes.regime import (
     AbstractRegime,
@@ -32,6 +31,7 @@ from icalib.regimes.regime import (
 )
 from icalib.regimes.round_tally import RoundTally
 from icalib.regimes.thresholds import resolve_rule
+from icalib.scoring.gain import GainRule, Shard, choose_views
 from icalib.scoring.job import Shards
 from icalib.training.settings import TrainingSettings
 

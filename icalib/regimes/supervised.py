@@ -8,8 +8,8 @@ from typing import ClassVar, final
 from typing_extensions import override
 
 from icalib.core.stage_cache import StageName
-from icalib.regimes.gain import GainRule
 from icalib.regimes.regime import AbstractRegime, AnswerTraining, Member, MethodParts, Stages, Trained, checkpoint
+from icalib.scoring.gain import GainRule
 from icalib.training.settings import TrainingSettings
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from icalib.regimes.gain import ChosenScores, Floats, Shard, choose_views, resolve_gain_rule, subsampled
 from icalib.regimes.pseudo_labels import NO_CALIBRATION, PseudoLabelRule
+from icalib.scoring.gain import ChosenScores, Floats, Shard, choose_views, resolve_gain_rule, subsampled
 
 NOBODY = 1.0
 """A threshold of p̄ that no candidate exceeds."""

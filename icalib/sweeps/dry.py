@@ -11,9 +11,9 @@ from icalib.core.errors import SettingError
 from icalib.core.stage_cache import StageCache
 from icalib.data.pools import read_pool_set
 from icalib.pipeline.run import CACHE, RunContext, RunSettings, check_fits, stages_of, start
-from icalib.regimes.gain import Shard
 from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.regimes.self_training import SelfTraining, preview
+from icalib.scoring.gain import Shard
 from icalib.scoring.job import Shards
 from icalib.sweeps.folder import encoded_params
 from icalib.sweeps.proposals import Proposal

@@ -23,7 +23,7 @@ from scipy.stats import spearmanr
 from icalib.data.selection import Selection
 from icalib.encoders.transformer import BackboneEncoder
 from icalib.pipeline.inference import FinishedRun
-from icalib.regimes.gain import GainRule, choose_views
+from icalib.scoring.gain import GainRule, choose_views
 from icalib.scoring.scorer import score_pools
 from icalib.scoring.untrained import selected_pools
 from icalib.uncertainty.estimator import MCDropout

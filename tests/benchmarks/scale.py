@@ -154,7 +154,7 @@ def _pseudo_label(work: Path, size: int) -> None:
 def _evaluate(work: Path, size: int) -> None:
     """Choose views, make predictions, and compute all metrics with their intervals."""
     from icalib.pipeline.evaluation import Fitted, prediction_table
-    from icalib.regimes.gain import GainRule
+    from icalib.scoring.gain import GainRule
     from icalib.scoring.job import Shards
 
     fitted = Fitted(rule=GainRule(), calibration=None, decision_threshold=0.5)

@@ -8,8 +8,8 @@ import pytest
 from helpers.discovery import default_config, discovered
 
 from icalib.methods.composition import Method
-from icalib.regimes.gain import GainRule
 from icalib.regimes.regime import AbstractRegime
+from icalib.scoring.gain import GainRule
 from icalib.uncertainty.estimator import MCDropout
 
 

@@ -16,7 +16,7 @@ from icalib.exports.refusals import check_cross_encoder, check_onnx
 from icalib.models.config import RankerConfig
 from icalib.pipeline.evaluation import Fitted
 from icalib.pipeline.inference import FinishedRun
-from icalib.regimes.gain import GainRule
+from icalib.scoring.gain import GainRule
 
 DISTIL = "Add --distil"
 ISOTONIC = IsotonicMap(logits=(0.0, 1.0), probs=(0.1, 0.9))

@@ -11,9 +11,9 @@ from icalib.core.component import with_settings
 from icalib.core.errors import SettingError
 from icalib.methods.catalogue import describe, load_method, method_names, presets
 from icalib.methods.composition import Method
-from icalib.regimes.gain import ALWAYS_INTENTS
 from icalib.regimes.self_training import SelfTraining
 from icalib.regimes.supervised import Supervised
+from icalib.scoring.gain import ALWAYS_INTENTS
 from icalib.training.examples import PairLabels, sampled_negatives
 from icalib.training.post_training.utterance_relevance import UtteranceRelevance
 

@@ -17,7 +17,6 @@ from unit.regimes.made_scores import Pools, intent_table, score_table
 from icalib.core.component import validated
 from icalib.core.errors import SettingError
 from icalib.core.run_tables import PSEUDO_LABEL_SCHEMA, RoundSummary
-from icalib.regimes.gain import ALWAYS_INTENTS, NEVER_INTENTS, ChosenScores, GainRule, choose_views, resolve_gain_rule
 from icalib.regimes.pseudo_labels import (
     PseudoLabelRule,
     PseudoLabels,
@@ -26,6 +25,7 @@ from icalib.regimes.pseudo_labels import (
 )
 from icalib.regimes.round_tally import RoundTally
 from icalib.regimes.thresholds import resolve_rule
+from icalib.scoring.gain import ALWAYS_INTENTS, NEVER_INTENTS, ChosenScores, GainRule, choose_views, resolve_gain_rule
 
 PUBLISHED = PseudoLabelRule()
 NO_CALIBRATION = PseudoLabelRule(confidence_threshold=1.0)

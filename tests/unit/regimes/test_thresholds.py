@@ -11,11 +11,11 @@ from unit.regimes.made_scores import intent_table, score_table
 
 from icalib.core.component import validated
 from icalib.core.errors import SettingError
-from icalib.regimes.gain import choose_views
 from icalib.regimes.pseudo_labels import PseudoLabelRule, assign
 from icalib.regimes.round_tally import RoundTally
 from icalib.regimes.self_training import preview
 from icalib.regimes.thresholds import NOBODY, negative_at, positive_at, resolve_rule
+from icalib.scoring.gain import choose_views
 
 PROBS = st.sampled_from([0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95])  # few values, so that there are ties
 
