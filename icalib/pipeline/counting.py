@@ -39,6 +39,7 @@ from icalib.training.job import TrainingJob
 from icalib.training.loop import Curriculum
 from icalib.training.post_training.curriculum import post_training_curriculum
 from icalib.training.post_training.job import ContrastiveJob, PostTrainJob, SelectionJob
+from icalib.training.predictive_validation import MAX_POOLS
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import AbstractEstimator, MCDropout
 
@@ -204,7 +205,7 @@ class CountingExecutor:
     def _answers(self, job: TrainJob, stage: str) -> Work:
         """Count the work of training on labelled and expected pseudo-labelled pools, with validation in every epoch.
 
-        The start's validation counts as that of an epoch.
+        The start's validation counts as that of an epoch; the intent head's isn't counted.
         """
         training, store = job.training, TokenStore(job.train_tokens.path)
         sampled, factor = _sampled(_rows(job.selection, store, "train", "labelled"))
@@ -216,22 +217,33 @@ class CountingExecutor:
             low, high = _range(trained, extra)
             trained = _sum([trained, extra])
             updates += _SELECTED * extra_updates
-        num_validations = training.epochs + (training.keep_start and job.may_keep_start)
-        held_out = TokenStore(job.validation_tokens.path)
-        checked, weight = _sampled(_rows(job.selection, held_out, "validation", "all"))
-        pools, layout = held_out.pools(checked), self._layout(job.ranker)
-        by_bi_encoder = self._ranks_by_bi_encoder(job)
-        validation = _text_lengths(layout, pools) if by_bi_encoder else _view_lengths(layout, pools, with_intents=False)
+        passed, dropped = self._validation(job)
         return Work(
             stage,
             "training",
             job.digest(),
             trained=trained,
-            passed=_times(validation, weight * num_validations),
+            passed=passed,
+            dropped=dropped,
             updates=updates,
             low=low * _min_epochs(training),
             high=high,
         )
+
+    def _validation(self, job: TrainJob) -> tuple[Lengths, Lengths]:
+        """Count the passes of all validations without and with dropout."""
+        number = job.training.epochs + (job.training.keep_start and job.may_keep_start)
+        store, layout = TokenStore(job.validation_tokens.path), self._layout(job.ranker)
+        rows = _rows(job.selection, store, "validation", "all")
+        predictive = job.rule is not None or job.estimator.needs == "dropout"
+        sampled, factor = _sampled(rows, min(len(rows), MAX_POOLS) if predictive else None)
+        pools, factor = list(store.pools(sampled)), factor * number
+        if self._ranks_by_bi_encoder(job):
+            return _times(_text_lengths(layout, pools), factor), {}
+        lengths = _times(_view_lengths(layout, pools, with_intents=job.rule is not None), factor)
+        questions = _times(_question_lengths(layout, pools) if job.rule is not None else {}, factor)
+        num_passed, num_dropped = _num_passes(job.estimator, job.ranker.encoder)
+        return _sum([questions, _times(lengths, num_passed)]), _times(lengths, num_dropped)
 
     def _curriculum(
         self, job: TrainJob, store: TokenStore, rows: Rows, factor: float

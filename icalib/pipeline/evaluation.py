@@ -108,14 +108,10 @@ def prediction_table(scores: Iterable[tuple[pa.Table, pa.Table | None]], fitted:
 
 
 def _predictions(chosen: ChosenScores, fitted: Fitted) -> pa.Table:
-    """Return predictions, where pairs with uncertain logits are ranked by the logit of their mean probability.
-
-    The papers rank by it too. Candidates of a pool differ in variance, so mean logits can give another order.
-    Calibration changes probabilities, never the ranking.
-    """
+    """Return predictions; calibration changes probabilities, never the ranking."""
     logit = chosen.logit if fitted.predicts_scores else pair_logit(chosen.prob, chosen.logit)
     prob = chosen.prob if fitted.calibration is None else fitted.calibration.apply(logit)
-    ranking = np.where(chosen.logit_var > 0, logit, chosen.logit)
+    ranking = chosen.ranking
     if fitted.predicts_scores and fitted.calibration is not None:
         ranking = prob_logit(prob)  # the scale of scores isn't comparable with the logits of other methods
     columns = {

@@ -82,8 +82,9 @@ def estimated(work: Work, rates: Rates, machines: Machines, spread: tuple[float,
     if work.kind == "training":
         start = machines.training_start
         trained = _total(work.trained, rates.training_lengths, rates.trained)
-        checked = _total(work.passed, rates.scoring_lengths, rates.passed) / machines.threads
-        busy = (trained + checked) / _effective(machines.num_workers)
+        checked = _total(work.passed, rates.scoring_lengths, rates.passed)
+        checked += _total(work.dropped, rates.scoring_lengths, rates.dropped)
+        busy = (trained + checked / machines.threads) / _effective(machines.num_workers)
     else:
         start = machines.scoring_start if work.kind == "scoring" else 0.0
         passed = _total(work.passed, rates.scoring_lengths, rates.passed)

@@ -261,6 +261,7 @@ class RunStages:
             training=training.settings,
             selection=self.selection,
             estimator=training.estimator,
+            rule=training.rule,
             views_with_intents=training.with_intents,
             train_tokens=self._tokens("train"),
             validation_tokens=self._tokens("validation"),

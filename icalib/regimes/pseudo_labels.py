@@ -62,6 +62,10 @@ class PseudoLabelRule(GainRule):
             )
         return self
 
+    def of_views(self) -> GainRule:
+        """Return what chooses the view, without the thresholds of pseudo labels."""
+        return GainRule(**{name: getattr(self, name) for name in GainRule.model_fields})
+
     @classmethod
     def precisions(cls) -> Self:
         """Return precisions: 0.9 of positives and 0.99 of negatives are right, 0.8 and 0.98 in calibrated pools."""

@@ -49,6 +49,7 @@ class AnswerTraining:
     Args:
         ranker, loss, settings: what to train, and how.
         estimator: what predicts with the trained ranker.
+        rule: chooses the view that predicts; None: the plain one.
         start: stage with the initial weights; None starts from the backbone.
         with_intents: also train on the intent view and the intents of labelled pools.
         pseudo_labels: stage with a round's pseudo labels.
@@ -60,6 +61,7 @@ class AnswerTraining:
     settings: TrainingSettings
     estimator: AbstractEstimator.Config
     start: Stage | None
+    rule: GainRule | None = None
     with_intents: bool = False
     pseudo_labels: Stage | None = None
     augmentation: Augmentation | None = None

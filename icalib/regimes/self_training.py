@@ -52,7 +52,8 @@ class SelfTraining(AbstractRegime):
         pools_per_round: int | None = Field(default=None, ge=1)
         """Number of unlabelled pools to score per round, drawn again each round; None scores all, as in the paper."""
         teacher: TrainingSettings = TrainingSettings()
-        """Optimiser and schedule of the teacher (round 0)."""
+        """Optimiser and schedule of the teacher (round 0). Its epoch is chosen with the published λ, so that all
+        thresholds share it."""
         student: TrainingSettings = TrainingSettings(epochs=5, patience=5, learning_rate=2e-5)
         """Optimiser and schedule of each round's student, which starts from the model that labelled the pools."""
         keep: Literal["best", "last"] = "best"
@@ -101,6 +102,7 @@ class SelfTraining(AbstractRegime):
                 config.student,
                 parts.estimator,
                 start=model,
+                rule=config.rule.of_views() if config.with_intents else None,
                 with_intents=config.with_intents,
                 pseudo_labels=pseudo,
             )
@@ -115,6 +117,7 @@ class SelfTraining(AbstractRegime):
             self.config.teacher,
             parts.estimator,
             parts.start,
+            rule=GainRule(intents=self.config.rule.intents) if self.config.with_intents else None,
             with_intents=self.config.with_intents,
         )
         return stages.train(StageName("teacher"), teacher)

@@ -56,6 +56,7 @@ class Supervised(AbstractRegime):
             self.config.training,
             parts.estimator,
             parts.start,
+            rule=self.config.view_rule(),
             with_intents=self.config.with_intents,
         )
         model = stages.train(StageName("teacher"), training)

@@ -11,7 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field, model_validator
 
+from icalib.calibration.fitted import pair_logit
 from icalib.core.component import Settings
+from icalib.metrics.pairs import PoolScores
 from icalib.scoring.intent_choice import IntentChoice
 
 Floats = npt.NDArray[np.float64]
@@ -80,6 +82,14 @@ class ChosenScores:
     has_intents: npt.NDArray[np.bool_]
     information_halves: Floats
     gain_halves: Floats
+
+    @property
+    def ranking(self) -> Floats:
+        """What ranks pairs: the logit of the mean probability where logits are uncertain, as in the papers.
+
+        Candidates of a pool differ in variance, so mean logits can give another order.
+        """
+        return np.where(self.logit_var > 0, pair_logit(self.prob, self.logit), self.logit)
 
 
 Shard = tuple[pa.Table, pa.Table | None]
@@ -159,6 +169,16 @@ def choose_views(scores: pa.Table, intents: pa.Table | None, rule: GainRule) -> 
         information_halves=information_halves,
         gain_halves=gain_halves,
     )
+
+
+def pool_scores(shards: Iterable[Shard], rule: GainRule) -> PoolScores:
+    """Return the scores of the pools of known labels, in the views that a rule with an absolute λ chooses."""
+    tables: list[pa.Table] = []
+    for shard in shards:
+        chosen = choose_views(*shard, rule)
+        columns = {"pool_id": chosen.pool_id, "candidate": chosen.candidate, "label": chosen.gold}
+        tables.append(pa.table({**columns, "logit": chosen.ranking, "prob": chosen.prob}))
+    return PoolScores.from_predictions(pa.concat_tables(tables))
 
 
 def _places(intents: pa.Table, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

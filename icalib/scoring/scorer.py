@@ -95,8 +95,15 @@ def score_pools(
         seed: determines every dropout mask; each shard needs its own.
     """
     pools = list(store.pools(rows))
-    _set_training(context.ranker, False)
     _remember_similarities(context, pools)
+    return score_token_pools(context, pools, with_intents=with_intents, seed=seed)
+
+
+def score_token_pools(
+    context: ScoringContext, pools: Sequence[TokenPool], *, with_intents: bool, seed: int
+) -> tuple[pa.Table, pa.Table | None]:
+    """Score pools as `score_pools` does, and leave alone what the bi-encoder remembers."""
+    _set_training(context.ranker, False)
     tables = [_view_table(context, pools, None, "plain", seed)]
     if not with_intents:
         return tables[0], None
@@ -109,6 +116,7 @@ def score_pools(
 
 def _remember_similarities(context: ScoringContext, pools: Sequence[TokenPool]) -> None:
     """Let the bi-encoder encode each distinct text of these pools once, and forget those of earlier ones."""
+    _set_training(context.ranker, False)
     if context.ranker.bi_encoder is not None:
         context.ranker.bi_encoder.forget()
         with torch.inference_mode(), context.autocast():

@@ -17,6 +17,7 @@ from icalib.core.run_folder import RunFolder
 from icalib.core.stage_cache import remove_stage
 from icalib.core.storage import local_path, pull, push, remove
 from icalib.data.pools import read_pool_set
+from icalib.metrics.answers import MEASURED
 from icalib.metrics.catalogue import known_metrics
 from icalib.pipeline.claim import differences
 from icalib.pipeline.executor import Executor
@@ -28,7 +29,6 @@ from icalib.sweeps.record import TrialTable
 from icalib.sweeps.space import Space
 from icalib.sweeps.study import SweepStudy, settings_of
 from icalib.sweeps.trial import TrialJob, mean_of, run_seeds
-from icalib.training.pairs import MEASURED
 
 Keep = Literal["best", "all"]
 KEPT: tuple[Keep, ...] = ("best", "all")

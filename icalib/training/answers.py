@@ -23,15 +23,17 @@ from icalib.losses.listwise import AbstractPoolLoss
 from icalib.models.checkpoint import CHECKPOINT_VERSION, save_posterior
 from icalib.models.config import RankerConfig
 from icalib.models.ranker import Ranker, load_ranker, replace_bi_encoder, start_weights
+from icalib.scoring.gain import GainRule
 from icalib.training.conditioning import Conditioning
 from icalib.training.contrast import AbstractContrast, AugmentedCurriculum
 from icalib.training.examples import PairLabels, gold_labels
 from icalib.training.intent_validation import ValidationWithIntents
 from icalib.training.job import Training, TrainingJob
 from icalib.training.joint_pairs import JointAnswerCurriculum, JointLoss
-from icalib.training.loop import Curriculum, Engine
+from icalib.training.loop import Curriculum, EarlyStoppingData, Engine
 from icalib.training.pairs import AnswerCurriculum, PlainValidation, validation_rows
 from icalib.training.pools import PoolCurriculum
+from icalib.training.predictive_validation import PredictiveValidation
 from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.training.ridge_choice import choose_ridge
 from icalib.training.settings import TrainingSettings
@@ -43,7 +45,7 @@ from icalib.uncertainty.estimator import AbstractEstimator, Deterministic
 class TrainJob(TrainingJob):
     """Trains a ranker on answers."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 12  # slope and offset are fitted to what a posterior predicts
+    version: ClassVar[int] = CHECKPOINT_VERSION + 13  # what predicts validates
 
     ranker: RankerConfig
     loss: SerializeAsAny[AbstractLoss.Config]
@@ -51,6 +53,8 @@ class TrainJob(TrainingJob):
     selection: Selection
     estimator: SerializeAsAny[AbstractEstimator.Config] = Deterministic.Config()
     """Estimator that predicts with the trained ranker."""
+    rule: GainRule | None = None
+    """Rule that chooses the view that predicts; None: the plain one."""
     views_with_intents: bool = False
     """Also train on the intent view and the intents of labelled pools."""
     train_tokens: Artifact
@@ -184,18 +188,23 @@ class TrainJob(TrainingJob):
             num_intents=len(self.ranker.intents), seed=self.seed, joint_loss=joint_loss,
         )  # fmt: skip
 
-    def _validation(
-        self, ranker: Ranker, device: torch.device, curriculum: Curriculum
-    ) -> PlainValidation | ValidationWithIntents:
+    def _validation(self, ranker: Ranker, device: torch.device, curriculum: Curriculum) -> EarlyStoppingData:
+        """Return validation of what predicts; one plain pass does where passes don't differ and there is one view."""
         store = TokenStore(self.validation_tokens.path)
         rows = validation_rows(store, self.selection)
         prepare = None
         if ranker.posterior_head is not None:
             assert isinstance(curriculum, AnswerCurriculum)
             prepare = Conditioning(curriculum, self.training, device, self.seed).complete
-        answers = PlainValidation(
-            store, rows, ranker.layout, self.training, device, link=self.ranker.link, prepare=prepare
-        )
+        answers: EarlyStoppingData
+        if self.rule is not None or self.estimator.needs == "dropout":
+            answers = PredictiveValidation(
+                store, rows, self.training, device, self.estimator, self.rule, seed=self.seed, prepare=prepare
+            )
+        else:
+            answers = PlainValidation(
+                store, rows, ranker.layout, self.training, device, link=self.ranker.link, prepare=prepare
+            )
         if ranker.intent_head is None or not self.views_with_intents:
             return answers
         return ValidationWithIntents(answers, store, rows, self.training, device)

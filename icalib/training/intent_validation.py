@@ -14,7 +14,7 @@ from icalib.encoders.forward_batches import forward_batches
 from icalib.metrics.classification import classification
 from icalib.models.precision import autocast, resolve_precision
 from icalib.models.ranker import Ranker, make_batch
-from icalib.training.pairs import PlainValidation
+from icalib.training.loop import EarlyStoppingData
 from icalib.training.settings import TrainingSettings
 
 _MAX_UTTERANCES = 500  # a standard error of about 0.02
@@ -38,7 +38,7 @@ class ValidationWithIntents:
 
     def __init__(
         self,
-        answers: PlainValidation,
+        answers: EarlyStoppingData,
         store: TokenStore,
         rows: Sequence[int],
         settings: TrainingSettings,

@@ -21,20 +21,15 @@ from icalib.encoders.transformer import Batch
 from icalib.inference.mixture import mixture_moments
 from icalib.inference.pool_softmax import pool_softmax
 from icalib.losses.binary import AbstractLoss, Link
-from icalib.metrics.calibration import ece, nll, nll_from_logits
-from icalib.metrics.catalogue import metric_tag
-from icalib.metrics.classification import classification_at, classification_by_argmax, fit_threshold
+from icalib.metrics.answers import answer_metrics
+from icalib.metrics.calibration import nll_from_logits
 from icalib.metrics.pairs import PoolScores
-from icalib.metrics.ranking import average_precision, mean_defined, recall_at_k
 from icalib.models.pool_inputs import PoolInputs
 from icalib.models.precision import autocast, resolve_precision
 from icalib.models.ranker import Ranker, make_batch
 from icalib.training.examples import Example, PairLabels, encode, epoch_batches, target
 from icalib.training.settings import TrainingSettings
 from icalib.training.similarity_memory import remember_similarities
-
-MEASURED = ("F1", "R@1", "MAP", "ECE", "NLL")
-"""Metrics that are computed on the validation pools after each epoch."""
 
 
 class AnswerCurriculum:
@@ -159,17 +154,7 @@ class PlainValidation:
         softmax = self._link == "softmax"
         prob = pool_softmax(logit, np.diff(offsets)) if softmax else expit(logit)
         scores = PoolScores(tuple(str(row) for row, _, _ in pools), logit, prob, label, offsets)
-        decided = (
-            classification_by_argmax(scores) if softmax else classification_at(prob, label, fit_threshold(prob, label))
-        )
-        metrics = {
-            "F1": float(decided.f1),
-            "R@1": mean_defined(recall_at_k(scores, 1)),
-            "MAP": mean_defined(average_precision(scores)),
-            "ECE": ece(prob, label),
-            "NLL": nll(prob, label) if softmax else nll_from_logits(logit, label),
-        }
-        return {metric_tag(name): metrics[name] for name in MEASURED}
+        return answer_metrics(scores, by_argmax=softmax, loss=None if softmax else nll_from_logits(logit, label))
 
 
 def validation_rows(store: TokenStore, selection: Selection) -> list[int]:

@@ -98,7 +98,8 @@ def test_the_teacher_alone_reuses_icasts_teacher(
     icast: RunFolder, tiny_pools: Path, tiny_bert: Path, runs: Path
 ) -> None:
     listener = Silent()
-    run(small_settings("icast-teacher", tiny_pools, tiny_bert), run_context(runs, listener))
+    published = {"regime.rule.gain_threshold": 0.02}  # by which icast's teacher is judged, whatever its own λ
+    run(small_settings("icast-teacher", tiny_pools, tiny_bert, **published), run_context(runs, listener))
     assert listener.stages["teacher"]
     assert listener.stages["post-training"]
 

@@ -100,6 +100,17 @@ def test_dropout_passes_views_and_questions_are_counted(count_method, store: Tok
     assert 0 < student.low < 1 < student.high
 
 
+def test_validation_is_counted_as_what_predicts(count_method, tokens: Path) -> None:
+    store = TokenStore(tokens / "validation.arrow")
+    pools = list(store.pools(range(len(store))))
+    settings = {"uncertainty.num_passes": 3, "post_training": None}
+    passes = count_method("mc-dropout", **settings, **{"regime.training.epochs": 2})["teacher"]
+    assert (sum(passes.passed.values()), sum(passes.dropped.values())) == (0, 2 * 3 * 4 * len(pools))
+    views = count_method("icast-teacher", **settings, **{"regime.training.epochs": 2})["teacher"]
+    assert sum(views.passed.values()) == 2 * sum(len(pool.context) for pool in pools)  # questions
+    assert sum(views.dropped.values()) == 2 * 3 * 2 * 4 * len(pools)
+
+
 def test_late_dropout_repeats_the_upper_layers_only(count_method) -> None:
     settings = {"uncertainty.num_passes": 5, "post_training": None}
     exact, late, once = (

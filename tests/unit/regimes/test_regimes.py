@@ -19,6 +19,7 @@ from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.regimes.regime import AnswerTraining, MethodParts, Scoring, Trained
 from icalib.regimes.self_training import SelfTraining
 from icalib.regimes.supervised import Supervised
+from icalib.scoring.gain import GainRule
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import Deterministic, MCDropout
 
@@ -160,13 +161,28 @@ def test_limit_icasts_teacher_is_supervised_training_with_intents(tmp_path: Path
     assert icast.trained[:1] == supervised.trained
 
 
+def test_epochs_are_judged_by_the_rule_that_predicts_but_thresholds_share_the_teacher(tmp_path: Path) -> None:
+    rules = PseudoLabelRule(gain_threshold=0.1), PseudoLabelRule(gain_threshold=0.3, positive_threshold=0.7)
+    parts = replace(PARTS, estimator=MCDropout.Config())
+    trained = []
+    for rule in rules:
+        stages = RecordingStages(tmp_path / str(rule.gain_threshold), [CONFIDENT], [0.5])
+        SelfTraining.Config(rule=rule, num_rounds=1).build().run(stages, parts)
+        trained.append([training for _, training in stages.trained])
+    (teacher, *_), (other, *_) = trained
+    assert teacher == other
+    assert teacher.rule == GainRule()
+    assert [training.rule for _, training in trained] == [GainRule(gain_threshold=0.1), GainRule(gain_threshold=0.3)]
+    assert all(training.estimator == parts.estimator for some in trained for training in some)
+
+
 def test_limit_self_training_without_intents_has_berts_teacher_and_asks_for_no_intents(tmp_path: Path) -> None:
     tsst, bert = RecordingStages(tmp_path / "tsst", [CONFIDENT], [0.5]), RecordingStages(tmp_path / "bert")
     config = SelfTraining.Config(with_intents=False, num_rounds=1)
     config.build().run(tsst, PARTS)
     Supervised.Config().build().run(bert, PARTS)
     assert tsst.trained[:1] == bert.trained
-    assert not any(training.with_intents for _, training in tsst.trained)
+    assert not any(training.with_intents or training.rule for _, training in tsst.trained)
     assert not any(scoring.with_intents for _, _, scoring in tsst.scored)
     assert not config.needs_intents()
     assert config.view_rule() is None

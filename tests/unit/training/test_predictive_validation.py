@@ -1,0 +1,144 @@
+"""Epochs are judged by what predicts: an estimator's passes, in the view that a rule chooses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.tiny_models import tiny_ranker
+from helpers.train_jobs import train_job
+
+from icalib.core.errors import SettingError
+from icalib.core.seeding import child_seed
+from icalib.data.encoding import TokenStore
+from icalib.data.selection import Selection
+from icalib.metrics.calibration import nll
+from icalib.models.ranker import Ranker
+from icalib.scoring.gain import ALWAYS_INTENTS, NEVER_INTENTS, GainRule
+from icalib.scoring.scorer import ScoringContext, score_pools
+from icalib.training import predictive_validation
+from icalib.training.intent_validation import MICRO
+from icalib.training.predictive_validation import PredictiveValidation
+from icalib.training.settings import TrainingSettings
+from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout
+
+CPU = torch.device("cpu")
+SETTINGS = TrainingSettings(precision="fp32")
+PASSES = MCDropout.Config(num_passes=3)
+FEW = Selection(labelled_fraction=0.5, limit={"train": 24, "validation": 12})
+
+
+@pytest.fixture(scope="module")
+def held_out(tokens: Path) -> TokenStore:
+    return TokenStore(tokens / "validation.arrow")
+
+
+@pytest.fixture
+def ranker(tiny_bert: Path, intents: tuple[str, ...]) -> Ranker:
+    made = tiny_ranker(tiny_bert, intents=intents, dropout=0.5)
+    with torch.no_grad():
+        torch.nn.init.normal_(made.answer_head.linear.weight, std=0.5)
+    return made
+
+
+def validation(
+    store: TokenStore, estimator: AbstractEstimator.Config, rule: GainRule | None = None, seed: int = 1
+) -> PredictiveValidation:
+    return PredictiveValidation(store, list(range(len(store))), SETTINGS, CPU, estimator, rule, seed=seed)
+
+
+def test_metrics_are_the_same_however_many_workers_share_the_pools(
+    held_out: TokenStore, ranker: Ranker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(predictive_validation, "_POOLS_PER_SHARD", 5)
+    judge = validation(held_out, MCDropout.Config(), GainRule(gain_threshold=0.0))
+    alone = judge.metrics([judge(ranker, 0, 1)])
+    assert set(alone) == {"class/F1", "rank/R@1", "rank/MAP", "cal/ECE", "cal/NLL"}
+    for number in (3, 20):
+        assert judge.metrics([judge(ranker, rank, number) for rank in range(number)]) == alone
+
+
+@pytest.mark.parametrize("gain_threshold", [ALWAYS_INTENTS, NEVER_INTENTS, None])
+def test_the_judged_probabilities_are_means_over_passes_in_the_chosen_view(
+    held_out: TokenStore, ranker: Ranker, gain_threshold: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(predictive_validation, "_POOLS_PER_SHARD", len(held_out))
+    rule = None if gain_threshold is None else GainRule(gain_threshold=gain_threshold)
+    judge = validation(held_out, PASSES, rule)
+    measured = judge.metrics([judge(ranker, 0, 1)])["cal/NLL"]
+
+    def expected(estimator: AbstractEstimator.Config, view: str) -> float:
+        context = ScoringContext(ranker, ranker.layout, estimator.build(), CPU, "fp32", SETTINGS.max_tokens_per_batch)
+        seed = child_seed(1, "validation", 0)
+        table, _ = score_pools(context, held_out, range(len(held_out)), with_intents=True, seed=seed)
+        rows = np.array(table["view"].to_pylist()) == view
+        return nll(table["prob_mean"].to_numpy()[rows], table["label"].to_numpy()[rows])
+
+    view, other = ("intent", "plain") if gain_threshold == ALWAYS_INTENTS else ("plain", "intent")
+    assert measured == pytest.approx(expected(PASSES, view), rel=1e-6)
+    assert measured != pytest.approx(expected(PASSES, other), rel=1e-4)
+    assert measured != pytest.approx(expected(Deterministic.Config(), view), rel=1e-4)
+
+
+def test_pools_are_drawn_by_the_seed(held_out: TokenStore, ranker: Ranker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predictive_validation, "MAX_POOLS", 6)
+
+    def drawn(seed: int) -> set[int]:
+        ((_, (scores, _)),) = validation(held_out, Deterministic.Config(), seed=seed)(ranker, 0, 1)
+        return set(scores["row"].to_pylist())
+
+    assert len(drawn(1)) == 6
+    assert drawn(1) == drawn(1)
+    assert drawn(1) != drawn(2)
+
+
+def test_passes_that_are_all_the_same_are_refused(
+    held_out: TokenStore, tiny_bert: Path, intents: tuple[str, ...]
+) -> None:
+    judge = validation(held_out, MCDropout.Config())
+    without = tiny_ranker(tiny_bert, intents=intents, dropout=0.0)
+    with pytest.raises(SettingError, match=r"all passes of mc-dropout have the same logits.*no dropout"):
+        judge.metrics([judge(without, 0, 1)])
+
+
+@pytest.mark.parametrize(
+    ("changes", "differs"),
+    [
+        ({}, False),
+        ({"estimator": PASSES}, True),
+        ({"estimator": PASSES, "rule": GainRule(gain_threshold=ALWAYS_INTENTS)}, True),
+    ],
+)
+def test_a_training_is_validated_by_its_estimator(
+    tiny_pools: Path, tiny_bert: Path, tmp_path: Path, changes: dict[str, Any], differs: bool
+) -> None:
+    """The intents have their own metric in any case."""
+    job = train_job(tiny_pools, tiny_bert, tmp_path, dropout=0.5).model_copy(update={"selection": FEW})
+    made = job.model_copy(update=changes).prepare(CPU)
+    with torch.no_grad():
+        torch.nn.init.normal_(made.model.get_parameter("answer_head.linear.weight"), std=0.5)
+    plain = job.prepare(CPU).validation
+    assert made.validation is not None
+    assert plain is not None
+    own, other = (judge.metrics([judge(made.model.eval(), 0, 1)]) for judge in (made.validation, plain))
+    assert own.keys() == other.keys()
+    assert own[MICRO] == other[MICRO]
+    assert (abs(own["cal/NLL"] - other["cal/NLL"]) > 1e-3) == differs
+
+
+def test_validation_leaves_the_remembered_similarities_of_training_pairs(
+    tiny_pools: Path, tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = train_job(tiny_pools, tiny_bert, tmp_path).model_copy(update={"selection": FEW})
+    ranker = job.ranker.model_copy(update={"similarity_start": "separate"})
+    made = job.model_copy(update={"ranker": ranker, "estimator": MCDropout.Config(), "rule": GainRule()}).prepare(CPU)
+    assert made.validation is not None
+    made.validation(made.model, 0, 1)
+    bi_encoder: Any = made.model.get_submodule("bi_encoder")
+    monkeypatch.setattr(bi_encoder.encoder, "token_states", pytest.fail)
+    for batch in made.curriculum.batches(0):
+        if batch[0].task == "answer_plain":
+            made.curriculum.losses(made.model, batch, CPU)
