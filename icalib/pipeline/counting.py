@@ -145,7 +145,7 @@ class CountingExecutor:
                 "measure a run with --limit."
             )
         write_json(folder / "curve.json", [])
-        write_json(folder / "result.json", {"figure": 0.0, "best_epoch": 1})  # all models are equally good
+        write_json(folder / "result.json", {"best_epoch": 1})
 
     def map(self, job: ShardedJob, folder: Path, stage: str, emit: Emit) -> None:
         """Count the work of a scoring job; generation is not counted."""

@@ -372,5 +372,6 @@ def _write_result(
 
 
 def _total(stages: Sequence[Stage], seconds: float) -> float:
-    """Return the total seconds including those of reused stages, so that methods can be compared."""
-    return round(seconds + sum(stage.seconds for stage in stages if stage.reused), 2)
+    """Return the total seconds including those of stages of earlier runs, so that methods can be compared."""
+    own = {stage.digest for stage in stages if not stage.reused}
+    return round(seconds + sum({s.digest: s.seconds for s in stages if s.digest not in own}.values()), 2)

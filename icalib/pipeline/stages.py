@@ -344,10 +344,6 @@ class RunStages:
         """Compute a small job."""
         return self._cache.run(name, job, lambda folder: self._executor.compute(job, folder, str(name), self._emit))
 
-    def validation_metric(self, model: Stage) -> float:
-        """Return the model's best validation value during training."""
-        return float(read_json(model.path / "result.json")["figure"])
-
     def _train(self, name: StageName, job: TrainingJob, executor: Executor | None = None) -> Stage:
         executor = executor or self._executor
         max_epochs = job.loop_settings.epochs

@@ -121,10 +121,6 @@ class Stages(Protocol):
         """Compute any other small stage."""
         ...
 
-    def validation_metric(self, model: Stage) -> float:
-        """Return the model's best validation value during training; larger is better."""
-        ...
-
 
 @dataclass(frozen=True)
 class Member:

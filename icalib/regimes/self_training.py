@@ -18,6 +18,8 @@ from icalib.core.parquet import read_parquet
 from icalib.core.run_tables import RoundSummary
 from icalib.core.stage_cache import Stage, StageName
 from icalib.data.schema import Split
+from icalib.metrics.answers import answer_metrics
+from icalib.metrics.catalogue import find_metric
 from icalib.regimes.pseudo_labels import PseudoLabelRule, assign, pseudo_label_table
 from icalib.regimes.regime import (
     AbstractRegime,
@@ -28,10 +30,11 @@ from icalib.regimes.regime import (
     Stages,
     Trained,
     checkpoint,
+    scores_name,
 )
 from icalib.regimes.round_tally import RoundTally
 from icalib.regimes.thresholds import resolve_rule
-from icalib.scoring.gain import GainRule, Shard, choose_views
+from icalib.scoring.gain import GainRule, Shard, choose_views, pool_scores, resolve_gain_rule
 from icalib.scoring.job import Shards
 from icalib.training.settings import TrainingSettings
 
@@ -57,7 +60,8 @@ class SelfTraining(AbstractRegime):
         student: TrainingSettings = TrainingSettings(epochs=5, patience=5, learning_rate=2e-5)
         """Optimiser and schedule of each round's student, which starts from the model that labelled the pools."""
         keep: Literal["best", "last"] = "best"
-        """Which round's model is the result: the best on validation, or the last. The teacher is not considered."""
+        """Which round's model is the result: the best on validation (by `student.selection_metric` of what it predicts
+        there), or the last. The teacher is not considered."""
 
         @override
         def needs_intents(self) -> bool:
@@ -107,7 +111,7 @@ class SelfTraining(AbstractRegime):
                 pseudo_labels=pseudo,
             )
             model = models[number] = stages.train(_in_round(number, "student"), student)
-        chosen = self._choose(stages, models)
+        chosen = self._choose(stages, parts, models)
         return Trained((Member(checkpoint(models[chosen]), parts.estimator),), chosen, max(models))
 
     def _teacher(self, stages: Stages, parts: MethodParts) -> Stage:
@@ -127,7 +131,7 @@ class SelfTraining(AbstractRegime):
         scores = self._score(stages, parts, model, number)
         rule, validation = self.config.rule, None
         if rule.scale == "precision":
-            validation = self._validation_scores(stages, parts, model, number).artifact()
+            validation = self._validation_scores(stages, parts, model).artifact()
         job = PseudoLabelJob(scores=scores.artifact(), rule=rule, round=number, validation=validation)
         return stages.compute(_in_round(number, "pseudo-labels"), job)
 
@@ -139,25 +143,36 @@ class SelfTraining(AbstractRegime):
         unlabelled = Shards(self._score(stages, parts, teacher, 1).path)
         if not with_validation:
             return unlabelled, None
-        return unlabelled, Shards(self._validation_scores(stages, parts, teacher, 1).path)
+        return unlabelled, Shards(self._validation_scores(stages, parts, teacher).path)
 
     def _score(self, stages: Stages, parts: MethodParts, model: Stage, number: int) -> Stage:
         scoring = replace(self._scoring("train", parts), part="unlabelled", sample=self.config.pools_per_round)
         return stages.score(_in_round(number, "scores"), checkpoint(model), scoring)
 
-    def _validation_scores(self, stages: Stages, parts: MethodParts, model: Stage, number: int) -> Stage:
-        name = _in_round(number, "validation-scores")
+    def _validation_scores(self, stages: Stages, parts: MethodParts, model: Stage) -> Stage:
+        """Score validation by the job of the final evaluation, which finds these scores if it is of this model."""
+        name = scores_name("validation", 0)
+        name = replace(name, group=f"{model.name}/{name.group}")
         return stages.score(name, checkpoint(model), self._scoring("validation", parts))
 
     def _scoring(self, split: Split, parts: MethodParts) -> Scoring:
         return Scoring(split, "all", parts.estimator, self.config.with_intents, self.config.rule.intents)
 
-    def _choose(self, stages: Stages, models: Mapping[int, Stage]) -> int:
-        """Return the round whose model is the result."""
-        last = max(models)
-        if last == 0 or self.config.keep == "last":
-            return last
-        return max(sorted(models)[:0:-1], key=lambda number: stages.validation_metric(models[number]))
+    def _choose(self, stages: Stages, parts: MethodParts, models: Mapping[int, Stage]) -> int:
+        """Return the round whose model is the result; of equally good ones the last."""
+        students = sorted(models)[1:]
+        if len(students) < 2 or self.config.keep == "last":
+            return max(models)
+        return max(students, key=lambda number: (self._validation_value(stages, parts, models[number]), number))
+
+    def _validation_value(self, stages: Stages, parts: MethodParts, model: Stage) -> float:
+        """Return the students' selection metric of what a model predicts on validation; larger is better."""
+        shards = Shards(self._validation_scores(stages, parts, model).path)
+        if not any(True for _ in shards):  # the stages of a plan are empty
+            return 0.0
+        rule = resolve_gain_rule(self.config.view_rule() or GainRule(), shards)
+        metric = find_metric(self.config.student.selection_metric)
+        return metric.sign * answer_metrics(pool_scores(shards, rule))[metric.tag]
 
 
 def _in_round(number: int, label: str) -> StageName:

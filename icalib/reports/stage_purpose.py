@@ -28,11 +28,14 @@ def purpose(stage: str) -> str:
     """Return what a stage does; empty for stages that are not known.
 
     Example:
-        >>> purpose("round-2/student"), purpose("member-1/teacher"), purpose("validation/scores"), purpose("mine")
-        ('trains on labels and pseudo labels', 'trains on the labelled pools', 'scores validation pools', '')
+        >>> purpose("round-2/student"), purpose("member-1/teacher"), purpose("mine")
+        ('trains on labels and pseudo labels', 'trains on the labelled pools', '')
+        >>> purpose("round-1/scores"), purpose("round-1/student/validation/scores")
+        ('scores pools without labels', 'scores validation pools')
     """
     group, _, name = stage.rpartition("/")
     label = re.sub(r"-\d+$", "", name)
     if label == "scores":
-        return "scores pools without labels" if group.startswith("round") else f"scores {group} pools"
+        split = group.rpartition("/")[2]
+        return "scores pools without labels" if split.startswith("round") else f"scores {split} pools"
     return _PURPOSES.get(label, "")

@@ -32,14 +32,12 @@ _SMALLER_POSTERIOR = (
 class Training:
     """Model, curriculum and validation of a training run.
 
-    `validation_selects` is False if validation metrics are only logged and do not choose the best weights.
     `start_ranks` is True if the initial weights already rank, so that they may be the best ones.
     """
 
     model: Model
     curriculum: Curriculum
     validation: EarlyStoppingData | None = None
-    validation_selects: bool = True
     start_ranks: bool = False
 
 
@@ -152,7 +150,6 @@ def _add_posterior(job: TrainingJob, folder: Path, training: Training, engine: E
 
 def _result(training: Training, engine: Engine, state: LoopState, num_jitters: int) -> dict[str, Any]:
     return {
-        "figure": state.best if training.validation and training.validation_selects else None,
         "best_epoch": state.best_epoch,
         "epochs": state.epoch,
         "updates": state.step,

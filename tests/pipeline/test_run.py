@@ -10,6 +10,7 @@ import pytest
 from helpers.runs import TRAINING, Silent, run_context, small_settings
 
 from icalib.core.errors import RunFolderError, SettingError
+from icalib.core.files import read_json
 from icalib.core.run_folder import RunFolder
 from icalib.models.ranker import load_ranker
 from icalib.pipeline.run import RunSettings, run
@@ -50,6 +51,18 @@ def test_an_icast_run_leaves_the_whole_record(icast: RunFolder) -> None:
     predictions = icast.predictions("test")
     assert predictions["num_passes"].to_pylist()[0] == 5
     assert icast.predicted_intents("test") is not None
+
+
+def test_students_are_compared_on_validation_scores_that_the_evaluation_reuses(
+    tiny_pools: Path, tiny_bert: Path, runs: Path
+) -> None:
+    listener = Silent()
+    settings = small_settings("icast", tiny_pools, tiny_bert, **{"regime.num_rounds": 2})
+    made = run(settings.model_copy(update={"experiment": "two"}), run_context(runs, listener))
+    stages = {stage["name"]: stage["digest"] for stage in made.stages}
+    chosen = read_json(made.path / "chosen.json")["round"]
+    assert stages[f"round-{chosen}/student/validation/scores"] == stages["validation/scores"]
+    assert listener.stages["validation/scores"]
 
 
 def test_the_final_checkpoint_loads_by_itself(icast: RunFolder) -> None:

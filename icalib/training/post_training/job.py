@@ -59,7 +59,7 @@ class PostTrainJob(TrainingJob):
         curriculum = post_training_curriculum(
             self.task, ranker, TokenStore(self.train_tokens.path), self.selection, "train"
         )
-        return Training(ranker, curriculum, self._held_out(ranker, device), validation_selects=False)
+        return Training(ranker, curriculum, self._held_out(ranker, device))
 
     def _held_out(self, ranker: Ranker, device: torch.device) -> HeldOutWindows | None:
         task = self.task.model_copy(update={"max_windows": self.task.held_out_windows})
@@ -122,7 +122,7 @@ class ContrastiveJob(DialogueJob):
         held_out = _held_out(
             lambda: task.build(corpus=self.validation_corpus(), layout=encoder.layout), self.task, device
         )
-        return Training(encoder, self.curriculum(encoder.layout), held_out, validation_selects=False)
+        return Training(encoder, self.curriculum(encoder.layout), held_out)
 
     def curriculum(self, layout: Layout) -> Contrastive:
         """Return the task on the training dialogues and logs."""
@@ -161,7 +161,7 @@ class SelectionJob(DialogueJob):
         held_out = _held_out(
             lambda: task.build(corpus=self.validation_corpus(), layout=ranker.layout), self.task, device
         )
-        return Training(ranker, curriculum, held_out, validation_selects=False)
+        return Training(ranker, curriculum, held_out)
 
     def curriculum(self, layout: Layout) -> ResponseSelection:
         """Return the task on the training dialogues and logs."""

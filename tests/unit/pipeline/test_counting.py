@@ -87,8 +87,11 @@ def test_dropout_passes_views_and_questions_are_counted(count_method, store: Tok
     works = count_method("icast", **{"regime.num_rounds": 2, "uncertainty.num_passes": 3, "post_training": None})
     _, unlabelled = sizes(store)
     assert [name for name in works if name.startswith("round-")] == [
-        f"round-{number}/{what}" for number in (1, 2) for what in ("scores", "student-bi-encoder", "student")
+        *(f"round-{number}/{what}" for number in (1, 2) for what in ("scores", "student-bi-encoder", "student")),
+        "round-1/student/validation/scores",
+        "round-2/student/validation/scores",  # the chosen one's, which the final evaluation reuses
     ]
+    assert "validation/scores" not in works
     bi_encoder = works["round-1/student-bi-encoder"]
     assert sum(bi_encoder.trained.values()) > sum(works["teacher-bi-encoder"].trained.values())
     assert 0 < bi_encoder.low < 1 < bi_encoder.high

@@ -28,12 +28,13 @@ UNSURE: Pools = [[(0.5, 0.1), (0.4, 0.0)]]
 
 
 class RecordingStages:
-    """Trains nothing; each round's scores and each student's validation metric are given beforehand."""
+    """Trains nothing; each round's scores and the R@1 of each student on validation are given beforehand."""
 
-    def __init__(self, folder: Path, scores: Sequence[Pools] = (), metrics: Sequence[float] = ()) -> None:
-        self._folder, self._scores, self._metrics = folder, list(scores), list(metrics)
+    def __init__(self, folder: Path, scores: Sequence[Pools] = (), recalls: Sequence[float] = ()) -> None:
+        self._folder, self._scores, self._recalls = folder, list(scores), list(recalls)
         self.trained: list[tuple[str, AnswerTraining]] = []
         self.scored: list[tuple[str, Artifact, Scoring]] = []
+        self.validated: list[tuple[str, Scoring]] = []
 
     def _stage(self, name: StageName) -> Stage:
         path = self._folder / str(name)
@@ -48,9 +49,11 @@ class RecordingStages:
         return [self.train(name, training) for name in names]
 
     def score(self, name: StageName, model: Artifact, scoring: Scoring) -> Stage:
+        stage = self._stage(name)
+        if name.group.endswith("student/validation"):
+            return self._validation_of(stage, scoring)
         pools = self._scores[len(self.scored)]
         self.scored.append((str(name), model, scoring))
-        stage = self._stage(name)
         if pools or scoring.with_intents:
             table = score_table(pools, pools) if scoring.with_intents else score_table(pools)
             pq.write_table(table, stage.path / "scores-000000.parquet")
@@ -58,13 +61,21 @@ class RecordingStages:
             pq.write_table(intent_table(len(pools)), stage.path / "intents-000000.parquet")
         return stage
 
+    def _validation_of(self, stage: Stage, scoring: Scoring) -> Stage:
+        """Ten pools of two candidates in the plain view, of which the given fraction is ranked right."""
+        self.validated.append((str(stage.name), scoring))
+        number = round(10 * self._recalls[int(stage.name.group[len("round-")]) - 1])
+        right: Pools = [[(0.9, 0.1), (0.2, 0.1)]] * number + [[(0.3, 0.1), (0.6, 0.1)]] * (10 - number)
+        intents = [[(0.5, 0.0), (0.5, 0.0)]] * 10 if scoring.with_intents else None
+        pq.write_table(score_table(right, intents, gold=[0] * 10), stage.path / "scores-000000.parquet")
+        if scoring.with_intents:
+            pq.write_table(intent_table(10), stage.path / "intents-000000.parquet")
+        return stage
+
     def compute(self, name: StageName, job: LocalJob) -> Stage:
         made = self._stage(name)
         job.compute(made.path, str(name), ignore)
         return made
-
-    def validation_metric(self, model: Stage) -> float:
-        return self._metrics[model.name.round - 1]
 
 
 PARTS = MethodParts(
@@ -76,7 +87,8 @@ PARTS = MethodParts(
 
 
 def run(stages: RecordingStages, **config: Any) -> Trained:
-    return SelfTraining.Config.model_validate(config).build().run(stages, PARTS)
+    by_recall = {"student": TrainingSettings(selection_metric="R@1")}
+    return SelfTraining.Config.model_validate(by_recall | config).build().run(stages, PARTS)
 
 
 def test_each_round_scores_with_the_last_model_and_its_student_goes_on_from_it(tmp_path: Path) -> None:
@@ -106,12 +118,26 @@ def test_teacher_and_student_have_their_own_schedules(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keep", "metrics", "chosen"), [("last", [0.9, 0.1], 2), ("best", [0.9, 0.1], 1), ("best", [0.4, 0.4], 2)]
+    ("keep", "recalls", "chosen"), [("last", [0.9, 0.1], 2), ("best", [0.9, 0.1], 1), ("best", [0.4, 0.4], 2)]
 )
 def test_the_kept_model_is_the_best_or_the_last_student(
-    tmp_path: Path, keep: str, metrics: list[float], chosen: int
+    tmp_path: Path, keep: str, recalls: list[float], chosen: int
 ) -> None:
-    assert run(RecordingStages(tmp_path, [CONFIDENT] * 2, metrics), num_rounds=2, keep=keep).chosen_round == chosen
+    assert run(RecordingStages(tmp_path, [CONFIDENT] * 2, recalls), num_rounds=2, keep=keep).chosen_round == chosen
+
+
+def test_students_are_compared_by_the_scores_that_the_final_evaluation_reads(tmp_path: Path) -> None:
+    parts = replace(PARTS, estimator=MCDropout.Config())
+    stages = RecordingStages(tmp_path, [CONFIDENT] * 2, [0.3, 0.9])
+    regime = SelfTraining.Config(num_rounds=2).build()
+    trained = regime.run(stages, parts)
+    assert trained.chosen_round == 2
+    assert [name for name, _ in stages.validated] == [
+        "round-1/student/validation/scores", "round-2/student/validation/scores"
+    ]  # fmt: skip
+    final = RecordingStages(tmp_path / "final", [CONFIDENT])
+    regime.score(final, trained.members, "validation")
+    assert {repr(scoring) for _, scoring in stages.validated} == {repr(scoring) for _, _, scoring in final.scored}
 
 
 def test_rounds_go_on_where_the_next_one_draws_other_pools_or_passes(tmp_path: Path) -> None:
@@ -130,7 +156,7 @@ def test_precisions_are_of_the_same_model_on_validation(tmp_path: Path) -> None:
     rule = PseudoLabelRule.precisions().model_dump()
     trained = run(stages, num_rounds=2, with_intents=False, rule=rule)
     assert [(name, scoring.split, scoring.part) for name, _, scoring in stages.scored] == [
-        ("round-1/scores", "train", "unlabelled"), ("round-1/validation-scores", "validation", "all")
+        ("round-1/scores", "train", "unlabelled"), ("teacher/validation/scores", "validation", "all")
     ]  # fmt: skip
     assert {model.digest for _, model, _ in stages.scored} == {"digest of teacher/checkpoint"}
     assert trained.chosen_round == 0  # one validation pool is too few for any precision
