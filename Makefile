@@ -58,10 +58,10 @@ check: venv ## format, lint, types and import layers
 
 bench: venv ## speed and memory beside other tools, as ratios
 	$(BIN)/pip install --quiet -c constraints.txt 'sentence-transformers[train]'
-	$(BIN)/python tests/benchmarks/bench.py
+	$(BIN)/python benchmarks/bench.py
 
 bench-gpu: venv ## the tests that need a GPU, and what BERT-base does on it: scoring, ZeRO 1 to 3, shared GPUs
-	$(BIN)/python tests/benchmarks/gpu.py
+	$(BIN)/python benchmarks/gpu.py
 
 lock: venv ## cluster/requirements.lock: SHA-256 of what the image installs from PyPI, in the versions of constraints.txt
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[audit]'

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-BENCHMARKS = sorted((Path(__file__).parents[1] / "benchmarks").glob("*.py"))
+BENCHMARKS = sorted((Path(__file__).parents[2] / "benchmarks").glob("*.py"))
 
 
 @pytest.mark.parametrize("path", BENCHMARKS, ids=lambda path: path.stem)

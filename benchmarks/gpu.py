@@ -1,7 +1,7 @@
 """What GPUs do: the tests that need one, then scoring and training at the size of BERT-base, with random weights.
 
     make bench-gpu                                    # some minutes on one GPU
-    python tests/benchmarks/gpu.py --rehearse         # the same path without a GPU, tiny; its figures mean nothing
+    python benchmarks/gpu.py --rehearse         # the same path without a GPU, tiny; its figures mean nothing
 
 It prints, beside the goals: pairs a second of scoring, and the minutes that 1.3 million pairs would take (extrapolated
 from the timed part; goal: 10 on one H200 with T = 10); the share of the matmul peak that was measured before; pairs a

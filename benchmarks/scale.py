@@ -1,7 +1,7 @@
 """Time and peak memory of every step while the pools grow tenfold: time should grow as they do, memory not at all.
 
-    python tests/benchmarks/scale.py                   # 10⁴ and 10⁵ training pools
-    python tests/benchmarks/scale.py 10000 1000000     # any sizes, ascending
+    python benchmarks/scale.py                   # 10⁴ and 10⁵ training pools
+    python benchmarks/scale.py 10000 1000000     # any sizes, ascending
 
 Each step runs in a process of its own, on one core, on a simulated corpus and a random BERT of two layers. A ratio of
 processor times above that of the pools is super-linear; other work on the machine hardly changes it.
@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from common import in_fresh_process, made_here
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # tests/helpers has the tiny BERT
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # tests/helpers has the tiny BERT
 
 SIZES = (10_000, 100_000)
 NUM_CANDIDATES = 4

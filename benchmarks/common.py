@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from icalib.scoring.job import ScoreJob
     from icalib.uncertainty.estimator import AbstractEstimator
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / "runs" / "benchmarks"
 BACKBONE = "minilm"
 NUM_POOLS = 3000

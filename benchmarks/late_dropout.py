@@ -1,6 +1,6 @@
 """How late dropout ranks pairs by g, and by the gain Δ of intents, compared with dropout in all layers.
 
-    python tests/benchmarks/late_dropout.py RUN [NUM_POOLS]     # a finished run of icast, or of mc-dropout (g alone)
+    python benchmarks/late_dropout.py RUN [NUM_POOLS]     # a finished run of icast, or of mc-dropout (g alone)
 
 Pools of the run's test split are scored with dropout in all layers, again with other masks, and with late dropout for
 each k. Shown are Spearman's rank correlations with the first: what other masks leave of it is the noise of T passes,

@@ -1,7 +1,7 @@
 """`icalib score` on Parquet files of 10⁴ to 10⁶ pairs by a tiny model: time a pair, memory, and resuming after a kill.
 
-    python tests/benchmarks/pairs.py        # a quarter of an hour
-    python tests/benchmarks/pairs.py 4 5    # 10⁴ and 10⁵ pairs only
+    python benchmarks/pairs.py        # a quarter of an hour
+    python benchmarks/pairs.py 4 5    # 10⁴ and 10⁵ pairs only
 
 What a tiny model leaves is what scoring costs besides the model.
 """

@@ -1,6 +1,6 @@
 """Do the guarantees hold on real dialogues? Promises and sets are fitted to random parts of a run's test pools.
 
-    python tests/benchmarks/coverage.py runs/default/bi-encoder-mine-0.1-s1 ... [--times 200] [--fraction 0.5]
+    python benchmarks/coverage.py runs/default/bi-encoder-mine-0.1-s1 ... [--times 200] [--fraction 0.5]
 
 Two experiments, each with pools and with dialogues as what is drawn: pools of a dialogue are alike, and the questions
 of tomorrow come from other dialogues.
