@@ -38,7 +38,7 @@ from icalib.training.examples import gold_labels
 from icalib.training.job import TrainingJob
 from icalib.training.loop import Curriculum
 from icalib.training.post_training.curriculum import post_training_curriculum
-from icalib.training.post_training.job import ContrastiveJob, PostTrainJob, SelectionJob
+from icalib.training.post_training.job import ContrastiveJob, PostTrainJob
 from icalib.training.predictive_validation import MAX_POOLS
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import AbstractEstimator, MCDropout
@@ -130,10 +130,6 @@ class CountingExecutor:
         elif isinstance(job, ContrastiveJob):
             encoder = DualEncoder(job.backbone, job.budget, pretrained=False)
             trained, updates = _epochs(job.curriculum(encoder.layout), job.task.training)
-            self.works.append(Work(stage, "training", job.digest(), trained=trained, updates=updates))
-        elif isinstance(job, SelectionJob):
-            layout = Ranker(job.ranker, pretrained=False).layout
-            trained, updates = _epochs(job.curriculum(layout), job.task.training)
             self.works.append(Work(stage, "training", job.digest(), trained=trained, updates=updates))
         elif isinstance(job, BiEncoderJob):
             self.works.append(self._bi_encoder(job, stage))

@@ -37,8 +37,7 @@ from icalib.training.bi_encoder import BiEncoderJob, BiEncoderTraining
 from icalib.training.job import TrainingJob, best_epoch
 from icalib.training.loop import validation_points
 from icalib.training.post_training.contrastive import Contrastive
-from icalib.training.post_training.job import ContrastiveJob, PostTrainJob, SelectionJob
-from icalib.training.post_training.response_selection import ResponseSelection
+from icalib.training.post_training.job import ContrastiveJob, PostTrainJob
 from icalib.training.post_training.responses import Targets
 from icalib.training.post_training.task import AbstractPostTraining, WindowTask
 from icalib.training.pretraining.intent_classifier import IntentClassifierJob, labelled_utterances
@@ -139,8 +138,6 @@ class RunStages:
         name = StageName("post-training")
         if isinstance(task, Contrastive.Config):
             return self._train(name, self._contrastive(task))
-        if isinstance(task, ResponseSelection.Config):
-            return self._select(ranker, task)
         assert isinstance(task, WindowTask.Config)
         start: SimilarityOf = "none" if ranker.similarity_start == "none" or not task.learns_answers else "together"
         job = PostTrainJob(
@@ -151,16 +148,6 @@ class RunStages:
             validation_tokens=self._tokens("validation"),
         )
         return self._train(name, job)
-
-    def _select(self, ranker: RankerConfig, task: ResponseSelection.Config) -> Stage:
-        first = self._train(StageName("post-training", "bi-encoder"), self._contrastive(task.contrastive))
-        job = SelectionJob(
-            ranker=_bare(ranker, ranker.similarity_start),
-            task=task,
-            start=checkpoint(first),
-            **self._dialogues(task.contrastive.targets),
-        )
-        return self._train(StageName("post-training", "cross-encoder"), job)
 
     def _contrastive(self, task: Contrastive.Config) -> ContrastiveJob:
         encoder = self.inputs.encoder

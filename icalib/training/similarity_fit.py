@@ -1,11 +1,10 @@
-"""Initial slope and offset of a ranker's logits, from labelled pools or from post-training's."""
+"""Initial slope and offset of a ranker's logits, from labelled pools."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 
 from icalib.calibration.affine_fit import fit_affine
 from icalib.core.seeding import child_seed
-from icalib.data.encoding import Encoded, TokenStore
+from icalib.data.encoding import TokenStore
 from icalib.encoders.transformer import Batch
 from icalib.inference.quadrature import probability_moments
 from icalib.metrics.calibration import nll
@@ -26,7 +25,6 @@ from icalib.training.pairs import values_of_pairs
 from icalib.training.settings import TrainingSettings
 
 _POOLS_TO_FIT = 100  # enough for two parameters
-_MAX_SLOPE = 100.0
 _LARGEST_LOG_SLOPE = 15.0
 _TINY = 1e-15
 
@@ -137,45 +135,6 @@ def _loss(mean_SN: npt.NDArray[np.float64], var_SN: npt.NDArray[np.float64], lab
     """Return the mean negative log-likelihood of E σ(f)."""
     prob_N = probability_moments(torch.from_numpy(mean_SN), torch.from_numpy(var_SN)).mean.mean(0)
     return nll(prob_N.numpy(), label_N)
-
-
-class MadePools(Protocol):
-    """Pools of post-training, the right candidate of each first."""
-
-    def batches(self, epoch: int) -> Sequence[Sequence[Any]]:
-        """Return all batches of an epoch."""
-        ...
-
-    def pairs(self, example: Any) -> list[Encoded]:
-        """Return the inputs of a pool."""
-        ...
-
-
-def fit_slope(ranker: Ranker, pools: MadePools, settings: TrainingSettings, device: torch.device) -> None:
-    """Set the first slope of the similarity start to the one that makes the right candidates most likely.
-
-    The likelihood is that of a softmax over each pool; other similarities keep their slope.
-    """
-    if ranker.similarity_start is None:
-        return
-    from scipy.optimize import minimize_scalar
-    from scipy.special import logsumexp
-
-    examples = islice((example for batch in pools.batches(0) for example in batch), _POOLS_TO_FIT)
-    inputs = [pools.pairs(example) for example in examples]
-    flat = [pair for pool in inputs for pair in pool]
-    values_NS = _values(ranker, ranker.similarities, PoolInputs(flat, list(range(len(flat) + 1))), settings, device)
-    values_PCS = values_NS.reshape(len(inputs), len(inputs[0]), -1)
-    slopes = ranker.similarity_start.slope.detach().double().cpu().numpy()
-    others_PC = values_PCS[:, :, 1:] @ slopes[1:]
-
-    def loss(slope: float) -> float:
-        logits_PC = slope * values_PCS[:, :, 0] + others_PC
-        return float(np.mean(np.asarray(logsumexp(logits_PC, axis=1)) - logits_PC[:, 0]))
-
-    found: Any = minimize_scalar(loss, bounds=(0.0, _MAX_SLOPE), method="bounded")
-    with torch.no_grad():
-        ranker.similarity_start.slope[0] = float(found.x)
 
 
 def _add(parameter: Tensor, value: float) -> None:

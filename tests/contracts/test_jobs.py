@@ -38,9 +38,8 @@ from icalib.training.bi_encoder import BiEncoderJob, BiEncoderTraining
 from icalib.training.distillation import DistilJob
 from icalib.training.job import TrainingJob
 from icalib.training.post_training.contrastive import Contrastive
-from icalib.training.post_training.job import ContrastiveJob, DialogueJob, PostTrainJob, SelectionJob
+from icalib.training.post_training.job import ContrastiveJob, DialogueJob, PostTrainJob
 from icalib.training.post_training.next_utterance import NextUtterance
-from icalib.training.post_training.response_selection import ResponseSelection
 from icalib.training.pretraining.intent_classifier import IntentClassifierJob, IntentLearning
 from icalib.training.pretraining.word_vectors import WordVectorJob, WordVectors
 from icalib.training.settings import TrainingSettings
@@ -91,15 +90,6 @@ def examples(backbone: str) -> dict[type[Job], Job]:
             train_tokens=tokens,
             validation_tokens=tokens,
             seed=1,
-        ),
-        SelectionJob(
-            ranker=training.ranker,
-            task=ResponseSelection.Config(),
-            start=tokens,
-            selection=SELECTION,
-            train_tokens=tokens,
-            validation_tokens=tokens,
-            test_tokens=tokens,
         ),
         WordVectorJob(settings=WordVectors(), backbone=backbone, width=8, train_tokens=tokens, selection=SELECTION),
         IntentClassifierJob(

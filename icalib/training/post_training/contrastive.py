@@ -14,7 +14,6 @@ from icalib.core.seeding import child_seed
 from icalib.data.encoding import Encoded, Ids, Layout
 from icalib.models.ranker import make_batch
 from icalib.training.in_batch import in_batch_losses
-from icalib.training.post_training.bm25 import SimilarTexts
 from icalib.training.post_training.curriculum import Outcome
 from icalib.training.post_training.responses import Corpus, Responses, Targets
 from icalib.training.post_training.task import AbstractPostTraining, batched
@@ -25,7 +24,6 @@ _TASK = "contrastive"
 
 class _Example(NamedTuple):
     response: int  # index of the target in `Responses`
-    negatives: tuple[int, ...]  # indices of hard negatives
     length: int
 
 
@@ -68,34 +66,20 @@ class Contrastive(AbstractPostTraining):
         """Divides the cosines before the softmax."""
         context_turns: int = Field(default=4, ge=1)
         """Maximum number of utterances in a context, the last ones."""
-        hard_negatives: int = Field(default=0, ge=0)
-        """Number of targets that BM25 finds for each context's own target, as further negatives of the batch."""
 
     def __init__(self, config: Config, *, corpus: Corpus, layout: Layout) -> None:
         self.config, self._layout = config, layout
         self._responses = Responses(corpus, config.targets, config.context_turns)
-        self._similar = (
-            SimilarTexts([self._responses.target(index) for index in range(len(self._responses))])
-            if config.hard_negatives
-            else None
-        )
 
     def batches(self, epoch: int) -> list[list[_Example]]:
         """Return an epoch's batches, of pairs of similar length."""
         rng = np.random.default_rng(child_seed(self.config.seed, "contexts", epoch))
         total = len(self._responses)
         chosen = rng.choice(total, min(self.config.max_windows or total, total), replace=False)
-        examples = [self._example(int(index), rng) for index in chosen]
-        return batched(examples, self.config.training, rng)
+        return batched([self._example(int(index)) for index in chosen], self.config.training, rng)
 
-    def _example(self, index: int, rng: np.random.Generator) -> _Example:
-        negatives: tuple[int, ...] = ()
-        if self._similar is not None:
-            found = self._similar.rows(index)
-            number = min(self.config.hard_negatives, len(found))
-            negatives = tuple(rng.choice(found, number, replace=False).tolist())
-        tokens = sum(map(len, self._responses.context(index))) + len(self._responses.target(index))
-        return _Example(index, negatives, tokens)
+    def _example(self, index: int) -> _Example:
+        return _Example(index, sum(map(len, self._responses.context(index))) + len(self._responses.target(index)))
 
     def losses(self, forward: Callable[..., Any], examples: Sequence[Any], device: torch.device) -> tuple[str, Tensor]:
         """Return the summed loss of a whole batch."""
@@ -106,19 +90,14 @@ class Contrastive(AbstractPostTraining):
         return True
 
     def represent(self, forward: Callable[..., Any], examples: Sequence[_Example], device: torch.device) -> Tensor:
-        """Return the vectors of context, target and hard negatives of each example; [B, 2 + negatives, D].
-
-        The target also stands for missing hard negatives, which the loss leaves out.
-        """
+        """Return the vectors of context and target of each example; [B, 2, D]."""
         contexts = [self._framed(self._layout.context_ids(self._responses.context(e.response), None)) for e in examples]
-        texts = [index for example in examples for index in self._texts(example)]
         maximum = self._layout.budget.max_candidate_tokens
-        responses = [self._framed(self._responses.target(index)[:maximum]) for index in texts]
-        contexts_BD, responses_ND = forward(
+        responses = [self._framed(self._responses.target(example.response)[:maximum]) for example in examples]
+        contexts_BD, responses_BD = forward(
             make_batch(contexts, self._layout, device), make_batch(responses, self._layout, device)
         )
-        responses_BTD = responses_ND.unflatten(0, (len(examples), -1))
-        return torch.cat([contexts_BD[:, None], responses_BTD], 1)
+        return torch.stack([contexts_BD, responses_BD], 1)
 
     def compare(self, representations: Tensor, examples: Sequence[_Example]) -> tuple[str, Tensor]:
         """Return the summed loss of a batch from the vectors of all its texts."""
@@ -131,13 +110,9 @@ class Contrastive(AbstractPostTraining):
         return _TASK, self._outcome(self.represent(forward, examples, device), examples), None
 
     def _outcome(self, vectors_BTD: Tensor, examples: Sequence[_Example]) -> Outcome:
-        keys_BT = self._responses.keys[np.array([self._texts(example) for example in examples])]
-        number_B = np.array([1 + len(example.negatives) for example in examples])
-        return Outcome(*in_batch_losses(vectors_BTD, keys_BT, number_B, self.config.temperature))
-
-    def _texts(self, example: _Example) -> list[int]:
-        missing = self.config.hard_negatives - len(example.negatives)
-        return [example.response, *example.negatives, *[example.response] * missing]
+        keys_B1 = self._responses.keys[np.array([[example.response] for example in examples])]
+        number_B = np.ones(len(examples), np.int64)
+        return Outcome(*in_batch_losses(vectors_BTD, keys_B1, number_B, self.config.temperature))
 
     def _framed(self, ids: Ids) -> Encoded:
         framed = np.concatenate([[self._layout.cls], ids, [self._layout.separator]], dtype=np.int32)

@@ -18,15 +18,13 @@ from icalib.encoders.backbone import backbone_digest
 from icalib.models.checkpoint import CHECKPOINT_VERSION
 from icalib.models.config import RankerConfig
 from icalib.models.dual_encoder import DualEncoder
-from icalib.models.ranker import Ranker, start_weights
+from icalib.models.ranker import Ranker
 from icalib.training.job import Training, TrainingJob
 from icalib.training.post_training.contrastive import Contrastive
 from icalib.training.post_training.curriculum import HeldOutWindows, Judged, post_training_curriculum
-from icalib.training.post_training.response_selection import ResponseSelection
 from icalib.training.post_training.responses import Corpus
 from icalib.training.post_training.task import AbstractPostTraining, WindowTask
 from icalib.training.settings import TrainingSettings
-from icalib.training.similarity_fit import fit_slope
 
 
 class PostTrainJob(TrainingJob):
@@ -125,45 +123,6 @@ class ContrastiveJob(DialogueJob):
         return Training(encoder, self.curriculum(encoder.layout), held_out)
 
     def curriculum(self, layout: Layout) -> Contrastive:
-        """Return the task on the training dialogues and logs."""
-        return self.task.build(corpus=self.corpus(), layout=layout)
-
-
-class SelectionJob(DialogueJob):
-    """Post-trains a cross-encoder by response selection, after the bi-encoder.
-
-    Runs with the same encoder reuse the result for all labelled fractions, seeds and heads.
-    """
-
-    ranker: RankerConfig
-    task: ResponseSelection.Config
-    start: Artifact
-    """Checkpoint of the post-trained bi-encoder."""
-
-    @property
-    @override
-    def loop_settings(self) -> TrainingSettings:
-        return self.task.training
-
-    @property
-    @override
-    def loop_seed(self) -> int:
-        return self.task.seed
-
-    @override
-    def build(self, device: torch.device) -> Training:
-        ranker = Ranker(self.ranker)
-        start_weights(ranker, self.start.path)
-        curriculum = self.curriculum(ranker.layout)
-        fit_slope(ranker, curriculum, self.task.training, device)
-        contrastive = self.task.contrastive.model_copy(update={"targets": "windows"})
-        task = self.task.model_copy(update={"max_windows": self.task.held_out_windows, "contrastive": contrastive})
-        held_out = _held_out(
-            lambda: task.build(corpus=self.validation_corpus(), layout=ranker.layout), self.task, device
-        )
-        return Training(ranker, curriculum, held_out)
-
-    def curriculum(self, layout: Layout) -> ResponseSelection:
         """Return the task on the training dialogues and logs."""
         return self.task.build(corpus=self.corpus(), layout=layout)
 

@@ -1,9 +1,9 @@
-"""Next-utterance discrimination with the answer head: the default post-training."""
+"""Next-utterance discrimination with the answer head."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, final
+from typing import NamedTuple, final
 
 import numpy as np
 from pydantic import Field
@@ -12,7 +12,6 @@ from typing_extensions import override
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Encoded, Layout, TokenStore
 from icalib.models.ranker import ANSWER
-from icalib.training.post_training.bm25 import SimilarTexts
 from icalib.training.post_training.task import TaskBatch, WindowTask, batched
 from icalib.training.post_training.windows import Window, Windows
 from icalib.training.settings import EpochsRequired, TrainingSettings
@@ -45,9 +44,6 @@ class NextUtterance(WindowTask):
         wrong_from_same_dialogue: float = Field(default=0.0, ge=0, le=1)
         """Fraction of wrong utterances that come from the same dialogue; the others come from another dialogue. BERT_FP
         uses 0.5; with little training, the model then learns that anything similar to the context is wrong."""
-        wrong_from_other_dialogues: Literal["random", "bm25"] = "random"
-        """How wrong utterances of other dialogues are drawn. `random`: uniformly. `bm25`: from the nine most similar to
-        the true next utterance, like the wrong candidates of pools; harder, and some of them are right answers."""
         masked_word_weight: float = Field(default=0.0, ge=0)
         """Weight of the masked-token loss, added to the next-utterance loss; 0 masks no tokens. BERT_FP uses 1; with
         little training, masked tokens harm the next-utterance task more than they help."""
@@ -55,11 +51,6 @@ class NextUtterance(WindowTask):
     def __init__(self, config: Config, *, store: TokenStore, rows: Sequence[int], layout: Layout) -> None:
         self.config, self._layout = config, layout
         self._windows = Windows(store, rows)
-        self._similar = (
-            SimilarTexts([self._windows.target(window) for window in self._windows.windows], self._windows.dialogues)
-            if config.wrong_from_other_dialogues == "bm25"
-            else None
-        )
 
     def batches(self, epoch: int) -> list[list[_Example]]:
         """Return an epoch's batches, with as many true as wrong next utterances."""
@@ -91,7 +82,4 @@ class NextUtterance(WindowTask):
             earlier = Window(window.row, int(rng.integers(window.position - 1)))
             if not np.array_equal(self._windows.target(earlier), self._windows.target(window)):
                 return earlier
-        similar = self._similar.rows(index) if self._similar is not None else []
-        if len(similar):
-            return self._windows.windows[int(rng.choice(similar))]
         return self._windows.sample_other_dialogue(index, rng)

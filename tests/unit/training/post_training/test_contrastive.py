@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from helpers.artifacts import known
@@ -82,20 +81,6 @@ def test_equal_targets_do_not_compete(tokens: Path, dual: DualEncoder) -> None:
     vectors = torch.nn.functional.normalize(torch.randn(2, 2, 8), dim=2)
     _, loss = made.compare(vectors, [first, first])
     assert loss.item() == 0
-
-
-def test_hard_negatives_are_other_texts_like_the_target(tokens: Path, dual: DualEncoder) -> None:
-    made = task(tokens, dual, settings(hard_negatives=2))
-    batch = made.batches(0)[0]
-    assert made.represent(dual, batch, CPU).shape[1] == 4
-    target = made._responses.target
-    for example in batch:
-        for negative in example.negatives:
-            assert target(negative).tobytes() != target(example.response).tobytes()
-            assert np.intersect1d(target(negative), target(example.response)).size
-    alone = [example._replace(negatives=()) for example in batch]
-    more, fewer = (made.losses(dual.eval(), examples, CPU)[1].item() for examples in (batch, alone))
-    assert more > fewer
 
 
 @pytest.mark.parametrize("parts", [2, 3, 8])
