@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from icalib.core.run_folder import RunFolder
     from icalib.data.schema import Split
+    from icalib.pipeline.dry import DryStage
     from icalib.pipeline.loaded_ranker import LoadedRanker
     from icalib.pipeline.run import RunSettings
     from icalib.reports.label_curve import LabelCurve
@@ -57,15 +58,52 @@ def run(
         RunFolderError: the folder contains a run of another version.
     """
     place = Place.of(options)
-    if str(method).endswith((".yaml", ".yml")):
-        chosen = from_config(local_path(method))
-    else:
-        chosen = run_settings(str(method), RunTemplate.of(data, labelled, options), seed)
+    chosen = _chosen(method, data, labelled, seed, options)
     _check([chosen], place, options)
     with session(place) as active:
         (finished,) = active.run_all([chosen], fresh=options.get("fresh", False))
     write_comparison([finished], finished.path / "report.html", finished.name)
     return Run(finished.path)
+
+
+def dry_run(
+    method: str | Path,
+    data: str | Path | None = None,
+    *,
+    labelled: float | None = None,
+    seed: int = 1,
+    **options: Unpack[RunKeywords],
+) -> list[DryStage]:
+    """Return the stages of a run without computing any; the arguments are those of `run`."""
+    return _dry([_chosen(method, data, labelled, seed, options)], options)
+
+
+def dry_comparison(
+    methods: Sequence[str],
+    data: str | Path,
+    *,
+    labelled: float | None = None,
+    seeds: int = 3,
+    **options: Unpack[RunKeywords],
+) -> list[DryStage]:
+    """Return the stages of a comparison without computing any; the arguments are those of `compare`."""
+    return _dry(comparison_settings(methods, RunTemplate.of(data, labelled, options), seeds), options)
+
+
+def _chosen(
+    method: str | Path, data: str | Path | None, labelled: float | None, seed: int, options: RunKeywords
+) -> RunSettings:
+    if str(method).endswith((".yaml", ".yml")):
+        return from_config(local_path(method))
+    return run_settings(str(method), RunTemplate.of(data, labelled, options), seed)
+
+
+def _dry(chosen: Sequence[RunSettings], options: RunKeywords) -> list[DryStage]:
+    from icalib.pipeline.dry import dry
+
+    place = Place.of(options)
+    _check(chosen, place, options)
+    return dry(chosen, place.runs.resolve(), fresh=options.get("fresh", False))
 
 
 def compare(

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from icalib.cli.app import verb
-from icalib.cli.options import Data, ExecutorOptions, Fresh, Json, Labelled, PoolOptions, RunOptions, place_option
+from icalib.cli.options import Data, Dry, ExecutorOptions, Fresh, Json, Labelled, PoolOptions, RunOptions, place_option
 from icalib.cli.output import near, say, say_views, starting
 from icalib.cli.parsing import parsed_fractions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from icalib.api.options import RunKeywords
+    from icalib.pipeline.dry import DryStage
 
 
 @verb
@@ -30,22 +33,23 @@ def run(
     options: RunOptions,
     executor: ExecutorOptions,
     fresh: Fresh = False,
+    dry: Dry = False,
     as_json: Json = False,
 ) -> None:
     """Train and evaluate a method; the same command resumes an interrupted run."""
     starting(f"run {method}")
-    from icalib.api.runs import run
+    from icalib.api.runs import dry_run, run
 
     keywords: RunKeywords = {**options.keywords(), **executor.keywords(), "fresh": fresh}
+    if dry:
+        _show_stages(dry_run(method, data, labelled=labelled, seed=seed, **keywords), options.runs, as_json=as_json)
+        return
     finished = run(method, data, labelled=labelled, seed=seed, **keywords)
-    from icalib.reports.plan_terminal import planned_line
     from icalib.reports.terminal import print_result, print_verdict
     from icalib.reports.verdict_facts import verdict_of
 
     print_verdict(verdict_of([finished.folder]))
     print_result(finished.result)
-    if finished.folder.planned:
-        say(planned_line(finished.folder))
     say_views(finished.path / "report.html", finished.path)
     if as_json:
         typer.echo(json.dumps(finished.result))
@@ -67,6 +71,7 @@ def compare(
     options: RunOptions,
     executor: ExecutorOptions,
     fresh: Fresh = False,
+    dry: Dry = False,
     as_json: Json = False,
 ) -> None:
     """Run several methods with several seeds; one table with mean ± sd, and one report with paired tests.
@@ -76,9 +81,13 @@ def compare(
     of --data.
     """
     starting(f"compare {' '.join(methods)}")
-    from icalib.api.runs import compare
+    from icalib.api.runs import compare, dry_comparison
 
     keywords: RunKeywords = {**options.keywords(), **executor.keywords(), "fresh": fresh}
+    if dry:
+        stages = dry_comparison(methods, pools.data, labelled=pools.labelled, seeds=seeds, **keywords)
+        _show_stages(stages, options.runs, as_json=as_json)
+        return
     compared = compare(methods, pools.data, labelled=pools.labelled, seeds=seeds, shift=shift or (), **keywords)
     from icalib.reports.terminal import print_runs, print_shifts
 
@@ -87,6 +96,15 @@ def compare(
     say_views(compared.report, compared.report.parent)
     if as_json:
         typer.echo(json.dumps([*(finished.result for finished in compared.runs), *compared.shifts]))
+
+
+def _show_stages(stages: Sequence[DryStage], runs: Path, *, as_json: bool) -> None:
+    from icalib.pipeline.dry import summary
+    from icalib.reports.dry_terminal import print_stages
+
+    print_stages(stages, runs)
+    if as_json:
+        typer.echo(json.dumps(summary(stages)))
 
 
 @dataclass(frozen=True)

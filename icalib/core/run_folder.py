@@ -43,8 +43,6 @@ from icalib.core.text import short_repr
 from icalib.core.yaml_text import parse_yaml
 
 RUN_VERSION = 2
-PLAN = "plan.json"
-"""The plan that was made before the run, if there was one."""
 
 _FILES = "files.json"
 _RESULT: dict[str, Any] = {"method": str, "data": str, "labelled": int | float, "seed": int}
@@ -209,14 +207,6 @@ class RunFolder:
         for stage in stages:
             _check_types(path, stage, _STAGE, _STAGE)
         return stages
-
-    @property
-    def planned(self) -> dict[str, dict[str, float]]:
-        """The estimate of `icalib plan` for each stage (seconds, low, high); empty where there was no plan."""
-        path = self.path / PLAN
-        with reading(path):
-            stages = read_json(path)["stages"] if path.is_file() else ()
-            return {stage["name"]: {key: float(stage[key]) for key in ("seconds", "low", "high")} for stage in stages}
 
     @property
     def checkpoint_path(self) -> Path:

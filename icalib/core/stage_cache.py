@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from icalib.core.contents import added_files, contents_of, damages, read_record
 from icalib.core.errors import Abandoned, DamagedFileError, StorageError
@@ -74,6 +74,14 @@ class Stage:
         return StageFinished(
             str(name), name.label, name.round, self.digest, self.path, round(self.seconds, 2), self.reused
         )
+
+
+class JobCache(Protocol):
+    """Returns the stage of a job."""
+
+    def run(self, name: StageName, job: Job, build: Callable[[Path], None]) -> Stage:
+        """Return the stage of a job, for which `build(folder)` computes it."""
+        ...
 
 
 class StageCache:
@@ -159,6 +167,18 @@ class StageCache:
         lock = FileLock(_lock_path(folder, "use"))
         lock.acquire(shared=True)
         self._in_use.append(lock)
+
+
+def cached_stage(root: Path, name: StageName, job: Job) -> Stage | None:
+    """Return the finished stage of a job in the cache at `root`, without checking its files; None if there is none."""
+    digest = job.digest()
+    folder = root / f"{name.label}-{digest}"
+    if not (folder / _DONE).is_file() and _is_finished_there(folder):
+        _bring(folder)
+    if not (folder / _DONE).is_file():
+        return None
+    with reading(folder / _DONE):
+        return Stage(name, digest, folder, True, float(read_record(folder / _DONE)["seconds"]))
 
 
 def _checked_seconds(folder: Path) -> float | None:

@@ -1,7 +1,6 @@
 """The `Executor` protocol, which runs jobs, and `LocalExecutor`, which runs them in this process.
 
-`icalib.distributed.executor.RayExecutor` is the default of users; `icalib.pipeline.counting.CountingExecutor` counts
-the work of a run. All executors get the same jobs, so a plan has the same digests as the run.
+`icalib.distributed.executor.RayExecutor` is the default of users. All executors get the same jobs.
 """
 
 from __future__ import annotations

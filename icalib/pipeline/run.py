@@ -19,11 +19,11 @@ from icalib.calibration.post_hoc import post_hoc_metrics
 from icalib.core.component import Settings
 from icalib.core.errors import SettingError
 from icalib.core.events import Emit, Message, ignore
-from icalib.core.files import FOLDER_NAME, content_digest, read_json
+from icalib.core.files import FOLDER_NAME, read_json
 from icalib.core.paths import Stored
-from icalib.core.run_folder import PLAN, RunFolder
+from icalib.core.run_folder import RunFolder
 from icalib.core.run_tables import METRIC_SCHEMA
-from icalib.core.stage_cache import Stage, StageCache
+from icalib.core.stage_cache import JobCache, Stage, StageCache
 from icalib.core.storage import is_mirrored, location, pull, push, remove
 from icalib.core.version import __version__
 from icalib.data.pools import read_pool_set
@@ -138,7 +138,6 @@ def run(
         return folder
     started = datetime.now(UTC).isoformat(timespec="milliseconds")
     _write_provenance(folder, pool_set, context, started)
-    _keep_plan(folder, settings, context.runs)
     begun = time.monotonic()
     record = RunRecord(folder, context.emit)
     context = replace(context, emit=record)
@@ -149,19 +148,6 @@ def run(
     _write_result(folder, settings, cache, context.evaluated, time.monotonic() - begun)
     push(folder.path)
     return folder
-
-
-def plan_path(settings: RunSettings, runs: Path) -> Path:
-    """Return the path where `icalib plan` stores the plan of a run."""
-    return runs / CACHE / "plans" / f"plan-{content_digest(settings.model_dump(mode='json'))}.json"
-
-
-def _keep_plan(folder: RunFolder, settings: RunSettings, runs: Path) -> None:
-    """Copy the run's plan, if there is one, to the run folder for its report."""
-    path = plan_path(settings, runs)
-    pull(path)
-    if path.is_file():
-        folder.write_json(PLAN, read_json(path))
 
 
 def check_fits(settings: RunSettings, pool_set: PoolSet) -> None:
@@ -216,7 +202,7 @@ def _train_and_predict(
     return fitted
 
 
-def stages_of(settings: RunSettings, pool_set: PoolSet, context: RunContext, cache: StageCache) -> RunStages:
+def stages_of(settings: RunSettings, pool_set: PoolSet, context: RunContext, cache: JobCache) -> RunStages:
     """Return the stages of a run."""
     method = settings.settings
     inputs = RunInputs(

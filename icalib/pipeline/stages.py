@@ -14,12 +14,12 @@ from icalib.core.events import Emit, EpochFinished, Message
 from icalib.core.files import read_json, read_json_list
 from icalib.core.job import Artifact, LocalJob, ShardedJob
 from icalib.core.seeding import child_seed
-from icalib.core.stage_cache import Stage, StageCache, StageName
-from icalib.data.encoding import TokenStore
+from icalib.core.stage_cache import JobCache, Stage, StageName
 from icalib.data.generated import GENERATED_TOKENS, Wanted
 from icalib.data.logs import LOG_TOKENS
+from icalib.data.pools import as_pools, read_column, read_rows
 from icalib.data.schema import SPLITS, PoolSet, Split
-from icalib.data.selection import Selection
+from icalib.data.selection import Part, Rows, Selection
 from icalib.encoders.iart import IART
 from icalib.encoders.transformer import AbstractEncoder
 from icalib.generation.generator import AbstractGenerator, Task
@@ -40,7 +40,7 @@ from icalib.training.post_training.contrastive import Contrastive
 from icalib.training.post_training.job import ContrastiveJob, PostTrainJob
 from icalib.training.post_training.responses import Targets
 from icalib.training.post_training.task import AbstractPostTraining, WindowTask
-from icalib.training.pretraining.intent_classifier import IntentClassifierJob, labelled_utterances
+from icalib.training.pretraining.intent_classifier import IntentClassifierJob
 from icalib.training.pretraining.settings import Pretraining
 from icalib.training.pretraining.word_vectors import WordVectorJob
 from icalib.training.pseudo_labelled import pseudo_label_digest
@@ -79,14 +79,10 @@ class RunStages:
         cache: stores the stages.
         executor: runs the jobs whose stages aren't cached.
         emit: receives events.
-        tokens: the stage of the tokens, if it was computed before.
     """
 
-    def __init__(
-        self, inputs: RunInputs, cache: StageCache, executor: Executor, emit: Emit, *, tokens: Stage | None = None
-    ) -> None:
+    def __init__(self, inputs: RunInputs, cache: JobCache, executor: Executor, emit: Emit) -> None:
         self.inputs, self._cache, self._executor, self._emit = inputs, cache, executor, emit
-        self._known_tokens = tokens
 
     @property
     def data(self) -> Artifact:
@@ -108,14 +104,10 @@ class RunStages:
         """The stage with the tokens of all splits."""
         encoder = self.inputs.encoder
         job = TokenizeJob(data=self.data, backbone=encoder.backbone, budget=encoder.budget, splits=self.inputs.splits)
-        return self._known_tokens or self.compute(StageName("tokens"), job)
+        return self.compute(StageName("tokens"), job)
 
     def _tokens(self, split: Split) -> Artifact:
         return self.tokens_stage.artifact(f"{split}.arrow")
-
-    def store(self, split: Split) -> TokenStore:
-        """Return the tokens of a split."""
-        return TokenStore(self._tokens(split).path)
 
     def check_labels(self) -> None:
         """Check that every split has labels, before training.
@@ -124,9 +116,8 @@ class RunStages:
             SettingError: a split has no pool with a known right candidate.
         """
         for split in SPLITS:
-            store = self.store(split)
-            rows = self.selection.rows(split, "labelled", store.column("label_order"))
-            if not (store.column("label")[rows] >= 0).any():
+            rows = self._rows(split, "labelled")
+            if not (read_column(self.inputs.path, split, "label")[rows] >= 0).any():
                 raise SettingError(
                     f"no {split} pool of {self.inputs.path} has a known right candidate (`label` is -1 in all pools "
                     "that this run uses). Training needs labelled pools; thresholds and metrics need labelled "
@@ -186,7 +177,7 @@ class RunStages:
         words = self._word_vectors(encoder, settings)
         if settings.intent_classifier is None:
             return ranker, words
-        if not labelled_utterances(self._tokens("train").path, "train", self.selection):
+        if not self._has_labelled_intents():
             self._emit(
                 Message(
                     "no labelled utterance has intents, so no intent classifier is trained: all turns of a context "
@@ -205,6 +196,15 @@ class RunStages:
         )
         classifier = self._train(StageName("intent-classifier"), job)
         return ranker.model_copy(update={"intents": self.inputs.pool_set.intents}), classifier
+
+    def _has_labelled_intents(self) -> bool:
+        """Return whether an utterance of the labelled pools has an intent that is learnt."""
+        known = set(self.inputs.pool_set.intents)
+        pools = as_pools(read_rows(self.inputs.path, "train", self._rows("train", "labelled")))
+        return any(u.text and known.intersection(u.intents) for pool in pools for u in pool.context)
+
+    def _rows(self, split: Split, part: Part) -> Rows:
+        return self.selection.rows(split, part, read_column(self.inputs.path, split, "label_order"))
 
     def _word_vectors(self, encoder: IART.Config, settings: Pretraining) -> Stage | None:
         if settings.word_vectors is None:

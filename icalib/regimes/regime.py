@@ -150,7 +150,7 @@ class AbstractRegime(Component):
         """Base of regimes' settings."""
 
         trains: ClassVar[bool] = True
-        """Whether the regime trains models, which can be planned and loaded."""
+        """Whether the regime trains models, which can be loaded."""
 
         predicts_scores: ClassVar[bool] = False
         """Whether logits are scores on an arbitrary scale, which calibration maps to probabilities."""

@@ -168,7 +168,7 @@ class SelfTraining(AbstractRegime):
     def _validation_value(self, stages: Stages, parts: MethodParts, model: Stage) -> float:
         """Return the students' selection metric of what a model predicts on validation; larger is better."""
         shards = Shards(self._validation_scores(stages, parts, model).path)
-        if not any(True for _ in shards):  # the stages of a plan are empty
+        if not any(True for _ in shards):  # with --dry, stages that aren't cached are empty
             return 0.0
         rule = resolve_gain_rule(self.config.view_rule() or GainRule(), shards)
         metric = find_metric(self.config.student.selection_metric)

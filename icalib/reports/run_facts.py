@@ -28,7 +28,6 @@ class RunFacts:
     started: str
     environment: str
     stages: tuple[Mapping[str, Any], ...]
-    planned: Mapping[str, Mapping[str, float]]
     summaries: tuple[RoundSummary, ...]
 
 
@@ -46,7 +45,6 @@ def run_facts(run: RunFolder) -> RunFacts:
             started=provenance["started"][:16].replace("T", " "),
             environment=_environment(provenance),
             stages=tuple(run.stages),
-            planned=run.planned,
             summaries=tuple(run.round_summaries()),
         )
 

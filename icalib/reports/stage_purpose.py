@@ -19,7 +19,6 @@ _PURPOSES: Mapping[str, str] = MappingProxyType(
         "student-bi-encoder": "trains the bi-encoder on labels and pseudo labels",
         "student": "trains on labels and pseudo labels",
         "pseudo-labels": "chooses pools that the teacher is sure of",
-        "rates": "measures this machine",
     }
 )
 

@@ -25,7 +25,6 @@ from icalib.generation.job import GenerateJob, TokenizeTextsJob
 from icalib.generation.language_model import GeneratorJob, LanguageModel
 from icalib.generation.retrieval import Retrieval
 from icalib.losses.binary import BinaryCrossEntropy
-from icalib.pipeline.plan import RatesJob
 from icalib.pipeline.score_pairs import PairFile, ScorePairsJob
 from icalib.pipeline.tokens import TokenizeJob, TokenizeLogsJob
 from icalib.regimes.pseudo_labels import PseudoLabelRule
@@ -144,7 +143,6 @@ def examples(backbone: str) -> dict[type[Job], Job]:
             seed=1,
         ),
         TargetJob(scores=(tokens,), fitted=data),
-        RatesJob(job=training, precision="fp32", max_tokens=1024, threads=2, machine=("here",)),
     ]
     return {type(job): job for job in found}
 

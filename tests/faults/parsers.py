@@ -143,7 +143,7 @@ def commands(world: Path, run: str) -> Iterator[tuple[str, Parser]]:
         ["evaluate", str(world / run), "--json"],
         ["report", str(world / run), "--out", "report.html"],
         ["predict", str(world / run), str(world / "questions.jsonl"), "--coverage", "0.5", "--sets", "0.9"],
-        ["plan", "bm25", "--data", str(world / "pools"), "--limit", "train=9,test=4", "--labelled", "0.5"],
+        ["run", "bm25", "--dry", "--data", str(world / "pools"), "--limit", "train=9,test=4", "--labelled", "0.5"],
         ["curve", "bert", "--data", str(world / "nowhere"), "--fractions", "0.1,0.2"],
     ]
     examples = [{"words.txt": "\n".join(line).encode()} for line in lines]
@@ -198,7 +198,7 @@ def _read_pools(folder: Path) -> None:
 def _read_run(folder: Path) -> None:
     finished = FinishedRun.open(folder)
     run = RunFolder.open(folder)
-    for read in (run.round_summaries, run.training, run.metrics, run.shifts, lambda: run.stages, lambda: run.planned):
+    for read in (run.round_summaries, run.training, run.metrics, run.shifts, lambda: run.stages):
         with contextlib.suppress(IcalibError):
             read()
     for split in ("validation", "test"):

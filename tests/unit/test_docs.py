@@ -145,7 +145,7 @@ def test_a_command_of_a_block_parses(words: list[str]) -> None:
 
 def test_commands_of_blocks_are_found() -> None:
     verbs = {words.values[0][0] for words in COMMAND_LINES}
-    assert {"prepare", "run", "compare", "curve", "sweep", "predict", "submit", "doctor", "plan"} <= verbs
+    assert {"prepare", "run", "compare", "curve", "sweep", "predict", "submit", "doctor"} <= verbs
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids(PAGES))

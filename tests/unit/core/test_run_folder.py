@@ -92,7 +92,6 @@ def complete_run(path: Path) -> RunFolder:
     run.write_json("stages.json", [{"name": "teacher", "digest": "a" * 16, "reused": False, "seconds": 1.5}])
     run.write_json("members.json", [{"checkpoint": "checkpoints/final", "estimator": {"target": "x"}}])
     run.write_json("fitted.json", {"decision_threshold": 0.5})
-    run.write_json("plan.json", {"stages": [{"name": "teacher", "seconds": 1.0, "low": 0.5, "high": 2.0}]})
     run.write_json("rounds/1/summary.json", SUMMARY.model_dump())
     curve = {"stage": "teacher", "round": 0, "split": "train", "step": 1, "epoch": 0, "tag": "loss/total", "value": 0.5}
     run.write_table("training.parquet", pa.Table.from_pylist([curve] * 50, schema=TRAINING_SCHEMA))
@@ -121,13 +120,13 @@ def read_everything(path: Path) -> None:
         run.predictions(split).to_pylist()
     for table in (run.predicted_intents("test"), run.shift_predictions("counter")):
         table is not None and table.to_pylist()
-    run.result["test"], run.config["data"], [stage["name"] for stage in run.stages], run.planned
+    run.result["test"], run.config["data"], [stage["name"] for stage in run.stages]
     [(member, estimator) for member, estimator in run.members], [shift["data"] for shift in run.shifts()]
 
 
 FILES = sorted(
     [
-        *("config.yaml", "provenance.json", "stages.json", "members.json", "fitted.json", "plan.json", "files.json"),
+        *("config.yaml", "provenance.json", "stages.json", "members.json", "fitted.json", "files.json"),
         *("training.parquet", "metrics.parquet", "predictions/validation.parquet", "predictions/test.parquet"),
         *("predictions/test_intents.parquet", "rounds/1/summary.json", "checkpoints/final/model.safetensors"),
         *("result.json", "shift/counter/result.json", "shift/counter/files.json", "shift/counter/predictions.parquet"),
