@@ -81,7 +81,7 @@ class Comparison:
     @property
     def verdict(self) -> Verdict:
         """What the results say, in sentences and warnings."""
-        from icalib.reports.verdict_facts import verdict_of
+        from icalib.reports.verdict import verdict_of
 
         return verdict_of([run.folder for run in self.runs])
 

@@ -46,7 +46,7 @@ def run(
         return
     finished = run(method, data, labelled=labelled, seed=seed, **keywords)
     from icalib.reports.terminal import print_result, print_verdict
-    from icalib.reports.verdict_facts import verdict_of
+    from icalib.reports.verdict import verdict_of
 
     print_verdict(verdict_of([finished.folder]))
     print_result(finished.result)

@@ -43,8 +43,7 @@ from icalib.reports.paired_tests import MethodTest, paired_tests
 from icalib.reports.report_cells import POST_HOC_METRICS, MetricCell, PostHocRow, metric_cell, post_hoc_rows, shift_rows
 from icalib.reports.run_facts import RunFacts, run_facts
 from icalib.reports.significance_matrix import Matrix, matrices
-from icalib.reports.verdict import Verdict
-from icalib.reports.verdict_facts import verdict_of
+from icalib.reports.verdict import Verdict, verdict_of
 
 
 @final

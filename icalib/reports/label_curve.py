@@ -6,7 +6,6 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import final
 
 import numpy as np
@@ -14,9 +13,8 @@ import numpy as np
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.pairs import FloatArray, PoolScores
-from icalib.metrics.significance import paired_permutation_test
-from icalib.reports.comparison import CANDIDATES_ONLY
-from icalib.reports.curve_verdict import CurveFacts, CurveStep, FreeBaseline, curve_verdict
+from icalib.metrics.significance import PairedTest, paired_permutation_test
+from icalib.reports.comparison import CANDIDATES_ONLY, format_difference, format_p
 
 METRICS = ("R@1", "MAP", "NLL")
 """Metrics of a label curve."""
@@ -33,21 +31,23 @@ class CurvePoint:
     num_labels: int
     runs: tuple[RunFolder, ...]
 
-    def values(self, metric: str, split: str) -> list[float]:
-        """The metric of each run."""
-        return [float(run.result[split][metric]) for run in self.runs]
-
     def mean(self, metric: str, split: str) -> float:
         """Mean over the seeds."""
-        return statistics.fmean(self.values(metric, split))
+        return statistics.fmean(self._values(metric, split))
 
     def deviation(self, metric: str, split: str) -> float | None:
         """Sample standard deviation over the seeds; None below two."""
-        values = self.values(metric, split)
+        values = self._values(metric, split)
         return statistics.stdev(values) if len(values) > 1 else None
 
-    def per_pool(self, split: str) -> FloatArray:
-        """`TESTED` of each pool for which it is defined, mean over the seeds."""
+    def minus(self, other: CurvePoint, split: str) -> PairedTest:
+        """Compare the two in `TESTED` over the same pools, means over the seeds."""
+        return paired_permutation_test(self._per_pool(split), other._per_pool(split), seed=0)
+
+    def _values(self, metric: str, split: str) -> list[float]:
+        return [float(run.result[split][metric]) for run in self.runs]
+
+    def _per_pool(self, split: str) -> FloatArray:
         per_pool = find_metric(TESTED).per_pool
         assert per_pool is not None
         values = [per_pool(PoolScores.from_predictions(run.predictions(split))) for run in self.runs]
@@ -63,19 +63,11 @@ class MethodCurve:
     label: str
     points: tuple[CurvePoint, ...]
 
-    def rise(self, split: str) -> CurveStep | None:
-        """Compare the ends of the curve; None with one point."""
-        if len(self.points) < 2:
-            return None
-        few, many = self.points[0], self.points[-1]
-        outcome = paired_permutation_test(many.per_pool(split), few.per_pool(split), seed=0)
-        return CurveStep(few.num_labels, many.num_labels, outcome.difference, outcome.p_value)
-
     def worth_of_next(self, metric: str, split: str) -> float | None:
         """Expected change by `NEXT_LABELS` more labels, if the last step's gain per doubling continues."""
         if len(self.points) < 2:
             return None
-        (before, last) = list(pairwise(self.points))[-1]
+        before, last = self.points[-2:]
         gain = last.mean(metric, split) - before.mean(metric, split)
         doublings = math.log2(last.num_labels / before.num_labels)
         return gain / doublings * math.log2((last.num_labels + NEXT_LABELS) / last.num_labels)
@@ -99,27 +91,25 @@ class LabelCurve:
     lines: tuple[RunFolder, ...]
 
     def verdict(self, curve: MethodCurve) -> str:
-        """What a curve says about labels and self-training, for people."""
-        worth = curve.worth_of_next(TESTED, self.split)
-        return curve_verdict(
-            CurveFacts(
-                label=curve.label,
-                metric=TESTED,
-                rise=curve.rise(self.split),
-                worth_of_next=None if worth is None else (NEXT_LABELS, worth),
-                against_free=self._against_free(curve),
-            )
-        )
-
-    def _against_free(self, curve: MethodCurve) -> FreeBaseline | None:
-        """Compare the curve's last point with the best untrained method that reads contexts."""
+        """Return a sentence: by how much a curve rises, how far it is above rankers without labels, what is next."""
+        first, last = curve.points[0], curve.points[-1]
+        parts = [f"{last.num_labels} labels"]
+        if first is not last:
+            parts = [f"from {first.num_labels} to {last.num_labels} labels {_tested(last.minus(first, self.split))}"]
         free = [run for run in self.lines if run.result["method"] != CANDIDATES_ONLY]
-        if not free:
-            return None
-        best = max(free, key=lambda run: run.result[self.split][TESTED])
-        baseline, last = CurvePoint(0, (best,)), curve.points[-1]
-        outcome = paired_permutation_test(last.per_pool(self.split), baseline.per_pool(self.split), seed=0)
-        return FreeBaseline(str(best.result["method"]), last.num_labels, outcome.difference, outcome.p_value)
+        if free:
+            best = max(free, key=lambda run: run.result[self.split][TESTED])
+            outcome = last.minus(CurvePoint(0, (best,)), self.split)
+            parts.append(f"against {best.result['method']}, which needs none, {_tested(outcome)}")
+        worth = curve.worth_of_next(TESTED, self.split)
+        if worth is not None:
+            parts.append(f"the next {NEXT_LABELS} are worth about {format_difference(worth)}")
+        return f"{curve.label}: {'; '.join(parts)}."
+
+
+def _tested(outcome: PairedTest) -> str:
+    p_value = format_p(outcome.p_value)
+    return f"{TESTED} {format_difference(outcome.difference)} (p {p_value if '<' in p_value else f'= {p_value}'})"
 
 
 def label_curve(data: str, split: str, runs: Mapping[int | None, Sequence[RunFolder]]) -> LabelCurve:

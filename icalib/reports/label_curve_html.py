@@ -55,7 +55,7 @@ def _rows(curve: LabelCurve) -> list[dict[str, Any]]:
 
 
 def _figure(curve: LabelCurve) -> go.Figure:
-    """One panel per metric over the number of labels (logarithmic); bands are ± sd over the seeds."""
+    """One panel per metric over the number of labels (logarithmic); bars are ± sd over the seeds."""
     figure = make_subplots(rows=1, cols=len(METRICS), subplot_titles=METRICS, horizontal_spacing=0.07)
     numbers = [point.num_labels for one in curve.curves for point in one.points]
     for column, metric in enumerate(METRICS, 1):
@@ -63,24 +63,10 @@ def _figure(curve: LabelCurve) -> go.Figure:
             x = [point.num_labels for point in one.points]
             means = [point.mean(metric, curve.split) for point in one.points]
             spread = [point.deviation(metric, curve.split) or 0.0 for point in one.points]
-            upper = [mean + sd for mean, sd in zip(means, spread, strict=True)]
-            lower = [mean - sd for mean, sd in zip(means, spread, strict=True)]
-            if any(spread):
-                figure.add_scatter(
-                    x=[*x, *x[::-1]],
-                    y=[*upper, *lower[::-1]],
-                    mode="none",
-                    fill="toself",
-                    fillcolor=colour(index),
-                    opacity=0.18,
-                    hoverinfo="skip",
-                    showlegend=False,
-                    row=1,
-                    col=column,
-                )
             figure.add_scatter(
                 x=x,
                 y=means,
+                error_y={"array": spread, "thickness": 1.2, "width": 3} if any(spread) else None,
                 name=one.label,
                 legendgroup=one.label,
                 showlegend=column == 1,

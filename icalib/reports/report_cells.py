@@ -9,7 +9,7 @@ from typing import final
 from icalib.calibration.post_hoc import POST_HOC, post_hoc_tag
 from icalib.core.run_folder import RunFolder
 from icalib.reports.comparison import MethodRow, best_labels, format_value
-from icalib.reports.verdict_facts import mean_interval
+from icalib.reports.verdict import mean_interval
 
 POST_HOC_METRICS = ("ECE", "NLL")
 """Metrics that are shown after each post-hoc calibrator."""

@@ -35,8 +35,7 @@ from icalib.reports.comparison import (
 from icalib.reports.console import people_console, titled_table
 from icalib.reports.label_curve import METRICS, LabelCurve
 from icalib.reports.paired_tests import paired_tests
-from icalib.reports.verdict import Verdict
-from icalib.reports.verdict_facts import verdict_of
+from icalib.reports.verdict import Verdict, verdict_of
 
 if TYPE_CHECKING:
     from icalib.scoring.cost import Cost
