@@ -141,6 +141,7 @@ def _list_tables() -> None:
 
 
 def _show(reproduction: Reproduction, page: Path) -> None:
+    from icalib.api.runs import write_comparison
     from icalib.reports.paper_table import write_markdown
     from icalib.reports.paper_table_html import write_reproduced
     from icalib.reports.paper_table_terminal import print_reproduced
@@ -151,3 +152,6 @@ def _show(reproduction: Reproduction, page: Path) -> None:
     push(markdown)
     push(page)
     say(f"page: {page}   Markdown: {markdown}")
+    runs = [run for row in reproduction.rows for run in row.runs]
+    if runs and reproduction.table.kind in ("reliability", "cases"):
+        say(f"diagrams and cases: {write_comparison(runs, page.with_name(f'runs-{page.name}'), page.stem)}")

@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 from markupsafe import Markup
 
-from icalib.calibration.post_hoc import POST_HOC
+from icalib.calibration.post_hoc import POST_HOC, post_hoc_tag
 from icalib.core.errors import DataError
 from icalib.core.files import FileObject
 from icalib.core.run_folder import RunFolder
@@ -18,7 +18,6 @@ from icalib.core.run_tables import RoundSummary
 from icalib.data.schema import SPLITS
 from icalib.metrics.answerability import has_unanswerable
 from icalib.metrics.catalogue import find_metric
-from icalib.metrics.metric import Direction
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.risk_control import RiskControl
 from icalib.pipeline.guarantees import controls
@@ -32,18 +31,18 @@ from icalib.reports.comparison import (
     best_labels,
     by_data,
     by_shift,
-    format_seconds,
-    format_share,
+    format_value,
     method_rows,
     shown_metrics,
 )
 from icalib.reports.guarantees import HOW_TO_READ, Promise, promises, refusals
 from icalib.reports.page import figure_json, write_page
-from icalib.reports.paired_tests import MethodTest, paired_tests
-from icalib.reports.report_cells import POST_HOC_METRICS, MetricCell, PostHocRow, metric_cell, post_hoc_rows, shift_rows
+from icalib.reports.paired_tests import MethodTest, matrices, paired_tests
 from icalib.reports.run_facts import RunFacts, run_facts
-from icalib.reports.significance_matrix import Matrix, matrices
-from icalib.reports.verdict import Verdict, verdict_of
+from icalib.reports.verdict import Verdict, mean_interval, verdict_of
+
+_POST_HOC_METRICS = ("ECE", "NLL")
+"""Metrics that are shown after each post-hoc calibrator."""
 
 
 @final
@@ -51,17 +50,13 @@ from icalib.reports.verdict import Verdict, verdict_of
 class _MethodPart:
     """What is shown of one method: tables of all its runs, charts of the run with the lowest seed."""
 
-    label: str
-    cells: tuple[MetricCell, ...]
-    num_seeds: int
-    duration: str
+    row: MethodRow
+    intervals: Mapping[str, str]
     shown_seed: int
     reliability: Markup
     loss: Markup | None
     validation: Markup | None
     rounds: Markup | None
-    one_round: str
-    """What happened where there was one round, of which there is nothing to draw."""
     gain: Markup | None
     summaries: tuple[RoundSummary, ...]
     promises: tuple[Promise, ...]
@@ -76,14 +71,15 @@ class _DataPart:
 
     name: str
     methods: tuple[_MethodPart, ...]
+    best: Mapping[str, set[str]]
     commands: tuple[str, ...]
     environments: tuple[str, ...]
-    post_hoc: tuple[PostHocRow, ...]
+    post_hoc: Sequence[tuple[MethodRow, Mapping[str, Sequence[tuple[str, bool]]]]]
     risk_coverage: Markup
     refusals: tuple[str, ...]
     accepted: Markup | None
     verdict: Verdict
-    tests: tuple[tuple[Matrix, Direction | None], ...]
+    tests: Mapping[str, Mapping[str, Mapping[str, MethodTest]]]
     tests_missing: str
     cases: CaseTable | None
 
@@ -107,10 +103,11 @@ def write_report(runs: Sequence[RunFolder], out: Path, title: str) -> Path:
         parts=[_data_part(name, group, columns) for name, group in by_data(results).items()],
         splits=SPLITS,
         shift_columns=[find_metric(name) for name in shift_columns],
-        shifts=[(title, shift_rows(method_rows(group), shift_columns)) for title, group in by_shift(shifts)],
-        post_hoc_metrics=POST_HOC_METRICS,
+        shifts=[(title, rows := method_rows(group), _best(rows, shift_columns)) for title, group in by_shift(shifts)],
+        post_hoc_metrics=_POST_HOC_METRICS,
         calibrators=list(POST_HOC),
         arrows=ARROWS,
+        find_metric=find_metric,
         promise_note=HOW_TO_READ,
     )
 
@@ -118,7 +115,6 @@ def write_report(runs: Sequence[RunFolder], out: Path, title: str) -> Path:
 def _data_part(name: str, results: Sequence[Result], columns: Sequence[str]) -> _DataPart:
     rows = method_rows(results)
     runs = {row.label: [RunFolder(result["run"]) for result in row.results] for row in rows}
-    best = {metric: best_labels(rows, metric) for metric in columns}
     scores = {
         label: [PoolScores.from_predictions(run.predictions("test")) for run in members]
         for label, members in runs.items()
@@ -126,23 +122,44 @@ def _data_part(name: str, results: Sequence[Result], columns: Sequence[str]) -> 
     tests, tests_missing = _tests(runs)
     risks = {label: controls(members[0]) for label, members in runs.items()}
     methods = tuple(
-        _method_part(row, runs[row.label], best, scores[row.label][0], risks[row.label], index)
+        _method_part(row, runs[row.label], columns, scores[row.label][0], risks[row.label], index)
         for index, row in enumerate(rows)
     )
     return _DataPart(
         name=name,
         methods=methods,
+        best=_best(rows, columns),
         commands=tuple(dict.fromkeys(run.command for method in methods for run in method.runs)),
         environments=tuple(dict.fromkeys(run.environment for method in methods for run in method.runs)),
-        post_hoc=post_hoc_rows(rows),
+        post_hoc=[(row, cells) for row in rows if (cells := _post_hoc(row))],
         risk_coverage=figure_json(charts.risk_coverage_figure(scores)),
         refusals=tuple(refusals(risks)),
         accepted=_accepted(scores),
         verdict=verdict_of([run for members in runs.values() for run in members], tests if not tests_missing else ()),
-        tests=tuple((matrix, find_metric(matrix.metric).direction) for matrix in matrices(tests)),
+        tests=matrices(tests),
         tests_missing=tests_missing,
         cases=build_case_table({label: runs[label][0] for label in _case_order(rows, runs)}),
     )
+
+
+def _best(rows: Sequence[MethodRow], columns: Sequence[str]) -> dict[str, set[str]]:
+    return {metric: best_labels(rows, metric) for metric in columns}
+
+
+def _interval(runs: Sequence[RunFolder], metric: str) -> str:
+    interval = mean_interval(runs, metric)
+    return "" if interval is None else f"{format_value(interval.low)}–{format_value(interval.high)}"
+
+
+def _post_hoc(row: MethodRow) -> dict[str, list[tuple[str, bool]]]:
+    """Return for each metric its names as it is and after each calibrator, and which is lowest; empty if unmeasured."""
+    cells: dict[str, list[tuple[str, bool]]] = {}
+    for metric in _POST_HOC_METRICS:
+        names = (metric, *(post_hoc_tag(metric, calibrator) for calibrator in POST_HOC))
+        shown = {name: round(mean, 3) for name in names if (mean := row.mean(name)) is not None}
+        if len(shown) > 1:
+            cells[metric] = [(name, shown.get(name) == min(shown.values())) for name in names]
+    return cells if len(cells) == len(_POST_HOC_METRICS) else {}
 
 
 def _accepted(scores: Mapping[str, Sequence[PoolScores]]) -> Markup | None:
@@ -177,7 +194,7 @@ def _case_order(rows: Sequence[MethodRow], runs: Mapping[str, Sequence[RunFolder
 def _method_part(
     row: MethodRow,
     runs: Sequence[RunFolder],
-    best: Mapping[str, set[str]],
+    columns: Sequence[str],
     scores: PoolScores,
     risks: Sequence[RiskControl],
     index: int,
@@ -187,36 +204,19 @@ def _method_part(
     with_gain = [summary for summary in summaries if sum(summary.gain_histogram_counts)]
     trained = training.num_rows > 0
     return _MethodPart(
-        label=row.label,
-        cells=tuple(metric_cell(row, runs, metric, row.label in best[metric]) for metric in best),
-        num_seeds=row.num_seeds,
-        duration=format_seconds(row.seconds),
+        row=row,
+        intervals={metric: _interval(runs, metric) for metric in columns},
         shown_seed=row.results[0]["seed"],
         reliability=figure_json(charts.reliability_figure(scores, index)),
         loss=figure_json(charts.loss_figure(training)) if trained else None,
         validation=figure_json(charts.validation_figure(training)) if trained else None,
-        rounds=figure_json(charts.rounds_figure(summaries)) if len(summaries) > 1 else None,
-        one_round=_round_text(summaries[0]) if len(summaries) == 1 else "",
+        rounds=figure_json(charts.rounds_figure(summaries)) if summaries else None,
         gain=figure_json(charts.gain_figure(with_gain, _gain_threshold(run.config))) if with_gain else None,
         summaries=tuple(summaries),
         promises=tuple(promises(risks)),
         settings=(run.path / "config.yaml").read_text(encoding="utf-8"),
         runs=tuple(run_facts(member) for member in runs),
     )
-
-
-def _round_text(summary: RoundSummary) -> str:
-    rules = ", ".join(f"{number:,} by the {rule} rule" for rule, number in summary.num_pools_by_rule.items() if number)
-    text = f"One round: {summary.num_pools_selected:,} of {summary.num_pools_scored:,} pools got pseudo labels"
-    text += f" ({rules})." if rules else "."
-    if summary.pool_accuracy is not None:
-        text += f" {format_share(summary.pool_accuracy)} of them are right"
-        text += (
-            f"; taking every pool, {format_share(summary.base_accuracy)} would be." if summary.base_accuracy else "."
-        )
-    if summary.num_pools_with_intents is not None:
-        text += f" {format_share(summary.share_with_intents)} of the pairs are learnt with intents."
-    return text
 
 
 def _gain_threshold(settings: Mapping[str, Any]) -> float | None:

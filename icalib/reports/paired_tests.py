@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,14 @@ class MethodTest(NamedTuple):
     difference: float
     p_value: float
     p_holm: float
+
+    @property
+    def outcome(self) -> Literal["better", "worse", "chance"]:
+        """Whether the first method is better or worse beyond chance."""
+        if self.p_holm >= SIGNIFICANT:
+            return "chance"
+        lower_is_better = find_metric(self.metric).direction == "minimize"
+        return "better" if (self.difference < 0) == lower_is_better else "worse"
 
 
 SIGNIFICANT = 0.05
@@ -72,6 +80,17 @@ def paired_tests(
             for (a, b), outcome, p_holm in zip(pairs, outcomes, adjusted, strict=True)
         ]
     return tests
+
+
+def matrices(tests: Sequence[MethodTest]) -> dict[str, dict[str, dict[str, MethodTest]]]:
+    """Return the tests by metric and method, each from both methods' view."""
+    found: dict[str, dict[str, dict[str, MethodTest]]] = {}
+    for one in tests:
+        rows = found.setdefault(one.metric, {})
+        rows.setdefault(one.first, {})[one.second] = one
+        turned = one._replace(first=one.second, second=one.first, difference=-one.difference)
+        rows.setdefault(one.second, {})[one.first] = turned
+    return found
 
 
 def _per_pool(runs: Iterable[RunFolder]) -> dict[str, Callable[[PoolScores], FloatArray]]:

@@ -13,12 +13,10 @@ from plotly.subplots import make_subplots
 
 from icalib.core.files import read_json
 from icalib.core.run_folder import RunFolder
-from icalib.metrics.pairs import PoolScores
-from icalib.reports.case_table import CaseTable, build_case_table
-from icalib.reports.charts import NEUTRAL, colour, reliability_figure
+from icalib.reports.charts import NEUTRAL, colour
 from icalib.reports.comparison import run_command
 from icalib.reports.page import figure_json, write_page
-from icalib.reports.paper_table import Reproduction, TableRow, blocks, spread_note
+from icalib.reports.paper_table import Reproduction, blocks, spread_note
 
 
 @final
@@ -36,7 +34,6 @@ def write_reproduced(reproduction: Reproduction, out: Path) -> Path:
     Raises:
         StorageError: the disk is full or can't be written.
     """
-    kind = reproduction.table.kind
     finished = [one for one in reproduction.rows if one.runs]
     return write_page(
         "paper_table.html.j2",
@@ -48,9 +45,7 @@ def write_reproduced(reproduction: Reproduction, out: Path) -> Path:
         spread_note=spread_note(reproduction.table),
         command=reproduction.command,
         blocks=blocks(reproduction),
-        curves=_curves(reproduction) if kind == "curve" else [],
-        reliability=_reliability(finished) if kind == "reliability" else [],
-        case_table=_cases(finished) if kind == "cases" else None,
+        curves=_curves(reproduction) if reproduction.table.kind == "curve" else [],
         runs=[(run.name, read_json(run.path / "provenance.json")["started"][:16], _command(run))
               for one in finished for run in one.runs],
     )  # fmt: skip
@@ -60,21 +55,6 @@ def _command(run: RunFolder) -> str:
     """The command that runs this one again."""
     path = run.path.resolve()
     return run_command(path / "config.yaml", path.parents[1])
-
-
-def _reliability(rows: list[TableRow]) -> list[_Picture]:
-    return [
-        _Picture(
-            f"{one.row.label}, {one.labelled:.3g} labelled, seed {one.runs[0].config['seed']}",
-            figure_json(reliability_figure(PoolScores.from_predictions(one.runs[0].predictions("test")), index)),
-        )
-        for index, one in enumerate(rows)
-    ]
-
-
-def _cases(rows: list[TableRow]) -> CaseTable | None:
-    """Pools on which the paper's own method (the last row) and the others differ."""
-    return build_case_table({one.row.label: one.runs[0] for one in reversed(rows)})
 
 
 def _curves(reproduction: Reproduction) -> list[_Picture]:

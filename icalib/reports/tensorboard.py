@@ -2,8 +2,7 @@
 
     tb/round_00/{train,validation}   curves of a stage: the same tags in both; steps continue over the rounds
     tb/rounds                        step = round: what was pseudo-labelled, how well, histogram of gain
-    tb/test                          a table of the final metrics, reliability, risk and coverage, precision and
-                                     recall, hparams
+    tb/test                          final metrics, precision and recall, hparams
     tb/layout                        the page CUSTOM SCALARS: rounds first, then learning curves
 
 Every finished stage, every round and the test evaluation is one event file, moved into place when complete, so that a
@@ -16,7 +15,7 @@ import math
 import os
 import shutil
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
@@ -35,8 +34,7 @@ from icalib.core.run_tables import RoundSummary
 from icalib.core.temporary import remove_abandoned, temporary_beside
 from icalib.metrics.catalogue import metric_tag
 from icalib.metrics.pairs import PoolScores
-from icalib.reports.comparison import COLUMNS, format_value, with_outside_metrics
-from icalib.reports.drawing import reliability_image, risk_coverage_image
+from icalib.reports.comparison import COLUMNS, with_outside_metrics
 from icalib.reports.gain import bulk
 
 ROUND_TAGS = {
@@ -203,25 +201,12 @@ def _write_test(run: RunFolder, last_step: int, writer: SummaryWriter) -> None:
     shown = {metric_tag(metric): values[metric] for metric in with_outside_metrics(COLUMNS, values) if metric in values}
     for tag, value in shown.items():
         writer.add_scalar(tag, value, last_step)  # the HParams page reads its metrics there
-    writer.add_text("test/metrics", _metric_table(rows), last_step)
     scores = PoolScores.from_predictions(run.predictions("test"))
     writer.add_pr_curve("class/precision_recall", scores.label, scores.prob, last_step)
-    writer.add_image("cal/reliability", reliability_image(scores), last_step, dataformats="HWC")
-    writer.add_image("sel/risk_coverage", risk_coverage_image(scores), last_step, dataformats="HWC")
     events = writer.file_writer
     assert events is not None  # open until the writer is closed
     for summary in hparams(flat_settings(run.config), shown):
         events.add_summary(summary)
-
-
-def _metric_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """All test metrics as one table in Markdown, rather than a chart with one point for each."""
-    lines = ["| metric | test | 95 % interval |", "|---|---:|---:|"]
-    for row in rows:
-        has_interval = math.isfinite(row["low"]) and math.isfinite(row["high"])
-        interval = f"{format_value(row['low'])}–{format_value(row['high'])}" if has_interval else ""
-        lines.append(f"| {row['metric']} | {format_value(row['value'])} | {interval} |")
-    return "\n".join(lines)
 
 
 def flat_settings(config: Mapping[str, Any]) -> dict[str, int | float | str]:

@@ -111,7 +111,7 @@ def test_a_curve_says_what_labels_are_worth(tiny_pools: Path, tiny_bert: Path, r
     assert "bert" in found.verdicts["bert"]
     assert "What labels are worth" in repr(found)
     assert "which needs none" in found.verdicts["bert"]
-    assert repr(found).startswith("bert ")
+    assert repr(found).startswith("bert: ")
     assert found.report.with_name("report.html").read_bytes() == found.report.read_bytes()
     page = found.report.read_text()
     for text in ("candidates-only", f">{many}<", "What it says"):

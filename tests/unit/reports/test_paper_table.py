@@ -203,10 +203,3 @@ def test_a_curve_has_a_line_and_bars_of_selected_intents(runs: list[RunFolder], 
     assert bar["y"][0] > 0 == bar["y"][1]
     icast = [run.result["test"]["F1"] for run in runs if run.result["method"] == "icast"]
     assert line["y"][0] == pytest.approx(fmean(icast))
-
-
-@pytest.mark.parametrize("kind", ["reliability", "cases"])
-def test_diagrams_and_cases(runs: list[RunFolder], tmp_path: Path, kind: str) -> None:
-    page = read_page(write_reproduced(reproduction(runs, table(kind=kind)), tmp_path / "t.html"))
-    assert len(figures(page)) == (2 if kind == "reliability" else 0)
-    assert ("ICAST is right, TSST is wrong" in visible(page)) == (kind == "cases")
