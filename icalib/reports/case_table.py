@@ -25,17 +25,6 @@ CASES_PER_KIND = 4
 
 @final
 @dataclass(frozen=True)
-class Turn:
-    """One utterance of a context with the intents it was given and the ones that were predicted."""
-
-    speaker: str
-    text: str
-    gold_intents: tuple[str, ...]
-    predicted_intents: tuple[str, ...]
-
-
-@final
-@dataclass(frozen=True)
 class Candidate:
     """One candidate; `probs` and `is_top` have one entry per method, `gain` and `view` are the first method's."""
 
@@ -50,11 +39,10 @@ class Candidate:
 @final
 @dataclass(frozen=True)
 class Case:
-    """One pool: its context and its candidates in the order in which the first method ranks them."""
+    """One pool as POOL_SCHEMA has it, the predicted intents of each utterance, candidates as the first method ranks."""
 
-    pool_id: str
-    domain: str
-    turns: tuple[Turn, ...]
+    pool: Mapping[str, Any]
+    predicted_intents: tuple[tuple[str, ...], ...]
     candidates: tuple[Candidate, ...]
 
 
@@ -76,7 +64,15 @@ class CaseTable:
     labels: tuple[str, ...]
     num_pools: int
     groups: tuple[CaseGroup, ...]
-    has_gain: bool
+
+    @property
+    def has_gain(self) -> bool:
+        """Whether the first method weighs intents."""
+        return any(c.gain is not None for group in self.groups for case in group.cases for c in case.candidates)
+
+
+_Rows = list[dict[str, Any]]
+"""A method's predictions for the candidates of a pool."""
 
 
 def build_case_table(runs: Mapping[str, RunFolder]) -> CaseTable | None:
@@ -84,35 +80,26 @@ def build_case_table(runs: Mapping[str, RunFolder]) -> CaseTable | None:
 
     None where the pools' texts are gone or the runs have no pool in common.
     """
-    labels = tuple(runs)
-    pools_file = Path(next(iter(runs.values())).config["data"]) / "test.parquet"
+    labels, first = tuple(runs), next(iter(runs.values()))
+    pools_file = Path(first.config["data"]) / "test.parquet"
     predictions = [_by_pool(run.predictions("test")) for run in runs.values()]
     shared = sorted(set[str].intersection(*(set(table) for table in predictions)))
     if not pools_file.is_file() or not shared:
         return None
     kinds = _kinds(labels, predictions, shared)
-    wanted = [pool_id for _, pool_ids in kinds for pool_id in pool_ids[:CASES_PER_KIND]]
+    wanted = [pool_id for pool_ids in kinds.values() for pool_id in pool_ids[:CASES_PER_KIND]]
     is_wanted = pc.field("pool_id").isin(pa.array(wanted, pa.string()))  # typed: there may be none
     with reading(pools_file):
         pools = {pool["pool_id"]: pool for pool in pq.read_table(pools_file, filters=is_wanted).to_pylist()}
-    intents = _intents(next(iter(runs.values())))
-    groups = tuple(
-        CaseGroup(
-            title,
-            len(pool_ids),
-            tuple(
-                _case(pools[pool_id], [table[pool_id] for table in predictions], intents)
-                for pool_id in pool_ids[:CASES_PER_KIND]
-                if pool_id in pools
-            ),
-        )
-        for title, pool_ids in kinds
+    intents = _intents(first)
+    cases = {
+        pool_id: _case(pool, [table[pool_id] for table in predictions], intents) for pool_id, pool in pools.items()
+    }
+    groups = (
+        CaseGroup(title, len(ids), tuple(cases[one] for one in ids[:CASES_PER_KIND] if one in cases))
+        for title, ids in kinds.items()
     )
-    has_gain = any(c.gain is not None for group in groups for case in group.cases for c in case.candidates)
-    return CaseTable(labels, len(shared), groups, has_gain)
-
-
-_Rows = list[dict[str, Any]]
+    return CaseTable(labels, len(shared), tuple(groups))
 
 
 def _by_pool(predictions: pa.Table) -> dict[str, _Rows]:
@@ -124,40 +111,33 @@ def _by_pool(predictions: pa.Table) -> dict[str, _Rows]:
 
 def _kinds(
     labels: Sequence[str], predictions: Sequence[Mapping[str, _Rows]], shared: Sequence[str]
-) -> list[tuple[str, list[str]]]:
-    """Titles and pools of each kind, the most informative pools first."""
-    hit = [{pool_id: _is_hit(table[pool_id]) for pool_id in shared} for table in predictions]
-    prob = [{pool_id: _right_prob(table[pool_id]) for pool_id in shared} for table in predictions]
+) -> dict[str, list[str]]:
+    """Return the pools of each kind by its title, the most informative pools first."""
+
+    def is_hit(method: int, pool_id: str) -> bool:
+        rows = predictions[method][pool_id]
+        return rows[_top(rows)]["label"] == 1
+
+    def right_prob(method: int, pool_id: str) -> float:
+        return max(row["prob"] for row in predictions[method][pool_id] if row["label"] == 1)
+
     if len(labels) == 1:
-        by_prob = sorted(shared, key=lambda pool_id: (-prob[0][pool_id], pool_id))
-        return [
-            (f"{labels[0]} is right", [pool_id for pool_id in by_prob if hit[0][pool_id]]),
-            (f"{labels[0]} is wrong", [pool_id for pool_id in reversed(by_prob) if not hit[0][pool_id]]),
+        by_prob = sorted(shared, key=lambda pool_id: (-right_prob(0, pool_id), pool_id))
+        return {
+            f"{labels[0]} is right": [pool_id for pool_id in by_prob if is_hit(0, pool_id)],
+            f"{labels[0]} is wrong": [pool_id for pool_id in reversed(by_prob) if not is_hit(0, pool_id)],
+        }
+    by_gap = sorted(shared, key=lambda pool_id: (right_prob(1, pool_id) - right_prob(0, pool_id), pool_id))
+    return {
+        f"{labels[right]} is right, {labels[wrong]} is wrong": [
+            pool_id for pool_id in ordered if is_hit(right, pool_id) and not is_hit(wrong, pool_id)
         ]
-    by_gap = sorted(shared, key=lambda pool_id: (prob[1][pool_id] - prob[0][pool_id], pool_id))
-    first, second = labels[:2]
-    return [
-        (
-            f"{first} is right, {second} is wrong",
-            [pool_id for pool_id in by_gap if hit[0][pool_id] and not hit[1][pool_id]],
-        ),
-        (
-            f"{second} is right, {first} is wrong",
-            [pool_id for pool_id in reversed(by_gap) if hit[1][pool_id] and not hit[0][pool_id]],
-        ),
-    ]
-
-
-def _is_hit(rows: _Rows) -> bool:
-    return rows[_top(rows)]["label"] == 1
+        for right, wrong, ordered in ((0, 1, by_gap), (1, 0, by_gap[::-1]))
+    }
 
 
 def _top(rows: _Rows) -> int:
     return int(np.argmax([row["logit"] for row in rows]))
-
-
-def _right_prob(rows: _Rows) -> float:
-    return max(row["prob"] for row in rows if row["label"] == 1)
 
 
 def _intents(run: RunFolder) -> dict[tuple[str, int], tuple[str, ...]]:
@@ -184,13 +164,5 @@ def _case(
         for index, row in enumerate(predictions[0])
     ]
     ranked = np.argsort([-row["logit"] for row in predictions[0]], kind="stable")
-    turns = tuple(
-        Turn(
-            utterance["speaker"],
-            utterance["text"],
-            tuple(utterance["intents"]),
-            intents.get((pool["pool_id"], number), ()),
-        )
-        for number, utterance in enumerate(pool["context"])
-    )
-    return Case(pool["pool_id"], pool["domain"], turns, tuple(candidates[index] for index in ranked))
+    predicted = (intents.get((pool["pool_id"], number), ()) for number in range(len(pool["context"])))
+    return Case(pool, tuple(predicted), tuple(candidates[index] for index in ranked))

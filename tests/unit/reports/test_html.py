@@ -212,13 +212,6 @@ def test_significance_is_a_matrix_from_each_methods_view() -> None:
     assert found["Brier"]["a"]["b"].outcome == "worse"  # a lower Brier score is better
 
 
-def test_the_page_has_a_style_for_paper_and_phones(runs: list[RunFolder], tmp_path: Path) -> None:
-    page = write_report(runs, tmp_path / "report.html", "Desk").read_text(encoding="utf-8")
-    assert "@media print" in page
-    assert "beforeprint" in page
-    assert "position: sticky; left: 0" in page
-
-
 def test_the_verdict_is_the_first_section(page: Page) -> None:
     text = visible(page)
     assert text.index("icast ranks best") < text.index("Test pools. Each cell")
