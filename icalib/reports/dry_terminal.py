@@ -30,9 +30,9 @@ def print_stages(stages: Sequence[DryStage], runs: Path, console: Console | None
     table.add_section()
     table.add_row("all", "", _state(stages), _time(stages))
     console.print(table)
-    if unknown := list(dict.fromkeys(str(stage.name) for stage in stages if stage.seconds is None)):
-        reason = f"no finished run under {runs} has them with this backbone"
-        console.print(Text(f"time not known of {', '.join(unknown)}: {reason}"), soft_wrap=True)
+    if unknown := list(dict.fromkeys(stage.name.label for stage in stages if stage.seconds is None)):
+        reason = f"no finished run under {runs} has such stages with this backbone"
+        console.print(Text(f"unknown times ({', '.join(unknown)}): {reason}"), soft_wrap=True)
     if any(stage.seconds for stage in stages):
         console.print(Text(f"times: in proportion to the newest finished runs under {runs}"), soft_wrap=True)
 
