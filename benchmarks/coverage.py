@@ -11,8 +11,7 @@ of tomorrow come from other dialogues.
 - *splits*: one part calibrates, the other part checks. This is what a user would see, but the checking part has chance
   of its own: promises that hold look broken in up to 18 % of the splits in halves at a confidence of 90 %.
 
-Three tables: promises (*broken*: more than α of the checked answers are wrong), answer sets, and how often the
-exchangeability test warns although nothing has changed (splits only: it needs separate pools).
+Two tables: promises (*broken*: more than α of the checked answers are wrong) and answer sets.
 """
 
 from __future__ import annotations
@@ -30,14 +29,12 @@ from icalib.core.run_folder import RunFolder
 from icalib.core.storage import local_path
 from icalib.data.pools import as_pools, iter_pools
 from icalib.metrics.conformal import answer_sets, fit_conformal
-from icalib.metrics.exchangeability import shift_test
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.ranking import TopCandidate, top_candidate
 from icalib.metrics.risk_control import control_risk
 
 ERRORS = (0.05, 0.1, 0.2, 0.3, 0.5)
 COVERAGES = (0.8, 0.9, 0.95)
-LEVELS = (0.01, 0.1)
 CONFIDENCE = 0.9
 
 Indices = npt.NDArray[np.int64]
@@ -105,12 +102,6 @@ def main() -> None:
             ["run", "pools", "coverage stated", "coverage found", "sd", "size"],
             [row for run in runs for row in sets(run, experiment, options)],
         )
-        if experiment.how == "splits":
-            _table(
-                "Exchangeability test, nothing changed",
-                ["run", "pools", "questions", *(f"p < {level:g}" for level in LEVELS)],
-                [row for run in runs for row in alarms(run, experiment, options)],
-            )
 
 
 def promises(run: Run, experiment: Experiment, options: argparse.Namespace) -> Iterator[list[str]]:
@@ -154,18 +145,6 @@ def sets(run: Run, experiment: Experiment, options: argparse.Namespace) -> Itera
             f"{np.std(covered):.3f}",
             f"{np.mean(size):.1f} of {run.test.sizes().mean():.0f}",
         ]
-
-
-def alarms(run: Run, experiment: Experiment, options: argparse.Namespace) -> Iterator[list[str]]:
-    for number in (100, run.test.num_pools):
-        p_values: list[float] = []
-        sizes: list[int] = []
-        for first, second in run.parts(experiment, options):
-            questions = np.sort(np.random.default_rng(0).permutation(second)[:number])
-            sizes.append(len(questions))
-            p_values.append(shift_test(taken(run.test, questions), taken(run.test, first)).p_value)
-        rates = [f"{np.mean(np.array(p_values) < level):.1%}" for level in LEVELS]
-        yield [run.name, f"{run.test.num_pools}", f"{np.mean(sizes):.0f}", *rates]
 
 
 def taken(scores: PoolScores, chosen: Indices) -> PoolScores:

@@ -160,9 +160,7 @@ def compute() -> None:
         icalib("evaluate", run, "--data", "other", "--limit", "10")
         icalib("score", run, "--data", "other", "--split", "validation", "--out", f"scores-{method}.parquet")
         if method != "bm25":
-            icalib(
-                "predict", run, "questions.jsonl", "--coverage", "0.5", "--sets", "0.8", out=f"answers-{method}.jsonl"
-            )
+            icalib("predict", run, "questions.jsonl", "--sets", "0.8", out=f"answers-{method}.jsonl")
 
 
 def digests() -> Iterator[tuple[str, str]]:

@@ -25,11 +25,6 @@ MIN_POOLS = 5
 """Minimum number of validation pools with a right candidate, and of those without."""
 FEATURES = ("max", "margin", "std", "level", "entropy", "log_sum_exp")
 """Names of the columns of `pool_features`."""
-HOW_TO_GET = (
-    f"It is fitted on validation pools, {MIN_POOLS} or more with a right candidate and {MIN_POOLS} or more without. "
-    "Prepare the data with --unanswerable 0.2, or with such pools of its own, and run the method again."
-)
-"""What to do where p_none is missing."""
 
 
 def pool_features(logit_N: FloatArray, offsets: IntArray) -> FloatArray:
@@ -139,28 +134,3 @@ def fit_none_of_these(logit_N: FloatArray, offsets: IntArray, answerable: npt.ND
         num_answerable=num_answerable,
         num_unanswerable=num_unanswerable,
     )
-
-
-def distribution(prob_N: FloatArray, p_none: FloatArray, offsets: IntArray) -> list[FloatArray]:
-    """Return one distribution for each pool over its candidates and "none of these", which is last: [C + 1] each.
-
-    Candidates share 1 − p_none in the ratio of their probabilities (evenly where these are all 0). They then assume
-    that exactly one candidate is right if any is, which the single probabilities don't.
-
-    Args:
-        prob_N: each candidate's probability of being right.
-        p_none: [B].
-        offsets: [B + 1], as for `pool_features`.
-
-    Example:
-        >>> shares = distribution(np.array([0.6, 0.2]), np.array([0.4]), np.array([0, 2]))
-        >>> [share.round(3).tolist() for share in shares]
-        [[0.45, 0.15, 0.4]]
-    """
-    pools = zip(np.split(prob_N, offsets[1:-1]), p_none.tolist(), strict=True)
-    return [np.append((1 - none) * _shares(prob), none) for prob, none in pools]
-
-
-def _shares(prob: FloatArray) -> FloatArray:
-    total = prob.sum()
-    return prob / total if total > 0 else np.full(len(prob), 1 / len(prob))

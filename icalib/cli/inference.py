@@ -65,8 +65,8 @@ def score(
 
     PAIRS are Parquet files with a column `context` (a text, or a list of turns) and a column `candidate`, one pair a
     row, or `candidates`, one pool a row. Each span of rows becomes one file in the folder OUT, and names file, row and
-    candidate; memory does not grow with the size of PAIRS. Pools have the probabilities of `icalib predict`, for their
-    numbers of candidates, and p_none; a pair's probability is that for as many candidates as the run's pools have.
+    candidate; memory does not grow with the size of PAIRS. Probabilities are those for as many
+    candidates as the run's pools have; pools also have p_none.
     """
     starting(f"score {location(run)}")
     if (pairs is None) == (pools.data is None):
@@ -133,13 +133,13 @@ def evaluate(
 
     Decision threshold, view rule and calibration are those of the run's own validation, so the metrics show how far
     its probabilities can be trusted on data that it hasn't seen. They are kept in RUN/shift/DATA and read from there
-    when the same is asked again; `icalib report RUN` shows them too. Below the metrics are the promises that can be
-    made about the run's answers, or what became of them on the other pools.
+    when the same is asked again; `icalib report RUN` shows them too. Without --data, the promises that can be made
+    about the run's answers are printed below the metrics.
     """
     from icalib.api.session import session
     from icalib.api.settings import with_test_pools
     from icalib.core.run_folder import RunFolder
-    from icalib.reports.guarantees import print_promises, print_promises_elsewhere
+    from icalib.reports.guarantees import print_promises
     from icalib.reports.terminal import print_result, print_shift
 
     result = own = RunFolder.open(run).result
@@ -152,7 +152,6 @@ def evaluate(
         with session(executor.place(runs)) as active:
             result = active.evaluate(RunFolder(run), other, limit)
         print_shift(result, own)
-        print_promises_elsewhere(RunFolder(run), other.resolve().name)
     if as_json:
         typer.echo(json.dumps(result))
 
@@ -162,12 +161,6 @@ def predict(
     run: Run,
     file: Annotated[Path, place_argument("JSONL (or .gz): a context and its candidates per line, see above.")],
     out: Annotated[Path | None, place_option("JSONL file to write; default: standard output.")] = None,
-    coverage: Annotated[
-        float | None,
-        typer.Option(
-            help="Answer only where sure: the threshold that answers this fraction of the run's validation pools."
-        ),
-    ] = None,
     max_error: Annotated[
         float | None,
         typer.Option(help="Answer only so that at most this fraction of the answers is wrong, e.g. 0.1: a promise."),
@@ -177,10 +170,6 @@ def predict(
         float | None,
         typer.Option(help="Also give sets of candidates that contain a right one with this probability, e.g. 0.9."),
     ] = None,
-    none: Annotated[
-        bool,
-        typer.Option("--none", help='Also give one distribution over the candidates and "none of these", its last.'),
-    ] = False,
 ) -> None:
     """Answer questions with a finished run: the best candidate, and the probability that it is right.
 
@@ -190,22 +179,20 @@ def predict(
 
     Each gives one line in the same order: {"id", "answer": index or null, "text", "prob", "abstained", "probs",
     "set"}. A run whose validation pools include some without a right candidate adds "p_none", the probability that none
-    of the candidates is right. With --coverage the unsure ones remain unanswered, and standard error says which
-    fraction of wrong answers to expect; with --max-error so many that a fraction of wrong answers is not exceeded; with
-    --sets each line lists enough candidates to contain a right one with the probability asked for. All are measured on
-    the run's validation and test pools and hold for questions that are like them; standard error warns of questions
-    that are not.
+    of the candidates is right. With --max-error as many questions remain unanswered as it takes for the promise; with
+    --sets each line lists enough candidates to contain a right one with the probability asked for. Both are tested on
+    the run's test pools and hold for questions that are like them.
     """
     from icalib.core.files import whole_file
     from icalib.data.questions import read_questions
-    from icalib.pipeline.answering import Wanted
+    from icalib.pipeline.answering import AnswerOptions
     from icalib.pipeline.inference import FinishedRun
     from icalib.pipeline.predict import predict as answer_questions
 
     finished = FinishedRun.open(run)
     pull(file)
-    wanted = Wanted(coverage=coverage, max_error=max_error, confidence=confidence, sets=sets, none=none)
-    predicted = answer_questions(finished, read_questions(file), wanted)
+    options = AnswerOptions(max_error=max_error, confidence=confidence, sets=sets)
+    predicted = answer_questions(finished, read_questions(file), options)
     lines = "".join(json.dumps(answer.record(), ensure_ascii=False) + "\n" for answer in predicted.answers)
     if out is None:
         typer.echo(lines, nl=False)

@@ -4,7 +4,7 @@ The least ambiguous sets of Sadinle, Lei and Wasserman (2019): a candidate's non
 softmax over its pool's logits, and the set contains those up to a quantile of right candidates' on calibration pools.
 If these and later pools are exchangeable, sets contain a right candidate with at least that probability. Pools that
 chose the model, e.g. its best epoch, are not exchangeable with later ones: sets that they calibrate are too small.
-Pools of another size are not exchangeable either: see `adaptive_sets`.
+Nor are pools with another number of candidates, since a candidate's share of the softmax shrinks as the pool grows.
 
 A pool without a right candidate can't be covered. Such pools are left out, so that the promise is one about pools that
 have a right candidate, whatever the fraction of those that don't.
@@ -13,7 +13,6 @@ have a right candidate, whatever the fraction of those that don't.
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +21,6 @@ from pydantic import Field
 from icalib.core.component import Settings
 from icalib.core.errors import DataError, SettingError
 from icalib.metrics.pairs import FloatArray, PoolScores
-
-Contains = Literal["one", "all"]
-"""What a set promises where a pool has several right candidates: at least one of them, or all."""
 
 
 class ConformalThreshold(Settings):
@@ -38,47 +34,29 @@ class ConformalThreshold(Settings):
     """Pools it was fitted on."""
 
 
-def fit_conformal(calibration: PoolScores, coverage: float, contains: Contains = "one") -> ConformalThreshold:
+def fit_conformal(calibration: PoolScores, coverage: float) -> ConformalThreshold:
     """Fit the threshold: the ⌈(n + 1)(1 − α)⌉-th smallest nonconformity of right candidates over n pools.
 
     Where a pool has several right candidates, the one with the smallest nonconformity counts: a set contains at least
-    one of them (Vovk et al. 2005). With `contains` all it is the one with the largest. Pools without a right candidate
-    don't count: a set contains a right candidate with that probability if there is one.
+    one of them (Vovk et al. 2005). Pools without a right candidate don't count.
 
     Raises:
         SettingError: the coverage is not between 0 and 1.
         DataError: fewer than 1/α − 1 pools, for which only sets of all candidates reach the coverage.
     """
-    of_right = right_scores(calibration, nonconformity(calibration), contains)
-    return ConformalThreshold(
-        coverage=coverage, nonconformity=conformal_quantile(of_right, coverage), num_pools=len(of_right)
-    )
-
-
-def right_scores(scores: PoolScores, score: FloatArray, contains: Contains) -> FloatArray:
-    """Return the score of each pool's right candidate, of pools that have one: the smallest, or the largest for all."""
-    reduce, missing = (np.minimum, np.inf) if contains == "one" else (np.maximum, -np.inf)
-    of_right = reduce.reduceat(np.where(scores.label == 1, score, missing), scores.offsets[:-1])
-    return of_right[np.isfinite(of_right)]
-
-
-def conformal_quantile(score: FloatArray, coverage: float) -> float:
-    """Return the ⌈(n + 1)(1 − α)⌉-th smallest of n scores.
-
-    Raises:
-        SettingError: the coverage is not between 0 and 1.
-        DataError: n is below 1/α − 1.
-    """
     if not 0 < coverage < 1:
         raise SettingError(f"the coverage is {coverage:g}; expected a fraction between 0 and 1, e.g. 0.9.")
-    rank = math.ceil((len(score) + 1) * coverage - 1e-9)  # 10 · 0.9 must not be above 9
-    if rank > len(score):
+    of_right = np.where(calibration.label == 1, nonconformity(calibration), np.inf)
+    of_pool = np.minimum.reduceat(of_right, calibration.offsets[:-1])[calibration.answerable]
+    rank = math.ceil((len(of_pool) + 1) * coverage - 1e-9)  # 10 · 0.9 must not be above 9
+    if rank > len(of_pool):
         needed = math.ceil(1 / (1 - coverage) - 1 - 1e-9)
         raise DataError(
-            f"{len(score)} pools are too few for answer sets with coverage {coverage:g}",
+            f"{len(of_pool)} pools are too few for answer sets with coverage {coverage:g}",
             f"Score at least {needed} pools with known labels, or ask for less coverage.",
         )
-    return float(np.sort(score)[rank - 1])
+    limit = float(np.sort(of_pool)[rank - 1])
+    return ConformalThreshold(coverage=coverage, nonconformity=limit, num_pools=len(of_pool))
 
 
 def answer_sets(scores: PoolScores, threshold: ConformalThreshold) -> npt.NDArray[np.bool_]:

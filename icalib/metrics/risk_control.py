@@ -10,13 +10,12 @@ isn't rejected. Then all rejected thresholds have R(t) ≤ α with probability 1
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
-from pydantic import Field
 from scipy.stats import binom
 
-from icalib.core.component import Settings
 from icalib.core.errors import DataError, SettingError
 from icalib.metrics.pairs import FloatArray
 from icalib.metrics.ranking import TopCandidate
@@ -24,23 +23,28 @@ from icalib.metrics.ranking import TopCandidate
 _NUM_THRESHOLDS = 100
 
 
-class RiskControl(Settings):
-    """The outcome of the tests; plain numbers."""
+@dataclass(frozen=True)
+class RiskControl:
+    """The outcome of the tests.
 
-    max_error: float = Field(gt=0, lt=1)
-    """α: largest fraction of wrong answers among the answered pools."""
-    confidence: float = Field(gt=0, lt=1)
-    """1 − δ: probability that the promise holds, over the draw of the pools that it was tested on."""
-    threshold: float | None = Field(default=None, ge=0, le=1)
-    """Answer pools whose best candidate has this probability or more; None if no threshold keeps the promise."""
-    num_pools: int = Field(ge=1)
-    """Pools that it was tested on."""
-    num_answered: int = Field(ge=0)
-    """How many of these are above the threshold; without one, above the first that was tested."""
-    num_wrong: int = Field(ge=0)
-    """How many of the answered ones have a wrong answer."""
-    num_needed: int | None = Field(default=None, ge=1)
-    """Without a threshold: about how many pools would be needed; None if more pools would not help."""
+    Attributes:
+        max_error: α, the largest fraction of wrong answers among the answered pools.
+        confidence: 1 − δ, the probability that the promise holds, over the draw of the pools that it was tested on.
+        threshold: answer pools whose best candidate has this probability or more; None if no threshold keeps the
+            promise.
+        num_pools: pools that it was tested on.
+        num_answered: how many of these are above the threshold; without one, above the first that was tested.
+        num_wrong: how many of the answered ones have a wrong answer.
+        num_needed: without a threshold, about how many pools would be needed; None if more would not help.
+    """
+
+    max_error: float
+    confidence: float
+    threshold: float | None
+    num_pools: int
+    num_answered: int
+    num_wrong: int
+    num_needed: int | None = None
 
     @property
     def coverage(self) -> float:
@@ -49,23 +53,11 @@ class RiskControl(Settings):
 
     @property
     def refusal(self) -> str:
-        """Why there is no threshold, for people."""
-        promise = (
-            f"no threshold can promise at most {100 * self.max_error:g}% wrong answers with {self.num_pools} pools"
-        )
+        """Why there is no threshold."""
+        found = f"{self.num_pools} test pools can't promise at most {100 * self.max_error:g}% wrong answers"
         if self.num_needed is None:
-            return f"{promise}, nor with more: even the most confident answers are wrong too often"
-        return f"{promise}; about {self.num_needed:,} would be needed"
-
-
-def p_value(num_wrong: int, num_answered: int, max_error: float) -> float:
-    """Return the exact p-value of "more than `max_error` of the answers are wrong": P(Bin(n, α) ≤ wrong).
-
-    Example:
-        >>> round(p_value(0, 22, 0.1), 4)  # 22 right answers in a row, which 21 can't replace at 90 %
-        0.0985
-    """
-    return float(binom.cdf(num_wrong, num_answered, max_error))
+            return f"{found}, nor can more: even the most confident answers are wrong too often"
+        return f"{found}; about {self.num_needed:,} would be needed"
 
 
 def control_risk(tested: TopCandidate, others: TopCandidate, max_error: float, confidence: float = 0.9) -> RiskControl:
@@ -95,31 +87,26 @@ def control_risk(tested: TopCandidate, others: TopCandidate, max_error: float, c
             field="prob",
         )
     thresholds = _thresholds(others.prob)
-    share, risk = _expected(others, thresholds)
-    answered = (tested.prob[:, None] >= thresholds).sum(axis=0)
-    wrong = ((tested.prob[:, None] >= thresholds) & (tested.hit[:, None] < 1)).sum(axis=0)
-    first = int(np.argmax((max_error - risk) * np.sqrt(share)))  # where the expected p-value is smallest
+    fraction, risk = _expected(others, thresholds)
+    above = tested.prob[:, None] >= thresholds
+    answered = above.sum(axis=0)
+    wrong = (above & (tested.hit[:, None] < 1)).sum(axis=0)
+    first = int(np.argmax((max_error - risk) * np.sqrt(fraction)))  # where the expected p-value is smallest
     rejected = binom.cdf(wrong[first:], answered[first:], max_error) <= 1 - confidence + 1e-12
     num_rejected = int(np.argmin(rejected)) if not rejected.all() else len(rejected)
     last = first + max(num_rejected - 1, 0)
+    num_pools = len(tested.prob)
     return RiskControl(
         max_error=max_error,
         confidence=confidence,
         threshold=float(thresholds[last]) if num_rejected else None,
-        num_pools=len(tested.prob),
+        num_pools=num_pools,
         num_answered=int(answered[last]),
         num_wrong=int(wrong[last]),
         num_needed=None
         if num_rejected
-        else _num_needed(share[first], risk[first], max_error, confidence, len(tested.prob)),
+        else _num_needed(float(fraction[first]), float(risk[first]), max_error, confidence, num_pools),
     )
-
-
-def halves(top: TopCandidate, *, seed: int) -> tuple[TopCandidate, TopCandidate]:
-    """Split pools at random into those to test on and the others, where there is one set of pools only."""
-    order = np.random.default_rng(seed).permutation(len(top.prob))
-    first, second = np.sort(order[::2]), np.sort(order[1::2])
-    return TopCandidate(top.prob[first], top.hit[first]), TopCandidate(top.prob[second], top.hit[second])
 
 
 def _thresholds(prob: FloatArray) -> FloatArray:
@@ -136,7 +123,7 @@ def _expected(others: TopCandidate, thresholds: FloatArray) -> tuple[FloatArray,
     return answered / len(others.prob), (wrong + 0.5) / (answered + 1)
 
 
-def _num_needed(share: float, risk: float, max_error: float, confidence: float, num_pools: int) -> int | None:
+def _num_needed(fraction: float, risk: float, max_error: float, confidence: float, num_pools: int) -> int | None:
     """Return about how many pools make a threshold's p-value δ or less in four of five draws, if `risk` is its risk.
 
     The normal approximation of the test's power, and at least as many as a test without any wrong answer needs.
@@ -146,6 +133,6 @@ def _num_needed(share: float, risk: float, max_error: float, confidence: float, 
     level, power = NormalDist().inv_cdf(confidence), NormalDist().inv_cdf(0.8)
     spread = level * math.sqrt(max_error * (1 - max_error)) + power * math.sqrt(risk * (1 - risk))
     answered = max((spread / (max_error - risk)) ** 2, math.log(1 - confidence) / math.log(1 - max_error))
-    needed = max(answered / share, num_pools + 1)
+    needed = max(answered / fraction, num_pools + 1)
     digits = 10 ** max(math.floor(math.log10(needed)) - 1, 0)
     return math.ceil(needed / digits) * digits

@@ -2,80 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import cached_property, lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from icalib.core.errors import DataError
 from icalib.core.run_folder import RunFolder
-from icalib.data.schema import Split
-from icalib.metrics.pairs import PoolScores
-from icalib.metrics.ranking import TopCandidate, top_candidate
-from icalib.metrics.risk_control import RiskControl, control_risk, halves
+from icalib.metrics.conformal import ConformalThreshold, answer_sets, fit_conformal
+from icalib.metrics.pairs import IntArray, PoolScores
+from icalib.metrics.ranking import top_candidate
+from icalib.metrics.risk_control import RiskControl, control_risk
 
 MAX_ERRORS = (0.05, 0.1, 0.2)
 """The α of the promises that reports list."""
 CONFIDENCE = 0.9
+_KEPT = 128  # clients of a server choose coverages, so that there is no end of different ones
 
-_HALVES_SEED = 0
 
+class Guarantees:
+    """Promises and answer sets of a finished run; each is fitted once, when it is first needed.
 
-def pools_for_sets(folder: RunFolder) -> tuple[PoolScores, Split]:
-    """Return the pools that promises and answer sets are fitted on, and their split.
-
-    The best epoch and round, the calibrator and the threshold are those that suit the validation pools, which makes
-    them easier than later pools; the test pools have chosen nothing. Without labelled test pools, those of
-    validation are returned.
+    They are tested and fitted on the run's test pools, which have chosen nothing. Epoch, round, calibrator and
+    threshold are those that suit the validation pools, which makes these easier than later pools; they only propose
+    the thresholds that are tested.
     """
-    if folder.has_predictions("test"):
-        predictions = folder.predictions("test")
-        if (predictions["label"].to_numpy() == 1).any():
-            return PoolScores.from_predictions(predictions), "test"
-    return PoolScores.from_predictions(folder.predictions("validation")), "validation"
 
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self.promise = lru_cache(_KEPT)(self._control_risk)
+        self.conformal = lru_cache(_KEPT)(self._fit_conformal)
 
-def controls(folder: RunFolder) -> list[RiskControl]:
-    """Return what the run can promise for each of MAX_ERRORS."""
-    tested, others = tested_and_others(folder)
-    return [control_risk(tested, others, max_error, CONFIDENCE) for max_error in MAX_ERRORS]
+    @cached_property
+    def validation(self) -> PoolScores:
+        """Scores of the validation pools."""
+        return PoolScores.from_predictions(self._folder.predictions("validation"))
 
+    @cached_property
+    def validation_sizes(self) -> IntArray:
+        """Numbers of candidates of the validation pools, ascending."""
+        return np.unique(np.diff(self.validation.offsets))
 
-def demanded(found: RiskControl, folder: RunFolder) -> RiskControl:
-    """Return a promise of a run that has a threshold.
+    @cached_property
+    def tested(self) -> PoolScores:
+        """Scores of the labelled test pools.
 
-    Raises:
-        DataError: no threshold can promise it; the message says how many pools would be needed.
-    """
-    if found.threshold is None:
+        Raises:
+            DataError: the run has none.
+        """
+        if self._folder.has_predictions("test"):
+            predictions = self._folder.predictions("test")
+            if (predictions["label"].to_numpy() == 1).any():
+                return PoolScores.from_predictions(predictions)
         raise DataError(
-            f"{folder.path}: {found.refusal}",
-            "Allow more errors or less confidence (--max-error, --confidence), label more test pools, or use "
-            "--coverage, which gives an estimate instead of a promise.",
+            "the run has no labelled test pools, on which promises are tested and answer sets are fitted",
+            "Use a run whose pools have a labelled test split.",
+            path=self._folder.path,
         )
-    return found
 
+    def covered(self, scores: PoolScores) -> npt.NDArray[np.bool_]:
+        """Return which pools [B] have a number of candidates that promises were tested on."""
+        return np.isin(np.diff(scores.offsets), np.diff(self.tested.offsets))
 
-def held_elsewhere(found: Sequence[RiskControl], scores: PoolScores) -> list[tuple[float, float]]:
-    """Return the fractions of other labelled pools that each threshold answers, and of wrong ones among these.
+    def sets(self, scores: PoolScores, coverage: float) -> npt.NDArray[np.bool_]:
+        """Return which candidates are in answer sets, [N]: all candidates of pools that are not covered.
 
-    Both are NaN without a threshold, the second one also where nothing is answered.
-    """
-    top = top_candidate(scores)
-    rows: list[tuple[float, float]] = []
-    for one in found:
-        answered = top.prob >= (np.inf if one.threshold is None else one.threshold)
-        wrong = float(1 - top.hit[answered].mean()) if answered.any() else float("nan")
-        rows.append((float("nan") if one.threshold is None else float(answered.mean()), wrong))
-    return rows
+        Raises:
+            SettingError, DataError: see `fit_conformal`.
+        """
+        return answer_sets(scores, self.conformal(coverage)) | ~self.covered(scores)[scores.pool]
 
+    def _control_risk(self, max_error: float, confidence: float = CONFIDENCE) -> RiskControl:
+        return control_risk(top_candidate(self.tested), top_candidate(self.validation), max_error, confidence)
 
-def tested_and_others(folder: RunFolder) -> tuple[TopCandidate, TopCandidate]:
-    """Return the pools that a threshold is tested on, and those that propose it, for `control_risk`.
-
-    Thresholds come from validation and are tested on the test pools. Where one of the two is missing, one half of
-    the other proposes thresholds for the other half.
-    """
-    pools, split = pools_for_sets(folder)
-    if split == "test" and folder.has_predictions("validation"):
-        return top_candidate(pools), top_candidate(PoolScores.from_predictions(folder.predictions("validation")))
-    return halves(top_candidate(pools), seed=_HALVES_SEED)
+    def _fit_conformal(self, coverage: float) -> ConformalThreshold:
+        return fit_conformal(self.tested, coverage)

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -74,7 +75,7 @@ class FinishedRun:
         """Digest of the pools that it was trained on."""
         return str(read_json(self.folder.path / "provenance.json")["data_digest"])
 
-    @property
+    @cached_property
     def has_softmax(self) -> bool:
         """Whether probabilities are those of a softmax over a pool."""
         return any(load_ranker_config(path).link == "softmax" for path, _ in self.members)

@@ -16,7 +16,7 @@ from icalib.core.invalid import first_problem
 from icalib.data.questions import Question, Turns, unlabelled_pool
 from icalib.data.schema import Pool, Text, Utterance
 from icalib.metrics.pairs import FloatArray, PoolScores
-from icalib.pipeline.answering import Answering, Predicted, Wanted
+from icalib.pipeline.answering import Answering, AnswerOptions, Predicted
 from icalib.pipeline.guarantees import CONFIDENCE
 from icalib.pipeline.inference import FinishedRun
 from icalib.pipeline.predict import predict, score_unlabelled
@@ -36,7 +36,7 @@ class RankedCandidate:
         index: its index in the given candidates, from 0.
         rank: 1 for the best; tied candidates have their mean rank.
         logit: the score by which candidates are ranked.
-        prob: calibrated probability of being right, for as many candidates as were given.
+        prob: calibrated probability of being right.
         p_none: probability that none of the question's candidates is right, the same for all of them; None if the
             run's validation pools all have a right candidate.
     """
@@ -87,7 +87,7 @@ class LoadedRanker:
             DataError: the question is invalid.
         """
         question = _question(1, {"context": context, "candidates": list(candidates)})
-        scores = self._answering.calibrated(self._score([question.pool(_pool_id(0), self.context_turns)]))
+        scores = self._score([question.pool(_pool_id(0), self.context_turns)])
         ranks = _expected_ranks(scores.logit)
         return [
             RankedCandidate(
@@ -105,29 +105,25 @@ class LoadedRanker:
         self,
         questions: Sequence[Question | Mapping[str, Any]],
         *,
-        coverage: float | None = None,
         max_error: float | None = None,
         confidence: float = CONFIDENCE,
         sets: float | None = None,
-        none: bool = False,
     ) -> Predicted:
         """Answer questions, with the same results as `icalib predict`.
 
         Args:
             questions: one or more objects with `context`, `candidates` and optionally `id`, by default the question's
                 number from 1.
-            coverage: fraction of questions to answer, those with the most probable answers.
             max_error: answer only questions of which at most this fraction is answered wrongly.
             confidence: probability that this promise holds.
             sets: also return sets of candidates that contain a right one with this probability.
-            none: also return a distribution over each question's candidates and "none of these".
 
         Raises:
             SettingError, DataError: see `icalib.pipeline.predict.predict`.
         """
         checked = [_question(number, question) for number, question in enumerate(questions, start=1)]
-        wanted = Wanted(coverage=coverage, max_error=max_error, confidence=confidence, sets=sets, none=none)
-        return predict(self.run, checked, wanted, members=self.members, answering=self._answering)
+        options = AnswerOptions(max_error=max_error, confidence=confidence, sets=sets)
+        return predict(self.run, checked, options, members=self.members, answering=self._answering)
 
     def predict_proba(self, pairs: Sequence[tuple[Context, str]]) -> FloatArray:
         """Return the calibrated probability [N] that each candidate is right in its context.
@@ -141,7 +137,7 @@ class LoadedRanker:
             SettingError: the method has probabilities of whole pools only.
             DataError: a pair is invalid.
         """
-        if self._answering.of_pools:
+        if self.run.has_softmax:
             raise SettingError(
                 f"`{self.run.settings.method}` gives probabilities to whole pools, so a pair has none. "
                 "Use `rank` or `predict`."

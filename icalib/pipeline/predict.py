@@ -13,18 +13,18 @@ from icalib.core.seeding import child_seed
 from icalib.data.questions import Question
 from icalib.data.schema import Pool
 from icalib.metrics.pairs import P_NONE, PoolScores
-from icalib.pipeline.answering import Answering, Predicted, Wanted
+from icalib.pipeline.answering import Answering, AnswerOptions, Predicted
 from icalib.pipeline.evaluation import prediction_table
 from icalib.pipeline.inference import FinishedRun
 from icalib.scoring.loaded import Loaded
 
-_NOTHING_MORE = Wanted()
+_NO_OPTIONS = AnswerOptions()
 
 
 def predict(
     run: FinishedRun,
     questions: Sequence[Question],
-    wanted: Wanted = _NOTHING_MORE,
+    options: AnswerOptions = _NO_OPTIONS,
     *,
     members: Loaded | None = None,
     answering: Answering | None = None,
@@ -34,20 +34,19 @@ def predict(
     Args:
         run: a run of a method with a model.
         questions: one or more.
-        wanted: what is asked for besides each question's best candidate.
+        options: what is asked for besides each question's best candidate.
         members: the run's models if they are already loaded.
         answering: what the run's earlier questions were answered by, which has read its labelled pools.
 
     Raises:
-        SettingError: the method has no model to load, an argument is out of range or excludes another, or "none of
-            these" is requested of a run that has not fitted p_none.
+        SettingError: the method has no model to load, or an option is out of range.
         DataError: there are too few pools for such sets, or for such a promise.
     """
     answering = answering or Answering(run)
-    answering.check(wanted)
+    answering.check(options)
     pools = [question.pool(f"{index:09d}", run.folder.context_turns) for index, question in enumerate(questions)]
     scores = score_unlabelled(run, members or run.load_members(), pools)
-    return answering.answers(questions, scores, wanted)
+    return answering.answers(questions, scores, options)
 
 
 def score_unlabelled(run: FinishedRun, members: Loaded, pools: Sequence[Pool]) -> PoolScores:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 from pydantic import Field
 
-from icalib.calibration.none_of_these import HOW_TO_GET
+from icalib.calibration.none_of_these import MIN_POOLS
 from icalib.calibration.post_hoc import post_hoc_metrics
 from icalib.core.component import Settings
 from icalib.core.errors import SettingError
@@ -190,7 +190,12 @@ def _train_and_predict(
     scores = {split: MemberScores(regime.score(stages, trained.members, split)) for split in context.evaluated}
     fitted = fit(scores["validation"], method, _train_prior(method, pool_set))
     if fitted.none_of_these is None and pool_set.num_unanswerable:
-        context.emit(Message(f"p_none, the probability that no candidate is right, was not fitted. {HOW_TO_GET}"))
+        context.emit(
+            Message(
+                f"p_none, the probability that no candidate is right, was not fitted: it needs {MIN_POOLS} validation "
+                f"pools with a right candidate and {MIN_POOLS} without."
+            )
+        )
     for split, members in scores.items():
         folder.write_table(f"predictions/{split}.parquet", prediction_table(members, fitted))
         intents = intent_table(members, pool_set.intents)

@@ -27,7 +27,7 @@ from icalib.core.component import Settings
 from icalib.core.contents import damages, facts_of, read_record
 from icalib.core.errors import DamagedFileError, DataError, SettingError
 from icalib.core.events import Emit, Message, ignore
-from icalib.core.files import content_digest, file_digest, read_json, reading, whole_file, write_json
+from icalib.core.files import content_digest, read_json, reading, whole_file, write_json
 from icalib.core.invalid import abbreviated
 from icalib.core.job import NOT_IN_DIGEST, Artifact, ShardedJob
 from icalib.core.paths import Stored
@@ -37,7 +37,6 @@ from icalib.data.questions import unlabelled_pool
 from icalib.data.schema import Pool, Utterance
 from icalib.metrics.pairs import P_NONE
 from icalib.models.checkpoint import CHECKPOINT_VERSION
-from icalib.pipeline.answering import Answering
 from icalib.pipeline.inference import FinishedRun, checkpoint_digest
 from icalib.pipeline.predict import unlabelled_predictions, unlabelled_scores
 from icalib.scoring.loaded import Loaded
@@ -118,7 +117,6 @@ def pairs_job(run: Path, pairs: Path, rows_per_shard: int) -> ScorePairsJob:
     facts = {
         "fitted": read_json(finished.folder.fitted_path),
         "members": [checkpoint_digest(path) for path, _ in finished.members],
-        "validation": file_digest(finished.folder.predictions_path("validation")),
     }
     artifact = Artifact(path=run.resolve(), digest=content_digest(facts))
     return ScorePairsJob(run=artifact, files=files, rows_per_shard=rows_per_shard)
@@ -184,7 +182,6 @@ def _check_record(job: ScorePairsJob, path: Path, emit: Emit) -> None:
 class _Loaded(NamedTuple):
     run: FinishedRun
     members: Loaded
-    answering: Answering
     context_turns: int
 
 
@@ -196,7 +193,7 @@ def _loaded(run: Artifact) -> _Loaded:
     if run not in _cache:
         _cache.clear()
         finished = FinishedRun.open(run.path)
-        _cache[run] = _Loaded(finished, finished.load_members(), Answering(finished), finished.folder.context_turns)
+        _cache[run] = _Loaded(finished, finished.load_members(), finished.folder.context_turns)
     return _cache[run]
 
 
@@ -346,20 +343,14 @@ def _text(path: Path, row: int, field: str, value: Any) -> str:
 def _output(name: str, chunk: _Chunk, loaded: _Loaded) -> pa.Table:
     predictions = unlabelled_predictions(loaded.run, loaded.members, chunk.pools)
     scores = unlabelled_scores(predictions, chunk.pools)
-    is_row = np.array(chunk.is_row)
-    of_row, prob = is_row[scores.pool], scores.prob.copy()
-    if is_row.any():
-        prob[of_row] = loaded.answering.calibrated(scores.subset(is_row)).prob
     rows, candidates = zip(*chunk.positions, strict=True)
     columns = {
         "file": pa.array([name] * len(rows), pa.string()).dictionary_encode(),
         "row": pa.array(rows, pa.int64()),
         "candidate": pa.array(candidates, pa.int32()),
         "view": predictions["view"],
-        "logit": predictions["logit"],
-        "prob": pa.array(prob),
-        **{each: predictions[each] for each in ("logit_var", "prob_var", "mutual_information")},
+        **{each: predictions[each] for each in ("logit", "prob", "logit_var", "prob_var", "mutual_information")},
     }
     if scores.p_none is not None:
-        columns[P_NONE] = pa.array(scores.p_none[scores.pool], mask=~of_row)
+        columns[P_NONE] = pa.array(scores.p_none[scores.pool], mask=~np.array(chunk.is_row)[scores.pool])
     return pa.table(columns)

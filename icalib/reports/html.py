@@ -19,8 +19,6 @@ from icalib.data.schema import SPLITS
 from icalib.metrics.answerability import has_unanswerable
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.pairs import PoolScores
-from icalib.metrics.risk_control import RiskControl
-from icalib.pipeline.guarantees import controls
 from icalib.reports import charts
 from icalib.reports.case_table import CaseTable, build_case_table
 from icalib.reports.comparison import (
@@ -35,7 +33,7 @@ from icalib.reports.comparison import (
     method_rows,
     shown_metrics,
 )
-from icalib.reports.guarantees import HOW_TO_READ, Promise, promises, refusals
+from icalib.reports.guarantees import HEADINGS, HOW_TO_READ, promise_cells
 from icalib.reports.page import figure_json, write_page
 from icalib.reports.paired_tests import MethodTest, matrices, paired_tests
 from icalib.reports.run_facts import RunFacts, run_facts
@@ -59,7 +57,7 @@ class _MethodPart:
     rounds: Markup | None
     gain: Markup | None
     summaries: tuple[RoundSummary, ...]
-    promises: tuple[Promise, ...]
+    promises: tuple[str, ...]
     settings: str
     runs: tuple[RunFacts, ...]
 
@@ -76,7 +74,6 @@ class _DataPart:
     environments: tuple[str, ...]
     post_hoc: Sequence[tuple[MethodRow, Mapping[str, Sequence[tuple[str, bool]]]]]
     risk_coverage: Markup
-    refusals: tuple[str, ...]
     accepted: Markup | None
     verdict: Verdict
     tests: Mapping[str, Mapping[str, Mapping[str, MethodTest]]]
@@ -109,6 +106,7 @@ def write_report(runs: Sequence[RunFolder], out: Path, title: str) -> Path:
         arrows=ARROWS,
         find_metric=find_metric,
         promise_note=HOW_TO_READ,
+        promise_headings=HEADINGS,
     )
 
 
@@ -120,10 +118,8 @@ def _data_part(name: str, results: Sequence[Result], columns: Sequence[str]) -> 
         for label, members in runs.items()
     }
     tests, tests_missing = _tests(runs)
-    risks = {label: controls(members[0]) for label, members in runs.items()}
     methods = tuple(
-        _method_part(row, runs[row.label], columns, scores[row.label][0], risks[row.label], index)
-        for index, row in enumerate(rows)
+        _method_part(row, runs[row.label], columns, scores[row.label][0], index) for index, row in enumerate(rows)
     )
     return _DataPart(
         name=name,
@@ -133,7 +129,6 @@ def _data_part(name: str, results: Sequence[Result], columns: Sequence[str]) -> 
         environments=tuple(dict.fromkeys(run.environment for method in methods for run in method.runs)),
         post_hoc=[(row, cells) for row in rows if (cells := _post_hoc(row))],
         risk_coverage=figure_json(charts.risk_coverage_figure(scores)),
-        refusals=tuple(refusals(risks)),
         accepted=_accepted(scores),
         verdict=verdict_of([run for members in runs.values() for run in members], tests if not tests_missing else ()),
         tests=matrices(tests),
@@ -196,7 +191,6 @@ def _method_part(
     runs: Sequence[RunFolder],
     columns: Sequence[str],
     scores: PoolScores,
-    risks: Sequence[RiskControl],
     index: int,
 ) -> _MethodPart:
     run = runs[0]
@@ -213,7 +207,7 @@ def _method_part(
         rounds=figure_json(charts.rounds_figure(summaries)) if summaries else None,
         gain=figure_json(charts.gain_figure(with_gain, _gain_threshold(run.config))) if with_gain else None,
         summaries=tuple(summaries),
-        promises=tuple(promises(risks)),
+        promises=promise_cells(run),
         settings=(run.path / "config.yaml").read_text(encoding="utf-8"),
         runs=tuple(run_facts(member) for member in runs),
     )

@@ -113,7 +113,7 @@ class Application:
         finally:
             self._num_pending -= 1
             self.monitor.pending.set(self._num_pending)
-        scored = Scored(self._run, self._run.answering.calibrated(unlabelled_scores(table, [pool])), table)
+        scored = Scored(self._run, unlabelled_scores(table, [pool]), table)
         is_usual = len(pool.candidates) in self._run.usual_sizes
         self.monitor.scored(len(pool.candidates), float(self._run.top_scores(scored.scores)[0]), is_usual=is_usual)
         return protocol.answer(asked, scored)

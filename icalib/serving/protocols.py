@@ -21,7 +21,7 @@ from icalib.core.invalid import first_problem
 from icalib.data.questions import Question
 from icalib.data.schema import Text, Utterance
 from icalib.metrics.pairs import PoolScores
-from icalib.pipeline.answering import Wanted
+from icalib.pipeline.answering import AnswerOptions
 from icalib.pipeline.guarantees import CONFIDENCE
 from icalib.serving.http import RequestError
 from icalib.serving.limits import Limits
@@ -166,11 +166,9 @@ class _PredictRequest(_Request):
     context: list[Text | Utterance] = Field(min_length=1)
     candidates: list[Text] = Field(min_length=2)
     id: Text = "1"
-    coverage: float | None = None
     max_error: float | None = None
     confidence: float = CONFIDENCE
     sets: float | None = None
-    none: bool = False
 
 
 class Predict(AbstractProtocol):
@@ -188,15 +186,9 @@ class Predict(AbstractProtocol):
         question = Question.model_construct(
             id=request.id, context=tuple(asked.context), candidates=tuple(asked.candidates)
         )
-        wanted = Wanted(
-            coverage=request.coverage,
-            max_error=request.max_error,
-            confidence=request.confidence,
-            sets=request.sets,
-            none=request.none,
-        )
+        options = AnswerOptions(max_error=request.max_error, confidence=request.confidence, sets=request.sets)
         try:
-            predicted = scored.run.answering.answers([question], scored.scores, wanted)
+            predicted = scored.run.answering.answers([question], scored.scores, options)
         except (SettingError, DataError) as error:
             raise RequestError(422, str(error)) from error
         (answer,) = predicted.answers

@@ -52,7 +52,7 @@ class ServedRun:
     @property
     def validation(self) -> PoolScores:
         """Scores of the validation pools."""
-        return self.answering.fits.validation
+        return self.answering.guarantees.validation
 
     @cached_property
     def context_turns(self) -> int:
@@ -62,11 +62,11 @@ class ServedRun:
     @property
     def usual_sizes(self) -> list[int]:
         """Numbers of candidates of the validation pools."""
-        return self.answering.fits.validation_sizes.tolist()
+        return self.answering.guarantees.validation_sizes.tolist()
 
     def top_scores(self, scores: PoolScores) -> FloatArray:
         """Return the best candidates' scores [B]: logits, or probabilities where logits of pools don't compare."""
-        return np.maximum.reduceat(scores.prob if self.answering.of_pools else scores.logit, scores.offsets[:-1])
+        return np.maximum.reduceat(scores.prob if self.run.has_softmax else scores.logit, scores.offsets[:-1])
 
     def pool(self, context: Sequence[Utterance], candidates: Sequence[str]) -> Pool:
         """Return the pool of a question."""

@@ -142,7 +142,7 @@ def commands(world: Path, run: str) -> Iterator[tuple[str, Parser]]:
         ["prepare", str(SAMPLES / "table/good/export.csv"), "--preview", "--format", "table", "--columns", "id=id"],
         ["evaluate", str(world / run), "--json"],
         ["report", str(world / run), "--out", "report.html"],
-        ["predict", str(world / run), str(world / "questions.jsonl"), "--coverage", "0.5", "--sets", "0.9"],
+        ["predict", str(world / run), str(world / "questions.jsonl"), "--sets", "0.9"],
         ["run", "bm25", "--dry", "--data", str(world / "pools"), "--limit", "train=9,test=4", "--labelled", "0.5"],
         ["curve", "bert", "--data", str(world / "nowhere"), "--fractions", "0.1,0.2"],
     ]

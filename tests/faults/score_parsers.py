@@ -95,7 +95,7 @@ def served(world: Path) -> Iterator[tuple[str, Parser]]:
         "/rerank": {"query": "my card", "texts": ["a", "b"], "raw_scores": False, "return_text": True},
         "/v1/rerank": {"query": "my card", "documents": ["a", {"text": "b"}], "top_n": 1, "model": "m"},
         "/v2/rerank": {"query": "my card", "documents": ["a", "b"], "return_documents": True},
-        "/predict": {"context": context, "candidates": ["a", "b"], "sets": 0.5, "coverage": 0.9, "id": "1"},
+        "/predict": {"context": context, "candidates": ["a", "b"], "sets": 0.5, "confidence": 0.9, "id": "1"},
     }
     requests = tuple(
         {"path.txt": path.encode(), "body.json": json.dumps(body).encode(), "token.txt": b"Bearer 0123456789abcdef"}

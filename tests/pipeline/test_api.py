@@ -134,16 +134,29 @@ def test_predictions_are_those_of_the_command_line(
     questions = [question_of(pool) for pool in test_pools]
     file, out = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
     file.write_text("".join(json.dumps(question) + "\n" for question in questions))
-    command = ["icalib", "predict", teacher.path, file, "--out", out, "--coverage", "0.5", "--sets", "0.8"]
+    command = [
+        "icalib",
+        "predict",
+        teacher.path,
+        file,
+        "--out",
+        out,
+        "--max-error",
+        "0.97",
+        "--confidence",
+        "0.6",
+        "--sets",
+        "0.8",
+    ]
     monkeypatch.setattr(sys, "argv", list(map(str, command)))
     with pytest.raises(SystemExit) as stop:
         main()
     assert not stop.value.code
     expected = [json.loads(line) for line in out.read_text().splitlines()]
     for _ in range(2):  # the models stay in memory, and the second call says the same
-        predicted = ranker.predict(questions, coverage=0.5, sets=0.8)
+        predicted = ranker.predict(questions, max_error=0.97, confidence=0.6, sets=0.8)
         assert [answer.record() for answer in predicted.answers] == expected
-        assert len(predicted.notes) == 3  # coverage, sets, and whether the questions are like the fitted pools
+        assert len(predicted.notes) == 2  # the promise, and the sets
 
 
 def test_a_ranking_is_that_of_a_single_question(ranker: LoadedRanker, test_pools: list[Pool]) -> None:
@@ -173,7 +186,7 @@ def test_the_runs_predictions_are_read_once(teacher: Run, monkeypatch: pytest.Mo
     question = {"context": ["My printer hums."], "candidates": ["Hello!", "Restart it."]}
     for _ in range(3):
         ranker.rank(["My printer hums."], ["Hello!", "Restart it.", "Which model is it?"])
-        ranker.predict([question], coverage=0.5, sets=0.8)
+        ranker.predict([question], max_error=0.97, confidence=0.6, sets=0.8)
     assert sorted(read) == ["test", "validation"]
 
 

@@ -24,7 +24,8 @@ from icalib.data.pools import as_pools, iter_pools, pools_digest, read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.questions import read_questions
 from icalib.data.simulate import simulate
-from icalib.pipeline.answering import Wanted
+from icalib.pipeline.answering import AnswerOptions
+from icalib.pipeline.guarantees import Guarantees
 from icalib.pipeline.inference import FinishedRun, evaluate, iter_predictions
 from icalib.pipeline.predict import predict
 from icalib.pipeline.run import RunContext, run
@@ -190,21 +191,20 @@ def test_questions_are_answered_where_the_run_is_sure(
     teacher: FinishedRun, elsewhere: Path, tiny_pools: Path, tmp_path: Path, icalib: Command
 ) -> None:
     ids = write_questions(tmp_path / "q.jsonl.gz", tiny_pools)
-    out, err = icalib("predict", elsewhere / "teacher", tmp_path / "q.jsonl.gz", "--coverage", 0.5, "--sets", 0.8)
+    promise = ("--max-error", 0.97, "--confidence", 0.6)
+    out, err = icalib("predict", elsewhere / "teacher", tmp_path / "q.jsonl.gz", *promise, "--sets", 0.8)
     answers = [json.loads(line) for line in out.splitlines()]
     assert [answer["id"] for answer in answers] == ids
+    threshold = Guarantees(teacher.folder).promise(0.97, 0.6).threshold
+    assert threshold is not None
     for answer in answers:
         best = int(np.argmax(answer["probs"]))
         assert answer["prob"] == answer["probs"][best]
+        assert answer["abstained"] == (answer["prob"] < threshold)
         assert answer["answer"] == (None if answer["abstained"] else best)
         assert (answer["text"] is None) == answer["abstained"]
         assert best in answer["set"]
-    answered = sum(not answer["abstained"] for answer in answers)
-    assert 0 < answered < len(answers)
-    surest_abstained = max(answer["prob"] for answer in answers if answer["abstained"])
-    assert surest_abstained < min(answer["prob"] for answer in answers if not answer["abstained"])
-    assert f"{answered} of {len(ids)} answered" in err
-    assert "measured on 12 validation pools" in err
+    assert f"{sum(not answer['abstained'] for answer in answers)} of {len(ids)} answered" in err
     mean_size = np.mean([len(answer["set"]) for answer in answers])
     assert f"sets have {mean_size:.1f} candidates on average" in err
 
@@ -222,52 +222,31 @@ def test_only_the_last_turns_count_and_files_are_written_whole(
     assert out.read_text() == short
 
 
-def test_another_number_of_candidates_is_pointed_out(teacher: FinishedRun, tmp_path: Path, icalib: Command) -> None:
-    question = {"context": [{"speaker": "user", "text": "It hums."}], "candidates": ["Restart it.", "Hello!"]}
-    (tmp_path / "q.jsonl").write_text(json.dumps(question))
-    out, err = icalib("predict", teacher.folder.path, tmp_path / "q.jsonl")
-    assert json.loads(out)["id"] == "1"
-    assert "1 of 1 questions have another number of candidates than the run's pools (4)" in err
-    assert "theirs are calibrated again, for their own numbers" in err
-
-
-def test_probabilities_and_sets_of_another_number_of_candidates_are_its_own(
-    teacher: FinishedRun, tiny_pools: Path, tmp_path: Path
-) -> None:
-    """Questions of two candidates: their base rate is ½, and validation's pools of four have ¼."""
+def test_no_promise_covers_another_number_of_candidates(teacher: FinishedRun, tiny_pools: Path, tmp_path: Path) -> None:
     write_questions(tmp_path / "q.jsonl.gz", tiny_pools)
-    four = list(read_questions(tmp_path / "q.jsonl.gz"))
-    two = [question.model_copy(update={"candidates": question.candidates[:2]}) for question in four]
-    members = teacher.load_members()
-    usual, unusual = (predict(teacher, asked, Wanted(sets=0.8), members=members) for asked in (four, two))
-    assert np.mean([answer.probs for answer in usual.answers]) == pytest.approx(0.25, abs=0.1)
-    assert np.mean([answer.probs for answer in unusual.answers]) == pytest.approx(0.5, abs=0.1)
-    assert all(answer.set and set(answer.set) <= {0, 1} for answer in unusual.answers)
-    assert (usual.shift is None, unusual.shift is None) == (False, True)
+    first, second, *_ = read_questions(tmp_path / "q.jsonl.gz")
+    fewer = second.model_copy(update={"candidates": second.candidates[:2]})
+    options = AnswerOptions(max_error=0.97, confidence=0.6, sets=0.8)
+    found = predict(teacher, [first, fewer], options)
+    assert found.answers[1].abstained
+    assert found.answers[1].set == [0, 1]
+    assert found.notes[0].startswith("1 of 2 questions have another number of candidates than the run's pools (4)")
+    (plain,) = predict(teacher, [fewer]).notes
+    assert plain.startswith("1 of 1 questions")
 
 
-def test_promises_are_kept_or_refused(teacher: FinishedRun, tiny_pools: Path, tmp_path: Path, icalib: Command) -> None:
-    path = tmp_path / "q.jsonl.gz"
-    ids = write_questions(path, tiny_pools)
-    out, err = icalib("predict", teacher.folder.path, path, "--max-error", 0.97, "--confidence", 0.6)
-    answered = sum(not json.loads(line)["abstained"] for line in out.splitlines())
-    assert f"{answered} of {len(ids)} answered" in err
-    assert "with 60% confidence at most 97% of such answers are wrong" in err
-    assert "no sign that the questions differ from the 12 test pools" in err
-    questions = list(read_questions(path))
-    with pytest.raises(DataError, match=r"no threshold can promise at most 1% wrong answers with 12 pools"):
-        predict(teacher, questions, Wanted(max_error=0.01))
-    with pytest.raises(SettingError, match="--coverage and --max-error both choose"):
-        predict(teacher, questions, Wanted(coverage=0.5, max_error=0.1))
-    two = [question.model_copy(update={"candidates": question.candidates[:2]}) for question in questions]
-    unusual = predict(teacher, [questions[0], *two], Wanted(max_error=0.97, confidence=0.6))
-    assert all(answer.abstained for answer in unusual.answers[1:])
-    assert f"{len(two)} questions with another number of candidates are left unanswered" in " ".join(unusual.notes)
+def test_promises_that_cannot_be_kept_are_refused(teacher: FinishedRun, tiny_pools: Path, tmp_path: Path) -> None:
+    write_questions(tmp_path / "q.jsonl.gz", tiny_pools)
+    questions = list(read_questions(tmp_path / "q.jsonl.gz"))
+    with pytest.raises(DataError, match=r"12 test pools can't promise at most 1% wrong answers"):
+        predict(teacher, questions, AnswerOptions(max_error=0.01))
+    with pytest.raises(DataError, match="12 pools are too few for answer sets"):
+        predict(teacher, questions, AnswerOptions(sets=0.99))
 
 
 def test_evaluate_shows_what_can_be_promised(teacher: FinishedRun, icalib: Command) -> None:
     _, err = icalib("evaluate", teacher.folder.path)
-    assert "No promise: " in err
+    assert "at most 5% wrong" in err
 
 
 def test_costs_are_those_of_both_views_and_all_passes(teacher: FinishedRun, elsewhere: Path, icalib: Command) -> None:

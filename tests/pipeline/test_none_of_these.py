@@ -14,7 +14,6 @@ from helpers.runs import Silent, run_context, small_settings
 
 import icalib
 from icalib.cli import main
-from icalib.core.errors import SettingError
 from icalib.core.run_folder import RunFolder
 from icalib.core.run_tables import PREDICTION_SCHEMA
 from icalib.data.pools import as_pools, iter_pools
@@ -23,7 +22,6 @@ from icalib.data.questions import Question
 from icalib.data.schema import NONE_RIGHT, Pool
 from icalib.data.simulate import simulate
 from icalib.metrics.pairs import PoolScores
-from icalib.pipeline.answering import Wanted
 from icalib.pipeline.evaluation import Fitted
 from icalib.pipeline.inference import FinishedRun, evaluate
 from icalib.pipeline.predict import predict
@@ -102,13 +100,8 @@ def test_questions_are_answered_with_the_p_none_that_the_run_scored(bert: Finish
     test = PoolScores.from_predictions(bert.folder.predictions("test"))
     assert test.p_none is not None
     questions = some_questions(pools, list(test.pool_ids[:5]))
-    found = predict(bert, questions, Wanted(none=True))
+    found = predict(bert, questions)
     np.testing.assert_allclose([answer.p_none for answer in found.answers], test.p_none[:5], rtol=1e-3)
-    for answer in found.answers:
-        assert answer.distribution is not None
-        assert sum(answer.distribution) == pytest.approx(1)
-        assert answer.distribution[-1] == answer.p_none
-        assert len(answer.distribution) == len(answer.probs) + 1
     ranker = icalib.load(bert.folder.path)
     ranked = ranker.rank([turn.model_dump() for turn in questions[0].context], questions[0].candidates)
     assert [one.p_none for one in ranked] == pytest.approx([found.answers[0].p_none] * len(ranked), rel=1e-4)
@@ -120,9 +113,9 @@ def test_the_command_line_gives_p_none(
     test = PoolScores.from_predictions(bert.folder.predictions("test"))
     (question,) = some_questions(pools, list(test.pool_ids[:1]))
     (tmp_path / "questions.jsonl").write_text(question.model_dump_json() + "\n")
-    called(monkeypatch, "predict", bert.folder.path, tmp_path / "questions.jsonl", "--none", "--out", tmp_path / "out")
+    called(monkeypatch, "predict", bert.folder.path, tmp_path / "questions.jsonl", "--out", tmp_path / "out")
     answer = json.loads((tmp_path / "out").read_text())
-    assert answer["p_none"] == answer["distribution"][-1] == pytest.approx(test.p_none[0], rel=1e-3)  # type: ignore[index]
+    assert answer["p_none"] == pytest.approx(test.p_none[0], rel=1e-3)  # type: ignore[index]
     arguments = ("--data", pools, "--limit", "5", "--out", tmp_path / "scores.parquet", "--runs", around.runs)
     called(monkeypatch, "score", bert.folder.path, *arguments, "--executor", "local")
     assert pq.read_schema(tmp_path / "scores.parquet").names == [*PREDICTION_SCHEMA.names, "p_none"]
@@ -155,7 +148,7 @@ def called(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
     assert not stop.value.code
 
 
-def test_a_run_without_such_pools_has_no_p_none_and_says_how_to_get_it(
+def test_a_run_without_such_pools_has_no_p_none(
     pools: Path, tiny_pools: Path, tiny_bert: Path, around: RunContext
 ) -> None:
     settings = small_settings("bert", tiny_pools, tiny_bert, **SHORT)
@@ -165,9 +158,7 @@ def test_a_run_without_such_pools_has_no_p_none_and_says_how_to_get_it(
     assert not METRICS & plain.folder.result["test"].keys()
     test = PoolScores.from_predictions(plain.folder.predictions("test"))
     found = predict(plain, some_questions(tiny_pools, list(test.pool_ids[:1])))
-    assert found.answers[0].record().keys() & {"p_none", "distribution"} == set()
-    with pytest.raises(SettingError, match=r"--unanswerable 0\.2"):
-        predict(plain, some_questions(tiny_pools, list(test.pool_ids[:1])), Wanted(none=True))
+    assert "p_none" not in found.answers[0].record()
     shifted = evaluate(plain, pools, LIMIT, around)["test"]  # by the probability of the best candidate
     assert shifted.keys() & METRICS == METRICS - {"ECE_none"}
 

@@ -90,9 +90,11 @@ def test_rerank_answers_as_cohere_does(version: str, application: Application, r
 def test_predict_gives_the_record_of_icalib_predict(method: str, runs: dict[str, Path]) -> None:
     context = [{"speaker": "user", "text": QUERY}, {"speaker": "agent", "text": "which card"}]
     question = {"context": context, "candidates": TEXTS, "id": "q7"}
-    predicted = LoadedRanker.load(runs[method]).predict([question], coverage=0.5, sets=0.8)
+    predicted = LoadedRanker.load(runs[method]).predict([question], max_error=0.97, confidence=0.6, sets=0.8)
     (expected,) = predicted.answers
-    answer = ask(application_of(runs[method]), "/predict", {**question, "coverage": 0.5, "sets": 0.8}).value
+    answer = ask(
+        application_of(runs[method]), "/predict", {**question, "max_error": 0.97, "confidence": 0.6, "sets": 0.8}
+    ).value
     assert {name: answer[name] for name in expected.record()} == expected.record()
     uncertain = np.array(answer["uncertainty"]["prob_std"])
     assert (uncertain > 0).all() == (method == "icast-teacher")
@@ -170,7 +172,7 @@ def test_texts_that_are_refused(path: str, texts: Any, found: str, runs: dict[st
     assert re.search(found, answer.body.decode())
 
 
-@pytest.mark.parametrize("fields", [{"coverage": 2.0}, {"sets": 0.0}, {"sets": 0.999}, {"coverage": "half"}])
+@pytest.mark.parametrize("fields", [{"max_error": 2.0}, {"sets": 0.0}, {"sets": 0.999}, {"max_error": "half"}])
 def test_a_coverage_that_cannot_be_reached_is_refused(fields: dict[str, Any], application: Application) -> None:
     assert ask(application, "/predict", body("/predict", **fields)).status == 422
 

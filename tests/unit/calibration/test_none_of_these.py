@@ -14,7 +14,6 @@ from sklearn.preprocessing import StandardScaler
 from icalib.calibration.none_of_these import (
     MIN_POOLS,
     NoneOfThese,
-    distribution,
     fit_none_of_these,
     pool_features,
 )
@@ -84,22 +83,6 @@ def test_the_order_of_candidates_and_of_pools_changes_nothing(pools: Pools, rand
     assert ((found >= 0) & (found <= 1)).all()
     shuffled = [sorted(pool) for pool in reversed(pools)]
     np.testing.assert_allclose(fitted.p_none(*flat(shuffled))[::-1], found, rtol=1e-9, atol=1e-12)
-
-
-@given(POOLS, st.floats(0, 1))
-def test_the_distribution_of_each_pool_sums_to_one_and_keeps_the_ranking(pools: Pools, p_none: float) -> None:
-    logit, offsets = flat(pools)
-    prob = 1 / (1 + np.exp(-logit))
-    found = distribution(prob, np.full(len(pools), p_none), offsets)
-    for shares, pool in zip(found, np.split(prob, offsets[1:-1]), strict=True):
-        assert shares[-1] == p_none
-        assert shares.sum() == pytest.approx(1)
-        assert (np.diff(shares[:-1][np.argsort(pool)]) >= -1e-12).all()
-
-
-def test_probabilities_that_are_all_zero_share_evenly() -> None:
-    (shares,) = distribution(np.zeros(4), np.array([0.2]), np.array([0, 4]))
-    np.testing.assert_allclose(shares, [0.2] * 5)
 
 
 def test_it_is_saved_as_plain_numbers() -> None:

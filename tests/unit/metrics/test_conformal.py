@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -82,3 +84,22 @@ def test_too_few_pools_are_refused_with_the_number_needed(num_pools: int, covera
 def test_a_coverage_outside_0_to_1_is_refused(coverage: float) -> None:
     with pytest.raises(SettingError, match="expected a fraction between 0 and 1"):
         fit_conformal(simulated(5, seed=1), coverage)
+
+
+def test_pools_without_a_right_candidate_do_not_change_the_coverage_of_the_others() -> None:
+    found: list[float] = []
+    for trial in range(40):
+        calibration, later = simulated(90, 2 * trial), simulated(200, 2 * trial + 1)
+        label = np.where(calibration.pool < 30, 0, calibration.label)
+        mixed = replace(calibration, label=label)
+        assert fit_conformal(mixed, 0.9) == fit_conformal(calibration.subset(np.arange(90) >= 30), 0.9)
+        found.append(covered(later, fit_conformal(mixed, 0.9)))
+    spread = 4 * np.std(found) / np.sqrt(len(found))
+    assert 0.9 - spread <= np.mean(found) <= 0.9 + 1 / 61 + spread
+
+
+def test_a_threshold_does_not_cover_in_larger_pools() -> None:
+    """Which is why pools with another number of candidates get all of them as their set."""
+    threshold = fit_conformal(simulated(2_000, 8), 0.9)
+    larger = PoolScores.from_predictions(simulated_table(2_000, seed=7, num_candidates=40))
+    assert covered(larger, threshold) < 0.85

@@ -9,7 +9,7 @@ from scipy.stats import binomtest
 
 from icalib.core.errors import DataError, SettingError
 from icalib.metrics.ranking import TopCandidate
-from icalib.metrics.risk_control import control_risk, halves, p_value
+from icalib.metrics.risk_control import control_risk
 
 
 def simulated(num_pools: int, seed: int, *, over_confident: float = 0.0) -> TopCandidate:
@@ -37,10 +37,13 @@ def at_level(prob: list[float], hit: list[float]) -> TopCandidate:
     return TopCandidate(prob=np.array(prob), hit=np.array(hit))
 
 
-@pytest.mark.parametrize(("wrong", "answered", "max_error"), [(0, 22, 0.1), (3, 80, 0.1), (17, 60, 0.25), (5, 5, 0.5)])
-def test_p_values_are_those_of_scipys_binomial_test(wrong: int, answered: int, max_error: float) -> None:
-    expected = binomtest(wrong, answered, max_error, alternative="less").pvalue
-    assert p_value(wrong, answered, max_error) == pytest.approx(expected, rel=1e-12)
+@pytest.mark.parametrize(("wrong", "answered", "max_error"), [(0, 22, 0.1), (3, 80, 0.1), (17, 60, 0.25), (5, 60, 0.2)])
+def test_a_threshold_is_kept_where_scipys_binomial_test_rejects(wrong: int, answered: int, max_error: float) -> None:
+    p_value = binomtest(wrong, answered, max_error, alternative="less").pvalue
+    tested, others = at_level([0.9] * answered, [0] * wrong + [1] * (answered - wrong)), at_level([0.9] * 99, [1] * 99)
+    for confidence, is_kept in ((1 - p_value - 1e-9, True), (1 - p_value + 1e-9, False)):
+        found = control_risk(tested, others, max_error, confidence)
+        assert (found.threshold is not None, found.num_wrong, found.num_answered) == (is_kept, wrong, answered)
 
 
 @pytest.mark.parametrize("over_confident", [0.0, 1.0])
@@ -58,7 +61,7 @@ def test_a_promise_is_broken_at_most_as_often_as_its_confidence_allows(over_conf
 
 
 def test_a_threshold_with_the_wanted_risk_on_the_same_pools_breaks_the_promise_half_of_the_time() -> None:
-    """What coverage_at_risk gives is an estimate, so this test's simulation can fail."""
+    """An estimate instead of a test, so the simulation of the test above can fail."""
     broken = 0
     for trial in range(100):
         pools = simulated(400, 5_000 + trial)
@@ -82,7 +85,7 @@ def test_22_right_answers_are_enough_and_21_are_not() -> None:
     assert (refused.threshold, refused.num_pools, refused.num_wrong) == (None, 21, 0)
     assert refused.num_needed is not None
     assert refused.num_needed > 21
-    assert "at most 10% wrong answers with 21 pools; about" in refused.refusal
+    assert "21 test pools can't promise at most 10% wrong answers; about" in refused.refusal
 
 
 def test_the_number_of_pools_that_is_named_is_enough_in_most_draws() -> None:
@@ -99,20 +102,13 @@ def test_if_the_surest_answers_are_wrong_more_pools_do_not_help() -> None:
     wrong = at_level(np.linspace(0.1, 0.9, 200).tolist(), [0.0, 1.0] * 100)
     refused = control_risk(wrong, wrong, 0.1)
     assert (refused.threshold, refused.num_needed) == (None, None)
-    assert "nor with more" in refused.refusal
+    assert "nor can more" in refused.refusal
 
 
 def test_a_tie_between_right_and_wrong_counts_as_wrong() -> None:
     others = at_level([0.9] * 3, [1.0] * 3)
     found = control_risk(at_level([0.9] * 40, [1.0] * 39 + [0.5]), others, 0.1)
     assert (found.num_wrong, found.num_answered) == (1, 40)
-
-
-def test_halves_are_a_partition() -> None:
-    pools = simulated(41, 3)
-    first, second = halves(pools, seed=0)
-    assert sorted([*first.prob, *second.prob]) == sorted(pools.prob)
-    assert {len(first.prob), len(second.prob)} == {20, 21}
 
 
 @pytest.mark.parametrize(("max_error", "confidence"), [(0.0, 0.9), (1.0, 0.9), (0.1, 1.0), (float("nan"), 0.9)])

@@ -207,7 +207,9 @@ def _write_outcome(run: RunFolder, rng: np.random.Generator, data: Path, method:
     metrics = summarise(predictions, threshold=0.3, seed=seed, num_bootstrap=50)
     splits = [metrics.add_column(0, "split", pa.array([split] * metrics.num_rows)) for split in ("validation", "test")]
     prior = None if method == "bm25" else 0.5
-    post_hoc = post_hoc_metrics(_predictions(rng, pools, method), predictions, train_prior=prior)
+    fitted_on = _predictions(rng, pools, method)
+    run.write_table("predictions/validation.parquet", fitted_on)
+    post_hoc = post_hoc_metrics(fitted_on, predictions, train_prior=prior)
     table = pa.concat_tables([*(split.cast(METRIC_SCHEMA) for split in splits), post_hoc])
     run.write_table("metrics.parquet", table)
     validation, test = (_values(table, split) for split in ("validation", "test"))

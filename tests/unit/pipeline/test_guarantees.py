@@ -1,0 +1,99 @@
+"""What is promised rests on pools that have chosen nothing, and covers pools of their sizes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from unit.metrics.made_predictions import prediction_table, simulated_table
+
+from icalib.core.errors import DataError
+from icalib.core.run_folder import RunFolder
+from icalib.metrics.conformal import answer_sets, fit_conformal
+from icalib.metrics.pairs import PoolScores
+from icalib.metrics.ranking import top_candidate
+from icalib.metrics.risk_control import control_risk
+from icalib.pipeline import guarantees
+from icalib.pipeline.guarantees import Guarantees
+
+
+def scores(num_pools: int, seed: int, num_candidates: int = 10) -> PoolScores:
+    return PoolScores.from_predictions(simulated_table(num_pools, seed=seed, num_candidates=num_candidates))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    folder = RunFolder(tmp_path)
+    folder.write_table("predictions/validation.parquet", simulated_table(60, seed=1))
+    folder.write_table("predictions/test.parquet", simulated_table(80, seed=2))
+    return folder
+
+
+def test_validation_proposes_and_the_test_pools_decide(folder: RunFolder) -> None:
+    found, asked = Guarantees(folder), scores(30, 3)
+    validation, test = scores(60, 1), scores(80, 2)
+    assert found.promise(0.8, 0.8) == control_risk(top_candidate(test), top_candidate(validation), 0.8, 0.8)
+    assert found.sets(asked, 0.9).tolist() == answer_sets(asked, fit_conformal(test, 0.9)).tolist()
+
+
+def test_pools_of_another_size_are_not_covered_and_their_sets_leave_nothing_out(folder: RunFolder) -> None:
+    found, few = Guarantees(folder), scores(30, 4, num_candidates=4)
+    assert found.covered(scores(30, 3)).all()
+    assert not found.covered(few).any()
+    assert found.sets(few, 0.5).all()
+
+
+def test_fits_are_computed_once(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: Counter[str] = Counter()
+
+    def counted(name: str) -> Any:
+        original = getattr(guarantees, name)
+
+        def call(*arguments: Any) -> Any:
+            calls[name] += 1
+            return original(*arguments)
+
+        return call
+
+    for name in ("fit_conformal", "control_risk"):
+        monkeypatch.setattr(guarantees, name, counted(name))
+    found = Guarantees(folder)
+    for seed in range(5):
+        found.sets(scores(1, seed), 0.9)
+        found.promise(0.8, 0.9)
+    assert calls == {"fit_conformal": 1, "control_risk": 1}
+
+
+def test_without_labelled_test_pools_nothing_is_promised(folder: RunFolder) -> None:
+    table = simulated_table(20, seed=2)
+    unknown = pa.array(np.full(table.num_rows, -1), table.schema.field("label").type)
+    label = table.schema.get_field_index("label")
+    folder.write_table("predictions/test.parquet", table.set_column(label, "label", unknown))
+    for promise in (lambda: Guarantees(folder).promise(0.2), lambda: Guarantees(folder).sets(scores(1, 3), 0.9)):
+        with pytest.raises(DataError, match="no labelled test pools"):
+            promise()
+
+
+def test_pools_that_chose_the_model_have_sets_that_are_too_small() -> None:
+    """The model that suits 40 validation pools best, of 8 that are equally good on others."""
+
+    def scores(num_pools: int, seed: int) -> PoolScores:
+        rng = np.random.default_rng(seed)
+        logit = rng.normal(0, 1, (num_pools, 10))
+        logit[:, 0] += 1.5
+        return PoolScores.from_predictions(prediction_table(logit.tolist(), [[1] + [0] * 9] * num_pools))
+
+    covered: dict[str, list[float]] = {"validation": [], "test": []}
+    for trial in range(60):
+        candidates = [scores(40, 1000 * trial + number) for number in range(8)]
+        chosen = min(candidates, key=lambda found: fit_conformal(found, 0.9).nonconformity)
+        later = scores(200, 1000 * trial + 999)
+        for split, pools in (("validation", chosen), ("test", scores(40, 1000 * trial + 500))):
+            sets = answer_sets(later, fit_conformal(pools, 0.9))
+            covered[split].append(float((later.pool_sum(sets & (later.label == 1)) > 0).mean()))
+    assert np.mean(covered["validation"]) < 0.88
+    assert np.mean(covered["test"]) == pytest.approx(0.905, abs=0.02)
