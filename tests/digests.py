@@ -78,6 +78,8 @@ METHODS = (
 COMMON = ["--data", "pools", "--labelled", "0.3", "--limit", "train=100,validation=12,test=12", "--backbone", "bert"]
 VOLATILE = {"seconds", "threads", "predicts_scores"}
 """Fields that no two runs, or no two versions, have in common."""
+MEASURED = {"validation", "test"}
+"""Fields of result.json whose metrics are those of metrics.parquet."""
 
 
 def main() -> None:
@@ -99,9 +101,13 @@ def main() -> None:
 
 
 def compare(before: dict[str, str], after: dict[str, str]) -> None:
-    """Say which digests differ; exit with 1 if any does."""
+    """Say which digests differ; exit with 1 if any does. Metrics that only one side knows are named, and don't count."""
     before, after = ({name.replace("made_up", "generated"): d for name, d in side.items()} for side in (before, after))
-    different = [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
+    metrics, others = ({name.partition(" ")[2] for name in side} for side in (before, after))
+    if metrics != others:
+        print(f"metrics of one side only: {', '.join(sorted(metrics ^ others))}")
+    both = [name for name in sorted(before.keys() | after.keys()) if name.partition(" ")[2] in metrics & others]
+    different = [name for name in both if before.get(name) != after.get(name)]
     for name in different:
         print(f"{name}: {before.get(name)} -> {after.get(name)}")
     print(f"{len(before)} digests before, {len(after)} after, {len(different)} different")
@@ -168,16 +174,28 @@ def digests() -> Iterator[tuple[str, str]]:
     for path in sorted(Path(".").rglob("*.parquet")):
         if any(part.startswith(".") for part in path.parts) or path.name == "trials.parquet":
             continue
-        yield str(path), table_digest(path)
+        if path.name == "metrics.parquet":
+            yield from metric_digests(path)
+        else:
+            yield str(path), table_digest(path)
     for path in sorted([*Path("runs").rglob("result.json"), *Path("runs").rglob("fitted.json")]):
         if ".cache" not in path.parts:
             facts = json.loads(path.read_text())
             kept = {
-                name: value for name, value in facts.items() if name not in {*VOLATILE, "run", "data", "trained_on"}
+                name: value
+                for name, value in facts.items()
+                if name not in {*VOLATILE, *MEASURED, "run", "data", "trained_on"}
             }
             yield str(path), digest(kept)
     for path in sorted(Path(".").glob("answers-*.jsonl")):
         yield str(path), digest(path.read_text())
+
+
+def metric_digests(path: Path) -> Iterator[tuple[str, str]]:
+    """Digest of each metric's rows in metrics.parquet, named by the path and the metric."""
+    rows = pq.read_table(path).to_pylist()
+    for name in dict.fromkeys(row["metric"] for row in rows):
+        yield f"{path} {name}", digest([row for row in rows if row["metric"] == name])
 
 
 def table_digest(path: Path) -> str:

@@ -11,6 +11,7 @@ from sklearn import metrics as sklearn_metrics
 from unit.metrics.made_predictions import pool_scores, simulated_table
 
 from icalib.metrics import calibration, classification, ranking, selective
+from icalib.metrics.catalogue import find_metric
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.significance import basic_interval, bootstrap, percentile_interval
 
@@ -53,8 +54,6 @@ def test_calibration_errors_agree_with_netcal(scores: PoolScores, num_bins: int)
     prob, label = scores.prob, scores.label
     expected = netcal.metrics.ECE(bins=num_bins).measure(prob, label)
     assert calibration.ece(prob, label, num_bins=num_bins) == pytest.approx(expected)
-    expected = netcal.metrics.MCE(bins=num_bins).measure(prob, label)
-    assert calibration.mce(prob, label, num_bins=num_bins) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("threshold", [0.1, 0.37, 0.5, 0.9])
@@ -78,8 +77,11 @@ def test_proper_scores_agree_with_scikit_learn(scores: PoolScores) -> None:
     assert calibration.nll(prob, label) == pytest.approx(log_loss)
     assert calibration.nll_from_logits(scores.logit, label) == pytest.approx(log_loss)
     assert calibration.brier(prob, label) == pytest.approx(sklearn_metrics.brier_score_loss(label, prob))
-    skill = calibration.brier_skill(np.array(calibration.brier(prob, label)), np.array(label.mean()))
-    assert skill == pytest.approx(sklearn_metrics.d2_brier_score(label, prob))
+
+
+def test_adaptive_calibration_errors_agree_with_netcal(scores: PoolScores) -> None:
+    expected = netcal.metrics.ECE(bins=10, equal_intervals=False).measure(scores.prob, scores.label)
+    assert find_metric("ECE_adaptive").value(scores) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("decimals", [None, 1])
@@ -113,16 +115,3 @@ def test_basic_intervals_agree_with_scipy(scores: PoolScores) -> None:
     values = expected.bootstrap_distribution
     interval = basic_interval(values, precision.mean(), bounds=(0, 1))
     assert interval == pytest.approx(tuple(expected.confidence_interval))
-
-
-def test_the_calibration_error_of_penha_and_hauff(scores: PoolScores) -> None:
-    """Their script's loop: edges by adding up 1/50, so that the last lies above 1; divided by 50 in the end."""
-    prob, label = np.append(scores.prob, [1.0, 1.0, 0.0]), np.append(scores.label, [1, 0, 0])
-    num_bins, low, expected = 50, 0.0, 0.0
-    for _ in range(num_bins):
-        high = low + 1 / num_bins
-        inside = (prob >= low) & (prob < high)
-        if inside.any():
-            expected += abs(label[inside].mean() - prob[inside].mean()) * inside.sum() / prob.size
-        low = high
-    assert calibration.ece(prob, label, variant="penha2021") == pytest.approx(expected / num_bins)

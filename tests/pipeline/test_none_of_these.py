@@ -28,7 +28,7 @@ from icalib.pipeline.predict import predict
 from icalib.pipeline.run import RunContext, run
 from icalib.reports.html import write_report
 
-METRICS = {"AUROC_none", "false_accepts@90", "nAUC_none", "ECE_none"}
+METRICS = {"AUROC_none", "false_accepts@90", "ECE_none"}
 LIMIT = 40
 SHORT = {"post_training.max_windows": 30, "post_training.training.epochs": 1}
 

@@ -94,5 +94,5 @@ def test_a_loss_without_an_inverse_has_no_row_of_the_prior_shift(validation: pa.
 
 
 def test_post_hoc_metrics_are_tagged_beside_those_of_the_method() -> None:
-    tags = [metric_tag(name) for name in ("ECE", post_hoc_tag("ECE", "platt"), "F1@0.5")]
-    assert tags == ["cal/ECE", "cal/ECE@platt", "class/F1@0.5"]
+    tags = [metric_tag(name) for name in ("ECE", post_hoc_tag("ECE", "platt"), "F1")]
+    assert tags == ["cal/ECE", "cal/ECE@platt", "class/F1"]

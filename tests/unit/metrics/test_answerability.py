@@ -1,4 +1,4 @@
-"""Metrics of telling unanswerable pools apart, against scikit-learn and MTEB's definition."""
+"""Metrics of telling unanswerable pools apart, against scikit-learn."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import auc, average_precision_score, roc_auc_score, roc_curve
+from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 from unit.metrics.made_predictions import prediction_table, simulated_table
 
-from icalib.metrics.answerability import abstention_nauc, auroc_answerable, false_accepts
-from icalib.metrics.conformal import fit_conformal
-from icalib.metrics.pairs import FloatArray, PoolScores
+from icalib.metrics.answerability import false_accepts
+from icalib.metrics.pairs import PoolScores
+from icalib.metrics.selective import auroc
 from icalib.metrics.summary import summarise
 
-CONDITIONAL = {"AUROC_none", "false_accepts@90", "nAUC_none", "ECE_none", "none_rate"}
+CONDITIONAL = {"AUROC_none", "false_accepts@90", "ECE_none", "none_rate"}
 
 
 def values_of(table: Any) -> dict[str, float]:
@@ -24,46 +24,27 @@ def values_of(table: Any) -> dict[str, float]:
     return dict(zip(summary["metric"].to_pylist(), summary["value"].to_pylist(), strict=True))
 
 
-def mteb_nauc(confidence: FloatArray, value: FloatArray) -> float:
-    """MTEB's definition: curves over abstention rates 0 … 0.9, the least confident left out first."""
-    rates = np.linspace(0, 1, 11)[:-1]  # 0.3 is a little more than 3 / 10, which decides ties of rounding
-
-    def curve(order_by: FloatArray) -> FloatArray:
-        order = np.argsort(order_by, kind="stable")
-        return np.array([value[order[min(round(rate * len(value)), len(value) - 1) :]].mean() for rate in rates])
-
-    reached, perfect, flat = auc(rates, curve(confidence)), auc(rates, curve(value)), 0.9 * value.mean()
-    return (reached - flat) / (perfect - flat)
-
-
 @given(st.integers(0, 10_000), st.integers(4, 60))
 def test_golden_values(seed: int, num_pools: int) -> None:
     rng = np.random.default_rng(seed)
     is_none = rng.integers(0, 2, size=num_pools)
     is_none[:2] = 0, 1
-    confidence = rng.permutation(num_pools) / num_pools  # without ties, which MTEB breaks by position
-    value = rng.random(num_pools)
-    assert auroc_answerable(confidence, is_none) == pytest.approx(roc_auc_score(1 - is_none, confidence))
-    assert abstention_nauc(confidence, value) == pytest.approx(mteb_nauc(confidence, value))
+    confidence = rng.permutation(num_pools) / num_pools  # without ties
+    assert auroc(confidence, is_none) == pytest.approx(roc_auc_score(1 - is_none, confidence))
     accepted, recall, _ = roc_curve(1 - is_none, confidence, drop_intermediate=False)
     assert false_accepts(confidence, is_none.astype(float)) == pytest.approx(accepted[recall >= 0.9 - 1e-9].min())
 
 
-def test_ties_are_values_in_expectation_over_their_order() -> None:
-    rng = np.random.default_rng(3)
-    confidence, value = rng.integers(0, 3, size=30) / 3, rng.random(30)
-    orders = [rng.permutation(30) for _ in range(4000)]
-    expected = np.mean([mteb_nauc(confidence[order], value[order]) for order in orders])
-    assert abstention_nauc(confidence, value) == pytest.approx(expected, abs=0.01)
+def test_tied_pools_are_accepted_together() -> None:
     is_none = np.array([0.0, 0, 1, 1])
     assert false_accepts(np.full(4, 0.5), is_none) == 1  # one threshold accepts all or none
-    assert auroc_answerable(np.full(4, 0.5), is_none) == 0.5
+    assert auroc(np.full(4, 0.5), is_none) == 0.5
 
 
 def test_resamples_give_the_values_of_each() -> None:
     rng = np.random.default_rng(0)
     confidence, is_none = rng.random((5, 12)), (rng.random((5, 12)) < 0.4).astype(float)
-    for function in (auroc_answerable, false_accepts, abstention_nauc):
+    for function in (auroc, false_accepts):
         rows = [function(one, other) for one, other in zip(confidence, is_none, strict=True)]
         np.testing.assert_allclose(function(confidence, is_none), np.array(rows), rtol=1e-12)
 
@@ -71,7 +52,7 @@ def test_resamples_give_the_values_of_each() -> None:
 def test_without_both_kinds_of_pools_there_is_no_value() -> None:
     for is_none in (np.zeros(4), np.ones(4)):
         assert np.isnan(false_accepts(np.arange(4.0), is_none))
-        assert np.isnan(auroc_answerable(np.arange(4.0), is_none))
+        assert np.isnan(auroc(np.arange(4.0), is_none))
 
 
 def test_ranking_is_measured_on_answerable_pools_and_answering_the_others_is_an_error() -> None:
@@ -83,7 +64,7 @@ def test_ranking_is_measured_on_answerable_pools_and_answering_the_others_is_an_
     alone, both = values_of(answerable), values_of(mixed)
     for name in ("R@1", "R@2", "R@5", "MAP"):
         assert both[name] == pytest.approx(alone[name])
-    assert both["risk@80"] > alone["risk@80"]  # the ten are answered first, and wrongly
+    assert both["AURC"] > alone["AURC"]  # the ten are answered first, and wrongly
     assert both["num_pools"] == 50
     assert both["none_rate"] == pytest.approx(0.2)
     assert both["AUROC_none"] == 0
@@ -115,11 +96,3 @@ def test_several_right_candidates_count_as_in_scikit_learn() -> None:
     assert found["MAP"] == pytest.approx(np.mean(expected))
     first = [one[scores.argmax()] / one.sum() for one, scores in zip(labels, logits, strict=True)]
     assert found["R@1"] == pytest.approx(np.mean(first))
-
-
-def test_answer_sets_are_fitted_on_answerable_pools() -> None:
-    answerable = PoolScores.from_predictions(simulated_table(40, seed=1))
-    logits = [pool.tolist() for pool in answerable.split(answerable.logit)]
-    labels = [pool.tolist() for pool in answerable.split(answerable.label)]
-    mixed = PoolScores.from_predictions(prediction_table(logits + [[9.0, -1.0]] * 10, labels + [[0, 0]] * 10))
-    assert fit_conformal(mixed, 0.9) == fit_conformal(answerable, 0.9)
