@@ -101,7 +101,7 @@ def main() -> None:
 
 
 def compare(before: dict[str, str], after: dict[str, str]) -> None:
-    """Say which digests differ; exit with 1 if any does. Metrics that only one side knows are named, and don't count."""
+    """Say which digests differ; exit with 1 if any does. Metrics of one side only are named, and don't count."""
     before, after = ({name.replace("made_up", "generated"): d for name, d in side.items()} for side in (before, after))
     metrics, others = ({name.partition(" ")[2] for name in side} for side in (before, after))
     if metrics != others:

@@ -117,10 +117,10 @@ def parsed_settings(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def from_config(path: Path) -> RunSettings:
-    """The settings in a run's config.yaml; what an earlier version didn't have is off, as it was then."""
+    """The settings in a run's config.yaml."""
     from icalib.core.files import is_file
     from icalib.core.run_folder import RUN_VERSION, read_config
-    from icalib.pipeline.recorded import recorded_settings
+    from icalib.pipeline.run import RunSettings
 
     pull(path)
     if not is_file(path):
@@ -128,7 +128,7 @@ def from_config(path: Path) -> RunSettings:
     fields = read_config(path)
     if fields.get("version") != RUN_VERSION:
         raise SettingError(f"{path} is not a config of run-folder version {RUN_VERSION}.")
-    return recorded_settings(path, fields)
+    return RunSettings.recorded(path, fields)
 
 
 def preset_settings(name: str, preset: str | None, *, lenient: bool = False) -> dict[str, Any]:

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, TypeVar, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from icalib.core.errors import DataError
+from icalib.core.invalid import first_problem
 from icalib.data.schema import Pool, Text, Utterance
 from icalib.data.sources.files import read_lines
 from icalib.data.sources.records import Raw, build, parse_json, refuse_bad_bytes, unique
 
+M = TypeVar("M", bound=BaseModel)
 _CURE = "Fix the line; `icalib predict --help` shows an example"
 
 
@@ -52,6 +54,40 @@ class Question(BaseModel):
             candidates=self.candidates,
             label=-1,
         )
+
+
+class Pair(BaseModel):
+    """A context and one candidate, of which there may be others."""
+
+    context: Turns
+    candidate: Text
+
+
+class Candidates(BaseModel):
+    """A context and its candidates, one or more."""
+
+    context: Turns
+    candidates: tuple[Text, ...] = Field(min_length=1)
+
+
+def validated(model: type[M], values: Any, *, path: Path | str = "", line: int = 0) -> M:
+    """Return a model of values from outside.
+
+    Args:
+        model: its class.
+        values: its fields.
+        path: the file that they were read from, for the message, if there is one.
+        line: the line in it, from 1; 0 if there is none.
+
+    Raises:
+        DataError: a field is not valid.
+    """
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        problem = first_problem(error)
+        field = ".".join(problem.path)
+        raise DataError(problem.found, f"Expected: {problem.expected}.", path=path, line=line, field=field) from None
 
 
 def unlabelled_pool(pool_id: str, context: Sequence[Utterance], candidates: Sequence[str]) -> Pool:

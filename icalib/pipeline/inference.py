@@ -27,7 +27,6 @@ from icalib.data.selection import Selection
 from icalib.methods.composition import ScoringSettings
 from icalib.models.checkpoint import POSTERIOR, WEIGHTS, load_ranker_config
 from icalib.pipeline.evaluation import Fitted, MemberScores, prediction_table
-from icalib.pipeline.recorded import recorded_settings
 from icalib.pipeline.run import CACHE, RunContext, RunSettings
 from icalib.pipeline.stages import RunInputs, RunStages
 from icalib.regimes.regime import AbstractRegime, Member
@@ -58,7 +57,7 @@ class FinishedRun:
         folder = RunFolder.open(path)
         pull(folder.checkpoint_path)
         folder.check(checkpoints=True)
-        settings = recorded_settings(path / "config.yaml", folder.config)
+        settings = RunSettings.recorded(path / "config.yaml", folder.config)
         members = tuple(
             (checkpoint, validated_file(path / "members.json", AbstractEstimator.Config, estimator))
             for checkpoint, estimator in folder.members
@@ -66,7 +65,7 @@ class FinishedRun:
         if not folder.fitted_path.is_file() or (settings.settings.regime.trains and not members):
             raise RunFolderError(
                 f"{path} lacks {folder.fitted_path.name} or members.json, which predictions need. "
-                "Run its `icalib run` command again with --fresh: this version writes them."
+                "Run its `icalib run` command again with --fresh."
             )
         return cls(folder, settings, Fitted.load(folder.fitted_path), members)
 

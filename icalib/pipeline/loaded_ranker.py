@@ -6,15 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
-from pydantic import BaseModel, ValidationError
 
-from icalib.core.errors import DataError, SettingError
-from icalib.core.invalid import first_problem
-from icalib.data.questions import Question, Turns, unlabelled_pool
-from icalib.data.schema import Pool, Text, Utterance
+from icalib.core.errors import SettingError
+from icalib.data.questions import Pair, Question, unlabelled_pool, validated
+from icalib.data.schema import Pool, Utterance
 from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.pipeline.answering import Answering, AnswerOptions, Predicted
 from icalib.pipeline.guarantees import CONFIDENCE
@@ -22,7 +20,6 @@ from icalib.pipeline.inference import FinishedRun
 from icalib.pipeline.predict import predict, score_unlabelled
 from icalib.scoring.loaded import Loaded
 
-M = TypeVar("M", bound=BaseModel)
 Context = Sequence[str | Mapping[str, str]]
 """The last utterances of a dialogue, oldest first: texts, or objects with `speaker` (user or agent) and `text`."""
 
@@ -142,7 +139,7 @@ class LoadedRanker:
                 f"`{self.run.settings.method}` gives probabilities to whole pools, so a pair has none. "
                 "Use `rank` or `predict`."
             )
-        checked = [_validated(_Pair, {"context": context, "candidate": text}) for context, text in pairs]
+        checked = [validated(Pair, {"context": context, "candidate": text}) for context, text in pairs]
         rows_of: dict[tuple[Utterance, ...], list[int]] = {}
         for row, pair in enumerate(checked):
             rows_of.setdefault(pair.context[-self.context_turns :], []).append(row)
@@ -168,23 +165,10 @@ class LoadedRanker:
         return score_unlabelled(self.run, self.members, pools)
 
 
-class _Pair(BaseModel):
-    context: Turns
-    candidate: Text
-
-
 def _question(number: int, question: Question | Mapping[str, Any]) -> Question:
     if isinstance(question, Question):
         return question
-    return _validated(Question, {"id": str(number), **question})
-
-
-def _validated(model: type[M], values: Any) -> M:
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        problem = first_problem(error)
-        raise DataError(problem.found, f"Expected: {problem.expected}.", field=".".join(problem.path)) from None
+    return validated(Question, {"id": str(number), **question})
 
 
 def _pool_id(index: int) -> str:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import platform
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any, Self
 
 import pyarrow as pa
 from pydantic import Field
 
 from icalib.calibration.none_of_these import MIN_POOLS
 from icalib.calibration.post_hoc import post_hoc_metrics
-from icalib.core.component import Settings
+from icalib.core.component import Settings, validated_file
 from icalib.core.errors import SettingError
 from icalib.core.events import Emit, Message, ignore
 from icalib.core.files import FOLDER_NAME, read_json
@@ -61,6 +62,19 @@ class RunSettings(Settings):
     """Let the seed draw the labelled pools, so that the spread over seeds includes which pools are labelled."""
     metrics: tuple[str, ...] = Field(default=(), exclude_if=lambda metrics: not metrics)
     """Import paths of further metrics to compute, e.g. `my_lab.metrics:mean_rank`."""
+
+    @classmethod
+    def recorded(cls, path: Path, config: Mapping[str, Any]) -> Self:
+        """Return the settings that a config.yaml has.
+
+        Args:
+            path: the file, for messages.
+            config: what it has.
+
+        Raises:
+            RunFolderError: they aren't settings of a run.
+        """
+        return validated_file(path, cls, {name: value for name, value in config.items() if name != "version"})
 
     @property
     def selection(self) -> Selection:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple, cast
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -28,12 +28,11 @@ from icalib.core.contents import damages, facts_of, read_record
 from icalib.core.errors import DamagedFileError, DataError, SettingError
 from icalib.core.events import Emit, Message, ignore
 from icalib.core.files import content_digest, read_json, reading, whole_file, write_json
-from icalib.core.invalid import abbreviated
 from icalib.core.job import NOT_IN_DIGEST, Artifact, ShardedJob
 from icalib.core.paths import Stored
 from icalib.core.storage import is_mirrored, location, opened, pull, push, remove
 from icalib.core.temporary import is_unused
-from icalib.data.questions import unlabelled_pool
+from icalib.data.questions import Candidates, Pair, unlabelled_pool, validated
 from icalib.data.schema import Pool, Utterance
 from icalib.metrics.pairs import P_NONE
 from icalib.models.checkpoint import CHECKPOINT_VERSION
@@ -61,7 +60,7 @@ class PairFile(Settings):
 class ScorePairsJob(ShardedJob):
     """Scores the rows of Parquet files."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 2  # probabilities of pools with several right candidates
+    version: ClassVar[int] = CHECKPOINT_VERSION + 3  # probabilities for the sizes of the run's pools
     verb: ClassVar[str] = "scoring"
     memory_advice: ClassVar[str] = "Lower `scoring.max_tokens_per_batch` of the run."
 
@@ -284,60 +283,31 @@ class _Chunk(NamedTuple):
 
 
 def _chunk(path: Path, first_row: int, rows: Sequence[dict[str, Any]], context_turns: int) -> _Chunk:
-    pools: list[tuple[list[Utterance], list[str]]] = []
+    pools: list[tuple[tuple[Utterance, ...], list[str]]] = []
     is_row: list[bool] = []
     positions: list[tuple[int, int]] = []
-    previous: Any = None
+    previous: tuple[Utterance, ...] | None = None
     for row, values in enumerate(rows, start=first_row):
-        context = _turns(path, row, values["context"])[-context_turns:]
-        is_pool = values.get("candidates") is not None
-        texts = _list(path, row, "candidates", values["candidates"]) if is_pool else [values.get("candidate")]
-        candidates = [_text(path, row, "candidates" if is_pool else "candidate", text) for text in texts]
-        if not candidates:
-            raise DataError("no candidates", "Expected one or more.", path=location(path), line=row + 1)
+        turns, candidates, is_pool = _row(values, location(path), row + 1)
+        context = turns[-context_turns:]
         if not is_pool and context == previous:
             pools[-1][1].extend(candidates)
         else:
-            pools.append((context, candidates))
+            pools.append((context, [*candidates]))
             is_row.append(is_pool)
         previous = None if is_pool else context
         positions.extend((row, index) for index in range(len(candidates)))
     return _Chunk([unlabelled_pool(f"{number:09d}", *each) for number, each in enumerate(pools)], is_row, positions)
 
 
-def _list(path: Path, row: int, field: str, value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise DataError(
-            f"found {abbreviated(value)}", "Expected: a list.", path=location(path), line=row + 1, field=field
-        )
-    return cast("list[Any]", value)
-
-
-def _turns(path: Path, row: int, context: Any) -> list[Utterance]:
-    turns = cast("list[Any]", context) if isinstance(context, list) else [context]
-    if not turns:
-        raise DataError("an empty context", "Expected one turn or more.", path=location(path), line=row + 1)
-    return [_utterance(path, row, turn) for turn in turns]
-
-
-def _utterance(path: Path, row: int, turn: Any) -> Utterance:
-    """Return a turn with its speaker; for plain texts the speaker is arbitrary, since encoders don't read it."""
-    text, speaker = (turn.get("text"), turn.get("speaker")) if isinstance(turn, dict) else (turn, "user")
-    return Utterance(speaker="agent" if speaker == "agent" else "user", text=_text(path, row, "context", text))
-
-
-def _text(path: Path, row: int, field: str, value: Any) -> str:
-    text = value.strip() if isinstance(value, str) else ""
-    if not text:
-        found = f"{value!r:.40}"
-        raise DataError(
-            f"found {found}",
-            "Expected a text; the line is the row, from 1.",
-            path=location(path),
-            line=row + 1,
-            field=field,
-        )
-    return text
+def _row(values: dict[str, Any], path: str, line: int) -> tuple[tuple[Utterance, ...], tuple[str, ...], bool]:
+    """Return a row's context and candidates, and whether it is a pool."""
+    context = [values["context"]] if isinstance(values["context"], str) else values["context"]
+    if values.get("candidates") is None:
+        pair = validated(Pair, {**values, "context": context}, path=path, line=line)
+        return pair.context, (pair.candidate,), False
+    pool = validated(Candidates, {**values, "context": context}, path=path, line=line)
+    return pool.context, pool.candidates, True
 
 
 def _output(name: str, chunk: _Chunk, loaded: _Loaded) -> pa.Table:

@@ -202,10 +202,10 @@ def test_wrong_columns_are_reported(columns: dict[str, Any], found: str, trained
 @pytest.mark.parametrize(
     ("columns", "found"),
     [
-        ({"context": ["a", "b"], "candidate": ["c", " "]}, "line 2, field `candidate`: found ' '"),
-        ({"context": ["a", None], "candidate": ["c", "d"]}, "line 2, field `context`: found None"),
-        ({"context": [["a"], []], "candidate": ["c", "d"]}, "line 2: an empty context"),
-        ({"context": ["a", "b"], "candidates": [["c"], []]}, "line 2: no candidates"),
+        ({"context": ["a", "b"], "candidate": ["c", " "]}, 'line 2, field `candidate`: found " "'),
+        ({"context": ["a", None], "candidate": ["c", "d"]}, "line 2, field `context`: found null"),
+        ({"context": [["a"], []], "candidate": ["c", "d"]}, r"line 2, field `context`: found \[\]"),
+        ({"context": ["a", "b"], "candidates": [["c"], []]}, r"line 2, field `candidates`: found \[\]"),
         (
             {"context": ["a", "b"], "candidates": [True, False]},
             "line 1, field `candidates`: found true",
