@@ -70,10 +70,6 @@ class ClusterError(IcalibError):
     """A cluster can't be reached, or refused a request."""
 
 
-class ServiceError(IcalibError):
-    """A service can't be reached, refused a request, or answered with something else than expected."""
-
-
 class PosteriorError(IcalibError):
     """A head's posterior is missing, or older than its weights."""
 

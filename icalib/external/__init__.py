@@ -1,1 +1,1 @@
-"""Scores of other rankers and services: reading them, calibrating them, applying a calibrator to new ones."""
+"""Scores of other rankers: reading them, calibrating them, applying a calibrator to new ones."""

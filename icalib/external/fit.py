@@ -1,250 +1,126 @@
-"""Calibrate another ranker's scores: one half of the pools fits and chooses everything, the other half measures it."""
+"""Calibrate another ranker's scores: one half of the queries fits and chooses, the other half measures."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
-from pydantic import Field
 
 from icalib.calibration.calibrator import AbstractCalibrator, Isotonic, Platt, Temperature
-from icalib.calibration.fitted import AffineMap
-from icalib.core.component import Settings
+from icalib.calibration.fitted import AffineMap, IsotonicMap
 from icalib.core.errors import DataError
 from icalib.core.seeding import child_seed
-from icalib.external.calibrator import Acceptance, AnswerSets, Calibrator, FittedRange, ScoreMap, applied
-from icalib.external.measures import (
-    AcceptanceReport,
-    Row,
-    SetReport,
-    measured,
-    measured_acceptance,
-    measured_sets,
-    nll_p_value,
-)
-from icalib.external.pool_features import PoolFeatureMap, fit_pool_features
-from icalib.external.scale import Scale, as_logit, as_prob, detected_scale
+from icalib.external.calibrator import Calibrator, Measured, Scale, as_logit
 from icalib.metrics.calibration import nll
-from icalib.metrics.conformal import fit_conformal
+from icalib.metrics.catalogue import find_metric
 from icalib.metrics.pairs import FloatArray, IntArray, PoolScores
+from icalib.metrics.samples import Evaluation
+from icalib.metrics.significance import basic_interval, bootstrap, percentile_interval
 
-MIN_POOLS = 20
-_FEWEST_ACCEPTED = 10
-
+METRICS = ("NLL", "ECE", "Brier")
+MIN_QUERIES = 20
 UNCHANGED = "none"
 """Scores as they are: probabilities themselves, or the sigmoid of anything else."""
-
-
-class CalibrationSettings(Settings):
-    """How scores are calibrated."""
-
-    seed: int = 1
-    """Seed of the two halves and of the folds."""
-    precision: float = Field(default=0.95, gt=0, lt=1)
-    """Precision that accepted pairs are to have."""
-    coverage: float = Field(default=0.9, gt=0, lt=1)
-    """Probability that an answer set contains a right candidate."""
-    scale: Literal["auto", "probability", "logit"] = "auto"
-    """What scores are; auto: probabilities if all are from 0 to 1."""
-    num_folds: int = Field(default=5, ge=2)
-    """Folds of the fitting half, by which the calibrator is chosen."""
-
-
-def _unchanged(logit: FloatArray, label: IntArray, offsets: IntArray) -> ScoreMap:
-    return AffineMap(slope=1.0, offset=0.0)
-
-
-def _of_pairs(config: AbstractCalibrator.Config) -> Callable[[FloatArray, IntArray, IntArray], ScoreMap]:
-    def fit(logit: FloatArray, label: IntArray, offsets: IntArray) -> ScoreMap:
-        return config.build().fit(logit, label)
-
-    return fit
-
-
-METHODS: Mapping[str, Callable[[FloatArray, IntArray, IntArray], ScoreMap]] = MappingProxyType(
+METHODS: Mapping[str, AbstractCalibrator.Config | None] = MappingProxyType(
     {
-        UNCHANGED: _unchanged,
-        "temperature": _of_pairs(Temperature.Config()),
-        "platt": _of_pairs(Platt.Config()),
-        "isotonic": _of_pairs(Isotonic.Config()),
-        "pool-features": fit_pool_features,
+        UNCHANGED: None,
+        "temperature": Temperature.Config(),
+        "platt": Platt.Config(),
+        "isotonic": Isotonic.Config(),
     }
 )
-"""Fits a map on logits, labels and the pools' offsets; the simplest calibrator first."""
+"""What is fitted, the simplest first."""
+_NUM_FOLDS = 5
 
 
-@dataclass(frozen=True, eq=False)
-class Calibration:
-    """A fitted calibrator and what it is like on pools that fitted and chose nothing.
-
-    Attributes:
-        calibrator: the chosen one, with its threshold and its answer sets.
-        rows: each calibrator's metrics on the report half, in the order of METHODS.
-        fold_nll: each calibrator's NLL in cross-validation on the fitting half, by which one was chosen.
-        before: the report half with uncalibrated probabilities.
-        after: the same with calibrated ones.
-        acceptance: what the threshold does on the report half, or why there is none.
-        sets: what the answer sets do on the report half, or why there are none.
-        num_fitted: pools of the fitting half.
-        p_value: of the paired permutation test that the chosen calibrator's NLL is that of before; 1 if none is chosen.
-    """
-
-    calibrator: Calibrator
-    rows: tuple[Row, ...]
-    fold_nll: Mapping[str, float]
-    before: PoolScores
-    after: PoolScores
-    acceptance: AcceptanceReport
-    sets: SetReport
-    num_fitted: int
-    p_value: float
-
-
-def calibrate(pools: PoolScores, settings: CalibrationSettings) -> Calibration:
-    """Fit on one half of the pools and measure on the other.
+def calibrate(pools: PoolScores, scale: Scale | Literal["auto"] = "auto", *, seed: int = 1) -> Calibrator:
+    """Fit on one half of the queries and measure on the other.
 
     Args:
-        pools: scores as logits, with known labels; pools may have several right candidates or none.
-        settings: see `CalibrationSettings`.
+        pools: scores as `logit`, on their own scale; queries may have several right candidates or none.
+        scale: what scores are; auto: probabilities if all are from 0 to 1.
+        seed: of the two halves, and of the folds by which a method is chosen.
 
     Raises:
-        DataError: fewer than MIN_POOLS pools, or a half or fold without right or without wrong pairs.
+        DataError: too few queries, or no right or no wrong pairs among those that fit; or see `as_logit`.
     """
-    num_pools = pools.num_pools
-    if num_pools < MIN_POOLS:
-        raise DataError(
-            f"found {num_pools} labelled pools",
-            f"Calibration needs at least {MIN_POOLS}: one half fits, the other reports. Label more pools.",
-        )
-    scale = settings.scale if settings.scale != "auto" else detected_scale(pools.logit)
-    _check_scale(pools.logit, scale)
-    order = np.random.default_rng(child_seed(settings.seed, "halves")).permutation(num_pools)
-    fitting, report = (pools.subset(np.isin(np.arange(num_pools), half)) for half in np.array_split(order, 2))
-    logit = as_logit(fitting.logit, scale)
-    maps = {name: fit(logit, fitting.label, fitting.offsets) for name, fit in METHODS.items()}
-    out_of_fold = _out_of_fold(fitting, logit, settings)
-    fold_nll = {name: nll(prob, fitting.label) for name, prob in out_of_fold.items()}
-    chosen = min(fold_nll, key=lambda name: fold_nll[name])
-    platt = maps["platt"]
-    assert isinstance(platt, AffineMap)
-    sets, sets_missing = _fit_sets(fitting, logit, platt.slope, settings.coverage)
-    acceptance, best_precision = _fit_acceptance(fitting, out_of_fold[chosen], maps[chosen], scale, settings.precision)
-    calibrator = Calibrator(
+    _check(pools)
+    if scale == "auto":
+        scale = "probability" if bool(((pools.logit >= 0) & (pools.logit <= 1)).all()) else "logit"
+    logits = replace(pools, logit=as_logit(pools.logit, scale))
+    fold = _folds(pools.num_pools, 2, child_seed(seed, "halves"))
+    fitting, measuring = logits.subset(fold == 0), logits.subset(fold == 1)
+    nll_of = {method: _cross_validated_nll(fitting, method, seed) for method in METHODS}
+    chosen = min(nll_of, key=lambda method: nll_of[method])
+    maps = {method: _fitted(fitting, method) for method in METHODS}
+    fitted_on = pools.subset(fold == 0).logit
+    return Calibrator(
         method=chosen,
         scale=scale,
         map=maps[chosen],
-        fitted_on=_range(fitting),
-        acceptance=acceptance,
-        sets=sets,
-    )
-    rows, by_method = _rows(report, maps, scale, settings.seed)
-    return Calibration(
-        calibrator=calibrator,
-        rows=rows,
-        fold_nll=fold_nll,
-        before=by_method[UNCHANGED],
-        after=by_method[chosen],
-        acceptance=measured_acceptance(by_method[chosen], acceptance, settings.precision, best_precision),
-        sets=measured_sets(report, as_logit(report.logit, scale), sets, settings.coverage, sets_missing),
+        lowest=float(fitted_on.min()),
+        highest=float(fitted_on.max()),
         num_fitted=fitting.num_pools,
-        p_value=1.0 if chosen == UNCHANGED else nll_p_value(by_method[chosen], by_method[UNCHANGED], settings.seed),
+        num_measured=measuring.num_pools,
+        metrics={
+            method: _measured(replace(measuring, prob=fitted.apply(measuring.logit)), seed)
+            for method, fitted in maps.items()
+        },
     )
 
 
-def _check_scale(score: FloatArray, scale: Scale) -> None:
-    if scale == "probability" and (wrong := (score < 0) | (score > 1)).any():
+def _check(pools: PoolScores) -> None:
+    num_right, num_pairs = int(pools.label.sum()), len(pools.label)
+    if not 0 < num_right < num_pairs:
         raise DataError(
-            f"found the score {score[wrong][0]:g} ({int(wrong.sum())} outside of 0 to 1)",
-            "Probabilities are from 0 to 1; choose the scale logit for other scores.",
+            f"all {num_pairs} labels are {int(num_right > 0)}", "Expected right and wrong candidates.", field="label"
+        )
+    if pools.num_pools < MIN_QUERIES:
+        raise DataError(
+            f"found {pools.num_pools} queries",
+            f"Calibration needs at least {MIN_QUERIES}: one half fits, the other measures. Label more of them.",
         )
 
 
-def _out_of_fold(fitting: PoolScores, logit: FloatArray, settings: CalibrationSettings) -> dict[str, FloatArray]:
-    """Return the probabilities that each calibrator gives the pairs of a fold when it is fitted on the others, [N]."""
-    rng = np.random.default_rng(child_seed(settings.seed, "folds"))
-    fold = rng.permutation(np.arange(fitting.num_pools) % settings.num_folds)
-    prob = {name: np.zeros(len(logit)) for name in METHODS}
-    pools = replace(fitting, logit=logit)
-    for held_out in range(settings.num_folds):
-        known, others = pools.subset(fold != held_out), pools.subset(fold == held_out)
-        of_others = fold[fitting.pool] == held_out
-        for name, fit in METHODS.items():
-            fitted = fit(known.logit, known.label, known.offsets)
-            prob[name][of_others] = applied(fitted, others.logit, others.offsets)
-    return prob
+def _folds(num_pools: int, num_folds: int, seed: int) -> IntArray:
+    """Return the random fold of each query, [B]; folds differ in size by at most 1."""
+    return np.random.default_rng(seed).permutation(np.arange(num_pools) % num_folds)
 
 
-def _range(fitting: PoolScores) -> FittedRange:
-    sizes = np.diff(fitting.offsets)
-    return FittedRange(
-        lowest=float(fitting.logit.min()),
-        highest=float(fitting.logit.max()),
-        fewest_candidates=int(sizes.min()),
-        most_candidates=int(sizes.max()),
-        fraction_right=float(fitting.label.mean()),
-    )
+def _cross_validated_nll(fitting: PoolScores, method: str, seed: int) -> float:
+    """Return the NLL of pairs in each fold when the method is fitted on the other folds."""
+    fold = _folds(fitting.num_pools, _NUM_FOLDS, child_seed(seed, "folds"))
+    prob = np.zeros(len(fitting.logit))
+    for held_out in range(_NUM_FOLDS):
+        fitted = _fitted(fitting.subset(fold != held_out), method)
+        is_held_out = fold[fitting.pool] == held_out
+        prob[is_held_out] = fitted.apply(fitting.logit[is_held_out])
+    return nll(prob, fitting.label)
 
 
-def _fit_sets(
-    fitting: PoolScores, logit: FloatArray, sharpness: float, coverage: float
-) -> tuple[AnswerSets | None, str]:
-    """Return the answer sets, or why there are none; pools without a right candidate say nothing about them."""
-    scores = replace(fitting, logit=sharpness * logit).subset(fitting.answerable)
-    try:
-        return AnswerSets(sharpness=sharpness, threshold=fit_conformal(scores, coverage)), ""
-    except DataError as error:
-        return None, str(error)
+def _fitted(pools: PoolScores, method: str) -> AffineMap | IsotonicMap:
+    config = METHODS[method]
+    if config is None:
+        return AffineMap(slope=1.0, offset=0.0)
+    return config.build().fit(pools.logit, pools.label)
 
 
-def _fit_acceptance(
-    fitting: PoolScores, out_of_fold: FloatArray, fitted: ScoreMap, scale: Scale, precision: float
-) -> tuple[Acceptance | None, float]:
-    """Return the lowest threshold with a precision, and the highest precision of any threshold.
+def _measured(pools: PoolScores, seed: int) -> dict[str, Measured]:
+    """Return the metrics of pools with a method's probabilities, with bootstrap intervals over queries."""
+    evaluation = Evaluation(pools)
+    metrics = {name: find_metric(name) for name in METRICS}
 
-    Out-of-fold probabilities are those that the pairs would get if they were new. A threshold that accepts fewer pairs
-    than 1 / (1 − precision) is not considered: by so few a precision can't be told from a higher one.
-    """
-    fewest = max(_FEWEST_ACCEPTED, math.ceil(1 / (1 - precision) - 1e-9))
-    order = np.argsort(-out_of_fold, kind="stable")
-    prob, right = out_of_fold[order], np.cumsum(fitting.label[order])
-    accepted = np.arange(1, len(order) + 1)
-    last_of_tie = np.append(prob[1:] != prob[:-1], True)
-    considered = np.flatnonzero(last_of_tie & (accepted >= fewest))
-    reached = right[considered] / accepted[considered]
-    enough = considered[reached >= precision]
-    if not enough.size:
-        return None, float(reached.max(initial=0.0))
-    threshold = float(prob[enough[-1]])
-    score = None if isinstance(fitted, PoolFeatureMap) else _lowest_score(fitting.logit, fitted, threshold, scale)
-    return Acceptance(precision=precision, prob=threshold, score=score), float(reached.max())
+    def statistics(drawn: IntArray) -> dict[str, FloatArray]:
+        samples = evaluation.samples(drawn)
+        return {name: metric.of(samples) for name, metric in metrics.items()}
 
-
-def _lowest_score(score: FloatArray, fitted: ScoreMap, prob: float, scale: Scale) -> float | None:
-    """Return the lowest score in the range of some scores that has a probability, by bisection; None if none has it."""
-    one_pool = np.array([0, 1], np.int64)
-
-    def reaches(one: float) -> bool:
-        return bool(applied(fitted, as_logit(np.array([one]), scale), one_pool)[0] >= prob)
-
-    low, high = float(score.min()), float(score.max())
-    if reaches(low) or not reaches(high):
-        return low if reaches(low) else None
-    while low < (middle := (low + high) / 2) < high:
-        low, high = (low, middle) if reaches(middle) else (middle, high)
-    return high
-
-
-def _rows(
-    report: PoolScores, maps: Mapping[str, ScoreMap], scale: Scale, seed: int
-) -> tuple[tuple[Row, ...], dict[str, PoolScores]]:
-    """Return each calibrator's metrics, and the pools with its probabilities."""
-    logit = as_logit(report.logit, scale)
-    found: dict[str, PoolScores] = {}
-    for name, fitted in maps.items():
-        prob = as_prob(report.logit, scale) if name == UNCHANGED else applied(fitted, logit, report.offsets)
-        found[name] = replace(report, prob=prob)
-    return tuple(measured(name, pools, found[UNCHANGED], seed) for name, pools in found.items()), found
+    resampled = bootstrap(statistics, pools.num_pools, seed=seed)
+    found: dict[str, Measured] = {}
+    for name, metric in metrics.items():
+        value, values = metric.value(evaluation), resampled[name]
+        ends = basic_interval(values, value, bounds=metric.bounds) if metric.biased else percentile_interval(values)
+        found[name] = Measured(value=value, low=ends.low, high=ends.high)
+    return found

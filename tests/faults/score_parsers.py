@@ -1,12 +1,10 @@
-"""What reads scores, pairs and requests: files of other rankers, calibrators, exported folders, HTTP, services."""
+"""What reads scores, pairs and requests: files of other rankers, calibrators, exported folders, HTTP."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,22 +12,17 @@ import torch
 from faults.parsers import Parser, files_of
 from faults.world import TRAINED
 from helpers.asgi import ask
-from helpers.scored_pools import list_rows, pair_table, scored_pools, write_jsonl, write_run
+from helpers.scored_pools import score_rows, scored_pools, write_scores
 
 from icalib.api.exports import pair_texts
 from icalib.core.component import validated
-from icalib.core.errors import IcalibError
-from icalib.core.files import read_json
 from icalib.data.schema import Pool
 from icalib.data.settings import PrepareSettings
 from icalib.exports.texts import EXPORT_FILE
 from icalib.external.apply import apply
 from icalib.external.calibrator import CALIBRATOR_FILE, Calibrator
-from icalib.external.collect import collect_scores
-from icalib.external.endpoint import Endpoint
-from icalib.external.fit import CalibrationSettings, calibrate
-from icalib.external.labelled import read_labelled
-from icalib.external.score_file import ScoreFile
+from icalib.external.fit import calibrate
+from icalib.external.scores import Columns, read_labelled
 from icalib.pipeline.score_pairs import claim, pairs_job
 from icalib.serving.application import Application
 from icalib.serving.limits import Limits
@@ -38,38 +31,19 @@ from icalib.serving.token import read_token
 
 
 def scores(root: Path) -> Iterator[tuple[str, Parser]]:
-    """Score files in each format, calibrators, and scores of a service that are resumed.
+    """Score files in each format, and calibrators.
 
     Args:
         root: folder for the examples' files.
     """
     pools = scored_pools(24, 3)
     root.mkdir()
-    run, qrels = write_run(root, pools)
-    write_jsonl(root / "lists.jsonl", list_rows(pools))
-    write_jsonl(root / "pairs.jsonl", pair_table(pools).to_pylist())
-    pq.write_table(pair_table(pools), root / "pairs.parquet", row_group_size=20)
-    pq.write_table(pa.Table.from_pylist(list_rows(pools)), root / "lists.parquet")
-    (root / "pairs.csv").write_text(_csv(pair_table(pools)))
-    single = [{f"scores.{path.suffix[1:]}": path.read_bytes()} for path in sorted(root.glob("*.[jcp]*"))]
-    trec = {"scores.run": run.read_bytes(), "qrels.txt": qrels.read_bytes()}
-    yield "score file", Parser((*single, trec), _calibrate, {})
-    fitted = calibrate(pools, CalibrationSettings(precision=0.6))
-    fitted.calibrator.save(root / "calibrator")
-    unchecked = {
-        name: value for name, value in read_json(root / "calibrator" / CALIBRATOR_FILE).items() if name != "checksum"
-    }
-    calibrator = {CALIBRATOR_FILE: json.dumps(unchecked).encode()}
-    fixed = {"scores.jsonl": (root / "lists.jsonl").read_bytes()}
-    yield "calibrator", Parser((calibrator,), _apply, fixed)
-    yield "scores to apply to", Parser(tuple(single), _apply, calibrator)
-    collected = {"scores.jsonl": b'{"pool_id": "a", "scores": [0.5, 1], "label": 0}\n', "endpoint.json": b'{"a": 1}'}
-    yield "scores of a service", Parser((collected,), _collect, {})
-    answers = [
-        [{"index": 1, "score": 0.5}, {"index": 0, "score": 2}],
-        {"results": [{"index": 0, "relevance_score": 1}]},
-    ]
-    yield "answer of a service", Parser(tuple({"a.json": json.dumps(one).encode()} for one in answers), _answer, {})
+    files = [write_scores(root / f"scores.{suffix}", score_rows(pools)) for suffix in ("parquet", "jsonl", "csv")]
+    examples = tuple({path.name: path.read_bytes()} for path in files)
+    yield "score file", Parser(examples, _calibrate, {})
+    calibrator = {CALIBRATOR_FILE: calibrate(pools).model_dump_json().encode()}  # without a checksum
+    yield "calibrator", Parser((calibrator,), _apply, examples[1])
+    yield "scores to apply to", Parser(examples, _apply, calibrator)
 
 
 def served(world: Path) -> Iterator[tuple[str, Parser]]:
@@ -118,47 +92,12 @@ def settings() -> Iterator[tuple[str, Parser]]:
 
 def _calibrate(folder: Path) -> None:
     (path,) = folder.glob("scores.*")
-    qrels = folder / "qrels.txt"
-    labelled = read_labelled(ScoreFile.open(path), qrels if qrels.is_file() else None)
-    calibrate(labelled.pools, CalibrationSettings(precision=0.6))
+    calibrate(read_labelled(path, Columns()))
 
 
 def _apply(folder: Path) -> None:
     (path,) = folder.glob("scores.*")
-    out = folder / f"out.{'parquet' if path.suffix == '.parquet' else 'jsonl'}"
-    calibrator, file = Calibrator.load(folder), ScoreFile.open(path)
-    with contextlib.suppress(IcalibError):
-        apply(calibrator, file, out)
-    apply(calibrator, file, out, any_range=True)
-
-
-def _collect(folder: Path) -> None:
-    collect_scores(Endpoint("http://127.0.0.1:9"), [], folder, {"a": 1}, lambda done, total: None)
-
-
-def _answer(folder: Path) -> None:
-    """Read a service's answer without a service."""
-    endpoint = Endpoint("http://127.0.0.1:9")
-    data = (folder / "a.json").read_bytes()
-    for protocol in ("tei", "cohere"):
-        endpoint.protocol = protocol
-        endpoint._opener.open = lambda request, timeout: _Answer(data)  # type: ignore[method-assign,assignment]
-        with contextlib.suppress(IcalibError):
-            endpoint.scores("a", ["b", "c"])
-
-
-class _Answer:
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def __enter__(self) -> _Answer:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def read(self, size: int) -> bytes:
-        return self._data[:size]
+    apply(Calibrator.load(folder), path, folder / f"out{path.suffix}", Columns())
 
 
 def _score(run: Path, folder: Path) -> None:
@@ -190,8 +129,3 @@ def _parquet(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, row_group_size=4)
     return sink.getvalue().to_pybytes()
-
-
-def _csv(table: Any) -> str:
-    rows = [",".join(table.column_names), *(",".join(map(str, row.values())) for row in table.to_pylist())]
-    return "\n".join(rows) + "\n"

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from faults.commands import Ended, run_command
-from helpers.scored_pools import list_rows, scored_pools, write_jsonl
+from helpers.scored_pools import score_rows, scored_pools, write_scores
 from helpers.sweeps import SHARDS
 
 from icalib.data.pools import as_pools, iter_pools
@@ -101,8 +101,8 @@ SCORE = ("score", TRAINED, "--data", "pools", "--limit", "6", "--out", "scores.p
 SCORE_PAIRS = (
     "score", TRAINED, "pairs.parquet", "--rows-per-file", "7", "--out", "scored", "--executor", "local"
 )  # fmt: skip
-CALIBRATE = ("calibrate", "labelled.jsonl", "--out", "calibrator", "--precision", "0.6")
-APPLY = ("apply", "calibrator", "labelled.jsonl", "--out", "applied.jsonl")
+CALIBRATE = ("calibrate", "labelled.jsonl", "--out", "calibrator")
+APPLY = ("calibrate", "labelled.jsonl", "--apply", "calibrator", "--out", "applied.jsonl")
 EXPORT = ("export", TRAINED, "--out", "exported")
 REPORT = ("report", TRAINED, UNTRAINED)
 VERBS: Mapping[str, Verb] = {
@@ -138,7 +138,7 @@ class World:
         (self.now / "shards.py").write_text(SHARDS)
         (self.now / "questions.jsonl").write_text(questions(pools))
         write_pairs_to_score(self.now / "pairs.parquet", pools)
-        write_jsonl(self.now / "labelled.jsonl", list_rows(scored_pools(120)))
+        write_scores(self.now / "labelled.jsonl", score_rows(scored_pools(120)))
         for arguments in (RUN, ("run", "bm25", *COMMON), CALIBRATE):
             self.command(arguments)
         self.results = {name: verb.result(self.command(verb.arguments), self.now) for name, verb in verbs.items()}

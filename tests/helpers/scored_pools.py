@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,45 +32,27 @@ def scored_pools(num_pools: int = 400, size: int = 6, *, seed: int = 0, slope: f
     )
 
 
-def pair_table(pools: PoolScores) -> pa.Table:
+def score_rows(pools: PoolScores) -> list[dict[str, Any]]:
     """A row a pair."""
-    sizes = np.diff(pools.offsets)
-    return pa.table(
-        {
-            "query_id": np.repeat(np.array(pools.pool_ids), sizes),
-            "doc_id": [f"d{index}" for size in sizes for index in range(size)],
-            "rerank_score": pools.logit,
-            "relevant": pools.label == 1,
-            "note": [f"row {index}" for index in range(len(pools.logit))],
-        }
-    )
+    names = [pools.pool_ids[index] for index in pools.pool]
+    places = np.arange(len(pools.logit)) - pools.offsets[pools.pool]
+    return [
+        {"query": query, "candidate": f"d{place}", "score": score, "label": label, "note": f"row, {row}"}
+        for row, (query, place, score, label) in enumerate(
+            zip(names, places.tolist(), pools.logit.tolist(), pools.label.tolist(), strict=True)
+        )
+    ]
 
 
-def list_rows(pools: PoolScores) -> list[dict[str, object]]:
-    """A row a pool, with labels as lists."""
-    parts = zip(pools.pool_ids, pools.split(pools.logit), pools.split(pools.label), strict=True)
-    return [{"qid": name, "scores": score.tolist(), "labels": label.tolist()} for name, score, label in parts]
-
-
-def write_jsonl(path: Path, rows: Sequence[dict[str, object]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-def write_run(folder: Path, pools: PoolScores) -> tuple[Path, Path]:
-    """A TREC run and its judgements, which leave wrong candidates out but for one of each pool."""
-    run, qrels = folder / "bm25.run", folder / "qrels.txt"
-    lines, judged = [], []
-    for name, score, label in zip(pools.pool_ids, pools.split(pools.logit), pools.split(pools.label), strict=True):
-        for rank, index in enumerate(np.argsort(-score), 1):
-            lines.append(f"{name} Q0 d{index} {rank} {float(score[index])!r} tag")
-        judged += [f"{name} 0 d{index} {int(one)}" for index, one in enumerate(label) if one or index == 0]
-    run.write_text("\n".join(lines) + "\n")
-    qrels.write_text("\n".join(judged) + "\n")
-    return run, qrels
-
-
-def write_pairs(path: Path, pools: PoolScores, change: Callable[[pa.Table], pa.Table] = lambda table: table) -> Path:
-    """A Parquet file with a row a pair, in small row groups."""
-    pq.write_table(change(pair_table(pools)), path, row_group_size=100)
+def write_scores(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    """A file of rows, in the format that its name says."""
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist([*rows]), path, row_group_size=100)
+    elif path.suffix == ".csv":
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, [*rows[0]])
+            writer.writeheader()
+            writer.writerows(rows)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path

@@ -16,7 +16,6 @@ from icalib.data.pools import as_pools, iter_pools, read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.preview import preview
 from icalib.data.schema import NONE_RIGHT, POOL_SCHEMA, SPLITS, Pool
-from icalib.external.collect import collect_scores
 from icalib.scoring.untrained import untrained_table
 from icalib.training.examples import gold_labels, sampled_negatives
 
@@ -148,13 +147,3 @@ def test_token_files_without_the_column_are_read(tmp_path: Path) -> None:
     with pa.ipc.new_file(tmp_path / "old.arrow", table.schema) as writer:
         writer.write_table(table)
     assert TokenStore(tmp_path / "old.arrow").pool(0).is_right().tolist() == [False, True, False]
-
-
-def test_collected_scores_have_all_labels(tmp_path: Path) -> None:
-    class Service:
-        def scores(self, query: str, texts: tuple[str, ...]) -> Any:
-            return np.arange(len(texts), dtype=float)
-
-    pools = [pool_of(2, (0,), "a"), pool_of(1, (), "b")]
-    path = collect_scores(Service(), pools, tmp_path / "scores", {}, lambda done, total: None)  # type: ignore[arg-type]
-    assert [json.loads(line)["label"] for line in path.read_text().splitlines()] == [[1, 0, 1], [0, 1, 0]]
