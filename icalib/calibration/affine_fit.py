@@ -1,4 +1,4 @@
-"""The slope and offset of Platt scaling, fitted to pairs that may have weights."""
+"""The slope and offset of Platt scaling."""
 
 from __future__ import annotations
 
@@ -13,24 +13,19 @@ from icalib.metrics.pairs import FloatArray, IntArray
 _LARGEST_LOG_SLOPE = 15.0
 
 
-def fit_affine(
-    logit_N: FloatArray, label_N: IntArray, weight_N: FloatArray | None = None, *, added_N: FloatArray | None = None
-) -> AffineMap:
+def fit_affine(logit_N: FloatArray, label_N: IntArray, *, added_N: FloatArray | None = None) -> AffineMap:
     """Fit σ(a f + b), a > 0, with smoothed targets (Platt 1999), by the smallest mean negative log-likelihood.
 
     Args:
         logit_N: [N], scores on any scale.
         label_N: [N], 1 right, 0 wrong.
-        weight_N: [N], how many pairs each one stands for; None: one.
         added_N: [N], a fixed part of each pair's logit, added to a f + b; None: 0.
     """
     from scipy.optimize import minimize  # slow to import, and predictions don't fit
 
-    weight_N = np.ones(len(logit_N)) if weight_N is None else weight_N
     fixed_N = np.zeros(len(logit_N)) if added_N is None else added_N
     is_right = label_N == 1
-    right, wrong = float(weight_N[is_right].sum()), float(weight_N[~is_right].sum())
-    total = float(weight_N.sum())
+    right, wrong = int(is_right.sum()), int((~is_right).sum())
     target_N = np.where(is_right, (right + 1) / (right + 2), 1 / (wrong + 2))
     # standardised, so that one start and one tolerance suit the scores of every model
     mean, scale = float(logit_N.mean()), float(logit_N.std()) or 1.0
@@ -39,13 +34,13 @@ def fit_affine(
     def nll_and_gradient(parameters: FloatArray) -> tuple[float, FloatArray]:
         slope, offset = math.exp(parameters[0]), parameters[1]
         z_N = slope * f_N + offset + fixed_N
-        residual_N = weight_N * (expit(z_N) - target_N) / total
-        nll = float((weight_N * (np.logaddexp(0, z_N) - target_N * z_N)).sum()) / total
+        residual_N = (expit(z_N) - target_N) / len(z_N)
+        nll = float((np.logaddexp(0, z_N) - target_N * z_N).mean())
         return nll, np.array([slope * (residual_N @ f_N), residual_N.sum()])
 
     best = minimize(
         nll_and_gradient,
-        np.array([0.0, logit((weight_N * target_N).sum() / total)]),
+        np.array([0.0, logit(target_N.mean())]),
         jac=True,
         method="L-BFGS-B",
         bounds=[(-_LARGEST_LOG_SLOPE, _LARGEST_LOG_SLOPE), (None, None)],
