@@ -24,7 +24,6 @@ from icalib.data.pools import read_column, read_pool_set
 from icalib.data.schema import SPLITS, PoolSet, Split
 from icalib.data.selection import Part
 from icalib.pipeline.executor import LocalExecutor
-from icalib.pipeline.recorded import recorded_settings
 from icalib.pipeline.run import CACHE, EVALUATED, RunContext, RunSettings, stages_of, start
 from icalib.pipeline.tokens import TokenizeJob
 from icalib.regimes.regime import AbstractRegime
@@ -103,7 +102,7 @@ def _finished_rates(runs: Path) -> Rates:
 
 def _rates_of(folder: RunFolder, runs: Path) -> tuple[RunSettings, dict[str, float]]:
     """Return a finished run's settings, and its seconds per unit of work by stage label."""
-    settings = recorded_settings(folder.path / "config.yaml", folder.config)
+    settings = RunSettings.recorded(folder.path / "config.yaml", folder.config)
     taken = {stage["name"]: float(stage["seconds"]) for stage in folder.stages}
     totals: dict[str, tuple[float, float]] = {}
     for stage in _stages(settings, runs):
