@@ -22,8 +22,8 @@ class ExportKeywords(PlaceKeywords, total=False):
     format: ExportFormat | None
     """`cross-encoder`: stock `sentence_transformers.CrossEncoder(out)` loads it. `sentence-transformer`: stock
     `sentence_transformers.SentenceTransformer(out)` does; only for runs that rank by a bi-encoder. `onnx`: a graph from
-    token ids to probabilities, and the tokenizer. `mlflow`: the same graph for `mlflow.pyfunc.load_model(out)`. None
-    (default): the first of the first three that computes what the run does; of a student, `cross-encoder`."""
+    token ids to probabilities, and the tokenizer. None (default): the first of these that computes what the run does;
+    of a student, `cross-encoder`."""
     calibration: CalibrationChoice
     """`run` (default): what the run has fitted, or none; Platt scaling for a student. `platt`, `temperature`: fitted
     here to the validation predictions."""
@@ -57,7 +57,6 @@ def export(run: str | Path, out: str | Path, **options: Unpack[ExportKeywords]) 
         check_exportable,
         exact_format,
         export_cross_encoder,
-        export_mlflow,
         export_onnx,
         export_sentence_transformer,
     )
@@ -78,7 +77,7 @@ def export(run: str | Path, out: str | Path, **options: Unpack[ExportKeywords]) 
         export_sentence_transformer(BiEncoderSubject.of_run(finished, calibration), folder, license=license)
         return folder
     subject = _distilled(finished, calibration, options) if distil else Subject.of_run(finished, calibration)
-    write = {"cross-encoder": export_cross_encoder, "onnx": export_onnx, "mlflow": export_mlflow}[format]
+    write = {"cross-encoder": export_cross_encoder, "onnx": export_onnx}[format]
     write(subject, folder, license=license)
     return folder
 

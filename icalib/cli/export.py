@@ -47,9 +47,8 @@ def export(
         typer.Option(
             help="cross-encoder: stock sentence_transformers.CrossEncoder loads it. sentence-transformer: stock "
             "SentenceTransformer does (dual-encoder, bi-encoder, and runs that kept their start). onnx: a graph from "
-            "token ids to probabilities (needs icalib[onnx]). mlflow: the same graph as an MLflow model (needs "
-            "icalib[mlflow,onnx]). Default: the first of cross-encoder, sentence-transformer and onnx that computes "
-            "what the run does; cross-encoder with --distil."
+            "token ids to probabilities (needs icalib[onnx]). Default: the first of these that computes what the "
+            "run does; cross-encoder with --distil."
         ),
     ] = None,
     calibration: Annotated[

@@ -17,7 +17,6 @@ from torch import Tensor
 from icalib.calibration.fitted import pair_logit
 from icalib.core.errors import ExportError, SettingError
 from icalib.encoders.transformer import Batch
-from icalib.exports.choices import ExportFormat
 from icalib.exports.cross_encoder import attention_mask, random_batch
 from icalib.exports.graph import INPUTS, OUTPUTS, RankerGraph
 from icalib.exports.subject import Subject
@@ -30,11 +29,8 @@ _TOLERANCE = 1e-4
 _PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 
-def check_installed(format: ExportFormat = "onnx") -> None:
+def check_installed() -> None:
     """Check that the packages of the extra are installed.
-
-    Args:
-        format: the format that needs them, for the message.
 
     Raises:
         SettingError: one is missing.
@@ -42,7 +38,7 @@ def check_installed(format: ExportFormat = "onnx") -> None:
     missing = [name for name in _PACKAGES if find_spec(name) is None]
     if missing:
         raise SettingError(
-            f"--format {format} needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed."
+            f"--format onnx needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed."
             " Run `pip install 'icalib[onnx]'`."
         )
 

@@ -25,7 +25,6 @@ _NAMES: Mapping[ExportFormat, str] = {
     "cross-encoder": "a cross-encoder",
     "sentence-transformer": "a bi-encoder for sentence-transformers",
     "onnx": "an ONNX graph",
-    "mlflow": "an MLflow model",
 }
 
 
@@ -63,14 +62,13 @@ def check_cross_encoder(run: FinishedRun, config: RankerConfig, calibration: Cal
         )
 
 
-def check_onnx(
-    run: FinishedRun, config: RankerConfig, calibration: CalibrationChoice, format: ExportFormat = "onnx"
-) -> None:
+def check_onnx(run: FinishedRun, config: RankerConfig, calibration: CalibrationChoice) -> None:
     """Refuse what the ONNX graph doesn't contain.
 
     Raises:
         SettingError: names the part, and what to do.
     """
+    format: ExportFormat = "onnx"
     for found, cure in _not_one_pass(run):
         raise _refusal(run, format, found, cure)
     if not isinstance(config.encoder, TransformerEncoder.Config):

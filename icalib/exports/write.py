@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from icalib.calibration.fitted import AffineMap
@@ -15,7 +14,7 @@ from icalib.data.encoding import Layout
 from icalib.encoders.backbone import Tokenizer
 from icalib.exports.agreement import Agreement, agreement, validation_pools
 from icalib.exports.card import model_card
-from icalib.exports.choices import CalibrationChoice, ExportFormat
+from icalib.exports.choices import FORMATS, CalibrationChoice, ExportFormat
 from icalib.exports.cross_encoder import (
     check_family,
     check_logits,
@@ -23,7 +22,6 @@ from icalib.exports.cross_encoder import (
     write_cross_encoder,
     write_tokenizer,
 )
-from icalib.exports.mlflow_model import check_mlflow, usage, write_pyfunc
 from icalib.exports.onnx import MODEL, OPSET, check_installed, write_graph
 from icalib.exports.refusals import check_cross_encoder, check_is_ranker, check_onnx, check_sentence_transformer
 from icalib.exports.sentence_transformer import check_agreement, plain_backbone, write_sentence_transformer
@@ -31,8 +29,6 @@ from icalib.exports.subject import BiEncoderSubject, Measured, Subject
 from icalib.exports.texts import EXPORT_FILE, PairTexts, stock_tokenizer, texts_of
 from icalib.models.checkpoint import load_ranker_config
 from icalib.pipeline.inference import FinishedRun
-
-_MOST_READ: tuple[ExportFormat, ...] = ("cross-encoder", "sentence-transformer", "onnx")
 
 
 def check_exportable(run: FinishedRun, format: ExportFormat, calibration: CalibrationChoice, *, distil: bool) -> None:
@@ -42,10 +38,8 @@ def check_exportable(run: FinishedRun, format: ExportFormat, calibration: Calibr
         SettingError: names the part, and what to do.
     """
     run.check_has_models()
-    if format == "mlflow":
-        check_mlflow()
-    if format in ("onnx", "mlflow"):
-        check_installed(format)
+    if format == "onnx":
+        check_installed()
     if format == "sentence-transformer":
         check_sentence_transformer(run, calibration, distil=distil)
         return
@@ -56,7 +50,7 @@ def check_exportable(run: FinishedRun, format: ExportFormat, calibration: Calibr
     if format == "cross-encoder":
         check_cross_encoder(run, config, calibration)
     else:
-        check_onnx(run, config, calibration, format)
+        check_onnx(run, config, calibration)
 
 
 def exact_format(run: FinishedRun, calibration: CalibrationChoice) -> ExportFormat:
@@ -66,7 +60,7 @@ def exact_format(run: FinishedRun, calibration: CalibrationChoice) -> ExportForm
         SettingError: none does. It says why a cross-encoder doesn't, and names the alternatives.
     """
     refusals: list[SettingError] = []
-    for format in _MOST_READ:
+    for format in FORMATS:
         try:
             check_exportable(run, format, calibration, distil=False)
         except SettingError as refusal:
@@ -155,33 +149,14 @@ def export_onnx(subject: Subject, out: Path, *, license: str) -> None:
         ExportError: the graph computes something else.
     """
     with whole_folder(out) as folder:
-        texts = _write_graph_files(subject, folder, "onnx")
+        texts = _write_graph_files(subject, folder)
         usage = _onnx_usage(out.name, texts, subject.ranker.layout)
         card = model_card(subject, name=out.name, library="onnx", license=license, usage=usage, agreement=None)
         (folder / "README.md").write_text(card, encoding="utf-8")
     push(out)
 
 
-def export_mlflow(subject: Subject, out: Path, *, license: str) -> None:
-    """Write a folder for `mlflow.pyfunc.load_model`: the graph, its tokenizer and a loader that needs no icalib.
-
-    Raises:
-        SettingError: `out` isn't empty.
-        ExportError: the graph computes something else.
-    """
-    with whole_folder(out) as folder, TemporaryDirectory() as temporary:
-        graph = Path(temporary) / "graph"  # MLflow keeps the name
-        graph.mkdir()
-        _write_graph_files(subject, graph, "mlflow")
-        write_pyfunc(folder, graph, facts(subject, "mlflow"))
-        card = model_card(
-            subject, name=out.name, library="mlflow", license=license, usage=usage(out.name), agreement=None
-        )
-        (folder / "README.md").write_text(card, encoding="utf-8")
-    push(out)
-
-
-def _write_graph_files(subject: Subject, folder: Path, format: ExportFormat) -> PairTexts | None:
+def _write_graph_files(subject: Subject, folder: Path) -> PairTexts | None:
     """Write the graph, its tokenizer and the facts about them, and return how a stock tokenizer gets pairs.
 
     Returns:
@@ -197,7 +172,7 @@ def _write_graph_files(subject: Subject, folder: Path, format: ExportFormat) -> 
         texts = None
     difference = write_graph(subject, folder / MODEL)
     write_tokenizer(folder, tokenizer)
-    about = {**facts(subject, format), "opset": OPSET, "largest_difference": difference}
+    about = {**facts(subject, "onnx"), "opset": OPSET, "largest_difference": difference}
     inputs = {
         "start": layout.cls,
         "separator": layout.separator,
