@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import math
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, final
-
-from typing_extensions import override
+from typing import Any, Protocol
 
 from icalib.core.errors import SettingError
 from icalib.core.events import Emit, Event, RunUpdated
@@ -24,23 +21,18 @@ from icalib.core.run_folder import RunFolder
 from icalib.reports.tensorboard import ROUND_TAGS, flat_settings
 
 
-class AbstractTrackedRun(ABC):
-    """One run as a tracker sees it."""
+class TrackedRun(Protocol):
+    """One run as a tracker sees it; making it sends the run's settings."""
 
-    @abstractmethod
-    def settings(self, settings: Mapping[str, int | float | str]) -> None:
-        """Record the run's settings by dotted name."""
-
-    @abstractmethod
     def metric(self, name: str, value: float, step: int) -> None:
         """Record a metric at a step."""
+        ...
 
-    @abstractmethod
     def finish(self) -> None:
         """End the run."""
+        ...
 
 
-@final
 class Tracking:
     """A consumer of events that sends what is new in a run folder to a tracker.
 
@@ -48,9 +40,9 @@ class Tracking:
         begin: starts a tracked run, given the run folder.
     """
 
-    def __init__(self, begin: Callable[[RunFolder], AbstractTrackedRun]) -> None:
+    def __init__(self, begin: Callable[[RunFolder], TrackedRun]) -> None:
         self._begin = begin
-        self._runs: dict[Path, tuple[AbstractTrackedRun, set[tuple[str, int]]]] = {}
+        self._runs: dict[Path, tuple[TrackedRun, set[tuple[str, int]]]] = {}
         self._ended: set[Path] = set()
 
     def __call__(self, event: Event) -> None:
@@ -60,7 +52,6 @@ class Tracking:
         folder = RunFolder(event.path)
         if event.path not in self._runs:
             self._runs[event.path] = self._begin(folder), set()
-            self._runs[event.path][0].settings(flat_settings(folder.config))
         tracked, sent = self._runs[event.path]
         for name, value, step in _points(folder):
             if (name, step) not in sent and math.isfinite(value):
@@ -105,8 +96,7 @@ def _tracker(name: str) -> Emit:
     return Tracking(partial(known[name], package))
 
 
-@final
-class _MlflowRun(AbstractTrackedRun):
+class _MlflowRun:
     """A run of MLflow; the experiment is the folder's, and resuming continues the run of the same folder.
 
     MLflow refuses to change a setting, so a folder that is computed again with other settings is another run.
@@ -115,25 +105,16 @@ class _MlflowRun(AbstractTrackedRun):
     def __init__(self, mlflow: Any, folder: RunFolder) -> None:
         self._client: Any = mlflow.MlflowClient()
         experiment = mlflow.set_experiment(folder.path.parent.name).experiment_id
-        identity = content_digest({"folder": str(folder.path.resolve()), "settings": folder.config})
-        found = self._client.search_runs([experiment], f"tags.icalib_run = '{identity}'", max_results=1)
-        run = (
-            found[0]
-            if found
-            else self._client.create_run(experiment, tags={"icalib_run": identity}, run_name=folder.name)
-        )
+        tags = {"icalib_run": content_digest({"folder": str(folder.path.resolve()), "settings": folder.config})}
+        found = self._client.search_runs([experiment], f"tags.icalib_run = '{tags['icalib_run']}'", max_results=1)
+        run = found[0] if found else self._client.create_run(experiment, tags=tags, run_name=folder.name)
         self._id = run.info.run_id
-
-    @override
-    def settings(self, settings: Mapping[str, int | float | str]) -> None:
-        for name, value in settings.items():
+        for name, value in flat_settings(folder.config).items():
             self._client.log_param(self._id, _mlflow_name(name), str(value)[:6000])
 
-    @override
     def metric(self, name: str, value: float, step: int) -> None:
         self._client.log_metric(self._id, _mlflow_name(name), value, step=step)
 
-    @override
     def finish(self) -> None:
         self._client.set_terminated(self._id)
 
@@ -143,8 +124,7 @@ def _mlflow_name(name: str) -> str:
     return re.sub(r"[^\w\-. /]", "_", name.replace("@", "_at_"))
 
 
-@final
-class _WandbRun(AbstractTrackedRun):
+class _WandbRun:
     """A run of Weights & Biases; the group is the folder's experiment."""
 
     def __init__(self, wandb: Any, folder: RunFolder) -> None:
@@ -161,15 +141,10 @@ class _WandbRun(AbstractTrackedRun):
         # Learning curves count steps and rounds count rounds: neither is the number of calls.
         self._run.define_metric("step", hidden=True)
         self._run.define_metric("*", step_metric="step")
+        self._run.config.update(flat_settings(folder.config), allow_val_change=True)
 
-    @override
-    def settings(self, settings: Mapping[str, int | float | str]) -> None:
-        self._run.config.update(dict(settings), allow_val_change=True)
-
-    @override
     def metric(self, name: str, value: float, step: int) -> None:
         self._run.log({name: value, "step": step})
 
-    @override
     def finish(self) -> None:
         self._run.finish()

@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
-from typing_extensions import override
 from unit.reports.fake_runs import write_pools, write_run
 
 from icalib.core.errors import SettingError
 from icalib.core.events import Message, RunUpdated
 from icalib.core.run_folder import RunFolder
-from icalib.reports.trackers import AbstractTrackedRun, Tracking, trackers
+from icalib.reports.trackers import Tracking, trackers
 
 
-class Noted(AbstractTrackedRun):
+class Noted:
     """Keeps what it is sent."""
 
     def __init__(self, folder: RunFolder) -> None:
-        self.folder, self.known, self.points, self.is_finished = folder, {}, list[tuple[str, float, int]](), False
+        self.points, self.is_finished = list[tuple[str, float, int]](), False
 
-    @override
-    def settings(self, settings: Mapping[str, int | float | str]) -> None:
-        self.known = dict(settings)
-
-    @override
     def metric(self, name: str, value: float, step: int) -> None:
         assert not self.is_finished
         self.points.append((name, value, step))
 
-    @override
     def finish(self) -> None:
         self.is_finished = True
 
@@ -51,7 +43,6 @@ def test_all_of_a_run_is_sent_once(tmp_path: Path) -> None:
     for event in (Message("x"), RunUpdated(run.path), RunUpdated(run.path)):
         tracking(event)
     (noted,) = begun
-    assert noted.known["method"] == "icast"
     assert not noted.is_finished
     training = run.training().to_pylist()
     assert len(noted.points) == len(set(noted.points))
