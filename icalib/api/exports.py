@@ -13,6 +13,7 @@ from icalib.exports.choices import CALIBRATIONS, FORMATS, CalibrationChoice, Exp
 
 if TYPE_CHECKING:
     from icalib.exports.subject import Subject
+    from icalib.models.ranker import Ranker
     from icalib.pipeline.inference import FinishedRun
 
 
@@ -52,52 +53,47 @@ def export(run: str | Path, out: str | Path, **options: Unpack[ExportKeywords]) 
         ExportError: the exported model computes something else than the ranker.
     """
     from icalib.core.files import check_empty
-    from icalib.exports.subject import BiEncoderSubject, Subject
-    from icalib.exports.write import (
-        check_exportable,
-        exact_format,
-        export_cross_encoder,
-        export_onnx,
-        export_sentence_transformer,
-    )
+    from icalib.exports.refusals import check_exportable, check_installed, exact_format
+    from icalib.exports.subject import bi_encoder_of, ranker_of
+    from icalib.exports.write import write_export
     from icalib.pipeline.inference import FinishedRun
 
-    asked = options.get("format")
-    format = None if asked is None else choice("format", asked, FORMATS)
+    asked, limit, distil = options.get("format"), options.get("limit"), options.get("distil", False)
     calibration = choice("calibration", options.get("calibration", "run"), CALIBRATIONS)
-    distil = options.get("distil", False)
     finished, folder = FinishedRun.open(local_path(run)), local_path(out)
+    finished.check_has_models()
     check_empty(folder)
-    _check_limit(options.get("limit"), distil=distil)
-    if format is None:
+    if asked is not None:
+        format = choice("format", asked, FORMATS)
+    else:
         format = "cross-encoder" if distil else exact_format(finished, calibration)
-    check_exportable(finished, format, calibration, distil=distil)
-    license = options.get("license", "unknown")
-    if format == "sentence-transformer":
-        export_sentence_transformer(BiEncoderSubject.of_run(finished, calibration), folder, license=license)
-        return folder
-    subject = _distilled(finished, calibration, options) if distil else Subject.of_run(finished, calibration)
-    write = {"cross-encoder": export_cross_encoder, "onnx": export_onnx}[format]
-    write(subject, folder, license=license)
+    _check_student(format, limit, distil=distil)
+    if not distil:  # a student is a plain cross-encoder
+        check_exportable(finished, format, calibration)
+    check_installed(format)
+    if distil:
+        subject = _distilled(finished, calibration, options)
+    else:
+        subject = (bi_encoder_of if format == "sentence-transformer" else ranker_of)(finished, calibration)
+    write_export(subject, format, folder, license=options.get("license", "unknown"))
     return folder
 
 
-def _check_limit(limit: int | None, *, distil: bool) -> None:
-    if limit is None:
-        return
-    if not distil:
+def _check_student(format: ExportFormat, limit: int | None, *, distil: bool) -> None:
+    if distil and format == "sentence-transformer":
+        raise SettingError("a student (--distil) is a cross-encoder. Leave out --format sentence-transformer.")
+    if limit is not None and not distil:
         raise SettingError("--limit is the number of pools that a student learns from. Add --distil.")
-    if limit < 1:
+    if limit is not None and limit < 1:
         raise SettingError(f"found a limit of {limit} pools. Expected 1 or more.")
 
 
-def _distilled(run: FinishedRun, calibration: CalibrationChoice, options: ExportKeywords) -> Subject:
+def _distilled(run: FinishedRun, calibration: CalibrationChoice, options: ExportKeywords) -> Subject[Ranker]:
     from icalib.api.session import session
-    from icalib.exports.distil import Distillation, distilled
+    from icalib.exports.distil import distilled
 
     with session(Place.of(options)) as active:
-        distillation = Distillation(max_pools=options.get("limit"))
-        return distilled(run, distillation, calibration, active.context)
+        return distilled(run, options.get("limit"), calibration, active.context)
 
 
 def pair_texts(

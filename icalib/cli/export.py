@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -14,27 +13,6 @@ from icalib.cli.options import ExecutorOptions, Run, Runs, place_option
 from icalib.cli.output import say
 from icalib.core.storage import location
 from icalib.exports.choices import CalibrationChoice, ExportFormat
-
-
-@dataclass(frozen=True)
-class StudentOptions:
-    """Whether a student is exported instead of the run's ranker, and what it learns from."""
-
-    distil: Annotated[
-        bool,
-        typer.Option(
-            "--distil",
-            help="Export a student: a plain cross-encoder trained to give the run's probabilities on all its training "
-            "pools. The card says what that costs.",
-        ),
-    ] = False
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Train a student on at most this many training pools, labelled ones first; default: all of the run's.",
-        ),
-    ] = None
 
 
 @verb
@@ -58,7 +36,18 @@ def export(
             "the run's validation predictions."
         ),
     ] = "run",
-    student: StudentOptions,
+    distil: Annotated[
+        bool,
+        typer.Option(
+            "--distil",
+            help="Export a student: a plain cross-encoder trained to give the run's probabilities on all its training "
+            "pools. The card says what that costs.",
+        ),
+    ] = False,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, help="Train a student on at most this many training pools, labelled ones first."),
+    ] = None,
     license: Annotated[str, typer.Option(help="Licence of the model, for its card: e.g. apache-2.0.")] = "unknown",
     runs: Runs = Path("runs"),
     executor: ExecutorOptions,
@@ -74,14 +63,7 @@ def export(
 
     place: PlaceKeywords = {**executor.keywords(), "runs": runs}
     written = export_run(
-        run,
-        out,
-        format=format,
-        calibration=calibration,
-        distil=student.distil,
-        limit=student.limit,
-        license=license,
-        **place,
+        run, out, format=format, calibration=calibration, distil=distil, limit=limit, license=license, **place
     )
     chosen = format or read_json(written / EXPORT_FILE)["format"]
     say(f"{location(written)}: {chosen}; README.md is its card")

@@ -1,29 +1,46 @@
-"""How far an exported cross-encoder agrees with its ranker on the run's validation pools, from their texts on."""
+"""How far an exported model agrees with the run's, from texts on."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import torch
 
-from icalib.calibration.fitted import AffineMap
+from icalib.calibration.fitted import pair_logit
 from icalib.core.errors import ExportError, IcalibError
 from icalib.data.pools import as_pools, iter_pools, read_pool_set
-from icalib.data.schema import Pool
+from icalib.data.questions import unlabelled_pool
+from icalib.data.schema import Pool, Utterance
 from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.transformer import Batch
-from icalib.exports.texts import PairTexts
+from icalib.exports.subject import Subject
+from icalib.exports.texts import PROBES
+from icalib.metrics.pairs import FloatArray
 from icalib.models.ranker import Ranker
+from icalib.pipeline.inference import FinishedRun
+from icalib.scoring.scorer import estimated
+from icalib.scoring.untrained import token_pool
 
 _MAX_POOLS = 50
-_TOLERANCE = 1e-4  # of logits, over texts of any length
+
+
+class Scores(NamedTuple):
+    """What a model makes of the C candidates of a pool."""
+
+    ids: list[list[int]]
+    """The tokens that it reads of each pair."""
+    outputs_CK: FloatArray
+    """Its outputs, the first of which ranks."""
+
+
+Scorer = Callable[[Pool], Scores]
 
 
 class Agreement(NamedTuple):
-    """Agreement of an exported cross-encoder with its ranker on the same pairs."""
+    """Agreement of an exported model with the run's on the same pairs."""
 
     num_pools: int
     num_pairs: int
@@ -32,55 +49,74 @@ class Agreement(NamedTuple):
     num_same_best: int
     """Pools with the same best candidate."""
     largest_difference: float
-    """Of the calibrated logits of pairs with the same tokens."""
+    """Of the outputs of pairs with the same tokens, relative to large ones."""
 
 
-def agreement(
-    model: Any, tokenizer: Any, texts: PairTexts, ranker: Ranker, calibration: AffineMap, pools: list[Pool]
-) -> Agreement:
-    """Compare logits and best candidates on some pools.
+class Comparison(NamedTuple):
+    """A run's model and the exported one, which is read back from its folder."""
 
-    Raises:
-        ExportError: the logits of equal tokens differ.
-    """
-    tokenize, layout = Tokenizer(ranker.config.encoder.backbone), ranker.layout
-    num_pairs = num_same_tokens = num_same_best = 0
-    largest = 0.0
-    for pool in pools:
-        context = [np.asarray(ids, np.int32) for ids in tokenize([turn.text for turn in pool.context])]
-        cut = layout.limits.max_candidate_tokens
-        candidates = [np.asarray(ids[:cut], np.int32) for ids in tokenize(list(pool.candidates))]
-        inputs = layout.inputs(context, None, candidates)
-        pairs = texts.pairs(tokenizer, [turn.text for turn in pool.context], pool.candidates)
-        encoded = tokenizer(*map(list, zip(*pairs, strict=True)), padding=True, truncation=True, return_tensors="pt")
-        with torch.inference_mode():
-            expected_C = calibration.slope * ranker.answer_logits(Batch.of(inputs, layout.padding)) + calibration.offset
-            found_C = model(**encoded).logits[:, 0]
-        lengths_C = encoded["attention_mask"].sum(1).tolist()
-        same = [
-            row[:length].tolist() == ids.tolist()
-            for row, length, (ids, _) in zip(encoded["input_ids"], lengths_C, inputs, strict=True)
-        ]
-        num_pairs += len(same)
-        num_same_tokens += sum(same)
-        num_same_best += int(found_C.argmax() == expected_C.argmax())
-        if any(same):
-            largest = max(largest, float((found_C - expected_C).abs()[torch.tensor(same)].max()))
-    tolerance = _TOLERANCE * max(1, abs(calibration.slope))
-    if not largest <= tolerance:
-        raise ExportError(
-            f"the exported cross-encoder's logits differ from the ranker's by {largest:.1e} on pairs with the same "
-            f"tokens; at most {tolerance:g} was expected. Nothing was written. Export with --format onnx."
-        )
-    return Agreement(len(pools), num_pairs, num_same_tokens, num_same_best, largest)
+    expected: Scorer
+    found: Scorer
+    tolerance: float = 1e-4
+    """Of an output, relative to large ones."""
+
+    def agreement(self, pools: Sequence[Pool]) -> Agreement:
+        """Compare outputs and best candidates.
+
+        Raises:
+            ExportError: outputs for the same tokens differ by more than the tolerance.
+        """
+        num_pairs = num_same_tokens = num_same_best = 0
+        differences: list[float] = []
+        for pool in pools:
+            expected, found = self.expected(pool), self.found(pool)
+            same_C = np.array([ids == others for ids, others in zip(expected.ids, found.ids, strict=True)])
+            size_CK = np.maximum(np.abs(expected.outputs_CK), 1.0)
+            difference_CK = np.abs(found.outputs_CK - expected.outputs_CK) / size_CK
+            differences.append(float(difference_CK[same_C].max(initial=0.0)))
+            num_pairs += len(same_C)
+            num_same_tokens += int(same_C.sum())
+            num_same_best += int(found.outputs_CK[:, 0].argmax() == expected.outputs_CK[:, 0].argmax())
+        largest = float(np.max(differences))
+        if not largest <= self.tolerance:  # NaN, too
+            raise ExportError(
+                f"the exported model's outputs differ from those of the run's by {largest:.1e} on pairs with the same "
+                f"tokens; at most {self.tolerance:g} was expected. Nothing was written. Try another --format, and "
+                "report this with the run's config.yaml."
+            )
+        return Agreement(len(pools), num_pairs, num_same_tokens, num_same_best, largest)
 
 
-def validation_pools(data: Path, digest: str) -> list[Pool]:
-    """Return some validation pools of a run; none if its pool folder is missing or has changed."""
+def ranker_scorer(subject: Subject[Ranker]) -> Scorer:
+    """Score by icalib's own estimator and calibration: the logits that rank, calibrated probabilities, variances."""
+    ranker, layout = subject.model, subject.model.layout
+    tokenize, estimator = Tokenizer(subject.encoder.backbone), subject.estimator.build()
+
+    def score(pool: Pool) -> Scores:
+        tokens = token_pool(pool, tokenize, subject.encoder.budget)
+        pairs = layout.inputs(tokens.context, None, tokens.candidates)
+        moments = estimated(ranker, estimator, Batch.of(pairs, layout.padding))
+        logit_C, var_C = moments.logit_mean.numpy(), moments.logit_var.numpy()
+        ranked_C = pair_logit(moments.prob_mean.numpy(), logit_C)
+        outputs = (np.where(var_C > 0, ranked_C, logit_C), subject.calibration.apply(ranked_C), var_C)
+        return Scores([ids.tolist() for ids, _ in pairs], np.stack(outputs, 1))
+
+    return score
+
+
+def pools_to_compare(run: FinishedRun) -> list[Pool]:
+    """Return a few pools of our own, and validation pools of the run unless its pool folder is missing or changed."""
+    turns, candidates = run.folder.context_turns, [text for texts in PROBES for text in texts]
+    contexts = [[Utterance(speaker="user", text=text) for text in texts[-turns:]] for texts in PROBES]
+    own = [unlabelled_pool(f"probe-{number}", context, candidates) for number, context in enumerate(contexts)]
+    return [*own, *_validation_pools(run.settings.data, run.data_digest)]
+
+
+def _validation_pools(data: Path, digest: str) -> list[Pool]:
     try:
         if read_pool_set(data).digest != digest:
             return []
-        batches = iter_pools(data, "validation")
-        return list(islice((pool for batch in batches for pool in as_pools(batch)), _MAX_POOLS))
+        pools = (pool for batch in iter_pools(data, "validation") for pool in as_pools(batch))
+        return list(islice(pools, _MAX_POOLS))
     except IcalibError:
         return []

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import Field
 from typing_extensions import override
 
-from icalib.core.component import Settings
 from icalib.core.errors import SettingError
 from icalib.core.events import Emit
 from icalib.core.files import file_digest, whole_file
@@ -19,9 +17,9 @@ from icalib.data.pools import read_pool_set
 from icalib.data.schema import SPLITS, Split
 from icalib.encoders.transformer import AbstractEncoder, BackboneEncoder, TransformerEncoder
 from icalib.exports.choices import CalibrationChoice
-from icalib.exports.subject import Subject, known_scores, scores_of
+from icalib.exports.subject import MEASURED, Subject, fitted, known_scores, scores_of
 from icalib.models.config import RankerConfig
-from icalib.models.ranker import load_ranker
+from icalib.models.ranker import Ranker, load_ranker
 from icalib.pipeline.evaluation import Fitted, MemberScores, prediction_table
 from icalib.pipeline.inference import FinishedRun, checkpoint_digest, score_stages
 from icalib.pipeline.run import CACHE, RunContext
@@ -33,7 +31,7 @@ from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import Deterministic
 
 _TARGETS = "targets.parquet"
-_MEASURED: tuple[Split, ...] = ("validation", "test")
+_TRAINING = TrainingSettings(epochs=3, patience=3, selection_metric="MAP", learning_rate=5e-5, head_learning_rate=1e-3)
 
 
 class TargetJob(LocalJob):
@@ -46,81 +44,57 @@ class TargetJob(LocalJob):
 
     @override
     def compute(self, folder: Path, stage: str, emit: Emit) -> None:
-        fitted = Fitted.load(self.fitted.path)
+        own = Fitted.load(self.fitted.path)
         with whole_file(folder / _TARGETS) as temporary, pq.ParquetWriter(temporary, TARGET_SCHEMA) as writer:
             for shard in MemberScores(self.scores):
-                predictions = prediction_table([shard], fitted)
+                predictions = prediction_table([shard], own)
                 writer.write_table(predictions.select(TARGET_SCHEMA.names).cast(TARGET_SCHEMA))
 
 
-class Distillation(Settings):
-    """Settings of a student."""
-
-    epochs: int = Field(default=3, ge=1)
-    """Passes over all training pools; the epoch of the best MAP on validation is kept."""
-    learning_rate: float = Field(default=5e-5, gt=0)
-    """Peak learning rate of the encoder."""
-    head_learning_rate: float = Field(default=1e-3, gt=0)
-    """Peak learning rate of the new head."""
-    max_pools: int | None = Field(default=None, ge=1)
-    """Number of training pools, labelled ones first; None takes all of the run's."""
-
-    def training(self) -> TrainingSettings:
-        """Return the settings of the training loop."""
-        return TrainingSettings(
-            epochs=self.epochs,
-            patience=self.epochs,
-            selection_metric="MAP",
-            learning_rate=self.learning_rate,
-            head_learning_rate=self.head_learning_rate,
-        )
-
-
 def distilled(
-    run: FinishedRun, distillation: Distillation, calibration: CalibrationChoice, context: RunContext
-) -> Subject:
+    run: FinishedRun, max_pools: int | None, choice: CalibrationChoice, context: RunContext
+) -> Subject[Ranker]:
     """Train a student on the run's probabilities of its training pools, labelled and unlabelled, and measure it.
 
     The same call resumes, or reuses the student.
 
     Args:
         run: any finished run with a model.
-        distillation: how to train.
-        calibration: what is fitted to the student's validation scores; `run` is Platt scaling.
+        max_pools: number of training pools, labelled ones first; None takes all of the run's.
+        choice: what is fitted to the student's validation scores; `run` is Platt scaling.
         context: where to compute; stages are cached in its `runs` folder.
 
     Raises:
         SettingError: the run's pools have changed.
     """
-    settings = run.settings
     stages, cache = _stages(run, context)
     tokens = stages.tokens_stage
     job = DistilJob(
         ranker=RankerConfig(encoder=stages.encoder, similarity_start="none"),
-        training=distillation.training(),
+        training=_TRAINING,
         selection=stages.selection,
         train_tokens=tokens.artifact("train.arrow"),
         validation_tokens=tokens.artifact("validation.arrow"),
-        targets=_targets(run, stages, distillation.max_pools, context),
+        targets=_targets(run, stages, max_pools, context),
         start=_start(run),
-        seed=settings.seed,
+        seed=run.settings.seed,
     )
     name = StageName("distilled")
     stage = cache.run(name, job, lambda folder: context.executor.train(job, folder, str(name), context.emit))
     raw = Fitted(rule=GainRule(), calibration=None, decision_threshold=0.5)
     predictions: dict[Split, pa.Table] = {
-        split: prediction_table(_scores(stages, checkpoint(stage), split), raw) for split in _MEASURED
+        split: prediction_table(_scores(stages, checkpoint(stage), split), raw) for split in MEASURED
     }
-    subject = Subject(
+    calibrator = "platt" if choice == "run" else choice
+    calibration, scores = fitted(known_scores(predictions), calibrator)
+    return Subject(
         run=run,
-        ranker=load_ranker(stage.path / "checkpoint").eval(),
-        estimator=Deterministic.Config(),
-        calibration=None,
-        calibrator="none",
-        scores=known_scores(predictions),
+        model=load_ranker(stage.path / "checkpoint").eval(),
+        calibration=calibration,
+        calibrator=calibrator,
+        scores=scores,
         teacher=scores_of(run),
     )
-    return subject.calibrated("platt" if calibration == "run" else calibration)
 
 
 def _stages(run: FinishedRun, context: RunContext) -> tuple[RunStages, StageCache]:
@@ -136,7 +110,7 @@ def _stages(run: FinishedRun, context: RunContext) -> tuple[RunStages, StageCach
         path=settings.data,
         pool_set=pool_set,
         selection=settings.selection,
-        encoder=student_encoder(settings.settings.encoder),
+        encoder=_student_encoder(settings.settings.encoder),
         scoring=settings.settings.scoring,
         seed=settings.seed,
         splits=SPLITS,
@@ -144,7 +118,7 @@ def _stages(run: FinishedRun, context: RunContext) -> tuple[RunStages, StageCach
     return RunStages(inputs, cache, context.executor, context.emit), cache
 
 
-def student_encoder(encoder: AbstractEncoder.Config) -> TransformerEncoder.Config:
+def _student_encoder(encoder: AbstractEncoder.Config) -> TransformerEncoder.Config:
     """Return the plain cross-encoder with the backbone, depth and token limits of another encoder."""
     shared = {name: getattr(encoder, name) for name in ("backbone", "budget", "turn_separators")}
     if isinstance(encoder, BackboneEncoder.Config):
@@ -165,10 +139,10 @@ def _targets(run: FinishedRun, stages: RunStages, max_pools: int | None, context
     settings = run.settings
     limits = [limit for limit in (max_pools, settings.limit.get("train")) if limit is not None]
     scores = score_stages(run, settings.data, "train", min(limits, default=None), context)
-    fitted = run.folder.fitted_path
+    path = run.folder.fitted_path
     job = TargetJob(
         scores=tuple(stage.artifact() for stage in scores),
-        fitted=Artifact(path=fitted.resolve(), digest=file_digest(fitted)),
+        fitted=Artifact(path=path.resolve(), digest=file_digest(path)),
     )
     return stages.compute(StageName("distil-targets"), job).artifact(_TARGETS)
 

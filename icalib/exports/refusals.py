@@ -1,131 +1,119 @@
-"""What a format can't express, found before anything is computed; each message names what to do instead."""
+"""What a format can't express, found before anything is computed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from typing import NamedTuple
 
-from icalib.calibration.fitted import AffineMap, FocalInverseMap
+from icalib.calibration.fitted import AffineMap, IsotonicMap
 from icalib.core.errors import SettingError
 from icalib.encoders.transformer import TransformerEncoder
-from icalib.exports.choices import CalibrationChoice, ExportFormat
+from icalib.exports.choices import FORMATS, CalibrationChoice, ExportFormat
 from icalib.exports.subject import own_calibrator
 from icalib.heads.linear import LinearHead
 from icalib.heads.random_features import RandomFeatureHead
-from icalib.models.config import RankerConfig
 from icalib.pipeline.inference import FinishedRun
 from icalib.uncertainty.estimator import Deterministic, Posterior
 
-_DISTIL = "Add --distil, which trains one cross-encoder to give the run's probabilities and measures what that costs"
-_ONNX = "export with --format onnx, which contains it"
-
-_TO_RANK = "Give a run of dual-encoder, or export as a cross-encoder with --distil"
-_AS_BI_ENCODER = "Export with --format sentence-transformer, which contains it, or add --distil"
-
-_NAMES: Mapping[ExportFormat, str] = {
-    "cross-encoder": "a cross-encoder",
-    "sentence-transformer": "a bi-encoder for sentence-transformers",
-    "onnx": "an ONNX graph",
-}
+_BI_ENCODER: tuple[ExportFormat, ...] = ("sentence-transformer",)
+_GRAPH: tuple[ExportFormat, ...] = ("onnx",)
+_ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 
-def check_cross_encoder(run: FinishedRun, config: RankerConfig, calibration: CalibrationChoice) -> None:
-    """Refuse what one transformer with one linear layer and a sigmoid can't compute.
+class _Part(NamedTuple):
+    """What some runs do, and the formats that express it."""
+
+    has: bool
+    what: str
+    formats: tuple[ExportFormat, ...] = ()
+
+
+def exact_format(run: FinishedRun, calibration: CalibrationChoice) -> ExportFormat:
+    """Return the format that most programs read among those that compute what the run does.
+
+    Raises:
+        SettingError: none does. It says why a cross-encoder doesn't.
+    """
+    found = _exact_formats(run, calibration)
+    if not found:
+        check_exportable(run, "cross-encoder", calibration)
+    return found[0]
+
+
+def check_exportable(run: FinishedRun, format: ExportFormat, calibration: CalibrationChoice) -> None:
+    """Refuse what a format can't express.
 
     Raises:
         SettingError: names the part, and what to do.
     """
-    for found, cure in _not_one_pass(run):
-        raise _refusal(run, "cross-encoder", found, cure)
-    if not isinstance(config.encoder, TransformerEncoder.Config):
-        raise _refusal(run, "cross-encoder", f"its encoder is {config.encoder.owner.__name__}", _DISTIL)
-    if not isinstance(config.head, LinearHead.Config) or run.members[0][1].needs == "posterior":
-        both = f"{_DISTIL}, or {_ONNX}" if isinstance(config.head, RandomFeatureHead.Config) else _DISTIL
-        raise _refusal(run, "cross-encoder", f"its head is {config.head.owner.__name__}, not one linear layer", both)
-    if run.folder.ranks_by_bi_encoder:
-        found = "no epoch of its cross-encoder was better than its bi-encoder, by which it ranks"
-        raise _refusal(run, "cross-encoder", found, _AS_BI_ENCODER)
-    if config.similarity_start != "none":
-        raise _refusal(
-            run,
-            "cross-encoder",
-            f"its logit adds the cosine of context and candidate (`similarity_start` is {config.similarity_start})",
-            f"{_DISTIL}, or {_ONNX}; a run with --set similarity_start=none has one linear layer",
-        )
-    if calibration == "run" and not isinstance(run.fitted.calibration, AffineMap | None):
-        raise _refusal(
-            run,
-            "cross-encoder",
-            f"its calibration is {own_calibrator(run)}, which isn't linear in the logit",
-            f"Fit another one by --calibration platt, or {_ONNX}"
-            if not isinstance(run.fitted.calibration, FocalInverseMap)
-            else "Fit another one by --calibration platt",
+    for part in _parts(run, calibration):
+        if format not in part.formats:
+            others = [f"Export with --format {other}, or add" for other in _exact_formats(run, calibration)[:1]]
+            raise SettingError(
+                f"{run.folder.path} can't be exported with --format {format}: {part.what}. {''.join(others) or 'Add'} "
+                "--distil, which trains a cross-encoder to give the run's probabilities and measures what that costs."
+            )
+
+
+def check_installed(format: ExportFormat) -> None:
+    """Refuse a format whose packages aren't installed.
+
+    Raises:
+        SettingError: one is missing.
+    """
+    missing = [name for name in _ONNX_PACKAGES if format == "onnx" and find_spec(name) is None]
+    if missing:
+        raise SettingError(
+            f"--format onnx needs packages that are not installed: {', '.join(missing)}. Run "
+            "`pip install 'icalib[onnx]'`."
         )
 
 
-def check_onnx(run: FinishedRun, config: RankerConfig, calibration: CalibrationChoice) -> None:
-    """Refuse what the ONNX graph doesn't contain.
-
-    Raises:
-        SettingError: names the part, and what to do.
-    """
-    format: ExportFormat = "onnx"
-    for found, cure in _not_one_pass(run):
-        raise _refusal(run, format, found, cure)
-    if not isinstance(config.encoder, TransformerEncoder.Config):
-        raise _refusal(run, format, f"its encoder is {config.encoder.owner.__name__}", _DISTIL)
-    if not isinstance(config.head, LinearHead.Config | RandomFeatureHead.Config):
-        found = f"the posterior of its {config.head.owner.__name__} is a mixture over sampled chains"
-        raise _refusal(run, format, found, _DISTIL)
-    if calibration == "run" and isinstance(run.fitted.calibration, FocalInverseMap):
-        raise _refusal(
-            run, format, "its calibration, focal-inverse, has no closed form", "Fit another one by --calibration platt"
-        )
+def _exact_formats(run: FinishedRun, calibration: CalibrationChoice) -> list[ExportFormat]:
+    parts = _parts(run, calibration)
+    return [format for format in FORMATS if all(format in part.formats for part in parts)]
 
 
-def check_is_ranker(run: FinishedRun, format: ExportFormat) -> None:
-    """Refuse runs that rank by a bi-encoder without labels, which has no cross-encoder.
-
-    Raises:
-        SettingError: names what to do.
-    """
-    if not run.settings.settings.regime.trains:
-        found = "it ranks by a bi-encoder, which reads context and candidate separately"
-        raise _refusal(run, format, found, _AS_BI_ENCODER)
-
-
-def check_sentence_transformer(run: FinishedRun, calibration: CalibrationChoice, *, distil: bool) -> None:
-    """Refuse runs that don't rank by the cosine of a bi-encoder alone.
-
-    Raises:
-        SettingError: names the part, and what to do.
-    """
-    format: ExportFormat = "sentence-transformer"
-    if distil:
-        raise SettingError("a student (--distil) is a cross-encoder. Leave out --format sentence-transformer.")
-    if calibration == "run" and not isinstance(run.fitted.calibration, AffineMap | None):
-        found = f"its calibration is {own_calibrator(run)}, which isn't linear in the logit"
-        raise _refusal(run, format, found, "Fit another one by --calibration platt")
-    if not run.settings.settings.regime.trains:
-        return
-    for found, _ in _not_one_pass(run):
-        raise _refusal(run, format, found, _TO_RANK)
-    if not run.folder.ranks_by_bi_encoder:
-        raise _refusal(run, format, "its cross-encoder has learnt from labels", _TO_RANK)
+def _parts(run: FinishedRun, calibration: CalibrationChoice) -> list[_Part]:
+    """Return the parts of a run that not every format expresses."""
+    method, map_ = run.settings.settings, run.fitted.calibration
+    found = f"its calibration is {own_calibrator(run)}, which isn't linear in the logit (--calibration platt is)"
+    is_bent = calibration == "run" and not isinstance(map_, AffineMap | None)
+    parts = [_Part(is_bent, found, _GRAPH if isinstance(map_, IsotonicMap) else ())]
+    if method.regime.trains:
+        parts += [*_passes(run), *_logit(run)]
+    else:
+        parts.append(_Part(True, "it ranks by a bi-encoder, which reads both texts separately", _BI_ENCODER))
+    return [part for part in parts if part.has]
 
 
-def _not_one_pass(run: FinishedRun) -> Iterator[tuple[str, str]]:
-    """Yield why a run's probability isn't computed by one pass over one text, and what to do."""
-    method = run.settings.settings
-    if method.regime.view_rule() is not None:
-        yield "it chooses between two texts of a context by the intents that it predicts", _DISTIL
-    if len(run.members) > 1:
-        yield f"its probabilities are averages over {len(run.members)} members", _DISTIL
-    _, estimator = next(iter(run.members))
-    if not isinstance(estimator, Deterministic.Config | Posterior.Config):
-        yield f"its probabilities are averages over the passes of {estimator.owner.__name__}", _DISTIL
-    if method.loss.link == "softmax":
-        yield "its probabilities are a softmax over all candidates of a pool, not of a pair", _DISTIL
+def _passes(run: FinishedRun) -> list[_Part]:
+    """Return why a probability may take more than one pass over one text, which no format expresses."""
+    method, (_, estimator) = run.settings.settings, run.members[0]
+    views = method.regime.view_rule() is not None
+    passes = not isinstance(estimator, Deterministic.Config | Posterior.Config)
+    softmax = method.loss.link == "softmax"
+    return [
+        _Part(views, "it chooses between two texts of a context by the intents that it predicts"),
+        _Part(len(run.members) > 1, f"its probabilities are averages over {len(run.members)} members"),
+        _Part(passes, f"its probabilities are averages over the passes of {estimator.owner.__name__}"),
+        _Part(softmax, "its probabilities are a softmax over all candidates of a pool, not of a pair"),
+    ]
 
 
-def _refusal(run: FinishedRun, format: ExportFormat, found: str, cure: str) -> SettingError:
-    return SettingError(f"{run.folder.path} can't be exported as {_NAMES[format]}: {found}. {cure}.")
+def _logit(run: FinishedRun) -> list[_Part]:
+    """Return what the logit of a trained run may be made of besides one linear layer on one transformer."""
+    method, kept = run.settings.settings, run.folder.ranks_by_bi_encoder
+    encoder, head, start = method.encoder, method.head, method.similarity_start
+    linear = isinstance(head, LinearHead.Config) and run.members[0][1].needs != "posterior"
+    closed = isinstance(head, LinearHead.Config | RandomFeatureHead.Config)
+    transformer, in_graph = isinstance(encoder, TransformerEncoder.Config), (*_BI_ENCODER, *_GRAPH)
+    return [
+        _Part(kept, "no epoch of its cross-encoder was better than its bi-encoder, by which it ranks", in_graph),
+        _Part(not kept, "its cross-encoder has learnt from labels", ("cross-encoder", *_GRAPH)),
+        _Part(not transformer, f"its encoder is {encoder.owner.__name__}", _BI_ENCODER),
+        _Part(
+            not linear, f"its head is {head.owner.__name__}, not one linear layer", in_graph if closed else _BI_ENCODER
+        ),
+        _Part(start != "none", f"its logit adds the cosine of both texts (`similarity_start` is {start})", in_graph),
+    ]

@@ -10,21 +10,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+
 from icalib.core.component import Settings, validated_file
 from icalib.core.errors import DataError, SettingError
 from icalib.core.files import read_json
-from icalib.data.encoding import Budget, Layout
+from icalib.data.encoding import Budget, Encoded, Layout
+from icalib.data.schema import Pool
 from icalib.encoders.backbone import Tokenizer, quiet_transformers
 
 EXPORT_FILE = "icalib_export.json"
 """File in an exported folder that says how its texts are written, and what was exported."""
 
-# Letters, punctuation, digits, accents and another script, at both ends of utterances.
-_PROBES = (
+PROBES = (
     ("My printer hums", "restart it."),
     ("(Which one?)", "v2.1-beta", "Ähnlich wie gestern!"),
     ("ok", "naïve résumé", "打印机 坏了", "100 %"),
 )
+"""Contexts with letters, punctuation, digits, accents and another script at both ends of utterances."""
 
 
 class PairTexts(Settings):
@@ -62,6 +65,15 @@ class PairTexts(Settings):
             for candidate in candidates
         ]
 
+    def encoded(self, tokenizer: Any, pool: Pool) -> list[Encoded]:
+        """Return the ids of each pair of a pool, and the index at which the candidate starts, by a stock tokenizer."""
+        pairs = self.pairs(tokenizer, [turn.text for turn in pool.context], pool.candidates)
+        encoded = tokenizer(*map(list, zip(*pairs, strict=True)), truncation=True)
+        return [
+            (np.array(ids, np.int32), len(ids) - 1 - encoded.sequence_ids(row).count(1))
+            for row, ids in enumerate(encoded["input_ids"])
+        ]
+
     @classmethod
     def read(cls, folder: Path) -> Self:
         """Read how the texts of an exported folder are written.
@@ -88,7 +100,7 @@ def texts_of(layout: Layout, tokenize: Tokenizer, tokenizer: Any, context_turns:
     special = tokenizer.sep_token
     wanted = (f" {special} ", special) if layout.turn_separators else (" ", "")
     for separator in wanted:
-        if all(_same_ids(layout, tokenize, tokenizer, probe, separator) for probe in _PROBES):
+        if all(_same_ids(layout, tokenize, tokenizer, probe, separator) for probe in PROBES):
             return PairTexts(utterance_separator=separator, context_turns=context_turns, limits=layout.limits)
     raise SettingError(
         "the backbone's tokenizer gives the utterances of a context other tokens when they are one text, as stock "

@@ -50,7 +50,7 @@ class SimilarityStart(nn.Module):
 
     def forward(self, similarity: Tensor) -> Tensor:
         """Compute the logits [B] from similarities [B] or [B, S]."""
-        return similarity.reshape(len(similarity), -1) @ self.slope + self.offset
+        return similarity.reshape(similarity.shape[0], -1) @ self.slope + self.offset
 
 
 class MaskedWordHead(nn.Module):

@@ -257,7 +257,7 @@ def _stacked(moments: Moments) -> torch.Tensor:
 
 
 def _batch_moments(context: ScoringContext, inputs: Sequence[Encoded], seed: int) -> Moments:
-    model = _BatchModel(context.ranker, make_batch(inputs, context.layout, context.device), seed)
+    model = BatchModel(context.ranker, make_batch(inputs, context.layout, context.device), seed)
     try:
         with torch.inference_mode(), context.autocast():
             return context.estimator.estimate(model)
@@ -274,11 +274,11 @@ def _set_training(ranker: Ranker, training: bool) -> None:
 def estimated(ranker: Ranker, estimator: AbstractEstimator, batch: Batch) -> Moments:
     """Return the moments of a batch of pairs, in the precision of the weights."""
     with torch.inference_mode():
-        return estimator.estimate(_BatchModel(ranker, batch, seed=0))
+        return estimator.estimate(BatchModel(ranker, batch, seed=0))
 
 
 @dataclass(frozen=True)
-class _BatchModel:
+class BatchModel:
     """A ranker and a batch, as the model that an estimator queries."""
 
     ranker: Ranker
@@ -292,7 +292,7 @@ class _BatchModel:
             torch.manual_seed(child_seed(self.seed, number))
         return self.ranker.answer_logits(self.inputs)
 
-    def with_late_dropout(self, num_layers: int) -> _BatchModel:
+    def with_late_dropout(self, num_layers: int) -> BatchModel:
         """Return the model with the states below the encoder's top layers, computed without dropout."""
         _set_training(self.ranker, False)
         return replace(self, inputs=self.ranker.partly_encoded(self.inputs, num_layers))

@@ -10,13 +10,13 @@ import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
 
-from icalib.data.encoding import Budget, TokenStore, write_tokens
+from icalib.data.encoding import Budget, Ids, TokenStore, write_tokens
 from icalib.data.pools import as_pools, iter_pools, read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.schema import Split
 from icalib.data.simulate import simulate
 from icalib.encoders import backbone
-from icalib.encoders.transformer import TransformerEncoder
+from icalib.encoders.transformer import Batch, TransformerEncoder
 from icalib.models.config import RankerConfig
 from icalib.models.ranker import Ranker
 
@@ -133,3 +133,21 @@ def tiny_ranker(name: Path, *, seed: int = 0, intents: tuple[str, ...] = (), **e
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return Ranker(ranker_config(name, intents=intents, **encoder)).eval()
+
+
+def random_batch(ranker: Ranker, *, num_pairs: int = 8, seed: int = 0) -> Batch:
+    """Pairs of random tokens, of different lengths."""
+    layout, generator = ranker.layout, torch.Generator().manual_seed(seed)
+
+    def ids(most: int) -> Ids:
+        length = int(torch.randint(1, most + 1, (1,), generator=generator))
+        return torch.randint(ranker.encoder.vocabulary, (length,), generator=generator).to(torch.int32).numpy()
+
+    limits = layout.limits
+    pairs = [layout.pair(ids(limits.max_context_tokens), ids(limits.max_candidate_tokens)) for _ in range(num_pairs)]
+    return Batch.of(pairs, layout.padding)
+
+
+def attention_mask(batch: Batch) -> torch.Tensor:
+    """1 for tokens and 0 for padding; [B, L]."""
+    return (torch.arange(batch.ids_BL.shape[1]) < batch.lengths_B[:, None]).long()

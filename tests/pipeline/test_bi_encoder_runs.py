@@ -10,6 +10,7 @@ import pytest
 import torch
 from helpers.asgi import ask
 from helpers.runs import TRAINING, Silent, run_context, small_settings
+from helpers.tiny_models import random_batch
 from huggingface_hub import ModelCard
 from scipy.special import expit
 
@@ -19,7 +20,6 @@ from icalib.core.files import read_json
 from icalib.core.run_folder import RunFolder
 from icalib.data.pools import as_pools, iter_pools
 from icalib.data.schema import Pool
-from icalib.exports.cross_encoder import random_batch
 from icalib.models.precision import autocast
 from icalib.models.ranker import load_for_scoring
 from icalib.pipeline.inference import FinishedRun
@@ -101,7 +101,7 @@ def test_sentence_transformers_reads_an_exported_bi_encoder(
     assert runs["bert"].kept_start
     folder = icalib.export(runs[method].path, tmp_path / "model", format="sentence-transformer", license="mit")
     model, ranker = SentenceTransformer(str(folder), device="cpu"), LoadedRanker.load(runs[method].path)
-    map_ = read_json(folder / "icalib_export.json")["of_cosine"]
+    map_ = read_json(folder / "icalib_export.json")["calibration"]
     for pool in pools:
         pairs = icalib.pair_texts(folder, texts(pool), pool.candidates)
         vectors = model.encode([pairs[0][0], *(candidate for _, candidate in pairs)], convert_to_tensor=True)

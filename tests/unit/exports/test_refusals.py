@@ -12,13 +12,13 @@ from icalib.calibration.fitted import AnyMap, FocalInverseMap, IsotonicMap
 from icalib.core.component import with_settings
 from icalib.core.errors import SettingError
 from icalib.core.run_folder import RunFolder
-from icalib.exports.refusals import check_cross_encoder, check_onnx
-from icalib.models.config import RankerConfig
+from icalib.exports import refusals
+from icalib.exports.choices import FORMATS
+from icalib.exports.refusals import check_exportable, check_installed, exact_format
 from icalib.pipeline.evaluation import Fitted
 from icalib.pipeline.inference import FinishedRun
 from icalib.scoring.gain import GainRule
 
-DISTIL = "Add --distil"
 ISOTONIC = IsotonicMap(logits=(0.0, 1.0), probs=(0.1, 0.9))
 
 
@@ -30,64 +30,57 @@ def finished(method: str, map_: AnyMap | None = None, members: int = 1, **change
     return FinishedRun(RunFolder("runs/x"), settings, fitted, ((Path("model"), own),) * members)
 
 
-def config_of(run: FinishedRun) -> RankerConfig:
-    method = run.settings.settings
-    return RankerConfig(encoder=method.encoder, head=method.head, similarity_start=method.similarity_start)
-
-
 NONE = {"similarity_start": "none"}
 
 
 @pytest.mark.parametrize(
-    ("run", "found", "cure"),
+    ("run", "found", "exact"),
     [
-        (finished("bert"), "cosine of context and candidate", "--format onnx"),
-        (finished("bert", ISOTONIC, calibration="isotonic", **NONE), "its calibration is isotonic", "--format onnx"),
-        (finished("sngp", **NONE), "RandomFeatureHead", "or export with --format onnx"),
-        (finished("pg-drr", **NONE), "PolyaGammaHead", DISTIL),
-        (finished("mc-dropout", **NONE), "the passes of MCDropout", DISTIL),
-        (finished("ensemble", members=3, **NONE), "averages over 3 members", DISTIL),
-        (finished("icast", **NONE), "intents", DISTIL),
-        (finished("grn", loss="binary-cross-entropy", **NONE), "GraphEncoder", DISTIL),
-        (finished("iart", **NONE), "IART", DISTIL),
-        (finished("jm"), "softmax", DISTIL),
+        (finished("bert"), "cosine of both texts", "onnx"),
+        (finished("bert", ISOTONIC, calibration="isotonic", **NONE), "its calibration is isotonic", "onnx"),
+        (finished("bert", FocalInverseMap(gamma=2.0), **NONE), "--calibration platt is", None),
+        (finished("sngp", **NONE), "RandomFeatureHead", "onnx"),
+        (finished("pg-drr", **NONE), "PolyaGammaHead", None),
+        (finished("mc-dropout", **NONE), "the passes of MCDropout", None),
+        (finished("ensemble", members=3, **NONE), "averages over 3 members", None),
+        (finished("icast", **NONE), "intents", None),
+        (finished("grn", loss="binary-cross-entropy", **NONE), "GraphEncoder", None),
+        (finished("iart", **NONE), "IART", None),
+        (finished("jm"), "softmax", None),
+        (finished("dual-encoder"), "ranks by a bi-encoder", "sentence-transformer"),
     ],
     ids=lambda value: value.settings.method if isinstance(value, FinishedRun) else "",
 )
-def test_cross_encoders(run: FinishedRun, found: str, cure: str) -> None:
+def test_what_a_cross_encoder_cant_express(run: FinishedRun, found: str, exact: str | None) -> None:
     with pytest.raises(SettingError) as refused:
-        check_cross_encoder(run, config_of(run), "run")
-    assert "can't be exported as a cross-encoder" in str(refused.value)
+        check_exportable(run, "cross-encoder", "run")
     assert found in str(refused.value)
-    assert cure in str(refused.value)
+    assert "--distil" in str(refused.value)
+    if exact is not None:
+        assert f"Export with --format {exact}, or add --distil" in str(refused.value)
+        assert exact_format(run, "run") == exact
+        return
+    for format in FORMATS:
+        with pytest.raises(SettingError, match="Add --distil"):
+            check_exportable(run, format, "run")
+    with pytest.raises(SettingError, match="--format cross-encoder"):
+        exact_format(run, "run")
 
 
-@pytest.mark.parametrize(
-    ("run", "found"),
-    [
-        (finished("pg-drr"), "mixture over sampled chains"),
-        (finished("mc-dropout"), "the passes of MCDropout"),
-        (finished("grn", loss="binary-cross-entropy"), "GraphEncoder"),
-        (finished("icast"), "intents"),
-    ],
-    ids=lambda value: value.settings.method if isinstance(value, FinishedRun) else "",
-)
-def test_graphs(run: FinishedRun, found: str) -> None:
-    with pytest.raises(SettingError, match=DISTIL) as refused:
-        check_onnx(run, config_of(run), "run")
-    assert found in str(refused.value)
-
-
-def test_what_fits_is_not_refused() -> None:
-    plain = finished("bert", calibration="isotonic", **NONE)
-    check_cross_encoder(plain, config_of(plain), "platt")
-    for run in (finished("bert", ISOTONIC, calibration="isotonic"), finished("sngp"), finished("tsst")):
-        check_onnx(run, config_of(run), "run")
-    focal = finished("bert", FocalInverseMap(gamma=2.0), **NONE)
-    with pytest.raises(SettingError, match="--calibration platt"):
-        check_onnx(focal, config_of(focal), "run")
+def test_a_linear_ranker_is_a_cross_encoder() -> None:
+    plain = finished("bert", ISOTONIC, calibration="isotonic", **NONE)
+    assert exact_format(plain, "platt") == "cross-encoder"
+    with pytest.raises(SettingError, match="its cross-encoder has learnt from labels"):
+        check_exportable(plain, "sentence-transformer", "platt")
 
 
 def test_untrained_runs_have_nothing_to_export() -> None:
     with pytest.raises(SettingError, match="no model"):
         finished("bm25").check_has_models()
+
+
+def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusals, "find_spec", lambda name: None if name == "onnxruntime" else object())
+    with pytest.raises(SettingError, match=r"not installed: onnxruntime.*icalib\[onnx\]"):
+        check_installed("onnx")
+    check_installed("cross-encoder")
