@@ -1,4 +1,4 @@
-"""Verbs about jobs on a cluster: submit, jobs, logs, stop."""
+"""Verbs about jobs on a cluster: submit, jobs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -17,7 +17,7 @@ from icalib.cli.output import say
 from icalib.core.errors import SettingError
 
 if TYPE_CHECKING:
-    from typer.core import TyperCommand, TyperGroup
+    from typer.core import TyperGroup
 
     from icalib.core.cluster_job import ClusterJob
     from icalib.core.job_file import JobFile
@@ -31,9 +31,8 @@ Address = Annotated[
         "that runs on this machine."
     ),
 ]
-JobId = Annotated[str, typer.Argument(metavar="ID", help="A job's id, as `icalib submit` and `icalib jobs` show it.")]
 
-_ABOUT_JOBS = ("submit", "jobs", "logs", "stop")
+_ABOUT_JOBS = ("submit", "jobs")
 
 
 @verb
@@ -72,8 +71,8 @@ def submit(
     job, outcome = server.submit(wanted, command, Path.cwd(), lambda upload: _say_upload(upload, server), again=again)
     if outcome == "finished":
         say(
-            f"{job.id} has succeeded already; `icalib logs {job.id}{_at(address)}` shows its log. --again submits "
-            "it again, and finished runs are reused; `--set options.fresh=true` recomputes everything from scratch."
+            f"{job.id} has succeeded already; {_command('logs', job.id, address)} shows its log. --again submits it "
+            "again, and finished runs are reused; `--set options.fresh=true` recomputes everything from scratch."
         )
         return
     say(f"{job.id} is running already; rejoining it" if outcome == "running" else f"submitted {job.id}")
@@ -84,65 +83,64 @@ def submit(
 
 
 @verb
-def jobs(address: Address = None, as_json: Json = False) -> None:
-    """List the jobs that were submitted to a cluster since it started."""
+def jobs(
+    action: Annotated[
+        Literal["list", "logs", "stop"],
+        typer.Argument(help="logs: show what a job has printed. stop: end it; the same `icalib submit` resumes it."),
+    ] = "list",
+    job: Annotated[str, typer.Argument(metavar="[ID]", help="The id that `icalib jobs` shows.")] = "",
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", "-f", help="Show the log until the job ends; its exit code is this command's."),
+    ] = False,
+    address: Address = None,
+    as_json: Json = False,
+) -> None:
+    """List the jobs of a cluster since it started; show the log of one, or stop it."""
+    if (action == "list") == bool(job):
+        raise SettingError("expected `icalib jobs`, `icalib jobs logs ID` or `icalib jobs stop ID`.")
+    server = _server(address)
+    if action == "list":
+        _list(server, as_json=as_json)
+    elif action == "stop":
+        say(f"{job} is being stopped" if server.stop(job) else f"{job} has already ended: {server.job(job).state}")
+    elif follow:
+        _follow(server, job, address)
+    else:
+        typer.echo(server.logs(job), nl=False)
+
+
+def _list(server: JobServer, *, as_json: bool) -> None:
     from icalib.reports.jobs_terminal import print_jobs
 
-    server = _server(address)
     found = server.jobs()
     print_jobs(found, server.address)
     if as_json:
         typer.echo(json.dumps([asdict(job) for job in found]))
 
 
-@verb
-def logs(
-    job: JobId,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Follow the log until the job ends; its exit code is this command's.")
-    ] = False,
-    address: Address = None,
-) -> None:
-    """Show what a job has printed."""
-    server = _server(address)
-    if follow:
-        _follow(server, job, address)
-    else:
-        typer.echo(server.logs(job), nl=False)
-
-
-@verb
-def stop(job: JobId, address: Address = None) -> None:
-    """End a job; the same `icalib submit` resumes from its last checkpoint."""
-    server = _server(address)
-    if not server.stop(job):
-        say(f"{job} has already ended: {server.job(job).state}")
-    elif server.job(job).state == "pending":
-        say(f"{job} is pending and will be stopped when it starts. `icalib submit FILE --again` doesn't wait for it.")
-    else:
-        say(f"{job} is being stopped")
-
-
 def command_words(job: JobFile, file: Path) -> list[str]:
     """Return the words of a job's command after `icalib`, checked by the verb's own parser.
 
     Raises:
-        SettingError: the verb doesn't exist or can't be a job, has no such option, refuses a value, or a path is
-            relative.
+        SettingError: the verb doesn't exist or can't be a job, refuses an option or a value, or a path is relative.
     """
     from typer.main import get_command
-
-    from icalib.core.job_file import near
 
     root: TyperGroup = get_command(app)  # pyright: ignore[reportAssignmentType]
     verbs: dict[str, Any] = {name: verb for name, verb in root.commands.items() if name not in _ABOUT_JOBS}
     if job.verb not in verbs:
-        raise SettingError(f"{file}: `verb: {job.verb}` can't be a job. {near(job.verb, list(verbs))}")
-    verb = verbs[job.verb]
+        raise SettingError(f"{file}: `verb: {job.verb}` can't be a job. There are: {', '.join(verbs)}.")
     for argument in job.arguments:
         if argument.startswith("-"):
             raise SettingError(f"{file}: `arguments` has {argument}, which looks like an option: it goes to `options`.")
-    words = [*job.arguments, *_option_words(job, verb, file)]
+    for key in ("address", "help"):
+        if key in job.options:
+            raise SettingError(
+                f"{file}: `options.{key}` isn't for jobs, which run on the cluster they are submitted to."
+            )
+    words = [*job.arguments, *(word for key, value in job.options.items() for word in _option_words(key, value))]
+    verb = verbs[job.verb]
     try:
         context = verb.make_context(job.verb, list(words))
     except typer.TyperException as error:
@@ -157,32 +155,14 @@ def command_words(job: JobFile, file: Path) -> list[str]:
     return [job.verb, *words]
 
 
-def _option_words(job: JobFile, verb: TyperCommand, file: Path) -> list[str]:
-    from icalib.core.job_file import near
-
-    known = {name.removeprefix("--"): each for each in verb.params for name in each.opts if name.startswith("--")}
-    known = {name: parameter for name, parameter in known.items() if name != "address"}
-    words: list[str] = []
-    for key, value in job.options.items():
-        name = key.replace("_", "-")
-        if name == "address":
-            raise SettingError(f"{file}: `options.address` isn't needed: a job runs on the cluster it is submitted to.")
-        if name not in known:
-            raise SettingError(f"{file}: `options.{key}` is not an option of `{job.verb}`. {near(name, list(known))}")
-        is_flag = bool(getattr(known[name], "is_flag", False))
-        if is_flag != isinstance(value, bool):
-            expected = "true or false" if is_flag else "a value, not true or false"
-            raise SettingError(f"{file}: `options.{key}` is {value!r}; expected {expected}.")
-        words += ([f"--{name}"] if value else []) if is_flag else _value_words(name, value)
-    return words
-
-
-def _value_words(name: str, value: Any) -> list[str]:
-    """An option's words: one value, several, or NAME=VALUE several times."""
+def _option_words(key: str, value: Any) -> list[str]:
+    """An option's words: a flag, one value, several, or NAME=VALUE several times."""
+    option = f"--{key.replace('_', '-')}"
+    if isinstance(value, bool):
+        return [option] if value else []
     if isinstance(value, dict):
-        value = [f"{key}={_text(inner)}" for key, inner in value.items()]
-    values = value if isinstance(value, list) else [value]
-    return [word for each in values for word in (f"--{name}", str(each))]
+        value = [f"{name}={_text(inner)}" for name, inner in value.items()]
+    return [word for each in (value if isinstance(value, list) else [value]) for word in (option, str(each))]
 
 
 def _text(value: Any) -> str:
@@ -226,24 +206,27 @@ def _say_upload(upload: Upload, server: JobServer) -> None:
 
 
 def _follow(server: JobServer, job_id: str, address: str | None) -> None:
-    from icalib.reports.jobs_terminal import JobProgress
-
     try:
-        with JobProgress("Ctrl-C leaves it running") as progress:
-            job = server.follow(job_id, progress.line, progress.state)
+        job = server.follow(job_id, lambda line: print(line, flush=True), _say_state)
     except KeyboardInterrupt as leave:
         say(f"{job_id} continues. {_rejoin(job_id, address)}")
         raise typer.Exit(130) from leave
-    raise typer.Exit(_exit_code(job))
+    raise typer.Exit(job.exit_code if job.exit_code is not None else int(job.state != "succeeded"))
+
+
+def _say_state(job: ClusterJob) -> None:
+    notes = {
+        "pending": ", waiting for room, or its environment is being made",
+        "running": "; Ctrl-C leaves it running",
+        "failed": ": " + next(iter(job.message.splitlines()), "no reason was given"),
+    }
+    say(f"{job.id} {job.state}{notes.get(job.state, '')}")
 
 
 def _rejoin(job_id: str, address: str | None) -> str:
-    return f"Rejoin it: icalib logs {job_id} --follow{_at(address)}   end it: icalib stop {job_id}{_at(address)}"
+    follow, stop = _command("logs", job_id, address, "--follow"), _command("stop", job_id, address)
+    return f"Rejoin it: {follow}   end it: {stop}"
 
 
-def _at(address: str | None) -> str:
-    return f" --address {address}" if address else ""
-
-
-def _exit_code(job: ClusterJob) -> int:
-    return job.exit_code if job.exit_code is not None else int(job.state != "succeeded")
+def _command(action: str, job_id: str, address: str | None, *options: str) -> str:
+    return " ".join(["icalib jobs", action, job_id, *options, *(["--address", address] if address else [])])

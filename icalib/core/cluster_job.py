@@ -11,15 +11,11 @@ JobState: TypeAlias = Literal["pending", "running", "succeeded", "failed", "stop
 @final
 @dataclass(frozen=True)
 class ClusterJob:
-    """A submitted job, as its cluster reports it.
+    """A submitted job.
 
     Args:
-        id: its name on the cluster.
-        command: what it runs.
         work: digest of what it computes; empty for a job that icalib did not submit.
-        state: its state on the cluster.
-        started: Unix time in seconds; when it was submitted.
-        ended: Unix time in seconds; None while it runs.
+        started, ended: Unix times in seconds; `ended` is None while it runs.
         message: the cluster's explanation of the state.
         exit_code: of its process; None while there is none.
     """

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -98,12 +97,10 @@ def read_job_file(path: Path, changes: Mapping[str, Any]) -> JobFile:
         raise SettingError(f"{path}: a job file is a mapping with at least `verb: …`; found {short_repr(values)}.")
     for key, value in changes.items():
         _set(values, key, value)
-    for unknown in _unknown_keys(values):
-        raise SettingError(f"{path}: {unknown}")
     try:
         job = validated(JobFile, values)
     except SettingError as error:
-        raise SettingError(f"{path}: {error}") from error
+        raise SettingError(f"{path}: {error}. A job file's keys are {', '.join(JobFile.model_fields)}.") from error
     secrets = ", ".join(
         name
         for name, value in job.environment.items()
@@ -115,13 +112,6 @@ def read_job_file(path: Path, changes: Mapping[str, Any]) -> JobFile:
             f"[{secrets}]` and set the variable where you submit."
         )
     return job
-
-
-def near(name: str, names: list[str]) -> str:
-    """Return the valid names, and the one that is most like an invalid name."""
-    found = get_close_matches(name, names, n=1)
-    hint = f" Did you mean `{found[0]}`?" if found else ""
-    return f"There are: {', '.join(names)}.{hint}"
 
 
 def _set(values: dict[str, Any], key: str, value: Any) -> None:
@@ -136,16 +126,3 @@ def _set(values: dict[str, Any], key: str, value: Any) -> None:
         values[parent] = dict(inner) if inner else {}
         values = values[parent]
     values[name] = value
-
-
-def _unknown_keys(values: Mapping[str, Any]) -> Iterator[str]:
-    sections: list[tuple[str, Any, type[Settings]]] = [
-        ("", values, JobFile),
-        ("resources.", values.get("resources"), JobResources),
-    ]
-    for prefix, found, settings in sections:
-        names = list(settings.model_fields)
-        for key in found if isinstance(found, Mapping) else ():
-            if key not in names:
-                hint = near(f"{prefix}{key}", [prefix + name for name in names])
-                yield f"`{prefix}{key}` is not a valid key of a job file. {hint}"

@@ -1,4 +1,4 @@
-"""A client of the job server on a cluster's head: submits, lists, follows and stops jobs."""
+"""Jobs on a cluster, by Ray's job client: submitted once, followed, listed and stopped."""
 
 from __future__ import annotations
 
@@ -28,19 +28,15 @@ Outcome: TypeAlias = Literal["submitted", "running", "finished"]
 
 _PYTHON = "python -m "  # puts the working directory, where the code is unpacked, first on the path
 _API_ADDRESS = "RAY_API_SERVER_ADDRESS"
-_TOKENS = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")  # it becomes a part of a URL
 _POLL_S = 1.0
 _WORK = "icalib_work"  # key in a job's metadata: digest of what it computes
 
 
 @final
 class JobServer:
-    """A connection to the job server on the head of a cluster.
-
-    Ray's client sends the token in RAY_AUTH_TOKEN or in the file RAY_AUTH_TOKEN_PATH. If only RAY_AUTH_MODE=token is
-    set, it sends the token in ~/.ray/auth_token.
+    """The job server on the head of a cluster.
 
     Args:
         address: URL of the head's dashboard, http://HOST:PORT or https; default: RAY_API_SERVER_ADDRESS, else
@@ -52,21 +48,12 @@ class JobServer:
     """
 
     def __init__(self, address: str | None = None) -> None:
-        if address is not None:
-            _check_address(address)
-            os.environ[_API_ADDRESS] = address  # takes precedence over the argument in Ray's client
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        if _TOKENS & os.environ.keys():
-            os.environ.setdefault("RAY_AUTH_MODE", "token")  # without it Ray's client ignores the token
-        found = address or os.environ.get(_API_ADDRESS) or os.environ.get("RAY_ADDRESS")
-        if not found or found.startswith(_LOOPBACK):
-            # Without this Ray replaces 127.0.0.1 by another address and misses a cluster that listens on loopback.
-            os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+        _prepare_environment(address)
         from ray.job_submission import JobSubmissionClient
 
         for name in ("ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk"):
             logging.getLogger(name).setLevel(logging.ERROR)
-        with _explained_errors(found):
+        with _explained_errors(address or os.environ.get(_API_ADDRESS) or os.environ.get("RAY_ADDRESS")):
             self._client = JobSubmissionClient(address)
         self.address: str = self._client.get_address()
 
@@ -128,30 +115,12 @@ class JobServer:
         """
         environment = {**job.environment, **_passed_variables(job.pass_environment)}
         same = [other for other in self.jobs() if other.work == job.work]
-        is_pending = bool(same) and same[-1].state == "pending"
-        if same and not same[-1].is_over and not (again and is_pending):
-            return same[-1], "running"
-        if same and same[-1].state == "succeeded" and not again:
-            return same[-1], "finished"
+        last = same[-1] if same else None
+        if last and not last.is_over and not (again and last.state == "pending"):
+            return last, "running"
+        if last and last.state == "succeeded" and not again:
+            return last, "finished"
         job_id = "-".join([job.title, job.work, *([str(len(same) + 1)] if same else [])])
-        try:
-            self._submit(job_id, job, command, environment, folder, on_upload)
-        except ClusterError:
-            # Ids are unique: the same job may have been submitted from elsewhere since the jobs were listed.
-            if not any(other.id == job_id for other in self.jobs()):
-                raise
-            return self.job(job_id), "running"
-        return self.job(job_id), "submitted"
-
-    def _submit(
-        self,
-        job_id: str,
-        job: JobFile,
-        command: list[str],
-        environment: dict[str, str],
-        folder: Path,
-        on_upload: Callable[[Upload], None],
-    ) -> None:
         with TemporaryDirectory(prefix="icalib-") as temporary:
             upload = pack(folder, Path(temporary) / "code.zip")
             on_upload(upload)
@@ -169,31 +138,32 @@ class JobServer:
                     entrypoint_memory=int(job.resources.memory),
                     entrypoint_resources=dict(job.resources.custom),
                 )
+        return self.job(job_id), "submitted"
 
     def follow(self, job_id: str, on_line: Callable[[str], None], on_state: Callable[[ClusterJob], None]) -> ClusterJob:
-        """Stream a job's log from its start until the job is over.
+        """Stream a job's log from its start until the job is over, and return the job in its final state.
 
         Args:
             job_id: the job's id.
             on_line: called with each line of the log.
-            on_state: called with the job about once a second until it starts, when it starts and when it ends.
-
-        Returns:
-            The job in its final state.
+            on_state: called with the job as it is now, when it starts and when it ends.
 
         Raises:
             ClusterError: the connection broke; the job continues.
         """
-        while (job := self.job(job_id)).state == "pending":
-            on_state(job)
-            time.sleep(_POLL_S)
+        job = self.job(job_id)
         on_state(job)
+        if job.state == "pending":
+            while (job := self.job(job_id)).state == "pending":
+                time.sleep(_POLL_S)
+            on_state(job)
         with self._errors_about(job_id):
             asyncio.run(self._tail(job_id, on_line))
-        while not (job := self.job(job_id)).is_over:
+        while not (ended := self.job(job_id)).is_over:
             time.sleep(_POLL_S)
-        on_state(job)
-        return job
+        if not job.is_over:
+            on_state(ended)
+        return ended
 
     async def _tail(self, job_id: str, on_line: Callable[[str], None]) -> None:
         rest = ""
@@ -215,13 +185,27 @@ class JobServer:
             yield
 
 
-def _check_address(address: str) -> None:
-    parts = urlsplit(address)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
-        raise SettingError(
-            f"--address {address} is not the address of a job server. Expected the URL of the head's dashboard, e.g. "
-            "http://127.0.0.1:8265."
-        )
+def _prepare_environment(address: str | None) -> None:
+    """Set what Ray's client reads from the environment.
+
+    Raises:
+        SettingError: the address is not a valid URL of a dashboard.
+    """
+    if address is not None:
+        parts = urlsplit(address)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
+            raise SettingError(
+                f"--address {address} is not the address of a job server. Expected the URL of the head's dashboard, "
+                "e.g. http://127.0.0.1:8265."
+            )
+        os.environ[_API_ADDRESS] = address  # takes precedence over the argument in Ray's client
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")  # without it Ray's client ignores the token
+    found = os.environ.get(_API_ADDRESS) or os.environ.get("RAY_ADDRESS")
+    if not found or found.startswith(_LOOPBACK):
+        # Without this Ray replaces 127.0.0.1 by another address and misses a cluster that listens on loopback.
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
 
 def _passed_variables(names: list[str]) -> dict[str, str]:
@@ -258,7 +242,10 @@ def _explained_errors(address: str | None, job_id: str = "") -> Generator[None, 
     try:
         yield
     except AuthenticationError as error:
-        raise ClusterError(_token_message(where, str(error))) from error
+        raise ClusterError(
+            f"{where} {_wrong_with_token(str(error))}. Copy the head's token file to this machine (readable only by "
+            "you), set RAY_AUTH_TOKEN_PATH to it, and run the same command again."
+        ) from error
     except (ConnectionError, RayError, requests.RequestException, aiohttp.ClientError) as error:
         raise ClusterError(_connection_message(address)) from error
     except (RuntimeError, ValueError) as error:
@@ -267,23 +254,18 @@ def _explained_errors(address: str | None, job_id: str = "") -> Generator[None, 
             raise SettingError(f"{where} has no job {job_id}. `icalib jobs` lists its jobs.") from error
         if "WebSocket" in text:
             raise ClusterError(
-                f"the connection to {where} broke. The job continues as long as its nodes run; `icalib logs {job_id} "
-                "--follow` rejoins it."
+                f"the connection to {where} broke. The job continues as long as its nodes run; `icalib jobs logs "
+                f"{job_id} --follow` rejoins it."
             ) from error
         raise ClusterError(f"{where} refused the request: {text}") from error
 
 
-def _token_message(where: str, error: str) -> str:
+def _wrong_with_token(error: str) -> str:
     if "cannot be opened" in error:
-        found = f"requires a token, and RAY_AUTH_TOKEN_PATH={os.environ.get('RAY_AUTH_TOKEN_PATH')} contains none"
-    elif "Authentication failed" in error:
-        found = "does not accept the token that was sent"
-    else:
-        found = "requires a token, and none was sent"
-    return (
-        f"{where} {found}. Copy the head's token file to this machine (readable only by you), set "
-        "RAY_AUTH_TOKEN_PATH to it, and run the same command again."
-    )
+        return f"requires a token, and RAY_AUTH_TOKEN_PATH={os.environ.get('RAY_AUTH_TOKEN_PATH')} contains none"
+    if "Authentication failed" in error:
+        return "does not accept the token that was sent"
+    return "requires a token, and none was sent"
 
 
 def _connection_message(address: str | None) -> str:

@@ -1,18 +1,16 @@
 """The code that a job runs, packed into one zip archive.
 
-It is the project in which the command is run (the nearest folder with a pyproject.toml, at or above the current one)
-and, if that is not icalib's own checkout, the packages icalib and tune_spaces as they are installed here. Only code is
-packed: hidden files, links out of the project, files that .gitignore or .rayignore name, and files or folders whose
-names mark them as data, weights or runs are left out.
+Ray would pack a project by itself, but uncompressed, with hidden files and links out of it, and would have its size
+refused only after sending it.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
+import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias, final
+from typing import final
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from icalib.core.errors import SettingError
@@ -28,8 +26,6 @@ _IGNORED_SUFFIXES = (
     *(".parquet", ".arrow", ".feather", ".jsonl", ".csv", ".tsv", ".db", ".sqlite", ".journal"),
     *(".gz", ".bz2", ".xz", ".zst", ".zip", ".tar", ".tgz", ".7z", ".whl", ".so", ".pyc", ".pem", ".key"),
 )
-
-Ignores: TypeAlias = Callable[[Path], bool]
 
 
 @final
@@ -53,11 +49,15 @@ class Upload:
 def pack(folder: Path, out: Path) -> Upload:
     """Pack the code of the project around `folder` into the zip archive `out`; the same code gives the same bytes.
 
+    The project is the nearest folder with a pyproject.toml, at or above `folder`. If that is not icalib's own checkout,
+    the packages icalib and tune_spaces are added as they are installed here. Left out are hidden files, links out of
+    the project, git's submodules, what git ignores, and what its name marks as data, weights, keys or runs.
+
     Raises:
         SettingError: the archive is larger than a cluster accepts; the message names the largest files.
     """
     sources = code_folders(folder)
-    files = {name: path for prefix, source in sources for name, path in _named_files(prefix, source)}
+    files = {(Path(prefix) / name).as_posix(): source / name for prefix, source in sources for name in _code(source)}
     with ZipFile(out, "w", ZIP_DEFLATED) as archive:
         for name, path in sorted(files.items()):
             entry = ZipInfo(name)  # without the file's time, so that every checkout gives the same archive
@@ -69,47 +69,44 @@ def pack(folder: Path, out: Path) -> Upload:
         named = ", ".join(f"{entry.filename} ({_mib(entry.compress_size)})" for entry in largest)
         raise SettingError(
             f"the code in {sources[0][1]} is {_mib(size)} when packed; a cluster accepts at most {_mib(MAX_BYTES)}. "
-            f"The largest files: {named}. List what isn't code in a .rayignore there (the syntax of .gitignore); data "
-            "and weights belong on storage that all nodes share."
+            f"The largest files: {named}. Move what isn't code out of the project, or have git ignore it; data and "
+            "weights belong on storage that all nodes share."
         )
     return Upload(out, tuple(source for _, source in sources), len(files), size)
 
 
 def code_folders(folder: Path) -> list[tuple[str, Path]]:
     """Return the folders to pack, each with its name in the archive ("" for the top)."""
-    project = next((each for each in (folder.resolve(), *folder.resolve().parents) if _is_project(each)), None)
+    above = (folder.resolve(), *folder.resolve().parents)
+    project = next((each for each in above if (each / "pyproject.toml").is_file()), None)
     packages = [] if project == _INSTALLED else [(name, _INSTALLED / name) for name in PACKAGES]
     return [*([("", project)] if project else []), *packages]
 
 
-def _is_project(folder: Path) -> bool:
-    return (folder / "pyproject.toml").is_file()
+def _code(folder: Path) -> Iterator[Path]:
+    """Yield the relative paths of a folder's code."""
+    found = _known_to_git(folder) or [path.relative_to(folder) for path in folder.rglob("*")]
+    environments = {name.parent for name in found if name.name == "pyvenv.cfg"} - {Path()}
+    for name in found:
+        path = folder / name
+        is_inside = path.is_file() and path.resolve().is_relative_to(folder)
+        if is_inside and _is_code(name) and environments.isdisjoint(name.parents):
+            yield name
 
 
-def _named_files(prefix: str, folder: Path) -> Iterator[tuple[str, Path]]:
-    for path in _code_files(folder, folder, []):
-        yield (Path(prefix) / path.relative_to(folder)).as_posix(), path
+def _known_to_git(folder: Path) -> list[Path]:
+    """Return the files that git tracks or would add; none where git isn't used, or ignores the folder itself."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    try:
+        listed = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    return [Path(name) for name in listed.split("\0") if name]
 
 
-def _code_files(folder: Path, top: Path, ignored: list[Ignores]) -> Iterator[Path]:
-    # Ray's own parser of ignore files: users know its behaviour from `ray job submit`.
-    from ray._private.runtime_env.packaging import get_excludes_from_ignore_files
-
-    quiet = logging.getLogger("icalib.upload")
-    ignored = [*ignored, *get_excludes_from_ignore_files(folder, include_gitignore=True, logger=quiet)]
-    for path in sorted(folder.iterdir()):
-        if path.name.startswith(".") or any(ignores(path) for ignores in ignored):
-            continue
-        if path.is_dir():
-            if not (path.is_symlink() or _is_ignored_folder(path, top)):
-                yield from _code_files(path, top, ignored)
-        elif path.is_file() and path.suffix.lower() not in _IGNORED_SUFFIXES and path.resolve().is_relative_to(top):
-            yield path
-
-
-def _is_ignored_folder(folder: Path, top: Path) -> bool:
-    at_top = folder.parent == top and folder.name in _IGNORED_AT_TOP
-    return at_top or folder.name in _IGNORED_FOLDERS or (folder / "pyvenv.cfg").is_file()
+def _is_code(name: Path) -> bool:
+    hidden = any(part.startswith(".") or part in _IGNORED_FOLDERS for part in name.parts)
+    return not (hidden or name.parts[0] in _IGNORED_AT_TOP or name.suffix.lower() in _IGNORED_SUFFIXES)
 
 
 def _mib(num_bytes: int) -> str:

@@ -75,13 +75,12 @@ def test_a_setting_arrives_as_it_was(value: Any) -> None:
     [
         ("rn", ["icast"], HERE, "`verb: rn` can't be a job. There are: "),
         ("submit", ["job.yaml"], {}, "`verb: submit` can't be a job"),
-        ("run", ["icast"], {**HERE, "sedes": 1}, "`options.sedes` is not an option of `run`"),
-        ("run", ["icast"], {**HERE, "labeled": 0.1}, "Did you mean `labelled`?"),
-        ("run", ["icast"], {**HERE, "address": "auto"}, "a job runs on the cluster it is submitted to"),
-        ("run", ["icast"], {**HERE, "help": True}, "`options.help` is not an option"),
+        ("run", ["icast"], {**HERE, "sedes": 1}, "No such option: --sedes"),
+        ("run", ["icast"], {**HERE, "address": "auto"}, "`options.address` isn't for jobs"),
+        ("run", ["icast"], {**HERE, "help": True}, "`options.help` isn't for jobs"),
         ("run", ["icast"], {**HERE, "seed": "one"}, "Invalid value for '--seed'"),
-        ("run", ["icast"], {**HERE, "seed": True}, "`options.seed` is True; expected a value"),
-        ("run", ["icast"], {**HERE, "fresh": 1}, "`options.fresh` is 1; expected true or false"),
+        ("run", ["icast"], {"seed": True, **HERE}, "Invalid value for '--seed'"),
+        ("run", ["icast"], {**HERE, "fresh": 1}, "unexpected extra argument"),
         ("run", [], HERE, "Missing argument"),
         ("run", ["icast", "tsst"], HERE, "unexpected extra argument"),
         ("run", ["icast", "--fresh"], HERE, "looks like an option"),
@@ -108,4 +107,12 @@ def test_errors_of_a_file_are_reported_without_a_cluster(
     with pytest.raises(SystemExit) as stop:
         main()
     assert stop.value.code == 2
-    assert f"{path}: `options.sedes` is not an option of `run`" in capsys.readouterr().err
+    assert f"{path}: `icalib run` can't be run like this: No such option: --sedes" in capsys.readouterr().err
+
+
+def test_jobs_takes_an_id_with_an_action_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    for words in (["logs"], ["stop"], ["list", "run-1"]):
+        monkeypatch.setattr(sys, "argv", ["icalib", "jobs", *words])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        assert stop.value.code == 2

@@ -23,7 +23,6 @@ class MemoryServer:
     def __init__(self) -> None:
         self.submitted: list[dict[str, Any]] = []
         self.states: dict[str, str] = {}
-        self.rival = False
 
     def get_address(self) -> str:
         return ADDRESS
@@ -45,8 +44,6 @@ class MemoryServer:
         assert Path(wanted["runtime_env"]["working_dir"]).is_file()
         self.submitted.append(wanted)
         self.states[wanted["submission_id"]] = "pending"
-        if self.rival:
-            raise RuntimeError(f"Job with submission_id {wanted['submission_id']} already exists.")
 
 
 @pytest.fixture
@@ -117,18 +114,6 @@ def test_the_latest_attempt_counts(memory: MemoryServer, tmp_path: Path) -> None
         memory.states[job.id] = state
     assert [job.id.removeprefix(f"run-icast-{RUN.work}") for job in JobServer(ADDRESS).jobs()] == ["", "-2", "-3"]
     assert submit(RUN, tmp_path)[1] == "finished"
-
-
-def test_another_command_is_submitted(memory: MemoryServer, tmp_path: Path) -> None:
-    first, _ = submit(RUN, tmp_path)
-    memory.states[first.id] = "succeeded"
-    assert submit(RUN.model_copy(update={"arguments": ["tsst"]}), tmp_path)[1] == "submitted"
-
-
-def test_a_job_that_was_submitted_elsewhere_at_the_same_time_is_rejoined(memory: MemoryServer, tmp_path: Path) -> None:
-    memory.rival = True  # takes the id between the listing and the submission
-    job, outcome = submit(RUN, tmp_path)
-    assert (job.id, outcome) == (f"run-icast-{RUN.work}", "running")
 
 
 @pytest.mark.parametrize("address", ["head:8265", "ray://head:10001", "os://x", "http://", "http://me:pw@head:8265"])

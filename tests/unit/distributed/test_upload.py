@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -49,9 +51,11 @@ def test_code_is_packed_and_data_weights_runs_and_secrets_are_not(lab: Path, tmp
     assert own_names(lab / "my_lab", tmp_path / "code.zip") == set(CODE)
 
 
-def test_ignore_files_are_respected_in_every_folder(lab: Path, tmp_path: Path) -> None:
+def test_what_git_ignores_is_left_out(lab: Path, tmp_path: Path) -> None:
     (lab / ".gitignore").write_text("*.txt\n")
-    (lab / "spaces" / ".rayignore").write_text("# not yet\n/mine.py\n")
+    (lab / "spaces" / ".gitignore").write_text("# not yet\n/mine.py\n")
+    shutil.rmtree(lab / ".git")
+    subprocess.run(["git", "init", "--quiet"], cwd=lab, check=True)
     assert own_names(lab, tmp_path / "code.zip") == set(CODE) - {"my_lab/words.txt", "spaces/mine.py"}
 
 
@@ -92,5 +96,5 @@ def test_an_archive_that_is_too_large_names_the_largest_files(
 ) -> None:
     (lab / "figure.png").write_bytes(bytes(range(256)) * 8000)
     monkeypatch.setattr(upload, "MAX_BYTES", 2**10)
-    with pytest.raises(SettingError, match=r"largest files: figure\.png .*\.rayignore"):
+    with pytest.raises(SettingError, match=r"largest files: figure\.png "):
         pack(lab, tmp_path / "code.zip")
