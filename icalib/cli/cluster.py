@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from icalib.cli.app import verb
-from icalib.cli.options import Address, Json, Runs, place_option
+from icalib.cli.options import Address, Json, Runs
+from icalib.cli.output import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,29 +24,25 @@ if TYPE_CHECKING:
 @verb
 def doctor(
     address: Address = None,
-    data: Annotated[Path | None, place_option("Pool folder that every node must read; default: none.")] = None,
     runs: Runs = Path("runs"),
-    backbone: Annotated[str, typer.Option(help="Encoder that every node must load.")] = "minilm",
     workers: Annotated[int, typer.Option(min=1, help="Training workers that must fit and reach each other.")] = 2,
     as_json: Json = False,
 ) -> None:
     """Check a machine or cluster before it costs money; each failure says what to do about it.
 
-    Every node reports its versions, GPUs, memory, disk space and clock, and whether it can read the backbone and the
-    pools and shares --runs with the others; then a tiny ranker is trained by two workers and scores two shards. The
-    exit code is 1 if anything failed.
+    Every node reports its versions, GPUs, disk space and token, and whether it shares --runs with the others; then a
+    tiny ranker is trained by the workers and scores two shards. The exit code is 1 if anything failed.
     """
     from icalib.distributed.doctor.examination import Wanted
     from icalib.reports.doctor_terminal import Examination
 
-    wanted = Wanted(runs.resolve(), backbone, data.resolve() if data else None, workers)
     with Examination() as shown:
-        checks = list(_examined(address, wanted, shown))
-    shown.summary()
+        checks = list(_examined(address, Wanted(runs.resolve(), workers), shown))
+    failed = [check.name for check in checks if check.status == "fail"]
+    say(f"Not ready: {', '.join(failed)}. Do what the arrows say, then look again." if failed else "Ready.")
     if as_json:
         typer.echo(json.dumps({"checks": [asdict(check) for check in checks]}))
-    if any(check.status == "fail" for check in checks):
-        raise typer.Exit(1)
+    raise typer.Exit(int(bool(failed)))
 
 
 def _examined(address: str | None, wanted: Wanted, shown: Examination) -> Iterator[Check]:

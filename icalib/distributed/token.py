@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,34 +27,16 @@ def protect_token(note: Callable[[str], None], *, create: bool) -> None:
     named = any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
     if named or os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
         return
-    path = token_path(os.environ)
+    path = Path.home() / ".ray" / "auth_token"
     try:
         if create and not path.exists():
             _create(path)
         for each, mode in ((path.parent, 0o700), (path, 0o600)):
-            if each.exists() and (found := _mode(each)) & _FOR_OTHERS:
+            if each.exists() and (found := stat.S_IMODE(each.stat().st_mode)) & _FOR_OTHERS:
                 each.chmod(mode)
                 note(f"{each} was accessible to other users (mode {found:04o}); changed to {mode:04o}")
     except OSError as error:
         note(f"warning: can't restrict the access to {path} ({error}); other users may read the token of your clusters")
-
-
-def too_open(environment: Mapping[str, str]) -> str:
-    """Return what is wrong with the permissions of the token's file; empty if nothing is, or if there is no file."""
-    path = token_path(environment)
-    with suppress(OSError):
-        if not environment.get("RAY_AUTH_TOKEN") and (mode := _mode(path)) & _FOR_OTHERS:
-            return f"{path} is accessible to other users (mode {mode:04o})"
-    return ""
-
-
-def token_path(environment: Mapping[str, str]) -> Path:
-    """Return the file that Ray reads the token from."""
-    return Path(environment.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token").expanduser()
-
-
-def _mode(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode)
 
 
 def _create(path: Path) -> None:

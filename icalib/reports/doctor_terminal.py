@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Self, final
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -26,7 +24,6 @@ class Examination:
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or people_console()
         self._status = self._console.status("starting Ray")
-        self._counts = Counter[Status]()
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -44,7 +41,6 @@ class Examination:
 
     def show(self, check: Check) -> None:
         """Show the result of a check."""
-        self._counts[check.status] += 1
         mark, style = _MARKS[check.status]
         row = Table.grid(padding=(0, 2, 0, 0))
         row.add_column(width=4)
@@ -54,10 +50,3 @@ class Examination:
         if check.cure:
             row.add_row("", "", Text(f"→ {check.cure}", style="bold" if check.status == "fail" else ""))
         self._console.print(row)
-
-    def summary(self) -> None:
-        """Show how many checks passed and failed."""
-        ok, warnings, failures = (self._counts[status] for status in ("ok", "warn", "fail"))
-        verdict = "Ready." if not failures else "Not ready: do what the arrows say, then look again."
-        text = Text(f"{ok} ok, {warnings} warnings, {failures} failed. {verdict}")
-        self._console.print(Padding(text, (1, 0, 0, 0)))

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from icalib.core.check import Check, by_node
 from icalib.core.errors import IcalibError
-from icalib.core.storage import location
-from icalib.distributed.doctor.inputs import check_data, check_model
-from icalib.distributed.doctor.machine import check_clocks, check_free_space, check_gpus, check_versions
-from icalib.distributed.doctor.nodes import Answers, Node, alive_nodes, ask
-from icalib.distributed.doctor.rehearsal import check_scoring, check_training, check_workers, fetch
-from icalib.distributed.doctor.security import check_security
+from icalib.core.storage import local_path, location, pull
+from icalib.distributed.doctor.machine import (
+    check_disk,
+    check_gpus,
+    check_token,
+    check_versions,
+    inspect_machine,
+    versions,
+)
+from icalib.distributed.doctor.nodes import alive_nodes, ask
+from icalib.distributed.doctor.rehearsal import check_workers, rehearse
 from icalib.distributed.doctor.storage import check_storage, clear
 from icalib.distributed.session import start
 from icalib.pipeline.resources import Resources
 from icalib.pipeline.tiny import tiny_jobs
-
-DEFAULT_WORKERS = 2
-"""Training workers of the rehearsal: with two, workers have to reach each other."""
 
 
 @dataclass(frozen=True)
@@ -30,15 +32,11 @@ class Wanted:
 
     Args:
         runs: the folder for runs, on storage that all nodes share.
-        backbone: name or folder of the encoder.
-        data: pool folder; None skips the check of the data.
-        num_workers: training workers.
+        num_workers: training workers; two have to reach each other.
     """
 
     runs: Path
-    backbone: str
-    data: Path | None = None
-    num_workers: int = DEFAULT_WORKERS
+    num_workers: int = 2
 
 
 def join(address: str | None) -> Check:
@@ -64,63 +62,38 @@ def examine(wanted: Wanted, on_begin: Callable[[str], None]) -> Iterator[Check]:
         wanted: the requirements of the run.
         on_begin: called with a description of what is checked next.
     """
-    on_begin("versions on every node")
+    on_begin("the machine of every node")
     nodes = alive_nodes()
-    versions, answers = check_versions(nodes)
-    yield _check_nodes(nodes, answers)
-    yield versions
-    nodes = [node for node in nodes if node.name in answers.given]
+    answers = ask(nodes, inspect_machine)
+    if answers.refused:
+        cure = "Install the same icalib there as here, check whether the node is overloaded, or remove it."
+        yield Check("nodes", "fail", by_node(answers.refused), cure)
+    else:
+        yield Check("nodes", "ok", by_node({node.name: f"{node.cpus:g} CPUs, {node.gpus} GPUs" for node in nodes}))
+    nodes, machines = [node for node in nodes if node.name in answers.given], answers.given
     if not nodes:
         return
-    on_begin("GPUs, memory, disk, clocks")
-    yield check_gpus(nodes)
-    yield check_free_space(nodes)
-    yield check_clocks(nodes)
-    yield from check_security(nodes)
-    on_begin(f"the backbone {wanted.backbone} on every node")
-    yield check_model(nodes, wanted.backbone)
-    if wanted.data is not None:
-        on_begin("the pools on every node")
-        yield check_data(nodes, wanted.data)
+    yield check_versions({"this process": versions(), **{node: one.versions for node, one in machines.items()}})
+    yield check_gpus(nodes, machines)
+    yield check_disk(machines)
+    yield check_token(nodes, machines)
     on_begin("storage from every node")
     folder = wanted.runs / f"doctor-{secrets.token_hex(4)}"
-    storage = check_storage(nodes, folder)
-    yield storage
     resources = Resources(wanted.num_workers, any(node.gpus for node in nodes), 1, num_scorers=2)
-    workers = check_workers(resources)
-    yield workers
-    yield from _rehearsal(nodes, folder, resources, [storage, workers], on_begin)
-
-
-def _check_nodes(nodes: Sequence[Node], answers: Answers[dict[str, str]]) -> Check:
-    if answers.refused:
-        return Check(
-            "nodes",
-            "fail",
-            by_node(answers.refused),
-            "Install the same icalib there as here, check whether the node is overloaded, or remove it from the "
-            "cluster.",
-        )
-    resources = {node.name: f"{node.cpus:g} CPUs" + (f" and {node.gpus} GPUs" if node.gpus else "") for node in nodes}
-    return Check("nodes", "ok", by_node(resources))
-
-
-def _rehearsal(
-    nodes: Sequence[Node], folder: Path, resources: Resources, before: Sequence[Check], on_begin: Callable[[str], None]
-) -> Iterator[Check]:
-    """Check a training step and scoring, if the checks before them passed."""
-    not_ok = [check.name for check in before if check.status != "ok"]
-    if not_ok:
-        yield Check("training step", "warn", f"skipped: see {' and '.join(not_ok)}", "Fix that first.")
+    needed = [check_storage(nodes, folder), check_workers(resources)]
+    yield from needed
+    if any(check.status != "ok" for check in needed):
+        yield Check("training step", "warn", "skipped", "Do first what storage and workers need.")
         return
-    on_begin(f"a training step by {resources.num_workers} workers")
+    on_begin(f"training and scoring by {resources.num_workers} workers")
     try:
         training, scoring = tiny_jobs(folder, resources.num_workers)
         ask(nodes, fetch, location(folder))
-        trained = check_training(training, folder / "training", resources)
-        yield trained
-        if trained.status == "ok":
-            on_begin("scoring two shards")
-            yield check_scoring(scoring, folder / "scores", resources)
+        yield from rehearse(training, scoring, folder, resources)
     finally:
         ask(nodes, clear, location(folder))
+
+
+def fetch(folder: str) -> None:
+    """Copy the files of `tiny_jobs` to this node if they are in an object store."""
+    pull(local_path(folder))

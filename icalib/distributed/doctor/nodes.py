@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from icalib.core.check import Check, by_node
-
 R = TypeVar("R")
 
 TIMEOUT_S = 180.0
@@ -61,43 +59,27 @@ def alive_nodes() -> list[Node]:
 def ask(nodes: Sequence[Node], function: Callable[..., R], *arguments: Any) -> Answers[R]:
     """Call a function once on each node, even if all of its resources are in use."""
     import ray
+    from ray.exceptions import RayError, RayTaskError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     task = ray.remote(num_cpus=0, max_retries=0)(function)
-    asked = {
-        node.name: task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False)).remote(
-            *arguments
-        )
-        for node in nodes
-    }
-    answered, _ = ray.wait(list(asked.values()), num_returns=len(asked), timeout=TIMEOUT_S)
+    asked: dict[Any, str] = {}
+    for node in nodes:
+        there = task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False))
+        asked[there.remote(*arguments)] = node.name
+    answered, silent = ray.wait(list(asked), num_returns=len(asked), timeout=TIMEOUT_S)
     answers = Answers[R]()
-    for name, reference in asked.items():
-        if reference in answered:
-            _collect(answers, name, reference)
-        else:
-            ray.cancel(reference, force=True)
-            answers.refused[name] = f"no answer within {TIMEOUT_S:.0f} s"
+    for reference in answered:
+        try:
+            answers.given[asked[reference]] = ray.get(reference)
+        except RayError as error:
+            answers.refused[asked[reference]] = one_line(error.cause if isinstance(error, RayTaskError) else error)
+    for reference in silent:
+        ray.cancel(reference, force=True)
+        answers.refused[asked[reference]] = f"no answer within {TIMEOUT_S:.0f} s"
     return answers
 
 
-def _collect(answers: Answers[R], name: str, reference: Any) -> None:
-    import ray
-    from ray.exceptions import RayError, RayTaskError
-
-    try:
-        answers.given[name] = ray.get(reference)
-    except RayTaskError as error:
-        answers.refused[name] = _one_line(error.cause)
-    except RayError as error:
-        answers.refused[name] = _one_line(error)
-
-
-def _one_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
-
-
-def refusal(name: str, answers: Answers[Any], cure: str) -> Check | None:
-    """Return a failing check if a node could not answer, and None if all did."""
-    return Check(name, "fail", by_node(answers.refused), cure) if answers.refused else None
+def one_line(error: BaseException) -> str:
+    """Return the first line of an error's message that says something."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

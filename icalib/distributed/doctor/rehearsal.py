@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-
-import pyarrow.parquet as pq
 
 from icalib.core.check import Check
 from icalib.core.errors import IcalibError
 from icalib.core.events import ignore
 from icalib.core.files import read_json
-from icalib.core.storage import local_path, pull
 from icalib.distributed.engine import load_deepspeed
 from icalib.distributed.session import room_for_workers
 from icalib.distributed.shards import map_shards
@@ -21,7 +18,6 @@ from icalib.pipeline.resources import Resources
 from icalib.scoring.job import ScoreJob
 from icalib.training.answers import TrainJob
 
-_STEP, _SHARD = "training step", "scored shard"
 _TIMEOUT_S = 300.0
 
 
@@ -30,7 +26,7 @@ def check_workers(resources: Resources) -> Check:
     import ray
 
     wanted, kind = resources.num_workers, "GPU" if resources.use_gpu else "CPU"
-    room = room_for_workers(resources)
+    room, idle = room_for_workers(resources), int(ray.available_resources().get(kind, 0))
     if room < wanted:
         return Check(
             "workers",
@@ -38,7 +34,6 @@ def check_workers(resources: Resources) -> Check:
             f"{wanted} training workers requested, and the nodes have room for {room}",
             f"Add nodes, or use --workers {room}." if room else f"Add nodes with {kind}s.",
         )
-    idle = int(ray.available_resources().get(kind, 0))
     if idle < wanted:
         return Check(
             "workers",
@@ -49,33 +44,35 @@ def check_workers(resources: Resources) -> Check:
     return Check("workers", "ok", f"{wanted} fit, one {kind} each; room for {room}")
 
 
-def check_training(job: TrainJob, folder: Path, resources: Resources) -> Check:
-    """Check that Ray Train and DeepSpeed run some updates, with checkpoints on the storage."""
+def rehearse(training: TrainJob, scoring: ScoreJob, folder: Path, resources: Resources) -> Iterator[Check]:
+    """Check that Ray Train and DeepSpeed run some updates with checkpoints on the storage, and that Ray tasks score.
+
+    Args:
+        training, scoring: jobs whose inputs every node has.
+        folder: where their results go.
+        resources: what they may use.
+    """
     load_deepspeed()  # before transformers imports it with its start-up output
-    error = _error_of(lambda: train(job, folder, resources, "training", ignore))
+    error = error_of(lambda: train(training, folder / "training", resources, "training", ignore))
     if error:
-        return Check(
-            _STEP,
+        yield Check(
+            "training step",
             "fail",
             error,
             "If the message does not explain it: workers must reach each other on any port (check firewalls and "
             "security groups); on nodes with several network interfaces set GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME.",
         )
-    result = read_json(folder / "result.json")
-    return Check(_STEP, "ok", f"{result['updates']} updates by {result['world_size']} workers ({result['device']})")
-
-
-def check_scoring(job: ScoreJob, folder: Path, resources: Resources) -> Check:
-    """Check that Ray tasks score all shards."""
-    error = _error_of(lambda: map_shards(job, folder, resources, "scoring", ignore))
+        return
+    done = read_json(folder / "training" / "result.json")
+    yield Check("training step", "ok", f"{done['updates']} updates by {done['world_size']} workers ({done['device']})")
+    error = error_of(lambda: map_shards(scoring, folder / "scores", resources, "scoring", ignore))
     if error:
-        return Check(_SHARD, "fail", error, "See the message; the output of the task is in the node's Ray logs.")
-    number = len(job.shards())
-    pairs = sum(pq.read_metadata(job.shard_path(folder, index)).num_rows for index in range(number))
-    return Check(_SHARD, "ok", f"{number} shards, {pairs} pairs")
+        yield Check("scored shards", "fail", error, "See the message; the task's output is in the node's Ray logs.")
+    else:
+        yield Check("scored shards", "ok", f"{len(scoring.shards())}")
 
 
-def _error_of(action: Callable[[], None]) -> str:
+def error_of(action: Callable[[], None]) -> str:
     """Return the error of an action in one line, or an empty string if it succeeds in time."""
     errors = [f"did not finish within {_TIMEOUT_S:.0f} s"]
 
@@ -83,17 +80,11 @@ def _error_of(action: Callable[[], None]) -> str:
         try:
             action()
             errors.clear()
-        except (IcalibError, OSError) as error:
-            errors[:] = [" ".join(str(error).split())]
         except Exception as error:  # any defect of a machine is to be reported as a failed check
-            errors[:] = [" ".join(f"{type(error).__name__}: {error}".split())]
+            name = "" if isinstance(error, IcalibError | OSError) else f"{type(error).__name__}: "
+            errors[:] = [" ".join(f"{name}{error}".split())]
 
     thread = threading.Thread(target=attempt, daemon=True)  # workers wait for each other for up to half an hour
     thread.start()
     thread.join(_TIMEOUT_S)
     return "".join(errors)
-
-
-def fetch(folder: str) -> None:
-    """Copy the files of `tiny_jobs` to this node if they are in an object store."""
-    pull(local_path(folder))

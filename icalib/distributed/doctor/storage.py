@@ -11,31 +11,33 @@ from icalib.core.files import whole_file
 from icalib.core.storage import local_path, location, pull, push, remove
 from icalib.distributed.doctor.nodes import Node, ask
 
-_NAME = "storage"
 _VISIBLE_AFTER_S = 10.0  # network file systems may show other nodes' files with a delay
 
 
 def check_storage(nodes: Sequence[Node], folder: Path) -> Check:
     """Check that every node can write a file to a new folder and read the files of the others."""
-    target, names = location(folder), {node.name: f"{node.id}.txt" for node in nodes}
-    written = ask(nodes, write, target, list(names.values()))
+    target, writers = location(folder), {f"{node.id}.txt": node.name for node in nodes}
+    written = ask(nodes, write, target)
     try:
         if written.refused:
-            return _unwritable(target, written.refused)
-        read = ask(nodes, missing, target, list(names.values()))
-        return judge_storage(folder.parent, {file: name for name, file in names.items()}, read.given, read.refused)
+            cure = (
+                f"Make {location(folder.parent)} writable for the user that runs Ray on these nodes (mount it "
+                "read-write, or give them the store's credentials), or use another --runs."
+            )
+            return Check("storage", "fail", by_node(written.refused), cure)
+        read = ask(nodes, missing, target, list(writers))
+        return judge_storage(location(folder.parent), writers, read.given, read.refused)
     finally:
         ask(nodes, clear, target)
 
 
-def write(folder: str, files: Sequence[str]) -> None:
+def write(folder: str) -> None:
     """Write this node's file, which is named after the node's id."""
     import ray
 
-    (own,) = [file for file in files if file.startswith(ray.get_runtime_context().get_node_id())]
-    path = local_path(folder) / own
+    path = local_path(folder) / f"{ray.get_runtime_context().get_node_id()}.txt"
     with whole_file(path) as temporary:
-        temporary.write_text(own)
+        temporary.write_text(path.name)
     push(path)
 
 
@@ -44,14 +46,10 @@ def missing(folder: str, files: Sequence[str]) -> list[str]:
     local, deadline = local_path(folder), time.monotonic() + _VISIBLE_AFTER_S
     while True:
         pull(local)
-        left = [file for file in files if not _is_whole(local / file)]
+        left = [name for name in files if not ((path := local / name).is_file() and path.read_text() == name)]
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(0.5)
-
-
-def _is_whole(path: Path) -> bool:
-    return path.is_file() and path.read_text() == path.name
 
 
 def clear(folder: str) -> None:
@@ -59,18 +57,8 @@ def clear(folder: str) -> None:
     remove(local_path(folder))
 
 
-def _unwritable(folder: str, refused: Mapping[str, str]) -> Check:
-    return Check(
-        _NAME,
-        "fail",
-        by_node(refused),
-        f"Make {Path(folder).parent if '://' not in folder else folder.rpartition('/')[0]} writable for the user that "
-        "runs Ray on these nodes (mount it read-write, or give them the store's credentials), or use another --runs.",
-    )
-
-
 def judge_storage(
-    runs: Path, writers: Mapping[str, str], unread: Mapping[str, Sequence[str]], refused: Mapping[str, str]
+    runs: str, writers: Mapping[str, str], unread: Mapping[str, Sequence[str]], refused: Mapping[str, str]
 ) -> Check:
     """Return the check that every node reads the files of all nodes.
 
@@ -80,19 +68,17 @@ def judge_storage(
         unread: the files that each node could not read.
         refused: the errors of nodes that could not read at all.
     """
-    target = location(runs)
     unreadable = {
-        node: f"files of {listed([writers[file] for file in files])}" for node, files in unread.items() if files
+        node: f"can't read the files of {listed([writers[file] for file in files])}"
+        for node, files in unread.items()
+        if files
     }
     if refused or unreadable:
-        problem = by_node(refused) if refused else f"unreadable {by_node(unreadable)}"
         return Check(
-            _NAME,
+            "storage",
             "fail",
-            f"{target}: {problem}",
+            f"{runs}: {by_node({**unreadable, **refused})}",
             "Set --runs to a folder on a file system that all nodes share and mount at the same path (NFS, Lustre, "
             "EFS), or to an object store, e.g. s3://bucket/runs.",
         )
-    number = len(writers)
-    shared = "" if number == 1 else f", and each of {number} nodes reads what the others write"
-    return Check(_NAME, "ok", f"{target} is writable{shared}")
+    return Check("storage", "ok", f"{runs} is writable, and the same for every node ({len(writers)})")
