@@ -7,7 +7,6 @@ import io
 import json
 import logging
 import os
-import tempfile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,13 +14,14 @@ import torch
 from torch import Tensor
 
 from icalib.core.errors import SettingError
+from icalib.core.files import whole_file
+from icalib.distributed.checkpoints import STATE, Checkpoints
 from icalib.distributed.resharding import read_whole, restore
 from icalib.models.model import Model
 from icalib.models.precision import autocast, resolve_precision
 from icalib.training.optimizer import make_optimizer
 from icalib.training.settings import TrainingSettings
 
-_STATE = "loop.json"
 _TAG = "ds"
 
 
@@ -38,7 +38,7 @@ def load_deepspeed() -> Any:
 
 
 class DeepSpeedEngine:
-    """The engine of one worker of a Ray Train run.
+    """The engine of one worker, whose process group torch has initialised.
 
     bfloat16 is applied by autocast, and weights are fp32, so that heads and optimiser keep their precision in every
     ZeRO stage.
@@ -47,16 +47,16 @@ class DeepSpeedEngine:
         model: the model to train.
         settings: precision, gradient accumulation and clipping, ZeRO stage.
         device: the worker's device.
+        checkpoints: where all workers' checkpoints are kept.
     """
 
-    def __init__(self, model: Model, settings: TrainingSettings, device: torch.device) -> None:
-        import ray.train
-
+    def __init__(
+        self, model: Model, settings: TrainingSettings, device: torch.device, checkpoints: Checkpoints
+    ) -> None:
         self._deepspeed = load_deepspeed()
-        context = ray.train.get_context()
-        self.rank, self.world_size = context.get_world_rank(), context.get_world_size()
+        self.rank, self.world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
         self.device = device
-        self._settings = settings
+        self._settings, self._checkpoints = settings, checkpoints
         self._precision: Literal["fp32", "bf16"] = resolve_precision(settings.precision, device)
         optimizer = make_optimizer(model, settings)
         peaks = [group["peak_lr"] for group in optimizer.param_groups]
@@ -112,31 +112,29 @@ class DeepSpeedEngine:
             return {name: t.detach().cpu().clone() for name, t in module.state_dict().items()} if self.rank == 0 else {}
 
     def save(self, state: dict[str, Any]) -> None:
-        """Save a checkpoint: every rank saves its part, and Ray merges them."""
-        import ray.train
+        """Save a checkpoint; every worker writes its part."""
 
-        with tempfile.TemporaryDirectory() as folder:
-            self._engine.save_checkpoint(folder, tag=_TAG)
+        def write(folder: Path) -> None:
+            self._engine.save_checkpoint(str(folder), tag=_TAG)
             if self.rank == 0:
                 facts = {"world_size": self.world_size, "zero_stage": self._settings.zero_stage, "state": state}
-                (Path(folder) / _STATE).write_text(json.dumps(facts))
-            ray.train.report({"step": state["step"]}, checkpoint=ray.train.Checkpoint.from_directory(folder))
+                with whole_file(folder / STATE) as temporary:
+                    temporary.write_text(json.dumps(facts))
+
+        self._checkpoints.save(write, state["step"])
 
     def load(self) -> dict[str, Any] | None:
-        """Resume from the run's last checkpoint, saved by any number of workers.
+        """Resume from the training's last checkpoint, saved by any number of workers.
 
         Raises:
             SettingError: it was saved with another ZeRO stage.
         """
-        import ray.train
-
-        checkpoint = ray.train.get_checkpoint()
-        if checkpoint is None:
-            return None
-        with checkpoint.as_directory() as folder:
-            facts = json.loads((Path(folder) / _STATE).read_text())
+        with self._checkpoints.last() as folder:
+            if folder is None:
+                return None
+            facts = json.loads((folder / STATE).read_text())
             self._check_stage(facts["zero_stage"])
-            self._load_engine(Path(folder), facts["world_size"])
+            self._load_engine(folder, facts["world_size"])
         return facts["state"]
 
     def _load_engine(self, folder: Path, num_workers: int) -> None:

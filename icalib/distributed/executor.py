@@ -7,7 +7,6 @@ from typing import final
 
 from icalib.core.events import Emit
 from icalib.core.job import LocalJob, ShardedJob
-from icalib.distributed.controllers import Controllers
 from icalib.distributed.shards import map_shards
 from icalib.distributed.training import train
 from icalib.pipeline.resources import Resources
@@ -20,16 +19,14 @@ class RayExecutor:
 
     Args:
         resources: what trainings and scoring tasks may use.
-        controllers: run Ray Train's controllers; None starts new ones.
     """
 
-    def __init__(self, resources: Resources, controllers: Controllers | None = None) -> None:
+    def __init__(self, resources: Resources) -> None:
         self.resources = resources
-        self._controllers = controllers or Controllers()
 
     def train(self, job: TrainingJob, folder: Path, stage: str, emit: Emit) -> None:
         """Train with Ray Train and DeepSpeed."""
-        train(job, folder, self.resources, stage, emit, self._controllers)
+        train(job, folder, self.resources, stage, emit)
 
     def map(self, job: ShardedJob, folder: Path, stage: str, emit: Emit) -> None:
         """Compute shards as Ray tasks."""
@@ -42,4 +39,4 @@ class RayExecutor:
     def side_by_side(self, number: int) -> tuple[RayExecutor, int]:
         """Return an executor for each of `number` concurrent trainings, and how many of them run at a time."""
         resources, room = self.resources.shared_by(number)
-        return RayExecutor(resources, self._controllers), room
+        return RayExecutor(resources), room

@@ -1,8 +1,11 @@
-"""What a training's rank 0 tells the driver, through files of the training's folder, while it goes on."""
+"""What a training's rank 0 tells the driver, through a file of the training's folder, while it goes on.
+
+Ray Train's callbacks run in its controller, another process, which reaches the driver no better than rank 0 does; and
+each of its reports is a barrier for all workers.
+"""
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -13,7 +16,7 @@ from typing import Any
 
 from icalib.core.errors import Abandoned, StorageError
 from icalib.core.events import Emit, EpochFinished, Progress
-from icalib.core.files import read_json, read_json_list, whole_file, write_json
+from icalib.core.files import read_json, write_json
 from icalib.core.stage_cache import share
 from icalib.core.storage import is_mirrored, pull, push, remove
 from icalib.models.checkpoint import POSTERIOR
@@ -22,8 +25,8 @@ from icalib.pipeline.executor import SPECTRAL_NORMS, norms_message
 from icalib.training.job import TrainingJob
 
 PROGRESS = "progress.json"
-EPOCHS = "epochs.json"  # points of the learning curve on validation so far
 STOP = "stop.json"  # the workers stop when it exists
+_NOTHING: Mapping[str, Any] = {"done": 0.0, "total": 1.0, "note": "", "norms": {}, "points": []}
 
 
 class ProgressWatcher:
@@ -57,29 +60,30 @@ class ProgressWatcher:
             self._error = error
 
     def _poll(self) -> None:
-        progress = read_json(path) if (path := self._pulled(PROGRESS)) else None
-        if progress is not None:
-            self._emit(Progress(self._stage, progress["done"], progress["total"], progress["note"]))
-        norms = read_json(path) if not self._norms_emitted and (path := self._pulled(SPECTRAL_NORMS)) else None
-        if norms is not None:
+        path = self._folder / PROGRESS
+        with suppress(StorageError):  # the workers report an unreachable store
+            pull(path)
+        if not path.is_file():
+            return
+        told = read_json(path)
+        self._emit(Progress(self._stage, told["done"], told["total"], told["note"]))
+        if told["norms"] and not self._norms_emitted:
             self._norms_emitted = True
-            self._emit(norms_message(self._stage, norms))
-        points = read_json_list(path) if (path := self._pulled(EPOCHS)) else ()
-        if self._job.reports_epochs and len(points) > self._num_points:
+            self._emit(norms_message(self._stage, told["norms"]))
+        if self._job.reports_epochs and len(told["points"]) > self._num_points:
+            self._num_points = len(told["points"])
             try:
-                self._emit(EpochFinished(self._stage, self._job.loop_settings.epochs, points))
+                self._emit(EpochFinished(self._stage, self._job.loop_settings.epochs, told["points"]))
             except Abandoned as error:
                 with suppress(StorageError):  # repeated after the next epoch
                     write_json(self._folder / STOP, {"reason": str(error)})
                     share(self._folder, STOP)
-            self._num_points = len(points)
 
-    def _pulled(self, name: str) -> Path | None:
-        """Return the path of a file that the workers have written; None if they haven't."""
-        path = self._folder / name
-        with suppress(StorageError):  # the workers report an unreachable store
-            pull(path)
-        return path if path.is_file() else None
+
+def note_progress(folder: Path, note: str) -> None:
+    """Show a note next to the progress until training continues."""
+    path = folder / PROGRESS
+    write_json(path, {**_NOTHING, **(read_json(path) if path.is_file() else {}), "note": note})
 
 
 def _interval(path: Path) -> float:
@@ -92,30 +96,29 @@ class Rank0:
 
     def __init__(self, model: Model, folder: Path) -> None:
         self._model, self._folder = model, folder
-        self._last = 0.0
+        self._told, self._last = dict(_NOTHING), 0.0
 
     def spectral_norms(self, norms: Mapping[str, float]) -> None:
         """Write the spectral norms before the first update."""
         write_json(self._folder / SPECTRAL_NORMS, dict(norms))
         share(self._folder, SPECTRAL_NORMS)
+        self._tell(norms=dict(norms))
 
     def progress(self, done: float, total: float, note: str) -> None:
-        """Write the progress, at most twice a second; in an object store less often, and failures are ignored.
+        """Write the progress, at most twice a second; in an object store less often.
 
         Raises:
             Abandoned: a consumer of the events has stopped the training.
         """
-        now, path = time.monotonic(), self._folder / PROGRESS
-        if now - self._last > _interval(path):
+        now = time.monotonic()
+        if now - self._last > _interval(self._folder):
             self._last = now
-            with whole_file(path) as temporary:
-                temporary.write_text(json.dumps({"done": done, "total": total, "note": note}))
+            self._tell(done=done, total=total, note=note)
+            stop = self._folder / STOP
             with suppress(StorageError):
-                push(path)
-                pull(self._folder / STOP)
-            if (self._folder / STOP).is_file():
-                reason = read_json(self._folder / STOP)["reason"]
-                raise Abandoned(f"the training in {self._folder} was abandoned: {reason}")
+                pull(stop)
+            if stop.is_file():
+                raise Abandoned(f"the training in {self._folder} was abandoned: {read_json(stop)['reason']}")
 
     def best(self, weights: dict[str, Any]) -> None:
         """Save the best weights so far, replacing the earlier ones."""
@@ -124,7 +127,11 @@ class Rank0:
         share(self._folder, "checkpoint")
 
     def validated(self, points: Sequence[dict[str, Any]]) -> None:
-        """Write the learning curve so far, which the driver reads."""
-        write_json(self._folder / EPOCHS, list(points))
+        """Write the learning curve on validation so far."""
+        self._tell(points=list(points))
+
+    def _tell(self, **news: Any) -> None:
+        self._told.update(news)
+        write_json(self._folder / PROGRESS, self._told)
         with suppress(StorageError):
-            push(self._folder / EPOCHS)
+            push(self._folder / PROGRESS)

@@ -178,6 +178,13 @@ def this_node() -> str:
     return ray.get_runtime_context().get_node_id()
 
 
+def is_one_node() -> bool:
+    """Return whether the cluster is a single node."""
+    import ray
+
+    return sum(node["Alive"] for node in ray.nodes()) == 1
+
+
 def check_alive(node_id: str) -> None:
     """Check that a node of the cluster is alive.
 

@@ -2,39 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from typing_extensions import override
-
 from icalib.core.errors import IcalibError
 from icalib.core.events import Emit, Message
-from icalib.core.files import read_json, write_json
+from icalib.core.files import read_json
 from icalib.core.job import read_job
 from icalib.core.stage_cache import RESUME
-from icalib.core.storage import local_path, location, names_in, opened, pull, remove
-from icalib.distributed.controllers import Controllers
-from icalib.distributed.progress import EPOCHS, PROGRESS, STOP, ProgressWatcher, Rank0
-from icalib.distributed.session import room_for_workers, worker_environment
+from icalib.core.storage import local_path, location, opened, pull, remove
+from icalib.distributed.checkpoints import Checkpoints, OwnCheckpoints, RayCheckpoints, has_ray_checkpoints, last_name
+from icalib.distributed.progress import PROGRESS, STOP, ProgressWatcher, Rank0, note_progress
+from icalib.distributed.session import is_one_node, room_for_workers, worker_environment
 from icalib.heads.head import PosteriorTask
 from icalib.pipeline.resources import Resources
 from icalib.training.job import TrainingJob
 from icalib.training.posterior import complete_posterior
 
 _MAX_FAILURES = 3  # without a checkpoint between them
+_ALONE = {  # the variables from which torch makes the process group of one process, on a free port of loopback
+    "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "0",
+}  # fmt: skip
 
 
-def train(
-    job: TrainingJob,
-    folder: Path,
-    resources: Resources,
-    stage: str,
-    emit: Emit,
-    controllers: Controllers | None = None,
-) -> None:
+def train(job: TrainingJob, folder: Path, resources: Resources, stage: str, emit: Emit) -> None:
     """Run a training job and write checkpoint/ (the best weights), curve.json and result.json to `folder`.
 
     A folder with an unfinished training resumes from its last checkpoint.
@@ -49,7 +47,7 @@ def train(
         if keeps_start:
             _keep_start(job, folder, resources)
         else:
-            _fit(job, folder, resources, controllers or Controllers())
+            _fit(job, folder, resources)
     pull(folder, leave_out=RESUME)
     complete_posterior(job, folder, partial(_run_tasks, folder, resources))
     _remove_resume_state(folder)
@@ -93,35 +91,42 @@ def _run_task(tasks: Sequence[PosteriorTask], index: int) -> Any:
 
 def _keep_start(job: TrainingJob, folder: Path, resources: Resources) -> None:
     """Run a training without epochs in a Ray task, whose process needn't be started for it as Ray Train's are."""
+    from ray.exceptions import RayError
+
+    try:
+        _run_alone(_write_start, job, folder, resources, max_retries=_MAX_FAILURES)
+    except RayError as error:
+        _raise_user_error(error)
+        raise IcalibError(f"the start in {folder} failed: {error}. Run the same command again.") from error
+
+
+def _run_alone(
+    function: Callable[[dict[str, Any]], None], job: TrainingJob, folder: Path, resources: Resources, **options: Any
+) -> None:
+    """Run a function in a Ray task that has the resources of a training worker."""
     import ray
-    from ray.exceptions import RayError, RayTaskError
 
     task = ray.remote(
         num_cpus=0 if resources.use_gpu else resources.cpus_per_worker,
         num_gpus=resources.num_gpus,
-        max_retries=_MAX_FAILURES,
         scheduling_strategy="DEFAULT",  # not in a trial's placement group, which has no resources for tasks
-    )(_run_alone)
-    try:
-        ray.get(task.remote(job.to_json(), location(folder), resources.cpus_per_worker))
-    except RayTaskError as error:
-        raise error.cause if isinstance(error.cause, IcalibError) else _failure(folder, error) from error
-    except RayError as error:
-        raise _failure(folder, error) from error
+        **options,
+    )(function)
+    ray.get(task.remote(_loop_config(job, folder, resources)))
 
 
-def _failure(folder: Path, error: Exception) -> IcalibError:
-    return IcalibError(f"the start in {folder} failed: {error}. Run the same command again.")
+def _loop_config(job: TrainingJob, folder: Path, resources: Resources) -> dict[str, Any]:
+    return {"job": job.to_json(), "folder": location(folder), "threads": resources.cpus_per_worker}
 
 
-def _run_alone(job_fields: str, place: str, threads: int) -> None:
+def _write_start(config: dict[str, Any]) -> None:
     import torch
 
     from icalib.training.job import run_training
     from icalib.training.local_engine import LocalEngine
 
-    torch.set_num_threads(threads)
-    job, folder = read_job(job_fields), local_path(place)
+    torch.set_num_threads(config["threads"])
+    job, folder = read_job(config["job"]), local_path(config["folder"])
     job.pull()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     run_training(
@@ -133,7 +138,7 @@ def _run_alone(job_fields: str, place: str, threads: int) -> None:
     )
 
 
-def _fit(job: TrainingJob, folder: Path, resources: Resources, controllers: Controllers) -> None:
+def _fit(job: TrainingJob, folder: Path, resources: Resources) -> None:
     """Train; after the loss of workers or nodes, resume from the last checkpoint with those that are left.
 
     Ray Train's own retries would also repeat errors that only the user can fix, and never use fewer workers.
@@ -141,48 +146,59 @@ def _fit(job: TrainingJob, folder: Path, resources: Resources, controllers: Cont
     from ray.exceptions import RayError
     from ray.train import ControllerError, TrainingFailedError
 
-    failures, checkpoint = 0, _last_checkpoint(folder)
+    failures, checkpoint = 0, last_name(folder)
     while True:
         try:
-            _trainer(job, folder, resources, controllers).fit()
+            _attempt(job, folder, resources)
             return
         except (TrainingFailedError, RayError) as error:
             _raise_user_error(error)
-            failures = failures + 1 if _last_checkpoint(folder) == checkpoint else 1
-            checkpoint = _last_checkpoint(folder)
+            failures = failures + 1 if last_name(folder) == checkpoint else 1
+            checkpoint = last_name(folder)
             room = room_for_workers(resources)
             if failures > _MAX_FAILURES:
                 raise IcalibError(_failure_message(folder, resources, room, error)) from error
             if isinstance(error, ControllerError) and 0 < room < resources.num_workers:
                 resources = replace(resources, num_workers=room)  # the lost workers were not replaced
-        _note(folder, f"failed; resumes from the last checkpoint (workers: {resources.num_workers})")
+        note_progress(folder, f"failed; resumes from the last checkpoint (workers: {resources.num_workers})")
 
 
-def _trainer(job: TrainingJob, folder: Path, resources: Resources, controllers: Controllers) -> Any:
+def _attempt(job: TrainingJob, folder: Path, resources: Resources) -> None:
+    """Train once.
+
+    One worker on the cores of one machine needs no placement, no merged checkpoints and no replacement elsewhere, so it
+    does without the processes that Ray Train starts for these in every training.
+    """
+    is_alone = resources.num_workers == 1 and not resources.use_gpu and is_one_node()
+    if is_alone and not has_ray_checkpoints(folder):
+        environment = {"env_vars": worker_environment(resources)}
+        _run_alone(_work_alone, job, folder, resources, max_retries=0, runtime_env=environment)
+    else:
+        _run_by_ray_train(job, folder, resources)
+
+
+def _run_by_ray_train(job: TrainingJob, folder: Path, resources: Resources) -> None:
+    """Train by Ray Train, in a thread: in the main one it sets a handler of Ctrl-C, which exits with code 0."""
+    trainer, result = _trainer(job, folder, resources), Future[Any]()
+
+    def fit() -> None:
+        try:
+            result.set_result(trainer.fit())
+        except BaseException as error:
+            result.set_exception(error)
+
+    threading.Thread(target=fit, daemon=True).start()
+    result.result()
+
+
+def _trainer(job: TrainingJob, folder: Path, resources: Resources) -> Any:
     from ray.train import CheckpointConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer
 
     filesystem, path = opened(folder)
-
-    class Trainer(TorchTrainer):
-        @override
-        def _initialize_and_run_controller(self, **parts: Any) -> Any:
-            """Use an actor that is there. Ray's own way also sets a handler of Ctrl-C, which exits with code 0."""
-            return controllers.run(parts)
-
-        @override
-        def _create_default_callbacks(self) -> list[Any]:
-            """Leave out what serves Ray Data, which isn't used: a process of its own, and an import in each worker."""
-            callbacks: list[Any] = super()._create_default_callbacks()
-            return [callback for callback in callbacks if type(callback).__name__ != "DatasetsCallback"]
-
-    return Trainer(
-        _worker,
-        train_loop_config={
-            "job": job.to_json(),
-            "folder": location(folder),
-            "threads": resources.cpus_per_worker,
-        },
+    return TorchTrainer(
+        _worker_of_several,
+        train_loop_config=_loop_config(job, folder, resources),
         scaling_config=ScalingConfig(
             num_workers=resources.num_workers,
             use_gpu=resources.use_gpu,
@@ -205,13 +221,9 @@ def _trainer(job: TrainingJob, folder: Path, resources: Resources, controllers: 
     )
 
 
-def _last_checkpoint(folder: Path) -> str:
-    return max((name for name in names_in(folder / RESUME) if name.startswith("checkpoint_")), default="")
-
-
 def _raise_user_error(error: Exception) -> None:
     """Raise the user error behind a failure, if there is one: user errors are not retried."""
-    for failure in getattr(error, "worker_failures", {}).values():
+    for failure in (getattr(error, "cause", None), *getattr(error, "worker_failures", {}).values()):
         if isinstance(failure, IcalibError):
             raise failure from error
 
@@ -224,24 +236,40 @@ def _failure_message(folder: Path, resources: Resources, room: int, error: Excep
             f"{room}. {resume} once there are enough nodes, or with fewer --workers."
         )
     return (
-        f"training failed in {folder} after {_MAX_FAILURES} retries: {error}. {resume}; "
+        f"training failed in {folder} after {_MAX_FAILURES} retries: {getattr(error, 'cause', error)}. {resume}; "
         "if memory ran out, lower `max_tokens_per_batch` or raise `gradient_accumulation`."
     )
 
 
-def _note(folder: Path, note: str) -> None:
-    """Show a note next to the progress until training continues."""
-    path = folder / PROGRESS
-    write_json(path, {**(read_json(path) if path.is_file() else {"done": 0, "total": 1}), "note": note})
-
-
 def _remove_resume_state(folder: Path) -> None:
     """Remove the optimiser states: they are three times as large as the weights, and not needed after training."""
-    for name in (RESUME, PROGRESS, EPOCHS, STOP):
+    for name in (RESUME, PROGRESS, STOP):
         remove(folder / name)
 
 
-def _worker(config: dict[str, Any]) -> None:
+def _work_alone(config: dict[str, Any]) -> None:
+    """Run the only training worker in this process, by Ray Train's local mode."""
+    from ray.train import ScalingConfig
+    from ray.train.torch import TorchTrainer
+
+    os.environ.update(_ALONE)
+    TorchTrainer(_worker_alone, train_loop_config=config, scaling_config=ScalingConfig(num_workers=0)).fit()
+
+
+def _worker_alone(config: dict[str, Any]) -> None:
+    from icalib.distributed.engine import load_deepspeed
+
+    try:
+        _worker(config, OwnCheckpoints(local_path(config["folder"])))
+    finally:
+        load_deepspeed().comm.destroy_process_group()  # which DeepSpeed would keep for the process's next training
+
+
+def _worker_of_several(config: dict[str, Any]) -> None:
+    _worker(config, RayCheckpoints(local_path(config["folder"])))
+
+
+def _worker(config: dict[str, Any], checkpoints: Checkpoints) -> None:
     """Run one training worker."""
     import ray.train.torch
     import torch
@@ -257,6 +285,6 @@ def _worker(config: dict[str, Any]) -> None:
         job,
         folder,
         device,
-        lambda model, settings: DeepSpeedEngine(model, settings, device),
+        lambda model, settings: DeepSpeedEngine(model, settings, device, checkpoints),
         lambda model: Rank0(model, folder),
     )

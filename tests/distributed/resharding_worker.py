@@ -9,13 +9,12 @@ of the first update. Rank 0 writes the weights after loading and after the updat
 from __future__ import annotations
 
 import json
-import shutil
 import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import ray.train
 import torch
 from torch import nn
 
@@ -45,6 +44,21 @@ class Net(nn.Module):
         return self.last(torch.tanh(self.wide(torch.tanh(self.first(inputs))))) * self.frozen.sum()
 
 
+class Folders:
+    """Checkpoints that are read from one folder and written to another."""
+
+    def __init__(self, load: Path | None, save: Path) -> None:
+        self._load, self._save = load, save
+
+    def save(self, write: Callable[[Path], None], step: int) -> None:
+        self._save.mkdir(exist_ok=True)
+        write(self._save)
+
+    @contextmanager
+    def last(self) -> Generator[Path | None, None, None]:
+        yield self._load
+
+
 def batch(update: int) -> torch.Tensor:
     return torch.randn(BATCH, 7, generator=torch.Generator().manual_seed(update))
 
@@ -57,20 +71,13 @@ def main(rank: int, world_size: int, settings: dict[str, Any]) -> None:
     torch.set_num_threads(1)
     save = Path(settings["save"])
     torch.distributed.init_process_group("gloo", f"file://{save}/rendezvous", rank=rank, world_size=world_size)
-    ray.train.get_context = lambda: SimpleNamespace(get_world_rank=lambda: rank, get_world_size=lambda: world_size)
     for stage in STAGES:
-        target, source = save / f"stage-{stage}", Path(settings["load"]) / f"stage-{stage}"
-
-        def report(metrics: dict[str, Any], checkpoint: Any, target: Path = target) -> None:
-            shutil.copytree(checkpoint.path, target, dirs_exist_ok=True)
-
-        found = ray.train.Checkpoint.from_directory(source) if settings["load"] else None
-        ray.train.get_checkpoint = lambda found=found: found
-        ray.train.report = report
+        name = f"stage-{stage}"
         engine = DeepSpeedEngine(
             Net(),  # type: ignore[arg-type]
             SETTINGS.model_copy(update={"zero_stage": stage}),
             torch.device("cpu"),
+            Folders(Path(settings["load"]) / name if settings["load"] else None, save / name),
         )
         state = engine.load()
         assert (state or {"step": 0})["step"] == settings["first"]

@@ -89,7 +89,7 @@ def test_a_signal_in_a_training_ends_the_command_with_the_line_that_says_how_to_
         preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # a shell's background jobs ignore SIGINT
     )
     try:
-        wait_for(lambda: any(tmp_path.glob(".cache/teacher-*/ray/.*")), lambda: driver.poll() is None)
+        wait_for(lambda: any(tmp_path.glob(".cache/teacher-*/progress.json")), lambda: driver.poll() is None)
         driver.send_signal(number)
         out, err = driver.communicate(timeout=60)
     finally:

@@ -247,7 +247,7 @@ def test_models_run_on_nodes_with_gpus_and_other_work_on_those_without(
             super().__init__(*arguments, torch_config=ray_torch.TorchConfig(backend="gloo"), **keywords)
 
     monkeypatch.setattr(ray_torch, "TorchTrainer", Gloo)
-    monkeypatch.setattr(training, "_worker", trace_worker)
+    monkeypatch.setattr(training, "_worker_of_several", trace_worker)
     without, *with_gpu = nodes.are(TWO_CORES, *[{"num_cpus": 2, "num_gpus": 1}] * 2)
     resources = session.available()
     assert resources == Resources(num_workers=2, use_gpu=True, cpus_per_worker=1, num_scorers=2)

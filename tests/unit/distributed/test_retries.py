@@ -12,7 +12,6 @@ from icalib.core.errors import IcalibError
 from icalib.core.events import ignore
 from icalib.core.files import write_json
 from icalib.distributed import training
-from icalib.distributed.controllers import Controllers
 from icalib.distributed.training import train
 from icalib.pipeline.resources import Resources
 from icalib.training.job import TrainingJob
@@ -20,21 +19,17 @@ from icalib.training.job import TrainingJob
 TWO_WORKERS = Resources(num_workers=2, use_gpu=False, cpus_per_worker=1, num_scorers=2)
 
 
-class Trainers:
-    """Stands in for Ray Train: every fit fails as told, the last may succeed; keeps the number of workers of each."""
+class Attempts:
+    """Stand in for Ray: every one fails as told, the last may succeed; keeps the number of workers of each."""
 
     def __init__(self, *outcomes: Callable[[], None]) -> None:
         self._outcomes = list(outcomes)
         self.workers: list[int] = []
 
-    def __call__(self, job: TrainingJob, folder: Path, resources: Resources, controllers: Controllers) -> Trainers:
+    def __call__(self, job: TrainingJob, folder: Path, resources: Resources) -> None:
         self.workers.append(resources.num_workers)
-        self._folder = folder
-        return self
-
-    def fit(self) -> None:
         self._outcomes.pop(0)()
-        write_json(self._folder / "result.json", {"world_size": self.workers[-1]})
+        write_json(folder / "result.json", {"world_size": self.workers[-1]})
 
 
 def succeeds() -> None: ...
@@ -65,12 +60,12 @@ def fit(monkeypatch: pytest.MonkeyPatch, tiny_pools: Path, tiny_bert: Path, tmp_
     """Train through given outcomes on a cluster with room for so many workers; the workers of each fit."""
 
     def fit(*outcomes: Callable[[], None], room: int = 2, zero_stage: int = 0) -> list[int]:
-        trainers = Trainers(*outcomes)
-        monkeypatch.setattr(training, "_trainer", trainers)
+        attempts = Attempts(*outcomes)
+        monkeypatch.setattr(training, "_attempt", attempts)
         monkeypatch.setattr(training, "room_for_workers", lambda resources: room)
         job = train_job(tiny_pools, tiny_bert, tmp_path, zero_stage=zero_stage)
         train(job, tmp_path, TWO_WORKERS, "teacher", ignore)
-        return trainers.workers
+        return attempts.workers
 
     return fit
 

@@ -1,0 +1,114 @@
+"""Where a training's workers keep the checkpoints that it resumes from: in the folder `RESUME` of its own.
+
+Ray Train keeps those of its workers. A worker that is alone keeps its own, from which Ray Train's workers can resume.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Protocol, final
+
+from typing_extensions import override
+
+from icalib.core.stage_cache import RESUME, share
+from icalib.core.storage import names_in, pull, remove
+
+STATE = "loop.json"
+"""The file that is written last: a checkpoint without it is not whole."""
+
+_OF_ONE = re.compile(r"checkpoint_\d{9}")
+
+
+class Checkpoints(Protocol):
+    """Keeps the last checkpoint; all workers of a training call both methods."""
+
+    def save(self, write: Callable[[Path], None], step: int) -> None:
+        """Keep the checkpoint that `write` writes to a folder, in place of earlier ones."""
+        ...
+
+    def last(self) -> AbstractContextManager[Path | None]:
+        """Give access to the folder of the last checkpoint, or None."""
+        ...
+
+
+@final
+class OwnCheckpoints(Checkpoints):
+    """Those of a worker that is alone.
+
+    Args:
+        folder: the training's folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @override
+    def save(self, write: Callable[[Path], None], step: int) -> None:
+        name = f"checkpoint_{step:09}"
+        path = self._folder / RESUME / name
+        remove(path)  # half of it, if its worker died
+        path.mkdir(parents=True)
+        write(path)
+        files = [str(file.relative_to(self._folder)) for file in path.rglob("*") if file.is_file()]
+        share(self._folder, *sorted(files, key=lambda file: file.endswith(STATE)))
+        for other in self._names() - {name}:
+            remove(self._folder / RESUME / other)
+
+    @override
+    @contextmanager
+    def last(self) -> Generator[Path | None, None, None]:
+        paths = [self._folder / RESUME / name for name in sorted(self._names())]
+        whole = [path for path in paths if STATE in names_in(path)]
+        if whole:
+            pull(whole[-1])
+        yield whole[-1] if whole else None
+
+    def _names(self) -> set[str]:
+        return {name for name in names_in(self._folder / RESUME) if _OF_ONE.fullmatch(name)}
+
+
+@final
+class RayCheckpoints(Checkpoints):
+    """Those of Ray Train's workers: each writes its part, and Ray merges them.
+
+    Args:
+        folder: the training's folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._own = OwnCheckpoints(folder)
+
+    @override
+    def save(self, write: Callable[[Path], None], step: int) -> None:
+        import ray.train
+
+        with tempfile.TemporaryDirectory() as folder:
+            write(Path(folder))
+            ray.train.report({"step": step}, checkpoint=ray.train.Checkpoint.from_directory(folder))
+
+    @override
+    @contextmanager
+    def last(self) -> Generator[Path | None, None, None]:
+        import ray.train
+
+        checkpoint = ray.train.get_checkpoint()
+        if checkpoint is None:
+            with self._own.last() as folder:
+                yield folder
+        else:
+            with checkpoint.as_directory() as folder:
+                yield Path(folder)
+
+
+def last_name(folder: Path) -> str:
+    """Return the name of a training's last checkpoint, whole or not; empty if there is none."""
+    return max((name for name in names_in(folder / RESUME) if name.startswith("checkpoint_")), default="")
+
+
+def has_ray_checkpoints(folder: Path) -> bool:
+    """Return whether Ray Train's workers have saved a checkpoint, which only they can resume from."""
+    return bool(name := last_name(folder)) and not _OF_ONE.fullmatch(name)  # Ray's names begin with the year
