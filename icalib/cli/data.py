@@ -46,7 +46,7 @@ class PoolSetOptions:
     format: Annotated[
         str | None,
         typer.Option(
-            help="jsonl, messages, table, ranking, beir, trec, msdialog, mantis, mantis-tsv, udc, icast "
+            help="jsonl, messages, table, ranking, msdialog, mantis, mantis-tsv, udc, icast "
             "(docs/data.md), or the import path of a reader (my_lab.readers:zendesk); default: detected from the "
             "file's name and content."
         ),

@@ -3,7 +3,7 @@
 from icalib.data.schema import AnsweredContext, Dialogue, Pool
 from icalib.data.sources.base import Reader, Source, dialogues_in, pools_in
 from icalib.data.sources.files import first_line, read_lines
-from icalib.data.sources.json_object import json_members
+from icalib.data.sources.json_text import json_members
 from icalib.data.sources.records import Raw, build, parse_json
 from icalib.data.sources.speakers import role_of
 

@@ -14,20 +14,10 @@ from icalib.data.schema import NONE_RIGHT, AnsweredContext, Dialogue, Pool, Spli
 from icalib.data.sources.records import SKIP_CURE, OnReject, Raw, accepted, build, unique
 
 T = TypeVar("T")
+M = TypeVar("M", Dialogue, Pool)
 
 
-def no_dialogues(on_reject: OnReject | None) -> Iterator[Dialogue]:
-    """Yield nothing: the dialogues of a source that holds pools only."""
-    return iter(())
-
-
-def no_pools(on_reject: OnReject | None) -> Iterator[Pool]:
-    """Yield nothing: the pools of a source that holds dialogues only."""
-    return iter(())
-
-
-def no_answers(on_reject: OnReject | None) -> Iterator[AnsweredContext]:
-    """Yield nothing: the answered contexts of a source that has none."""
+def _nothing(on_reject: OnReject | None) -> Iterator[Any]:
     return iter(())
 
 
@@ -50,9 +40,9 @@ class Source:
     """
 
     files: tuple[Path, ...]
-    dialogues: Callable[[OnReject | None], Iterator[Dialogue]] = no_dialogues
-    pools: Callable[[OnReject | None], Iterator[Pool]] = no_pools
-    answers: Callable[[OnReject | None], Iterator[AnsweredContext]] = no_answers
+    dialogues: Callable[[OnReject | None], Iterator[Dialogue]] = _nothing
+    pools: Callable[[OnReject | None], Iterator[Pool]] = _nothing
+    answers: Callable[[OnReject | None], Iterator[AnsweredContext]] = _nothing
     last_turn_only: bool = False
     keeps_all_candidates: bool = True
     accepted_only: bool = False
@@ -96,22 +86,20 @@ def dialogues_in(
         read: yields the raw records of one file, e.g. `read_lines`.
         parse: makes a dialogue of a raw record, or None where it holds none; raises DataError if it is not valid.
     """
-
-    def dialogues(on_reject: OnReject | None) -> Iterator[Dialogue]:
-        return accepted(chain.from_iterable(map(read, files)), unique(parse, "dialog_id"), on_reject)
-
-    return dialogues
+    return _records_in(files, read, parse, "dialog_id")
 
 
 def pools_in(
     files: Iterable[T], read: Callable[[T], Iterator[Raw]], parse: Callable[[Raw], Pool | None]
 ) -> Callable[[OnReject | None], Iterator[Pool]]:
     """Return the `Source.pools` of some files; arguments as for `dialogues_in`."""
+    return _records_in(files, read, parse, "pool_id")
 
-    def pools(on_reject: OnReject | None) -> Iterator[Pool]:
-        return accepted(chain.from_iterable(map(read, files)), unique(parse, "pool_id"), on_reject)
 
-    return pools
+def _records_in(
+    files: Iterable[T], read: Callable[[T], Iterator[Raw]], parse: Callable[[Raw], M | None], id_field: str
+) -> Callable[[OnReject | None], Iterator[M]]:
+    return lambda on_reject: accepted(chain.from_iterable(map(read, files)), unique(parse, id_field), on_reject)
 
 
 def spaced(value: Any) -> Any:
@@ -138,19 +126,17 @@ def pool_from(
     pool_id: str,
     split: Split,
     context: Iterable[Any],
-    right: str | Sequence[str] | None,
+    right: str | Sequence[str],
     wrong: Iterable[str],
     domain: str,
     dialog_id: str = "",
 ) -> Pool:
     """Return a ready pool with the right candidates first; without `dialog_id` it is a dialogue of its own.
 
-    Where `right` is None or empty, no candidate is right.
-
     Raises:
-        DataError: an empty utterance or answer, or no wrong candidate.
+        DataError: an empty utterance or answer, or fewer than two candidates.
     """
-    first = [spaced(text) for text in ([right] if isinstance(right, str) else right or ())]
+    first = [spaced(text) for text in ([right] if isinstance(right, str) else right)]
     candidates = [*first, *(text for text in map(spaced, wrong) if text)]
     if len(candidates) < 2:
         raise raw.error("found one candidate only", f"A pool needs two or more. {SKIP_CURE}.", "candidates")

@@ -23,10 +23,17 @@ def guessed_columns(
         common: common names of each column, the most telling first.
         given: the user's choice; an empty name means none.
 
+    Raises:
+        SettingError: the user named a column for something that isn't among `common`.
+
     Example:
         >>> guessed_columns(["Ticket ID", "Body"], {"id": ("ticketid",), "text": ("text", "body")}, {})
         {'id': 'Ticket ID', 'text': 'Body'}
     """
+    if odd := [column for column in given if column not in common]:
+        raise SettingError(
+            f"--columns {odd[0]}={given[odd[0]]}: expected one of {', '.join(common)} before the sign =."
+        )
     by_plain = {plain_name(name): name for name in reversed(list(names))}
     found: dict[str, str] = {}
     for column, candidates in common.items():
@@ -49,19 +56,13 @@ def plain_name(name: str) -> str:
 
 
 def check_columns(
-    path: Path,
-    names: Collection[str],
-    common: Collection[str],
-    found: Mapping[str, str],
-    required: Iterable[str],
-    given: Mapping[str, str],
+    path: Path, names: Collection[str], found: Mapping[str, str], required: Iterable[str], given: Mapping[str, str]
 ) -> None:
-    """Refuse a choice of columns that doesn't fit the table.
+    """Refuse a choice of columns that doesn't fit a table.
 
     Args:
         path: the table, for the message.
         names: its columns.
-        common: what a column can be.
         found: the columns that will be read, by what they are.
         required: what must be among them.
         given: the user's choice.
@@ -69,10 +70,6 @@ def check_columns(
     Raises:
         SettingError: a required column is missing, or the user named something that doesn't exist.
     """
-    if odd := [column for column in given if column not in common]:
-        raise SettingError(
-            f"--columns {odd[0]}={given[odd[0]]}: expected one of {', '.join(common)} before the sign =."
-        )
     missing = [column for column in required if column not in found]
     unknown = [name for name in given.values() if name and name not in names]
     if unknown or missing:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, cast
 
@@ -13,12 +14,8 @@ from icalib.core.errors import DataError, SettingError
 from icalib.data.schema import Split
 from icalib.data.sources.records import SKIP_CURE, Raw
 
-GZIP_MAGIC = b"\x1f\x8b"
 FIRST_LINE_BYTES = 1 << 16
 """A JSON document may be one line of any length."""
-GZIP_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile)
-"""What reading a damaged gzip file raises."""
-
 LINE_LIMIT = 1 << 24
 """Bytes that a line may have: far more than a dialogue needs, and far less than fills the memory."""
 _KEPT = 1 << 12  # bytes of a longer line, for messages and for detecting a format
@@ -33,25 +30,25 @@ SPLIT_WORDS: dict[str, Split] = {
 }
 
 
-def open_bytes(path: Path) -> IO[bytes]:
-    """Open a plain or gzipped file for reading; gzip is detected by its first bytes, not by the file's name."""
+@contextmanager
+def open_bytes(path: Path) -> Generator[IO[bytes]]:
+    """Open a plain or gzipped file for reading; gzip is detected by its first bytes, not by the file's name.
+
+    Raises:
+        DataError: damaged gzip data, also while the block reads it.
+    """
     with path.open("rb") as file:
-        is_gzip = file.read(2) == GZIP_MAGIC
-    return cast("IO[bytes]", gzip.open(path, "rb")) if is_gzip else path.open("rb")
-
-
-def damaged(path: Path, error: Exception, line: int) -> DataError:
-    """Return the error for a gzip file that ends too early or holds other bytes."""
-    return DataError(
-        f"damaged gzip data ({error})", "Get the file again, or decompress what is left.", path=path, line=line
-    )
+        is_gzip = file.read(2) == b"\x1f\x8b"
+    try:
+        with cast("IO[bytes]", gzip.open(path, "rb")) if is_gzip else path.open("rb") as opened:
+            yield opened
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        cure = "Get the file again, or decompress what is left."
+        raise DataError(f"damaged gzip data ({error})", cure, path=path) from error
 
 
 def read_lines(path: Path, cure: str = SKIP_CURE) -> Iterator[Raw]:
-    """Yield the lines of a text file with their numbers; blank lines are counted and left out.
-
-    Arguments and errors are those of `all_lines`.
-    """
+    """Yield the lines of a text file as `all_lines` does; blank lines are counted and left out."""
     return (raw for raw in all_lines(path, cure) if raw.text.strip())
 
 
@@ -69,19 +66,16 @@ def all_lines(path: Path, cure: str = SKIP_CURE) -> Iterator[Raw]:
         DataError: damaged gzip data.
     """
     number = 0
-    try:
-        with open_bytes(path) as file:
-            while line := file.readline(LINE_LIMIT + 1):
-                number += 1
-                too_long = len(line) > LINE_LIMIT and not line.endswith(b"\n")
-                text = line[: _KEPT if too_long else None].decode("utf-8", "surrogateescape").rstrip("\r\n")
-                text = text.removeprefix("\ufeff") if number == 1 else text
-                problem = f"a line of more than {LINE_LIMIT >> 20} MiB" if too_long else ""
-                yield Raw(path, number, text, cure=cure, problem=problem)
-                while too_long and line and not line.endswith(b"\n"):
-                    line = file.readline(LINE_LIMIT)
-    except GZIP_ERRORS as error:
-        raise damaged(path, error, number) from error
+    with open_bytes(path) as file:
+        while line := file.readline(LINE_LIMIT + 1):
+            number += 1
+            too_long = len(line) > LINE_LIMIT and not line.endswith(b"\n")
+            text = line[: _KEPT if too_long else None].decode("utf-8", "surrogateescape").rstrip("\r\n")
+            text = text.removeprefix("\ufeff") if number == 1 else text
+            problem = f"a line of more than {LINE_LIMIT >> 20} MiB" if too_long else ""
+            yield Raw(path, number, text, cure=cure, problem=problem)
+            while too_long and line and not line.endswith(b"\n"):
+                line = file.readline(LINE_LIMIT)
 
 
 def first_line(path: Path) -> str:
@@ -90,15 +84,12 @@ def first_line(path: Path) -> str:
     Raises:
         DataError: there is none, or damaged gzip data.
     """
-    try:
-        with open_bytes(path) as file:
-            while line := file.readline(FIRST_LINE_BYTES):
-                text = line.decode("utf-8", "surrogateescape").removeprefix("\ufeff").rstrip("\r\n")
-                if text.strip():
-                    return text
-    except GZIP_ERRORS as error:
-        raise damaged(path, error, 0) from error
-    raise DataError("the file is empty", "Choose a file with dialogues.", path=path)
+    with open_bytes(path) as file:
+        while line := file.readline(FIRST_LINE_BYTES):
+            text = line.decode("utf-8", "surrogateescape").removeprefix("\ufeff").rstrip("\r\n")
+            if text.strip():
+                return text
+    raise DataError("the file is empty", "Choose a file with dialogues or pools.", path=path)
 
 
 def plain_name(path: Path) -> str:
@@ -111,13 +102,6 @@ def plain_name(path: Path) -> str:
     return path.name.lower().removesuffix(".gz")
 
 
-def named_files(path: Path, suffix: str) -> tuple[Path, ...]:
-    """Return the file itself, or the folder's files of this kind whose names have a split; there may be none."""
-    if path.is_file():
-        return (path,)
-    return tuple(file for file in sorted(path.iterdir()) if plain_name(file).endswith(suffix) and split_in_name(file))
-
-
 def split_in_name(path: Path) -> Split | None:
     """Return the split that is a word of its own in a file's name.
 
@@ -126,14 +110,11 @@ def split_in_name(path: Path) -> Split | None:
         'validation'
     """
     words = re.split(r"[^a-z]+", plain_name(path))
-    for word, split in SPLIT_WORDS.items():
-        if word in words:
-            return split
-    return None
+    return next((split for word, split in SPLIT_WORDS.items() if word in words), None)
 
 
 def required_split(path: Path) -> Split:
-    """Return the split that is a word of its own in a file's name.
+    """Return the split in the name of a file of ready pools.
 
     Raises:
         SettingError: there is none.
@@ -147,17 +128,23 @@ def required_split(path: Path) -> Split:
     return split
 
 
+def named_files(path: Path, suffix: str) -> tuple[Path, ...]:
+    """Return the file itself, or the folder's files of this kind whose names have a split; there may be none."""
+    if path.is_file():
+        return (path,)
+    return tuple(file for file in sorted(path.iterdir()) if plain_name(file).endswith(suffix) and split_in_name(file))
+
+
 def files_of(path: Path, suffix: str) -> tuple[Path, ...]:
-    """Return the file itself, or the folder's files of this kind whose names have a split.
+    """Return `named_files`.
 
     Raises:
         DataError: the folder has no such file.
     """
-    files = named_files(path, suffix)
-    if not files:
-        raise DataError(
-            f"no {suffix} file with train, valid, dev or test in its name",
-            "Name the folder that holds them, or one file.",
-            path=path,
-        )
-    return files
+    if files := named_files(path, suffix):
+        return files
+    raise DataError(
+        f"no {suffix} file with train, valid, dev or test in its name",
+        "Name the folder that holds them, or one file.",
+        path=path,
+    )

@@ -15,7 +15,7 @@ from icalib.core.errors import DataError
 from icalib.data.schema import Dialogue, Split
 from icalib.data.sources.base import spaced
 from icalib.data.sources.files import first_line
-from icalib.data.sources.json_object import json_members
+from icalib.data.sources.json_text import json_members
 from icalib.data.sources.records import Raw, build
 
 MANTIS_FIELDS = frozenset({"intent", "votes", "user_name"})

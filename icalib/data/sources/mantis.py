@@ -21,7 +21,8 @@ from icalib.data.sources.files import (
     split_in_name,
 )
 from icalib.data.sources.forum import MANTIS_FIELDS, forum_dialogue, forum_fields
-from icalib.data.sources.json_object import json_members
+from icalib.data.sources.grouping import joined
+from icalib.data.sources.json_text import json_members
 from icalib.data.sources.records import Raw
 
 
@@ -50,13 +51,8 @@ def _open_tsv(path: Path) -> Source:
 
 
 def _detects_tsv(path: Path) -> bool:
-    return any(_is_candidate(first_line(file)) for file in named_files(path, ".tsv"))
-
-
-def _is_candidate(line: str) -> bool:
-    """Whether a line is a label, a context and a candidate (and not a judgement of TREC, four words)."""
-    words = line.split("\t")
-    return words[0] in ("0", "1") and len(words) > 2 and not (len(words) == 4 and words[3].strip().isdigit())
+    first = [first_line(file).split("\t") for file in named_files(path, ".tsv")]
+    return any(fields[0] in ("0", "1") and len(fields) > 2 for fields in first)
 
 
 def _groups(file: Path) -> Iterator[Raw]:
@@ -64,11 +60,11 @@ def _groups(file: Path) -> Iterator[Raw]:
     group: list[Raw] = []
     for line in read_lines(file):
         if group and not _continues(group, line):
-            yield _joined(group)
+            yield joined(group)
             group = []
         group.append(line)
     if group:
-        yield _joined(group)
+        yield joined(group)
 
 
 def _continues(group: list[Raw], line: Raw) -> bool:
@@ -82,11 +78,6 @@ def _parts(line: Raw) -> tuple[str, str, str]:
     label, _, rest = line.text.partition("\t")
     context, _, candidate = rest.rpartition("\t")
     return label.strip(), context, candidate
-
-
-def _joined(group: list[Raw]) -> Raw:
-    problem = next((line.problem for line in group if line.problem), "")
-    return Raw(group[0].path, group[0].line, "\n".join(line.text for line in group), tuple(group), problem=problem)
 
 
 def _pool(raw: Raw) -> Pool:

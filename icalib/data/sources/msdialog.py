@@ -15,14 +15,13 @@ from icalib.data.schema import Dialogue
 from icalib.data.sources.base import Reader, Source, dialogues_in
 from icalib.data.sources.files import plain_name
 from icalib.data.sources.forum import MANTIS_FIELDS, forum_dialogue, forum_fields
-from icalib.data.sources.json_object import json_members
+from icalib.data.sources.json_text import json_members
 from icalib.data.sources.records import Raw
 from icalib.data.splits import text_key
 
 
 def _open(path: Path) -> Source:
-    """Open one file, or a folder of JSON files; those with "intent" in their names are read first."""
-    files = sorted(_files(path), key=lambda file: not _has_intents(file))
+    files = sorted(_files(path), key=lambda file: not _has_intents(file))  # those with intents first
     if not files:
         raise DataError("found no JSON file", "Name the folder that holds them, or one file.", path=path)
     with_intents: set[int] = set()

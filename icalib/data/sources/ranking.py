@@ -1,33 +1,47 @@
 """Ready-made ranking data: queries with right and wrong answers, as other rerankers are trained on.
 
+    {"context": str | [str] | [message], "candidates": [str], "label": index | [0 or 1, ...]}
     {"query": str, "pos": [str], "neg": [str]}                                              FlagEmbedding
-    {"query_id", "query", "positive_passages": [{"docid", "title", "text"}], "negative_passages": [...]}   tevatron
+    {"query_id", "query", "positive_passages": [{"title", "text"}], "negative_passages": [...]}          tevatron
     (query, positive, negative, ...) or (query, passage, label)                             sentence-transformers
 
-as JSONL, JSON, CSV, TSV, Parquet, or saved by the datasets library. A query may be a list of messages. Consecutive rows
-of one query are one record, which becomes a pool with all its answers. Where nothing is wrong, `prepare` mines wrong
-answers as it does for dialogues, for each right one separately.
+as JSONL, JSON, CSV, TSV, Parquet, or saved by the datasets library. Consecutive rows of one query are one record, which
+becomes a pool with all its answers. Where nothing is wrong, `prepare` mines wrong answers as it does for dialogues:
+each right one becomes a pool, in which the others don't occur.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from icalib.core.errors import DataError
 from icalib.core.invalid import abbreviated
-from icalib.data.schema import Split
-from icalib.data.sources.base import Reader, Source
+from icalib.data.schema import AnsweredContext, Pool, Split
+from icalib.data.sources.base import Reader, Source, alternating, pool_from, spaced
 from icalib.data.sources.columns import NO_COLUMNS, check_columns, described, guessed_columns
-from icalib.data.sources.conversations import own_id, own_split
 from icalib.data.sources.grouping import joined
-from icalib.data.sources.question import Question, parsed_number, passages, query_context, query_id, ranking_source
-from icalib.data.sources.records import Raw
-from icalib.data.sources.rows import first_rows, read_rows, record_id, row_files, row_of, sample_rows
+from icalib.data.sources.messages import turns
+from icalib.data.sources.records import Raw, accepted, build
+from icalib.data.sources.rows import (
+    first_rows,
+    own_id,
+    own_split,
+    read_rows,
+    record_id,
+    row_files,
+    row_of,
+    sample_rows,
+)
 from icalib.data.sources.speakers import NO_SPEAKERS, Role
+from icalib.data.splits import assigned_split, text_key
 
 COMMON: Mapping[str, tuple[str, ...]] = {
     "id": ("queryid", "qid", "questionid"),
@@ -37,27 +51,92 @@ COMMON: Mapping[str, tuple[str, ...]] = {
         "positivectxs",
     ),
     "negative": ("neg", "negative", "negatives", "negativepassages", "negativepassage", "hardnegatives", "negative1"),
-    "passage": ("passage", "document", "candidate", "passagetext", "text"),
-    "label": ("label", "relevance", "relevant", "rel", "score"),
+    "passage": ("candidates", "passage", "document", "candidate", "passagetext", "text"),
+    "label": ("label", "labels", "relevance", "relevant", "rel", "score"),
     "domain": ("domain", "category", "topic"),
     "split": ("split",),
 }  # fmt: skip
 """Common names of columns, in lower case without spaces and signs; the most telling first."""
+NO_RIGHT = "queries without a right answer"
+NO_WRONG = "queries without a wrong answer"
 _RIGHT_ABOVE = 0.5
 """Labels above it are of right answers."""
 _LABELS = {"true": 1.0, "yes": 1.0, "relevant": 1.0, "false": 0.0, "no": 0.0, "irrelevant": 0.0}
+_TEXTS = ("text", "contents", "content", "passage", "body")
+_SPLIT_SEED = 0
+"""Of the split of a query whose source has none: it depends on the query alone."""
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _Question:
+    """A query, right and wrong answers in the order of their importance, and its own split if it has one."""
+
+    id: str
+    context: tuple[dict[str, Any], ...]
+    right: list[str]
+    wrong: list[str]
+    domain: str
+    split: Split | None
+
+
+@dataclass(frozen=True)
+class _Table:
     """How the rows of a table are read."""
 
     columns: Mapping[str, str]
     negatives: tuple[str, ...]
     """All columns of wrong answers (`negative_1`, `negative_2`, ...)."""
     speakers: Mapping[str, Role]
+    splits: Mapping[Path, Split | None]
+    left_out: Counter[str] = field(default_factory=Counter[str])
 
-    def key(self, raw: Raw) -> str:
+    def records(self) -> Iterator[Raw]:
+        """Yield the consecutive rows of each query as one record."""
+        for file in self.splits:
+            for _, members in groupby(read_rows(file), key=self._key):
+                yield joined(list(members))
+
+    def pool(self, raw: Raw) -> Pool | None:
+        """Return a pool of all answers; None where there is nothing to rank."""
+        question = self._question(raw)
+        num_right, num_wrong = len(question.right), len(question.wrong)
+        if not num_wrong or (not num_right and num_wrong == 1):
+            self.left_out[NO_WRONG if num_right else NO_RIGHT] += 1
+            return None
+        return pool_from(
+            raw,
+            f"{record_id(raw)}#0",
+            question.split or assigned_split(question.id, _SPLIT_SEED),
+            question.context,
+            question.right,
+            question.wrong,
+            question.domain,
+            question.id,
+        )
+
+    def answers(self, raw: Raw) -> AnsweredContext | None:
+        """Return the right answers; None where there is none."""
+        question = self._question(raw)
+        if not question.right:
+            self.left_out[NO_RIGHT] += 1
+            return None
+        record = {
+            "dialog_id": question.id,
+            "domain": question.domain,
+            "split": question.split,
+            "context": question.context,
+            "answers": question.right,
+        }
+        return build(AnsweredContext, record, raw)
+
+    def has_wrong(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row has a wrong answer."""
+        if "label" not in self.columns:
+            return any(_passages(row.get(column)) for column in self.negatives)
+        number = _number(row.get(self.columns["label"]))
+        return isinstance(row.get(self.columns["passage"]), list) or (number is not None and number <= _RIGHT_ABOVE)
+
+    def _key(self, raw: Raw) -> str:
         """Return what consecutive rows of one query have in common; unique for a row that is not valid."""
         try:
             row = row_of(raw)
@@ -65,52 +144,61 @@ class _Rows:
         except (DataError, RecursionError):
             return f"{raw.path}:{raw.line}:{raw.number}"
 
-    def question(self, raw: Raw, split: Split | None) -> Question:
+    def _question(self, raw: Raw) -> _Question:
         """Return the rows of a query, `raw.value`, as one."""
         members: tuple[Raw, ...] = raw.value
         first = row_of(members[0])
-        column = self.columns["query"]
-        context = query_context(raw, first.get(column), self.speakers, column)
-        right, wrong = list[str](), list[str]()
-        for member in members:
-            more_right, more_wrong = self._answers(member)
-            right += more_right
-            wrong += more_wrong
-        return Question(
-            id=own_id(first, (self.columns.get("id", ""),)) or query_id(context),
-            pool_id=record_id(members[0]),
+        context = self._context(raw, first.get(self.columns["query"]))
+        labelled = [pair for member in members for pair in self._answers(member)]
+        right = _distinct(text for text, is_right in labelled if is_right)
+        text = " ".join(str(turn["text"]) for turn in context)
+        return _Question(
+            id=own_id(first, self.columns.get("id", "")) or f"query-{text_key(text):016x}",
             context=context,
             right=right,
-            wrong=wrong,
+            wrong=[
+                text for text in _distinct(text for text, is_right in labelled if not is_right) if text not in right
+            ],
             domain=str(first.get(self.columns.get("domain", "")) or ""),
-            split=split or own_split(first, self.columns.get("split", "split")),
+            split=self.splits[raw.path] or own_split(first, self.columns.get("split", "split")),
         )
 
-    def has_wrong(self, row: Mapping[str, Any]) -> bool:
-        """Whether a row has a wrong answer."""
-        if "label" in self.columns:
-            label = _number(row.get(self.columns["label"]))
-            return label is not None and label <= _RIGHT_ABOVE
-        return any(passages(row.get(column)) for column in self.negatives)
+    def _context(self, raw: Raw, query: Any) -> tuple[dict[str, Any], ...]:
+        """Return a query as utterances: one of the user, or those of a list of texts or messages (also as JSON)."""
+        column = self.columns["query"]
+        if isinstance(query, str) and query.lstrip().startswith('[{"'):
+            with suppress(ValueError, RecursionError):
+                query = json.loads(query)
+        if isinstance(query, list) and query and all(isinstance(turn, str) for turn in query):
+            return alternating(filter(str.strip, query))
+        if isinstance(query, list) and query:
+            return tuple(turns(raw, query, self.speakers, column))
+        if not isinstance(query, str | int | float) or not str(query).strip():
+            raise raw.error(f"found {abbreviated(query)} as query", field=column)
+        return ({"speaker": "user", "text": str(query)},)
 
-    def _answers(self, raw: Raw) -> tuple[list[str], list[str]]:
-        """Return the right and the wrong answers of a row."""
+    def _answers(self, raw: Raw) -> Iterator[tuple[str, bool]]:
+        """Yield the answers of a row, and whether each is right."""
         row = row_of(raw)
         if "positive" in self.columns:
-            wrong = [text for column in self.negatives for text in passages(row.get(column))]
-            return passages(row.get(self.columns["positive"])), wrong
-        texts = passages(row.get(self.columns["passage"]))
-        column = self.columns["label"]
-        label = _number(row.get(column))
-        if label is None:
-            raise raw.error(f"found {abbreviated(row.get(column))} as label, expected a number", field=column)
-        return (texts, []) if label > _RIGHT_ABOVE else ([], texts)
-
-
-def _number(label: Any) -> float | None:
-    """Return a label that is a number or a word as a number; None for any other."""
-    text = str(label).strip().lower()
-    return _LABELS.get(text, parsed_number(text))
+            yield from ((text, True) for text in _passages(row.get(self.columns["positive"])))
+            yield from ((text, False) for column in self.negatives for text in _passages(row.get(column)))
+            return
+        texts, label = row.get(self.columns["passage"]), row.get(self.columns["label"])
+        if not isinstance(texts, list):
+            texts, labels = [texts], [label]
+        elif isinstance(label, int) and 0 <= label < len(texts):
+            labels = [index == label for index in range(len(texts))]
+        else:
+            labels = label if isinstance(label, list) else []
+        numbers = [number for one in labels if (number := _number(one)) is not None]
+        if len(numbers) != len(texts):
+            raise raw.error(
+                f"found {abbreviated(label)} as label",
+                "Expected a number; for a list of candidates the index of the right one, or a number for each.",
+                self.columns["label"],
+            )
+        yield from ((_passage(text), number > _RIGHT_ABOVE) for text, number in zip(texts, numbers, strict=True))
 
 
 def _open(path: Path, speakers: Mapping[str, Role] = NO_SPEAKERS, columns: Mapping[str, str] = NO_COLUMNS) -> Source:
@@ -119,20 +207,19 @@ def _open(path: Path, speakers: Mapping[str, Role] = NO_SPEAKERS, columns: Mappi
     names = list(dict.fromkeys(name for row in sample for name in row))
     found = _found(names, columns)
     required = ("query", "passage", "label") if "label" in found else ("query", "positive")
-    check_columns(next(iter(splits)), names, COMMON, found, required, columns)
-    rows = _Rows(found, _negatives(names, found), speakers)
-    mined = not any(map(rows.has_wrong, sample))
-
-    def read() -> Iterator[Raw]:
-        for file in splits:
-            for _, members in groupby(read_rows(file), key=rows.key):
-                yield joined(list(members))
-
-    def parse(raw: Raw) -> Question:
-        return rows.question(raw, splits[raw.path])
-
-    understood = described(found, columns) + ("; wrong answers are mined, since there are none" if mined else "")
-    return ranking_source(splits, read, parse, mined=mined, understood=understood)
+    check_columns(next(iter(splits)), names, found, required, columns)
+    table = _Table(found, _negatives(names, found), speakers, splits)
+    source = partial(Source, files=tuple(splits), left_out=table.left_out)
+    if any(map(table.has_wrong, sample)):
+        return source(
+            pools=lambda on_reject: accepted(table.records(), table.pool, on_reject),
+            keeps_all_candidates=False,
+            understood=described(found, columns),
+        )
+    return source(
+        answers=lambda on_reject: accepted(table.records(), table.answers, on_reject),
+        understood=f"{described(found, columns)}; wrong answers are mined, since there are none",
+    )
 
 
 def _found(names: list[str], given: Mapping[str, str]) -> dict[str, str]:
@@ -149,6 +236,33 @@ def _negatives(names: list[str], found: Mapping[str, str]) -> tuple[str, ...]:
     stem = found["negative"].rstrip("0123456789")
     numbered = [name for name in names if name.startswith(stem) and name.removeprefix(stem).lstrip("_").isdigit()]
     return tuple(dict.fromkeys((found["negative"], *numbered)))
+
+
+def _number(label: Any) -> float | None:
+    """Return a label that is a number or a word as a number; None for any other."""
+    text = str(label).strip().lower()
+    with suppress(ValueError):
+        number = _LABELS[text] if text in _LABELS else float(text)
+        return number if number == number else None
+    return None
+
+
+def _passages(value: Any) -> list[str]:
+    """Return answers that are a text, an object with title and text, or a list of them; empty ones are left out."""
+    values = value if isinstance(value, list) else [value]
+    return [text for text in map(_passage, values) if text]
+
+
+def _passage(value: Any) -> str:
+    """Return the text of an answer, after its title if it has one."""
+    if isinstance(value, dict):
+        text = next((str(value[name]) for name in _TEXTS if value.get(name)), "")
+        value = f"{value.get('title') or ''} {text}"
+    return str(value).strip() if isinstance(value, str | int | float) and value == value else ""
+
+
+def _distinct(texts: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(text for text in map(spaced, texts) if text))
 
 
 def _detects(path: Path) -> bool:

@@ -25,8 +25,6 @@ READERS = Extensions(
         "mantis-tsv": "icalib.data.sources.mantis:mantis_tsv",
         "mantis": "icalib.data.sources.mantis:mantis",
         "msdialog": "icalib.data.sources.msdialog:msdialog",
-        "beir": "icalib.data.sources.beir:beir",
-        "trec": "icalib.data.sources.trec:trec",
         "messages": "icalib.data.sources.messages:messages",
         "ranking": "icalib.data.sources.ranking:ranking",
         "table": "icalib.data.sources.table:table",
@@ -34,6 +32,11 @@ READERS = Extensions(
 )
 """All readers. The order decides the format of a folder with files of several formats."""
 NO_OPTIONS: Mapping[str, Any] = {}
+_CURE = (
+    "A table whose columns have other names is read with --columns id=NAME,sender=NAME,text=NAME (one message a row) "
+    "or --columns query=NAME,positive=NAME,negative=NAME (ready-made ranking data). --format names a format, or the "
+    "import path of a reader of your own (my_lab.module:name)."
+)
 
 
 def open_source(path: str | Path, format: str | None = None, options: Mapping[str, Any] = NO_OPTIONS) -> Source:
@@ -51,12 +54,13 @@ def open_source(path: str | Path, format: str | None = None, options: Mapping[st
         DataError: no such path, an empty file, a file that cannot be read.
     """
     path = Path(path)
-    reader = READERS.load(format) if format else None
+    if format:
+        READERS.load(format)  # raises before anything is read
     try:
         if not path.exists():
             raise DataError("no such file or folder", "Check the path.", path=path)
-        name = format or detect(path, options.get("columns", {}))
-        reader = reader or READERS.load(name)
+        name = format or _detected(path, options.get("columns", {}))
+        reader = READERS.load(name)
         source = reader.open(path, **{option: options[option] for option in reader.options if options.get(option)})
         for file in source.files:
             first_line(file)
@@ -65,17 +69,8 @@ def open_source(path: str | Path, format: str | None = None, options: Mapping[st
     return replace(source, reader=name)
 
 
-def detect(path: Path, columns: Collection[str] = ()) -> str:
-    """Return the name of the first reader that detects its format in a file or folder.
-
-    Args:
-        path: what is to be read.
-        columns: what the user has named columns for; it decides where no reader detects its format.
-
-    Raises:
-        SettingError: none does.
-        DataError: the file is empty.
-    """
+def _detected(path: Path, columns: Collection[str]) -> str:
+    """Return the name of the first reader that detects its format, else the one that the named columns are of."""
     if path.is_file():
         first_line(path)
     for name in READERS.names():
@@ -86,13 +81,6 @@ def detect(path: Path, columns: Collection[str] = ()) -> str:
     raise SettingError(
         f"{path}: the format is unknown. Tried: {', '.join(READERS.names())}. {_first_record(path)} {_CURE}"
     )
-
-
-_CURE = (
-    "A table whose columns have other names is read with --columns id=NAME,sender=NAME,text=NAME (one message a row) "
-    "or --columns query=NAME,positive=NAME,negative=NAME (ready-made ranking data). --format names a format, or the "
-    "import path of a reader of your own (my_lab.module:name)."
-)
 
 
 def _first_record(path: Path) -> str:

@@ -21,6 +21,7 @@ OnReject = Callable[[DataError, str], None]
 T = TypeVar("T")
 Model = TypeVar("Model", bound=BaseModel)
 SKIP_CURE = "Fix the record, or leave such records out with --skip-bad"
+LONE_SURROGATE = "found half of a surrogate pair, which is no character"
 
 
 @dataclass(frozen=True)
@@ -53,18 +54,13 @@ class Raw:
 def accepted(raws: Iterable[Raw], parse: Callable[[Raw], T | None], on_reject: OnReject | None) -> Iterator[T]:
     """Parse raw records, leaving out those for which `parse` returns None.
 
-    Args:
-        raws: the records.
-        parse: raises DataError for a record that is not valid.
-        on_reject: receives records that are not valid; None: the first one raises.
-
     Raises:
         DataError: a record is not valid and `on_reject` is None.
     """
     for raw in raws:
         try:
             refuse_bad_bytes(raw)
-            record = parse(raw)
+            record = _parsed(raw, parse)
         except DataError as error:
             if on_reject is None:
                 raise
@@ -74,13 +70,15 @@ def accepted(raws: Iterable[Raw], parse: Callable[[Raw], T | None], on_reject: O
             yield record
 
 
-def unique(parse: Callable[[Raw], T | None], field: str) -> Callable[[Raw], T | None]:
-    """Return a function like `parse` that refuses a record whose id an earlier record has used.
+def _parsed(raw: Raw, parse: Callable[[Raw], T]) -> T:
+    try:
+        return parse(raw)
+    except UnicodeEncodeError:  # JSON can spell what no file can hold
+        raise raw.error(LONE_SURROGATE) from None
 
-    Args:
-        parse: makes e.g. a dialogue of a raw record.
-        field: the id's name.
-    """
+
+def unique(parse: Callable[[Raw], T | None], field: str) -> Callable[[Raw], T | None]:
+    """Return a function like `parse` that refuses a record whose id, in `field`, an earlier record has used."""
     first_line: dict[str, tuple[Path, int]] = {}
 
     def parse_unique(raw: Raw) -> T | None:
@@ -110,12 +108,12 @@ def refuse_bad_bytes(raw: Raw) -> None:
 
 
 def build(model: type[Model], value: Any, raw: Raw, names: Mapping[str, str] | None = None) -> Model:
-    """Validate a record.
+    """Validate the fields of a record.
 
     Args:
         model: the class to build, e.g. `Dialogue`.
         value: its fields.
-        raw: the record that they were read from, for the message.
+        raw: the record that they were read from.
         names: the source's own name of each of our fields that it calls otherwise, for the message.
 
     Raises:
@@ -141,11 +139,7 @@ or 'agent'. Fix the record, or leave such records out with --skip-bad.
 
 
 def parse_json(raw: Raw) -> Any:
-    """Return the record's text as a JSON value.
-
-    Raises:
-        DataError: the text is not valid JSON.
-    """
+    """Return the record's text as a JSON value; DataError where it isn't one."""
     try:
         return json.loads(raw.text)
     except json.JSONDecodeError as error:

@@ -5,39 +5,40 @@ The kind of a file is detected by its content. A row is a dictionary, from the r
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date, datetime
 from functools import cache
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from icalib.core.errors import DataError
 from icalib.core.invalid import abbreviated
 from icalib.data.schema import Split
-from icalib.data.sources.arrow_rows import ARROW_FILE_MAGIC, ARROW_STREAM_MAGIC, PARQUET_MAGIC, arrow_rows
-from icalib.data.sources.csv_rows import csv_rows
-from icalib.data.sources.files import (
-    GZIP_ERRORS,
-    damaged,
-    first_line,
-    open_bytes,
-    plain_name,
-    read_lines,
-    split_in_name,
-)
-from icalib.data.sources.json_records import json_records
-from icalib.data.sources.records import Raw, parse_json
+from icalib.data.sources.files import SPLIT_WORDS, first_line, open_bytes, plain_name, read_lines, split_in_name
+from icalib.data.sources.json_text import json_records
+from icalib.data.sources.records import Raw, parse_json, refuse_bad_bytes
 
 Kind = Literal["lines", "json", "csv", "arrow"]
 SUFFIXES = (".parquet", ".arrow", ".jsonl", ".ndjson", ".json", ".csv", ".tsv")
 """Files of a folder that have rows; where it holds several kinds, the first kind is read."""
-DELIMITERS = "\t,;|"
 NUM_SAMPLED = 100
 """Rows by which the columns of a table are known."""
+_DELIMITERS = "\t,;|"
 _HEAD = 1 << 16
+_BATCH_ROWS = 256
+_PARQUET = b"PAR1"
+_ARROW_FILE = b"ARROW1"
+_ARROW_STREAM = b"\xff\xff\xff\xff"
+"""How a stream of Arrow batches begins: what the datasets library saves."""
 
 
 @dataclass(frozen=True)
@@ -48,28 +49,19 @@ class RowFile:
     split: Split | None
 
 
-@dataclass(frozen=True)
-class Fields:
-    """A row of a CSV file."""
-
-    header: list[str]
-    fields: list[str]
-
-
 def row_files(path: Path) -> tuple[RowFile, ...]:
     """Return a file, or the files of a folder: those with a split in their names, else all of one kind.
 
     Raises:
         DataError: the folder has no such file.
     """
-    files = _row_files(path)
-    if not files:
-        raise DataError(
-            f"the folder has no file that ends in {', '.join(SUFFIXES)}",
-            "Name the folder that holds the files, or one file.",
-            path=path,
-        )
-    return files
+    if files := _row_files(path):
+        return files
+    raise DataError(
+        f"the folder has no file that ends in {', '.join(SUFFIXES)}",
+        "Name the folder that holds the files, or one file.",
+        path=path,
+    )
 
 
 def _row_files(path: Path) -> tuple[RowFile, ...]:
@@ -97,38 +89,34 @@ def _saved_splits(folder: Path) -> tuple[RowFile, ...]:
 
 
 def kind_of(path: Path) -> Kind:
-    """Return how a file is read, from its first bytes.
+    """Return how a file is read, from its first bytes and its name.
 
     Raises:
         DataError: damaged or empty.
     """
-    try:
-        with open_bytes(path) as file:
-            head = file.read(_HEAD)
-            is_gzip = isinstance(file, gzip.GzipFile)
-    except GZIP_ERRORS as error:
-        raise damaged(path, error, 0) from error
-    if head.startswith((PARQUET_MAGIC, ARROW_FILE_MAGIC, ARROW_STREAM_MAGIC)):
+    with open_bytes(path) as file:
+        head = file.read(_HEAD)
+        is_gzip = isinstance(file, gzip.GzipFile)
+    if head.startswith((_PARQUET, _ARROW_FILE, _ARROW_STREAM)):
         if is_gzip:
             raise DataError("a Parquet or Arrow file inside of gzip", "Decompress it first (gunzip).", path=path)
         return "arrow"
     text = head.decode("utf-8", "replace").removeprefix("\ufeff").lstrip()
     if not text:
         raise DataError("the file is empty", "Choose a file with dialogues or pools.", path=path)
-    if not text.startswith(("{", "[")):
-        return "lines" if plain_name(path).endswith((".jsonl", ".ndjson")) else "csv"
     if plain_name(path).endswith((".jsonl", ".ndjson")):
         return "lines"
+    if not text.startswith(("{", "[")):
+        return "csv"
     first, _, rest = text.partition("\n")
     return "lines" if text.startswith("{") and rest.strip() and _is_json(first) else "json"
 
 
 def _is_json(text: str) -> bool:
-    try:
+    with suppress(ValueError, RecursionError):
         json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
+        return True
+    return False
 
 
 def is_object(value: Any) -> bool:
@@ -148,22 +136,71 @@ def read_rows(path: Path, is_record: Callable[[Any], bool] = is_object) -> Itera
     """
     kind = kind_of(path)
     if kind == "lines":
-        yield from read_lines(path)
-    elif kind == "json":
-        yield from json_records(path, is_record)
-    elif kind == "arrow":
-        yield from arrow_rows(path)
+        return read_lines(path)
+    if kind == "json":
+        return json_records(path, is_record)
+    return _arrow_rows(path) if kind == "arrow" else _csv_rows(path)
+
+
+def _arrow_rows(path: Path) -> Iterator[Raw]:
+    """Yield the rows of a Parquet file, an Arrow file or an Arrow stream; `Raw.line` is the row's number."""
+    number = 0
+    try:
+        for batch in _batches(path):
+            for row in batch.to_pylist():
+                number += 1
+                value = {name: _plain(field) for name, field in row.items()}
+                yield Raw(path, number, json.dumps(value, default=str), value)
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        cure = "Get the file again, or write it again."
+        raise DataError(f"damaged ({error})", cure, path=path, line=number) from error
+
+
+def _batches(path: Path) -> Iterator[pa.RecordBatch]:
+    with path.open("rb") as file:
+        magic = file.read(len(_ARROW_FILE))
+    if magic.startswith(_PARQUET):
+        with pq.ParquetFile(path) as parquet:
+            yield from parquet.iter_batches(batch_size=_BATCH_ROWS)
     else:
-        rows = csv_rows(path, delimiter_of(path))
-        header = [name.strip() for name in next(rows).value]
-        for raw in rows:
-            yield Raw(path, raw.line, raw.text, Fields(header, raw.value))
+        opened = pa.ipc.open_file if magic == _ARROW_FILE else pa.ipc.open_stream
+        with pa.memory_map(str(path)) as file, opened(file) as reader:
+            yield from reader.read_all().to_batches(max_chunksize=_BATCH_ROWS)
+
+
+def _plain(value: Any) -> Any:
+    """Return times as text, as JSON and CSV have them."""
+    return value.isoformat() if isinstance(value, datetime | date) else value
+
+
+def _csv_rows(path: Path) -> Iterator[Raw]:
+    """Yield the rows after the header with the lines where they begin; a quoted field may span several lines."""
+    taken: list[Raw] = []
+    cure = "Fix the file (--skip-bad cannot skip this)."
+
+    def lines() -> Iterator[str]:
+        for raw in read_lines(path):
+            if raw.problem:
+                raise raw.error(f"found {raw.problem}", cure)
+            taken.append(raw)
+            yield raw.text + "\n"
+
+    reader = csv.reader(lines(), delimiter=delimiter_of(path))
+    try:
+        header = [name.strip() for name in next(reader)]
+        taken.clear()
+        for fields in reader:
+            problem = f"{len(fields)} columns, but the header has {len(header)}" if len(fields) != len(header) else ""
+            row = dict(zip(header, fields, strict=False))
+            yield Raw(path, taken[0].line, "\n".join(raw.text for raw in taken), row, problem=problem)
+            taken.clear()
+    except csv.Error as error:
+        raise DataError(f"broken CSV: {error}", cure, path=path, line=taken[-1].line) from error
 
 
 def delimiter_of(path: Path) -> str:
     """Return the character that separates the columns of a file: the most frequent one of its first line."""
-    first = first_line(path)
-    return max(DELIMITERS, key=first.count)
+    return max(_DELIMITERS, key=first_line(path).count)
 
 
 def row_of(raw: Raw) -> dict[str, Any]:
@@ -172,11 +209,7 @@ def row_of(raw: Raw) -> dict[str, Any]:
     Raises:
         DataError: broken JSON, no JSON object, another number of columns than the header has.
     """
-    if isinstance(raw.value, Fields):
-        header, fields = raw.value.header, raw.value.fields
-        if len(fields) != len(header):
-            raise raw.error(f"found {len(fields)} columns, but the header has {len(header)}")
-        return dict(zip(header, fields, strict=True))
+    refuse_bad_bytes(raw)
     value = parse_json(raw) if raw.value is None else raw.value
     if not isinstance(value, dict):
         raise raw.error(f"found {abbreviated(value)} where a JSON object was expected")
@@ -189,11 +222,11 @@ def first_rows(path: Path, count: int, is_record: Callable[[Any], bool] = is_obj
     For detection, so what can't be read has no rows.
     """
     rows: list[dict[str, Any]] = []
-    try:
-        for raw in chain.from_iterable(islice(read_rows(file.path, is_record), count) for file in _row_files(path)[:1]):
-            rows += _row(raw)
-    except DataError:
-        return rows
+    with suppress(DataError):
+        for file in _row_files(path)[:1]:
+            for raw in islice(read_rows(file.path, is_record), count):
+                with suppress(DataError):
+                    rows.append(row_of(raw))
     return rows
 
 
@@ -205,22 +238,23 @@ def sample_rows(path: Path) -> list[dict[str, Any]]:
     """
     file = row_files(path)[0].path
     kind_of(file)
-    rows = first_rows(path, NUM_SAMPLED)
-    if not rows:
-        raise DataError(
-            f"found no valid row among the first {NUM_SAMPLED}",
-            "Expected one JSON object a line, or a header and rows.",
-            path=file,
-        )
-    return rows
+    if rows := first_rows(path, NUM_SAMPLED):
+        return rows
+    raise DataError(
+        f"found no valid row among the first {NUM_SAMPLED}",
+        "Expected one JSON object a line, or a header and rows.",
+        path=file,
+    )
 
 
-def _row(raw: Raw) -> list[dict[str, Any]]:
-    """Return a record's row, or nothing if it is not valid."""
-    try:
-        return [row_of(raw)]
-    except DataError:
-        return []
+def own_id(row: Mapping[str, Any], *names: str) -> str:
+    """Return the first id that a row has under one of some names, empty if it has none."""
+    return next((str(row[name]).strip() for name in names if isinstance(row.get(name), str | int)), "")
+
+
+def own_split(row: Mapping[str, Any], name: str = "split") -> Split | None:
+    """Return the split that a row names, in any of the usual words; None if it names none."""
+    return SPLIT_WORDS.get(str(row.get(name, "")).strip().lower())
 
 
 def record_id(raw: Raw) -> str:

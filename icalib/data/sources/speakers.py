@@ -34,11 +34,11 @@ DEFAULT_SPEAKERS: Mapping[str, Role] = {
 
 
 def role_of(speaker: Any, given: Mapping[str, Role], raw: Raw, field: str) -> Role:
-    """Return what a speaker is.
+    """Return what a speaker is, by the names that the user has given and those that are usual.
 
     Args:
         speaker: the source's own name of the speaker.
-        given: what the user has said, by name; `*` stands for all others.
+        given: roles by name; `*` stands for all others.
         raw: the record, for the message.
         field: where the name was found, for the message.
 

@@ -7,9 +7,11 @@ a conversation may be apart from each other; they are sorted by time, or keep th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,10 @@ from icalib.core.invalid import abbreviated
 from icalib.data.schema import Dialogue, Split
 from icalib.data.sources.base import Reader, Source, dialogues_in
 from icalib.data.sources.columns import NO_COLUMNS, check_columns, described, guessed_columns, plain_name
-from icalib.data.sources.conversations import NO_TEXT, own_split
 from icalib.data.sources.grouping import grouped
-from icalib.data.sources.records import Raw, build, refuse_bad_bytes
-from icalib.data.sources.rows import first_rows, read_rows, row_files, row_of, sample_rows
+from icalib.data.sources.messages import NO_TEXT
+from icalib.data.sources.records import Raw, build
+from icalib.data.sources.rows import first_rows, own_split, read_rows, row_files, row_of, sample_rows
 from icalib.data.sources.speakers import NO_SPEAKERS, Role, role_of
 
 COMMON: Mapping[str, tuple[str, ...]] = {
@@ -59,29 +61,20 @@ class _Table:
 
     columns: Mapping[str, str]
     speakers: Mapping[str, Role]
-    left_out: Counter[str]
+    splits: Mapping[Path, Split | None]
+    left_out: Counter[str] = field(default_factory=Counter[str])
 
-    def key(self, raw: Raw) -> str:
-        """Return the id of a row's conversation.
+    def conversations(self, files: Iterable[Path]) -> Iterator[Raw]:
+        """Yield the rows of each conversation in some files as one record."""
+        return grouped((raw for file in files for raw in read_rows(file)), self._id)
 
-        Raises:
-            DataError: not a row of this table, or one without id.
-        """
-        refuse_bad_bytes(raw)
-        column = self.columns["id"]
-        value = row_of(raw).get(column)
-        key = "" if value is None or value != value else str(value).strip()
-        if not key:
-            raise raw.error("found no conversation id", field=column)
-        return key
-
-    def dialogue(self, raw: Raw, split: Split | None) -> Dialogue | None:
+    def dialogue(self, raw: Raw) -> Dialogue | None:
         """Return the rows of a conversation as a dialogue, without those that have no text; None if none is left."""
         rows = [(member, row_of(member)) for member in (raw.value if isinstance(raw.value, tuple) else (raw,))]
         if "time" in self.columns:
-            rows.sort(key=lambda row: _time(*row, self.columns["time"]))
+            rows.sort(key=lambda row: self._time(*row))
         first = rows[0][1]
-        dialog_id = self.key(rows[0][0])
+        dialog_id = self._id(rows[0][0])
         utterances = [utterance for row in rows for utterance in self._utterances(*row)]
         if not utterances:
             self.left_out[NO_TEXT] += 1
@@ -89,10 +82,33 @@ class _Table:
         record = {
             "dialog_id": dialog_id,
             "domain": str(first.get(self.columns.get("domain", "")) or ""),
-            "split": split or own_split(first, self.columns.get("split", "split")),
+            "split": self.splits[raw.path] or own_split(first, self.columns.get("split", "split")),
             "utterances": utterances,
         }
         return build(Dialogue, record, raw, self.columns)
+
+    def _id(self, raw: Raw) -> str:
+        """Return the id of a row's conversation.
+
+        Raises:
+            DataError: not a row of this table, or one without id.
+        """
+        column = self.columns["id"]
+        value = row_of(raw).get(column)
+        if value is None or value != value or not str(value).strip():
+            raise raw.error("found no conversation id", field=column)
+        return str(value).strip()
+
+    def _time(self, raw: Raw, row: Mapping[str, Any]) -> float:
+        value = row.get(self.columns["time"])
+        time = parsed_time(value)
+        if time is None:
+            raise raw.error(
+                f"found {abbreviated(value)} as time",
+                f"Expected the form of the first row. --columns time= (no name) keeps the order of rows. {raw.cure}.",
+                self.columns["time"],
+            )
+        return time
 
     def _utterances(self, raw: Raw, row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         text = row.get(self.columns["text"])
@@ -104,34 +120,24 @@ class _Table:
 
 
 def _open(path: Path, speakers: Mapping[str, Role] = NO_SPEAKERS, columns: Mapping[str, str] = NO_COLUMNS) -> Source:
-    files = row_files(path)
+    splits: dict[Path, Split | None] = {file.path: file.split for file in row_files(path)}
+    first_file = next(iter(splits))
     sample = sample_rows(path)
     names = list(dict.fromkeys(name for row in sample for name in row))
     found = guessed_columns(names, COMMON, columns)
-    check_columns(files[0].path, names, COMMON, found, REQUIRED, columns)
+    check_columns(first_file, names, found, REQUIRED, columns)
     if "id" not in columns and plain_name(found["id"]) == "id":
-        _check_ids(files[0].path, found["id"], sample)
+        _check_ids(first_file, found["id"], sample)
     understood = described(found, columns)
-    if "time" in found and parsed_time(sample[0].get(found["time"])) is None:
-        understood += (
-            f"; rows keep their order, since the time {abbreviated(sample[0].get(found['time']))} can't be read"
-        )
+    if "time" in found and parsed_time(time := sample[0].get(found["time"])) is None:
+        understood += f"; rows keep their order, since the time {abbreviated(time)} can't be read"
         del found["time"]
-    table = _Table(found, speakers, Counter())
-    parts: dict[Split | None, list[Path]] = {}
-    for file in files:
-        parts.setdefault(file.split, []).append(file.path)
-    split_of: dict[Path, Split | None] = {file.path: file.split for file in files}
-
-    def parse(raw: Raw) -> Dialogue | None:
-        return table.dialogue(raw, split_of[raw.path])
-
-    def read(paths: list[Path]) -> Iterator[Raw]:
-        return grouped((raw for file in paths for raw in read_rows(file)), table.key)
-
-    return Source(
-        tuple(split_of), dialogues_in(list(parts.values()), read, parse), understood=understood, left_out=table.left_out
-    )
+    table = _Table(found, speakers, splits)
+    files_of: dict[Split | None, list[Path]] = {}
+    for file, split in splits.items():
+        files_of.setdefault(split, []).append(file)
+    dialogues = dialogues_in(list(files_of.values()), table.conversations, table.dialogue)
+    return Source(tuple(splits), dialogues, understood=understood, left_out=table.left_out)
 
 
 def parsed_time(value: Any) -> float | None:
@@ -142,37 +148,18 @@ def parsed_time(value: Any) -> float | None:
         60.0
     """
     text = str(value).strip()
-    if text.lower() == "nan":
-        return None
-    for parse in (float, _iso, *(_in_format(form) for form in _TIME_FORMATS)):
-        try:
-            return parse(text)
-        except (ValueError, OverflowError):
-            continue
+    with suppress(ValueError):
+        number = float(text)
+        return number if number == number else None
+    for parse in (datetime.fromisoformat, *(partial(_in_format, form) for form in _TIME_FORMATS)):
+        with suppress(ValueError, OverflowError):
+            time = parse(text)
+            return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
     return None
 
 
-def _iso(text: str) -> float:
-    return _seconds(datetime.fromisoformat(text))
-
-
-def _in_format(form: str) -> Callable[[str], float]:
-    return lambda text: _seconds(datetime.strptime(text, form))
-
-
-def _seconds(time: datetime) -> float:
-    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
-
-
-def _time(raw: Raw, row: Mapping[str, Any], column: str) -> float:
-    time = parsed_time(row.get(column))
-    if time is None:
-        raise raw.error(
-            f"found {abbreviated(row.get(column))} as time",
-            f"Expected the form of the first row. --columns time= (no name) keeps the order of rows. {raw.cure}.",
-            column,
-        )
-    return time
+def _in_format(form: str, text: str) -> datetime:
+    return datetime.strptime(text, form)
 
 
 def _check_ids(path: Path, column: str, sample: Sequence[Mapping[str, Any]]) -> None:
@@ -190,12 +177,10 @@ def _check_ids(path: Path, column: str, sample: Sequence[Mapping[str, Any]]) -> 
 
 def _detects(path: Path) -> bool:
     rows = first_rows(path, 1)
-    return bool(rows) and _is_message(rows[0])
-
-
-def _is_message(row: Mapping[str, Any]) -> bool:
-    found = guessed_columns(row, COMMON, {})
-    flat = not any(isinstance(row[name], list | dict) for name in found.values())
+    if not rows:
+        return False
+    found = guessed_columns(rows[0], COMMON, {})
+    flat = not any(isinstance(rows[0][name], list | dict) for name in found.values())
     return flat and all(column in found for column in REQUIRED)
 
 

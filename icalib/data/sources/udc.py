@@ -6,7 +6,6 @@ Utterance,Distractor_0..8` (ready pools). `__eou__` ends an utterance, `__eot__`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from typing import Any
 from icalib.core.errors import DataError
 from icalib.data.schema import Dialogue, Pool
 from icalib.data.sources.base import Reader, Source, dialogues_in, pool_from, pools_in, spaced
-from icalib.data.sources.csv_rows import csv_rows
 from icalib.data.sources.files import (
     files_of,
     first_line,
@@ -24,6 +22,7 @@ from icalib.data.sources.files import (
     split_in_name,
 )
 from icalib.data.sources.records import Raw, build
+from icalib.data.sources.rows import read_rows, row_of
 
 TRAIN_HEADER = ("Context", "Utterance", "Label")
 POOL_HEADER = ("Context", "Ground Truth Utterance")
@@ -32,46 +31,36 @@ POOL_HEADER = ("Context", "Ground Truth Utterance")
 def _open(path: Path) -> Source:
     """Open one CSV file, or a folder with train.csv, valid.csv and test.csv."""
     files = files_of(path, ".csv")
-    dialogue_files = [file for file in files if _header(file) == TRAIN_HEADER]
+    if odd := [file for file in files if not _is_header(first_line(file))]:
+        raise DataError(
+            f'found the header "{first_line(odd[0])[:60]}"',
+            f'Expected "{",".join(TRAIN_HEADER)}" or "{",".join(POOL_HEADER)},Distractor_0,...".',
+            path=odd[0],
+            line=1,
+        )
+    dialogue_files = [file for file in files if first_line(file) == ",".join(TRAIN_HEADER)]
     pool_files = [file for file in files if file not in dialogue_files]
     for file in pool_files:
         required_split(file)
     return Source(
         files,
-        dialogues_in(dialogue_files, _rows, _dialogue),
-        pools_in(pool_files, _rows, _pool),
+        dialogues_in(dialogue_files, read_rows, _dialogue),
+        pools_in(pool_files, read_rows, _pool),
         last_turn_only=True,
     )
 
 
 def _detects(path: Path) -> bool:
-    if path.is_dir():
-        files = [file for file in sorted(path.iterdir()) if plain_name(file).endswith(".csv")]
-        return any(_is_header(raw.text) for file in files for raw in islice(read_lines(file), 1))
-    return _is_header(first_line(path))
+    if path.is_file():
+        return _is_header(first_line(path))
+    files = [file for file in sorted(path.iterdir()) if plain_name(file).endswith(".csv")]
+    return any(_is_header(raw.text) for file in files for raw in islice(read_lines(file), 1))
 
 
 def _is_header(line: str) -> bool:
     """Whether a file's first line is that of the corpus."""
     header = tuple(line.split(","))
     return header == TRAIN_HEADER or header[:2] == POOL_HEADER
-
-
-def _header(file: Path) -> tuple[str, ...]:
-    first = next(read_lines(file), None)
-    if first is None or not _is_header(first.text):
-        raise DataError(
-            f'found the header "{first.text[:60] if first else ""}"',
-            f'Expected "{",".join(TRAIN_HEADER)}" or "{",".join(POOL_HEADER)},Distractor_0,...".',
-            path=file,
-            line=1,
-        )
-    return tuple(first.text.split(","))
-
-
-def _rows(file: Path) -> Iterator[Raw]:
-    """Yield the rows after the header."""
-    return islice(csv_rows(file), 1, None)
 
 
 def _turns(context: str) -> list[dict[str, Any]]:
@@ -89,14 +78,8 @@ def _response(text: str) -> str:
     return spaced(text.replace("__eou__", " ").replace("__eot__", " "))
 
 
-def _columns(raw: Raw, expected: str, fits: bool) -> list[str]:
-    if not fits:
-        raise raw.error(f"found {len(raw.value)} columns, expected {expected}")
-    return raw.value
-
-
 def _dialogue(raw: Raw) -> Dialogue | None:
-    context, response, label = _columns(raw, "3", len(raw.value) == 3)
+    context, response, label = row_of(raw).values()
     if label.strip() not in ("0", "1", "0.0", "1.0"):
         raise raw.error(f'found "{label[:20]}", expected 0 or 1', field="Label")
     if float(label) == 0:
@@ -113,7 +96,7 @@ def _dialogue(raw: Raw) -> Dialogue | None:
 
 
 def _pool(raw: Raw) -> Pool:
-    context, right, *wrong = _columns(raw, "3 or more", len(raw.value) >= 3)
+    context, right, *wrong = row_of(raw).values()
     split = required_split(raw.path)
     return pool_from(
         raw, f"udc-{split}-{raw.line}", split, _turns(context), _response(right), map(_response, wrong), "ubuntu"

@@ -74,21 +74,14 @@ def test_exports_of_chat_programs(tmp_path: Path) -> None:
     discord = {
         "guild": {"id": "1", "name": "desk"},
         "messages": [
-            {"id": "1", "content": "It hums.", "author": {"id": "1", "name": "Ann", "isBot": False}},
-            {"id": "2", "content": "Restart it.", "author": {"id": "2", "name": "Helper", "isBot": True}},
+            {"id": "1", "content": "It hums.", "author": {"id": "1", "name": "Ann"}},
+            {"id": "2", "content": "Restart it.", "author": {"id": "2", "name": "Help desk"}},
         ],
     }
     chat_messages = [{"sender": "human", "text": "It hums."}, {"sender": "assistant", "text": "Restart it."}]
     claude = [{"uuid": "c", "name": "", "chat_messages": chat_messages}]
-    tree = {
-        "a": {"message": None, "parent": None},
-        "b": {"message": {"author": {"role": "user"}, "content": {"parts": ["It hums."]}}, "parent": "a"},
-        "other": {"message": {"author": {"role": "assistant"}, "content": {"parts": ["Sorry?"]}}, "parent": "b"},
-        "c": {"message": {"author": {"role": "assistant"}, "content": {"parts": ["Restart it."]}}, "parent": "b"},
-    }
-    chatgpt = [{"id": "g", "title": "t", "mapping": tree, "current_node": "c"}]
     speakers = {"Help desk": "agent", "*": "user"}
-    for export in (telegram, discord, claude, chatgpt):
+    for export in (telegram, discord, claude):
         (found,) = dialogues(write_json(tmp_path / "export.json", export), speakers=speakers)
         assert turns(found) == TURNS
 
@@ -281,7 +274,7 @@ def test_an_unknown_format_says_what_was_tried_found_and_helps(tmp_path: Path) -
     path.write_text('[{"prompt": "a", "completion": "b"}]')
     with pytest.raises(SettingError) as caught:
         open_source(path)
-    for words in ("jsonl", "messages", "table", "trec", "fields prompt, completion", "--columns", "--format"):
+    for words in ("jsonl", "messages", "table", "ranking", "fields prompt, completion", "--columns", "--format"):
         assert words in str(caught.value)
     (tmp_path / "empty").mkdir()
     with pytest.raises(SettingError, match="The folder holds nothing"):

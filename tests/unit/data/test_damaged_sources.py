@@ -45,7 +45,6 @@ def test_damaged_gzip_in_an_icast_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="damaged gzip data") as caught:
         list(open_source(folder).pools(None))
     assert caught.value.path.endswith("answer.tsv.gz")
-    assert caught.value.line > 0
 
 
 @pytest.mark.parametrize("field", ["domain", "source", "dialog_id"])

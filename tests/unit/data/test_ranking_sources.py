@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import pytrec_eval
 
 from icalib.core.errors import DataError, SettingError
 from icalib.data.schema import Pool
@@ -41,6 +40,7 @@ PAIRS = [
     {"query": "It hums.", "passage": "Restart it.", "label": 1},
     {"query": "It hums.", "passage": "Plug it in.", "label": 0},
 ]
+CANDIDATES = {"context": ["It hums."], "candidates": ["Hello!", "Restart it.", "Plug it in."]}
 NUMBERED = [{"question": "It hums.", "answer": "Restart it.", "negative_1": "Hello!", "negative_2": "Plug it in."}]
 
 
@@ -50,6 +50,8 @@ NUMBERED = [{"question": "It hums.", "answer": "Restart it.", "negative_1": "Hel
         ([TEVATRON], "7", ("Printers Restart it.", "Hello!")),
         (TRIPLETS, None, ("Restart it.", "Hello!", "Plug it in.")),
         (PAIRS, None, ("Restart it.", "Hello!", "Plug it in.")),
+        ([CANDIDATES | {"label": 1}], None, ("Restart it.", "Hello!", "Plug it in.")),
+        ([CANDIDATES | {"labels": [0, 1, 0]}], None, ("Restart it.", "Hello!", "Plug it in.")),
         (NUMBERED, None, ("Restart it.", "Hello!", "Plug it in.")),
     ],
 )
@@ -76,9 +78,12 @@ def test_several_right_answers_are_in_one_pool_and_queries_without_one_are_count
         {"query": "b", "pos": [], "neg": ["n1"]},
         {"query": "c", "pos": ["p1"], "neg": ["p1"]},
     )
+    listed = write_lines(
+        tmp_path / "listed.jsonl", {"query": "a", "candidates": ["n1", "p1", "p2"], "label": [0, 1, 1]}
+    )
     source = open_source(path)
-    found = list(source.pools(None))
-    assert [(pool.candidates, pool.right) for pool in found] == [(("p1", "p2", "n1"), (0, 1))]
+    found = [*source.pools(None), *pools(listed)]
+    assert [(pool.candidates, pool.right) for pool in found] == [(("p1", "p2", "n1"), (0, 1))] * 2
     assert dict(source.left_out) == {"queries without a right answer": 1, "queries without a wrong answer": 1}
 
 
@@ -100,90 +105,12 @@ def test_columns_of_ranking_data_can_be_named(tmp_path: Path) -> None:
     assert (pool.context[0].text, pool.candidates) == ("a", ("p", "n"))
     with pytest.raises(SettingError, match="no column found for positive"):
         pools(path, columns={"query": "prompt"})
+    with pytest.raises(DataError, match="3 as label"):
+        pools(write_lines(tmp_path / "list.jsonl", CANDIDATES | {"label": 3}))
     with pytest.raises(DataError, match='"often" as label'):
         pools(write_lines(tmp_path / "test.jsonl", PAIRS[0], {"query": "a", "passage": "p", "label": "often"}))
-
-
-QRELS = "q1 0 d1 1\nq1 0 d4 2\nq1 0 d2 0\nq2 0 d3 1\nq4 0 d1 1\n"
-RUN = (
-    "q1 Q0 d2 1 9.5 r\nq1 Q0 d3 4 6.5 r\nq1 Q0 d1 2 8.5 r\nq1 Q0 d4 3 7.5 r\n"
-    "q2 Q0 d3 1 3.5 r\nq2 Q0 d2 2 2.5 r\nq3 Q0 d3 1 1.5 r\nq4 Q0 d2 1 1.5 r\n"
-)
-
-
-def test_a_trec_folder_agrees_with_pytrec_eval(tmp_path: Path) -> None:
-    (tmp_path / "qrels.test.txt").write_text(QRELS)
-    (tmp_path / "run.bm25.txt").write_text(RUN)
-    write_lines(
-        tmp_path / "corpus.jsonl", *({"id": f"d{n}", "title": "", "contents": f"text {n}"} for n in range(1, 5))
-    )
-    (tmp_path / "topics.tsv").write_text("".join(f"q{n}\tquery {n}\n" for n in range(1, 5)))
-    source = open_source(tmp_path)
-    found = list(source.pools(None))
-    qrels, run = pytrec_eval.parse_qrel(QRELS.splitlines()), pytrec_eval.parse_run(RUN.splitlines())
-    expected: list[tuple[str, int, list[str]]] = []
-    for query, scores in run.items():
-        ranked = sorted(scores, key=lambda text: -scores[text])
-        right = [text for text in ranked if qrels.get(query, {}).get(text, 0) > 0]
-        wrong = [text for text in ranked if text not in right]
-        expected += [(query, len(right), [*right, *wrong])] if right else []
-    texts = {f"d{n}": f"text {n}" for n in range(1, 5)}
-    assert [(pool.dialog_id, pool.right, pool.candidates) for pool in found] == [
-        (query, tuple(range(num_right)), tuple(texts[text] for text in ranked)) for query, num_right, ranked in expected
-    ]
-    assert {pool.split for pool in found} == {"test"}
-    assert source.left_out["queries without a right answer"] == 2  # q3 is not judged, q4's right answer is not ranked
-
-
-def beir(folder: Path, *, lists: bool, wrong: bool) -> Path:
-    write_lines(folder / "corpus.jsonl", *({"_id": f"d{n}", "title": "T", "text": f"text {n}"} for n in range(1, 5)))
-    write_lines(
-        folder / "queries.jsonl",
-        {"_id": "q1", "text": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}]},
-        {"_id": "q2", "text": "query 2"},
-    )
-    rows = ["query-id\tcorpus-id\tscore", "q1\td1\t1", "q2\td2\t1", *(["q1\td3\t0", "q2\td3\t0"] if wrong else [])]
-    for split in ("train", "test"):
-        write_lines(folder / "qrels" / f"{split}.tsv", rows[0], *rows[{"train": 1, "test": 2}[split] :: 2])
-    if lists:
-        ranked = [{"query-id": f"q{n}", "corpus-ids": ["d4", "d1", "d2"]} for n in (1, 2)]
-        (folder / "top_ranked").mkdir()
-        pq.write_table(pa.Table.from_pylist(ranked), folder / "top_ranked" / "test-00000-of-00001.parquet")
-    return folder
-
-
-def test_beir_folders(tmp_path: Path) -> None:
-    ranked = pools(beir(tmp_path / "ranked", lists=True, wrong=True))
-    assert [(pool.dialog_id, pool.split, pool.candidates) for pool in ranked] == [
-        ("q2", "test", ("T text 2", "T text 4", "T text 1")),
-        ("q1", "train", ("T text 1", "T text 4", "T text 2")),
-    ]
-    assert [(turn.speaker, turn.text) for turn in ranked[1].context] == [("user", "Hi"), ("agent", "Yes?")]
-    judged = pools(beir(tmp_path / "judged", lists=False, wrong=True))
-    assert [pool.candidates for pool in judged] == [("T text 2", "T text 3"), ("T text 1", "T text 3")]
-    source = open_source(beir(tmp_path / "mined", lists=False, wrong=False))
-    assert [(found.dialog_id, found.split, found.answers) for found in source.answers(None)] == [
-        ("q2", "test", ("T text 2",)),
-        ("q1", "train", ("T text 1",)),
-    ]
-
-
-def test_a_folder_without_a_part_says_which(tmp_path: Path) -> None:
-    (tmp_path / "qrels.txt").write_text(QRELS)
-    (tmp_path / "run.txt").write_text(RUN)
-    with pytest.raises(DataError, match="no file with queries or topics in its name"):
-        open_source(tmp_path)
-    with pytest.raises(DataError, match="needs corpus, queries and qrels"):
-        open_source(tmp_path, "beir")
 
 
 def test_labelled_rows_that_are_all_right_get_wrong_answers_mined(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "faq.jsonl", *({"query": f"q{n}", "passage": f"p{n}", "label": 1} for n in range(3)))
     assert [found.answers for found in open_source(path).answers(None)] == [("p0",), ("p1",), ("p2",)]
-
-
-def test_two_readings_of_a_collection_do_not_disturb_each_other(tmp_path: Path) -> None:
-    source = open_source(beir(tmp_path / "ranked", lists=True, wrong=True))
-    assert [
-        (one, other) for one, other in zip(source.pools(None), source.pools(None), strict=True) if one != other
-    ] == []

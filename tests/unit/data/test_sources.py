@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from icalib.core.errors import DataError, SettingError
 from icalib.data.schema import Dialogue
-from icalib.data.sources.json_object import json_members
+from icalib.data.sources.json_text import json_members
 from icalib.data.sources.readers import open_source
 
 
@@ -136,7 +136,7 @@ def test_members_of_a_json_object_are_those_json_reads(
 
 
 def test_members_are_found_across_chunks_with_their_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("icalib.data.sources.json_object.CHUNK", 3)
+    monkeypatch.setattr("icalib.data.sources.json_text.CHUNK", 3)
     path = tmp_path / "o.json"
     path.write_text('{\n"a": "ü€😀",\n\n"b": [1,\n 23],\n"c": 456\n}', encoding="utf-8")
     assert [(raw.line, raw.value) for raw in json_members(path)] == [

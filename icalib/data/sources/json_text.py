@@ -1,0 +1,185 @@
+"""JSON documents of any size, read as a stream: one big object, an array, or records inside of an object."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any, TextIO
+
+from icalib.core.errors import DataError
+from icalib.core.invalid import abbreviated
+from icalib.data.sources.files import open_bytes
+from icalib.data.sources.records import Raw
+
+CHUNK = 1 << 18
+MEMBER_LIMIT = 1 << 24
+"""Characters that a member may have, as `LINE_LIMIT` for lines."""
+CONTAINERS = frozenset(
+    ("chats", "conversations", "dialogs", "dialogues", "list", "data", "rows", "sessions", "tickets", "threads")
+)
+"""Members of an object that may hold its records: of Telegram's export, `chats` and in it `list`."""
+_SPACE = re.compile("[ \t\r\n\ufeff]*")
+_CLOSING = {"{": "}", "[": "]"}
+
+Record = tuple[int, str, Any]
+"""The line where it begins, its text, its value."""
+
+
+def json_members(path: Path) -> Iterator[Raw]:
+    """Yield the members of a file that is one big JSON object; `Raw.value` is (key, value).
+
+    Raises:
+        DataError: broken JSON, or a file that isn't one object.
+    """
+    with _opened(path) as text:
+        for _ in text.each("{"):
+            key = text.key()
+            line, member, value = text.value()
+            yield Raw(path, line, member, (key, value))
+
+
+def json_records(path: Path, is_record: Callable[[Any], bool]) -> Iterator[Raw]:
+    """Yield the records of a file of JSON; `Raw.value` is a record, `Raw.number` its index.
+
+    Args:
+        path: plain or gzipped: an array of records, or an object that holds records by their ids or in a list. It may
+            hold several documents one after the other.
+        is_record: whether a value inside of an object is a record. An object without any is a record itself.
+
+    Raises:
+        DataError: broken JSON.
+    """
+    number = 0
+    with _opened(path) as text:
+        while text.next_mark():
+            for line, member, value in _document(text, is_record):
+                number += 1
+                yield Raw(path, line, member, value, number=number)
+
+
+def _document(text: _JsonText, is_record: Callable[[Any], bool]) -> Iterator[Record]:
+    mark = text.next_mark()
+    if mark == "[":
+        yield from (text.value() for _ in text.each("["))
+    elif mark == "{":
+        line, rest, found = text.line, dict[str, Any](), False
+        for record in _inside(text, is_record, rest):
+            found = True
+            yield record
+        if not found:
+            yield line, "", rest
+    else:
+        yield text.value()
+
+
+def _inside(text: _JsonText, is_record: Callable[[Any], bool], rest: dict[str, Any]) -> Iterator[Record]:
+    """Yield the records inside of an object; what belongs to none of them is put into `rest`."""
+    for _ in text.each("{"):
+        key = text.key()
+        mark = text.next_mark()
+        if key in CONTAINERS and mark == "[":
+            rest[key] = list[Any]()  # may be the messages of the only record
+            for record in (text.value() for _ in text.each("[")):
+                if is_record(record[2]):
+                    yield record
+                else:
+                    rest[key].append(record[2])
+        elif key in CONTAINERS and mark == "{":
+            rest[key] = dict[str, Any]()
+            yield from _inside(text, is_record, rest[key])
+        else:
+            line, member, value = text.value()
+            if isinstance(value, dict) and is_record(value):
+                yield line, member, {"id": key, **value}
+            else:
+                rest[key] = value
+
+
+@contextmanager
+def _opened(path: Path) -> Generator[_JsonText]:
+    with open_bytes(path) as file, TextIOWrapper(file, "utf-8", "surrogateescape", newline="") as text:
+        yield _JsonText(path, text)
+
+
+class _JsonText:
+    """A file's text, read as far as it is needed, and a position in it."""
+
+    def __init__(self, path: Path, file: TextIO) -> None:
+        self._path, self._file = path, file
+        self._text, self._at, self._at_end = "", 0, False
+        self._decoder = json.JSONDecoder()
+        self.line = 1
+
+    def each(self, opening: str) -> Iterator[None]:
+        """Walk over an object or array: yield before each member, which must be taken before the next one."""
+        self._expect(opening)
+        while self.next_mark() != _CLOSING[opening]:
+            yield
+            if self.next_mark() != _CLOSING[opening]:
+                self._expect(",")
+        self._expect(_CLOSING[opening])
+
+    def key(self) -> str:
+        """Take the name of an object's member and the colon after it."""
+        _, _, key = self.value()
+        self._expect(":")
+        return str(key)
+
+    def value(self) -> Record:
+        """Take one whole JSON value."""
+        self.next_mark()
+        while True:
+            try:
+                value, end = self._decoder.raw_decode(self._text, self._at)
+                if end < len(self._text) or self._at_end:
+                    line = self.line
+                    return line, self._take(end), value
+            except json.JSONDecodeError as error:
+                too_long = len(self._text) - self._at > MEMBER_LIMIT
+                if self._at_end or too_long:
+                    where = f" in a member of more than {MEMBER_LIMIT >> 20} MiB" if not self._at_end else ""
+                    raise self._broken(error.msg + where, self._text.count("\n", self._at, error.pos)) from None
+            except (ValueError, RecursionError) as error:
+                raise self._broken(str(error)) from None
+            self._more()
+
+    def next_mark(self) -> str:
+        """Skip white space and return the next character, empty at the end."""
+        while True:
+            space = _SPACE.match(self._text, self._at)
+            self._take(space.end() if space else self._at)
+            if self._at < len(self._text) or self._at_end:
+                return self._text[self._at : self._at + 1]
+            self._more()
+
+    def _expect(self, mark: str) -> None:
+        """Take one mark."""
+        if (found := self.next_mark()) != mark:
+            raise self._broken(f'found {abbreviated(found) if found else "the end of the file"} instead of "{mark}"')
+        self._take(self._at + 1)
+
+    def _take(self, end: int) -> str:
+        """Move on to a position and return the text before it."""
+        taken = self._text[self._at : end]
+        self._at = end
+        self.line += taken.count("\n")
+        return taken
+
+    def _more(self) -> None:
+        """Read as much again as is left, at least one chunk."""
+        left = self._text[self._at :]
+        block = self._file.read(max(CHUNK, len(left)))
+        self._text, self._at, self._at_end = left + block, 0, not block
+
+    def _broken(self, found: str, lines: int = 0) -> DataError:
+        """Return the error for broken JSON, which can't be skipped: where the next member begins is unknown."""
+        return DataError(
+            f"broken JSON: {found}",
+            "Fix the file or get it again (--skip-bad cannot skip this).",
+            path=self._path,
+            line=self.line + lines,
+        )
