@@ -6,23 +6,22 @@ import json
 import os
 from array import array
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from icalib.core.errors import DataError
-from icalib.data.contexts import context_responses
+from icalib.data.contexts import ContextResponse, context_responses
 from icalib.data.intent_map import mapped_intents
 from icalib.data.mining import Progress
-from icalib.data.schema import ALSO_RIGHT, SPLITS, UNKNOWN_LABEL, AnsweredContext, Dialogue, Pool, Split
+from icalib.data.schema import ALSO_RIGHT, SPLITS, UNKNOWN_LABEL, AnsweredContext, Dialogue, Pool, Split, Utterance
 from icalib.data.settings import PrepareSettings
 from icalib.data.sources.base import Source
 from icalib.data.sources.records import OnReject
 from icalib.data.spill import Spill
 from icalib.data.splits import assigned_split, split_of
 
-_MARK = 'Mark accepted answers: "is_answer": true on utterances, or a column is_answer (docs/data.md).'
 _NUM_TRIED = 1000
 """Dialogues that decide whether two-turn dialogues count."""
 
@@ -46,6 +45,10 @@ class Corpus:
         self.label_known = array("b")
         """Whether it is known which candidate of each training pool is right, if any (0 or 1)."""
         self._limit, self._intent_map = settings.limit, settings.map_intents
+
+    def split_origin(self) -> str:
+        """Return `PoolSet.split_origin`."""
+        return "mixed" if len(self.split_origins) > 1 else "".join(self.split_origins)
 
     @property
     def num_rows(self) -> dict[str, int]:
@@ -103,30 +106,36 @@ def shortest_context(source: Source, settings: PrepareSettings) -> int:
     return 1 if 0 < longest <= settings.min_context else settings.min_context
 
 
+def responses_of(dialogue: Dialogue, source: Source, settings: PrepareSettings) -> Iterator[ContextResponse]:
+    """Yield the pairs of a dialogue that become pools."""
+    return context_responses(
+        dialogue,
+        context_turns=settings.context_turns,
+        min_context=settings.min_context,
+        last_turn_only=source.last_turn_only,
+        accepted_only=settings.answers == "accepted",
+    )
+
+
 def read_corpus(
-    source: Source,
-    folder: Path,
-    settings: PrepareSettings,
-    min_context: int,
-    on_reject: OnReject | None,
-    progress: Progress,
+    source: Source, folder: Path, settings: PrepareSettings, on_reject: OnReject | None, progress: Progress
 ) -> Corpus:
-    """Read a source into files in `folder`.
+    """Read a source into files in `folder`, one for each split.
 
     Args:
         source: dialogues, pools, or contexts with answers.
-        folder: gets a file for each split.
+        folder: gets the files.
         settings: what the pools depend on.
-        min_context: minimum number of utterances before a response.
         on_reject: receives records that are not valid; without it the first one raises DataError.
         progress: receives the stage `read`.
 
     Raises:
-        DataError: a record that is not valid, without `on_reject`; a source without pools.
+        DataError: a record that is not valid, without `on_reject`; a source without pools, or without accepted answers
+            where only those count.
     """
     corpus = Corpus(folder, settings)
     source.left_out.clear()
-    for done, rows in enumerate(_records(source, corpus, settings, min_context, on_reject), 1):
+    for done, rows in enumerate(_records(source, corpus, settings, on_reject), 1):
         for row in rows:
             corpus.add(row)
         if done % 1000 == 0:
@@ -141,53 +150,34 @@ def read_corpus(
         left_out = ", ".join(f"{number} {what}" for what, number in source.left_out.items())
         raise DataError(
             "no pool came out of it" + (f" (left out: {left_out})" if left_out else ""),
-            f"A response needs {min_context} utterances before it (--min-context), one of them by the user. Say who is "
-            "user and who is agent with --speakers, look at what is read with --preview, or choose another source.",
+            f"A response needs {settings.min_context} utterances before it (--min-context), one of them by the user. "
+            "Say who is user and who is agent with --speakers, look at what is read with --preview, or choose another "
+            "source.",
             path=source.files[0],
         )
     return corpus
 
 
 def _records(
-    source: Source, corpus: Corpus, settings: PrepareSettings, min_context: int, on_reject: OnReject | None
+    source: Source, corpus: Corpus, settings: PrepareSettings, on_reject: OnReject | None
 ) -> Iterator[list[dict[str, Any]]]:
-    """Yield the rows of each record; a dialogue's rows have the right response as their only candidate."""
-    answers = _AcceptedAnswers(source, settings)
-    for dialogue in source.dialogues(on_reject):
-        split = _split(dialogue, settings)
-        corpus.mined.add(split)
-        corpus.split_origins.add("source" if dialogue.split else "drawn")
-        answers.add(dialogue)
-        pairs = context_responses(
-            dialogue,
-            context_turns=settings.context_turns,
-            min_context=min_context,
-            last_turn_only=source.last_turn_only,
-            accepted_only=settings.answers == "accepted",
-        )
-        yield [
-            {
-                "pool_id": f"{dialogue.dialog_id}#{pair.turn}",
-                "dialog_id": dialogue.dialog_id,
-                "domain": dialogue.domain,
-                "split": split,
-                "context": [utterance.model_dump() for utterance in pair.context],
-                "candidates": [pair.response.text],
-                "label": 0,
-                "label_order": -1,
-            }
-            for pair in pairs
-        ]
-    answers.check()
+    """Yield the rows of each record; rows of splits in `corpus.mined` have the right response as their only candidate.
+
+    Raises:
+        DataError: nothing says which answers were accepted, where only those count.
+    """
+    yield from _dialogue_rows(source, corpus, settings, on_reject)
     for answered in source.answers(on_reject):
-        answers.refuse_unmarked()
+        if settings.answers == "accepted":
+            raise _unmarked(source)
+        split = answered.split or assigned_split(answered.dialog_id, settings.seed)
+        corpus.mined.add(split)
         corpus.split_origins.add("source" if answered.split else "drawn")
-        yield _answer_rows(
-            answered, answered.split or assigned_split(answered.dialog_id, settings.seed), settings, corpus
-        )
+        context = answered.context[-settings.context_turns :]
+        yield [_row(answered, split, number, context, text) for number, text in enumerate(answered.answers)]
     for pool in source.pools(on_reject):
-        if not source.accepted_only:
-            answers.refuse_unmarked()
+        if settings.answers == "accepted" and not source.accepted_only:
+            raise _unmarked(source)
         corpus.split_origins.add("source")
         row = pool.row()
         keeps_all = source.keeps_all_candidates and settings.protocol is None
@@ -196,69 +186,60 @@ def _records(
         yield [{**row, "context": row["context"][-settings.context_turns :]}]
 
 
-def _split(dialogue: Dialogue, settings: PrepareSettings) -> Split:
-    if settings.intents_in == "train" and any(utterance.intents for utterance in dialogue.utterances):
-        return "train"
-    return split_of(dialogue, settings.seed)
+def _dialogue_rows(
+    source: Source, corpus: Corpus, settings: PrepareSettings, on_reject: OnReject | None
+) -> Iterator[list[dict[str, Any]]]:
+    """Yield the rows of each dialogue."""
+    num_dialogues = num_accepted = 0
+    for dialogue in source.dialogues(on_reject):
+        split = split_of(dialogue, settings.seed)
+        if settings.intents_in == "train" and any(utterance.intents for utterance in dialogue.utterances):
+            split = "train"
+        corpus.mined.add(split)
+        corpus.split_origins.add("source" if dialogue.split else "drawn")
+        num_dialogues += 1
+        num_accepted += any(turn.is_answer for turn in dialogue.utterances if turn.speaker == "agent")
+        yield [
+            _row(dialogue, split, pair.turn, pair.context, pair.response.text)
+            for pair in responses_of(dialogue, source, settings)
+        ]
+    if settings.answers == "accepted" and num_dialogues:
+        if not num_accepted:
+            raise _unmarked(source)
+        if num_accepted < num_dialogues:
+            source.left_out["dialogues without an accepted answer"] += num_dialogues - num_accepted
 
 
-class _AcceptedAnswers:
-    """What a source says of accepted answers, where only those are right responses."""
+def _row(
+    record: Dialogue | AnsweredContext, split: Split, number: int, context: Iterable[Utterance], response: str
+) -> dict[str, Any]:
+    """Return the row of a right response, whose negatives will be mined."""
+    return {
+        "pool_id": f"{record.dialog_id}#{number}",
+        "dialog_id": record.dialog_id,
+        "domain": record.domain,
+        "split": split,
+        "context": [utterance.model_dump() for utterance in context],
+        "candidates": [response],
+        "label": 0,
+        "label_order": -1,
+    }
 
-    def __init__(self, source: Source, settings: PrepareSettings) -> None:
-        self._source, self._wanted = source, settings.answers == "accepted"
-        self._num_dialogues = self._num_marked = self._num_accepted = 0
 
-    def add(self, dialogue: Dialogue) -> None:
-        """Count a dialogue's marks."""
-        marks = [utterance.is_answer for utterance in dialogue.utterances if utterance.speaker == "agent"]
-        self._num_dialogues += 1
-        self._num_marked += any(mark is not None for mark in marks)
-        self._num_accepted += any(marks)
-
-    def check(self) -> None:
-        """Count dialogues without an accepted answer as left out.
-
-        Raises:
-            DataError: none has one.
-        """
-        if not self._wanted or not self._num_dialogues:
-            return
-        if not self._num_marked:
-            self.refuse_unmarked()
-        if not self._num_accepted:
-            raise DataError(
-                f"none of {self._num_dialogues} dialogues has an accepted answer: no utterance of an agent has a true "
-                "`is_answer`",
-                f"{_MARK} Or prepare without --protocol icast.",
-                path=self._source.files[0],
-            )
-        if without := self._num_dialogues - self._num_accepted:
-            self._source.left_out["dialogues without an accepted answer"] += without
-
-    def refuse_unmarked(self) -> None:
-        """Refuse a record that can't say whether its answer was accepted, where that counts.
-
-        Raises:
-            DataError: it counts.
-        """
-        if self._wanted:
-            raise DataError(
-                f"the format {self._source.reader} has records that don't say which answers were accepted",
-                f"{_MARK} Or prepare without --protocol icast.",
-                path=self._source.files[0],
-            )
+def _unmarked(source: Source) -> DataError:
+    return DataError(
+        f"nothing in this source of the format {source.reader} says which answers were accepted",
+        'Mark accepted answers: "is_answer": true on utterances of agents, or a column is_answer (docs/data.md). Or '
+        "prepare without --protocol icast.",
+        path=source.files[0],
+    )
 
 
 def _cut(pool: Pool, num_candidates: int, left_out: Counter[str]) -> dict[str, Any]:
     """Return the first candidates of a pool and their labels.
 
     Right candidates fill at most half of the pool, or what wrong ones leave of it, so that there is something to rank.
-
-    Args:
-        pool: a pool with more candidates.
-        num_candidates: how many are kept.
-        left_out: counts the others.
+    `left_out` counts the others.
     """
     right = list(pool.right)
     wrong = [index for index in range(len(pool.candidates)) if index not in right]
@@ -273,27 +254,6 @@ def _cut(pool: Pool, num_candidates: int, left_out: Counter[str]) -> dict[str, A
         "label": 0 if right else pool.label,
         ALSO_RIGHT: list(range(1, num_right)),
     }
-
-
-def _answer_rows(
-    answered: AnsweredContext, split: Split, settings: PrepareSettings, corpus: Corpus
-) -> list[dict[str, Any]]:
-    """Return a row for each right answer, which is its only candidate."""
-    corpus.mined.add(split)
-    context = [utterance.model_dump() for utterance in answered.context[-settings.context_turns :]]
-    return [
-        {
-            "pool_id": f"{answered.dialog_id}#{number}",
-            "dialog_id": answered.dialog_id,
-            "domain": answered.domain,
-            "split": split,
-            "context": context,
-            "candidates": [text],
-            "label": 0,
-            "label_order": -1,
-        }
-        for number, text in enumerate(answered.answers)
-    ]
 
 
 class RejectedRecords:

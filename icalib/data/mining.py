@@ -29,16 +29,25 @@ from icalib.data.splits import text_key
 
 Progress = Callable[[str, int, int | None], None]
 """progress(stage, done, total): total is None while it isn't known."""
+MINING_BLOCK = 200_000
+"""Maximum number of responses that are mined together; larger splits are mined block by block."""
 _MIN_TOGETHER = 100
 """Responses among which there are similar ones; fewer are together only in splits that have no more."""
 
 
 def responses_together(num_rows: Mapping[Split, int], settings: PrepareSettings) -> int:
-    """Return about how many responses are mined together, those of one block; `num_rows` is that of each split."""
+    """Return about how many responses are mined together, those of one block.
+
+    Blocks of `neighbourhood` have about as many as the smallest split, so that the pools of all splits are alike.
+
+    Args:
+        num_rows: responses of each split.
+        settings: the sampler.
+    """
     if not NEGATIVE_SAMPLERS.load(settings.negative_sampler).equal_blocks:
-        return settings.mining_block
+        return MINING_BLOCK
     smallest = min((rows for rows in num_rows.values() if rows), default=_MIN_TOGETHER)
-    return min(settings.mining_block, max(_MIN_TOGETHER, smallest))
+    return min(MINING_BLOCK, max(_MIN_TOGETHER, smallest))
 
 
 def mine_split(
@@ -56,6 +65,12 @@ def mine_split(
     If some pools are to lose their right candidate, each response has one negative more, the last.
 
     Args:
+        spill: the split's rows.
+        folder: gets the file, and the indices while they are needed.
+        split: its name.
+        settings: sampler, number of candidates, seed.
+        parallel_map: runs the tasks.
+        progress: receives the stage `mine <split>`.
         together: about how many responses are mined together.
 
     Raises:
@@ -74,9 +89,10 @@ def mine_split(
     shape = (spill.num_rows, num_negatives)
     negatives = np.lib.format.open_memmap(path, mode="w+", dtype=np.int64, shape=shape)
     dialogues = np.fromiter(_dialogue_numbers(spill), np.int64, spill.num_rows)
-    blocks = _blocks(spill, dialogues, together, settings, num_negatives, child_seed(settings.seed, "blocks", split))
+    seed = child_seed(settings.seed, "blocks", split)
+    blocks = _blocks(spill, dialogues, together, num_negatives, seed)
     done = 0
-    for group in _groups(blocks, settings.mining_block):
+    for group in _groups(blocks, MINING_BLOCK):
         queries: list[tuple[Rows, QueryBlock]] = []  # with the rows of the split that their index has
         for number, rows in group:
             index = folder / f"{split}_index_{number}"
@@ -100,16 +116,14 @@ def mine_split(
     return negatives
 
 
-def _blocks(
-    spill: Spill, dialogues: Rows, size: int, settings: PrepareSettings, num_negatives: int, seed: int
-) -> list[Rows]:
-    """Return the rows of blocks of about `size` rows, and not many more than `mining_block`.
+def _blocks(spill: Spill, dialogues: Rows, size: int, num_negatives: int, seed: int) -> list[Rows]:
+    """Return the rows of blocks of about `size` rows, and not many more than `MINING_BLOCK`.
 
     Each has dialogues drawn at random: in the order of a source, neighbours may be of one topic, and their negatives
     more similar than those of a smaller split with all topics. A block with too few different responses is merged with
     the next one.
     """
-    num_blocks = max(-(-spill.num_rows // settings.mining_block), round(spill.num_rows / size))
+    num_blocks = max(-(-spill.num_rows // MINING_BLOCK), round(spill.num_rows / size))
     if num_blocks == 1:
         return [np.arange(spill.num_rows)]
     num_rows = np.bincount(dialogues)
@@ -119,7 +133,7 @@ def _blocks(
     block_of[order] = (middle * num_blocks / spill.num_rows).astype(np.int64)
     by_block = np.argsort(block_of[dialogues], kind="stable")
     drawn = np.split(by_block, np.flatnonzero(np.diff(block_of[dialogues][by_block])) + 1)
-    return _merged(drawn, lambda: _Variety(spill, dialogues, num_negatives), settings.mining_block)
+    return _merged(drawn, lambda: _Variety(spill, dialogues, num_negatives), MINING_BLOCK)
 
 
 def _merged(blocks: Sequence[Rows], make_variety: Callable[[], _Variety], max_rows: int) -> list[Rows]:

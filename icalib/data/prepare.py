@@ -1,12 +1,13 @@
 """From a source to a pool set: read, split, mine negatives, shuffle candidates, order labels, write Parquet.
 
-Nothing is held whole but the dialogue ids: pools are spilled to Arrow files, negatives are mined over blocks of at
-most `mining_block` responses, and the result is written in row groups. The folder appears when it is complete.
+Nothing is held whole but the dialogue ids: pools are spilled to Arrow files, negatives are mined block by block, and
+the result is written in row groups. The folder appears when it is complete.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from icalib.core.errors import DataError, SettingError
 from icalib.core.files import content_digest, write_json
 from icalib.core.storage import location, pull, push
 from icalib.core.version import __version__
-from icalib.data.corpus import RejectedRecords, read_corpus, shortest_context
+from icalib.data.corpus import Corpus, RejectedRecords, read_corpus, shortest_context
 from icalib.data.held_out import hold_out
 from icalib.data.logs import LOGS_FILE, write_logs
 from icalib.data.mining import Progress, mine_split, responses_together
@@ -31,7 +32,6 @@ from icalib.data.unanswerable import Removal
 
 Note = Callable[[str], None]
 """note(text): something that the user should know and that stops nothing."""
-
 
 DEFAULT_SETTINGS = PrepareSettings()
 
@@ -69,111 +69,136 @@ def prepare(
             without dialogues.
         StorageError: the disk refused a write.
     """
-    source_path, out = Path(source_path), Path(out)
+    out = Path(out)
     NEGATIVE_SAMPLERS.load(settings.negative_sampler)  # raises before anything is read
-    pull(source_path)
     pull(out)
-    source = open_source(source_path, settings.format, settings.reading())
-    settings = with_protocol(settings, source.reader)
-    source_digest = source.digest()
-    min_context = shortest_context(source, settings)
-    inputs = {
-        "version": POOLS_VERSION,
-        "source_digest": source_digest,
-        **settings.inputs(),
-        "min_context": min_context,
-    }
-    if source.pools is not None and not source.keeps_all_candidates:
-        inputs["right_answers"] = "together"  # earlier versions made a pool of each
-    inputs["blocks"] = "random"  # in earlier versions they were consecutive dialogues
-    log_source = None
-    if logs is not None:
-        pull(Path(logs))
-        log_source = open_source(logs, options=settings.reading())
-        inputs["logs_digest"] = log_source.digest()
+    source = _opened(source_path, settings.format, settings)
+    log_source = _opened(logs, None, settings) if logs is not None else None
     _show_sources(source, log_source, settings, note)
+    settings = with_protocol(settings, source.reader)
+    min_context = shortest_context(source, settings)
+    if min_context < settings.min_context:
+        note("the dialogues have two turns: a response needs one utterance before it")
+    settings = settings.model_copy(update={"min_context": min_context})
+    work = _Preparation(source, log_source, settings, parallel_map, progress, note)
     if out.exists() and not (out / POOLS_FILE).is_file():
         raise SettingError(f"{out} exists and is not a pool folder. Choose another name, or remove it yourself.")
     if out.exists() and not fresh:
-        pool_set = _existing(out, inputs, note)
-        push(out)  # in case the last upload did not complete
-        return pool_set
-    rejected_path = out.with_name(f"{out.name}.rejected.jsonl")
-    with whole_folder(out) as folder:
-        rejected = RejectedRecords(folder / "rejected.jsonl") if settings.skip_bad else None
-        if min_context < settings.min_context:
-            note("the dialogues have two turns: a response needs one utterance before it")
-        corpus = read_corpus(source, folder, settings, min_context, rejected, progress)
-        for what, number in source.left_out.items():
-            note(f"left out: {number} {what}")
-        for message in hold_out(corpus, folder, settings):
-            note(message)
-        for split in SPLITS:
-            if not corpus.num_rows[split]:
-                note(f"there are no {split} pools")
-        writer = PoolWriter(folder, settings.seed, inputs)
-        together = responses_together({split: corpus.spills[split].num_rows for split in corpus.mined}, settings)
-        for split in SPLITS:
-            negatives = None
-            if split in corpus.mined:
-                spill = corpus.spills[split]
-                negatives = mine_split(spill, folder, split, settings, parallel_map, progress, together=together)
-            removal = None
-            if settings.unanswerable:
-                removal = Removal(corpus.spills[split], split, settings.unanswerable, settings.seed)
-            writer.write(split, corpus, negatives, progress, removal)
-        num_unanswerable = {split: number for split, number in writer.num_unanswerable.items() if number}
-        if num_unanswerable:
-            counts = ", ".join(f"{number} {split}" for split, number in num_unanswerable.items())
-            note(f"pools without a right candidate: {counts}")
-        num_several_right = {split: number for split, number in writer.num_several_right.items() if number}
-        if num_several_right:
-            counts = ", ".join(f"{number} {split}" for split, number in num_several_right.items())
-            note(f"pools with several right candidates: {counts}")
-        if copies := writer.leaks.num_copies_across_splits():
-            note(f"{copies} (context, response) texts of validation or test occur word for word in another split")
-        num_logs = write_logs(log_source, folder / LOGS_FILE, rejected, progress) if log_source else 0
-        num_rejected = rejected.count if rejected else 0
+        pool_set = _existing(out, work.inputs(), note)
+    else:
+        rejected_path = out.with_name(f"{out.name}.rejected.jsonl")
+        with whole_folder(out) as folder:
+            rejected = RejectedRecords(folder / "rejected.jsonl") if settings.skip_bad else None
+            pool_set = work.write(folder, out.name, location(Path(source_path)), rejected)
+            if rejected:
+                rejected.move_to(rejected_path)
+        if pool_set.num_rejected:
+            note(f"{pool_set.num_rejected} records were left out; see {rejected_path}")
+        push(rejected_path)
+    push(out)  # also a folder that exists: its last upload may not have completed
+    return pool_set
+
+
+@dataclass(frozen=True)
+class _Preparation:
+    """What `prepare` makes a pool folder of, and whom it tells what it does.
+
+    Args:
+        source: dialogues or pools.
+        logs: dialogues outside the pools, if any.
+        settings: what the pools depend on, the protocol's included.
+        parallel_map: as for `prepare`, like the others.
+    """
+
+    source: Source
+    logs: Source | None
+    settings: PrepareSettings
+    parallel_map: ParallelMap
+    progress: Progress
+    note: Note
+
+    def inputs(self) -> dict[str, Any]:
+        """Return everything that the pools depend on."""
+        logs = {"logs_digest": self.logs.digest()} if self.logs else {}
+        return {
+            "version": POOLS_VERSION,
+            "source_digest": self.source.digest(),
+            **self.settings.inputs(),
+            **logs,
+        }
+
+    def write(self, folder: Path, name: str, source_path: str, rejected: RejectedRecords | None) -> PoolSet:
+        """Write all files of a pool set into a folder, and say what is unusual about it.
+
+        Args:
+            folder: the working folder.
+            name: of the pool set.
+            source_path: what the metadata call the source.
+            rejected: receives records that are not valid; without it the first one raises DataError.
+        """
+        corpus = read_corpus(self.source, folder, self.settings, rejected, self.progress)
+        messages = [
+            *(f"left out: {number} {what}" for what, number in self.source.left_out.items()),
+            *hold_out(corpus, folder, self.settings),
+        ]
+        inputs = self.inputs()
+        writer = PoolWriter(folder, self.settings.seed, inputs)
+        self._write_splits(corpus, folder, writer)
+        num_copies = writer.leaks.num_copies_across_splits()
+        num_logs = write_logs(self.logs, folder / LOGS_FILE, rejected, self.progress) if self.logs else 0
+        files = [*map(split_file, SPLITS), *([LOGS_FILE] if self.logs else [])]
         pool_set = PoolSet(
             version=POOLS_VERSION,
-            name=out.name,
+            name=name,
             digest=content_digest(writer.digests),
-            source=location(source_path),
-            source_digest=source_digest,
-            reader=source.reader,
-            negative_sampler=settings.negative_sampler if corpus.mined else "source",
+            source=source_path,
+            source_digest=inputs["source_digest"],
+            reader=self.source.reader,
+            negative_sampler=self.settings.negative_sampler if corpus.mined else "source",
             num_candidates=writer.num_candidates,
-            context_turns=settings.context_turns,
-            protocol=settings.protocol,
-            answers="accepted" if source.accepted_only else settings.answers,
+            context_turns=self.settings.context_turns,
+            protocol=self.settings.protocol,
+            answers="accepted" if self.source.accepted_only else self.settings.answers,
             intents_in=tuple(split for split in SPLITS if split in corpus.intents_in),
-            split_origin="mixed" if len(corpus.split_origins) > 1 else "".join(corpus.split_origins),
-            limit=settings.limit,
-            seed=settings.seed,
-            default_labelled_fraction=settings.labelled or corpus.fraction_with_intents(),
+            split_origin=corpus.split_origin(),
+            limit=self.settings.limit,
+            seed=self.settings.seed,
+            default_labelled_fraction=self.settings.labelled or corpus.fraction_with_intents(),
             intents=tuple(sorted(corpus.intents)),
             num_pools=corpus.num_rows,
-            num_unanswerable=num_unanswerable,
-            num_several_right=num_several_right,
+            num_unanswerable=+writer.num_unanswerable,
+            num_several_right=+writer.num_several_right,
             mean_right=writer.mean_right(),
             num_dialogues=writer.leaks.num_dialogues(),
-            num_rejected=num_rejected,
+            num_rejected=rejected.count if rejected else 0,
             num_logs=num_logs,
-            logs_digest=str(inputs.get("logs_digest", "")),
+            logs_digest=inputs.get("logs_digest", ""),
             created_with=f"icalib {__version__}",
-        )
-        if settings.protocol:
-            for difference in unmet(pool_set, PROTOCOLS[settings.protocol]):
-                note(f"not as the protocol {settings.protocol} has it: {difference}")
-        if rejected:
-            rejected.move_to(rejected_path)
-        if num_rejected:
-            note(f"{num_rejected} records were left out; see {rejected_path}")
-        pool_set = pool_set.model_copy(update={"files": _files(folder)}).sealed()
+            files={file: facts_of(folder / file) for file in files},
+        ).sealed()
         write_json(folder / POOLS_FILE, pool_set.model_dump())
-    push(rejected_path)
-    push(out)
-    return pool_set
+        for message in [*messages, *_remarks(pool_set, num_copies)]:
+            self.note(message)
+        return pool_set
+
+    def _write_splits(self, corpus: Corpus, folder: Path, writer: PoolWriter) -> None:
+        """Mine the negatives of each split and write its pools."""
+        settings = self.settings
+        together = responses_together({split: corpus.spills[split].num_rows for split in corpus.mined}, settings)
+        for split in SPLITS:
+            spill, negatives, removal = corpus.spills[split], None, None
+            if split in corpus.mined:
+                negatives = mine_split(
+                    spill, folder, split, settings, self.parallel_map, self.progress, together=together
+                )
+            if settings.unanswerable:
+                removal = Removal(spill, split, settings.unanswerable, settings.seed)
+            writer.write(split, corpus, negatives, self.progress, removal)
+
+
+def _opened(path: str | Path, format: str | None, settings: PrepareSettings) -> Source:
+    pull(Path(path))
+    return open_source(path, format, settings.reading())
 
 
 def _show_sources(source: Source, logs: Source | None, settings: PrepareSettings, note: Note) -> None:
@@ -197,37 +222,38 @@ def _show_sources(source: Source, logs: Source | None, settings: PrepareSettings
             )
 
 
-def _files(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return size and digest of the files that a pool folder keeps."""
-    names = [*(split_file(split) for split in SPLITS), LOGS_FILE]
-    return {name: facts_of(folder / name) for name in names if (folder / name).is_file()}
-
-
-def _had_blocks(pool_set: PoolSet, inputs: Mapping[str, Any]) -> bool:
-    """Return whether negatives of a folder of an earlier version were mined in more than one block a split."""
-    equal_blocks = NEGATIVE_SAMPLERS.load(pool_set.negative_sampler).equal_blocks
-    return equal_blocks or max(pool_set.num_pools.values()) > inputs["mining_block"]
-
-
-def _existing(out: Path, inputs: dict[str, Any], note: Note) -> PoolSet:
+def _existing(out: Path, inputs: Mapping[str, Any], note: Note) -> PoolSet:
+    """Return the pool set of a folder that was prepared from these inputs."""
     try:
-        pool_set = read_pool_set(out, verify=True)
-        if not pool_set.files:  # of an earlier version
-            pool_set = pool_set.model_copy(update={"files": _files(out)}).sealed()
-            write_json(out / POOLS_FILE, pool_set.model_dump())
+        pool_set = read_pool_set(out)
     except DataError as error:
         raise SettingError(f"{error} Add --fresh to replace it.") from error
     earlier = prepared_inputs(out)
-    if pool_set.negative_sampler == "source" or ("blocks" not in earlier and not _had_blocks(pool_set, inputs)):
-        inputs, earlier = ({name: own[name] for name in own if name != "blocks"} for own in (inputs, earlier))
-    if earlier != inputs:
-        names = sorted({*inputs, *earlier})
-        changed = ", ".join(name for name in names if earlier.get(name) != inputs.get(name))
+    if changed := [name for name in sorted({*inputs, *earlier}) if earlier.get(name) != inputs.get(name)]:
         raise SettingError(
-            f"{out} was prepared from other inputs ({changed}). Choose another folder, or add --fresh to replace it."
+            f"{out} was prepared from other inputs ({', '.join(changed)}). Choose another folder, or add --fresh to "
+            "replace it."
         )
     note(f"{out} exists already and has the same inputs; no action needed")
-    for split in SPLITS:
-        if pool_set.num_pools["train"] and not pool_set.num_pools[split]:
-            note(f"there are no {split} pools; with --fresh some of the training pools are used for it")
     return pool_set
+
+
+def _remarks(pool_set: PoolSet, num_copies: int) -> Iterator[str]:
+    """Yield what is unusual about a pool set.
+
+    Args:
+        pool_set: its metadata.
+        num_copies: texts of validation or test that occur in another split, too.
+    """
+    for split, number in pool_set.num_pools.items():
+        if not number:
+            yield f"there are no {split} pools"
+    for which, number_of in (("without a", pool_set.num_unanswerable), ("with several", pool_set.num_several_right)):
+        if number_of:
+            counts = ", ".join(f"{number} {split}" for split, number in number_of.items())
+            yield f"pools {which} right candidate{'s' * (which == 'with several')}: {counts}"
+    if num_copies:
+        yield f"{num_copies} (context, response) texts of validation or test occur word for word in another split"
+    if pool_set.protocol:
+        for difference in unmet(pool_set, PROTOCOLS[pool_set.protocol]):
+            yield f"not as the protocol {pool_set.protocol} has it: {difference}"

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from icalib.core.errors import DataError
 from icalib.core.storage import pull
-from icalib.data.contexts import context_responses
-from icalib.data.corpus import shortest_context
+from icalib.data.corpus import responses_of, shortest_context
 from icalib.data.intent_map import IntentMap, mapped_intents
 from icalib.data.protocols import with_protocol
 from icalib.data.schema import NONE_RIGHT, AnsweredContext, Dialogue, Pool, Utterance
@@ -41,6 +40,7 @@ def preview(source_path: str | Path, settings: PrepareSettings) -> Iterator[str]
     pull(source_path)
     source = open_source(source_path, settings.format, settings.reading())
     settings = with_protocol(settings, source.reader)
+    settings = settings.model_copy(update={"min_context": shortest_context(source, settings)})
     source.left_out.clear()
     files = "1 file" if len(source.files) == 1 else f"{len(source.files)} files"
     yield f"format {source.reader}, {files}" + (f"; {source.understood}" if source.understood else "")
@@ -53,7 +53,7 @@ def preview(source_path: str | Path, settings: PrepareSettings) -> Iterator[str]
     answered = list(islice(source.answers(reject), NUM_READ))
     pools = list(islice(source.pools(reject), NUM_READ))
     if dialogues:
-        yield from _dialogues(source, dialogues, shortest_context(source, settings), settings)
+        yield from _dialogues(source, dialogues, settings)
     if answered:
         yield from _answered(answered, settings.map_intents)
     if pools:
@@ -68,24 +68,15 @@ def preview(source_path: str | Path, settings: PrepareSettings) -> Iterator[str]
         yield "no record could be read"
 
 
-def _dialogues(source: Source, dialogues: list[Dialogue], min_context: int, settings: PrepareSettings) -> Iterator[str]:
+def _dialogues(source: Source, dialogues: list[Dialogue], settings: PrepareSettings) -> Iterator[str]:
     for dialogue in dialogues[:NUM_SHOWN]:
         yield f"dialogue {dialogue.dialog_id}" + _about(dialogue.split, dialogue.domain)
         yield from _turns(dialogue.utterances, settings.map_intents)
-    pairs = [
-        context_responses(
-            dialogue,
-            context_turns=settings.context_turns,
-            min_context=min_context,
-            last_turn_only=source.last_turn_only,
-            accepted_only=settings.answers == "accepted",
-        )
-        for dialogue in dialogues
-    ]
     roles = Counter(utterance.speaker for dialogue in dialogues for utterance in dialogue.utterances)
+    num_pools = sum(1 for dialogue in dialogues for _ in responses_of(dialogue, source, settings))
     yield (
         f"the first {len(dialogues)} dialogues: {roles['user']} turns of users, {roles['agent']} of agents, "
-        f"{sum(1 for found in pairs for _ in found)} pools with {min_context} or more utterances before the response"
+        f"{num_pools} pools with {settings.min_context} or more utterances before the response"
     )
 
 

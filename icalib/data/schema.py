@@ -126,28 +126,22 @@ class Pool(BaseModel):
         return self.model_dump()
 
 
+_UTTERANCE = pa.struct(
+    [pa.field("speaker", pa.string()), pa.field("text", pa.string()), pa.field("intents", pa.list_(pa.string()))]
+)
 POOL_SCHEMA = pa.schema(
     [
-        pa.field("pool_id", pa.string(), nullable=False),
-        pa.field("dialog_id", pa.string(), nullable=False),
-        pa.field("domain", pa.string(), nullable=False),
-        pa.field("split", pa.string(), nullable=False),
-        pa.field(
-            "context",
-            pa.list_(
-                pa.struct(
-                    [
-                        pa.field("speaker", pa.string()),
-                        pa.field("text", pa.string()),
-                        pa.field("intents", pa.list_(pa.string())),
-                    ]
-                )
-            ),
-            nullable=False,
-        ),
-        pa.field("candidates", pa.list_(pa.string()), nullable=False),
-        pa.field("label", pa.int32(), nullable=False),
-        pa.field("label_order", pa.int32(), nullable=False),
+        pa.field(name, kind, nullable=False)
+        for name, kind in (
+            ("pool_id", pa.string()),
+            ("dialog_id", pa.string()),
+            ("domain", pa.string()),
+            ("split", pa.string()),
+            ("context", pa.list_(_UTTERANCE)),
+            ("candidates", pa.list_(pa.string())),
+            ("label", pa.int32()),
+            ("label_order", pa.int32()),
+        )
     ]
 )
 """One row for each pool, one file for each split: `train.parquet`, `validation.parquet`, `test.parquet`."""
@@ -173,21 +167,20 @@ class PoolSet(BaseModel):
     digest: str
     source: str
     source_digest: str
-    reader: str = ""
-    """Name or import path of the reader; empty in sets of earlier versions."""
+    reader: str
+    """Name or import path of the reader."""
     negative_sampler: str
     """Name or import path of the sampler; `source` where the candidates are the source's own."""
     num_candidates: int
     context_turns: int
     protocol: str | None = None
     """Name of the paper's protocol that `prepare` was asked for, if any."""
-    answers: str = "all"
+    answers: str
     """`accepted`: every right candidate is an accepted answer; `all`: any response."""
-    intents_in: tuple[Split, ...] = ()
-    """Splits in which contexts have intents; empty in sets of earlier versions."""
-    split_origin: str = ""
-    """`source`: the source's own splits; `drawn`: 80/10/10 by dialogue; `mixed`: some of each; empty in sets of
-    earlier versions."""
+    intents_in: tuple[Split, ...]
+    """Splits in which contexts have intents."""
+    split_origin: str
+    """`source`: the source's own splits; `drawn`: 80/10/10 by dialogue; `mixed`: some of each."""
     limit: int | None = None
     """Maximum number of pools of a split that `prepare` was asked for."""
     seed: int
@@ -207,8 +200,8 @@ class PoolSet(BaseModel):
     logs_digest: str = ""
     """Digest of the logs' content; empty without logs."""
     created_with: str
-    files: dict[str, dict[str, Any]] = Field(default={})
-    """Size and digest of each file beside this one; empty in sets of earlier versions."""
+    files: dict[str, dict[str, Any]]
+    """Size and digest of each file beside this one."""
     checksum: str = ""
     """Digest of all the other fields."""
 

@@ -10,9 +10,6 @@ from icalib.core.component import Settings
 from icalib.data.intent_map import IntentMap, parsed_intent_map
 from icalib.data.sources.speakers import Role
 
-_LATER = ("protocol", "answers", "intents_in", "speakers", "columns", "map_intents", "unanswerable")
-"""Settings that sets of earlier versions don't have; at their defaults they don't count."""
-
 
 class PrepareSettings(Settings):
     """Settings of `prepare`.
@@ -45,9 +42,6 @@ class PrepareSettings(Settings):
     """Of splits, negatives, the order of candidates and the order in which pools become labelled."""
     limit: int | None = Field(default=None, ge=1)
     """Maximum number of pools of a split, the first ones."""
-    mining_block: int = Field(default=200_000, ge=2)
-    """Maximum number of responses that are mined together; larger splits are mined block by block. Blocks of
-    `neighbourhood` have at most about as many as the smallest split, so that the pools of all splits are alike."""
     format: str | None = None
     """The source's format: a reader's name or import path; None detects it."""
     speakers: dict[str, Role] = Field(default={})
@@ -64,8 +58,7 @@ class PrepareSettings(Settings):
 
     def inputs(self) -> dict[str, Any]:
         """Return the settings that the pools depend on; the reader counts through the source's digest."""
-        left_out = {name for name in _LATER if getattr(self, name) == type(self).model_fields[name].default}
-        return self.model_dump(exclude={"format", *left_out})
+        return self.model_dump(exclude={"format"})
 
     def reading(self) -> dict[str, Any]:
         """Return the options of `open_source`."""

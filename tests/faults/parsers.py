@@ -24,6 +24,7 @@ from icalib.core.storage import local_path
 from icalib.data.pools import as_pools, iter_pools, prepared_inputs, read_pool_set
 from icalib.data.preview import preview
 from icalib.data.questions import read_questions
+from icalib.data.schema import checksum
 from icalib.data.settings import PrepareSettings
 from icalib.data.sources.readers import open_source
 from icalib.models.ranker import load_ranker
@@ -118,8 +119,9 @@ def artifacts(world: Path, run: str, sweep: str = "") -> Iterator[tuple[str, Par
         sweep: folder of a finished sweep in it.
     """
     pools = files_of(world / "pools")
-    unchecked = json.dumps({**json.loads(pools["pools.json"]), "files": {}, "checksum": ""})
-    yield "pool folder", _parser(_read_pools, {**pools, "pools.json": unchecked.encode()})
+    unchecked = {**json.loads(pools["pools.json"]), "files": {}}
+    sealed = json.dumps({**unchecked, "checksum": checksum(unchecked)})
+    yield "pool folder", _parser(_read_pools, {**pools, "pools.json": sealed.encode()})
     folder = world / run
     load_ranker(folder / "checkpoints/final")  # imports what would take a trial's time, or be cut off in the middle
     yield "checkpoint", _parser(load_ranker, files_of(folder / "checkpoints/final"))

@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.pool_folders import seal
 from helpers.runs import Silent, run_context, small_settings
 
 from icalib.cli import main
 from icalib.core.component import with_settings
 from icalib.core.errors import DataError, RunFolderError, SettingError
-from icalib.core.files import read_json, write_json
 from icalib.core.run_tables import PREDICTION_SCHEMA
-from icalib.data.pools import as_pools, iter_pools, pools_digest, read_pool_set
+from icalib.data.pools import as_pools, iter_pools, read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.questions import read_questions
 from icalib.data.simulate import simulate
@@ -102,8 +102,7 @@ def without_labels(pools: Path, folder: Path) -> Path:
     place = table.schema.get_field_index("label")
     unknown = pa.array([-1] * table.num_rows, pa.int32())
     pq.write_table(table.set_column(place, table.schema.field(place), unknown), folder / "test.parquet")
-    changed = {"digest": pools_digest(folder), "files": {}, "checksum": ""}
-    write_json(folder / "pools.json", {**read_json(folder / "pools.json"), **changed})
+    seal(folder)
     return folder
 
 

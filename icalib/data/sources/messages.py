@@ -41,7 +41,8 @@ def _open(path: Path, speakers: Mapping[str, Role] = NO_SPEAKERS) -> Source:
 
     def parse(raw: Raw) -> Dialogue | None:
         dialogue = _dialogue(raw, splits[raw.path], speakers)
-        left_out[NO_TEXT] += dialogue is None
+        if dialogue is None:
+            left_out[NO_TEXT] += 1
         return dialogue
 
     return Source(tuple(splits), dialogues_in(splits, _rows, parse), left_out=left_out)

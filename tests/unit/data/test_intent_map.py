@@ -90,9 +90,5 @@ def test_pools_have_the_names_of_the_map(tmp_path: Path) -> None:
     assert any("[first]" in line for line in preview(tmp_path / "d.jsonl", settings))
 
 
-def test_pools_without_a_map_have_the_digest_of_before(tmp_path: Path) -> None:
-    assert "map_intents" not in PrepareSettings().inputs()
-
-
 def pools(folder: Path) -> list[Any]:
     return [pool for batch in iter_pools(folder, "train") for pool in as_pools(batch)]

@@ -123,12 +123,14 @@ def test_a_dialogue_with_most_responses_does_not_enlarge_all_blocks(tmp_path: Pa
 
 @pytest.mark.parametrize("parts", [1, 7])
 def test_negatives_are_of_the_response_s_own_block(
-    tmp_path: Path, texts: Callable[[Split, int], str], parts: int
+    tmp_path: Path, texts: Callable[[Split, int], str], parts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blocks mined at once, or few by few: the same pools."""
     source = corpus(tmp_path / "d.jsonl", texts)
-    for name, mining_block in (("pools", 200_000), ("parts", 200_000 if parts == 1 else 320)):
-        prepare(source, tmp_path / name, PrepareSettings(num_candidates=5, mining_block=mining_block))
+    prepare(source, tmp_path / "pools", PrepareSettings(num_candidates=5))
+    if parts > 1:
+        monkeypatch.setattr("icalib.data.mining.MINING_BLOCK", 320)
+    prepare(source, tmp_path / "parts", PrepareSettings(num_candidates=5))
     assert mined_together(tmp_path / "pools") == [125] * 12  # the smallest split has 130
     pools, others = (
         [pool.candidates for batch in iter_pools(tmp_path / name, "train") for pool in as_pools(batch)]

@@ -1,4 +1,4 @@
-"""Rows of sets without digests of their files, which may have been edited."""
+"""Rows of pool files that were changed while they were read."""
 
 from __future__ import annotations
 

@@ -20,11 +20,11 @@ from helpers.damage import DAMAGES, Damage
 from icalib.core.component import validated
 from icalib.core.errors import DataError, SettingError, StorageError
 from icalib.data.pools import (
-    INPUTS_KEY,
     ROW_GROUP,
     as_pools,
     iter_pools,
     pools_digest,
+    prepared_inputs,
     read_pool_set,
     read_rows,
 )
@@ -59,19 +59,6 @@ def pools_of(folder: Path, split: Any) -> list[Pool]:
     return [pool for batch in iter_pools(folder, split) for pool in as_pools(batch)]
 
 
-def change_inputs(folder: Path, blocks: str | None) -> None:
-    """Make a folder one of an earlier version, which recorded other blocks, or none."""
-    table = pq.read_table(folder / "train.parquet")
-    inputs = json.loads(table.schema.metadata[INPUTS_KEY])
-    del inputs["blocks"]
-    inputs |= {} if blocks is None else {"blocks": blocks}
-    metadata = {**table.schema.metadata, INPUTS_KEY: json.dumps(inputs).encode()}
-    pq.write_table(table.replace_schema_metadata(metadata), folder / "train.parquet")
-    pool_set = json.loads((folder / "pools.json").read_text())
-    kept = {key: value for key, value in pool_set.items() if key not in ("files", "checksum")}
-    (folder / "pools.json").write_text(json.dumps(kept))
-
-
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     root = tmp_path_factory.mktemp("prepared")
@@ -83,7 +70,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def test_pools_are_complete_and_correct(prepared: tuple[Path, Path]) -> None:
     source, folder = prepared
     dialogues = {d["dialog_id"]: d for d in map(json.loads, source.read_text().splitlines())}
-    pool_set = read_pool_set(folder, verify=True)
+    pool_set = read_pool_set(folder)
     assert pool_set.num_pools == {"train": 480, "validation": 160, "test": 160}
     assert pool_set.num_dialogues == {"train": 240, "validation": 80, "test": 80}
     assert pool_set.intents == ("FD",)
@@ -116,7 +103,7 @@ def test_files_and_row_groups(prepared: tuple[Path, Path]) -> None:
     assert not list(folder.parent.glob(".*tmp"))
     metadata = pq.ParquetFile(folder / "train.parquet").metadata
     assert [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)] == [ROW_GROUP, 480 - ROW_GROUP]
-    assert json.loads(metadata.metadata[b"icalib.inputs"])["mining_block"] == 200_000
+    assert prepared_inputs(folder).items() >= {"num_candidates": 5, "seed": 7, "min_context": 2}.items()
 
 
 def labelled_rows(folder: Path, fraction: float) -> list[int]:
@@ -179,11 +166,12 @@ def test_a_folder_of_other_files_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "thesis.tex").is_file()
 
 
-def test_limit_random_negatives_and_mining_blocks(tmp_path: Path) -> None:
+def test_limit_random_negatives_and_mining_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = corpus(tmp_path / "d.jsonl", 100)
     limited = prepare(source, tmp_path / "a", PrepareSettings(num_candidates=3, limit=20, negative_sampler="random"))
     assert limited.num_pools == {"train": 20, "validation": 20, "test": 20}
-    prepare(source, tmp_path / "b", PrepareSettings(num_candidates=3, mining_block=50))
+    monkeypatch.setattr("icalib.data.mining.MINING_BLOCK", 50)
+    prepare(source, tmp_path / "b", PrepareSettings(num_candidates=3))
     pools = pools_of(tmp_path / "b", "train")
     together: list[set[str]] = []
     for pool in pools:  # 120 responses: blocks of 40
@@ -240,7 +228,7 @@ def test_a_folder_that_a_running_process_uses_is_refused(tmp_path: Path) -> None
             prepare(source, out, PrepareSettings(num_candidates=3))
 
     prepare(source, out, PrepareSettings(num_candidates=3), progress=prepare_again)
-    assert read_pool_set(out, verify=True).num_pools["train"] == 72
+    assert read_pool_set(out).num_pools["train"] == 72
 
 
 def test_too_few_responses_and_no_responses(tmp_path: Path) -> None:
@@ -280,7 +268,7 @@ def test_missing_splits_are_taken_from_training_dialogues(tmp_path: Path, missin
         f"the source has no {split} pools: 24 pools of 12 training dialogues are used for it (drawn with seed 7)"
         for split in missing
     ]
-    assert read_pool_set(tmp_path / "a", verify=True).num_dialogues["train"] == len(dialogues["train"])
+    assert read_pool_set(tmp_path / "a").num_dialogues["train"] == len(dialogues["train"])
 
 
 def test_held_out_dialogues_suffice_for_their_candidates(tmp_path: Path) -> None:
@@ -336,8 +324,6 @@ def test_ready_pools_keep_their_candidates_in_a_new_order(tmp_path: Path) -> Non
     assert pool_set.default_labelled_fraction == 0.5
     rows = labelled_rows(tmp_path / "out", 0.5)
     assert {pools[row].context[0].intents for row in rows} == {("OQ",)}
-    change_inputs(tmp_path / "out", blocks="equal")  # of an earlier version, which mined nothing here either
-    assert prepare(tmp_path / "icast", tmp_path / "out").num_pools == pool_set.num_pools
 
 
 def test_pool_folder_errors(prepared: tuple[Path, Path], tmp_path: Path) -> None:
@@ -357,8 +343,6 @@ def test_pool_folder_errors(prepared: tuple[Path, Path], tmp_path: Path) -> None
         read_pool_set(copy("version", version=99))
     with pytest.raises(DataError, match=r"pools\.json: damaged \(invalid metadata: .*seed"):
         read_pool_set(copy("metadata", seed="x"))
-    with pytest.raises(DataError, match="instead of None"):
-        read_pool_set(copy("numbers", num_pools={}, checksum=""))
     damaged = copy("damaged")
     (damaged / "test.parquet").write_bytes(b"PAR1rubbish")
     with pytest.raises(DataError, match=r"test\.parquet: damaged"):
@@ -371,11 +355,6 @@ def test_pool_folder_errors(prepared: tuple[Path, Path], tmp_path: Path) -> None
     (swapped / "test.parquet").write_bytes((prepared[1] / "validation.parquet").read_bytes())
     with pytest.raises(DataError, match=r"test\.parquet: damaged \(has .* bytes instead of .*--fresh"):
         read_pool_set(swapped)
-    earlier = copy("earlier", files={}, checksum="")  # of a version without digests of files
-    (earlier / "test.parquet").write_bytes((prepared[1] / "validation.parquet").read_bytes())
-    read_pool_set(earlier)  # the same number of pools
-    with pytest.raises(DataError, match="differ"):
-        read_pool_set(earlier, verify=True)
 
 
 @pytest.mark.parametrize("name", ["train.parquet", "validation.parquet", "test.parquet", "pools.json"])
@@ -400,40 +379,17 @@ def test_edited_metadata_is_refused(prepared: tuple[Path, Path], tmp_path: Path)
         read_pool_set(folder)
 
 
-def test_preparing_pools_of_an_earlier_version_again_adds_their_digests(tmp_path: Path) -> None:
-    source, out = corpus(tmp_path / "chats.jsonl", 30), tmp_path / "pools"
-    expected = prepare(source, out, PrepareSettings(num_candidates=3))
-    path = out / "pools.json"
-    metadata = json.loads(path.read_text())
-    path.write_text(json.dumps({key: metadata[key] for key in metadata if key not in ("files", "checksum")}))
-    assert not read_pool_set(out).files
-    assert prepare(source, out, PrepareSettings(num_candidates=3)) == expected
-    assert read_pool_set(out) == expected
-
-
-@pytest.mark.parametrize(("sampler", "mining_block"), [("random", 200_000), ("random", 20), ("neighbourhood", 200_000)])
-def test_folders_with_other_blocks_than_today_s_are_refused(tmp_path: Path, sampler: str, mining_block: int) -> None:
-    settings = PrepareSettings(num_candidates=3, negative_sampler=sampler, mining_block=mining_block)
-    source, out = corpus(tmp_path / "chats.jsonl", 30), tmp_path / "pools"
-    expected = prepare(source, out, settings)
-    change_inputs(out, blocks=None)
-    if sampler == "random" and mining_block == 200_000:
-        assert prepare(source, out, settings).num_pools == expected.num_pools
-        return
-    with pytest.raises(SettingError, match=r"other inputs \(blocks\)"):
-        prepare(source, out, settings)
-
-
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("icalib.data.spill.BATCH_ROWS", 32)
     monkeypatch.setattr("icalib.data.pool_folder.ROW_GROUP", 32)
+    monkeypatch.setattr("icalib.data.mining.MINING_BLOCK", 100)
 
     def peak(num_dialogues: int) -> int:
         # pydantic keeps up to 16 384 strings of at most 63 characters; these are longer
         source = corpus(tmp_path / f"{num_dialogues}.jsonl", num_dialogues, num_words=60)
         tracemalloc.start()
         try:
-            prepare(source, tmp_path / str(num_dialogues), PrepareSettings(num_candidates=3, mining_block=100))
+            prepare(source, tmp_path / str(num_dialogues), PrepareSettings(num_candidates=3))
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
@@ -557,11 +513,6 @@ def test_logs_may_have_another_format_and_options_have_a_meaning(tmp_path: Path)
     assert notes[:1] == [
         "logs: format table; columns: id=chat, sender=who am i, text=text (id, text guessed; --columns changes them)",
     ]
-
-
-def test_options_of_reading_leave_earlier_folders_valid(tmp_path: Path) -> None:
-    assert not {"speakers", "columns"} & PrepareSettings().inputs().keys()
-    assert PrepareSettings(speakers={"bob": "agent"}).inputs()["speakers"] == {"bob": "agent"}
 
 
 def test_a_preview_shows_the_first_records_and_writes_nothing(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from icalib.core.errors import DataError, SettingError
 from icalib.data.pools import as_pools, read_pool_set, read_rows
 from icalib.data.prepare import prepare
 from icalib.data.protocols import PROTOCOLS, prepare_command, unmet, with_protocol
-from icalib.data.schema import POOLS_FILE, SPLITS, Pool, PoolSet, checksum
+from icalib.data.schema import SPLITS, Pool, PoolSet
 from icalib.data.settings import PrepareSettings
 
 WORDS = ("printer", "ink", "paper", "jam", "cable", "driver", "update", "reset", "login", "mail", "sync", "disk")
@@ -121,7 +121,7 @@ def test_gpf_and_pg_have_all_responses_and_whole_contexts(
 
 
 def test_a_source_without_marks_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="don't say which answers were accepted") as caught:
+    with pytest.raises(DataError, match="says which answers were accepted") as caught:
         made(forum(tmp_path, "msdialog", marks=False), "icast")
     assert '"is_answer": true' in caught.value.cure
 
@@ -152,10 +152,9 @@ def test_settings_that_agree_or_that_the_paper_leaves_open_are_kept() -> None:
     assert with_protocol(PrepareSettings.model_validate({"protocol": "gpf", "context_turns": 8}), "").context_turns == 8
 
 
-def test_settings_without_a_protocol_have_the_inputs_that_they_had() -> None:
+def test_settings_without_a_protocol_are_as_they_were() -> None:
     settings = PrepareSettings()
     assert with_protocol(settings, "jsonl") is settings
-    assert not {"protocol", "answers", "intents_in"} & settings.inputs().keys()
 
 
 def test_the_complete_corpus_and_its_part_with_intents_are_read_together(tmp_path: Path) -> None:
@@ -252,7 +251,7 @@ def test_a_source_in_which_nothing_was_accepted_is_refused(tmp_path: Path) -> No
     table = tmp_path / "export.csv"
     rows = [f"{number},{speaker},{speaker} {number},0" for number in range(30) for speaker in ("user", "agent")]
     table.write_text("\n".join(["chat,sender,text,is_answer", *rows]))
-    with pytest.raises(DataError, match="none of 30 dialogues has an accepted answer"):
+    with pytest.raises(DataError, match="nothing in this source of the format table says which answers were accepted"):
         made(table, "icast")
     table.write_text(table.read_text().replace(",0", ",perhaps", 1))
     with pytest.raises(DataError, match="perhaps") as caught:
@@ -343,30 +342,18 @@ def ranking(folder: Path) -> Path:
 
 @pytest.mark.parametrize("corpus", [mantis_tsv, udc, ranking])
 def test_formats_that_cannot_mark_accepted_answers_are_refused(corpus: Callable[[Path], Path], tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="don't say which answers were accepted") as caught:
+    with pytest.raises(DataError, match="says which answers were accepted") as caught:
         made(corpus(tmp_path), "icast")
     assert "without --protocol icast" in caught.value.cure
-
-
-def test_pools_of_an_earlier_version_are_read_and_judged(tmp_path: Path) -> None:
-    source = jsonl(tmp_path, intents=range(10))
-    prepare(source, tmp_path / "pools", PrepareSettings(negative_sampler="bm25-response"))
-    path = tmp_path / "pools" / POOLS_FILE
-    later = {"protocol", "answers", "intents_in", "split_origin", "limit", "checksum"}
-    earlier = {name: value for name, value in json.loads(path.read_text()).items() if name not in later}
-    path.write_text(json.dumps(earlier | {"checksum": checksum(earlier)}))
-    pool_set = read_pool_set(tmp_path / "pools")
-    assert pool_set.protocol is None
-    assert any("the paper: accepted" in sentence for sentence in unmet(pool_set, PROTOCOLS["icast"]))
-    assert prepare(source, tmp_path / "pools", PrepareSettings(negative_sampler="bm25-response")) == pool_set
 
 
 META = {
     "version": 1, "name": "mine", "digest": "0", "source": "/data/my chats.jsonl", "source_digest": "0",
     "reader": "jsonl", "negative_sampler": "bm25-response", "num_candidates": 10, "context_turns": 4,
-    "answers": "accepted", "intents_in": ["train"], "seed": 7, "default_labelled_fraction": 0.01,
+    "answers": "accepted", "intents_in": ["train"], "split_origin": "drawn", "seed": 7,
+    "default_labelled_fraction": 0.01,
     "intents": ["OQ"], "num_pools": {"train": 900, "validation": 100, "test": 100}, "num_dialogues": {},
-    "num_rejected": 0, "created_with": "icalib 0.1.0",
+    "num_rejected": 0, "created_with": "icalib 0.1.0", "files": {},
 }  # fmt: skip
 
 

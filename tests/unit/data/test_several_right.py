@@ -53,7 +53,7 @@ def test_all_right_answers_of_a_query_are_right_in_its_pool(tmp_path: Path) -> N
         assert list(pool.also_right) == sorted(pool.also_right)
     orders = {pool.right for pool in pools if pool.also_right}
     assert len(orders) > 10  # candidates are shuffled
-    found = read_pool_set(tmp_path / "pools", verify=True)
+    found = read_pool_set(tmp_path / "pools")
     assert sum(found.num_several_right.values()) == 30
     train = [len(pool.right) for pool in pools if pool.split == "train"]
     assert found.mean_right["train"] == np.mean(train)

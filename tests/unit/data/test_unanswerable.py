@@ -44,7 +44,7 @@ def test_the_fraction_of_each_split_loses_its_right_candidate_for_another_wrong_
     plain = prepared(dialogues, tmp_path / "plain", negative_sampler=sampler)
     pools = prepared(dialogues, tmp_path / "pools", negative_sampler=sampler, unanswerable=0.2)
     assert pools.keys() == plain.keys()
-    pool_set = read_pool_set(tmp_path / "pools", verify=True)
+    pool_set = read_pool_set(tmp_path / "pools")
     for split in SPLITS:
         own = [pool for pool in pools.values() if pool.split == split]
         without = [pool for pool in own if pool.label == NONE_RIGHT]
@@ -64,7 +64,6 @@ def test_without_it_nothing_changes(dialogues: Path, tmp_path: Path) -> None:
     first, second = ((tmp_path / name / "train.parquet").read_bytes() for name in ("pools", "zero"))
     assert first == second
     assert "num_unanswerable" not in json.loads((tmp_path / "pools" / "pools.json").read_text())
-    assert "unanswerable" not in PrepareSettings().inputs()  # pool folders of earlier versions are still the same
 
 
 def test_the_draw_is_seeded_and_a_smaller_fraction_is_contained_in_a_larger_one(
