@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -109,30 +109,12 @@ class PoolSetOptions:
         Raises:
             SettingError: a text can't be parsed.
         """
-        keywords: PoolKeywords = {
-            "protocol": self.protocol,
-            "labelled": self.labelled,
-            "format": self.format,
-            "speakers": parsed_speakers(self.speakers or ()),
-            "columns": parsed_pairs("--columns", self.columns or ()),
-            "seed": self.seed,
-            "limit": self.limit,
-            "skip_bad": self.skip_bad,
-        }
-        if self.map_intents is not None:
-            keywords["map_intents"] = str(self.map_intents)
+        names = {"candidates": "num_candidates", "negatives": "negative_sampler"}
+        given: dict[str, Any] = {names.get(name, name): value for name, value in vars(self).items()}
+        given["speakers"] = parsed_speakers(self.speakers or ())
+        given["columns"] = parsed_pairs("--columns", self.columns or ())
         # a protocol refuses what is given, so defaults must not be
-        if self.candidates is not None:
-            keywords["num_candidates"] = self.candidates
-        if self.negatives is not None:
-            keywords["negative_sampler"] = self.negatives
-        if self.context_turns is not None:
-            keywords["context_turns"] = self.context_turns
-        if self.min_context is not None:
-            keywords["min_context"] = self.min_context
-        if self.unanswerable is not None:
-            keywords["unanswerable"] = self.unanswerable
-        return keywords
+        return cast("PoolKeywords", {name: value for name, value in given.items() if value is not None})
 
 
 @verb

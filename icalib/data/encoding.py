@@ -136,10 +136,8 @@ class TokenStore:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._table = map_arrow(path)
-        # files of earlier versions lack the column
-        several = self._table.schema.get_field_index("also_right") >= 0
-        also_right = Lists.of(self._table["also_right"]) if several else None
-        self._also_right = also_right if also_right is not None and len(also_right.values) else None
+        also_right = Lists.of(self._table["also_right"])
+        self._also_right = also_right if len(also_right.values) else None  # few files have any
 
     def __len__(self) -> int:
         return self._table.num_rows

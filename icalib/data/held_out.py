@@ -24,7 +24,7 @@ def hold_out(corpus: Corpus, folder: Path, settings: PrepareSettings) -> list[st
     Args:
         corpus: the rows, in files that are closed.
         folder: gets the new files.
-        settings: the seed, and the number of candidates, for which a split needs enough responses.
+        settings: seed and number of candidates, for which a split needs enough responses.
     """
     moved = _moved_dialogues(corpus, settings)
     taken: list[Split] = [split for split in SPLITS if split in moved.values()]

@@ -26,7 +26,7 @@ def parsed_intent_map(given: object) -> IntentMap:
     underscore, such as `_note`, are left out.
 
     Raises:
-        ValueError: it is no such map.
+        ValueError: it is not such a map.
 
     Example:
         >>> parsed_intent_map({"user": {"thanks": "PF"}, "agent": {"thanks": "GG", "*": None}})
@@ -71,7 +71,7 @@ def _read(path: str | Path) -> Any:
     except OSError as error:
         raise ValueError(f"{path} can't be read ({error.strerror})") from error
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no JSON ({error})") from error
+        raise ValueError(f"{path} is not valid JSON ({error})") from error
     return content
 
 

@@ -64,7 +64,7 @@ class PoolWriter:
         """Write a split.
 
         Args:
-            split: whose rows.
+            split: its name.
             corpus: the rows; without negatives they hold all their candidates.
             negatives: rows of each row's negatives, [num_rows, C − 1]; with `removal` one more, its replacement of a
                 right candidate.
@@ -100,11 +100,7 @@ class PoolWriter:
 
     def mean_right(self) -> dict[str, float]:
         """Return `PoolSet.mean_right` of what was written."""
-        return {
-            split: self._num_right[split] / self._num_answerable[split]
-            for split, number in self.num_several_right.items()
-            if number
-        }
+        return {split: self._num_right[split] / self._num_answerable[split] for split in +self.num_several_right}
 
     def _shuffled(self, row: dict[str, Any]) -> dict[str, Any]:
         """Return the row with its candidates in an order that depends on the seed and the pool's id alone."""

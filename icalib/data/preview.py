@@ -26,11 +26,7 @@ _WIDTH = 66
 
 
 def preview(source_path: str | Path, settings: PrepareSettings) -> Iterator[str]:
-    """Yield lines that show the first records of a source: roles, turns, pools.
-
-    Args:
-        source_path: a file or folder that `open_source` can read.
-        settings: as for `prepare`.
+    """Yield lines that show the first records of a source as `prepare` would read it: roles, turns, pools.
 
     Raises:
         SettingError: an unknown reader, or a format that cannot be detected.

@@ -154,14 +154,7 @@ def with_protocol(settings: PrepareSettings, reader: str) -> PrepareSettings:
 
 
 def unmet(pool_set: PoolSet, protocol: Protocol) -> list[str]:
-    """Return sentences that say where pools differ from a protocol; none where they meet it.
-
-    What pools of earlier versions don't record isn't judged.
-
-    Args:
-        pool_set: the pools' metadata; nothing else is read.
-        protocol: what they should be like.
-    """
+    """Return sentences that say where pools, by their metadata, differ from a protocol; none where they meet it."""
     rules = protocol.rules_for(pool_set.reader)
     own = pool_set.negative_sampler == "source" and pool_set.reader in protocol.own_pools
     labels = {
@@ -199,11 +192,6 @@ def prepare_command(pool_set: PoolSet, protocol: Protocol, folder: str | Path) -
 
     Options that say how to read the source (`--speakers`, `--columns`, `--map-intents`) aren't in the metadata; they
     have to be added.
-
-    Args:
-        pool_set: the pools' metadata.
-        protocol: what the new pools are to meet.
-        folder: the pool folder.
     """
     folder = Path(folder)
     out = location(folder.with_name(f"{folder.name}-{protocol.name}"))

@@ -38,10 +38,7 @@ def label_order(has_intents: Sequence[int], label_known: Sequence[int], seed: in
     Pools with intents on at least one utterance come first, so that a small labelled part teaches intents too; both
     parts are shuffled by the seed. A smaller labelled fraction is contained in a larger one.
 
-    Args:
-        has_intents: true or false (0 or 1) for each pool.
-        label_known: likewise.
-        seed: root seed.
+    `has_intents` and `label_known` are 0 or 1 for each pool.
     """
     intents, known = np.asarray(has_intents, dtype=bool), np.asarray(label_known, dtype=bool)
     draw = np.random.default_rng(child_seed(seed, "label order")).random(len(known))

@@ -54,16 +54,6 @@ def test_a_preview_writes_nothing(prepare: Any, export: Path) -> None:
     assert [path.name for path in export.parent.iterdir()] == ["export.csv"]
 
 
-def test_the_texts_of_a_preview_fit_in_a_terminal(prepare: Any, tmp_path: Path) -> None:
-    long = "word " * 40
-    rows = [f"{number},{speaker},{long}" for number in range(3) for speaker in ("user", "agent", "user", "agent")]
-    (tmp_path / "chats.csv").write_text("\n".join(["chat,sender,text", *rows]))
-    _, err = prepare(tmp_path / "chats.csv", "--preview")
-    texts = [line for line in err.splitlines() if "word" in line]
-    assert len(texts) == 12
-    assert max(map(len, texts)) <= 80
-
-
 def test_an_export_is_prepared(prepare: Any, export: Path) -> None:
     out = export.parent / "pools"
     command = (export, "--out", out, "--candidates", 2, "--negatives", "random", "--executor", "local", *OPTIONS)

@@ -12,22 +12,20 @@ NO_COLUMNS: Mapping[str, str] = {}
 
 
 def guessed_columns(
-    names: Iterable[str], common: Mapping[str, tuple[str, ...]], given: Mapping[str, str]
+    names: Iterable[str], common: Mapping[str, tuple[str, ...]], given: Mapping[str, str] = NO_COLUMNS
 ) -> dict[str, str]:
     """Return the table's own name of each column, by what it is; columns that aren't found are left out.
 
-    Upper and lower case, spaces and signs don't count in common names.
-
     Args:
         names: the table's columns.
-        common: common names of each column, the most telling first.
+        common: common names of each column, the most telling first; case, spaces and signs don't count.
         given: the user's choice; an empty name means none.
 
     Raises:
         SettingError: the user named a column for something that isn't among `common`.
 
     Example:
-        >>> guessed_columns(["Ticket ID", "Body"], {"id": ("ticketid",), "text": ("text", "body")}, {})
+        >>> guessed_columns(["Ticket ID", "Body"], {"id": ("ticketid",), "text": ("text", "body")})
         {'id': 'Ticket ID', 'text': 'Body'}
     """
     if odd := [column for column in given if column not in common]:
@@ -46,29 +44,21 @@ def guessed_columns(
 
 
 def plain_name(name: str) -> str:
-    """Return a column's name in lower case without spaces and signs.
-
-    Example:
-        >>> plain_name("Ticket_ID")
-        'ticketid'
-    """
+    """Return a column's name in lower case without spaces and signs, such as `ticketid` for "Ticket_ID"."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def check_columns(
     path: Path, names: Collection[str], found: Mapping[str, str], required: Iterable[str], given: Mapping[str, str]
 ) -> None:
-    """Refuse a choice of columns that doesn't fit a table.
+    """Refuse a choice of columns that lacks a required one or names one that a table doesn't have.
 
     Args:
-        path: the table, for the message.
+        path: the table.
         names: its columns.
         found: the columns that will be read, by what they are.
         required: what must be among them.
         given: the user's choice.
-
-    Raises:
-        SettingError: a required column is missing, or the user named something that doesn't exist.
     """
     missing = [column for column in required if column not in found]
     unknown = [name for name in given.values() if name and name not in names]

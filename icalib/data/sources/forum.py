@@ -1,28 +1,116 @@
-"""What the JSON of MSDialog and MANtIS have in common: one object from dialogue id to
+"""MSDialog (Qu et al. 2018) and MANtIS (Penha et al. 2019): one JSON object from dialogue id to
 
 {"title", "category", "utterances": [{"actor_type": "User" | "Agent", "utterance": str, "is_answer": 0 | 1, ...}]}
 
-with the intents under a name of each corpus's own. `is_answer` marks the accepted answer.
+`is_answer` marks the accepted answer. MSDialog has intents in `tags` ("OQ GG") and no splits; MANtIS has them in lists
+called `intent`, on some dialogues, and a file for each split, merged_{train,dev,test}[_intents].json.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from icalib.core.errors import DataError
 from icalib.data.schema import Dialogue, Split
-from icalib.data.sources.base import spaced
-from icalib.data.sources.files import first_line
+from icalib.data.sources.base import Reader, Source, dialogues_in, spaced
+from icalib.data.sources.files import files_of, first_line, named_files, plain_name, split_in_name
 from icalib.data.sources.json_text import json_members
 from icalib.data.sources.records import Raw, build
+from icalib.data.splits import text_key
 
-MANTIS_FIELDS = frozenset({"intent", "votes", "user_name"})
+_MANTIS_FIELDS = frozenset({"intent", "votes", "user_name"})
 """Fields of an utterance that MSDialog lacks, which has `tags`, `vote` and `affiliation` instead."""
+_NAMES = {"actor_type": "speaker", "utterance": "text", "is_answer": "is_answer"}
 
 
-def forum_dialogue(raw: Raw, *, source: str, split: Split | None, intent_field: str) -> Dialogue:
+def _open_msdialog(path: Path) -> Source:
+    """Open one file, or a folder of JSON files.
+
+    The dialogues of MSDialog-Intent are among those of MSDialog-Complete, where they have no intents; they are read
+    once, with their intents.
+    """
+    files = sorted(_json_files(path), key=lambda file: not _has_intents(file))
+    if not files:
+        raise DataError("found no JSON file", "Name the folder that holds them, or one file.", path=path)
+    with_intents: set[int] = set()
+    left_out = Counter[str]()
+
+    def parse(raw: Raw) -> Dialogue | None:
+        source = "msdialog" if len(files) == 1 else plain_name(raw.path).removesuffix(".json")
+        dialogue = _dialogue(raw, source, None, "tags")
+        question = text_key(dialogue.utterances[0].text)
+        if _has_intents(raw.path):
+            with_intents.add(question)
+        elif question in with_intents:
+            left_out["dialogues that another file has with intents"] += 1
+            return None
+        return dialogue
+
+    return Source(tuple(files), dialogues_in(files, json_members, parse), left_out=left_out)
+
+
+def _json_files(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    return [file for file in sorted(path.iterdir()) if plain_name(file).endswith(".json")]
+
+
+def _has_intents(file: Path) -> bool:
+    return "intent" in plain_name(file)
+
+
+def _detects_msdialog(path: Path) -> bool:
+    if path.is_file():
+        return _is_msdialog(path)
+    try:
+        found = [_is_msdialog(file) for file in _json_files(path)]
+    except DataError:  # a JSON file of another format
+        return False
+    return bool(found) and all(found)
+
+
+def _is_msdialog(file: Path) -> bool:
+    fields = _fields(file)
+    return fields is not None and not fields & _MANTIS_FIELDS
+
+
+def _open_mantis(path: Path) -> Source:
+    """Open one file, or a folder of them; where it holds both, the files with intents are read."""
+    files = files_of(path, ".json")
+    if with_intents := tuple(file for file in files if plain_name(file).endswith("_intents.json")):
+        files = with_intents
+
+    def parse(raw: Raw) -> Dialogue:
+        return _dialogue(raw, "mantis", split_in_name(raw.path), "intent")
+
+    return Source(files, dialogues_in(files, json_members, parse))
+
+
+def _detects_mantis(path: Path) -> bool:
+    return any((_fields(file) or frozenset()) & _MANTIS_FIELDS for file in named_files(path, ".json"))
+
+
+def _fields(path: Path) -> frozenset[str] | None:
+    """Return the names of the fields that the first dialogue's utterances have; None if a path is no such file.
+
+    Raises:
+        DataError: broken JSON, or an object without members.
+    """
+    if not path.is_file() or not first_line(path).lstrip().startswith("{"):
+        return None
+    first = next(json_members(path), None)
+    if first is None:
+        raise DataError("the JSON object is empty", "Choose a file with dialogues.", path=path)
+    _, value = first.value
+    if not isinstance(value, dict) or not isinstance(value.get("utterances"), list):
+        return None
+    return frozenset(field for utterance in value["utterances"] if isinstance(utterance, dict) for field in utterance)
+
+
+def _dialogue(raw: Raw, source: str, split: Split | None, intent_field: str) -> Dialogue:
     """Return a member of the JSON object as a dialogue.
 
     Raises:
@@ -42,39 +130,17 @@ def forum_dialogue(raw: Raw, *, source: str, split: Split | None, intent_field: 
     return build(Dialogue, record, raw, names)
 
 
-def forum_fields(path: Path) -> frozenset[str] | None:
-    """Return the names of the fields that the first dialogue's utterances have; None if a path is no forum JSON file.
-
-    Raises:
-        DataError: broken JSON, or an object without members.
-    """
-    if not path.is_file() or not first_line(path).lstrip().startswith("{"):
-        return None
-    first = next(json_members(path), None)
-    if first is None:
-        raise DataError("the JSON object is empty", "Choose a file with dialogues.", path=path)
-    _, value = first.value
-    if not isinstance(value, dict) or not isinstance(value.get("utterances"), list):
-        return None
-    return frozenset(field for utterance in value["utterances"] if isinstance(utterance, dict) for field in utterance)
-
-
 def _utterance(value: Any, intent_field: str) -> Any:
     if not isinstance(value, dict):
         return value
-    ours: dict[str, Any] = {}
-    if "actor_type" in value:
-        actor = value["actor_type"]
-        ours["speaker"] = actor.lower() if isinstance(actor, str) else actor
-    if "utterance" in value:
-        ours["text"] = spaced(value["utterance"])
-    if "is_answer" in value:
-        ours["is_answer"] = value["is_answer"]
+    ours = {name: spaced(value[field]) for field, name in _NAMES.items() if field in value}
+    if isinstance(actor := ours.get("speaker"), str):
+        ours["speaker"] = actor.lower()
     if intent_field in value:
-        ours["intents"] = _intents(value[intent_field])
+        tags = value[intent_field]  # one string, such as "OQ GG" or "FD_PA", or a list
+        ours["intents"] = [tag for tag in re.split(r"[\s_]+", tags) if tag] if isinstance(tags, str) else tags
     return ours
 
 
-def _intents(value: Any) -> Any:
-    """Split tags that are one string (`"OQ GG"`, `"FD_PA"`); a list stays as it is."""
-    return [tag for tag in re.split(r"[\s_]+", value) if tag] if isinstance(value, str) else value
+msdialog = Reader(_open_msdialog, _detects_msdialog)
+mantis = Reader(_open_mantis, _detects_mantis)

@@ -36,17 +36,6 @@ def icast_folder(path: Path, num_pools: int = 3) -> Path:
     return path
 
 
-def test_damaged_gzip_in_an_icast_folder_is_named(tmp_path: Path) -> None:
-    folder = icast_folder(tmp_path / "icast", 2000)
-    answers = folder / "train" / "answer.tsv"
-    data = gzip.compress("".join(f"answer {n * n}\n" for n in range(2000)).encode())
-    answers.unlink()
-    answers.with_name("answer.tsv.gz").write_bytes(data[: len(data) // 2])
-    with pytest.raises(DataError, match="damaged gzip data") as caught:
-        list(open_source(folder).pools(None))
-    assert caught.value.path.endswith("answer.tsv.gz")
-
-
 @pytest.mark.parametrize("field", ["domain", "source", "dialog_id"])
 def test_lone_surrogates_are_refused_and_skipped(tmp_path: Path, field: str) -> None:
     records = [dialogue(f"d{n}", split="train") for n in range(6)]

@@ -59,9 +59,9 @@ def test_a_label_without_a_name_is_an_error_that_names_it() -> None:
         ('{"a": [""]}', "expected names of intents for a, found ''"),
         ('{"user": {"a": "X"}, "bot": {}}', "expected the roles user and agent, found bot"),
         ('{"user": {"a": "X"}, "agent": 1}', "for each role, found 1"),
-        ("{", "is no JSON"),
-        ('{"a": "\\ud800"}', r"is no JSON \(.*surrogates not allowed"),
-        ("[" * 100_000, r"is no JSON \(maximum recursion depth"),
+        ("{", "is not valid JSON"),
+        ('{"a": "\\ud800"}', r"is not valid JSON \(.*surrogates not allowed"),
+        ("[" * 100_000, r"is not valid JSON \(maximum recursion depth"),
         (None, "can't be read"),
     ],
 )

@@ -89,13 +89,6 @@ def test_rejected_records_are_reported_and_reading_continues(tmp_path: Path) -> 
     assert "byte 0xff at character 16 is not UTF-8" in reported[1][1]
 
 
-def test_damaged_gzip_is_a_data_error(tmp_path: Path) -> None:
-    path = tmp_path / "d.jsonl.gz"
-    path.write_bytes(gzip.compress(json.dumps(record()).encode() * 50)[:-9])
-    with pytest.raises(DataError, match="damaged gzip"):
-        list(open_source(path).dialogues(None))
-
-
 def test_wrong_path_empty_file_and_unknown_format(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         open_source(tmp_path / "nowhere.jsonl")

@@ -1,7 +1,6 @@
-"""MANtIS (Penha et al. 2019): JSON with or without intents, and the response-ranking TSV.
+"""MANtIS' TSV for ranking responses (Penha et al. 2019).
 
-JSON: merged_{train,dev,test}[_intents].json, MSDialog's format with `intent` lists on the annotated dialogues.
-TSV: `label \\t utterance_1 \\t ... \\t utterance_n \\t candidate`; consecutive lines with one context are a pool.
+`label \\t utterance_1 \\t ... \\t utterance_n \\t candidate`; consecutive lines with one context are a pool.
 """
 
 from __future__ import annotations
@@ -9,40 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from icalib.data.schema import Dialogue, Pool
-from icalib.data.sources.base import Reader, Source, alternating, dialogues_in, pool_from, pools_in, spaced
-from icalib.data.sources.files import (
-    files_of,
-    first_line,
-    named_files,
-    plain_name,
-    read_lines,
-    required_split,
-    split_in_name,
-)
-from icalib.data.sources.forum import MANTIS_FIELDS, forum_dialogue, forum_fields
+from icalib.data.schema import Pool
+from icalib.data.sources.base import Reader, Source, alternating, pool_from, pools_in, spaced
+from icalib.data.sources.files import files_of, first_line, named_files, read_lines, required_split
 from icalib.data.sources.grouping import joined
-from icalib.data.sources.json_text import json_members
 from icalib.data.sources.records import Raw
 
 
-def _open_json(path: Path) -> Source:
-    """Open one MANtIS JSON file, or a folder of them; where it holds both, the files with intents are read."""
-    files = files_of(path, ".json")
-    if with_intents := tuple(file for file in files if plain_name(file).endswith("_intents.json")):
-        files = with_intents
-    return Source(files, dialogues_in(files, json_members, _dialogue))
-
-
-def _dialogue(raw: Raw) -> Dialogue:
-    return forum_dialogue(raw, source="mantis", split=split_in_name(raw.path), intent_field="intent")
-
-
-def _detects_json(path: Path) -> bool:
-    return any((forum_fields(file) or frozenset()) & MANTIS_FIELDS for file in named_files(path, ".json"))
-
-
-def _open_tsv(path: Path) -> Source:
+def _open(path: Path) -> Source:
     """Open one TSV file whose name has its split, or a folder of them."""
     files = files_of(path, ".tsv")
     for file in files:
@@ -50,7 +23,7 @@ def _open_tsv(path: Path) -> Source:
     return Source(files, pools=pools_in(files, _groups, _pool))
 
 
-def _detects_tsv(path: Path) -> bool:
+def _detects(path: Path) -> bool:
     first = [first_line(file).split("\t") for file in named_files(path, ".tsv")]
     return any(fields[0] in ("0", "1") and len(fields) > 2 for fields in first)
 
@@ -99,5 +72,4 @@ def _pool(raw: Raw) -> Pool:
     return pool_from(raw, f"mantis-{split}-{raw.line}", split, context, right[0], wrong, "mantis")
 
 
-mantis = Reader(_open_json, _detects_json)
-mantis_tsv = Reader(_open_tsv, _detects_tsv)
+mantis_tsv = Reader(_open, _detects)
