@@ -94,8 +94,8 @@ class PoolSetOptions:
     unanswerable: Annotated[
         float | None,
         typer.Option(
-            help="Fraction of each split's pools that lose their right candidate for another wrong one, so that runs "
-            "learn and measure when none is right, e.g. 0.2 (docs/none-of-these.md)."
+            help="Fraction of each split's pools that lose their right candidate for another wrong one that is mined, "
+            "so that runs learn and measure when none is right, e.g. 0.2 (docs/none-of-these.md)."
         ),
     ] = None
     skip_bad: Annotated[

@@ -26,8 +26,8 @@ from icalib.data.corpus import Corpus
 from icalib.data.mining import Progress
 from icalib.data.pools import INPUTS_KEY, ROW_GROUP, row_digest, split_file
 from icalib.data.schema import ALSO_RIGHT, NONE_RIGHT, POOL_SCHEMA, SEVERAL_RIGHT_SCHEMA, Split, right_indices
+from icalib.data.spill import Spill
 from icalib.data.splits import LeakCheck, label_order
-from icalib.data.unanswerable import Removal
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, None)
 """None: numpy reports a short write without a number."""
@@ -59,19 +59,20 @@ class PoolWriter:
         corpus: Corpus,
         negatives: NDArray[np.int64] | None,
         progress: Progress,
-        removal: Removal | None = None,
+        unanswerable: float = 0.0,
     ) -> None:
         """Write a split.
 
         Args:
             split: its name.
             corpus: the rows; without negatives they hold all their candidates.
-            negatives: rows of each row's negatives, [num_rows, C − 1]; with `removal` one more, its replacement of a
-                right candidate.
+            negatives: rows of each row's negatives, [num_rows, C − 1]; with `unanswerable` one more, its replacement
+                of a right candidate.
             progress: receives the stage `write <split>`.
-            removal: takes the right candidate out of some pools.
+            unanswerable: fraction of the pools that lose their right candidate.
         """
         spill, order = corpus.spills[split], None
+        loses_right = _drawn(spill, unanswerable, self.seed) if unanswerable else None
         if split == "train":
             order = label_order(corpus.has_intents, corpus.label_known, self.seed)
         schema = SEVERAL_RIGHT_SCHEMA if split in corpus.several_right else POOL_SCHEMA
@@ -81,9 +82,12 @@ class PoolWriter:
         with pq.ParquetWriter(self.folder / split_file(split), schema, compression="zstd") as writer:
             for number, row in enumerate(spill.rows()):
                 wrong = [] if negatives is None else [spill.response(other) for other in negatives[number].tolist()]
-                further = wrong.pop() if removal is not None and wrong else None
-                row["candidates"] += wrong
-                row = row if removal is None else removal.apply(number, row, further)
+                if loses_right is None:
+                    row["candidates"] += wrong
+                elif loses_right[number]:
+                    row["candidates"], row["label"] = wrong, NONE_RIGHT
+                else:
+                    row["candidates"] += wrong[:-1]
                 row["label_order"] = -1 if order is None else int(order[number])
                 pool = self._shuffled(row)
                 self.num_unanswerable[split] += int(pool["label"] == NONE_RIGHT)
@@ -114,6 +118,18 @@ class PoolWriter:
         texts = [utterance["text"] for utterance in row["context"]]
         self.leaks.add(row["dialog_id"], row["split"], [*texts, *candidates[:1]])
         return row
+
+
+def _drawn(spill: Spill, fraction: float, seed: int) -> NDArray[np.bool_]:
+    """Return which of a split's pools lose their right candidate, [num_rows].
+
+    They are those with the smallest draws, so that a smaller fraction is contained in a larger one.
+    """
+    rows = spill.rows(columns=["pool_id"])
+    draws = np.fromiter((child_seed(seed, "unanswerable", row["pool_id"]) for row in rows), np.uint64, spill.num_rows)
+    drawn = np.zeros(len(draws), dtype=bool)
+    drawn[np.argsort(draws, kind="stable")[: round(fraction * len(draws))]] = True
+    return drawn
 
 
 @contextmanager

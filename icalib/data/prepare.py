@@ -28,7 +28,6 @@ from icalib.data.schema import POOLS_FILE, POOLS_VERSION, SPLITS, PoolSet
 from icalib.data.settings import PrepareSettings
 from icalib.data.sources.base import Source
 from icalib.data.sources.readers import READERS, open_source
-from icalib.data.unanswerable import Removal
 
 Note = Callable[[str], None]
 """note(text): something that the user should know and that stops nothing."""
@@ -182,18 +181,25 @@ class _Preparation:
         return pool_set
 
     def _write_splits(self, corpus: Corpus, folder: Path, writer: PoolWriter) -> None:
-        """Mine the negatives of each split and write its pools."""
+        """Mine the negatives of each split and write its pools.
+
+        Raises:
+            SettingError: pools that are ready would have to lose their right candidates.
+        """
         settings = self.settings
         together = responses_together({split: corpus.spills[split].num_rows for split in corpus.mined}, settings)
         for split in SPLITS:
-            spill, negatives, removal = corpus.spills[split], None, None
+            spill, negatives = corpus.spills[split], None
             if split in corpus.mined:
                 negatives = mine_split(
                     spill, folder, split, settings, self.parallel_map, self.progress, together=together
                 )
-            if settings.unanswerable:
-                removal = Removal(spill, split, settings.unanswerable, settings.seed)
-            writer.write(split, corpus, negatives, self.progress, removal)
+            elif settings.unanswerable and spill.num_rows:
+                raise SettingError(
+                    f"--unanswerable is for wrong candidates that are mined, and the {split} pools of this source "
+                    "have their own. Leave it out, or take right candidates out of the source."
+                )
+            writer.write(split, corpus, negatives, self.progress, settings.unanswerable)
 
 
 def _opened(path: str | Path, format: str | None, settings: PrepareSettings) -> Source:

@@ -15,7 +15,7 @@ from icalib.data.encoding import Budget, TokenStore, write_tokens
 from icalib.data.pools import as_pools, iter_pools, read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.preview import preview
-from icalib.data.schema import NONE_RIGHT, POOL_SCHEMA, SPLITS, Pool
+from icalib.data.schema import POOL_SCHEMA, SPLITS, Pool
 from icalib.scoring.untrained import untrained_table
 from icalib.training.examples import gold_labels, sampled_negatives
 
@@ -85,17 +85,6 @@ def test_long_lists_keep_half_of_the_pool_for_wrong_candidates(tmp_path: Path) -
     assert {len(pool.right) for pool in pools} == {4, 1}
 
 
-def test_unanswerable_pools_lose_every_right_candidate(tmp_path: Path) -> None:
-    pools = prepared(ranking_file(tmp_path / "train.jsonl"), tmp_path / "pools", unanswerable=0.5)
-    without = [pool for pool in pools if pool.label == NONE_RIGHT]
-    assert len(without) >= 25
-    for pool in without:
-        number = pool.context[0].text.split()[1]
-        assert not pool.right
-        assert not any(text.startswith(f"right {number} ") for text in pool.candidates)
-        assert len({*pool.candidates}) == len(pool.candidates) == (5 if int(number) % 2 else 7)
-
-
 def test_the_preview_marks_every_right_candidate(tmp_path: Path) -> None:
     lines = list(preview(ranking_file(tmp_path / "train.jsonl", num_right=2, num_wrong=2), PrepareSettings()))
     assert lines.count("    right: right 0 1") == 1
@@ -136,14 +125,3 @@ def test_tokens_training_and_scores_know_every_right_candidate(tmp_path: Path) -
     assert drawn.labels.tolist() == [1, 0, 1]
     table = untrained_table(pools, [np.zeros(3)] * 4, range(4))
     assert table["label"].to_pylist() == [1, 0, 1, 0, 1, 0, 0, 0, 0, -1, -1, -1]
-
-
-def test_token_files_without_the_column_are_read(tmp_path: Path) -> None:
-    import pyarrow as pa
-
-    path = tmp_path / "tokens.arrow"
-    write_tokens(path, [[pool_of(1)]], lambda texts: [[int(text)] for text in texts], (), Budget())
-    table = pa.ipc.open_file(path).read_all().drop_columns(["also_right"])
-    with pa.ipc.new_file(tmp_path / "old.arrow", table.schema) as writer:
-        writer.write_table(table)
-    assert TokenStore(tmp_path / "old.arrow").pool(0).is_right().tolist() == [False, True, False]
