@@ -239,14 +239,16 @@ def report(
     """Print the table of some finished runs and write one HTML report of them; a sweep folder has views of its own."""
     from icalib.api.runs import write_comparison
     from icalib.core.run_folder import RunFolder
+    from icalib.reports.sweep_views import write_views
     from icalib.reports.terminal import print_runs
     from icalib.sweeps.folder import SweepFolder
 
     for folder in folders:
         pull(folder, leave_out="checkpoints")
     sweeps = [folder for folder in folders if SweepFolder(folder).exists]
-    for folder in sweeps:
-        show_sweep(SweepFolder.open(folder))
+    for sweep in map(SweepFolder.open, sweeps):
+        write_views(sweep)
+        show_sweep(sweep)
     if sweeps and len(sweeps) == len(folders):
         return
     folders = [folder for folder in folders if folder not in sweeps]

@@ -31,8 +31,8 @@ def open(
     typer.echo(report)
     say(f"curves: {shlex.join(['tensorboard', '--logdir', str(folder)])}")
     say("  then http://localhost:6006/#custom_scalars shows rounds and learning curves first")
-    if (folder / "dashboard.journal").is_file():
-        say(f"trials: {shlex.join(['optuna-dashboard', str(folder / 'dashboard.journal')])}")
+    if (folder / "study.journal").is_file():
+        say(f"trials: {shlex.join(['optuna-dashboard', str(folder / 'study.journal')])}")
     if _has_desktop() if browser is None else browser:
         import webbrowser
 

@@ -19,14 +19,12 @@ _SLOW = ("torch", "ray")
 
 
 def show_sweep(folder: SweepFolder) -> None:
-    """Write all views of a sweep and print its tables."""
+    """Print a sweep's tables, and where its views are."""
     from icalib.reports.sweep_terminal import print_sweep
-    from icalib.reports.sweep_views import write_views
 
-    table, report = write_views(folder)
     print_sweep(folder)
-    say_views(report, folder.path / "tb", curves="hparams")
-    say(f"table: {near(table)}")
+    say_views(folder.path / "report.html", folder.path / "tb", curves="hparams")
+    say(f"table: {near(folder.path / 'trials.csv')}")
 
 
 def say_views(report: Path, logdir: Path, *, curves: str = "curves") -> None:

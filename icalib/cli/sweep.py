@@ -26,7 +26,7 @@ class StudyOptions:
     trials: Annotated[
         int | None, typer.Option(min=1, help="Total number of trials; default: a grid's points, else 20.")
     ] = None
-    sampler: Annotated[str | None, typer.Option(help="grid, random, tpe, nsga2 or qmc; default: the space's.")] = None
+    sampler: Annotated[str | None, typer.Option(help="grid, random, tpe or nsga2; default: the space's.")] = None
     pruner: Annotated[
         str | None,
         typer.Option(help="Stop poor trials by their first epochs or seeds: none, median, asha or hyperband."),
@@ -36,16 +36,13 @@ class StudyOptions:
 
 @dataclass(frozen=True)
 class TrialOptions:
-    """How trials share the machines, and what is kept of them."""
+    """How trials share the machines."""
 
     workers: Annotated[int | None, typer.Option(min=1, help="Training workers of each trial; default: 1.")] = None
     concurrent: Annotated[
         int | None,
         typer.Option(min=1, help="Trials at a time; default: one per GPU, or one per four CPU cores."),
     ] = None
-    keep: Annotated[
-        str, typer.Option(help="Whose models are kept when the sweep is over: those of the best trial, or all.")
-    ] = "best"
     address: Address = None
     executor: Executor = "ray"
 
@@ -91,7 +88,6 @@ def sweep(
         "seeds": study.seeds,
         "workers": trials.workers,
         "concurrent": trials.concurrent,
-        "keep": trials.keep,
         "address": trials.address,
         "executor": trials.executor,
         "fresh": fresh,

@@ -9,36 +9,25 @@ from typing import Any, final
 
 import numpy as np
 
-from icalib.core.run_folder import RunFolder
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.metric import Direction
 from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.metrics.significance import paired_permutation_test
 from icalib.reports.comparison import format_difference, format_p
 from icalib.reports.paired_tests import SIGNIFICANT
-from icalib.reports.sweep_trials import Trial, param_text, ranked
-from icalib.sweeps.folder import SweepFolder
 from icalib.sweeps.ties import Tie
+from icalib.sweeps.trials import Trial, value_text
 
 _MOST_TIES = 3
 _MOST_TRIALS = 6
 
 
-@final
-@dataclass(frozen=True)
-class Lead:
-    """Sentences about the best trial and the next, and whether their difference is beyond chance."""
-
-    text: str
-    is_significant: bool
-
-
-def ties_text(ties: Sequence[Tie], trials: Sequence[Trial]) -> str | None:
+def ties_text(ties: Sequence[Tie], num_complete: int) -> str | None:
     """Name the settings that changed nothing, in one line; None where trials with other settings predict otherwise.
 
     Args:
         ties: trials that predict the same, the largest group first.
-        trials: all trials of the sweep.
+        num_complete: number of complete trials.
     """
     varied: dict[frozenset[str], list[Tie]] = {}
     for tie in ties:
@@ -47,16 +36,14 @@ def ties_text(ties: Sequence[Tie], trials: Sequence[Trial]) -> str | None:
     if not varied:
         return None
     groups = [_group_text(alike[0], len(alike) - 1) for alike in varied.values()]
-    shown = groups[:_MOST_TIES]
     if len(groups) > _MOST_TIES:
-        shown.append(f"and {len(groups) - _MOST_TIES} more such changes")
-    num_tied = sum(len(tie.trials) for alike in varied.values() for tie in alike)
-    num_complete = sum(trial.state == "complete" for trial in trials)
+        groups[_MOST_TIES:] = [f"and {len(groups) - _MOST_TIES} more such changes"]
+    tied = [tie for alike in varied.values() for tie in alike]
     text = (
-        f"{num_tied} of {num_complete} trials have the same predictions as another trial with other settings: "
-        f"{'; '.join(shown)}."
+        f"{sum(len(tie.trials) for tie in tied)} of {num_complete} trials have the same predictions as another trial "
+        f"with other settings: {'; '.join(groups)}."
     )
-    if all(tie.kept_initial_weights for alike in varied.values() for tie in alike):
+    if all(tie.kept_initial_weights for tie in tied):
         text += (
             " In all of them the last training kept its initial weights (epoch 0): what changes that training alone "
             "can't change predictions."
@@ -80,9 +67,9 @@ def _values_text(values: Sequence[Any]) -> str:
     """
     are_numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
     values = sorted(values) if are_numbers else values
-    texts = [param_text(value) for value in values]
+    texts = list(map(value_text, values))
     if len(set(texts)) < len(texts):  # rounding hides a difference
-        texts = [json.dumps(value) for value in values]
+        texts = list(map(json.dumps, values))
     if len(texts) == 2:
         return f"from {texts[0]} to {texts[1]}"
     return f"between {texts[0]} and {texts[-1]}" if are_numbers else f"among {_listed(texts)}"
@@ -97,18 +84,29 @@ def _listed(texts: Sequence[str]) -> str:
     return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
 
 
-def lead_of(
-    folder: SweepFolder, trials: Sequence[Trial], metrics: Mapping[str, Direction], ties: Sequence[Tie]
-) -> Lead | None:
+@final
+@dataclass(frozen=True)
+class Lead:
+    """Sentences about the best trial and the next, and whether their difference is beyond chance."""
+
+    text: str
+    is_significant: bool = False
+
+
+def lead_of(order: Sequence[Trial], metrics: Mapping[str, Direction], ties: Sequence[Tie]) -> Lead | None:
     """Compare the best trial with the next in the first metric; None below two complete trials.
 
     Where the metric has values of single pools and the runs' predictions are there, the two are tested over the
     validation pools. Trials that predict the same as the best are named, and the next is the first that doesn't.
+
+    Args:
+        order: complete trials, the best first.
+        metrics: what was tuned.
+        ties: trials that predict the same.
     """
-    order = ranked(trials, metrics)
     if len(order) < 2:
         return None
-    best, title = order[0], find_metric(metric := next(iter(metrics))).title
+    best, metric = order[0], next(iter(metrics))
     alike = next((tie.trials for tie in ties if best.number in tie.trials), (best.number,))
     shared = ""
     if len(alike) > 1:
@@ -118,39 +116,33 @@ def lead_of(
         )
     second = next((trial for trial in order if trial.number not in alike), None)
     if second is None:
-        return Lead(shared.rstrip(), False)
-    difference = (best.mean(metric) or 0.0) - (second.mean(metric) or 0.0)
+        return Lead(shared.rstrip())
+    title, difference = find_metric(metric).title, (best.mean(metric) or 0.0) - (second.mean(metric) or 0.0)
+    between = f"trial {second.number}, the next of {len(order)}"
     if difference == 0:
         return Lead(
-            f"{shared}Trial {best.number} and trial {second.number}, the next of {len(order)}, have the same {title} "
-            "on validation: by it the settings of both are as good a choice.",
-            False,
+            f"{shared}Trial {best.number} and {between}, have the same {title} on validation: by it the settings of "
+            "both are as good a choice."
         )
-    text = (
-        f"{shared}Trial {best.number} leads trial {second.number}, the next of {len(order)}, by {title} "
-        f"{_fine(difference)} on validation"
-    )
-    values = [_per_pool(folder, trial, metric) for trial in (best, second)]
-    first, other = values
+    text = f"{shared}Trial {best.number} leads {between}, by {title} {_fine(difference)} on validation"
+    first, other = _per_pool(best, metric), _per_pool(second, metric)
     if first is None or other is None or first.shape != other.shape or len(first) < 2:
-        return Lead(f"{text}. Whether that is more than chance was not tested; `--seeds 3` shows the noise.", False)
+        return Lead(f"{text}. Whether that is more than chance was not tested; `--seeds 3` shows the noise.")
     p = paired_permutation_test(first, other, seed=0).p_value
     if p < SIGNIFICANT:
-        return Lead(f"{text}, more than chance between the two (p {format_p(p)}).", True)
+        return Lead(f"{text}, more than chance between the two (p {format_p(p)}).", is_significant=True)
     return Lead(
         f"{text}. That could be chance (p {format_p(p)}, paired over the validation pools): the settings of both "
-        "are as good a choice.",
-        False,
+        "are as good a choice."
     )
 
 
-def _per_pool(folder: SweepFolder, trial: Trial, metric: str) -> FloatArray | None:
+def _per_pool(trial: Trial, metric: str) -> FloatArray | None:
     """Values of the validation pools, mean over the seeds; None where they are not known."""
     per_pool = find_metric(metric).per_pool
-    runs = [RunFolder(folder.path / row["run"]) for row in trial.rows if row["run"]]
-    if per_pool is None or not runs or not all(run.has_predictions("validation") for run in runs):
+    if per_pool is None or not trial.runs or not all(run.has_predictions("validation") for run in trial.runs):
         return None
-    return np.mean([per_pool(PoolScores.from_predictions(run.predictions("validation"))) for run in runs], axis=0)
+    return np.mean([per_pool(PoolScores.from_predictions(run.predictions("validation"))) for run in trial.runs], axis=0)
 
 
 def _fine(value: float) -> str:

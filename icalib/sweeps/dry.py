@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,8 +16,7 @@ from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.regimes.self_training import SelfTraining, preview
 from icalib.scoring.gain import Shard
 from icalib.scoring.job import Shards
-from icalib.sweeps.folder import encoded_params
-from icalib.sweeps.proposals import Proposal
+from icalib.sweeps.study import Proposal
 
 _RULE = "regime.rule."
 _INTENTS = "regime.rule.intents"  # changes the scores
@@ -43,7 +43,7 @@ def dry(proposals: Sequence[Proposal], base: RunSettings, seeds: int, context: R
             yield {
                 "trial": proposal.number,
                 "seed": seed,
-                "params": encoded_params(proposal.settings),
+                "params": [{"name": name, "value": json.dumps(value)} for name, value in proposal.settings.items()],
                 "num_pools_scored": summary.num_pools_scored,
                 "num_pseudo_pools": summary.num_pools_selected,
                 "num_pseudo_pairs": summary.num_pairs_selected,

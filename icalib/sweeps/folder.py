@@ -3,8 +3,6 @@
 runs/<experiment>/sweep-<space>-<data>-<labelled>/
     sweep.yaml         SweepSettings; the same command again resumes the sweep
     study.journal      Optuna's journal (optuna-dashboard reads it); the study has the folder's name
-    dashboard.journal  the same for optuna-dashboard, with failed trials as failed
-    trials.parquet     TRIAL_SCHEMA: what the study and the run folders have on each trial and seed
     trials/            <trial>-s<seed>/: run folders as `icalib run` writes them, but without test predictions
     dry.parquet        DRY_SCHEMA: the result of `--dry`
     best.json          Best: the winner with its validation and test metrics, computed once at the end
@@ -15,10 +13,8 @@ runs/<experiment>/sweep-<space>-<data>-<labelled>/
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,74 +24,29 @@ from pydantic import Field
 from icalib.core.component import Settings, validated_file
 from icalib.core.errors import RunFolderError
 from icalib.core.files import read_json, reading, whole_file, write_json
-from icalib.core.parquet import read_parquet
 from icalib.core.paths import Stored
 from icalib.core.run_folder import RunFolder, read_config
 from icalib.core.storage import pull, remove
 from icalib.data.selection import Fraction, Limit
 from icalib.metrics.metric import Direction
+from icalib.sweeps.space import Pruner, Sampler
 
 SWEEP_VERSION = 2
-
-State = Literal["complete", "pruned", "failed", "running"]
-
-_NAMED_VALUE = [("name", pa.string()), ("value", pa.float64())]
-
-TRIAL_SCHEMA = pa.schema(
-    [
-        ("trial", pa.int32()),
-        ("seed", pa.int32()),
-        ("state", pa.string()),  # complete, pruned, failed or running
-        ("params", pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())]))),  # values as JSON
-        # validation always; test for the winner alone
-        ("metrics", pa.list_(pa.struct([("split", pa.string()), *_NAMED_VALUE]))),
-        ("seconds", pa.float64()),  # wall time of this trial and seed
-        (
-            "stages",
-            pa.list_(
-                pa.struct(
-                    [
-                        ("name", pa.string()),
-                        ("digest", pa.string()),
-                        ("reused", pa.bool_()),
-                        ("seconds", pa.float64()),  # time to compute it, even where it was reused
-                    ]
-                )
-            ),
-        ),
-        # of the last round; null for methods without rounds
-        ("num_pseudo_pools", pa.int64()),
-        ("num_pseudo_pairs", pa.int64()),
-        ("pseudo_accuracy", pa.float64()),  # fraction of pseudo-labelled pools that are right; null without gold
-        ("num_selected_intents", pa.int64()),  # pairs that are learnt with their predicted intents
-        ("error", pa.string()),
-        ("run", pa.string()),  # the run folder, relative to the sweep folder
-        ("started", pa.string()),  # ISO 8601, UTC
-        ("finished", pa.string()),
-    ]
-)
 
 DRY_SCHEMA = pa.schema(
     [
         ("trial", pa.int32()),
         ("seed", pa.int32()),
-        ("params", pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())]))),
+        ("params", pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())]))),  # values as JSON
         ("num_pools_scored", pa.int64()),
         ("num_pseudo_pools", pa.int64()),
         ("num_pseudo_pairs", pa.int64()),
-        ("num_selected_intents", pa.int64()),
-        ("pseudo_accuracy", pa.float64()),
+        ("num_selected_intents", pa.int64()),  # pairs that would be learnt with their predicted intents
+        ("pseudo_accuracy", pa.float64()),  # fraction of pseudo-labelled pools that are right; null without gold
         ("pair_accuracy", pa.float64()),
         ("base_accuracy", pa.float64()),  # R@1 over all scored pools: the accuracy of selecting every pool
     ]
 )
-
-
-def order_of(values: Sequence[float], metrics: Mapping[str, Direction]) -> tuple[float, ...]:
-    """Return the sort key of a trial, smallest for the best: the first metric, ties decided by the next."""
-    return tuple(
-        value if direction == "minimize" else -value for value, direction in zip(values, metrics.values(), strict=True)
-    )
 
 
 class SweepSettings(Settings):
@@ -118,10 +69,10 @@ class SweepSettings(Settings):
     backbone: str
     resample_labels: bool = Field(default=False, exclude_if=lambda resamples: not resamples)
     experiment: str
-    sampler: str
+    sampler: Sampler
     metrics: dict[str, Direction]
     """Validation metrics and their directions; the first is shown first."""
-    pruner: str
+    pruner: Pruner
     command: str
     """The command line as it was last typed."""
 
@@ -177,11 +128,6 @@ class SweepFolder:
         return self.settings_path.is_file()
 
     @property
-    def name(self) -> str:
-        """The folder's name, which is the study's too."""
-        return self.path.name
-
-    @property
     def settings_path(self) -> Path:
         """File of the settings."""
         return self.path / "sweep.yaml"
@@ -204,19 +150,6 @@ class SweepFolder:
     def best_run(self, seed: int) -> RunFolder:
         """Return the winner's run folder with a seed, test metrics and model included."""
         return RunFolder(self.path / "best" / f"s{seed}")
-
-    @property
-    def trials_path(self) -> Path:
-        """File of TRIAL_SCHEMA."""
-        return self.path / "trials.parquet"
-
-    def trials(self) -> pa.Table:
-        """Return TRIAL_SCHEMA, ordered by trial and seed; without rows before the first trial."""
-        return (
-            read_parquet(self.trials_path, schema=TRIAL_SCHEMA)
-            if self.trials_path.is_file()
-            else TRIAL_SCHEMA.empty_table()
-        )
 
     @property
     def dry_path(self) -> Path:
@@ -253,28 +186,11 @@ class SweepFolder:
             values = {"version": SWEEP_VERSION, **settings.model_dump(mode="json")}
             temporary.write_text(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), encoding="utf-8")
 
-    def write_trials(self, rows: list[dict[str, Any]]) -> None:
-        """Write trials.parquet, atomically."""
-        self._write_table(self.trials_path, pa.Table.from_pylist(rows, schema=TRIAL_SCHEMA))
-
     def write_dry(self, rows: list[dict[str, Any]]) -> None:
         """Write dry.parquet, atomically."""
-        self._write_table(self.dry_path, pa.Table.from_pylist(rows, schema=DRY_SCHEMA))
+        with whole_file(self.dry_path) as temporary:
+            pq.write_table(pa.Table.from_pylist(rows, schema=DRY_SCHEMA), temporary)
 
     def write_best(self, best: Best) -> None:
         """Write best.json, atomically."""
         write_json(self.path / "best.json", best.model_dump(mode="json"))
-
-    def _write_table(self, path: Path, table: pa.Table) -> None:
-        with whole_file(path) as temporary:
-            pq.write_table(table, temporary)
-
-
-def encoded_params(params: dict[str, Any]) -> list[dict[str, str]]:
-    """Return a trial's settings as the tables store them."""
-    return [{"name": name, "value": json.dumps(value)} for name, value in params.items()]
-
-
-def decoded_params(params: list[dict[str, str]]) -> dict[str, Any]:
-    """Return a trial's settings out of a table."""
-    return {param["name"]: json.loads(param["value"]) for param in params}

@@ -17,20 +17,18 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
 def open_journal(journal: Path) -> JournalStorage:
-    """Open the journal, which is made if it does not exist; an incomplete last line is removed.
+    """Open the journal, which is made if it does not exist.
 
     Raises:
         DamagedFileError: the journal can't be read.
     """
     journal.parent.mkdir(parents=True, exist_ok=True)
     lock: Any = _JournalLock(journal)
-    with lock:
-        pass  # removes an incomplete line that the last writer left
     with reading(journal):
         return JournalStorage(JournalFileBackend(str(journal), lock_obj=lock))
 
 
-class _JournalLock(FileLock):
+class _JournalLock:
     """The lock of a process that appends to the journal; acquiring it removes an incomplete last line.
 
     Unlike Optuna's own locks it ends with its holder: a killed process blocks no other. Half a line, which a full disk
@@ -38,25 +36,22 @@ class _JournalLock(FileLock):
     """
 
     def __init__(self, journal: Path) -> None:
-        super().__init__(journal.with_name(f"{journal.name}.lock"))
-        self._journal = journal
+        self._journal, self._lock = journal, FileLock(journal.with_name(f"{journal.name}.lock"))
 
-    def acquire(self, *, shared: bool = False, wait: bool = True) -> bool:
-        """Acquire the lock, then repair the journal."""
-        taken = super().acquire(shared=shared, wait=wait)
-        if taken and self._journal.is_file():
-            _cut_off_half_line(self._journal)
-        return taken
+    def acquire(self) -> bool:
+        """Wait for the lock, then repair the journal."""
+        self._lock.acquire()
+        with self._journal.open("r+b") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 1))
+            if file.read() not in (b"", b"\n"):
+                file.seek(0)
+                file.truncate(file.read().rfind(b"\n") + 1)
+        return True
 
-
-def _cut_off_half_line(journal: Path) -> None:
-    with journal.open("r+b") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - 1))
-        if file.read() in (b"", b"\n"):
-            return
-        file.seek(0)
-        file.truncate(file.read().rfind(b"\n") + 1)
+    def release(self) -> None:
+        """Let the next process in."""
+        self._lock.release()
 
 
 def live_trial(study: optuna.Study, number: int) -> optuna.Trial:

@@ -12,6 +12,7 @@ from optuna.samplers import RandomSampler
 from icalib.core.errors import Abandoned
 from icalib.sweeps.folder import SweepFolder
 from icalib.sweeps.journal import live_trial, open_journal
+from icalib.sweeps.space import Pruner
 
 _STOPPED = "stopped"
 
@@ -33,7 +34,7 @@ class Rungs:
         self._trial: optuna.Trial | None = None
         if len(settings.metrics) == 1:
             study = optuna.load_study(
-                study_name=folder.name,
+                study_name=folder.path.name,
                 storage=open_journal(folder.journal_path),
                 sampler=RandomSampler(),
                 pruner=_pruner(settings.pruner),
@@ -59,7 +60,7 @@ class Rungs:
             raise TrialStopped(self._trial.user_attrs[_STOPPED])
 
 
-def _pruner(name: str) -> BasePruner:
+def _pruner(name: Pruner) -> BasePruner:
     if name == "median":
         return MedianPruner()
     if name == "asha":

@@ -17,14 +17,15 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, Literal, cast, get_args
 
+from pydantic import Field, field_validator
+
+from icalib.core.component import Settings, validated
 from icalib.core.errors import SettingError
 from icalib.core.files import file_digest, is_file
 from icalib.core.imports import failed, import_module
@@ -35,27 +36,36 @@ from icalib.metrics.metric import Direction
 FOLDER = Path(__file__).resolve().parents[2] / "tune_spaces"
 """The folder of the spaces that come with icalib: beside the package, in a clone and where pip installs it."""
 
-SAMPLERS = ("grid", "random", "tpe", "nsga2", "qmc")
-PRUNERS = ("none", "median", "asha", "hyperband")
+Sampler = Literal["grid", "random", "tpe", "nsga2"]
+SAMPLERS: tuple[Sampler, ...] = get_args(Sampler)
+Pruner = Literal["none", "median", "asha", "hyperband"]
+PRUNERS: tuple[Pruner, ...] = get_args(Pruner)
 
 
-@dataclass(frozen=True)
-class Space:
+class Space(Settings):
     """A sweep space, as its module defines it."""
 
     name: str
-    description: str
+    file: str
     digest: str
     """Of the module's text."""
-    method: str
-    metrics: Mapping[str, Direction]
-    sampler: str
-    pruner: str
-    file: str
+    description: str = Field(alias="docstring", min_length=1)
+    """The first line of the module's docstring."""
+    method: str = Field(alias="METHOD")
+    metrics: dict[str, Direction] = Field(alias="METRICS", min_length=1)
+    sampler: Sampler = Field(alias="SAMPLER")
+    pruner: Pruner = Field(alias="PRUNER")
     suggest: Callable[[Any], Any]
     """The module's function; `proposed` validates what it returns."""
     grid: Callable[[], Any] | None
     """The module's function; `points` validates what it returns."""
+
+    @field_validator("metrics")
+    @classmethod
+    def _are_known(cls, metrics: dict[str, Direction]) -> dict[str, Direction]:
+        for name in metrics:
+            find_metric(name)
+        return metrics
 
     def proposed(self, trial: Any) -> dict[str, Any]:
         """Return what the space suggests for a trial, by dotted key.
@@ -63,7 +73,9 @@ class Space:
         Raises:
             SettingError: `suggest` raises an error, or returns anything but settings by dotted key.
         """
-        return self._settings(self._called("suggest(trial)", lambda: self.suggest(trial)), "suggest(trial)")
+        return self._settings(
+            self._called("suggest(trial)", lambda: self.suggest(trial)), "what suggest(trial) returns"
+        )
 
     def points(self) -> list[dict[str, Any]]:
         """Return the grid's points, each once; none where the space has no grid.
@@ -71,30 +83,24 @@ class Space:
         Raises:
             SettingError: see `proposed`.
         """
-        found = self._called("grid()", self.grid) if self.grid is not None else []
-        if isinstance(found, str | Mapping) or not isinstance(found, Iterable):
-            raise SettingError(
-                f"{self.file}: grid() returned {short_repr(found)}; expected a list of points, each a dict."
-            )
-        points = self._called("grid()", lambda: list(cast("Iterable[Any]", found)))  # a generator may fail
-        points = [self._settings(point, "grid()") for point in points]
-        return self._called("grid()", lambda: [each for index, each in enumerate(points) if each not in points[:index]])
+
+        def distinct() -> list[Any]:
+            points: list[Any] = list(self.grid()) if self.grid is not None else []
+            return [point for index, point in enumerate(points) if point not in points[:index]]
+
+        return [self._settings(point, "each point of grid()") for point in self._called("grid()", distinct)]
 
     def _called(self, name: str, function: Callable[[], Any]) -> Any:
         try:
             return function()
         except (Exception, SystemExit) as error:
-            lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == self.file]
-            where = f"{self.file}, line {lines[-1]}" if lines else self.file
-            raise SettingError(
-                f"{where}: {name} failed: {type(error).__name__}: {shortened(str(error), 300)}. Correct it."
-            ) from error
+            raise failed(f"{self.file}: {name} failed", error) from error
 
-    def _settings(self, found: Any, name: str) -> dict[str, Any]:
+    def _settings(self, found: Any, what: str) -> dict[str, Any]:
         if isinstance(found, dict) and all(isinstance(key, str) for key in cast("dict[Any, Any]", found)):
             return dict(cast("dict[str, Any]", found))
         raise SettingError(
-            f"{self.file}: {name} returned {short_repr(found)}; expected a dict of settings by dotted key."
+            f"{self.file}: expected {what} to be a dict of settings by dotted key, found {short_repr(found)}."
         )
 
 
@@ -113,27 +119,24 @@ def load_space(name: str) -> Space:
     file = getattr(module, "__file__", None)
     if not isinstance(file, str) or not is_file(Path(file)):
         raise SettingError(f"the space {shortened(name)} is not a Python file; expected one with `suggest(trial)`.")
-    suggest = getattr(module, "suggest", None)
-    if not callable(suggest):
-        raise SettingError(
-            f"the space {module.__file__} has no function `suggest(trial)` that returns settings by dotted key."
-        )
-    grid = getattr(module, "grid", None)
-    sampler = _one_of(module, "SAMPLER", SAMPLERS, "grid" if grid else "tpe")
-    if sampler == "grid" and grid is None:
-        raise SettingError(f"{module.__file__} asks for the sampler grid and has no function `grid()`. Add it.")
-    return Space(
-        name=str(module.__name__).rpartition(".")[2],
-        description=_description(module),
-        digest=file_digest(file)[:16],
-        method=_method(module),
-        metrics=_metrics(module),
-        sampler=sampler,
-        pruner=_one_of(module, "PRUNER", PRUNERS, "none"),
-        file=file,
-        suggest=cast("Callable[[Any], Any]", suggest),
-        grid=grid,
-    )
+    grid, text = getattr(module, "grid", None), module.__doc__
+    values = {
+        "name": str(module.__name__).rpartition(".")[2],
+        "file": file,
+        "digest": file_digest(file)[:16],
+        "docstring": text.strip().partition("\n")[0] if isinstance(text, str) else None,
+        "METHOD": getattr(module, "METHOD", None),
+        "METRICS": getattr(module, "METRICS", None),
+        "SAMPLER": getattr(module, "SAMPLER", "tpe" if grid is None else "grid"),
+        "PRUNER": getattr(module, "PRUNER", "none"),
+        "suggest": getattr(module, "suggest", None),
+        "grid": grid,
+    }
+    try:
+        return validated(Space, values)
+    except SettingError as error:
+        told = str(error).rstrip(".")
+        raise SettingError(f"the space {file}: {told}. docs/extend/sweep-space.md says what a space has.") from error
 
 
 def product(values: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
@@ -171,47 +174,3 @@ def _loaded(path: Path) -> ModuleType:
     except (Exception, SystemExit) as error:
         raise failed(f"the space {path} can't be read", error) from error
     return module
-
-
-def _description(module: ModuleType) -> str:
-    text = module.__doc__
-    lines = text.strip().splitlines() if isinstance(text, str) else []
-    if not lines:
-        raise SettingError(
-            f"the space {module.__file__} has no docstring; its first line should be the question that it answers."
-        )
-    return lines[0]
-
-
-def _method(module: ModuleType) -> str:
-    method = getattr(module, "METHOD", None)
-    if not isinstance(method, str):
-        raise SettingError(f'{module.__file__} names no method; write METHOD = "icast", for example.')
-    return method
-
-
-def _metrics(module: ModuleType) -> dict[str, Direction]:
-    found = getattr(module, "METRICS", None)
-    if not isinstance(found, dict) or not found:
-        raise SettingError(f'{module.__file__} has no metrics; write METRICS = {{"F1": "maximize"}}, for example.')
-    metrics = cast("dict[Any, Any]", found)
-    for name, direction in metrics.items():
-        try:
-            find_metric(str(name))
-        except SettingError as error:
-            raise SettingError(f"METRICS of {module.__file__}: {error}") from error
-        if direction not in ("maximize", "minimize"):
-            raise SettingError(
-                f"METRICS of {module.__file__}: {short_repr(name)} has the direction {short_repr(direction)}, expected "
-                '"maximize" or "minimize".'
-            )
-    return metrics
-
-
-def _one_of(module: ModuleType, name: str, choices: Sequence[str], default: str) -> str:
-    found = getattr(module, name, default)
-    if not isinstance(found, str) or found not in choices:
-        raise SettingError(
-            f"{module.__file__}: {name} = {short_repr(found)} is unknown; choose one of: {', '.join(choices)}."
-        )
-    return found

@@ -2,35 +2,48 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Sequence
-from datetime import UTC, datetime
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.trial import FrozenTrial, TrialState
+from optuna.exceptions import ExperimentalWarning
+from optuna.samplers import BaseSampler, NSGAIISampler, RandomSampler, TPESampler
+from optuna.trial import FixedTrial, FrozenTrial, TrialState
 
-from icalib.core.component import with_settings
+from icalib.core.component import has_setting, with_settings
 from icalib.core.errors import SettingError
+from icalib.core.files import reading
+from icalib.core.seeding import child_seed
 from icalib.methods.composition import Method
-from icalib.sweeps.folder import SweepFolder, order_of
+from icalib.metrics.metric import Direction
 from icalib.sweeps.journal import live_trial, open_journal
-from icalib.sweeps.proposals import (
-    MAX_REFUSALS,
-    NUM_TRIALS,
-    Proposal,
-    RefusedSettings,
-    changed_method,
-    feasible_points,
-    make_sampler,
-    nothing_feasible,
-)
-from icalib.sweeps.space import Space
+from icalib.sweeps.space import SAMPLERS, Sampler, Space
+
+NUM_TRIALS = 20
+"""Trials of a sweep without a grid, unless set."""
+_MAX_REFUSALS = 50
+"""Proposals in a row that a method may refuse before the sweep ends with an error."""
+_SEED = 1
 
 _SETTINGS = "settings"
 _ERROR = "error"
-_FAILED_AT = "failed_at"
 _LEFT_OUT = "left_out"
+
+
+class RefusedSettings(SettingError):
+    """Existing settings with values that the method refuses, such as thresholds in the wrong order."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A trial to run: its number, the settings that the space proposed, and the method with them."""
+
+    number: int
+    settings: dict[str, Any]
+    method: Method
 
 
 class SweepStudy:
@@ -39,38 +52,37 @@ class SweepStudy:
     One process at a time asks and tells; the processes of trials only report (see `Rungs`).
 
     Args:
-        folder: the sweep's folder, with its settings.
         space: proposes settings.
         base: the method whose settings they change.
+        sampler: how they are drawn.
         num_trials: total number of trials; None means all points of a grid, else 20.
+        journal: where the study is kept, in the sweep's folder; None keeps it in memory.
 
     Raises:
         SettingError: the space proposes settings that the method doesn't have, or only ones that it refuses.
+        DamagedFileError: the journal can't be read.
     """
 
-    def __init__(self, folder: SweepFolder, space: Space, base: Method, num_trials: int | None) -> None:
-        self._space, self._base, self._settings = space, base, folder.settings
-        self._points = feasible_points(space, base) if self._settings.sampler == "grid" else None
+    def __init__(
+        self, space: Space, base: Method, sampler: Sampler, num_trials: int | None, journal: Path | None = None
+    ) -> None:
+        self._space, self._base = space, base
+        self._sampler: Sampler = sampler
+        self._points = feasible_points(space, base) if sampler == "grid" else None
         self.num_trials = num_trials or NUM_TRIALS
         if self._points is not None:
             self.num_trials = min(num_trials or len(self._points), len(self._points))
         self._study = optuna.create_study(
-            study_name=folder.name,
-            storage=open_journal(folder.journal_path),
-            directions=list(self._settings.metrics.values()),
+            study_name=None if journal is None else journal.parent.name,
+            storage=None if journal is None else open_journal(journal),
+            directions=list(space.metrics.values()),
             load_if_exists=True,
         )
         self._interrupted = [trial.number for trial in self.trials() if trial.state == TrialState.RUNNING]
 
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Names of the metrics, in the order in which `tell_complete` takes their values."""
-        return tuple(self._settings.metrics)
-
     def trials(self) -> list[FrozenTrial]:
         """Return all trials but those that were left out before they started."""
-        found = self._study.get_trials(deepcopy=False)
-        return [trial for trial in found if _LEFT_OUT not in trial.user_attrs and trial.state != TrialState.WAITING]
+        return _started(self._study)
 
     @property
     def num_missing(self) -> int:
@@ -82,56 +94,51 @@ class SweepStudy:
         while self._interrupted:
             trial = self._study.get_trials(deepcopy=False)[self._interrupted.pop(0)]
             if _SETTINGS in trial.user_attrs:
-                settings = trial.user_attrs[_SETTINGS]
+                settings = settings_of(trial)
                 if error_of(trial) is not None:
                     self._set_attribute(trial.number, _ERROR, None)
                 return Proposal(trial.number, settings, with_settings(self._base, settings))
             self._use_sampler_of(trial.number)
-            return self._proposed(live_trial(self._study, trial.number), refusals=0)
-        return self._new() if len(self.trials()) < self.num_trials else None
+            return self._proposed(live_trial(self._study, trial.number))
+        return self._proposed(self._ask()) if len(self.trials()) < self.num_trials else None
 
-    def _new(self, refusals: int = 0) -> Proposal:
-        return self._proposed(self._ask(), refusals)
-
-    def _proposed(self, trial: optuna.Trial, refusals: int) -> Proposal:
+    def _proposed(self, trial: optuna.Trial) -> Proposal:
         """Let the space propose a trial's settings; those that the method refuses are left out, and the next asked."""
-        try:
-            settings = self._space.proposed(trial)
-        except SettingError as error:
-            self._leave_out(trial.number, str(error))
-            raise
-        try:
-            method = changed_method(self._base, settings)
-        except RefusedSettings as error:
-            self._leave_out(trial.number, str(error))
-            if refusals == MAX_REFUSALS:
-                raise nothing_feasible(self._space, error) from error
-            return self._new(refusals + 1)
-        trial.set_user_attr(_SETTINGS, settings)
-        return Proposal(trial.number, settings, method)
+        refusals = 0
+        while True:
+            try:
+                settings = self._space.proposed(trial)
+                method = changed_method(self._base, settings)
+            except SettingError as error:
+                self._set_attribute(trial.number, _LEFT_OUT, str(error))
+                self._study.tell(trial.number, state=TrialState.FAIL)
+                if not isinstance(error, RefusedSettings):
+                    raise
+                refusals += 1
+                if refusals > _MAX_REFUSALS:
+                    raise _nothing_feasible(self._space, error) from error
+                trial = self._ask()
+                continue
+            trial.set_user_attr(_SETTINGS, settings)
+            return Proposal(trial.number, settings, method)
 
     def _ask(self) -> optuna.Trial:
         known = self._study.get_trials(deepcopy=False)
         self._use_sampler_of(len(known))
-        waiting = any(trial.state == TrialState.WAITING for trial in known)
-        if self._points is not None and not waiting:
-            taken = [trial.system_attrs.get("fixed_params") for trial in known if _LEFT_OUT not in trial.user_attrs]
-            self._study.enqueue_trial(next(point for point in self._points if point not in taken))
+        if self._points is not None and not any(trial.state == TrialState.WAITING for trial in known):
+            num_asked = sum(_LEFT_OUT not in trial.user_attrs for trial in known)
+            self._study.enqueue_trial(self._points[num_asked])
         return self._study.ask()
 
     def _use_sampler_of(self, number: int) -> None:
         """Use a trial's own sampler: what it draws depends on the trials before, not on when they were interrupted."""
-        self._study.sampler = make_sampler(self._settings.sampler, number)
-
-    def _leave_out(self, number: int, reason: str) -> None:
-        self._set_attribute(number, _LEFT_OUT, reason)
-        self._study.tell(number, state=TrialState.FAIL)
+        self._study.sampler = _sampler_of(self._sampler, number)
 
     def _set_attribute(self, number: int, name: str, value: str | None) -> None:
         live_trial(self._study, number).set_user_attr(name, value)
 
     def tell_complete(self, number: int, values: Sequence[float]) -> None:
-        """Record that a trial is complete; `values` are its metrics, means over the seeds."""
+        """Record that a trial is complete; `values` are its metrics in the space's order, means over the seeds."""
         self._study.tell(number, list(values))
 
     def tell_pruned(self, number: int) -> None:
@@ -143,7 +150,6 @@ class SweepStudy:
 
         For Optuna it keeps running, since a trial that Optuna records as failed can't be run again: the next call does.
         """
-        self._set_attribute(number, _FAILED_AT, datetime.now(UTC).isoformat(timespec="milliseconds"))
         self._set_attribute(number, _ERROR, error)
 
     def winner(self) -> FrozenTrial | None:
@@ -152,8 +158,30 @@ class SweepStudy:
         No other trial is better in every metric, and it is the first one in reports.
         """
         complete = [trial for trial in self.trials() if trial.state == TrialState.COMPLETE]
-        metrics = self._settings.metrics
-        return min(complete, key=lambda t: (order_of(t.values, metrics), t.number), default=None)
+        return min(complete, key=lambda t: (order_of(t.values, self._space.metrics), t.number), default=None)
+
+
+def proposals(space: Space, base: Method, sampler: Sampler, num_trials: int | None) -> list[Proposal]:
+    """Return what a sweep would try if it learnt nothing from its trials; nothing is stored.
+
+    Raises:
+        SettingError: the space is invalid, or proposes nothing that the method accepts.
+    """
+    return list(iter(SweepStudy(space, base, sampler, num_trials).next, None))
+
+
+def recorded_trials(journal: Path) -> list[FrozenTrial]:
+    """Return the trials in a sweep's journal, by number, but those that were left out before they started.
+
+    Raises:
+        DamagedFileError: the journal can't be read.
+    """
+    if not journal.is_file():
+        return []
+    with reading(journal):
+        storage = open_journal(journal)
+        names = [study.study_name for study in storage.get_all_studies()]
+        return _started(optuna.load_study(study_name=names[0], storage=storage)) if names else []
 
 
 def settings_of(trial: FrozenTrial) -> dict[str, Any]:
@@ -166,11 +194,76 @@ def error_of(trial: FrozenTrial) -> str | None:
     return trial.user_attrs.get(_ERROR)
 
 
-def failed_at(trial: FrozenTrial) -> str | None:
-    """Return when a trial failed, in ISO 8601; None for one that didn't, or that runs again."""
-    return None if error_of(trial) is None else trial.user_attrs.get(_FAILED_AT)
+def order_of(values: Sequence[float], metrics: Mapping[str, Direction]) -> tuple[float, ...]:
+    """Return the sort key of a trial, smallest for the best: the first metric, ties decided by the next."""
+    return tuple(
+        value if direction == "minimize" else -value for value, direction in zip(values, metrics.values(), strict=True)
+    )
 
 
-def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
-    """Return mean and standard deviation over seeds; the latter is 0 for one seed."""
-    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0
+def feasible_points(space: Space, base: Method) -> list[dict[str, Any]]:
+    """Return the points of a space's grid that the method accepts.
+
+    Raises:
+        SettingError: there is no grid, or no point that the method accepts.
+    """
+    if space.grid is None:
+        others = ", ".join(name for name in SAMPLERS if name != "grid")
+        raise SettingError(
+            f"the space `{space.name}` has no function `grid()`, which --sampler grid needs. Choose another sampler "
+            f"({others}), or add the function."
+        )
+    kept: list[dict[str, Any]] = []
+    refusal: RefusedSettings | None = None
+    for point in space.points():
+        try:
+            changed_method(base, space.proposed(FixedTrial(point)))
+            kept.append(point)
+        except RefusedSettings as error:
+            refusal = error
+    if not kept:
+        raise _nothing_feasible(space, refusal)
+    return kept
+
+
+def changed_method(base: Method, settings: Mapping[str, Any]) -> Method:
+    """Return the method with a proposal's settings.
+
+    Raises:
+        RefusedSettings: a value that the method refuses.
+        SettingError: a setting that does not exist.
+    """
+    unknown = [
+        path
+        for path in settings
+        if not has_setting(base, path) and not any(path.startswith(f"{whole}.") for whole in settings)
+    ]
+    try:
+        return with_settings(base, settings)
+    except SettingError as error:
+        if unknown:
+            raise SettingError(f"the space proposes a setting that does not exist: {error}") from error
+        raise RefusedSettings(str(error)) from error
+
+
+def _started(study: optuna.Study) -> list[FrozenTrial]:
+    found = study.get_trials(deepcopy=False)
+    return [trial for trial in found if _LEFT_OUT not in trial.user_attrs and trial.state != TrialState.WAITING]
+
+
+def _nothing_feasible(space: Space, refusal: RefusedSettings | None) -> SettingError:
+    last = "its grid() has no points" if refusal is None else f"the last refusal: {refusal}"
+    return SettingError(
+        f"the space `{space.name}` proposes nothing that the method accepts; {last}. "
+        "Change the space, or what is fixed, with --set."
+    )
+
+
+def _sampler_of(name: Sampler, number: int) -> BaseSampler:
+    """Return the sampler for the trial of a number, seeded by that number."""
+    seed = child_seed(_SEED, "sampler", number) % 2**32
+    if name == "tpe":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            return TPESampler(seed=seed, constant_liar=True)  # trials that run side by side are kept apart
+    return NSGAIISampler(population_size=10, seed=seed) if name == "nsga2" else RandomSampler(seed)

@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Generator, Sequence
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from icalib.core.component import with_settings
 from icalib.core.errors import SettingError
-from icalib.core.events import ignore
+from icalib.core.events import Message, Progress, ignore
 from icalib.core.locks import FileLock
 from icalib.core.run_folder import RunFolder
 from icalib.core.stage_cache import remove_stage
 from icalib.core.storage import local_path, pull, push, remove
 from icalib.data.pools import read_pool_set
-from icalib.metrics.answers import MEASURED
-from icalib.metrics.catalogue import known_metrics
+from icalib.metrics.catalogue import find_metric, known_metrics
 from icalib.pipeline.claim import differences
 from icalib.pipeline.executor import Executor
 from icalib.pipeline.resources import Resources
 from icalib.pipeline.run import RunContext, RunSettings, check_fits, run
 from icalib.sweeps.folder import Best, SweepFolder, SweepSettings
-from icalib.sweeps.proposals import Proposal
-from icalib.sweeps.record import TrialTable
 from icalib.sweeps.space import Space
 from icalib.sweeps.study import SweepStudy, settings_of
 from icalib.sweeps.trial import TrialJob, mean_of, run_seeds
+from icalib.sweeps.trials import brief, settings_text
 
-Keep = Literal["best", "all"]
-KEPT: tuple[Keep, ...] = ("best", "all")
+_DIED = "the trial's process died; if memory ran out, lower --concurrent or `max_tokens_per_batch`"
 
 
 @dataclass(frozen=True)
@@ -41,42 +39,30 @@ class SweepPlan:
     Args:
         num_trials: total number of trials; None takes all points of a grid, else 20.
         concurrent: trials side by side; `each` is what one of them may use.
-        keep: whether the models of all trials are kept, or only the winner's.
-        on_start: called with the sweep's folder, and how many trials there will be.
-        on_begin: called with each trial that begins.
-        on_end: called with the number of each trial that is over, when trials.parquet has it.
     """
 
     num_trials: int | None
     concurrent: int
     each: Resources
-    keep: Keep
-    on_start: Callable[[SweepFolder, int], None]
-    on_begin: Callable[[Proposal], None]
-    on_end: Callable[[int], None]
 
 
 class Trials:
     """The trials that a sweep is missing, one after the other, for whoever runs them.
 
     Args:
-        folder, study, table: the sweep's.
+        folder, study: the sweep's.
         base: the run that proposals change.
-        context: folders and command.
+        context: folders, command, and who is told of trials.
         plan: how.
     """
 
     def __init__(
-        self,
-        folder: SweepFolder,
-        study: SweepStudy,
-        table: TrialTable,
-        base: RunSettings,
-        context: RunContext,
-        plan: SweepPlan,
+        self, folder: SweepFolder, study: SweepStudy, base: RunSettings, context: RunContext, plan: SweepPlan
     ) -> None:
         self.folder, self.plan = folder, plan
-        self._study, self._table, self._base, self._context = study, table, base, context
+        self._study, self._base, self._context = study, base, context
+        self._metrics = folder.settings.metrics
+        self._under_way: dict[int, tuple[str, float]] = {}
         self.refusal: SettingError | None = None
 
     @property
@@ -93,35 +79,47 @@ class Trials:
             return None
         if proposal is None:
             return None
-        self._table.write()
         push_record(self.folder)  # what was asked for must not be forgotten: the trial's folder has its number
-        self.plan.on_begin(proposal)
+        self._under_way[proposal.number] = settings_text(proposal.settings), time.monotonic()
+        self._show_progress()
         return TrialJob(
             folder=self.folder.path,
             number=proposal.number,
             runs=self._context.runs,
             settings=trial_settings(self.folder, self._base, proposal.number, proposal.method),
-            steps_a_seed=_steps_a_seed(self._base),
+            steps_a_seed=1 + self._base.settings.regime.num_epochs(),
             resources=self.plan.each,
-            keep_checkpoints=self.plan.keep == "all",
             command=self._context.command,
         )
 
-    def finish(self, number: int, outcome: dict[str, Any] | None) -> None:
+    def finish(self, number: int, outcome: Mapping[str, Any] | None) -> None:
         """Tell the study what became of a trial; None where its process died."""
-        if outcome is None:
-            self._study.tell_failed(
-                number, "the trial's process died; if memory ran out, lower --concurrent or `max_tokens_per_batch`"
-            )
-        elif outcome["state"] == "complete":
-            self._study.tell_complete(number, outcome["values"])
-        elif outcome["state"] == "pruned":
-            self._study.tell_pruned(number)
-        else:
-            self._study.tell_failed(number, outcome["error"])
-        self._table.write()
+        match outcome or {"state": "failed", "error": _DIED}:
+            case {"state": "complete", "values": values}:
+                self._study.tell_complete(number, values)
+                found = self._values_text(values)
+            case {"state": "failed", "error": error}:
+                self._study.tell_failed(number, error)
+                found = f"failed: {brief(error)}"
+            case _:
+                self._study.tell_pruned(number)
+                found = "stopped by the pruner"
         push_record(self.folder)
-        self.plan.on_end(number)
+        settings, begun = self._under_way.pop(number)
+        seconds = time.monotonic() - begun
+        self._context.emit(Message(f"trial {number} ({settings}): {found} ({seconds:.0f} s)"))
+        self._show_progress()
+
+    def _show_progress(self) -> None:
+        best, total = self._study.winner(), self._study.num_trials
+        note = f"; best: trial {best.number}, {self._values_text(best.values)}" if best else ""
+        done = total - self._study.num_missing - len(self._under_way)
+        self._context.emit(Progress("trials", done, total, f"{len(self._under_way)} running{note}"))
+
+    def _values_text(self, values: Sequence[float]) -> str:
+        return ", ".join(
+            f"{find_metric(name).title} {value:.3f}" for name, value in zip(self._metrics, values, strict=True)
+        )
 
 
 RunTrials = Callable[[Trials], None]
@@ -136,20 +134,6 @@ def run_here(executor: Executor) -> RunTrials:
             trials.finish(job.number, run_seeds(job, executor))
 
     return run_trials
-
-
-def why_nothing_is_pruned(settings: SweepSettings, proposals: Sequence[Proposal]) -> str | None:
-    """Why a sweep's pruner never has anything to decide; None where it has, or where there is none."""
-    if settings.pruner == "none":
-        return None
-    if len(settings.metrics) > 1:
-        return f"pruners look at one metric, and {', '.join(settings.metrics)} are tuned"
-    (metric,) = settings.metrics
-    if metric not in MEASURED and settings.seeds == 1:
-        return f"after an epoch {', '.join(MEASURED)} are known, {metric} only at the end, and there is one seed"
-    if settings.seeds == 1 and max(proposal.method.regime.num_epochs() for proposal in proposals) <= 1:
-        return "there is one seed, and no second epoch that could be saved"
-    return None
 
 
 def sweep_folder_of(settings: SweepSettings, runs: Path) -> SweepFolder:
@@ -178,7 +162,7 @@ def sweep(
         settings: what is asked.
         space: proposes settings.
         base: the run that the proposals change.
-        context: for the winner, and for folders.
+        context: for the winner, for folders, and for who is told of trials.
         plan: how.
         run_trials: runs trials, by Ray Tune or in this process.
         fresh: forget the earlier trials; cached stages stay.
@@ -188,22 +172,18 @@ def sweep(
     """
     check_fits(base, read_pool_set(base.data))
     with claimed(settings, context.runs, fresh=fresh) as folder:
-        study = SweepStudy(folder, space, base.settings, plan.num_trials)
-        table = TrialTable(folder, study)
-        table.write()
-        plan.on_start(folder, study.num_trials)
+        study = SweepStudy(space, base.settings, settings.sampler, plan.num_trials, folder.journal_path)
         if study.num_missing:
-            trials = Trials(folder, study, table, base, context, plan)
+            trials = Trials(folder, study, base, context, plan)
             run_trials(trials)
             if trials.refusal is not None:
                 raise trials.refusal
         winner = study.winner()
         if winner is not None:
-            method = with_settings(base.settings, settings_of(winner))
+            chosen = settings_of(winner)
+            method = with_settings(base.settings, chosen)
             runs = _run_winner(folder, trial_settings(folder, base, winner.number, method), context)
-            folder.write_best(_best(folder, winner.number, settings_of(winner), runs))
-        table.write()
-        if winner is not None and plan.keep == "best":
+            folder.write_best(_best(folder, winner.number, chosen, runs))
             _remove_other_models(folder, study, winner.number)
     return folder
 
@@ -216,51 +196,39 @@ def claimed(settings: SweepSettings, runs: Path, *, fresh: bool = False) -> Gene
         SettingError: it holds a sweep with other settings, or another process works in it.
     """
     folder = sweep_folder_of(settings, runs)
-    lock = FileLock(folder.path.with_name(f".{folder.name}.lock"))
+    lock = FileLock(folder.path.with_name(f".{folder.path.name}.lock"))
     if not lock.acquire(wait=False):
         raise SettingError(f"another process runs the sweep in {folder.path}. Wait for it, or end it.")
     try:
         if fresh:
             remove(folder.path)
         pull(folder.path, leave_out="checkpoints")
-        _claim(folder, settings)
+        if folder.exists and folder.journal_path.is_file():
+            folder.check_version()
+            _check_same(folder, settings)
+        folder.write_settings(settings)
         yield folder
         push(folder.path)
     finally:
         lock.release()
 
 
-def _claim(folder: SweepFolder, settings: SweepSettings) -> None:
-    """Write the settings of a new sweep, or check that those of the folder's trials are the same."""
-    if folder.exists and folder.journal_path.is_file():
-        folder.check_version()
-        _check_same(folder, settings)
-    folder.write_settings(settings)
-
-
 def _check_same(folder: SweepFolder, settings: SweepSettings) -> None:
     found, wanted = (s.model_dump(mode="json", exclude={"command"}) for s in (folder.settings, settings))
     different = sorted(differences(found, wanted))
-    if different == ["data_digest"]:
-        raise SettingError(
-            f"the pools in {settings.data} are not those on which the sweep in {folder.path} began. "
-            "Use --fresh to replace that sweep, or another --experiment to keep both."
-        )
-    if different == ["space_digest"]:
-        raise SettingError(
-            f"the space `{settings.space}` was edited since the sweep in {folder.path} began. "
-            "Use --fresh to replace that sweep, or another --experiment to keep both."
-        )
     if different:
+        what = {
+            "data_digest": f"began on other pools than those in {settings.data} now",
+            "space_digest": f"began before the space `{settings.space}` was edited",
+        }.get(different[0], f"has other settings ({', '.join(different[:5])})")
         raise SettingError(
-            f"{folder.path} holds a sweep with other settings ({', '.join(different[:5])}). "
-            "Use --fresh to replace it, or another --experiment to keep both."
+            f"the sweep in {folder.path} {what}. Use --fresh to replace it, or another --experiment to keep both."
         )
 
 
 def push_record(folder: SweepFolder) -> None:
     """Let others see what was asked for and what the trials have told; their runs push themselves."""
-    for path in (folder.settings_path, folder.journal_path, folder.trials_path):
+    for path in (folder.settings_path, folder.journal_path):
         push(path)
 
 
@@ -274,11 +242,6 @@ def trial_settings(folder: SweepFolder, base: RunSettings, number: int, method: 
             "metrics": tuple(name for name in folder.settings.metrics if name not in known_metrics()),
         }
     )
-
-
-def _steps_a_seed(base: RunSettings) -> int:
-    """One report an epoch, and the mean over the seeds so far when the seed is over."""
-    return 1 + base.settings.regime.num_epochs()
 
 
 def _run_winner(folder: SweepFolder, settings: RunSettings, context: RunContext) -> list[RunFolder]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from icalib.core.run_folder import RunFolder
 from icalib.sweeps.folder import SweepFolder
+from icalib.sweeps.trials import Trial
 
 T = TypeVar("T")
 
@@ -28,45 +29,42 @@ class Tie:
     """Whether each of their last trainings ended with the weights with which it began."""
 
 
-def ties(folder: SweepFolder) -> list[Tie]:
-    """Return the groups of two or more complete trials that predict the same, the largest first.
+def ties(folder: SweepFolder, trials: Sequence[Trial]) -> list[Tie]:
+    """Return the groups of two or more complete trials of a sweep that predict the same, the largest first.
 
     Predictions are compared by their content: logits, probabilities, variances, mutual information and gain of every
     pair, bit by bit. Trials without predictions are left out.
 
     Raises:
-        DamagedFileError: predictions or settings of a trial can't be read.
+        DamagedFileError: result, predictions or settings of a trial can't be read.
     """
-    rows = [row for row in folder.trials().to_pylist() if row["state"] == "complete" and row["run"]]
-    trials = [tuple(members) for members in _grouped(rows, lambda row: row["trial"])]
-    trials = [members for members in trials if len(members) == folder.settings.seeds]
+    seeds = folder.settings.seeds
+    candidates = [trial for trial in trials if trial.state == "complete" and len(trial.runs) == seeds]
     found: list[Tie] = []
     # Equal predictions have equal metrics: only the predictions of trials that agree in these are read. And trials that
     # decide otherwise by the same predictions, by another threshold, differ.
-    for candidates in _grouped(trials, lambda members: tuple(map(_metrics, members))):
-        if len(candidates) > 1:
-            runs = [[RunFolder(folder.path / row["run"]) for row in members] for members in candidates]
-            numbered = [(members[0]["trial"], own) for members, own in zip(candidates, runs, strict=True)]
-            predicted = [one for one in numbered if all(run.has_predictions("validation") for run in one[1])]
-            groups = _grouped(predicted, lambda one: tuple(map(_predictions_digest, one[1])))
-            found += [_tie(dict(group)) for group in groups if len(group) > 1]
+    for alike in _grouped(candidates, lambda trial: tuple(map(_metrics, trial.runs))):
+        if len(alike) > 1:
+            predicted = [trial for trial in alike if all(run.has_predictions("validation") for run in trial.runs)]
+            groups = _grouped(predicted, lambda trial: tuple(map(_predictions_digest, trial.runs)))
+            found += [_tie(group) for group in groups if len(group) > 1]
     return sorted(found, key=lambda tie: (-len(tie.trials), tie.trials))
 
 
-def _tie(runs: Mapping[int, Sequence[RunFolder]]) -> Tie:
-    settings = [_by_dotted_key(own[0].config.get("settings", {})) for own in runs.values()]
+def _tie(trials: Sequence[Trial]) -> Tie:
+    settings = [_by_dotted_key(trial.runs[0].config.get("settings", {})) for trial in trials]
     names = dict.fromkeys(name for one in settings for name in one)
     values = {name: {json.dumps(one.get(name)): one.get(name) for one in settings} for name in names}
     return Tie(
-        trials=tuple(runs),
+        trials=tuple(trial.number for trial in trials),
         varied={name: tuple(found.values()) for name, found in values.items() if len(found) > 1},
-        kept_initial_weights=all(run.kept_initial_weights for own in runs.values() for run in own),
+        kept_initial_weights=all(run.kept_initial_weights for trial in trials for run in trial.runs),
     )
 
 
-def _metrics(row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def _metrics(run: RunFolder) -> tuple[tuple[str, str], ...]:
     """Return the validation metrics; as text, since NaN isn't equal to itself."""
-    return tuple((one["name"], repr(one["value"])) for one in row["metrics"] or () if one["split"] == "validation")
+    return tuple((name, repr(value)) for name, value in run.result["validation"].items())
 
 
 def _predictions_digest(run: RunFolder) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 import threading
 from collections import Counter
 from collections.abc import Sequence
@@ -21,7 +22,6 @@ from icalib.pipeline.resources import Resources
 from icalib.pipeline.run import RunContext, RunSettings, run
 from icalib.sweeps.folder import SweepFolder
 from icalib.sweeps.pruning import Rungs
-from icalib.sweeps.study import mean_and_deviation
 
 
 class TrialJob(Settings):
@@ -35,7 +35,6 @@ class TrialJob(Settings):
     steps_a_seed: int
     """Steps between the reports of one seed and the next, so that a step means the same in all trials."""
     resources: Resources
-    keep_checkpoints: bool
     command: str
 
 
@@ -72,7 +71,7 @@ def _run_seed(job: TrialJob, folder: SweepFolder, seed: int, executor: Executor,
         emit=reports,  # the run folder is the record
         command=job.command,
         evaluated=("validation",),
-        keep_checkpoints=job.keep_checkpoints,
+        keep_checkpoints=False,
     )
     return run(job.settings.model_copy(update={"seed": seed}), context, folder=folder.run_folder(job.number, seed))
 
@@ -120,5 +119,6 @@ class EpochReports:
 
 
 def mean_of(runs: Sequence[RunFolder], split: str, metric: str) -> tuple[float, float]:
-    """Mean and standard deviation of a metric over the seeds of a trial."""
-    return mean_and_deviation([float(folder.result[split][metric]) for folder in runs])
+    """Mean and standard deviation of a metric over the seeds of a trial; the latter is 0 for one seed."""
+    values = [float(folder.result[split][metric]) for folder in runs]
+    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0

@@ -14,8 +14,8 @@ from optuna.trial import FixedTrial
 from icalib.core.component import with_settings
 from icalib.methods.catalogue import load_method
 from icalib.regimes.self_training import SelfTraining
-from icalib.sweeps.proposals import proposals
 from icalib.sweeps.space import load_space
+from icalib.sweeps.study import proposals
 
 NAMES = spaces()
 RULE = "regime.rule"

@@ -15,13 +15,14 @@ from helpers.sweeps import (
     RULES,
     folder_of,
     num_told,
-    rows,
     run_sweep,
     stage_of,
+    states,
     written_space,
 )
 
 from icalib.sweeps.folder import SweepFolder
+from icalib.sweeps.trials import sweep_trials
 
 pytestmark = pytest.mark.ray
 
@@ -53,36 +54,28 @@ def finished(finished_before: dict[str, int], runs: Path, tiny_pools: Path, tiny
 
 @pytest.mark.nightly
 def test_no_trial_is_lost_and_no_finished_one_repeated(finished: SweepFolder, finished_before: dict[str, int]) -> None:
-    assert [(row["trial"], row["state"]) for row in rows(finished)] == [
-        (0, "complete"), (1, "complete"), (2, "failed"), (3, "complete"),
-    ]  # fmt: skip
+    assert states(finished) == ["complete", "complete", "failed", "complete"]
+    assert "/nowhere" in (sweep_trials(finished)[2].error or "")
     for name, written in finished_before.items():
         assert (finished.path / "trials" / name / "result.json").stat().st_mtime_ns == written
 
 
 @pytest.mark.nightly
-def test_a_failed_trial_keeps_its_error(finished: SweepFolder) -> None:
-    assert "/nowhere" in rows(finished)[2]["error"]
-
-
-@pytest.mark.nightly
 def test_trials_side_by_side_share_work(finished: SweepFolder) -> None:
-    first, second, _, fourth = rows(finished)
     for name in ("post-training", "teacher", "round-1/scores", "round-1/student"):
-        assert stage_of(first, name)["digest"] == stage_of(second, name)["digest"]
-        assert stage_of(first, name)["reused"] != stage_of(second, name)["reused"]  # whichever came first computed it
-    assert stage_of(first, "round-1/pseudo-labels")["digest"] != stage_of(second, "round-1/pseudo-labels")["digest"]
-    assert stage_of(fourth, "teacher")["reused"]
-    assert stage_of(fourth, "round-1/student")["digest"] != stage_of(first, "round-1/student")["digest"]
+        first, second = (stage_of(finished, trial, name) for trial in (0, 1))
+        assert first["digest"] == second["digest"]
+        assert first["reused"] != second["reused"]  # whichever came first computed it
+    assert stage_of(finished, 3, "teacher")["reused"]
+    assert stage_of(finished, 3, "round-1/student")["digest"] != stage_of(finished, 0, "round-1/student")["digest"]
 
 
 @pytest.mark.nightly
 def test_the_winner_alone_sees_test(finished: SweepFolder) -> None:
     best = finished.best()
     assert best is not None
-    splits = {row["trial"]: {metric["split"] for metric in row["metrics"] or ()} for row in rows(finished)}
-    assert splits[best.trial] == {"validation", "test"}
-    assert all(found <= {"validation"} for trial, found in splits.items() if trial != best.trial)
+    assert all("test" not in run.result for trial in sweep_trials(finished) for run in trial.runs)
+    assert best.test["F1"][0] == finished.best_run(1).result["test"]["F1"]
     assert (finished.best_run(1).checkpoint_path / "model.safetensors").is_file()
 
 
@@ -98,7 +91,7 @@ def test_a_sweep_whose_raylet_dies_ends_with_an_error_and_resumes(
     assert driver.wait(120) != 0
     assert "`raylet` on this machine has died" in (tmp_path / "driver.log").read_text()
     assert start_sweep(tmp_path, tiny_pools, tiny_bert, "bm25").wait(400) == 0, (tmp_path / "driver.log").read_text()
-    assert [row["state"] for row in rows(SweepFolder.open(trials.parent))] == ["complete"] * 4
+    assert states(SweepFolder.open(trials.parent)) == ["complete"] * 4
 
 
 @pytest.mark.slow
@@ -110,7 +103,7 @@ def test_trials_that_learn_nothing_are_stopped_by_their_first_epochs(
     base = small_settings("bert", tiny_pools, tiny_bert, **PRUNABLE)
     context = run_context(tmp_path / "runs", executor=ON_RAY)
     folder = run_sweep(written_space(tmp_path, "rates", RATES), base, context, run_by_tune)
-    assert [row["state"] for row in rows(folder)] == ["complete", "pruned", "pruned"]
+    assert states(folder) == ["complete", "pruned", "pruned"]
     best = folder.best()
     assert best is not None
     assert best.trial == 0

@@ -32,8 +32,8 @@ from icalib.pipeline.inference import FinishedRun
 from icalib.reports.html import write_report
 from icalib.reports.sweep_views import write_views
 from icalib.sweeps.folder import SweepFolder
-from icalib.sweeps.journal import open_journal
 from icalib.sweeps.space import load_space
+from icalib.sweeps.trials import sweep_trials
 from icalib.tables.table import load_table
 
 ROOT = Path(__file__).parents[2]
@@ -214,9 +214,7 @@ def _read_run(folder: Path) -> None:
 
 def _read_sweep(folder: Path) -> None:
     sweep = SweepFolder.open(folder)
-    with contextlib.suppress(IcalibError):
-        open_journal(sweep.journal_path)
-    for read in (lambda: sweep.settings, sweep.trials, sweep.best):
+    for read in (lambda: sweep.settings, lambda: sweep_trials(sweep), sweep.best):
         with contextlib.suppress(IcalibError):
             read()
     write_views(sweep)

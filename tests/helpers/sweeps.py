@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,9 @@ from helpers.runs import ONE_WORKER
 from icalib.data.pools import read_pool_set
 from icalib.pipeline.run import RunContext, RunSettings
 from icalib.sweeps.folder import SweepFolder, SweepSettings
-from icalib.sweeps.proposals import Proposal
 from icalib.sweeps.space import Space, load_space
 from icalib.sweeps.sweep import RunTrials, SweepPlan, sweep, sweep_folder_of
+from icalib.sweeps.trials import sweep_trials
 
 RULES = '''"""Two rules that agree, one that differs, and a backbone that isn't there."""
 
@@ -127,23 +126,9 @@ def sweep_settings(space: Space, base: RunSettings) -> SweepSettings:
 
 
 def run_sweep(
-    space: Space,
-    base: RunSettings,
-    context: RunContext,
-    run_trials: RunTrials,
-    *,
-    concurrent: int = 1,
-    on_begin: Callable[[Proposal], None] = lambda proposal: None,
+    space: Space, base: RunSettings, context: RunContext, run_trials: RunTrials, *, concurrent: int = 1
 ) -> SweepFolder:
-    plan = SweepPlan(
-        num_trials=None,
-        concurrent=concurrent,
-        each=ONE_WORKER,
-        keep="best",
-        on_start=lambda folder, number: None,
-        on_begin=on_begin,
-        on_end=lambda number: None,
-    )
+    plan = SweepPlan(num_trials=None, concurrent=concurrent, each=ONE_WORKER)
     return sweep(sweep_settings(space, base), space, base, context, plan, run_trials)
 
 
@@ -151,13 +136,14 @@ def folder_of(space: Space, base: RunSettings, runs: Path) -> SweepFolder:
     return sweep_folder_of(sweep_settings(space, base), runs)
 
 
-def rows(folder: SweepFolder) -> list[dict[str, Any]]:
-    return folder.trials().to_pylist()
+def states(folder: SweepFolder) -> list[str]:
+    """What became of each trial."""
+    return [trial.state for trial in sweep_trials(folder)]
 
 
-def stage_of(row: dict[str, Any], name: str) -> dict[str, Any]:
-    """The stage of a name in a row of trials.parquet."""
-    return next(stage for stage in row["stages"] if stage["name"] == name)
+def stage_of(folder: SweepFolder, trial: int, name: str) -> dict[str, Any]:
+    """The stage of a name in a trial's run."""
+    return next(stage for stage in folder.run_folder(trial, 1).stages if stage["name"] == name)
 
 
 def num_told(folder: SweepFolder) -> int:

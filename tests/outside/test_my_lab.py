@@ -25,8 +25,8 @@ from icalib.heads.head import AbstractHead
 from icalib.losses.binary import AbstractLoss
 from icalib.methods.catalogue import load_method
 from icalib.methods.composition import Method
-from icalib.sweeps.proposals import proposals
 from icalib.sweeps.space import load_space
+from icalib.sweeps.study import proposals
 from icalib.uncertainty.estimator import AbstractEstimator
 
 COMPONENTS = {

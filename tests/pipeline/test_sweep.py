@@ -14,9 +14,9 @@ from helpers.sweeps import (
     UNCHANGING,
     folder_of,
     num_told,
-    rows,
     run_sweep,
     stage_of,
+    states,
     written_space,
 )
 
@@ -27,12 +27,15 @@ from icalib.pipeline.executor import LocalExecutor
 from icalib.pipeline.run import RunSettings, run
 from icalib.sweeps.dry import dry
 from icalib.sweeps.folder import SweepFolder
-from icalib.sweeps.proposals import Proposal, proposals
 from icalib.sweeps.space import Space, load_space
-from icalib.sweeps.sweep import run_here
-from icalib.sweeps.ties import ties
+from icalib.sweeps.study import proposals
+from icalib.sweeps.sweep import Trials, run_here
+from icalib.sweeps.ties import Tie, ties
+from icalib.sweeps.trial import run_seeds
+from icalib.sweeps.trials import sweep_trials
 
-HERE = run_here(LocalExecutor(CPU, num_threads=1))
+LOCAL = LocalExecutor(CPU, num_threads=1)
+HERE = run_here(LOCAL)
 
 
 @pytest.fixture(scope="module")
@@ -54,12 +57,16 @@ def base(tiny_pools: Path, tiny_bert: Path) -> RunSettings:
 def finished_before(space: Space, base: RunSettings, runs: Path) -> dict[str, int]:
     """Ctrl-C when the last trial begins; results that were there, and when."""
 
-    def interrupt(proposal: Proposal) -> None:
-        if proposal.number == 3:
-            raise KeyboardInterrupt
+    def interrupted(trials: Trials) -> None:
+        for _ in range(3):
+            job = trials.next()
+            assert job is not None
+            trials.finish(job.number, run_seeds(job, LOCAL))
+        assert trials.next() is not None
+        raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_sweep(space, base, run_context(runs), HERE, on_begin=interrupt)
+        run_sweep(space, base, run_context(runs), interrupted)
     results = folder_of(space, base, runs).path.glob("trials/*/result.json")
     return {path.parent.name: path.stat().st_mtime_ns for path in results}
 
@@ -70,41 +77,32 @@ def finished(finished_before: dict[str, int], space: Space, base: RunSettings, r
 
 
 def test_no_trial_is_lost_and_no_finished_one_repeated(finished: SweepFolder, finished_before: dict[str, int]) -> None:
-    assert [(row["trial"], row["state"]) for row in rows(finished)] == [
-        (0, "complete"), (1, "complete"), (2, "failed"), (3, "complete"),
-    ]  # fmt: skip
+    assert states(finished) == ["complete", "complete", "failed", "complete"]
+    assert "/nowhere" in (sweep_trials(finished)[2].error or "")
     assert finished_before.keys() == {"0-s1", "1-s1"}
     for name, written in finished_before.items():
         assert (finished.path / "trials" / name / "result.json").stat().st_mtime_ns == written
 
 
-def test_a_failed_trial_keeps_its_error(finished: SweepFolder) -> None:
-    assert "/nowhere" in rows(finished)[2]["error"]
-
-
 def test_work_is_shared(finished: SweepFolder) -> None:
-    first, second, _, fourth = rows(finished)
     for name in ("post-training", "teacher", "round-1/scores", "round-1/student"):
-        assert stage_of(first, name)["digest"] == stage_of(second, name)["digest"]
-        assert (stage_of(first, name)["reused"], stage_of(second, name)["reused"]) == (False, True)
-    assert stage_of(first, "round-1/pseudo-labels")["digest"] != stage_of(second, "round-1/pseudo-labels")["digest"]
-    assert stage_of(fourth, "teacher")["reused"]
-    assert stage_of(fourth, "round-1/student")["digest"] != stage_of(first, "round-1/student")["digest"]
+        first, second = (stage_of(finished, trial, name) for trial in (0, 1))
+        assert first["digest"] == second["digest"]
+        assert (first["reused"], second["reused"]) == (False, True)
+    labels = [stage_of(finished, trial, "round-1/pseudo-labels")["digest"] for trial in (0, 1)]
+    assert labels[0] != labels[1]
+    assert stage_of(finished, 3, "teacher")["reused"]
+    assert stage_of(finished, 3, "round-1/student")["digest"] != stage_of(finished, 0, "round-1/student")["digest"]
 
 
 def test_trials_see_validation_and_the_winner_test(finished: SweepFolder) -> None:
-    best = finished.best()
+    best, trials = finished.best(), sweep_trials(finished)
     assert best is not None
-    splits = {row["trial"]: {metric["split"] for metric in row["metrics"] or ()} for row in rows(finished)}
-    assert splits[best.trial] == {"validation", "test"}
-    assert all(found <= {"validation"} for trial, found in splits.items() if trial != best.trial)
-    values = {
-        row["trial"]: next(m["value"] for m in row["metrics"] if (m["split"], m["name"]) == ("validation", "F1"))
-        for row in rows(finished)
-        if row["state"] == "complete"
-    }
-    assert values[best.trial] == max(values.values()) == best.validation["F1"][0]
-    assert not (finished.run_folder(0, 1).path / "predictions" / "test.parquet").exists()
+    assert all("test" not in run.result for trial in trials for run in trial.runs)
+    assert best.test["F1"][0] == finished.best_run(1).result["test"]["F1"]
+    means = {trial.number: trial.mean("F1") or 0.0 for trial in trials if trial.state == "complete"}
+    assert means[best.trial] == max(means.values()) == best.validation["F1"][0]
+    assert not finished.run_folder(0, 1).has_predictions("test")
 
 
 def test_only_the_winners_model_stays(finished: SweepFolder) -> None:
@@ -145,9 +143,11 @@ def test_an_edited_space_is_another_sweep(finished: SweepFolder, base: RunSettin
 def test_dry_tells_what_the_trials_selected(finished: SweepFolder, space: Space, base: RunSettings, runs: Path) -> None:
     tried = [proposal for proposal in proposals(space, base.settings, "grid", None) if proposal.number != 2]
     for row in dry(tried, base, 1, run_context(runs)):
-        trial = rows(finished)[row["trial"]]
-        for name in ("num_pseudo_pools", "num_pseudo_pairs", "num_selected_intents", "pseudo_accuracy"):
-            assert row[name] == trial[name]
+        (summary,) = finished.run_folder(row["trial"], 1).round_summaries()
+        assert row["num_pseudo_pools"] == summary.num_pools_selected
+        assert row["num_pseudo_pairs"] == summary.num_pairs_selected
+        assert row["num_selected_intents"] == summary.num_pairs_with_intents
+        assert row["pseudo_accuracy"] == summary.pool_accuracy
 
 
 def test_dry_answers_questions_about_rules_alone(
@@ -166,7 +166,7 @@ def test_trials_that_learn_nothing_are_stopped_by_their_first_epochs(
 ) -> None:
     bert = small_settings("bert", tiny_pools, tiny_bert, **PRUNABLE)
     folder = run_sweep(written_space(tmp_path, "rates", RATES), bert, run_context(tmp_path / "runs"), HERE)
-    assert [row["state"] for row in rows(folder)] == ["complete", "pruned", "pruned"]
+    assert states(folder) == ["complete", "pruned", "pruned"]
     best = folder.best()
     assert best is not None
     assert best.trial == 0
@@ -174,7 +174,7 @@ def test_trials_that_learn_nothing_are_stopped_by_their_first_epochs(
 
 def test_a_setting_that_changes_nothing_is_named(base: RunSettings, runs: Path) -> None:
     folder = run_sweep(written_space(runs, "unchanging", UNCHANGING), base, run_context(runs), HERE)
-    found = ties(folder)
+    found = _ties(folder)
     assert [tie.trials for tie in found] == [(0, 2), (1, 3)]
     assert all(tie.varied == {"regime.rule.confidence_threshold": (0.6, 0.65)} for tie in found)
     assert not any(tie.kept_initial_weights for tie in found)
@@ -185,10 +185,14 @@ def test_trials_that_differ_are_no_tie_and_those_that_kept_their_weights_are(
 ) -> None:
     space = written_space(runs, "differing", DIFFERING)
     trained = small_settings("bert", tiny_pools, tiny_bert)
-    assert ties(run_sweep(space, trained, run_context(runs), HERE)) == []
+    assert _ties(run_sweep(space, trained, run_context(runs), HERE)) == []
 
     kept = small_settings("bert", tiny_pools, tiny_bert, **{"regime.training.epochs": 0})
-    (tie,) = ties(run_sweep(space, kept, run_context(runs / "kept"), HERE))
+    (tie,) = _ties(run_sweep(space, kept, run_context(runs / "kept"), HERE))
     assert tie.trials == (0, 1, 2)
     assert tie.varied == {"regime.training.learning_rate": (1e-4, 1e-3, 3e-3)}
     assert tie.kept_initial_weights
+
+
+def _ties(folder: SweepFolder) -> list[Tie]:
+    return ties(folder, sweep_trials(folder))

@@ -7,36 +7,41 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from optuna.trial import TrialState
 from rich.console import Console
-from unit.reports.fake_sweeps import write_predictions, write_trials
+from unit.reports.fake_sweeps import Made, write_predictions, write_sweep
 from unit.reports.pages import read_page, visible
 
 from icalib.reports.sweep_html import write_sweep_report
 from icalib.reports.sweep_lead import Lead, lead_of, ties_text
 from icalib.reports.sweep_terminal import print_sweep
-from icalib.reports.sweep_trials import sweep_trials
 from icalib.sweeps.folder import SweepFolder
-from icalib.sweeps.ties import ties
+from icalib.sweeps.ties import Tie, ties
+from icalib.sweeps.trials import ranked, sweep_trials
 
 GOOD, OTHER, POOR = [1.0, 2.0, 3.0, 1.0], [1.0, 2.0, 3.0, 1.5], [-1.0, -2.0, 3.0, 1.0]
 
-Made = tuple[dict[str, Any], float, list[float]]
+Told = tuple[dict[str, Any], float, list[float]]
 """Settings, R@1 and predictions of a trial."""
 
 
-def _sweep(root: Path, *trials: Made, **facts: int) -> SweepFolder:
-    folder = write_trials(root, [(settings, value) for settings, value, _ in trials])
-    for number, (settings, _, margins) in enumerate(trials):
-        write_predictions(folder, number, margins, {"loss": settings, "same": 1}, **facts)
-    return folder
+def _sweep(root: Path, *trials: Told, **facts: int) -> SweepFolder:
+    made = [Made(settings, [{"R@1": value}], margins=margins) for settings, value, margins in trials]
+    return write_sweep(root, made, None, **facts)
+
+
+def _ties(folder: SweepFolder) -> list[Tie]:
+    return ties(folder, sweep_trials(folder))
 
 
 def _said(folder: SweepFolder) -> str | None:
-    return ties_text(ties(folder), sweep_trials(folder))
+    trials = sweep_trials(folder)
+    return ties_text(ties(folder, trials), len(trials))
 
 
 def _lead(folder: SweepFolder) -> Lead:
-    lead = lead_of(folder, sweep_trials(folder), folder.settings.metrics, ties(folder))
+    trials, metrics = sweep_trials(folder), folder.settings.metrics
+    lead = lead_of(ranked(trials, metrics), metrics, ties(folder, trials))
     assert lead is not None
     return lead
 
@@ -44,7 +49,7 @@ def _lead(folder: SweepFolder) -> Lead:
 def test_a_setting_that_changed_nothing_is_named_with_its_values(tmp_path: Path) -> None:
     trials = [({"gamma": 1.0}, 0.5, POOR), ({"gamma": 2.0}, 1.0, GOOD), ({"gamma": 3.0}, 1.0, GOOD)]
     folder = _sweep(tmp_path, *trials)
-    (tie,) = ties(folder)
+    (tie,) = _ties(folder)
     assert (tie.trials, tie.varied, tie.kept_initial_weights) == ((1, 2), {"loss.gamma": (2.0, 3.0)}, False)
     said = _said(folder)
     assert said is not None
@@ -53,7 +58,7 @@ def test_a_setting_that_changed_nothing_is_named_with_its_values(tmp_path: Path)
     stream = io.StringIO()
     print_sweep(folder, Console(file=stream, width=200))
     assert said in " ".join(stream.getvalue().split())
-    assert said in visible(read_page(write_sweep_report(folder)))
+    assert said in visible(read_page(write_sweep_report(folder, sweep_trials(folder))))
 
 
 def test_trials_that_kept_their_initial_weights_tie_whatever_their_training(tmp_path: Path) -> None:
@@ -77,24 +82,23 @@ def test_trials_that_kept_their_initial_weights_tie_whatever_their_training(tmp_
         [({"gamma": 1.0}, 1.0, GOOD), ({"gamma": 1.0}, 1.0, GOOD)],  # the same trial again
     ],
 )
-def test_nothing_is_said_where_no_setting_was_without_effect(tmp_path: Path, trials: list[Made]) -> None:
+def test_nothing_is_said_where_no_setting_was_without_effect(tmp_path: Path, trials: list[Told]) -> None:
     assert _said(_sweep(tmp_path, *trials)) is None
 
 
 def test_more_passes_that_change_nothing_are_no_other_prediction(tmp_path: Path) -> None:
-    folder = write_trials(tmp_path, [({"passes": 1}, 1.0), ({"passes": 5}, 1.0)])
-    for trial, passes in enumerate((1, 5)):
-        write_predictions(folder, trial, GOOD, {"passes": passes}, passes=passes)
-    assert [tie.varied for tie in ties(folder)] == [{"passes": (1, 5)}]
+    folder = _sweep(tmp_path, *(({"passes": passes}, 1.0, GOOD) for passes in (1, 5)))
+    write_predictions(folder.run_folder(1, 1), GOOD, {"passes": 5}, passes=5)
+    assert [tie.varied for tie in _ties(folder)] == [{"loss.passes": (1, 5)}]
 
 
 def test_trials_that_are_not_complete_or_have_no_predictions_are_left_out(tmp_path: Path) -> None:
-    folder = write_trials(tmp_path, [({"gamma": gamma}, 1.0) for gamma in (1.0, 2.0, 3.0)])
-    for trial in (0, 1):
-        write_predictions(folder, trial, GOOD, {"gamma": trial})
-    rows = folder.trials().to_pylist()
-    folder.write_trials([{**row, "state": "pruned"} if row["trial"] == 1 else row for row in rows])
-    assert ties(folder) == []
+    states = {1.0: TrialState.COMPLETE, 2.0: TrialState.PRUNED, 3.0: TrialState.COMPLETE}
+    made = [
+        Made({"gamma": gamma}, [{"R@1": 1.0}], state, margins=GOOD if gamma < 3 else None)
+        for gamma, state in states.items()
+    ]
+    assert _ties(write_sweep(tmp_path, made)) == []
 
 
 def test_many_groups_in_which_the_same_setting_changed_nothing_are_one_statement(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from unit.sweeps.made_spaces import GRID, write_space
 from icalib.core.component import with_setting
 from icalib.core.errors import SettingError
 from icalib.methods.catalogue import load_method
-from icalib.sweeps.proposals import feasible_points, proposals
 from icalib.sweeps.space import load_space, product, space_names
+from icalib.sweeps.study import feasible_points, proposals
 
 NAMES = space_names()
 
@@ -84,14 +84,13 @@ def test_a_space_is_found_by_name_path_and_import_path(tmp_path: Path, monkeypat
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (GRID.replace("def suggest", "def propose"), "no function `suggest(trial)`"),
-        (GRID.replace('"""Three values of λʰ."""', ""), "no docstring"),
-        (GRID.replace('METHOD = "icast"', ""), "names no method"),
+        (GRID.replace("def suggest", "def propose"), "suggest: Input should be callable"),
+        (GRID.replace('"""Three values of λʰ."""', ""), "docstring: Input"),
+        (GRID.replace('METHOD = "icast"', ""), "METHOD: Input"),
         (GRID.replace('"F1"', '"F11"'), "Did you mean F1"),
-        (GRID.replace('"maximize"', '"up"'), "direction 'up'"),
-        (GRID.replace("METRICS =", "OTHERS ="), "has no metrics"),
-        (GRID + '\nSAMPLER = "tpee"\n', "SAMPLER = 'tpee' is unknown"),
-        (GRID.replace("def grid", "def lattice") + '\nSAMPLER = "grid"\n', "no function `grid()`"),
+        (GRID.replace('"maximize"', '"up"'), "METRICS.F1: Input should be 'maximize' or 'minimize', found 'up'"),
+        (GRID.replace("METRICS =", "OTHERS ="), "METRICS: Input"),
+        (GRID + '\nSAMPLER = "tpee"\n', "SAMPLER: Input should be 'grid'"),
         ('"""A slip."""\nMETHOD = ', "can't be read: SyntaxError"),
     ],
 )
@@ -134,12 +133,9 @@ SUGGEST = "return {'loss.gamma': trial.suggest_float('gamma', 0, 5)}"
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (
-            "return {'loss.gamma': GAMMAS[trial.number]}",
-            r"line 8: suggest\(trial\) failed: NameError: .*GAMMAS",
-        ),
-        ("return [('loss.gamma', 1.0)]", r"suggest\(trial\) returned \[\('loss.gamma', 1.0\)\]; expected a dict"),
-        ("return {1: 2}", "expected a dict of settings by dotted key"),
+        ("return {'loss.gamma': GAMMAS[trial.number]}", r"suggest\(trial\) failed: NameError: .*GAMMAS.*line 8"),
+        ("return [('loss.gamma', 1.0)]", r"a dict of settings by dotted key, found \[\('loss.gamma', 1.0\)\]"),
+        ("return {1: 2}", "a dict of settings by dotted key, found {1: 2}"),
     ],
 )
 def test_an_error_in_a_space_is_reported_with_its_line(tmp_path: Path, body: str, message: str) -> None:
@@ -148,12 +144,18 @@ def test_an_error_in_a_space_is_reported_with_its_line(tmp_path: Path, body: str
         proposals(space, load_method("focal"), "random", 1)
 
 
+def test_the_sampler_grid_needs_a_grid(tmp_path: Path) -> None:
+    space = write_space(tmp_path, GRID.replace("def grid", "def lattice") + '\nSAMPLER = "grid"\n')
+    with pytest.raises(SettingError, match=r"no function `grid\(\)`"):
+        proposals(space, load_method("icast"), space.sampler, 1)
+
+
 @pytest.mark.parametrize(
     ("grid", "message"),
     [
         ("[]", r"grid\(\) has no points"),
-        ("{'gamma': [1.0]}", r"grid\(\) returned .* expected a list of points"),
-        ("[1 / 0]", r"line 12: grid\(\) failed: ZeroDivisionError"),
+        ("{'gamma': [1.0]}", r"each point of grid\(\) to be a dict .*found 'gamma'"),
+        ("[1 / 0]", r"grid\(\) failed: ZeroDivisionError.*line 12"),
         ("[{}]", r"suggest\(trial\) failed: ValueError"),
     ],
 )

@@ -1,0 +1,214 @@
+"""The pictures of a sweep, by optuna.visualization: of the settings that were tried, not of what a space drew."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import median
+from typing import Any, final
+
+import optuna
+import plotly.graph_objects as go
+from optuna import visualization
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+from optuna.importance import MeanDecreaseImpurityImportanceEvaluator, get_param_importances
+from optuna.trial import TrialState, create_trial
+
+from icalib.metrics.catalogue import find_metric
+from icalib.metrics.metric import Direction
+from icalib.reports.charts import OKABE_ITO
+from icalib.reports.comparison import ARROWS
+from icalib.sweeps.trials import Trial, short_names, value_text
+
+MIN_WEIGHED = 10
+"""Fewer trials say little about which of several settings matters."""
+MOST_LINES = 200
+"""Trials in parallel coordinates: more are a carpet, and take Optuna seconds and the browser megabytes."""
+
+_FOREST_SEED = 0
+
+
+@final
+@dataclass(frozen=True)
+class Picture:
+    """A figure, its title and how to read it; a wide one needs the width of the page."""
+
+    title: str
+    reading: str
+    figure: go.Figure
+    is_wide: bool = False
+
+
+def pictures(trials: Sequence[Trial], metrics: Mapping[str, Direction]) -> Iterator[Picture]:
+    """Yield the pictures of a sweep; none below two trials.
+
+    Args:
+        trials: complete trials, the best first.
+        metrics: what was tuned.
+    """
+    if len(trials) < 2:
+        return
+    for pair in combinations(metrics.items(), 2):
+        yield _pareto_front(trials, dict(pair))
+    for metric, direction in metrics.items():
+        title = find_metric(metric).title
+        study = study_of(trials, {metric: direction})
+        yield Picture(
+            f"History of {title}",
+            "Complete trials in the order in which they were started, and the best so far. A line that still rises or "
+            "falls at the right end suggests more trials.",
+            visualization.plot_optimization_history(study, target_name=title),
+        )
+        if all(len(trial.settings) == 1 for trial in trials):
+            yield from _curves(trials, metric)
+        elif study.trials[trials[0].number].params:
+            yield from _together(trials, study, title, {metric: direction})
+
+
+def study_of(trials: Sequence[Trial], metrics: Mapping[str, Direction]) -> optuna.Study:
+    """Return complete trials as a study: the settings that vary by their short names, and means over the seeds.
+
+    A space may draw fractions, or positions in a list, where people look for thresholds and rates. Numbers are on a
+    linear or logarithmic scale even where the space has them as choices. Trials keep their numbers.
+    """
+    columns = _varied(trials)
+    names = short_names(list(columns))
+    distributions = {name: _distribution(values) for name, values in columns.items()}
+    study = optuna.create_study(directions=list(metrics.values()))
+    numbered = {trial.number: trial for trial in trials}
+    for number in range(max(numbered) + 1):
+        if (trial := numbered.get(number)) is None:
+            study.add_trial(create_trial(state=TrialState.FAIL))
+            continue
+        own = [name for name in columns if name in trial.settings]
+        study.add_trial(
+            create_trial(
+                values=[trial.mean(metric) or 0.0 for metric in metrics],
+                params={names[name]: _shown(trial.settings[name], distributions[name]) for name in own},
+                distributions={names[name]: distributions[name] for name in own},
+            )
+        )
+    return study
+
+
+def spans_decades(values: Iterable[Any]) -> bool:
+    """Return whether a logarithmic axis suits values better: positive numbers over a decade or more, even by ratio.
+
+    Example:
+        >>> spans_decades([1e-5, 3e-5, 1e-4]), spans_decades([0.1, 2.0, 4.0]), spans_decades([1, 2, 3])
+        (True, False, False)
+    """
+    values = list(values)
+    if not all(_is_number(value) and value > 0 for value in values):
+        return False
+    minimum, maximum, middle = min(values), max(values), median(values)
+    by_ratio, by_difference = math.sqrt(minimum * maximum), (minimum + maximum) / 2
+    return maximum >= 10 * minimum and middle / by_ratio < by_difference / middle
+
+
+def _together(
+    trials: Sequence[Trial], study: optuna.Study, title: str, metrics: Mapping[str, Direction]
+) -> Iterator[Picture]:
+    """How settings work that vary together."""
+    yield from _weighed(study, title)
+    yield Picture(
+        f"{title} by each setting",
+        "All complete trials over one setting, whatever the others were; the darker, the later.",
+        visualization.plot_slice(study, target_name=title),
+        is_wide=True,
+    )
+    drawn = study if len(trials) <= MOST_LINES else study_of(trials[:MOST_LINES], metrics)
+    yield Picture(
+        f"{title} in parallel coordinates",
+        f"One line for each {'complete trial' if drawn is study else f'of the best {MOST_LINES} trials'}, through its "
+        "metric and its settings.",
+        visualization.plot_parallel_coordinate(drawn, target_name=title),
+        is_wide=True,
+    )
+
+
+def _weighed(study: optuna.Study, title: str) -> Iterator[Picture]:
+    """Which settings matter, where there are several and enough trials to tell."""
+    trials = study.get_trials(states=(TrialState.COMPLETE,))
+    shared = set.intersection(*(set(trial.params) for trial in trials))
+    if len(trials) < MIN_WEIGHED or len(shared) < 2 or len({trial.values[0] for trial in trials}) < 2:
+        return
+    # Functional ANOVA takes 130 s for 500 trials, and PED-ANOVA ranks six settings by chance in 20.
+    evaluator = MeanDecreaseImpurityImportanceEvaluator(seed=_FOREST_SEED)
+    yield Picture(
+        f"Importance for {title}",
+        "How much each setting that all trials have helps a random forest to predict the metric. With few trials this "
+        "is rough, and where a sampler looked at good values more often it holds for these.",
+        visualization.plot_param_importances(study, evaluator=evaluator, target_name=title),
+    )
+    most = list(get_param_importances(study, evaluator=evaluator))[:2]
+    yield Picture(
+        f"{title} by the two most important settings",
+        "Complete trials by the rank of their metric.",
+        visualization.plot_rank(study, params=most, target_name=title),
+    )
+
+
+def _pareto_front(trials: Sequence[Trial], metrics: Mapping[str, Direction]) -> Picture:
+    titles = [_axis_title(metric) for metric in metrics]
+    return Picture(
+        " and ".join(find_metric(metric).title for metric in metrics),
+        "No trial is better than a red one in both metrics at once; which of them to use is a choice.",
+        visualization.plot_pareto_front(study_of(trials, metrics), target_names=titles),
+    )
+
+
+def _curves(trials: Sequence[Trial], metric: str) -> Iterator[Picture]:
+    """A metric over the values of each setting, as in ICAST's Figure 3; Optuna's slices have neither lines nor bars."""
+    columns = _varied(trials)
+    for name, label in short_names(list(columns)).items():
+        is_ordered = all(map(_is_number, columns[name]))
+        own = [trial for trial in trials if name in trial.settings]
+        own.sort(key=lambda trial: trial.settings[name] if is_ordered else value_text(trial.settings[name]))
+        figure = go.Figure()
+        figure.add_scatter(
+            x=[trial.settings[name] if is_ordered else value_text(trial.settings[name]) for trial in own],
+            y=[trial.mean(metric) for trial in own],
+            error_y={"array": [trial.deviation(metric) or 0.0 for trial in own], "width": 4},
+            text=[f"trial {trial.number}" for trial in own],
+            mode="lines+markers",
+            line={"color": OKABE_ITO[0], "width": 2.5},
+            marker={"size": 8},
+        )
+        figure.update_xaxes(title_text=label, type="log" if spans_decades(columns[name]) else None)
+        figure.update_yaxes(title_text=_axis_title(metric))
+        yield Picture(
+            f"{find_metric(metric).title} by {label}",
+            "Trials that change this setting alone: mean over the seeds ± standard deviation. Less than that is noise.",
+            figure,
+        )
+
+
+def _varied(trials: Sequence[Trial]) -> dict[str, list[Any]]:
+    """The values of each setting that has more than one, by the settings' names."""
+    columns: dict[str, list[Any]] = {}
+    for trial in trials:
+        for name, value in trial.settings.items():
+            columns.setdefault(name, []).append(value)
+    return {name: values for name, values in columns.items() if len(set(map(repr, values))) > 1}
+
+
+def _distribution(values: Sequence[Any]) -> BaseDistribution:
+    if all(map(_is_number, values)):
+        return FloatDistribution(float(min(values)), float(max(values)), log=spans_decades(values))
+    return CategoricalDistribution(sorted({value_text(value) for value in values}))
+
+
+def _shown(value: Any, distribution: BaseDistribution) -> float | str:
+    return float(value) if isinstance(distribution, FloatDistribution) else value_text(value)
+
+
+def _axis_title(metric: str) -> str:
+    found = find_metric(metric)
+    return f"{found.title}{ARROWS[found.direction]}, validation"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

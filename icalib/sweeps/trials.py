@@ -1,0 +1,149 @@
+"""Trials of a sweep: what the study and the run folders have on each, and which come first."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, final
+
+from optuna.trial import TrialState
+
+from icalib.core.run_folder import RunFolder
+from icalib.metrics.metric import Direction
+from icalib.sweeps.folder import SweepFolder
+from icalib.sweeps.study import error_of, order_of, recorded_trials, settings_of
+
+State = Literal["complete", "pruned", "failed", "running"]
+
+_STATES: Mapping[TrialState, State] = {
+    TrialState.COMPLETE: "complete",
+    TrialState.PRUNED: "pruned",
+    TrialState.FAIL: "failed",
+    TrialState.RUNNING: "running",
+}
+
+
+@final
+@dataclass(frozen=True)
+class Trial:
+    """One choice of settings, by dotted key; `runs` are those of the seeds that are finished, from 1 on."""
+
+    number: int
+    state: State
+    settings: Mapping[str, Any]
+    runs: tuple[RunFolder, ...] = ()
+    error: str | None = None
+
+    def mean(self, metric: str) -> float | None:
+        """Mean validation value over the seeds; None where no seed has one."""
+        values = self._values(metric)
+        return statistics.fmean(values) if values else None
+
+    def deviation(self, metric: str) -> float | None:
+        """Sample standard deviation over the seeds; None below two seeds."""
+        values = self._values(metric)
+        return statistics.stdev(values) if len(values) > 1 else None
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of the runs."""
+        return sum(result["seconds"]["total"] for result in self._results)
+
+    @cached_property
+    def _results(self) -> list[dict[str, Any]]:
+        return [run.result for run in self.runs]
+
+    def _values(self, metric: str) -> list[float]:
+        values = [result["validation"].get(metric) for result in self._results]
+        return [value for value in values if value is not None and math.isfinite(value)]
+
+
+def sweep_trials(folder: SweepFolder) -> list[Trial]:
+    """Return all trials that have started, by number.
+
+    Raises:
+        DamagedFileError: the journal can't be read.
+    """
+    seeds = range(1, folder.settings.seeds + 1)
+    found: list[Trial] = []
+    for recorded in recorded_trials(folder.journal_path):
+        runs = tuple(run for run in (folder.run_folder(recorded.number, seed) for seed in seeds) if run.is_finished)
+        error = error_of(recorded)
+        state = _STATES[recorded.state] if error is None else "failed"
+        found.append(Trial(recorded.number, state, settings_of(recorded), runs, error))
+    return found
+
+
+def ranked(trials: Sequence[Trial], metrics: Mapping[str, Direction]) -> list[Trial]:
+    """Return the complete trials that have all metrics, the best first: the Pareto front, then by the first metric."""
+    candidates = complete(trials, metrics)
+    front = {trial.number for trial in pareto_front(candidates, metrics)}
+    return sorted(candidates, key=lambda trial: (trial.number not in front, _losses(trial, metrics), trial.number))
+
+
+def complete(trials: Sequence[Trial], metrics: Mapping[str, Direction]) -> list[Trial]:
+    """Return the complete trials that have all metrics."""
+    return [t for t in trials if t.state == "complete" and all(t.mean(metric) is not None for metric in metrics)]
+
+
+def pareto_front(trials: Sequence[Trial], metrics: Mapping[str, Direction]) -> list[Trial]:
+    """Return those of some complete trials than which no other is better in a metric without being worse in another."""
+    losses = [_losses(trial, metrics) for trial in trials]
+    return [
+        trial
+        for trial, own in zip(trials, losses, strict=True)
+        if not any(other != own and all(b <= a for a, b in zip(own, other, strict=True)) for other in losses)
+    ]
+
+
+def _losses(trial: Trial, metrics: Mapping[str, Direction]) -> tuple[float, ...]:
+    """The means of a trial that has all metrics, the better the lower."""
+    return order_of([mean for metric in metrics if (mean := trial.mean(metric)) is not None], metrics)
+
+
+def short_names(names: Sequence[str]) -> dict[str, str]:
+    """The last parts of dotted names, as many as distinguish them.
+
+    Example:
+        >>> short_names(["regime.rule.scale", "head.scale", "head.dropout"])
+        {'regime.rule.scale': 'rule.scale', 'head.scale': 'head.scale', 'head.dropout': 'dropout'}
+    """
+
+    def last(name: str, num_parts: int) -> str:
+        return ".".join(name.split(".")[-num_parts:])
+
+    def shortest(name: str) -> str:
+        lengths = range(1, name.count(".") + 1)
+        return next((last(name, n) for n in lengths if sum(last(o, n) == last(name, n) for o in names) == 1), name)
+
+    return {name: shortest(name) for name in names}
+
+
+def value_text(value: Any) -> str:
+    """A setting's value for people: at most four significant digits.
+
+    Example:
+        >>> value_text(0.30000000000000004), value_text(3.14159e-05), value_text("rbf"), value_text(True)
+        ('0.3', '3.142e-05', 'rbf', 'true')
+    """
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def settings_text(settings: Mapping[str, Any], names: Mapping[str, str] | None = None) -> str:
+    """Settings in one line; `names` are their display names, None takes their last parts."""
+    names = short_names(list(settings)) if names is None else names
+    return ", ".join(f"{names[name]}={value_text(value)}" for name, value in settings.items())
+
+
+def brief(error: str) -> str:
+    """A message of many lines, a worker's traceback, by its beginning and what was raised; the report has it all."""
+    first, *others = error.splitlines() or [""]
+    raised = [line for line in others if re.match(r"[\w.]+(Error|Exception|Exit|Interrupt)\b", line)]
+    return f"{first} … {raised[-1]} (the report has all of it)" if raised else error

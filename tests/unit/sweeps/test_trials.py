@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from unit.reports.fake_sweeps import Made, write_sweep
+
+from icalib.metrics.metric import Direction
+from icalib.sweeps.trials import Trial, brief, pareto_front, ranked, short_names, sweep_trials
+
+METRICS: dict[str, Direction] = {"R@1": "maximize", "ECE": "minimize"}
+
+
+class Measured(Trial):  # pyright: ignore[reportGeneralTypeIssues]
+    """A trial whose means are its settings."""
+
+    def mean(self, metric: str) -> float | None:
+        return self.settings[metric]
+
+
+def _trials(*points: tuple[float, float]) -> list[Trial]:
+    return [Measured(number, "complete", {"R@1": recall, "ECE": ece}) for number, (recall, ece) in enumerate(points)]
+
+
+def test_seeds_are_put_together_and_all_must_be_there(tmp_path: Path) -> None:
+    values = (0.5, 0.6, 0.7)
+    (trial,) = sweep_trials(write_sweep(tmp_path, [Made({"a": 1}, [{"R@1": value} for value in values])]))
+    assert trial.mean("R@1") == pytest.approx(0.6)
+    assert trial.deviation("R@1") == pytest.approx(0.1)
+    assert trial.seconds == 210
+    assert trial.mean("F1") is None
+
+
+def test_the_front_comes_first_then_the_first_metric() -> None:
+    trials = _trials((0.9, 0.3), (0.8, 0.1), (0.85, 0.35), (0.8, 0.2), (0.8, 0.1))
+    assert [trial.number for trial in pareto_front(trials, METRICS)] == [0, 1, 4]
+    assert [trial.number for trial in ranked(trials, METRICS)] == [0, 1, 4, 2, 3]
+    assert [trial.number for trial in ranked(trials, {"ECE": "minimize"})] == [1, 4, 3, 0, 2]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=12))
+def test_no_trial_is_better_than_one_on_the_front_and_all_others_have_a_better_one(
+    points: list[tuple[int, int]],
+) -> None:
+    front = {trial.number for trial in pareto_front(_trials(*points), METRICS)}
+    for number, (recall, ece) in enumerate(points):
+        is_beaten = any(r >= recall and e <= ece and (r, e) != (recall, ece) for r, e in points)
+        assert (number in front) != is_beaten
+
+
+@given(st.lists(st.from_regex(r"[ab](\.[ab]){0,3}", fullmatch=True), unique=True, max_size=8))
+def test_short_names_tell_apart_and_are_ends(names: list[str]) -> None:
+    short = short_names(names)
+    assert len(set(short.values())) == len(names)
+    assert all(name == label or name.endswith(f".{label}") for name, label in short.items())
+
+
+def test_a_workers_traceback_is_told_by_what_was_raised() -> None:
+    error = "training failed in t: [Rank 0]\nTraceback:\n  File x\nValueError: 3 is no 4\n. The same command goes on."
+    assert brief(error) == "training failed in t: [Rank 0] … ValueError: 3 is no 4 (the report has all of it)"
+    assert brief("out of memory") == "out of memory"
