@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -59,7 +58,7 @@ def sweep(
     Raises:
         SettingError: an option is invalid, or the space's method doesn't fit the data.
     """
-    asked = _ask(space, data, labelled, options)
+    chosen, settings, base = _ask(space, data, labelled, options)
     place = Place.of(options)
     from icalib.reports.sweep_views import write_views
     from icalib.sweeps.sweep import sweep
@@ -67,7 +66,7 @@ def sweep(
     with session(place) as active:
         plan, run_trials = _plan(active, trials, options.get("concurrent"))
         fresh = options.get("fresh", False)
-        folder = sweep(asked.settings, asked.space, asked.base, active.context, plan, run_trials, fresh=fresh)
+        folder = sweep(settings, chosen, base, active.context, plan, run_trials, fresh=fresh)
     write_views(folder)
     return Sweep(folder.path)
 
@@ -80,29 +79,22 @@ def dry_sweep(
     Raises:
         SettingError: see `sweep`.
     """
-    asked = _ask(space, data, labelled, options)
+    chosen, settings, base = _ask(space, data, labelled, options)
     place = Place.of(options)
     from icalib.sweeps.dry import dry
     from icalib.sweeps.study import proposals
     from icalib.sweeps.sweep import claimed
 
-    tried = proposals(asked.space, asked.base.settings, asked.settings.sampler, trials)
-    with session(place) as active, claimed(asked.settings, place.runs.resolve()) as folder:
-        folder.write_dry(list(dry(tried, asked.base, asked.settings.seeds, active.context)))
+    tried = proposals(chosen, base.settings, settings.sampler, trials)
+    with session(place) as active, claimed(settings, place.runs.resolve()) as folder:
+        folder.write_dry(list(dry(tried, base, settings.seeds, active.context)))
     return folder
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """A sweep that has been checked, before anything is computed: `base` is the run that proposals change."""
-
-    space: Space
-    settings: SweepSettings
-    base: RunSettings
-
-
-def _ask(space: str, data: str | Path, labelled: float | None, options: SweepKeywords) -> _Asked:
-    """Resolve and check the arguments of `sweep`.
+def _ask(
+    space: str, data: str | Path, labelled: float | None, options: SweepKeywords
+) -> tuple[Space, SweepSettings, RunSettings]:
+    """Resolve and check the arguments of `sweep`; the last value returned is the run that proposals change.
 
     Raises:
         SettingError: one of them is invalid.
@@ -141,7 +133,7 @@ def _ask(space: str, data: str | Path, labelled: float | None, options: SweepKey
     )
     check([base])
     proposals(chosen, base.settings, settings.sampler, 1)  # an error in the space is told before anything starts
-    return _Asked(chosen, settings, base)
+    return chosen, settings, base
 
 
 def _plan(active: Session, num_trials: int | None, concurrent: int | None) -> tuple[SweepPlan, RunTrials]:

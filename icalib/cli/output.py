@@ -23,14 +23,14 @@ def show_sweep(folder: SweepFolder) -> None:
     from icalib.reports.sweep_terminal import print_sweep
 
     print_sweep(folder)
-    say_views(folder.path / "report.html", folder.path / "tb", curves="hparams")
+    say(f"report: {near(folder.path / 'report.html')}")
     say(f"table: {near(folder.path / 'trials.csv')}")
 
 
-def say_views(report: Path, logdir: Path, *, curves: str = "curves") -> None:
+def say_views(report: Path, logdir: Path) -> None:
     """Print where a report is, and the command that shows curves: two lines, since one would not fit in a terminal."""
     say(f"report: {near(report)}")
-    say(f"{curves}: {shlex.join(['tensorboard', '--logdir', str(near(logdir))])}")
+    say(f"curves: {shlex.join(['tensorboard', '--logdir', str(near(logdir))])}")
 
 
 def near(path: Path) -> Path:

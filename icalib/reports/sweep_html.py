@@ -9,12 +9,12 @@ import plotly.graph_objects as go
 from markupsafe import Markup
 
 from icalib.metrics.catalogue import find_metric
-from icalib.reports.comparison import ARROWS, COLUMNS, format_share, format_spread, with_outside_metrics
+from icalib.reports.comparison import ARROWS, format_share
 from icalib.reports.page import figure_json, write_page
 from icalib.reports.sweep_figures import pictures
-from icalib.reports.sweep_lead import lead_of, ties_text
-from icalib.reports.sweep_table import NUM_BEST, states_text, trial_table, winners_command
-from icalib.sweeps.folder import Best, SweepFolder, SweepSettings
+from icalib.reports.sweep_lead import lead_text, ties_text
+from icalib.reports.sweep_table import NUM_BEST, states_text, trial_table, winners_command, winners_metrics
+from icalib.sweeps.folder import SweepFolder, SweepSettings
 from icalib.sweeps.ties import ties
 from icalib.sweeps.trials import Trial, ranked, settings_text
 
@@ -43,10 +43,10 @@ def write_sweep_report(folder: SweepFolder, trials: Sequence[Trial]) -> Path:
         rows=rows,
         best=best,
         best_settings=settings_text(best.params) if best else "",
-        best_metrics=_metrics(best, settings) if best else (),
+        best_metrics=winners_metrics(best, settings.metrics) if best else (),
         best_command=winners_command(folder, best) if best else "",
         best_config=folder.best_config() if best else "",
-        lead=lead_of(order, settings.metrics, tied),
+        lead=lead_text(order, settings.metrics, tied),
         unchanged=ties_text(tied, len(order)),
         figures=[(picture, _json(picture.figure)) for picture in pictures(order, settings.metrics)],
         unfinished=[trial for trial in trials if trial.state in ("failed", "pruned")],
@@ -80,21 +80,6 @@ def _facts(settings: SweepSettings) -> Mapping[str, str]:
         "changed": settings_text(settings.settings, {name: name for name in settings.settings}),
     }
     return {name: fact for name, fact in facts.items() if fact}
-
-
-def _metrics(best: Best, settings: SweepSettings) -> list[tuple[str, str, str]]:
-    """Title, validation and test of what was tuned, then of the columns of every comparison."""
-    known = {**best.validation, **best.test}
-    names = dict.fromkeys((*settings.metrics, *with_outside_metrics(COLUMNS, known)))
-    return [
-        (
-            find_metric(name).title,
-            format_spread(*best.validation.get(name, (None, None))),
-            format_spread(*best.test.get(name, (None, None))),
-        )
-        for name in names
-        if name in known
-    ]
 
 
 def _cost(trials: Sequence[Trial]) -> dict[str, float]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, final
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -16,10 +14,10 @@ from icalib.metrics.significance import paired_permutation_test
 from icalib.reports.comparison import format_difference, format_p
 from icalib.reports.paired_tests import SIGNIFICANT
 from icalib.sweeps.ties import Tie
-from icalib.sweeps.trials import Trial, value_text
+from icalib.sweeps.trials import Trial
 
 _MOST_TIES = 3
-_MOST_TRIALS = 6
+_MOST_LISTED = 6
 
 
 def ties_text(ties: Sequence[Tie], num_complete: int) -> str | None:
@@ -53,48 +51,18 @@ def ties_text(ties: Sequence[Tie], num_complete: int) -> str | None:
 
 def _group_text(tie: Tie, num_others: int) -> str:
     """Say what changed nothing in a group, and in how many other groups it was the same."""
-    settings = _listed([f"{name} {_values_text(values)}" for name, values in tie.varied.items()])
+    settings = " and ".join(f"{name} ({_listed(map(json.dumps, values))})" for name, values in tie.varied.items())
     others = f"; the same in {num_others} other {'group' if num_others == 1 else 'groups'}" if num_others else ""
-    return f"changing {settings} changed nothing (trials {_numbers_text(tie.trials)}{others})"
+    return f"changing {settings} changed nothing (trials {_listed(tie.trials)}{others})"
 
 
-def _values_text(values: Sequence[Any]) -> str:
-    """Show two values, or the range of several numbers, or several others.
-
-    Example:
-        >>> _values_text([0.2, 0.3]), _values_text([2.0, 0.5, 1.0]), _values_text(["rbf", "linear", "matern"])
-        ('from 0.2 to 0.3', 'between 0.5 and 2', 'among rbf, linear and matern')
-    """
-    are_numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-    values = sorted(values) if are_numbers else values
-    texts = list(map(value_text, values))
-    if len(set(texts)) < len(texts):  # rounding hides a difference
-        texts = list(map(json.dumps, values))
-    if len(texts) == 2:
-        return f"from {texts[0]} to {texts[1]}"
-    return f"between {texts[0]} and {texts[-1]}" if are_numbers else f"among {_listed(texts)}"
+def _listed(items: Iterable[object]) -> str:
+    texts = list(map(str, items))
+    return ", ".join(texts[:_MOST_LISTED]) + (f" and {len(texts) - _MOST_LISTED} more" * (len(texts) > _MOST_LISTED))
 
 
-def _numbers_text(numbers: Sequence[int]) -> str:
-    shown = [str(number) for number in numbers[:_MOST_TRIALS]]
-    return _listed(shown if len(shown) == len(numbers) else [*shown, f"{len(numbers) - len(shown)} more"])
-
-
-def _listed(texts: Sequence[str]) -> str:
-    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
-
-
-@final
-@dataclass(frozen=True)
-class Lead:
-    """Sentences about the best trial and the next, and whether their difference is beyond chance."""
-
-    text: str
-    is_significant: bool = False
-
-
-def lead_of(order: Sequence[Trial], metrics: Mapping[str, Direction], ties: Sequence[Tie]) -> Lead | None:
-    """Compare the best trial with the next in the first metric; None below two complete trials.
+def lead_text(order: Sequence[Trial], metrics: Mapping[str, Direction], ties: Sequence[Tie]) -> str | None:
+    """Say how far the best trial leads the next in the first metric; None below two complete trials.
 
     Where the metric has values of single pools and the runs' predictions are there, the two are tested over the
     validation pools. Trials that predict the same as the best are named, and the next is the first that doesn't.
@@ -108,33 +76,28 @@ def lead_of(order: Sequence[Trial], metrics: Mapping[str, Direction], ties: Sequ
         return None
     best, metric = order[0], next(iter(metrics))
     alike = next((tie.trials for tie in ties if best.number in tie.trials), (best.number,))
-    shared = ""
-    if len(alike) > 1:
-        shared = (
-            f"Trials {_numbers_text(alike)} are the best, with the same predictions; trial {best.number} was chosen "
-            "because it came first. "
-        )
+    shared = (
+        f"Trials {_listed(alike)} are the best, with the same predictions; trial {best.number} was chosen "
+        "because it came first. "
+        if len(alike) > 1
+        else ""
+    )
     second = next((trial for trial in order if trial.number not in alike), None)
     if second is None:
-        return Lead(shared.rstrip())
-    title, difference = find_metric(metric).title, (best.mean(metric) or 0.0) - (second.mean(metric) or 0.0)
-    between = f"trial {second.number}, the next of {len(order)}"
-    if difference == 0:
-        return Lead(
-            f"{shared}Trial {best.number} and {between}, have the same {title} on validation: by it the settings of "
-            "both are as good a choice."
-        )
-    text = f"{shared}Trial {best.number} leads {between}, by {title} {_fine(difference)} on validation"
+        return shared.rstrip()
+    difference = (best.mean(metric) or 0.0) - (second.mean(metric) or 0.0)
+    lead = (
+        f"{shared}Trial {best.number} leads trial {second.number}, the next of {len(order)}, by "
+        f"{find_metric(metric).title} {_fine(difference)} on validation"
+    )
     first, other = _per_pool(best, metric), _per_pool(second, metric)
     if first is None or other is None or first.shape != other.shape or len(first) < 2:
-        return Lead(f"{text}. Whether that is more than chance was not tested; `--seeds 3` shows the noise.")
+        return f"{lead}. Whether that is more than chance was not tested; `--seeds 3` shows the noise."
     p = paired_permutation_test(first, other, seed=0).p_value
+    tested = f"(p {format_p(p)}, paired over the validation pools)"
     if p < SIGNIFICANT:
-        return Lead(f"{text}, more than chance between the two (p {format_p(p)}).", is_significant=True)
-    return Lead(
-        f"{text}. That could be chance (p {format_p(p)}, paired over the validation pools): the settings of both "
-        "are as good a choice."
-    )
+        return f"{lead}, more than chance between the two {tested}."
+    return f"{lead}. That could be chance {tested}: the settings of both are as good a choice."
 
 
 def _per_pool(trial: Trial, metric: str) -> FloatArray | None:

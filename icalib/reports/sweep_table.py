@@ -14,7 +14,16 @@ from icalib.core.files import whole_file
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.metric import Direction
-from icalib.reports.comparison import ARROWS, format_seconds, format_share, format_spread, format_value, run_command
+from icalib.reports.comparison import (
+    ARROWS,
+    COLUMNS,
+    format_seconds,
+    format_share,
+    format_spread,
+    format_value,
+    run_command,
+    with_outside_metrics,
+)
 from icalib.sweeps.folder import Best, SweepFolder
 from icalib.sweeps.trials import Trial, settings_text, short_names
 
@@ -69,6 +78,22 @@ def states_text(trials: Sequence[Trial]) -> str:
     """How many trials are in which state."""
     counts = Counter(trial.state for trial in trials)
     return ", ".join(f"{count} {state}" for state, count in counts.items()) or "no trial has started"
+
+
+def winners_metrics(winner: Best, metrics: Mapping[str, Direction]) -> list[tuple[str, str, str]]:
+    """Name, validation and test of what was tuned, then of the columns of every comparison; means over the seeds."""
+    known = {**winner.validation, **winner.test}
+    names = dict.fromkeys((*metrics, *with_outside_metrics(COLUMNS, known)))
+    missing = (None, None)
+    return [
+        (
+            find_metric(name).title,
+            format_spread(*winner.validation.get(name, missing)),
+            format_spread(*winner.test.get(name, missing)),
+        )
+        for name in names
+        if name in known
+    ]
 
 
 def winners_command(folder: SweepFolder, winner: Best) -> str:

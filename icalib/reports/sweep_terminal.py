@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
 from rich.console import Console
@@ -12,16 +11,24 @@ from rich.table import Table
 from rich.text import Text
 
 from icalib.core.parquet import read_parquet
-from icalib.metrics.catalogue import find_metric, metrics_among
-from icalib.reports.comparison import MISSING, format_share, format_spread
+from icalib.reports.comparison import format_share
 from icalib.reports.console import people_console, titled_table
-from icalib.reports.sweep_lead import lead_of, ties_text
-from icalib.reports.sweep_table import NUM_BEST, states_text, trial_table, winners_command
-from icalib.sweeps.folder import DRY_SCHEMA, Best, SweepFolder
+from icalib.reports.sweep_lead import lead_text, ties_text
+from icalib.reports.sweep_table import NUM_BEST, states_text, trial_table, winners_command, winners_metrics
+from icalib.sweeps.folder import DRY_SCHEMA, SweepFolder
 from icalib.sweeps.ties import ties
 from icalib.sweeps.trials import brief, ranked, settings_text, short_names, sweep_trials
 
 _MOST_DRY_ROWS = 40
+_DRY_COLUMNS = (
+    ("pools", "num_pseudo_pools"),
+    ("of", "num_pools_scored"),
+    ("right", "pseudo_accuracy"),
+    ("all right", "base_accuracy"),
+    ("pairs", "num_pseudo_pairs"),
+    ("right", "pair_accuracy"),
+    ("with intents", "num_selected_intents"),
+)
 
 
 def print_sweep(folder: SweepFolder, console: Console | None = None) -> None:
@@ -29,12 +36,9 @@ def print_sweep(folder: SweepFolder, console: Console | None = None) -> None:
     console = console or people_console()
     settings, trials = folder.settings, sweep_trials(folder)
     order, tied = ranked(trials, settings.metrics), ties(folder, trials)
-    lead = lead_of(order, settings.metrics, tied)
-    if lead is not None:
-        console.print(Text(lead.text, style="" if lead.is_significant else "yellow"))
-    unchanged = ties_text(tied, len(order))
-    if unchanged is not None:
-        console.print(Text(unchanged, style="yellow"))
+    for text in (lead_text(order, settings.metrics, tied), ties_text(tied, len(order))):
+        if text is not None:
+            console.print(Text(text, style="yellow"))
     front = "; Pareto front first" if len(settings.metrics) > 1 else ""
     headings, rows = trial_table(order[:NUM_BEST], settings.metrics)
     table = _table(
@@ -52,77 +56,52 @@ def print_sweep(folder: SweepFolder, console: Console | None = None) -> None:
             console.print(Text.assemble((f"trial {trial.number} failed", "red"), told), soft_wrap=True)
     winner = folder.best()
     if winner is not None:
-        console.print(_winner_table(winner, tuple(settings.metrics)))
+        table = _table(
+            f"Winner: trial {winner.trial}",
+            "chosen on validation; test was computed once, at the end",
+            ("metric", "validation", "test"),
+            texts=("metric",),
+        )
+        for row in winners_metrics(winner, settings.metrics):
+            table.add_row(*row)
+        console.print(table)
         console.print(Text(winners_command(folder, winner), style="dim"), soft_wrap=True)
-
-
-def _winner_table(winner: Best, metrics: Sequence[str]) -> Table:
-    table = _table(
-        f"Winner: trial {winner.trial}",
-        "chosen on validation; test was computed once, at the end",
-        ("metric", "validation", "test"),
-        texts=("metric",),
-    )
-    known = {**winner.validation, **winner.test}
-    for metric in dict.fromkeys((*metrics, *metrics_among(known))):
-        if metric != "num_pools":
-            spreads = (format_spread(*of.get(metric, (None, None))) for of in (winner.validation, winner.test))
-            table.add_row(find_metric(metric).name, *spreads)
-    return table
 
 
 def print_dry(folder: SweepFolder, console: Console | None = None) -> None:
     """Print what the trials of a dry sweep would select, means over the seeds."""
     console = console or people_console()
-    rows: dict[int, list[Mapping[str, Any]]] = {}
-    for row in read_parquet(folder.dry_path, schema=DRY_SCHEMA).to_pylist():
-        rows.setdefault(row["trial"], []).append(row)
-    tried = {
-        number: {param["name"]: json.loads(param["value"]) for param in found[0]["params"]}
-        for number, found in rows.items()
+    found = read_parquet(folder.dry_path, schema=DRY_SCHEMA)
+    settings = {
+        row["trial"]: {param["name"]: json.loads(param["value"]) for param in row["params"]}
+        for row in found.select(["trial", "params"]).to_pylist()
     }
-    names = short_names(list(dict.fromkeys(name for one in tried.values() for name in one)))
+    names = short_names(list(dict.fromkeys(name for one in settings.values() for name in one)))
+    means = found.group_by("trial").aggregate([(column, "mean") for _, column in _DRY_COLUMNS]).to_pylist()
+    shown = sorted(means, key=_right_pools, reverse=True)[:_MOST_DRY_ROWS]
     table = _table(
         f"{folder.settings.space}, {folder.settings.method} on {folder.settings.data.name}: round 1, nothing trained",
         "right: fraction of the selected pools or pairs whose labels are right; all right: if every pool were taken",
-        ("trial", "settings", "pools", "of", "right", "all right", "pairs", "right", "with intents"),
+        ("trial", *(heading for heading, _ in _DRY_COLUMNS), "settings"),
         texts=("settings",),
     )
-    shown = sorted(sorted(rows, key=lambda number: _right_pools(rows[number]), reverse=True)[:_MOST_DRY_ROWS])
-    for number in shown:
-        found = rows[number]
-        table.add_row(
-            str(number),
-            Text(settings_text(tried[number], names)),
-            _count(found, "num_pseudo_pools"),
-            _count(found, "num_pools_scored"),
-            _share(found, "pseudo_accuracy"),
-            _share(found, "base_accuracy"),
-            _count(found, "num_pseudo_pairs"),
-            _share(found, "pair_accuracy"),
-            _count(found, "num_selected_intents"),
-        )
+    for row in sorted(shown, key=lambda row: row["trial"]):
+        values = {column: row[f"{column}_mean"] for _, column in _DRY_COLUMNS}
+        cells = [
+            format_share(value) if column.endswith("accuracy") else f"{value:,.0f}" for column, value in values.items()
+        ]
+        table.add_row(str(row["trial"]), *cells, Text(settings_text(settings[row["trial"]], names)))
     console.print(table)
-    if len(shown) < len(rows):
+    if len(shown) < len(means):
         console.print(
-            f"the {len(shown)} trials that select the most right pools, of {len(rows)}; the table file has all"
+            f"the {len(shown)} trials that select the most right pools, of {len(means)}; the table file has all"
         )
 
 
-def _right_pools(rows: Sequence[Mapping[str, Any]]) -> float:
-    """Selected pools whose labels are right, summed over seeds; all that are selected where gold is unknown."""
-    return sum(
-        row["num_pseudo_pools"] * (1.0 if row["pseudo_accuracy"] is None else row["pseudo_accuracy"]) for row in rows
-    )
-
-
-def _count(rows: Sequence[Mapping[str, Any]], column: str) -> str:
-    return f"{fmean(row[column] for row in rows):,.0f}"
-
-
-def _share(rows: Sequence[Mapping[str, Any]], column: str) -> str:
-    known = [row[column] for row in rows if row[column] is not None]
-    return format_share(fmean(known)) if known else MISSING
+def _right_pools(means: Mapping[str, Any]) -> float:
+    """Selected pools whose labels are right; all that are selected where gold is unknown."""
+    accuracy = means["pseudo_accuracy_mean"]
+    return means["num_pseudo_pools_mean"] * (1.0 if accuracy is None else accuracy)
 
 
 def _table(title: str, caption: str, headings: Sequence[str], texts: Sequence[str]) -> Table:

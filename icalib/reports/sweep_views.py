@@ -5,13 +5,12 @@ from __future__ import annotations
 from icalib.core.storage import push
 from icalib.reports.sweep_html import write_sweep_report
 from icalib.reports.sweep_table import write_sweep_csv
-from icalib.reports.sweep_tensorboard import write_sweep_tensorboard
 from icalib.sweeps.folder import SweepFolder
 from icalib.sweeps.trials import sweep_trials
 
 
 def write_views(folder: SweepFolder) -> None:
-    """Write trials.csv, report.html and TensorBoard's files.
+    """Write trials.csv and report.html.
 
     Raises:
         DamagedFileError: a file of the sweep can't be read.
@@ -20,5 +19,4 @@ def write_views(folder: SweepFolder) -> None:
     trials = sweep_trials(folder)
     write_sweep_csv(folder, trials)
     write_sweep_report(folder, trials)
-    write_sweep_tensorboard(folder, trials)
     push(folder.path)

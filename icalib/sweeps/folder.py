@@ -8,7 +8,7 @@ runs/<experiment>/sweep-<space>-<data>-<labelled>/
     best.json          Best: the winner with its validation and test metrics, computed once at the end
     best/config.yaml   the winner's settings, which `icalib run` accepts as they are
     best/s<seed>/      the winner's run folders with test metrics and models
-    trials.csv, report.html, tb/    views
+    trials.csv, report.html    views
 """
 
 from __future__ import annotations
