@@ -85,7 +85,7 @@ def _serve(name: str, run: Path, ready: Any) -> None:
     import torch
     import uvicorn
 
-    from icalib.serving.application import Application
+    from icalib.serving.application import create_app
     from icalib.serving.batching import Batcher
     from icalib.serving.limits import Limits
     from icalib.serving.served_run import QuestionScorer, ServedRun
@@ -94,10 +94,10 @@ def _serve(name: str, run: Path, ready: Any) -> None:
     if name == "icalib":
         scorer = QuestionScorer.load(run)
         scorer.warm_up()
-        batcher = Batcher(scorer.score, max_size=scorer.max_batch)
+        batcher = Batcher(scorer.score, scorer.max_batch)
     else:
-        batcher = Batcher(_stock(), max_size=16)
-    application: Any = Application(ServedRun.open(run), batcher, Limits())
+        batcher = Batcher(_stock(), 16)
+    application: Any = create_app(ServedRun.open(run), batcher, Limits())
     server = uvicorn.Server(uvicorn.Config(application, port=0, log_level="error", access_log=False))
     startup = server.startup
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from icalib.api.options import ExecutorName
+from icalib.core.errors import SettingError
 from icalib.core.storage import pull
-
-if TYPE_CHECKING:
-    from icalib.serving.limits import Limits
+from icalib.serving.limits import DEFAULT_LIMITS, Limits
 
 
 def serve(
@@ -19,7 +17,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8000,
     token_file: Path | None = None,
-    limits: Limits | None = None,
+    limits: Limits = DEFAULT_LIMITS,
     executor: ExecutorName = "ray",
     replicas: int | None = None,
     note: Callable[[str], None] = print,
@@ -40,11 +38,9 @@ def serve(
         RunFolderError: the folder is not a finished run.
         SettingError: the method has no model to load, an option is invalid, or a package is missing.
     """
-    from icalib.serving.limits import Limits
+    from icalib.serving.auth_token import is_loopback, read_token
     from icalib.serving.served_run import ServedRun
-    from icalib.serving.token import is_loopback, read_token
 
-    limits = limits or Limits()
     token = read_token(token_file, host, note)
     pull(run)
     name = ServedRun.open(run).run.folder.name
@@ -55,12 +51,17 @@ def serve(
         if not is_loopback(host):
             note("HTTP is not encrypted: put an HTTPS proxy in front of it where others share the network")
 
-    if executor == "local":
-        from icalib.serving.local import serve as serve_here
+    try:
+        if executor == "local":
+            from icalib.serving.local import serve_here
 
-        serve_here(run, host, port, limits, token, started)
-    else:
-        from icalib.distributed.serving import serve_on_ray
+            serve_here(run, host, port, limits, token, started)
+        else:
+            from icalib.distributed.serving import serve_on_ray
 
-        serve_on_ray(run.resolve(), host, port, limits, token_file, replicas, started)
+            serve_on_ray(run.resolve(), host, port, limits, token_file, replicas, started)
+    except ModuleNotFoundError as error:
+        raise SettingError(
+            f"serving needs a package that is missing ({error.name}). Install it with: pip install 'icalib[serve]'"
+        ) from error
     note("stopped")

@@ -11,9 +11,7 @@ import typer
 from icalib.cli.app import verb
 from icalib.cli.options import Executor, Run
 from icalib.cli.output import say
-from icalib.serving.limits import Limits
-
-_DEFAULT = Limits()
+from icalib.serving.limits import DEFAULT_LIMITS, Limits
 
 
 @dataclass(frozen=True)
@@ -21,16 +19,16 @@ class LimitOptions:
     """Limits of requests."""
 
     max_body: Annotated[int, typer.Option(min=1, help="Maximum size of a request in bytes; larger ones get 413.")] = (
-        _DEFAULT.max_body_bytes
+        DEFAULT_LIMITS.max_body_bytes
     )
     max_candidates: Annotated[int, typer.Option(min=1, help="Maximum candidates in a request; more get 422.")] = (
-        _DEFAULT.max_candidates
+        DEFAULT_LIMITS.max_candidates
     )
     max_text: Annotated[int, typer.Option(min=1, help="Maximum characters of a text; longer ones get 422.")] = (
-        _DEFAULT.max_text_chars
+        DEFAULT_LIMITS.max_text_chars
     )
     max_pending: Annotated[int, typer.Option(min=1, help="Maximum requests that wait at a time; others get 429.")] = (
-        _DEFAULT.max_pending
+        DEFAULT_LIMITS.max_pending
     )
 
     def limits(self) -> Limits:

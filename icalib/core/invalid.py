@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -41,7 +42,11 @@ def first_problem(error: ValidationError) -> Problem:
         ...     print(first_problem(error))
         Problem(path=('candidates',), found='found []', expected='at least 2 items')
     """
-    first = error.errors(include_url=False)[0]
+    return describe(error.errors(include_url=False)[0])
+
+
+def describe(first: Mapping[str, Any]) -> Problem:
+    """Describe one item of pydantic's `errors()`."""
     missing = first["type"] == "missing"
     return Problem(
         path=tuple(map(str, first["loc"])),

@@ -9,26 +9,25 @@ from __future__ import annotations
 import io
 import logging
 import os
-import signal
 import threading
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pydantic import Field
+from ray import serve
 
 from icalib.core.component import Settings
-from icalib.core.errors import SettingError
+from icalib.core.interrupts import on_stop
 from icalib.core.storage import local_path, location, pull
 from icalib.data.schema import Pool
 from icalib.distributed.session import available, start, stop
-from icalib.serving.application import Application
+from icalib.serving.application import create_app
+from icalib.serving.auth_token import read_token
 from icalib.serving.batching import Batcher
-from icalib.serving.limits import DRAIN_S, Limits
+from icalib.serving.limits import DEFAULT_LIMITS, DRAIN_S, Limits
 from icalib.serving.served_run import QuestionScorer, ServedRun
-from icalib.serving.token import read_token
 
 APPLICATION = "icalib"
 
@@ -42,7 +41,7 @@ class ServeArguments(Settings):
     """File with the token that clients must send, on every node."""
     host: str = "0.0.0.0"
     """Address that the HTTP proxies listen on; a token is required unless it is a loopback address."""
-    limits: Limits = Field(default=Limits())
+    limits: Limits = DEFAULT_LIMITS
 
 
 class Ranker:
@@ -61,7 +60,7 @@ class Ranker:
         pull(path)
         scorer = QuestionScorer.load(path)
         scorer.warm_up()
-        self._batcher = Batcher[Pool, pa.Table](scorer.score, max_size=scorer.max_batch)
+        self._batcher = Batcher(scorer.score, scorer.max_batch)
 
     async def score(self, pool: Pool) -> pa.Table:
         """Return the predictions of a pool; concurrent calls are joined to batches."""
@@ -86,18 +85,11 @@ class Gateway:
         async def score(pool: Pool) -> pa.Table:
             return await ranker.score.remote(pool)
 
-        self._application = Application(ServedRun.open(path), score, checked.limits, token)
+        self._app = create_app(ServedRun.open(path), score, checked.limits, token)
 
-    async def __call__(self, request: Any) -> Any:
-        """Answer a request of Starlette's, which Ray Serve hands over."""
-        from starlette.responses import Response
-
-        response = await self._application.respond(request.scope, request.receive)
-        if response is None:
-            return Response(status_code=499)  # never sent: the client has gone
-        return Response(
-            response.body, response.status, headers={"content-type": response.content_type, **response.headers}
-        )
+    def __serve_build_asgi_app__(self) -> Any:
+        """Return the HTTP application to Ray Serve."""
+        return self._app
 
 
 def build(arguments: dict[str, Any]) -> Any:
@@ -135,10 +127,11 @@ def serve_on_ray(
     Raises:
         SettingError: the port can't be used, or the replicas don't fit.
     """
-    serve = _ray_serve()
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     token = None if token_file is None else str(token_file.resolve())
-    with _stop_signal() as stopped:
+    arguments = ServeArguments(run=location(path), token_file=token, host=host, limits=limits)
+    stopped = threading.Event()
+    with on_stop(stopped.set):
         start()
         try:
             resources = available(replicas)
@@ -153,7 +146,6 @@ def serve_on_ray(
                     "num_gpus": 1 if resources.use_gpu else 0,
                 },
             }
-            arguments = ServeArguments(run=location(path), token_file=token, host=host, limits=limits)
             serve.start(
                 http_options={"host": host, "port": port, "location": "HeadOnly"},
                 logging_config={"log_level": "WARNING"},
@@ -170,44 +162,12 @@ def serve_on_ray(
 
 def _bound(arguments: ServeArguments, options: Mapping[str, Any]) -> Any:
     """Return the application; `options` are those of the models' replicas."""
-    serve = _ray_serve()
-    ranker = serve.deployment(Ranker, name="Ranker", max_ongoing_requests=32, graceful_shutdown_timeout_s=DRAIN_S)
-    gateway = serve.deployment(
-        Gateway,
-        name="Gateway",
+    ranker: Any = serve.deployment(Ranker, max_ongoing_requests=32, graceful_shutdown_timeout_s=DRAIN_S)
+    gateway: Any = serve.deployment(
+        serve.ingress()(Gateway),
         num_replicas=1,
         max_ongoing_requests=1000,
         graceful_shutdown_timeout_s=DRAIN_S,
         ray_actor_options={"num_cpus": 0},
     )
     return gateway.bind(ranker.options(**options).bind(arguments.run), arguments.model_dump())
-
-
-def _ray_serve() -> Any:
-    """Import Ray Serve, which needs packages that Ray's other parts do not.
-
-    Raises:
-        SettingError: a package is missing.
-    """
-    try:
-        from ray import serve
-    except ImportError as error:
-        reason = " ".join(str(error).split())
-        raise SettingError(
-            f"serving on Ray needs packages that are missing ({reason:.200}). Install them with: pip install "
-            "'icalib[serve]', or use --executor local."
-        ) from error
-    return serve
-
-
-@contextmanager
-def _stop_signal() -> Generator[threading.Event, None, None]:
-    """Yield an event that SIGINT and SIGTERM set."""
-    stopped = threading.Event()
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    earlier = {number: signal.signal(number, lambda number, frame: stopped.set()) for number in numbers}
-    try:
-        yield stopped
-    finally:
-        for number, handler in earlier.items():
-            signal.signal(number, handler)

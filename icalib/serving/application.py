@@ -1,39 +1,51 @@
-"""The HTTP application: routes, token, limits, errors and metrics, as plain ASGI."""
+"""The HTTP application: routes, token, limits, errors and metrics, for any ASGI server and for Ray Serve."""
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from icalib.core.errors import DataError, SettingError
+from icalib.core.invalid import describe
+from icalib.core.version import __version__
 from icalib.data.schema import Pool
 from icalib.pipeline.predict import unlabelled_scores
 from icalib.serving.drift import DriftWatch
-from icalib.serving.http import DisconnectedError, Receive, RequestError, Response, Scope, Send, header, read_json
+from icalib.serving.json_body import JsonRoute
 from icalib.serving.limits import Limits
 from icalib.serving.monitor import CONTENT_TYPE, Monitor
-from icalib.serving.protocols import PROTOCOLS, AbstractProtocol, Predict, Scored
+from icalib.serving.protocols import (
+    AbstractRequest,
+    DocumentsRequest,
+    PredictRequest,
+    Scored,
+    TextsRequest,
+    error_body,
+)
 from icalib.serving.served_run import ServedRun
 
 Score = Callable[[Pool], Awaitable[pa.Table]]
 """Returns the predictions (PREDICTION_SCHEMA) of a pool, in the order of its candidates."""
 
-_ALLOWED = {
-    **dict.fromkeys(PROTOCOLS, ("POST",)),
-    **dict.fromkeys(("/health", "/info", "/metrics"), ("GET", "HEAD")),
-}
+_PATHS = ("/health", "/info", "/metrics", "/predict", "/rerank", "/v1/rerank", "/v2/rerank")
 _WITHOUT_TOKEN = "/health"
-_OTHER = Predict()
 _log = logging.getLogger(__name__)
 
 
-class Application:
-    """An ASGI application that ranks with one run.
+def create_app(run: ServedRun, score: Score, limits: Limits, token: str | None = None) -> FastAPI:
+    """Return an application that ranks with one run.
 
     Args:
         run: the run.
@@ -41,95 +53,149 @@ class Application:
         limits: what is accepted.
         token: what clients must send as `Authorization: Bearer TOKEN`; None requires nothing.
     """
+    app = FastAPI(title=f"icalib: {run.run.folder.name}", version=__version__, docs_url=None, redoc_url=None)
+    app.router.route_class = JsonRoute
+    app.state.limits = limits
+    monitor = Monitor(DriftWatch(run.top_scores(run.validation)))
+    app.add_middleware(_Guard, token=token, monitor=monitor)
+    app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid_request)
+    free = asyncio.Semaphore(limits.max_pending)
 
-    def __init__(self, run: ServedRun, score: Score, limits: Limits, token: str | None = None) -> None:
-        self._run, self._score, self._limits, self._token = run, score, limits, token
-        self.monitor = Monitor(DriftWatch(run.top_scores(run.validation)))
-        self._num_pending = 0
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or take note that the server starts or stops."""
-        if scope["type"] == "lifespan":
-            await _acknowledge(receive, send)
-        elif scope["type"] == "http":
-            response = await self.respond(scope, receive)
-            if response is not None:
-                await response.send(send)
-
-    async def respond(self, scope: Scope, receive: Receive) -> Response | None:
-        """Return the response to a request; None if the client has gone."""
-        started = time.perf_counter()
-        path = scope["path"].removeprefix(scope.get("root_path", "")) or "/"
-        known = path if path in _ALLOWED else "other"
-        protocol = PROTOCOLS.get(path, _OTHER)
-        try:
-            response = await self._respond(path, protocol, scope, receive)
-        except DisconnectedError:
-            return None
-        except RequestError as error:
-            response = Response.of(protocol.error(error.status, error.message), error.status, error.headers)
-        except Exception:
-            _log.exception("%s failed", path)
-            message = "the server failed to answer; its log says why."
-            response = Response.of(protocol.error(500, message), 500)
-        self.monitor.finished(known, response.status, time.perf_counter() - started)
-        return response
-
-    async def _respond(self, path: str, protocol: AbstractProtocol, scope: Scope, receive: Receive) -> Response:
-        if path != _WITHOUT_TOKEN:
-            self._check_token(scope)
-        allowed = _ALLOWED.get(path)
-        if allowed is None:
-            raise RequestError(404, f"there is nothing at {path:.100}. Paths: {', '.join(sorted(_ALLOWED))}.")
-        if scope["method"] not in allowed:
-            raise RequestError(405, f"{path} takes {' or '.join(allowed)}.", {"allow": ", ".join(allowed)})
-        if path in PROTOCOLS:
-            return Response.of(await self._rank(protocol, receive))
-        if path == "/metrics":
-            return Response(200, self.monitor.text(), CONTENT_TYPE)
-        return Response.of({"status": "ok"} if path == "/health" else self._info())
-
-    def _check_token(self, scope: Scope) -> None:
-        scheme, _, given = header(scope, "authorization").partition(" ")
-        if self._token is None:
-            return
-        if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self._token.encode()):
-            found = "no token" if not given else "another token"
-            raise RequestError(
-                401, f"found {found}. Send the server's as `Authorization: Bearer …`.", {"www-authenticate": "Bearer"}
+    async def answer(request: AbstractRequest) -> Any:
+        context, candidates = request.question()
+        _check_limits([turn.text for turn in context], candidates, limits)
+        if free.locked():
+            raise HTTPException(
+                429, f"{limits.max_pending} requests are waiting. Try again later.", {"retry-after": "1"}
             )
-
-    async def _rank(self, protocol: AbstractProtocol, receive: Receive) -> Any:
-        limits = self._limits
-        value = await read_json(receive, limits.max_body_bytes, limits.body_timeout_s)
-        asked = protocol.read(value, limits)
-        if self._num_pending >= limits.max_pending:
-            raise RequestError(429, f"{self._num_pending} requests are waiting. Try again later.", {"retry-after": "1"})
-        self._num_pending += 1
-        self.monitor.pending.set(self._num_pending)
+        pool = run.pool(context, candidates)
+        with monitor.pending.track_inprogress():
+            async with free:
+                table = await score(pool)
+        scored = Scored(run, unlabelled_scores(table, [pool]), table)
+        is_usual = len(candidates) in run.usual_sizes
+        monitor.scored(len(candidates), float(run.top_scores(scored.scores)[0]), is_usual=is_usual)
         try:
-            pool = self._run.pool(asked.context, asked.candidates)
-            table = await self._score(pool)
-        finally:
-            self._num_pending -= 1
-            self.monitor.pending.set(self._num_pending)
-        scored = Scored(self._run, unlabelled_scores(table, [pool]), table)
-        is_usual = len(pool.candidates) in self._run.usual_sizes
-        self.monitor.scored(len(pool.candidates), float(self._run.top_scores(scored.scores)[0]), is_usual=is_usual)
-        return protocol.answer(asked, scored)
+            return request.response(scored)
+        except (SettingError, DataError) as error:
+            raise HTTPException(422, str(error)) from error
 
-    def _info(self) -> dict[str, Any]:
+    @app.post("/rerank")
+    async def rerank(request: TextsRequest) -> JSONResponse:
+        return JSONResponse(await answer(request))
+
+    @app.post("/v1/rerank")
+    async def rerank_v1(request: DocumentsRequest) -> JSONResponse:
+        return JSONResponse({**await answer(request), "meta": {"api_version": {"version": "1"}}})
+
+    @app.post("/v2/rerank")
+    async def rerank_v2(request: DocumentsRequest) -> JSONResponse:
+        return JSONResponse({**await answer(request), "meta": {"api_version": {"version": "2"}}})
+
+    @app.post("/predict")
+    async def predict(request: PredictRequest) -> JSONResponse:
+        return JSONResponse(await answer(request))
+
+    @app.head("/health", include_in_schema=False)
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @app.head("/info", include_in_schema=False)
+    @app.get("/info")
+    async def info() -> dict[str, Any]:
         return {
-            **self._run.info(),
-            "max_client_batch_size": self._limits.max_candidates,  # clients of text-embeddings-inference read this name
-            "limits": asdict(self._limits),
-            "drift": self.monitor.drift.record(),
+            **run.info(),
+            "max_client_batch_size": limits.max_candidates,  # clients of text-embeddings-inference read this name
+            "limits": asdict(limits),
+            "drift": asdict(monitor.drift),
         }
 
+    @app.head("/metrics", include_in_schema=False)
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        return Response(monitor.text(), media_type=CONTENT_TYPE)
 
-async def _acknowledge(receive: Receive, send: Send) -> None:
-    while True:
-        message = await receive()
-        await send({"type": f"{message['type']}.complete"})
-        if message["type"] == "lifespan.shutdown":
+    return app
+
+
+class _Guard:
+    """Middleware that requires the token, measures requests, and hides the details of unexpected errors."""
+
+    def __init__(self, app: ASGIApp, token: str | None, monitor: Monitor) -> None:
+        self._app, self._token, self._monitor = app, token, monitor
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
             return
+        started, status, path = time.perf_counter(), 500, _path(scope)
+
+        async def observed(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        try:
+            await (self._refusal(Request(scope)) or self._app)(scope, receive, observed)
+        except Exception:
+            _log.exception("%s failed", path)
+            await _error(path, 500, "the server failed to answer; its log says why.")(scope, receive, observed)
+        finally:
+            known = path if path in _PATHS else "other"
+            self._monitor.finished(known, status, time.perf_counter() - started)
+
+    def _refusal(self, request: Request) -> Response | None:
+        path = _path(request.scope)
+        if self._token is None or path == _WITHOUT_TOKEN:
+            return None
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token.encode()):
+            return None
+        message = f"found {'another' if given else 'no'} token. Send the server's as `Authorization: Bearer …`."
+        return _error(path, 401, message, {"www-authenticate": "Bearer"})
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    path, headers = _path(request.scope), error.headers or {}
+    message = error.detail
+    if error.status_code == 404:
+        message = f"there is nothing at {path:.100}. Paths: {', '.join(_PATHS)}."
+    elif error.status_code == 405:
+        message = f"{path} takes {headers['Allow']}."
+    return _error(path, error.status_code, message, headers)
+
+
+async def _on_invalid_request(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    problem = describe(error.errors()[0])
+    field = ".".join(problem.path[1:])  # the first one is "body"
+    return _error(_path(request.scope), 422, f"`{field}`: {problem.found}. Expected: {problem.expected}.")
+
+
+def _error(path: str, status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
+    return JSONResponse(error_body(path, status, message), status, headers)
+
+
+def _path(scope: Scope) -> str:
+    return scope["path"].removeprefix(scope.get("root_path", "")) or "/"
+
+
+def _check_limits(context: Sequence[str], candidates: Sequence[str], limits: Limits) -> None:
+    if len(candidates) > limits.max_candidates:
+        raise HTTPException(
+            422,
+            f"found {len(candidates)} candidates. Expected at most {limits.max_candidates}: split the request, or "
+            "raise --max-candidates.",
+        )
+    if len(context) > limits.max_turns:
+        raise HTTPException(422, f"found {len(context)} utterances. Expected at most {limits.max_turns}.")
+    longest = max(map(len, (*context, *candidates)))
+    if longest > limits.max_text_chars:
+        raise HTTPException(
+            422,
+            f"found a text of {longest} characters. Expected at most {limits.max_text_chars}: shorten it, or raise "
+            "--max-text.",
+        )

@@ -41,3 +41,6 @@ class Limits:
         for name, value in vars(self).items():
             if not value > 0:
                 raise SettingError(f"`{name}` of a server is {value}; expected a number above 0.")
+
+
+DEFAULT_LIMITS = Limits()

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import signal
 import socket
-from collections.abc import Callable, Generator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
+import uvicorn
 
 from icalib.core.errors import SettingError
-from icalib.data.schema import Pool
-from icalib.serving.application import Application
+from icalib.core.interrupts import on_stop
+from icalib.serving.application import create_app
 from icalib.serving.batching import Batcher
 from icalib.serving.limits import DRAIN_S, Limits
 from icalib.serving.served_run import QuestionScorer, ServedRun
 
-_EXTRA = "serving needs the package uvicorn. Install it with: pip install 'icalib[serve]'"
 
-
-def serve(path: Path, host: str, port: int, limits: Limits, token: str | None, started: Callable[[str], None]) -> None:
+def serve_here(
+    path: Path, host: str, port: int, limits: Limits, token: str | None, started: Callable[[str], None]
+) -> None:
     """Serve a run until SIGINT or SIGTERM; requests that have begun are answered, for at most 30 s.
 
     Args:
@@ -30,79 +27,35 @@ def serve(path: Path, host: str, port: int, limits: Limits, token: str | None, s
         port: port to listen on; 0 takes a free one.
         limits: limits of requests.
         token: what clients must send; None requires nothing.
-        started: receives the URL when requests are accepted.
+        started: receives the URL when the models are loaded.
 
     Raises:
-        RunFolderError, SettingError: the run can't be loaded, the port is not free, or uvicorn is missing.
+        RunFolderError, SettingError: the run can't be loaded, or the port is not free.
     """
-    try:
-        import uvicorn
-    except ImportError as error:
-        raise SettingError(_EXTRA) from error
-    with closing(_listen(host, port)) as listener:
+    with _listener(host, port) as listener:
         scorer = QuestionScorer.load(path)
-        batcher = Batcher[Pool, pa.Table](scorer.score, max_size=scorer.max_batch)
-        application = Application(ServedRun(scorer.run), batcher, limits, token)
         scorer.warm_up()
-        config = uvicorn.Config(
-            application,  # pyright: ignore[reportArgumentType]  # uvicorn's own types of scopes
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=DRAIN_S,
+        app = create_app(ServedRun(scorer.run), Batcher(scorer.score, scorer.max_batch), limits, token)
+        server = uvicorn.Server(
+            uvicorn.Config(
+                app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=DRAIN_S
+            )
         )
-        server = _server(config, lambda: started(f"http://{_shown(host)}:{listener.getsockname()[1]}"))
-        with _ending_normally(server):
+
+        def stop() -> None:
+            server.should_exit = True
+
+        # uvicorn raises the signal again once it has stopped, which would end this process as if it had failed
+        with on_stop(stop):
+            started(f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}")
             server.run([listener])
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listener(host: str, port: int) -> socket.socket:
     """Return a listening socket, opened before models are loaded, so that a port that is taken is reported early."""
     try:
-        family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, number)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-        except OSError:
-            listener.close()
-            raise
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except (OSError, OverflowError) as error:
         raise SettingError(
             f"can't listen on {host}, port {port} ({error}). Choose another --host or --port."
         ) from error
-    return listener
-
-
-def _shown(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
-def _server(config: Any, started: Callable[[], None]) -> Any:
-    """Return a uvicorn server that reports its start, and leaves signals to `_ending_normally`."""
-    import uvicorn
-
-    class Server(uvicorn.Server):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            started()
-
-        @contextmanager
-        def capture_signals(self) -> Generator[None, None, None]:
-            yield
-
-    return Server(config)
-
-
-@contextmanager
-def _ending_normally(server: Any) -> Generator[None, None, None]:
-    """Let SIGINT and SIGTERM stop a server, from before its event loop starts, which can lose exceptions of handlers.
-
-    uvicorn itself raises the signals again when it has stopped, and the process would end as if it had failed.
-    """
-    earlier = {number: signal.signal(number, server.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in earlier.items():
-            signal.signal(number, handler)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from icalib.serving.drift import Drift, DriftWatch
@@ -9,14 +11,21 @@ from icalib.serving.drift import Drift, DriftWatch
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+_DRIFT = {
+    "alarm": "1 if the last window's top scores differ from validation's.",
+    "p_value": "p-value of the last window's Kolmogorov-Smirnov test; NaN before.",
+    "windows": "Windows that were tested since the start.",
+    "alarms": "Windows that raised an alarm since the start.",
+    "window_questions": "Questions per window; 0 without a watch.",
+    "false_alarm_rate": "Maximum probability of a false alarm per window.",
+}
 
 
 class Monitor:
     """Counters of one server, and the state of its drift watch."""
 
     def __init__(self, watch: DriftWatch) -> None:
-        self._watch = watch
-        self._registry = CollectorRegistry()
+        self._watch, self._registry = watch, CollectorRegistry()
         self._requests = Counter(
             "icalib_requests", "Requests by path and status.", ["path", "status"], registry=self._registry
         )
@@ -36,7 +45,8 @@ class Monitor:
             registry=self._registry,
         )
         self.pending = Gauge("icalib_pending_requests", "Requests that wait for scores.", registry=self._registry)
-        self._add_drift()
+        for name, text in _DRIFT.items():
+            Gauge(f"icalib_drift_{name}", text, registry=self._registry).set_function(partial(self._drift_value, name))
 
     def finished(self, path: str, status: int, seconds: float) -> None:
         """Count a request."""
@@ -52,28 +62,13 @@ class Monitor:
 
     @property
     def drift(self) -> Drift:
-        """The state of the drift watch."""
+        """What the drift watch has found."""
         return self._watch.state
 
     def text(self) -> bytes:
         """Return all of it in Prometheus' text format."""
         return generate_latest(self._registry)
 
-    def _add_drift(self) -> None:
-        def gauge(name: str, text: str) -> Gauge:
-            return Gauge(f"icalib_drift_{name}", text, registry=self._registry)
-
-        gauge("alarm", "1 if the last window's top scores differ from validation's.").set_function(
-            lambda: float(self.drift.alarm)
-        )
-        gauge("p_value", "p-value of the last window's Kolmogorov-Smirnov test; NaN before.").set_function(
-            lambda: float("nan") if self.drift.p_value is None else self.drift.p_value
-        )
-        gauge("windows", "Windows that were tested since the start.").set_function(lambda: self.drift.windows)
-        gauge("alarms", "Windows that raised an alarm since the start.").set_function(lambda: self.drift.alarms)
-        gauge("window_questions", "Questions per window; 0 without a watch.").set_function(
-            lambda: self.drift.window if self.drift.active else 0
-        )
-        gauge("false_alarm_rate", "Maximum probability of a false alarm per window.").set_function(
-            lambda: self.drift.false_alarm_rate
-        )
+    def _drift_value(self, name: str) -> float:
+        value = getattr(self.drift, name)
+        return float("nan") if value is None else float(value)

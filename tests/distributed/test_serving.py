@@ -1,4 +1,4 @@
-"""The Ray Serve application, in Ray Serve's local testing mode: gateway and models without a cluster."""
+"""The Ray Serve application: gateway and models in Ray Serve's local testing mode, and the whole on a Ray."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
+from helpers.asgi import ask
 from helpers.runs import run_context, small_settings
 from pydantic import ValidationError
 
@@ -36,31 +35,21 @@ def free_port() -> int:
         return server.getsockname()[1]
 
 
-def request(body: Any, token: str) -> Any:
-    """What a deployment needs of a Starlette request."""
-
-    async def receive() -> Any:
-        return {"type": "http.request", "body": json.dumps(body).encode()}
-
-    headers = [(b"authorization", f"Bearer {token}".encode())]
-    scope = {"type": "http", "method": "POST", "path": "/rerank", "headers": headers}
-    return SimpleNamespace(scope=scope, receive=receive)
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_the_gateway_answers_with_the_scores_of_the_ranker(trained: Path, tmp_path: Path) -> None:
-    from icalib.distributed.serving import build
+    from icalib.distributed.serving import Gateway, Ranker
 
     (tmp_path / "token").write_text(TOKEN)
     (tmp_path / "token").chmod(0o600)
-    application = build({"run": str(trained), "token_file": str(tmp_path / "token")})
-    gateway = serve.run(application, _local_testing_mode=True)
+    ranker = serve.run(serve.deployment(Ranker).bind(str(trained)), _local_testing_mode=True)
+    gateway = Gateway(ranker, {"run": str(trained), "token_file": str(tmp_path / "token")})
+    deployed = gateway.__serve_build_asgi_app__()
     asked = {"query": "my card is lost", "texts": TEXTS}
-    answer = gateway.remote(request(asked, TOKEN)).result()
+    answer = ask(deployed, "/rerank", asked, headers={"authorization": f"Bearer {TOKEN}"})
     expected = LoadedRanker.load(trained).rank(["my card is lost"], TEXTS)
-    assert answer.status_code == 200
-    assert json.loads(answer.body) == [{"index": one.index, "score": one.prob} for one in expected]
-    assert gateway.remote(request(asked, "another")).result().status_code == 401
+    assert answer.status == 200
+    assert answer.value == [{"index": one.index, "score": one.prob} for one in expected]
+    assert ask(deployed, "/rerank", asked, headers={"authorization": "Bearer another"}).status == 401
 
 
 @pytest.mark.filterwarnings("ignore")

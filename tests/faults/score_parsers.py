@@ -24,10 +24,10 @@ from icalib.external.calibrator import CALIBRATOR_FILE, Calibrator
 from icalib.external.fit import calibrate
 from icalib.external.scores import Columns, read_labelled
 from icalib.pipeline.score_pairs import claim, pairs_job
-from icalib.serving.application import Application
+from icalib.serving.application import create_app
+from icalib.serving.auth_token import read_token
 from icalib.serving.limits import Limits
 from icalib.serving.served_run import QuestionScorer, ServedRun
-from icalib.serving.token import read_token
 
 
 def scores(root: Path) -> Iterator[tuple[str, Parser]]:
@@ -63,7 +63,7 @@ def served(world: Path) -> Iterator[tuple[str, Parser]]:
     async def score(pool: Pool) -> pa.Table:
         return scorer.score([pool])[0]
 
-    application = Application(ServedRun.open(run), score, Limits(max_candidates=8), "0123456789abcdef")
+    application = create_app(ServedRun.open(run), score, Limits(max_candidates=8), "0123456789abcdef")
     context = [{"speaker": "user", "text": "my card is lost"}]
     bodies = {
         "/rerank": {"query": "my card", "texts": ["a", "b"], "raw_scores": False, "return_text": True},
@@ -107,7 +107,7 @@ def _score(run: Path, folder: Path) -> None:
         job.compute_shard(index, shard, folder / "out", torch.device("cpu"))
 
 
-def _request(application: Application, folder: Path) -> None:
+def _request(application: Any, folder: Path) -> None:
     path, token = ((folder / name).read_bytes().decode("latin-1") for name in ("path.txt", "token.txt"))
     body = (folder / "body.json").read_bytes()
     answered = ask(application, path, body, headers={"authorization": token})

@@ -21,6 +21,7 @@ from faults.world import TRAINED, World
 
 _READY = "Ctrl-C stops it"
 _CLIENTS = 3
+_JSON = {"content-type": "application/json"}
 _ASKED = json.dumps({"query": "my card is lost", "texts": ["block the card", "hello", "which card"]}).encode()
 
 
@@ -89,7 +90,7 @@ class Serving:
         return True
 
     def _ask(self) -> Any:
-        request = urllib.request.Request(f"http://127.0.0.1:{self._port}/rerank", _ASKED, method="POST")
+        request = urllib.request.Request(f"http://127.0.0.1:{self._port}/rerank", _ASKED, _JSON)
         with urllib.request.urlopen(request, timeout=30) as response:
             return json.load(response)
 

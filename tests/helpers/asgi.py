@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+SCOPE = {"type": "http", "query_string": b""}
+"""What is the same in the scopes of all requests."""
+
 
 @dataclass(frozen=True)
 class Answered:
@@ -41,8 +44,9 @@ async def ask_async(
     async def send(message: Any) -> None:
         sent.append(message)
 
-    named = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
-    await application({"type": "http", "method": method, "path": path, "headers": named}, receive, send)
+    named = {"content-type": "application/json", **(headers or {})}
+    encoded = [(name.lower().encode(), value.encode()) for name, value in named.items()]
+    await application({**SCOPE, "method": method, "path": path, "headers": encoded}, receive, send)
     start, *rest = sent
     received = {name.decode(): value.decode() for name, value in start["headers"]}
     return Answered(start["status"], received, b"".join(message["body"] for message in rest))

@@ -25,7 +25,7 @@ from icalib.models.ranker import load_for_scoring
 from icalib.pipeline.inference import FinishedRun
 from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import RunContext, run
-from icalib.serving.application import Application
+from icalib.serving.application import create_app
 from icalib.serving.limits import Limits
 from icalib.serving.served_run import QuestionScorer, ServedRun
 
@@ -85,7 +85,7 @@ def test_it_is_served(runs: dict[str, RunFolder], pools: list[Pool]) -> None:
     async def score(asked: Pool) -> Any:
         return scorer.score([asked])[0]
 
-    application = Application(ServedRun.open(path), score, Limits(), None)
+    application = create_app(ServedRun.open(path), score, Limits(), None)
     answer = ask(application, "/rerank", {"query": "my card is lost", "texts": list(pool.candidates)}).value
     expected = LoadedRanker.load(path).rank(["my card is lost"], pool.candidates)
     assert [item["index"] for item in answer] == [one.index for one in expected]

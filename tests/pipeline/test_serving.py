@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from helpers.asgi import ask, ask_all, ask_async
+from fastapi import FastAPI
+from helpers.asgi import SCOPE, ask, ask_all, ask_async
 from helpers.runs import run_context, small_settings
 
 from icalib.core.component import with_settings
@@ -21,7 +22,7 @@ from icalib.core.errors import SettingError
 from icalib.data.schema import Pool
 from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import run
-from icalib.serving.application import Application
+from icalib.serving.application import create_app
 from icalib.serving.batching import Batcher
 from icalib.serving.limits import Limits
 from icalib.serving.served_run import QuestionScorer, ServedRun
@@ -46,17 +47,17 @@ def runs(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFac
     return found
 
 
-def application_of(path: Path, limits: Limits | None = None, token: str | None = None) -> Application:
+def application_of(path: Path, limits: Limits | None = None, token: str | None = None) -> FastAPI:
     scorer = QuestionScorer.load(path)
 
     async def score(pool: Pool) -> pa.Table:
         return scorer.score([pool])[0]
 
-    return Application(ServedRun.open(path), score, limits or Limits(), token)
+    return create_app(ServedRun.open(path), score, limits or Limits(), token)
 
 
 @pytest.fixture(scope="module")
-def application(runs: dict[str, Path]) -> Application:
+def application(runs: dict[str, Path]) -> FastAPI:
     return application_of(runs["bert"])
 
 
@@ -65,7 +66,7 @@ def body(path: str, texts: list[Any] | None = None, **fields: Any) -> dict[str, 
     return {**query, PATHS[path]: TEXTS if texts is None else texts, **fields}
 
 
-def test_rerank_answers_as_text_embeddings_inference_does(application: Application, runs: dict[str, Path]) -> None:
+def test_rerank_answers_as_text_embeddings_inference_does(application: FastAPI, runs: dict[str, Path]) -> None:
     expected = LoadedRanker.load(runs["bert"]).rank([QUERY], TEXTS)
     answer = ask(application, "/rerank", body("/rerank", return_text=True, truncate=True)).value
     assert [(item["index"], item["text"]) for item in answer] == [(one.index, one.text) for one in expected]
@@ -76,7 +77,7 @@ def test_rerank_answers_as_text_embeddings_inference_does(application: Applicati
 
 
 @pytest.mark.parametrize("version", ["1", "2"])
-def test_rerank_answers_as_cohere_does(version: str, application: Application, runs: dict[str, Path]) -> None:
+def test_rerank_answers_as_cohere_does(version: str, application: FastAPI, runs: dict[str, Path]) -> None:
     expected = LoadedRanker.load(runs["bert"]).rank([QUERY], TEXTS)[:2]
     path = f"/v{version}/rerank"
     answer = ask(application, path, body(path, model="any", top_n=2)).value
@@ -101,7 +102,7 @@ def test_predict_gives_the_record_of_icalib_predict(method: str, runs: dict[str,
     assert answer["notes"] == predicted.notes
 
 
-def test_another_number_of_candidates_is_noted(application: Application) -> None:
+def test_another_number_of_candidates_is_noted(application: FastAPI) -> None:
     (note,) = ask(application, "/predict", body("/predict", TEXTS[:3])).value["notes"]
     assert note.startswith("1 of 1 questions have another number of candidates than the run's pools (4)")
     assert "icalib_unusual_questions_total 1.0" in ask(application, "/metrics", method="GET").body.decode()
@@ -118,8 +119,8 @@ def test_numbers_do_not_depend_on_what_is_asked_at_the_same_time(
     alone = [[answer.prob for answer in ranker.rank([QUERY], question)] for question in questions]
 
     def served() -> list[Any]:
-        batcher = Batcher[Pool, pa.Table](scorer.score, max_size=5, wait_s=0.05)
-        application = Application(ServedRun.open(runs[method]), batcher, Limits())
+        batcher = Batcher(scorer.score, max_size=5)
+        application = create_app(ServedRun.open(runs[method]), batcher, Limits())
         return ask_all(application, [("/rerank", body("/rerank", question)) for question in questions])
 
     for answer, expected in zip(served(), alone, strict=True):
@@ -143,9 +144,7 @@ def test_numbers_do_not_depend_on_what_is_asked_at_the_same_time(
         (b'"' + b"a" * 10_000_000 + b'"', 413, "more than 4194304 bytes"),
     ],
 )
-def test_bodies_that_are_no_requests(
-    path: str, content: bytes, status: int, found: str, application: Application
-) -> None:
+def test_bodies_that_are_no_requests(path: str, content: bytes, status: int, found: str, application: FastAPI) -> None:
     answer = ask(application, path, content)
     assert answer.status == status
     assert re.search(found, answer.value["message" if "/v" in path else "error"])
@@ -173,11 +172,24 @@ def test_texts_that_are_refused(path: str, texts: Any, found: str, runs: dict[st
 
 
 @pytest.mark.parametrize("fields", [{"max_error": 2.0}, {"sets": 0.0}, {"sets": 0.999}, {"max_error": "half"}])
-def test_a_coverage_that_cannot_be_reached_is_refused(fields: dict[str, Any], application: Application) -> None:
+def test_a_coverage_that_cannot_be_reached_is_refused(fields: dict[str, Any], application: FastAPI) -> None:
     assert ask(application, "/predict", body("/predict", **fields)).status == 422
 
 
-def test_unknown_paths_and_methods(application: Application) -> None:
+def test_a_content_type_that_pages_of_other_sites_can_send_is_refused(application: FastAPI) -> None:
+    for content_type in ("", "text/plain", "application/x-www-form-urlencoded"):
+        answer = ask(application, "/rerank", body("/rerank"), headers={"content-type": content_type})
+        assert (answer.status, answer.value["error_type"]) == (415, "validation")
+    assert ask(application, "/rerank", body("/rerank"), headers={"content-type": "application/json; a=b"}).status == 200
+
+
+def test_the_requests_of_each_path_are_described(application: FastAPI) -> None:
+    described = ask(application, "/openapi.json", method="GET").value
+    assert set(PATHS) < set(described["paths"])
+    assert "return_text" in described["components"]["schemas"]["TextsRequest"]["properties"]
+
+
+def test_unknown_paths_and_methods(application: FastAPI) -> None:
     missing = ask(application, "/v3/rerank", {})
     assert (missing.status, "/v2/rerank" in missing.value["error"]) == (404, True)
     wrong = ask(application, "/rerank", method="GET")
@@ -201,7 +213,7 @@ def test_more_requests_than_may_wait_are_refused(runs: dict[str, Path]) -> None:
         await asyncio.sleep(0.1)
         return scorer.score([pool])[0]
 
-    busy = Application(ServedRun.open(runs["bert"]), slow, Limits(max_pending=2))
+    busy = create_app(ServedRun.open(runs["bert"]), slow, Limits(max_pending=2))
     answers = ask_all(busy, [("/rerank", body("/rerank"))] * 5)
     assert sorted(answer.status for answer in answers) == [200, 200, 429, 429, 429]
     assert ask(busy, "/rerank", body("/rerank")).status == 200
@@ -211,7 +223,7 @@ def test_a_failure_is_reported_without_its_details(runs: dict[str, Path]) -> Non
     async def fail(pool: Pool) -> pa.Table:
         raise RuntimeError("/secret/path")
 
-    answer = ask(Application(ServedRun.open(runs["bert"]), fail, Limits()), "/v2/rerank", body("/v2/rerank"))
+    answer = ask(create_app(ServedRun.open(runs["bert"]), fail, Limits()), "/v2/rerank", body("/v2/rerank"))
     assert answer.status == 500
     assert b"secret" not in answer.body
 
@@ -226,7 +238,7 @@ def test_a_slow_body_is_refused(runs: dict[str, Path]) -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": "POST", "path": "/rerank", "headers": []}
+    scope = {**SCOPE, "method": "POST", "path": "/rerank", "headers": [(b"content-type", b"application/json")]}
     asyncio.run(slow(scope, receive, send))
     assert sent[0]["status"] == 408
 
@@ -279,7 +291,7 @@ def test_the_cohere_client_gets_our_probabilities(client: str, server: str, runs
         stranger.rerank(model="icalib", query=QUERY, documents=TEXTS)
 
 
-def test_a_head_request_has_no_effect(application: Application) -> None:
+def test_a_head_request_has_no_effect(application: FastAPI) -> None:
     assert asyncio.run(ask_async(application, "/health", method="HEAD")).status == 200
 
 

@@ -5,54 +5,48 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from icalib.serving.batching import Batcher
 
 
-def test_concurrent_items_are_computed_together_and_return_to_their_callers() -> None:
+def test_pools_that_arrive_together_are_scored_together_and_return_to_their_callers() -> None:
     sizes: list[int] = []
 
-    def double(items: Sequence[int]) -> list[int]:
-        sizes.append(len(items))
-        return [2 * item for item in items]
+    def double(pools: Sequence[Any]) -> list[Any]:
+        sizes.append(len(pools))
+        return [2 * pool for pool in pools]
 
-    async def main() -> list[int]:
-        batcher = Batcher(double, max_size=8, wait_s=0.05)
-        results = await asyncio.gather(*map(batcher, range(20)))
-        await batcher.close()
-        return results
+    async def main() -> list[Any]:
+        batcher: Any = Batcher(double, 8)
+        return await asyncio.gather(*map(batcher, range(20)))
 
-    assert asyncio.run(main()) == [2 * item for item in range(20)]
-    assert max(sizes) == 8
-    assert sum(sizes) == 20
+    assert asyncio.run(main()) == [2 * pool for pool in range(20)]
+    assert sizes == [8, 8, 4]
 
 
-def test_an_error_reaches_its_callers_and_the_next_batch_is_computed() -> None:
-    def invert(items: Sequence[int]) -> list[float]:
-        return [1 / item for item in items]
-
+def test_an_error_reaches_its_callers_and_the_next_batch_is_scored() -> None:
     async def main() -> None:
-        batcher = Batcher(invert, max_size=1)
+        batcher: Any = Batcher(lambda pools: [1 / pool for pool in pools], 1)
         with pytest.raises(ZeroDivisionError):
             await batcher(0)
         assert await batcher(4) == 0.25
-        await batcher.close()
 
     asyncio.run(main())
 
 
-def test_an_item_whose_caller_has_gone_is_not_computed() -> None:
-    computed: list[int] = []
+def test_a_pool_whose_caller_has_gone_is_not_scored() -> None:
+    scored: list[Any] = []
 
-    def slow(items: Sequence[int]) -> list[int]:
+    def slow(pools: Sequence[Any]) -> list[Any]:
         time.sleep(0.05)
-        computed.extend(items)
-        return list(items)
+        scored.extend(pools)
+        return list(pools)
 
     async def main() -> None:
-        batcher = Batcher(slow, max_size=1)
+        batcher: Any = Batcher(slow, 1)
         first = asyncio.create_task(batcher(1))
         await asyncio.sleep(0.01)
         gone = asyncio.create_task(batcher(2))
@@ -60,7 +54,6 @@ def test_an_item_whose_caller_has_gone_is_not_computed() -> None:
         gone.cancel()
         await first
         assert await batcher(3) == 3
-        await batcher.close()
 
     asyncio.run(main())
-    assert computed == [1, 3]
+    assert scored == [1, 3]

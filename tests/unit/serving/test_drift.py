@@ -47,5 +47,5 @@ def test_a_shift_raises_the_alarm_and_its_end_clears_it() -> None:
 
 def test_too_few_validation_pools_watch_nothing() -> None:
     watch = fed(DriftWatch(np.zeros(12)), np.ones(500))
-    assert not watch.state.active
+    assert not watch.state.window_questions
     assert watch.state.windows == 0
