@@ -5,7 +5,7 @@ from icalib.cli.app import main
 # Each of these adds its verbs, and `icalib --help` lists them in this order.
 # isort: off
 from icalib.cli import (
-    demo, data, methods, training, sweep, inference, calibration, export, serving, open, reproduce, cluster, jobs,
+    demo, data, methods, training, sweep, inference, report, calibration, export, serving, reproduce, cluster, jobs,
 )  # fmt: skip
 # isort: on
 
@@ -19,7 +19,7 @@ __all__ = [
     "jobs",
     "main",
     "methods",
-    "open",
+    "report",
     "reproduce",
     "serving",
     "sweep",

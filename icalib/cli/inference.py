@@ -1,4 +1,4 @@
-"""Verbs on finished runs: score, evaluate, predict, cost, report."""
+"""Verbs on finished runs: score, evaluate, predict, cost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from icalib.cli.options import (
     place_argument,
     place_option,
 )
-from icalib.cli.output import near, say, show_sweep, starting
+from icalib.cli.output import say, starting
 from icalib.core.errors import SettingError
 from icalib.core.storage import location, pull, push
 
@@ -229,30 +229,3 @@ def cost(
     print_costs(costs)
     if as_json:
         typer.echo(json.dumps([asdict(cost) for cost in costs]))
-
-
-@verb
-def report(
-    folders: Annotated[list[Path], place_argument("Finished run folders, or folders of sweeps.")],
-    out: Annotated[Path, place_option("HTML file to write.")] = Path("report.html"),
-) -> None:
-    """Print the table of some finished runs and write one HTML report of them; a sweep folder has views of its own."""
-    from icalib.api.runs import write_comparison
-    from icalib.core.run_folder import RunFolder
-    from icalib.reports.sweep_views import write_views
-    from icalib.reports.terminal import print_runs
-    from icalib.sweeps.folder import SweepFolder
-
-    for folder in folders:
-        pull(folder, leave_out="checkpoints")
-    sweeps = [folder for folder in folders if SweepFolder(folder).exists]
-    for sweep in map(SweepFolder.open, sweeps):
-        write_views(sweep)
-        show_sweep(sweep)
-    if sweeps and len(sweeps) == len(folders):
-        return
-    folders = [folder for folder in folders if folder not in sweeps]
-    finished = [RunFolder.open(folder) for folder in folders]
-    path = write_comparison(finished, out, " · ".join(folder.name for folder in folders[:3]))
-    print_runs(finished)
-    say(f"report: {near(path)}")

@@ -164,8 +164,9 @@ def test_the_command_line_evaluates_and_reports_shift(
     assert "tested on counter" in err
     out, _ = icalib("evaluate", teacher.folder.path, "--json")
     assert json.loads(out) == teacher.folder.result
-    icalib("report", teacher.folder.path, "--out", tmp_path / "report.html")
-    assert "tested on counter" in (tmp_path / "report.html").read_text()
+    _, err = icalib("report", teacher.folder.path)
+    assert f"curves: tensorboard --logdir {teacher.folder.path}" in err
+    assert "tested on counter" in (teacher.folder.path / "report.html").read_text()
 
 
 def write_questions(path: Path, pools: Path, *, older_turns: int = 0) -> list[str]:

@@ -38,23 +38,8 @@ def test_options_reach_what_shows_and_no_further(monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_unknown_log_format_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(monkeypatch, "open", "runs", "--log-format", "xml") == 2
+    assert call(monkeypatch, "report", "runs", "--log-format", "xml") == 2
     assert "--log-format xml is unknown. Choose text or json." in capsys.readouterr().err
-
-
-def test_open_says_where_the_report_and_the_curves_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    opened: list[str] = []
-    monkeypatch.setattr("webbrowser.open", opened.append)
-    (tmp_path / "report.html").write_text("")
-    assert call(monkeypatch, "open", str(tmp_path)) == 0
-    out, err = capsys.readouterr()
-    assert out == f"{tmp_path / 'report.html'}\n"
-    assert f"tensorboard --logdir {tmp_path}" in err
-    assert opened == []
-    assert call(monkeypatch, "open", str(tmp_path), "--browser") == 0
-    assert opened == [(tmp_path / "report.html").as_uri()]
 
 
 def test_views_are_a_line_each_with_paths_as_one_would_type_them(
@@ -72,17 +57,25 @@ def test_views_are_a_line_each_with_paths_as_one_would_type_them(
     ]
 
 
-def test_open_takes_the_latest_report_of_an_experiment(
+def test_report_says_where_the_latest_comparison_of_an_experiment_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "compare-desk.html").write_text("")
-    assert call(monkeypatch, "open", str(tmp_path)) == 0
-    assert capsys.readouterr().out.strip().endswith("compare-desk.html")
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    latest = tmp_path / "compare-desk.html"
+    latest.write_text("")
+    assert call(monkeypatch, "report", str(tmp_path)) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        f"report: {latest}",
+        f"curves: tensorboard --logdir {tmp_path}",
+    ]
+    assert opened == []
+    assert call(monkeypatch, "report", str(tmp_path), "--open") == 0
+    assert opened == [latest.as_uri()]
 
 
-@pytest.mark.parametrize(("name", "words"), [("gone", "no folder"), ("", "has no report")])
-def test_open_without_a_report_says_how_to_get_one(
-    name: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_report_without_a_run_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call(monkeypatch, "open", str(tmp_path / name)) == 2
-    assert words in capsys.readouterr().err
+    assert call(monkeypatch, "report", str(tmp_path)) == 2
+    assert "is not a run folder" in capsys.readouterr().err
