@@ -74,8 +74,7 @@ def create_app(run: ServedRun, score: Score, limits: Limits, token: str | None =
             async with free:
                 table = await score(pool)
         scored = Scored(run, unlabelled_scores(table, [pool]), table)
-        is_usual = len(candidates) in run.usual_sizes
-        monitor.scored(len(candidates), float(run.top_scores(scored.scores)[0]), is_usual=is_usual)
+        monitor.scored(float(run.top_scores(scored.scores)[0]), is_usual=len(candidates) in run.usual_sizes)
         try:
             return request.response(scored)
         except (SettingError, DataError) as error:

@@ -10,7 +10,6 @@ from icalib.serving.drift import Drift, DriftWatch
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _DRIFT = {
     "alarm": "1 if the last window's top scores differ from validation's.",
     "p_value": "p-value of the last window's Kolmogorov-Smirnov test; NaN before.",
@@ -36,9 +35,6 @@ class Monitor:
             buckets=_SECONDS,
             registry=self._registry,
         )
-        self._candidates = Histogram(
-            "icalib_candidates", "Candidates per question.", buckets=_SIZES, registry=self._registry
-        )
         self._unusual = Counter(
             "icalib_unusual_questions",
             "Questions with another number of candidates than the run's validation pools.",
@@ -53,9 +49,8 @@ class Monitor:
         self._requests.labels(path, str(status)).inc()
         self._seconds.labels(path).observe(seconds)
 
-    def scored(self, num_candidates: int, top_score: float, *, is_usual: bool) -> None:
+    def scored(self, top_score: float, *, is_usual: bool) -> None:
         """Count a question that was scored, and add it to the drift watch."""
-        self._candidates.observe(num_candidates)
         if not is_usual:
             self._unusual.inc()
         self._watch.add(top_score)
