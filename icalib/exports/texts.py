@@ -17,7 +17,7 @@ from icalib.core.errors import DataError, SettingError
 from icalib.core.files import read_json
 from icalib.data.encoding import Budget, Encoded, Layout
 from icalib.data.schema import Pool
-from icalib.encoders.backbone import Tokenizer, quiet_transformers
+from icalib.encoders.backbone import Tokenizer, backbone_path, quiet_transformers
 
 EXPORT_FILE = "icalib_export.json"
 """File in an exported folder that says how its texts are written, and what was exported."""
@@ -128,7 +128,7 @@ def stock_tokenizer(name: str, layout: Layout, *, has_segments: bool, of_pairs: 
     of_candidate = limits.max_candidate_tokens + layout.num_separators if of_pairs else 0
     with quiet_transformers():
         return AutoTokenizer.from_pretrained(
-            name,
+            backbone_path(name),
             use_fast=True,
             truncation_side="left",
             split_special_tokens=not layout.turn_separators,
