@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import median
@@ -12,7 +12,7 @@ from typing import Any, final
 import optuna
 import plotly.graph_objects as go
 from optuna import visualization
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.importance import MeanDecreaseImpurityImportanceEvaluator, get_param_importances
 from optuna.trial import TrialState, create_trial
 
@@ -73,34 +73,32 @@ def study_of(trials: Sequence[Trial], metrics: Mapping[str, Direction]) -> optun
     A space may draw fractions, or positions in a list, where people look for thresholds and rates. Numbers are on a
     linear or logarithmic scale even where the space has them as choices. Trials keep their numbers.
     """
-    columns = _varied(trials)
-    names = short_names(list(columns))
-    distributions = {name: _distribution(values) for name, values in columns.items()}
+    axes = _axes(trials)
+    names = short_names(list(axes))
     study = optuna.create_study(directions=list(metrics.values()))
     numbered = {trial.number: trial for trial in trials}
     for number in range(max(numbered) + 1):
         if (trial := numbered.get(number)) is None:
             study.add_trial(create_trial(state=TrialState.FAIL))
             continue
-        own = [name for name in columns if name in trial.settings]
+        own = {name: axis for name, axis in axes.items() if name in trial.settings}
         study.add_trial(
             create_trial(
                 values=[trial.mean(metric) or 0.0 for metric in metrics],
-                params={names[name]: _shown(trial.settings[name], distributions[name]) for name in own},
-                distributions={names[name]: distributions[name] for name in own},
+                params={names[name]: _place(trial.settings[name], axis) for name, axis in own.items()},
+                distributions={names[name]: axis for name, axis in own.items()},
             )
         )
     return study
 
 
-def spans_decades(values: Iterable[Any]) -> bool:
+def spans_decades(values: Sequence[Any]) -> bool:
     """Return whether a logarithmic axis suits values better: positive numbers over a decade or more, even by ratio.
 
     Example:
         >>> spans_decades([1e-5, 3e-5, 1e-4]), spans_decades([0.1, 2.0, 4.0]), spans_decades([1, 2, 3])
         (True, False, False)
     """
-    values = list(values)
     if not all(_is_number(value) and value > 0 for value in values):
         return False
     minimum, maximum, middle = min(values), max(values), median(values)
@@ -162,14 +160,14 @@ def _pareto_front(trials: Sequence[Trial], metrics: Mapping[str, Direction]) -> 
 
 def _curves(trials: Sequence[Trial], metric: str) -> Iterator[Picture]:
     """A metric over the values of each setting, as in ICAST's Figure 3; Optuna's slices have neither lines nor bars."""
-    columns = _varied(trials)
-    for name, label in short_names(list(columns)).items():
-        is_ordered = all(map(_is_number, columns[name]))
+    axes = _axes(trials)
+    for name, label in short_names(list(axes)).items():
+        axis = axes[name]
         own = [trial for trial in trials if name in trial.settings]
-        own.sort(key=lambda trial: trial.settings[name] if is_ordered else value_text(trial.settings[name]))
+        own.sort(key=lambda trial: _place(trial.settings[name], axis))
         figure = go.Figure()
         figure.add_scatter(
-            x=[trial.settings[name] if is_ordered else value_text(trial.settings[name]) for trial in own],
+            x=[_place(trial.settings[name], axis) for trial in own],
             y=[trial.mean(metric) for trial in own],
             error_y={"array": [trial.deviation(metric) or 0.0 for trial in own], "width": 4},
             text=[f"trial {trial.number}" for trial in own],
@@ -177,7 +175,7 @@ def _curves(trials: Sequence[Trial], metric: str) -> Iterator[Picture]:
             line={"color": OKABE_ITO[0], "width": 2.5},
             marker={"size": 8},
         )
-        figure.update_xaxes(title_text=label, type="log" if spans_decades(columns[name]) else None)
+        figure.update_xaxes(title_text=label, type="log" if isinstance(axis, FloatDistribution) and axis.log else None)
         figure.update_yaxes(title_text=_axis_title(metric))
         yield Picture(
             f"{find_metric(metric).title} by {label}",
@@ -186,23 +184,24 @@ def _curves(trials: Sequence[Trial], metric: str) -> Iterator[Picture]:
         )
 
 
-def _varied(trials: Sequence[Trial]) -> dict[str, list[Any]]:
-    """The values of each setting that has more than one, by the settings' names."""
+def _axes(trials: Sequence[Trial]) -> dict[str, FloatDistribution | CategoricalDistribution]:
+    """The scale of each setting that has more than one value, by its name."""
     columns: dict[str, list[Any]] = {}
     for trial in trials:
         for name, value in trial.settings.items():
             columns.setdefault(name, []).append(value)
-    return {name: values for name, values in columns.items() if len(set(map(repr, values))) > 1}
+    return {name: _axis(values) for name, values in columns.items() if len(set(map(repr, values))) > 1}
 
 
-def _distribution(values: Sequence[Any]) -> BaseDistribution:
+def _axis(values: Sequence[Any]) -> FloatDistribution | CategoricalDistribution:
     if all(map(_is_number, values)):
         return FloatDistribution(float(min(values)), float(max(values)), log=spans_decades(values))
     return CategoricalDistribution(sorted({value_text(value) for value in values}))
 
 
-def _shown(value: Any, distribution: BaseDistribution) -> float | str:
-    return float(value) if isinstance(distribution, FloatDistribution) else value_text(value)
+def _place(value: Any, axis: FloatDistribution | CategoricalDistribution) -> Any:
+    """Where a setting's value is on its axis: numbers as they are, others as texts."""
+    return float(value) if isinstance(axis, FloatDistribution) else value_text(value)
 
 
 def _axis_title(metric: str) -> str:
@@ -211,4 +210,4 @@ def _axis_title(metric: str) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
