@@ -10,7 +10,7 @@ from typing import Any, Literal
 import kubernetes_validate
 import pytest
 import typer.main
-from helpers.manifests import CLUSTER, KUBERAY, NO_TELEMETRY, documents
+from helpers.manifests import CLUSTER, NO_TELEMETRY, documents
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from icalib.cli.app import app
@@ -155,23 +155,6 @@ def test_the_namespace_fits_kubernetes_schema(kind: str) -> None:
 def test_pods_fit_kubernetes_schema() -> None:
     for pod in pods():
         validate({"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "pod"}, "template": pod})
-
-
-def test_an_unknown_key_of_a_pod_does_not_fit() -> None:
-    wrong = {"metadata": {}, "spec": {**pods()[0]["spec"], "securtyContext": {}}}
-    with pytest.raises(kubernetes_validate.ValidationError, match="securtyContext"):
-        validate({"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "pod"}, "template": wrong})
-
-
-def test_an_unknown_key_of_a_cluster_is_refused() -> None:
-    (document,) = documents((CLUSTER / "kuberay" / "raycluster.yaml").read_text())
-    document["spec"]["authOption"] = {"mode": "token"}
-    with pytest.raises(ValidationError, match="authOption"):
-        RayCluster.model_validate(document)
-
-
-def test_every_file_is_known() -> None:
-    assert {path.stem for path in KUBERAY} == {"namespace", "raycluster", "rayjob-train", "rayjob-sweep", "rayservice"}
 
 
 def test_nothing_is_scheduled_on_the_head() -> None:

@@ -137,8 +137,3 @@ def test_a_misspelt_command_is_refused(local: Local, words: tuple[str, ...]) -> 
     assert done.returncode == 2
     assert done.stderr
     assert not local.state.exists()
-
-
-def test_status_and_down_without_nodes_say_so(local: Local) -> None:
-    assert "No nodes are running" in local("status").stderr
-    assert local("down").returncode == 0

@@ -84,15 +84,6 @@ def test_the_bill_of_materials_lists_each_installed_package_once() -> None:
     assert bill["metadata"]["component"]["name"] == "icalib"
 
 
-def test_dependencies_in_the_bill_of_materials_are_components_in_it() -> None:
-    bill = bill_of_materials()
-    references = {one["bom-ref"] for one in (*bill["components"], bill["metadata"]["component"])}
-    assert {one["ref"] for one in bill["dependencies"]} == references
-    (torch,) = (one for one in bill["dependencies"] if one["ref"].startswith("pkg:pypi/torch@"))
-    assert any(ref.startswith("pkg:pypi/sympy@") for ref in torch["dependsOn"])
-    assert all(set(one["dependsOn"]) <= references for one in bill["dependencies"])
-
-
 @cache
 def bill_of_materials() -> dict[str, Any]:
     command = [sys.executable, str(ROOT / "cluster/sbom.py")]
