@@ -55,7 +55,7 @@ DRIVER_CPUS = "ICALIB_DRIVER_CPUS"
 
 def quiet_worker() -> None:
     """Silence routine notices of Ray, DeepSpeed and torch; runs first in every Ray worker."""
-    logging.getLogger("ray.train.v2._internal.execution.controller.placement_group_cleaner").setLevel(logging.ERROR)
+    logging.getLogger("ray.train").setLevel(logging.ERROR)  # the cleaner of placement groups misses the dashboard
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")
 
