@@ -186,7 +186,7 @@ def recorded_trials(journal: Path) -> list[FrozenTrial]:
 
 def settings_of(trial: FrozenTrial) -> dict[str, Any]:
     """Return the settings that the space proposed, by dotted key."""
-    return trial.user_attrs.get(_SETTINGS, {})
+    return dict(trial.user_attrs.get(_SETTINGS, {}))
 
 
 def error_of(trial: FrozenTrial) -> str | None:

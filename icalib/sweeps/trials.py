@@ -13,6 +13,7 @@ from typing import Any, Literal, final
 
 from optuna.trial import TrialState
 
+from icalib.core.files import reading
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.metric import Direction
 from icalib.sweeps.folder import SweepFolder
@@ -71,11 +72,12 @@ def sweep_trials(folder: SweepFolder) -> list[Trial]:
     """
     seeds = range(1, folder.settings.seeds + 1)
     found: list[Trial] = []
-    for recorded in recorded_trials(folder.journal_path):
-        runs = tuple(run for run in (folder.run_folder(recorded.number, seed) for seed in seeds) if run.is_finished)
-        error = error_of(recorded)
-        state = _STATES[recorded.state] if error is None else "failed"
-        found.append(Trial(recorded.number, state, settings_of(recorded), runs, error))
+    with reading(folder.journal_path):
+        for recorded in recorded_trials(folder.journal_path):
+            runs = tuple(run for run in (folder.run_folder(recorded.number, seed) for seed in seeds) if run.is_finished)
+            error = error_of(recorded)
+            state = _STATES[recorded.state] if error is None else "failed"
+            found.append(Trial(recorded.number, state, settings_of(recorded), runs, error))
     return found
 
 
