@@ -19,6 +19,9 @@ PACKAGE = Path(__file__).parents[2] / "icalib"
 FLAG = re.compile(r"(?<![\w-])(?<!var\()(--[a-z][a-z-]*[a-z])\b(?!\s*:)")
 COMMAND = re.compile(r"`icalib ([a-z]+)([^`]*)`")
 OF_OTHERS = {
+    "--cached",  # git ls-files
+    "--exclude-standard",  # git ls-files
+    "--others",  # git ls-files
     "--generate",  # ray get-auth-token
     "--shm-size",  # docker run
     "--gpus",  # docker run
