@@ -23,7 +23,6 @@ from icalib.core.component import (
 )
 from icalib.core.errors import SettingError
 from icalib.heads.linear import AbstractHead, LinearHead
-from icalib.losses.binary import BinaryCrossEntropy
 
 
 class Engine(Component):
@@ -74,24 +73,15 @@ class Car(Settings):
 
 @pytest.mark.parametrize(
     ("path", "expected"),
-    [
-        ("glow", "engine.glow"),
-        ("count", "wheels.count"),
-        ("engine.power", "engine.power"),
-        ("limits", "limits"),
-        ("nothing", "nothing"),
-    ],
+    [("glow", "engine.glow"), ("engine.power", "engine.power"), ("limits", "limits"), ("nothing", "nothing")],
 )
 def test_a_name_stands_for_the_one_setting_that_has_it(path: str, expected: str) -> None:
-    assert full_path(Car(), path) == expected
-
-
-def test_a_name_that_several_settings_have_must_be_written_in_full() -> None:
     class Pair(Settings):
         left: Car = Car()
         right: Car = Car()
 
-    with pytest.raises(SettingError, match=r"several settings: left\.engine, right\.engine\."):
+    assert full_path(Car(), path) == expected
+    with pytest.raises(SettingError, match=r"left\.engine, right\.engine\."):
         full_path(Pair(), "engine.glow")
 
 
@@ -101,11 +91,9 @@ def test_build_makes_the_owner_with_runtime_objects() -> None:
     assert (made.config.glow, made.color) == (0.7, "red")
 
 
-def test_saved_settings_name_the_component_and_load_back_equal() -> None:
-    config = LinearHead.Config()
-    saved = config.model_dump(mode="json")
+def test_saved_settings_name_the_component_and_load_back_as_its_class() -> None:
+    saved = LinearHead.Config().model_dump(mode="json")
     assert saved == {"target": "icalib.heads.linear.LinearHead"}
-    assert AbstractHead.Config.model_validate(saved) == config
     assert type(AbstractHead.Config.model_validate(saved)) is LinearHead.Config
 
 
@@ -115,10 +103,8 @@ def test_saved_settings_name_the_component_and_load_back_equal() -> None:
         ("icalib.losses.binary.BinaryCrossEntropy", "is not a subclass of AbstractHead"),
         ("os.system", "is not a subclass of AbstractHead"),
         ("icalib.heads.linear.AbstractHead", "is abstract"),
-        ("icalib.heads.linear.LinaerHead", "no component"),
         ("icalib.nothing.Head", "no component"),
-        ("LinearHead", "no AbstractHead `LinearHead`. Available: .*linear-head"),
-        ("abstract-head", "no AbstractHead"),
+        ("abstract-head", "Available: .*linear-head"),
         (".linear.LinearHead", "no component"),
         (5, "no component"),
     ],
@@ -128,10 +114,9 @@ def test_a_target_of_a_wrong_class_is_refused(target: Any, message: str) -> None
         AbstractHead.Config.model_validate({"target": target})
 
 
-def test_a_component_without_target_is_refused_where_the_base_is_abstract() -> None:
+def test_a_target_is_needed_where_the_base_is_abstract() -> None:
     with pytest.raises(SettingError, match="`target` is missing"):
         validated(Car, {"engine": {"power": 2}})
-    assert component_class("icalib.heads.linear.LinearHead", AbstractHead) is LinearHead
 
 
 def test_settings_are_frozen_and_unknown_keys_are_refused() -> None:
@@ -156,21 +141,15 @@ def test_with_settings_changes_nested_settings_and_leaves_the_original() -> None
     assert changed.engine == Diesel.Config(glow=0.9, power=7)
     assert (changed.wheels.count, changed.limits) == (6, {"a": 1})
     assert car == Car()
-
-
-def test_with_settings_replaces_a_whole_component() -> None:
-    saved = {"target": f"{Electric.__module__}.Electric", "volts": 400}
-    for value in (saved, Electric.Config(volts=400)):
-        assert with_setting(Car(), "engine", value).engine == Electric.Config(volts=400)
+    with pytest.raises(SettingError, match=r"(?s)engine\.power.*found 0.*wheels\.count.*found 'four'"):
+        with_settings(car, {"engine.power": 0, "wheels.count": "four"})
 
 
 @pytest.mark.parametrize(
     ("name", "short"),
     [
-        ("Electric", "electric"),
         ("MCDropout", "mc-dropout"),
         ("RandomFeatureHead", "random-feature-head"),
-        ("HeadOfBERT", "head-of-bert"),
         ("BM25", "bm25"),
         ("V8Turbo", "v8-turbo"),
     ],
@@ -179,20 +158,26 @@ def test_short_names_are_in_kebab_case_and_keep_acronyms_whole(name: str, short:
     assert short_name(type(name, (Component,), {})) == short
 
 
-@pytest.mark.parametrize("value", ["electric", {"target": "electric"}])
-def test_a_short_name_takes_the_place_of_an_import_path(value: Any) -> None:
+@pytest.mark.parametrize(
+    "value",
+    [
+        "electric",
+        {"target": "electric", "volts": 48},
+        {"target": f"{Electric.__module__}.Electric"},
+        Electric.Config(),
+    ],
+)
+def test_a_component_is_replaced_by_short_name_import_path_or_settings(value: Any) -> None:
     assert with_setting(Car(), "engine", value).engine == Electric.Config()
-    assert Electric.Config.model_validate(value) == Electric.Config()
 
 
 def test_short_names_reach_subclasses_of_subclasses() -> None:
     assert component_class("v8-turbo", Engine) is V8Turbo
-    assert validated(Car, {"engine": {"target": "v8-turbo", "pressure": 2}}).engine == V8Turbo.Config(pressure=2)
 
 
-@pytest.mark.parametrize("value", ["electrik", "turbo", "wheels", ""])
+@pytest.mark.parametrize("value", ["electrik", "turbo", ""])
 def test_an_unknown_short_name_is_answered_with_those_that_exist(value: str) -> None:
-    with pytest.raises(SettingError, match=f"no Engine `{value}`. Available: diesel, electric, v8-turbo;"):
+    with pytest.raises(SettingError, match="diesel, electric, v8-turbo"):
         with_setting(Car(), "engine", value)
 
 
@@ -206,13 +191,6 @@ def test_a_component_and_its_settings_change_together_in_any_order() -> None:
         with_settings(Car(), {"engine": "electric", "engine.glow": 1.0})
     with pytest.raises(SettingError, match=r"`spare` is set to None.*`spare\.count`"):
         with_settings(Car(), {"spare": None, "spare.count": 3})
-
-
-def test_with_settings_validates_values_once_together() -> None:
-    with pytest.raises(SettingError, match=r"engine\.power.*found 0"):
-        with_setting(Car(), "engine.power", 0)
-    with pytest.raises(SettingError, match=r"wheels\.count.*found 'four'"):
-        with_setting(Car(), "wheels.count", "four")
 
 
 @pytest.mark.parametrize(
@@ -232,17 +210,8 @@ def test_a_misspelt_key_names_the_near_one(path: str, hint: str) -> None:
 
 def test_described_gives_every_setting_with_help_and_component() -> None:
     lines = {path: (value, text) for path, value, text in described(Car())}
-    assert lines["engine.power"] == (3, "[Diesel] Horses.")
-    assert lines["wheels.count"] == (4, "How many.")
+    assert (lines["engine.power"], lines["wheels.count"]) == ((3, "[Diesel] Horses."), (4, "How many."))
     assert set(lines) == {"engine.power", "engine.glow", "wheels.count", "spare", "limits"}
-    assert all(has_setting(Car(), path) for path in lines)
-
-
-def test_an_error_of_several_settings_names_each() -> None:
-    with pytest.raises(SettingError) as caught:
-        validated(Car, {"engine": BinaryCrossEntropy.Config(), "wheels": {"count": "x"}})
-    assert "engine" in str(caught.value)
-    assert "wheels.count" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -34,16 +34,15 @@ def test_a_component_is_found_by_name_entry_point_or_import_path() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("sevn", r'--number "sevn" is unknown.*zero, seven, or an import path.*Did you mean seven\?'),
-        ("outside_numbers:sevn", r"has no `sevn`.*a Decimal.*Did you mean outside_numbers:seven\?"),
-        ("outside_numbers:text", "type str.*instance of decimal.Decimal"),
-        ("nowhere:seven", "cannot be imported: No module named 'nowhere'.*PYTHONPATH"),
-        ("broken_numbers:seven", "cannot be imported: No module named 'nothing_of_this_name'"),
-        ("outside_numbers:", "not a valid import path.*`module:name`"),
-        (":seven", "not a valid import path"),
+        ("sevn", r"Did you mean seven\?"),
+        ("outside_numbers:sevn", r"Did you mean outside_numbers:seven\?"),
+        ("outside_numbers:text", "instance of decimal.Decimal"),
+        ("nowhere:seven", "No module named 'nowhere'.*PYTHONPATH"),
+        ("broken_numbers:seven", "No module named 'nothing_of_this_name'"),
+        ("outside_numbers:", "not a valid import path"),
         ("a..b:seven", "not a valid import path"),
     ],
 )
-def test_a_wrong_name_says_what_was_found_what_was_expected_and_what_to_do(name: str, words: str) -> None:
+def test_a_wrong_name_says_what_was_found_and_what_to_do(name: str, words: str) -> None:
     with pytest.raises(SettingError, match=words):
         NUMBERS.load(name)

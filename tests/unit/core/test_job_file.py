@@ -29,10 +29,6 @@ def test_a_driver_reserves_a_core_and_memory_by_default(tmp_path: Path) -> None:
     assert job.title == "run-icast"
 
 
-def test_numbers_of_the_environment_are_text(tmp_path: Path) -> None:
-    assert read_job_file(job_file(tmp_path, environment={"WORKERS": 4}), {}).environment == {"WORKERS": "4"}
-
-
 def test_changes_replace_and_add(tmp_path: Path) -> None:
     path = job_file(tmp_path, options={"data": "/pools", "set": {"regime.num_rounds": 3}})
     changes = {
@@ -53,13 +49,13 @@ def test_changes_replace_and_add(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"optons": {}}, "optons: Extra inputs are not permitted"),
-        ({"resources": {"memry": "1GiB"}}, "resources.memry: Extra inputs"),
+        ({"optons": {}}, "optons"),
+        ({"resources": {"memry": "1GiB"}}, "resources.memry"),
         ({"resources": {"num_cpus": -1}}, "resources.num_cpus"),
         ({"resources": {"memory": "lots"}}, "resources.memory"),
-        ({"name": "../evil"}, "name: String should match"),
-        ({"name": "a; rm -rf"}, "name: String should match"),
-        ({"name": "x" * 41}, "name: String should match"),
+        ({"name": "../evil"}, "name"),
+        ({"name": "a; rm -rf"}, "name"),
+        ({"name": "x" * 41}, "name"),
         ({"environment": {"A=B": "1"}}, "environment"),
         ({"pass_environment": ["A B"]}, "pass_environment.0"),
         ({"arguments": [["a"]]}, "arguments.0"),
@@ -71,48 +67,43 @@ def test_an_invalid_key_or_value_is_refused(tmp_path: Path, values: dict[str, An
         read_job_file(path, {})
 
 
-@pytest.mark.parametrize("text", ["- run\n", "run", "verb: [", ""])
-def test_a_file_that_is_not_a_job_file_is_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / "job.yaml").write_text(text)
-    with pytest.raises(SettingError, match=re.escape(str(tmp_path / "job.yaml"))):
-        read_job_file(tmp_path / "job.yaml", {})
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=r"nowhere\.yaml: No such file"):
-        read_job_file(tmp_path / "nowhere.yaml", {})
+@pytest.mark.parametrize("text", ["- run\n", "run", "verb: [", "", None])
+def test_a_file_that_is_not_a_job_file_is_refused(tmp_path: Path, text: str | None) -> None:
+    path = tmp_path / "job.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(SettingError, match=re.escape(str(path))):
+        read_job_file(path, {})
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["HF_TOKEN", "aws_secret_access_key", "WANDB_API_KEY", "DB_PASSWORD", "PGPASSWORD", "MYSQL_PWD", "DB_PASS",
-     "REDIS_AUTH", "WANDBKEY"],
-)  # fmt: skip
-def test_secrets_are_refused_and_not_repeated(tmp_path: Path, name: str) -> None:
+    ("name", "value"),
+    [
+        *((name, "hidden") for name in ("HF_TOKEN", "aws_secret_access_key", "PGPASSWORD", "DB_PASS", "REDIS_AUTH")),
+        ("DATABASE_URL", "postgres://me:hidden@host/db"),
+    ],
+)
+def test_secrets_are_refused_and_not_repeated(tmp_path: Path, name: str, value: str) -> None:
     with pytest.raises(SettingError, match=f"pass_environment: .*{name}") as error:
-        read_job_file(job_file(tmp_path, environment={name: "hf_hidden"}), {})
-    assert "hf_hidden" not in str(error.value)
+        read_job_file(job_file(tmp_path, environment={name: value}), {})
+    assert "hidden" not in str(error.value)
+
+
+def test_what_only_sounds_like_a_secret_is_taken_and_numbers_are_text(tmp_path: Path) -> None:
+    taken = {
+        "TOKENIZERS_PARALLELISM": "1",
+        "RAY_AUTH_TOKEN_PATH": "x",
+        "KEYBOARD": "de",
+        "URL": "postgres://host:5432/db",
+    }
+    job = read_job_file(job_file(tmp_path, environment={**taken, "WORKERS": 4}), {})
+    assert job.environment == {**taken, "WORKERS": "4"}
 
 
 def test_a_change_within_a_value_that_is_not_a_mapping_is_refused_instead_of_replacing_it(tmp_path: Path) -> None:
     path = job_file(tmp_path, options={"set": ["regime.num_rounds=3", "seed=1"]})
     with pytest.raises(SettingError, match=r"--set options\.set\.regime\.x .*`set`.* as list.*mapping"):
         read_job_file(path, {"options.set.regime.x": 1})
-
-
-def test_a_password_within_an_address_is_a_secret_too(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=r"pass_environment: .*DATABASE_URL") as error:
-        read_job_file(job_file(tmp_path, environment={"DATABASE_URL": "postgres://me:hidden@host/db"}), {})
-    assert "hidden" not in str(error.value)
-    plain = {"DATABASE_URL": "postgres://host:5432/db"}
-    assert read_job_file(job_file(tmp_path, environment=plain), {}).environment == plain
-
-
-@pytest.mark.parametrize(
-    "name", ["TOKENIZERS_PARALLELISM", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE", "KEYBOARD", "HF_HOME"]
-)
-def test_what_only_sounds_like_a_secret_is_taken(tmp_path: Path, name: str) -> None:
-    assert read_job_file(job_file(tmp_path, environment={name: "1"}), {}).environment == {name: "1"}
 
 
 def test_the_same_work_is_known_by_what_it_computes() -> None:

@@ -37,11 +37,6 @@ def wait_for(path: Path) -> None:
         time.sleep(0.01)
 
 
-def begun(root: Path) -> Path:
-    (name,) = {path.name.rpartition(".")[0] for path in (root / ".locks").iterdir()}
-    return root / name / "begun"
-
-
 def test_of_two_processes_one_computes_and_the_other_reuses_it(tmp_path: Path) -> None:
     root, calls = tmp_path / "cache", tmp_path / "calls"
     processes = [start(root, calls, 0.3) for _ in range(2)]
@@ -70,9 +65,8 @@ def test_waiting_is_reported(tmp_path: Path) -> None:
     wait_for(calls)
     waits: list[Event] = []
     assert StageCache(root, emit=waits.append).run(TEACHER, Job(), lambda folder: None).reused
-    assert [event.text for event in waits if isinstance(event, Message)] == [
-        "teacher: waiting: another process is computing this stage"
-    ]
+    (message,) = [event.text for event in waits if isinstance(event, Message)]
+    assert "waiting" in message
     process.join()
 
 

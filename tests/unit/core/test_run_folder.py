@@ -1,18 +1,17 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.damage import DAMAGES, Damage
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from icalib.core.errors import DamagedFileError, IcalibError, RunFolderError
+from icalib.core.errors import DamagedFileError, RunFolderError
 from icalib.core.run_folder import RUN_VERSION, RunFolder
 from icalib.core.run_tables import INTENT_SCHEMA, METRIC_SCHEMA, PREDICTION_SCHEMA, TRAINING_SCHEMA, RoundSummary
 
@@ -30,22 +29,16 @@ def finished_run(path: Path) -> RunFolder:
     return run
 
 
-def test_a_written_run_opens_with_its_config_and_tables(tmp_path: Path) -> None:
+def test_a_written_run_opens_with_its_config_and_tables_of_which_missing_ones_are_empty(tmp_path: Path) -> None:
     run = finished_run(tmp_path / "bert-desk-0.1-s1")
-    table = METRIC_SCHEMA.empty_table()
-    run.write_table("metrics.parquet", table)
+    run.write_table("metrics.parquet", METRIC_SCHEMA.empty_table())
     opened = RunFolder.open(run.path)
     assert opened.config == {"version": RUN_VERSION, "method": "bert", "name": "ä"}
     assert opened.result == {"method": "bert", "test": {}}
-    assert opened.metrics().schema == METRIC_SCHEMA
     assert opened.name == "bert-desk-0.1-s1"
-
-
-def test_missing_tables_are_empty(tmp_path: Path) -> None:
-    run = finished_run(tmp_path)
-    assert run.training().schema == TRAINING_SCHEMA
-    assert run.predicted_intents("test") is None
-    assert run.round_summaries() == []
+    assert (opened.metrics().schema, opened.training().schema) == (METRIC_SCHEMA, TRAINING_SCHEMA)
+    assert opened.predicted_intents("test") is None
+    assert opened.round_summaries() == []
 
 
 def test_rounds_come_in_order_of_their_numbers(tmp_path: Path) -> None:
@@ -152,18 +145,9 @@ def test_a_damaged_run_is_refused_with_file_and_fix(tmp_path: Path, damage: Dama
         shutil.rmtree(tmp_path / "copy")
 
 
-@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_run_of_an_earlier_version_ends_in_no_other_error(tmp_path: Path, damage: Damage) -> None:
-    run = complete_run(tmp_path / "run")
-    for path in (run.path, run.shift_path("counter")):
-        (path / "files.json").unlink()
-    read_everything(run.path)
-    for name in (name for name in FILES if not name.endswith("files.json")):
-        shutil.copytree(run.path, tmp_path / "copy")
-        damage(tmp_path / "copy" / name)
-        with suppress(IcalibError):
-            read_everything(tmp_path / "copy")
-        shutil.rmtree(tmp_path / "copy")
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return complete_run(tmp_path_factory.mktemp("run")).path
 
 
 @given(
@@ -171,15 +155,16 @@ def test_a_damaged_run_of_an_earlier_version_ends_in_no_other_error(tmp_path: Pa
     place=st.floats(0, 1, exclude_max=True),
     byte=st.integers(1, 255),
 )
-@settings(max_examples=100)
-def test_one_changed_byte_of_a_finished_run_is_noticed(name: str, place: float, byte: int) -> None:
-    with TemporaryDirectory() as folder:
-        path = complete_run(Path(folder)).path / name
-        data = bytearray(path.read_bytes())
-        data[int(place * len(data))] ^= byte
-        path.write_bytes(data)
+def test_one_changed_byte_of_a_finished_run_is_noticed(complete: Path, name: str, place: float, byte: int) -> None:
+    whole = (complete / name).read_bytes()
+    damaged = bytearray(whole)
+    damaged[int(place * len(whole))] ^= byte
+    (complete / name).write_bytes(damaged)
+    try:
         with pytest.raises(RunFolderError):
-            read_everything(Path(folder))
+            read_everything(complete)
+    finally:
+        (complete / name).write_bytes(whole)
 
 
 def test_recorded_files_outside_of_the_folder_are_refused(tmp_path: Path) -> None:
@@ -199,51 +184,46 @@ def test_views_events_and_evaluations_may_change(tmp_path: Path) -> None:
     read_everything(run.path)
 
 
-@pytest.mark.parametrize(("name", "value"), [("labelled", [0.1]), ("method", {}), ("seed", None), ("data", 3)])
+RESULT = {"method": "bert", "data": "pools", "labelled": 1, "seed": 1, "test": {"R@1": 0.5, "MAP": None}}
+STAGE = {"name": "tokens", "digest": "0" * 64, "reused": False, "seconds": 1.5}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("labelled", [0.1]), ("method", {}), ("seed", None), ("data", 3),
+        *(("test", metrics) for metrics in (1.0, [0.5], {"R@1": "high"}, {"R@1": [1]}, {"R@1": 10**400})),
+    ],
+)  # fmt: skip
 def test_a_result_with_a_value_of_another_type_is_damaged(tmp_path: Path, name: str, value: object) -> None:
     folder = RunFolder(tmp_path)
-    right = {"method": "bert", "data": "pools", "labelled": 1, "seed": 1}
-    folder.write_json("result.json", right)
-    assert folder.result == right
-    folder.write_json("result.json", {**right, name: value})
-    with pytest.raises(DamagedFileError, match=f"as `{name}`"):
-        _ = folder.result
-
-
-@pytest.mark.parametrize("metrics", [1.0, [0.5], {"R@1": "high"}, {"R@1": [1]}, {"R@1": 10**400}])
-def test_a_result_with_metrics_that_are_no_numbers_is_damaged(tmp_path: Path, metrics: object) -> None:
-    folder = RunFolder(tmp_path)
-    folder.write_json("result.json", {"test": {"R@1": 0.5, "MAP": None}})
-    assert folder.result["test"]["R@1"] == 0.5
-    folder.write_json("result.json", {"test": metrics})
+    folder.write_json("result.json", RESULT)
+    assert folder.result == RESULT
+    folder.write_json("result.json", {**RESULT, name: value})
     with pytest.raises(DamagedFileError, match=r"result\.json"):
         _ = folder.result
 
 
-@pytest.mark.parametrize("name", METRIC_SCHEMA.names)
-def test_a_table_without_a_column_is_damaged(tmp_path: Path, name: str) -> None:
-    whole = METRIC_SCHEMA.empty_table()
-    pq.write_table(whole.append_column("more", pa.array([], pa.int32())), tmp_path / "metrics.parquet")
-    assert RunFolder(tmp_path).metrics().num_rows == 0
-    pq.write_table(whole.drop_columns([name]), tmp_path / "metrics.parquet")
-    with pytest.raises(DamagedFileError, match=f"has no column `{name}`"):
-        RunFolder(tmp_path).metrics()
-    pq.write_table(
-        whole.drop_columns([name]).append_column(name, pa.array([], pa.int32())), tmp_path / "metrics.parquet"
-    )
-    with pytest.raises(DamagedFileError, match=f"has int32 in the column `{name}`"):
-        RunFolder(tmp_path).metrics()
-
-
 @pytest.mark.parametrize(("name", "value"), [("seconds", "1"), ("digest", None), ("name", 3), ("reused", "no")])
-def test_a_stage_with_a_value_of_another_type_is_damaged(tmp_path: Path, name: str, value: object) -> None:
+def test_a_stage_with_a_value_of_another_type_or_without_it_is_damaged(
+    tmp_path: Path, name: str, value: object
+) -> None:
     folder = RunFolder(tmp_path)
-    right = {"name": "tokens", "digest": "0" * 64, "reused": False, "seconds": 1.5}
-    folder.write_json("stages.json", [right])
-    assert folder.stages == [right]
-    folder.write_json("stages.json", [right, {**right, name: value}])
-    with pytest.raises(DamagedFileError, match=f"as `{name}`"):
-        _ = folder.stages
-    folder.write_json("stages.json", [{key: right[key] for key in right if key != name}])
-    with pytest.raises(DamagedFileError, match=name):
-        _ = folder.stages
+    folder.write_json("stages.json", [STAGE])
+    assert folder.stages == [STAGE]
+    for wrong in ({**STAGE, name: value}, {key: STAGE[key] for key in STAGE if key != name}):
+        folder.write_json("stages.json", [STAGE, wrong])
+        with pytest.raises(DamagedFileError, match=name):
+            _ = folder.stages
+
+
+def test_a_table_without_a_column_or_with_another_type_is_damaged(tmp_path: Path) -> None:
+    whole, path, folder = METRIC_SCHEMA.empty_table(), tmp_path / "metrics.parquet", RunFolder(tmp_path)
+    pq.write_table(whole.append_column("more", pa.array([], pa.int32())), path)
+    assert folder.metrics().num_rows == 0
+    for name in METRIC_SCHEMA.names:
+        without = whole.drop_columns([name])
+        for wrong in (without, without.append_column(name, pa.array([], pa.int32()))):
+            pq.write_table(wrong, path)
+            with pytest.raises(DamagedFileError, match=f"column `{name}`"):
+                folder.metrics()

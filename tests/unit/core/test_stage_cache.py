@@ -33,31 +33,23 @@ class Build:
         (folder / "out.txt").write_text(str(self.calls))
 
 
-def test_a_stage_with_the_same_inputs_is_computed_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "seed", "reused"),
+    [
+        (StageName("teacher"), 1, True),
+        (StageName("teacher", "round-2"), 1, True),  # runs may call the same stage by other names
+        (StageName("teacher"), 2, False),
+        (StageName("student"), 1, False),
+    ],
+)
+def test_a_stage_with_the_same_label_and_inputs_is_computed_once(
+    tmp_path: Path, name: StageName, seed: int, reused: bool
+) -> None:
     build = Build()
     first = StageCache(tmp_path).run(StageName("teacher"), Seeded(seed=1), build)
-    again = StageCache(tmp_path).run(StageName("teacher"), Seeded(seed=1), build)
-    assert (first.reused, again.reused, build.calls) == (False, True, 1)
-    assert (again.path, again.digest, again.seconds) == (first.path, first.digest, first.seconds)
-
-
-@pytest.mark.parametrize(("label", "seed"), [("teacher", 2), ("student", 1)])
-def test_another_job_or_another_label_is_another_stage(tmp_path: Path, label: str, seed: int) -> None:
-    build = Build()
-    cache = StageCache(tmp_path)
-    assert (
-        cache.run(StageName("teacher"), Seeded(seed=1), build).path
-        != cache.run(StageName(label), Seeded(seed=seed), build).path
-    )
-    assert build.calls == 2
-
-
-def test_runs_may_call_the_same_stage_by_other_names(tmp_path: Path) -> None:
-    build = Build()
-    first = StageCache(tmp_path).run(StageName("student", "round-1"), Seeded(seed=1), build)
-    second = StageCache(tmp_path).run(StageName("student", "round-2"), Seeded(seed=1), build)
-    assert first.path == second.path
-    assert second.reused
+    second = StageCache(tmp_path).run(name, Seeded(seed=seed), build)
+    assert (first.reused, second.reused, build.calls) == (False, reused, 1 if reused else 2)
+    assert ((second.path, second.digest, second.seconds) == (first.path, first.digest, first.seconds)) == reused
 
 
 def test_an_unfinished_stage_keeps_its_folder_and_is_built_again(tmp_path: Path) -> None:
@@ -185,26 +177,18 @@ FILES = ("scores-000000", "scores-000001", "checkpoint/model", "curve.json", "st
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_a_damaged_stage_is_computed_again_with_one_message(tmp_path: Path, name: str, damage: Damage) -> None:
-    first = StageCache(tmp_path).run(StageName("scores"), Seeded(seed=1), build_shards)
+    events: list[Event] = []
+    cache = StageCache(tmp_path, emit=events.append)
+    first = cache.run(StageName("scores"), Seeded(seed=1), build_shards)
     before = {file: (first.path / file).read_bytes() for file in FILES[:-1]}
     damage(first.path / name)
-    events: list[Event] = []
-    stage = StageCache(tmp_path, emit=events.append).run(StageName("scores"), Seeded(seed=1), build_shards)
+    stage = cache.run(StageName("scores"), Seeded(seed=1), build_shards)
     assert not stage.reused
     assert {file: (stage.path / file).read_bytes() for file in FILES[:-1]} == before
     if (name, damage) != ("stage.json", DAMAGES["delete"]):  # then it was not finished
         (text,) = texts(events)
-        assert text.startswith(f"scores: {stage.path}" if name == "stage.json" else f"scores: {stage.path / name} ")
-        assert text.endswith(": computing this stage again")
+        assert str(stage.path if name == "stage.json" else stage.path / name) in text
     assert StageCache(tmp_path).run(StageName("scores"), Seeded(seed=1), build_shards).reused
-
-
-def test_damage_is_noticed_by_the_process_that_computed_the_stage(tmp_path: Path) -> None:
-    cache = StageCache(tmp_path)
-    stage = cache.run(StageName("scores"), Seeded(seed=1), build_shards)
-    assert cache.run(StageName("scores"), Seeded(seed=1), build_shards).reused
-    DAMAGES["flip_a_bit"](stage.path / "checkpoint/model")
-    assert not cache.run(StageName("scores"), Seeded(seed=1), build_shards).reused
 
 
 def test_shards_that_were_added_are_removed(tmp_path: Path) -> None:
@@ -214,14 +198,6 @@ def test_shards_that_were_added_are_removed(tmp_path: Path) -> None:
     assert StageCache(tmp_path).run(StageName("scores"), Seeded(seed=1), build_shards).reused
     assert not (stage.path / "scores-000002").exists()
     assert (stage.path / ".nfs0001").exists()
-
-
-def test_a_stage_of_an_earlier_version_is_reused_unchecked(tmp_path: Path) -> None:
-    stage = StageCache(tmp_path).run(StageName("scores"), Seeded(seed=1), build_shards)
-    facts = read_json(stage.path / "stage.json")
-    write_json(stage.path / "stage.json", {key: facts[key] for key in ("name", "identity", "seconds")})
-    DAMAGES["flip_a_bit"](stage.path / "scores-000000")
-    assert StageCache(tmp_path).run(StageName("scores"), Seeded(seed=1), build_shards).reused
 
 
 def test_an_unchanged_file_is_read_once_in_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

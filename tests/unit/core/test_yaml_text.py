@@ -15,23 +15,21 @@ def test_dates_are_text_and_other_values_as_in_json() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    "text",
     [
-        ("{a: ", "ParserError"),
-        ("[" * 3000, "nested deeper"),
-        ("[" * 150 + "]" * 150, "nested deeper"),
-        ("!!int ''", "IndexError"),
-        ("!!bool x", "KeyError"),
-        ("!!timestamp x", "AttributeError"),
-        ("1" * 5000, "ValueError"),
-        ("!!binary YQ==", "found b'a'"),
-        ("1: 2", "the key 1 is not text"),
-        ("&a [*a]", "inside the value"),
-        ("a0: &a0 [1, 1]\n" + "\n".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 40)), "aliases"),
+        "{a: ",
+        "[" * 3000,
+        "[" * 150 + "]" * 150,
+        "!!int ''",
+        "!!bool x",
+        "!!timestamp x",
+        "1" * 5000,
+        "!!binary YQ==",
+        "1: 2",
+        "&a [*a]",
+        "a0: &a0 [1, 1]\n" + "\n".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 40)),
     ],
 )
-def test_anything_else_is_refused_in_one_line(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said) as refused:
+def test_anything_else_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^[^\n]{1,400}$"):
         parse_yaml(text)
-    assert "\n" not in str(refused.value)
-    assert len(str(refused.value)) < 400
