@@ -19,11 +19,27 @@ CPU = torch.device("cpu")
 INTENTS = ("asks", "thanks")
 
 
-@pytest.fixture(params=["tiny_bert", "tiny_roberta"])
-def ranker(request: pytest.FixtureRequest) -> Ranker:
-    encoder = TransformerEncoder.Config(backbone=str(request.getfixturevalue(request.param)), budget=BUDGET)
+def made(backbone: Path) -> Ranker:
+    encoder = TransformerEncoder.Config(backbone=str(backbone), budget=BUDGET)
     torch.manual_seed(0)
     return Ranker(RankerConfig(encoder=encoder, similarity_start="both", intents=INTENTS)).eval()
+
+
+@pytest.fixture
+def ranker(tiny_bert: Path) -> Ranker:
+    return made(tiny_bert)
+
+
+@pytest.fixture
+def read(ranker: Ranker, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of texts in each pass of the bi-encoder."""
+    assert ranker.bi_encoder is not None
+    passes: list[int] = []
+    inner = ranker.bi_encoder.encoder.token_states
+    monkeypatch.setattr(
+        ranker.bi_encoder.encoder, "token_states", lambda batch: passes.append(len(batch.ids_BL)) or inner(batch)
+    )
+    return passes
 
 
 def pools() -> list[TokenPool]:
@@ -47,7 +63,11 @@ def inputs(ranker: Ranker, *, with_intents: bool = False) -> list[Encoded]:
     ]
 
 
-def test_it_is_the_bi_encoder_of_the_table_whatever_the_padding_and_the_intents(ranker: Ranker) -> None:
+@pytest.mark.parametrize("name", ["tiny_bert", "tiny_roberta"])
+def test_it_is_the_bi_encoder_of_the_table_whatever_the_padding_and_the_intents(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    ranker = made(request.getfixturevalue(name))
     assert ranker.bi_encoder is not None
     plain = ranker.bi_encoder.encoder
     expected = np.concatenate(pool_cosines(plain, ranker.layout, pools()))
@@ -61,74 +81,44 @@ def test_its_similarity_joins_that_of_the_states_read_together(ranker: Ranker) -
     assert ranker.bi_encoder is not None
     assert ranker.similarity_start is not None
     with torch.inference_mode():
-        together = ranker.encoder(batch).similarity_B
-        head = ranker.answer_head(ranker.encoder(batch).features_BD, torch.zeros_like(together))
-        separate, joint = ranker.similarity_start.slope
-        expected = head + separate * ranker.bi_encoder(batch) + joint * together + ranker.similarity_start.offset
+        encoded = ranker.encoder(batch)
+        head = ranker.answer_head(encoded.features_BD, torch.zeros_like(encoded.similarity_B))
+        both = torch.stack([ranker.bi_encoder(batch), encoded.similarity_B], 1)
+        expected = head + both @ ranker.similarity_start.slope + ranker.similarity_start.offset
         torch.testing.assert_close(ranker.answer_logits(batch), expected)
 
 
-def test_equal_contexts_are_read_once_and_a_batch_once(ranker: Ranker, monkeypatch: pytest.MonkeyPatch) -> None:
-    bi_encoder = ranker.bi_encoder
-    assert bi_encoder is not None
-    read: list[int] = []
-    inner = bi_encoder.encoder.token_states
-    monkeypatch.setattr(
-        bi_encoder.encoder, "token_states", lambda batch: read.append(len(batch.ids_BL)) or inner(batch)
-    )
-    batch = make_batch(inputs(ranker), ranker.layout, CPU)
-    first = bi_encoder(batch)
-    assert read == [2, 6]
-    assert torch.equal(bi_encoder(batch), first)
-    assert len(read) == 2
-
-
-def test_remembered_pairs_are_looked_up_in_any_view_and_others_computed(
-    ranker: Ranker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_remembered_pairs_are_looked_up_in_any_view_and_others_computed(ranker: Ranker, read: list[int]) -> None:
     bi_encoder = ranker.bi_encoder
     assert bi_encoder is not None
     pairs = inputs(ranker)
-    expected = bi_encoder(make_batch(pairs, ranker.layout, CPU))
-    bi_encoder.remember(pairs[:3], CPU)
-    bi_encoder.remember(pairs[3:5], CPU)
-    read: list[int] = []
-    inner = bi_encoder.encoder.token_states
-    monkeypatch.setattr(
-        bi_encoder.encoder, "token_states", lambda batch: read.append(len(batch.ids_BL)) or inner(batch)
-    )
+    batch = make_batch(pairs, ranker.layout, CPU)
+    expected = bi_encoder(batch)
+    assert torch.equal(bi_encoder(batch), expected)
+    assert read == [2, 6]  # equal contexts are read once, and a batch too
+    for some in (pairs[:3], pairs[3:5]):
+        bi_encoder.remember(some, CPU)
+    read.clear()
     bi_encoder.remember(pairs[:3], CPU)
     with_intents = make_batch(inputs(ranker, with_intents=True)[3:0:-1], ranker.layout, CPU)
     torch.testing.assert_close(bi_encoder(with_intents), expected[[3, 2, 1]])
     assert not read
-    alone = make_batch(pairs[4:], ranker.layout, CPU)
-    torch.testing.assert_close(bi_encoder(alone), expected[4:])
+    torch.testing.assert_close(bi_encoder(make_batch(pairs[4:], ranker.layout, CPU)), expected[4:])
     assert read == [1, 2]  # one of the two is new, and results may not depend on what is remembered
     bi_encoder.forget()
     read.clear()
     torch.testing.assert_close(bi_encoder(make_batch(pairs[:3], ranker.layout, CPU)), expected[:3])
     assert read == [1, 3]
-    without_inputs = make_batch(pairs, ranker.layout, CPU)._replace(inputs=None)
-    torch.testing.assert_close(bi_encoder(without_inputs), expected)
-
-
-def test_questions_about_intents_are_not_compared(ranker: Ranker, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ranker.bi_encoder is not None
-    monkeypatch.setattr(ranker.bi_encoder, "forward", pytest.fail)
-    pool = pools()[0]
-    question = ranker.layout.intent_question(pool.context, [(0,), ()], 1)
-    assert ranker("intent", make_batch([question], ranker.layout, CPU)).shape == (1, 2)
+    torch.testing.assert_close(bi_encoder(batch._replace(inputs=None)), expected)
 
 
 def test_training_does_not_change_it(ranker: Ranker, tmp_path: Path) -> None:
-    ranker.train()
-    bi_encoder = ranker.bi_encoder
+    bi_encoder = ranker.train().bi_encoder
     assert bi_encoder is not None
     assert not any(module.training for module in bi_encoder.modules())
     before = {name: tensor.clone() for name, tensor in bi_encoder.state_dict().items()}
     batch = make_batch(inputs(ranker), ranker.layout, CPU)
-    learnt = [parameter for parameter in ranker.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(learnt, lr=0.1)
+    optimizer = torch.optim.AdamW([p for p in ranker.parameters() if p.requires_grad], lr=0.1)
     ranker.answer_logits(batch).sum().backward()
     optimizer.step()
     assert all(torch.equal(tensor, before[name]) for name, tensor in bi_encoder.state_dict().items())
@@ -136,11 +126,6 @@ def test_training_does_not_change_it(ranker: Ranker, tmp_path: Path) -> None:
     loaded = load_ranker(tmp_path).eval()
     with torch.inference_mode():
         torch.testing.assert_close(loaded.answer_logits(batch), ranker.eval().answer_logits(batch))
-
-
-@pytest.mark.parametrize(("switch", "meaning"), [(True, "together"), (False, "none")])
-def test_the_switch_of_earlier_configurations_is_understood(switch: bool, meaning: str) -> None:
-    assert RankerConfig.model_validate({"similarity_start": switch}).similarity_start == meaning
 
 
 def test_it_has_all_layers_of_a_backbone_of_which_the_ranker_has_some(tiny_bert: Path) -> None:

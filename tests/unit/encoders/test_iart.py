@@ -8,8 +8,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from icalib.core.component import validated
-from icalib.core.errors import SettingError
 from icalib.data.encoding import Budget, Layout
 from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.iart import IART, AttentionKind, Block, Convolutions, IntentAttention
@@ -89,21 +87,19 @@ def same_pooled(tensor: Tensor) -> Tensor:
     return tensor
 
 
-@pytest.mark.parametrize("size", [12, 13, 50, 61, 200])
-@pytest.mark.parametrize(("rows", "columns"), [(1, 12), (5, 3), (9, 10), (12, 1)])
+@pytest.mark.parametrize("size", [12, 13, 50, 61])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 12), (5, 3), (9, 10)])
 def test_positions_left_out_change_nothing(size: int, rows: int, columns: int) -> None:
     torch.manual_seed(0)
     network = Convolutions(2, 3)
     similarity = torch.randn(2, 2, 4, rows, columns)
     whole = nn.functional.pad(similarity, (0, size - columns, 0, size - rows))
     for layer in (network.first, network.second):
-        whole = nn.functional.elu(layer(whole))
-        whole = same_pooled(whole)
+        whole = same_pooled(nn.functional.elu(layer(whole)))
     seen: list[Tensor] = []
     network.first.register_forward_hook(lambda *call: seen.append(call[1][0]))
     short = network(similarity, size)
     assert (seen[0].shape[3] < size) == (size > 13)
-    assert short.shape[1] == network.width(4, size)
     torch.testing.assert_close(short, whole.flatten(1))
 
 
@@ -167,30 +163,6 @@ def test_limit_uniform_attention_is_dam_up_to_one_over_the_turns(tiny_bert: Path
     torch.testing.assert_close(seen[1] * num_turns, seen[0])
 
 
-def test_other_pairs_and_padding_change_nothing(tiny_bert: Path) -> None:
-    made = encoder(tiny_bert)
-    together = features(made, PAIRS)
-    for place, pair in enumerate(PAIRS):
-        torch.testing.assert_close(features(made, [pair])[0], together[place], rtol=1e-4, atol=1e-5)
-    inputs = batch(made, PAIRS)
-    beyond = torch.arange(inputs.ids_BL.shape[1]) >= inputs.lengths_B[:, None]
-    with torch.inference_mode():
-        again = made(inputs._replace(ids_BL=inputs.ids_BL.masked_fill(beyond, 77))).features_BD
-    assert torch.equal(again, together)
-
-
-def test_turns_are_convolved_in_their_order(tiny_bert: Path) -> None:
-    """Attention treats turns alike, so permuted turns permute what the CNN reads; the 3-D convolution doesn't."""
-    made = encoder(tiny_bert)
-    context, candidate = PAIRS[0]
-    order = [2, 0, 1]
-    permuted = ([context[place] for place in order], candidate)
-    seen: list[Tensor] = []
-    made.convolutions.register_forward_hook(lambda *call: seen.append(call[1][0]))
-    assert not torch.allclose(features(made, [PAIRS[0]]), features(made, [permuted]))
-    torch.testing.assert_close(seen[1][:, :, :3], seen[0][:, :, order])
-
-
 def test_the_last_turns_the_end_of_a_turn_and_the_start_of_the_candidate_are_read(tiny_bert: Path) -> None:
     made = encoder(tiny_bert, max_turns=2, max_words=3)
     long: Pair = ([[9, 9, 9], [5, 6, 10, 11, 12], [20]], [30, 31, 32, 33, 34])
@@ -198,27 +170,14 @@ def test_the_last_turns_the_end_of_a_turn_and_the_start_of_the_candidate_are_rea
     torch.testing.assert_close(features(made, [long]), features(made, [short]))
 
 
-def test_texts_without_words_leave_finite_numbers(tiny_bert: Path) -> None:
+def test_texts_without_words_leave_finite_numbers_and_all_weights_learn_but_the_classifiers(tiny_bert: Path) -> None:
     made = encoder(tiny_bert)
     pairs: list[Pair] = [([[], []], [40]), ([[10]], []), PAIRS[0]]
-    assert torch.isfinite(features(made, pairs)).all()
-    made.train()
-    made(batch(made, pairs)).features_BD.square().sum().backward()
+    evaluated = features(made, pairs)
+    assert torch.isfinite(evaluated).all()
+    trained = made.train()(batch(made, pairs)).features_BD
+    torch.testing.assert_close(trained, evaluated)  # the classifier's dropout stays off
+    trained.square().sum().backward()
+    frozen = {name for name, parameter in made.named_parameters() if parameter.grad is None}
+    assert frozen == {name for name, _ in made.named_parameters() if name.startswith("intent_classifier.")}
     assert all(torch.isfinite(p.grad).all() for p in made.parameters() if p.grad is not None)
-
-
-def test_every_weight_but_the_classifiers_learns(tiny_bert: Path) -> None:
-    made = encoder(tiny_bert).train()
-    made(batch(made, PAIRS)).features_BD.square().sum().backward()
-    without = {name for name, parameter in made.named_parameters() if parameter.grad is None}
-    assert without == {name for name, _ in made.named_parameters() if name.startswith("intent_classifier.")}
-
-
-def test_the_classifiers_dropout_stays_off_in_training(tiny_bert: Path) -> None:
-    made = encoder(tiny_bert).train()
-    torch.testing.assert_close(features(made, PAIRS), features(made, PAIRS))
-
-
-def test_turn_separators_cannot_be_switched_off() -> None:
-    with pytest.raises(SettingError, match="turn_separators"):
-        validated(IART.Config, {"turn_separators": False})

@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from helpers.late_dropout import no_dropout_below
 from helpers.runs import small_settings
-from helpers.score_jobs import score_job
 from helpers.tiny_models import tiny_ranker
 
 from icalib.core.errors import SettingError
@@ -20,10 +18,9 @@ from icalib.encoders.iart import IART
 from icalib.encoders.late_dropout import check_dropout_layers
 from icalib.encoders.transformer import TransformerEncoder
 from icalib.heads.random_features import RandomFeatureHead
-from icalib.models.checkpoint import save_ranker
 from icalib.models.config import RankerConfig
 from icalib.models.precision import Precision
-from icalib.models.ranker import Ranker, make_batch
+from icalib.models.ranker import Ranker
 from icalib.pipeline.run import check_fits
 from icalib.scoring.scorer import ScoringContext, score_pools
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout
@@ -40,27 +37,21 @@ def scores(
     return {name: table[name].to_pylist() for name in COLUMNS}
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("num_layers", [0, 1, 2])
-@pytest.mark.parametrize("backbone", ["tiny_bert", "tiny_roberta"])
+@pytest.mark.parametrize(
+    ("backbone", "num_layers", "precision"),
+    [("tiny_bert", 0, "fp32"), ("tiny_roberta", 1, "fp32"), ("tiny_roberta", 1, "bf16"), ("tiny_bert", 2, "bf16")],
+)
 def test_passes_equal_full_ones_without_dropout_below_to_the_bit(
     request: pytest.FixtureRequest, backbone: str, num_layers: int, precision: Precision, store: TokenStore
 ) -> None:
     ranker = tiny_ranker(request.getfixturevalue(backbone))
-    late = scores(ranker, store, MCDropout.Config(num_passes=4, dropout_layers=num_layers), precision)
+    late = scores(ranker, store, MCDropout.Config(num_passes=3, dropout_layers=num_layers), precision)
     with no_dropout_below(num_layers):
-        full = scores(ranker, store, MCDropout.Config(num_passes=4), precision)
+        full = scores(ranker, store, MCDropout.Config(num_passes=3), precision)
     assert late == full
     assert (max(late["logit_var"]) > 0) == (num_layers > 0)
-
-
-def test_without_layers_the_pass_is_deterministic(tiny_bert: Path, store: TokenStore) -> None:
-    ranker = tiny_ranker(tiny_bert)
-    late = scores(ranker, store, MCDropout.Config(num_passes=3, dropout_layers=0))
-    one = scores(ranker, store, Deterministic.Config())
-    assert late["logit_mean"] == one["logit_mean"]
-    assert late["logit_var"] == [0.0] * len(one["logit_mean"])
-    np.testing.assert_allclose(late["mutual_information"], 0, atol=1e-15)
+    if num_layers == 0:
+        assert late["logit_mean"] == scores(ranker, store, Deterministic.Config())["logit_mean"]
 
 
 def test_a_head_keeps_its_dropout(tiny_bert: Path, store: TokenStore) -> None:
@@ -86,49 +77,18 @@ def test_lower_layers_run_once_and_upper_ones_in_each_pass(tiny_bert: Path, stor
     assert calls == {"embeddings": 1, "lower": 1, "upper": 5}
 
 
-def test_the_order_of_shards_changes_nothing(tiny_bert: Path, tokens: Path, tmp_path: Path) -> None:
-    ranker = tiny_ranker(tiny_bert)
-    save_ranker(tmp_path / "checkpoint", ranker.config, ranker.state_dict())
-    late = MCDropout.Config(num_passes=2, dropout_layers=1)
-    job = score_job(tokens, tmp_path / "checkpoint", estimator=late, with_intents=False)
-    numbered = list(enumerate(job.shards()))[:3]
-    for folder, order in (("one", numbered), ("other", numbered[::-1])):
-        (tmp_path / folder).mkdir()
-        for index, shard in order:
-            job.compute_shard(index, shard, tmp_path / folder, CPU)
-    for index, _ in numbered:
-        one, other = (job.shard_path(tmp_path / folder, index).read_bytes() for folder in ("one", "other"))
-        assert one == other
-
-
-def test_a_batch_of_equal_lengths_continues_as_one_with_padding(tiny_bert: Path) -> None:
-    ranker = tiny_ranker(tiny_bert)
-    ids = np.arange(10, 30, dtype=np.int32)
-    for lengths in ((20, 20), (20, 12)):
-        batch = make_batch([(ids[:length], 5) for length in lengths], ranker.layout, CPU)
-        with torch.inference_mode():
-            whole, _ = ranker.encoder.token_states(batch)
-            for num_top in range(3):
-                continued, _ = ranker.encoder.token_states(ranker.partly_encoded(batch, num_top))
-                assert torch.equal(continued, whole)
-
-
 def test_layers_that_are_not_there_are_refused_before_anything_is_computed(tiny_pools: Path, tiny_bert: Path) -> None:
-    settings = small_settings("mc-dropout", tiny_pools, tiny_bert, **{"uncertainty.dropout_layers": 3})
-    with pytest.raises(SettingError, match=r"dropout_layers is 3, but the encoder uses 2 layers of .*Give that many"):
-        check_fits(settings, read_pool_set(tiny_pools))
-    fewer = small_settings(
-        "mc-dropout", tiny_pools, tiny_bert, **{"uncertainty.dropout_layers": 2, "encoder.num_layers": 1}
-    )
-    with pytest.raises(SettingError, match="the encoder uses 1 layers"):
-        check_fits(fewer, read_pool_set(tiny_pools))
-    all_layers = small_settings("mc-dropout", tiny_pools, tiny_bert, **{"uncertainty.dropout_layers": 2})
-    check_fits(all_layers, read_pool_set(tiny_pools))
+    pool_set = read_pool_set(tiny_pools)
+    layers = {"uncertainty.dropout_layers": 2}
+    check_fits(small_settings("mc-dropout", tiny_pools, tiny_bert, **layers), pool_set)
+    fewer = small_settings("mc-dropout", tiny_pools, tiny_bert, **layers, **{"encoder.num_layers": 1})
+    with pytest.raises(SettingError, match="dropout_layers is 2, but the encoder uses 1 layers"):
+        check_fits(fewer, pool_set)
 
 
-def test_backbones_that_cannot_be_split_are_refused() -> None:
+def test_encoders_that_cannot_be_split_are_refused() -> None:
     config = SimpleNamespace(model_type="mpnet", num_hidden_layers=12)
-    with pytest.raises(SettingError, match=r"`some/name` is a mpnet; only backbones of the types bert,"):
+    with pytest.raises(SettingError, match="`some/name` is a mpnet"):
         check_dropout_layers(1, config, "some/name")
     with pytest.raises(SettingError, match="IART has no layers of a transformer"):
         IART.Config().check_dropout_layers(1)

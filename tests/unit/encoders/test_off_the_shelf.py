@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -59,9 +60,10 @@ def test_a_classifier_that_transformers_saved_is_a_cross_encoder(classifier: Pat
     assert np.concatenate(found) == pytest.approx(np.concatenate(expected), abs=1e-5)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
-@pytest.mark.parametrize("normalised", [True, False])
-@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+@pytest.mark.parametrize(
+    ("pooling", "normalised", "similarity"),
+    [("mean", True, "cosine"), ("cls", False, "dot"), ("max", False, "cosine"), ("mean", True, "dot")],
+)
 def test_a_bi_encoder_scores_as_its_similarity(
     tiny_bert: Path, tmp_path: Path, pooling: str, normalised: bool, similarity: str
 ) -> None:
@@ -91,29 +93,28 @@ def test_the_oldest_utterances_are_left_out_first(classifier: Path) -> None:
 
 
 def test_what_is_not_implemented_is_refused(classifier: Path, tiny_bert: Path, tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=r"can't be used: its modules are not listed and its architecture BertModel"):
-        read_stock_model(str(tiny_bert))
     config = AutoConfig.from_pretrained(classifier, num_labels=3)
     BertForSequenceClassification(config).save_pretrained(tmp_path / "three")
-    with pytest.raises(SettingError, match="it has 3 labels, and a reranker has one"):
-        read_stock_model(str(tmp_path / "three"))
     transformer = Transformer(str(tiny_bert))
     width = transformer.get_embedding_dimension()
-    dense = SentenceTransformer(modules=[transformer, Pooling(width), Dense(width, 8)], device="cpu")
-    dense.save_pretrained(str(tmp_path / "dense"))
-    with pytest.raises(SettingError, match="its modules are Transformer, Pooling, Dense"):
-        read_stock_model(str(tmp_path / "dense"))
-    last = SentenceTransformer(modules=[transformer, Pooling(width, pooling_mode="lasttoken")], device="cpu")
-    last.save_pretrained(str(tmp_path / "last"))
-    with pytest.raises(SettingError, match="its pooling is lasttoken"):
-        read_stock_model(str(tmp_path / "last"))
+    for name, modules in {
+        "dense": [Pooling(width), Dense(width, 8)],
+        "last": [Pooling(width, pooling_mode="lasttoken")],
+    }.items():
+        model = SentenceTransformer(modules=[transformer, *modules], device="cpu")
+        model.save_pretrained(str(tmp_path / name))
+    for folder, found in {
+        tiny_bert: "BertModel",
+        tmp_path / "three": "3 labels",
+        tmp_path / "dense": "Transformer, Pooling, Dense",
+        tmp_path / "last": "lasttoken",
+    }.items():
+        with pytest.raises(SettingError, match=found):
+            read_stock_model(str(folder))
 
 
 def copied(folder: Path, to: Path) -> Path:
-    to.mkdir()
-    for file in folder.iterdir():
-        (to / file.name).write_bytes(file.read_bytes())
-    return to
+    return Path(shutil.copytree(folder, to))
 
 
 def test_code_and_pickles_of_a_model_are_never_run(classifier: Path, tmp_path: Path) -> None:

@@ -4,12 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from helpers.tiny_models import BUDGET
 from torch import Tensor
 
-from icalib.encoders.sam import SAM, SemanticFeatures, SimilarityFeatures
+from icalib.encoders.sam import SAM, SimilarityFeatures
 from icalib.encoders.transformer import Batch
 from icalib.models.config import RankerConfig
 from icalib.models.ranker import Ranker, make_batch
@@ -44,11 +43,9 @@ def features(made: Ranker, pairs: list[Pair]) -> Tensor:
         return made.encoder(batch(made, pairs)).features_BD
 
 
-@pytest.mark.parametrize("backbone", ["tiny_bert", "tiny_roberta"])
-def test_other_pairs_and_padding_change_nothing(backbone: str, request: pytest.FixtureRequest) -> None:
-    made = ranker(request.getfixturevalue(backbone))
+def test_other_pairs_and_padding_change_nothing(tiny_roberta: Path) -> None:
+    made = ranker(tiny_roberta)
     together = features(made, PAIRS)
-    assert together.shape == (3, made.encoder.width)
     for place, pair in enumerate(PAIRS):
         torch.testing.assert_close(features(made, [pair])[0], together[place], rtol=1e-4, atol=1e-5)
 
@@ -68,22 +65,6 @@ def test_without_similarity_features_it_is_a_hierarchical_bert(tiny_bert: Path) 
         outputs, _ = encoder.dialogue.read(torch.relu(encoder.semantic.join(torch.stack(joined))))
         expected = torch.tanh(encoder.dialogue.join(torch.cat([outputs[-1], outputs.amax(0)])))
     torch.testing.assert_close(features(made, PAIRS[:1])[0], expected)
-
-
-def test_a_copy_of_an_utterance_is_as_near_as_can_be() -> None:
-    """Equal states have cosine 1, above every other response; the similarity features of both sides agree."""
-    torch.manual_seed(0)
-    turn, mask = torch.randn(1, 1, 4, 16), torch.ones(1, 1, 4, dtype=torch.bool)
-    semantic = SemanticFeatures(16, 8)
-    seen: list[Tensor] = []
-    semantic.join.register_forward_hook(lambda *call: seen.append(call[1][0]))
-    for response in (turn, *torch.randn(20, 1, 1, 4, 16)):
-        semantic(turn, mask, response, mask)
-    cosines = torch.stack([joined[0, 0, -2] for joined in seen])
-    assert cosines[0].item() == pytest.approx(1, abs=1e-6)
-    assert cosines.argmax() == 0
-    of_turn, of_response = SimilarityFeatures(16, 8)(turn, mask, turn, mask).chunk(2, 2)
-    torch.testing.assert_close(of_turn, of_response)
 
 
 def test_words_are_compared_with_what_they_attend_to_in_the_other_text() -> None:
@@ -107,25 +88,13 @@ def test_a_context_without_words_leaves_finite_numbers(tiny_bert: Path) -> None:
     assert torch.isfinite(features(made, pairs)).all()
 
 
-def test_new_layers_learn_at_the_heads_rate_and_a_frozen_backbone_not_at_all(tiny_bert: Path) -> None:
+def test_new_layers_learn_at_the_heads_rate_and_frozen_ones_of_the_backbone_not_at_all(tiny_bert: Path) -> None:
     settings = TrainingSettings(learning_rate=2e-5, head_learning_rate=1e-3)
-    for frozen in (False, True):
-        made = ranker(tiny_bert, frozen_backbone=frozen)
+    own = "encoder.backbone."
+    cases = (({}, own), ({"frozen_layers": 1}, f"{own}encoder.layer.1."), ({"frozen_backbone": True}, "nothing"))
+    for frozen, learnt in cases:
+        made = ranker(tiny_bert, **frozen)
         names = {id(parameter): name for name, parameter in made.named_parameters()}
         rates = {names[id(p)]: g["lr"] for g in parameter_groups(made, settings) for p in g["params"]}
-        backbone = {name for name in names.values() if name.startswith("encoder.backbone.")}
-        assert {name for name, rate in rates.items() if rate == 2e-5} == (set() if frozen else backbone)
-        assert {name for name, rate in rates.items() if rate == 1e-3} == set(names.values()) - backbone
-
-
-def test_frozen_layers_of_the_backbone_are_frozen(tiny_bert: Path) -> None:
-    learnt = {name for name, weights in ranker(tiny_bert, frozen_layers=1).named_parameters() if weights.requires_grad}
-    assert not [name for name in learnt if ".backbone.embeddings." in name or ".backbone.encoder.layer.0." in name]
-    assert any(".backbone.encoder.layer.1." in name for name in learnt)
-
-
-def test_post_training_is_that_of_the_plain_backbone(tiny_bert: Path) -> None:
-    made = ranker(tiny_bert)
-    plain = Ranker(RankerConfig(encoder=made.config.encoder.for_post_training())).encoder.state_dict()
-    own = made.encoder.state_dict()
-    assert plain.keys() == {name for name in own if name.startswith("backbone.")}
+        expected = {name: 2e-5 if name.startswith(own) else 1e-3 for name in names.values()}
+        assert rates == {n: rate for n, rate in expected.items() if not n.startswith(own) or n.startswith(learnt)}

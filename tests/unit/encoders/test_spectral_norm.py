@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers.tiny_models import SHAPE, ranker_config, tiny_ranker
+from helpers.tiny_models import SHAPE, tiny_ranker
 from torch import Tensor, nn
 
 from icalib.core.component import validated
@@ -20,7 +20,7 @@ from icalib.encoders.spectral_norm import (
 )
 from icalib.encoders.transformer import Batch
 from icalib.models.checkpoint import save_ranker
-from icalib.models.ranker import Ranker, load_ranker
+from icalib.models.ranker import load_ranker
 
 LAYERS: dict[Scope, set[str]] = {
     "ffn": {"intermediate.dense", "output.dense"},
@@ -44,13 +44,13 @@ def norm(weight: Tensor) -> float:
     return torch.linalg.matrix_norm(weight.detach().double(), 2).item()
 
 
-def train(module: nn.Module, steps: int = 300) -> None:
+def train(module: nn.Module, steps: int = 150) -> None:
     """Towards a map far above every bound here in one direction; the learning rate falls to 0 as in a run."""
     optimizer = torch.optim.Adam(module.parameters())
     x = torch.randn(64, 12)
     y = x @ torch.outer(torch.randn(12), torch.randn(20))
     for step in range(steps):
-        optimizer.param_groups[0]["lr"] = 3e-2 * (1 - step / steps)
+        optimizer.param_groups[0]["lr"] = 6e-2 * (1 - step / steps)
         optimizer.zero_grad()
         ((module.train()(x) - y) ** 2).mean().backward()
         optimizer.step()
@@ -64,25 +64,19 @@ def test_leading_vectors_are_those_of_the_decomposition(shape: tuple[int, int]) 
     torch.testing.assert_close(weight @ v, norm(weight) * u)
 
 
-@pytest.mark.parametrize("scale", [0.2, 0.94])
-def test_a_layer_below_the_bound_is_unchanged(scale: float) -> None:
-    bounded = layer(scale)
+@pytest.mark.parametrize(("norm_before", "factor"), [(0.2, 1.0), (0.94, 1.0), (3.0, 0.95 / 3.0)])
+def test_only_a_layer_above_the_bound_is_scaled_to_it(norm_before: float, factor: float) -> None:
+    bounded = layer(norm_before)
     for mode in (True, False):
-        assert torch.equal(bounded.train(mode).effective_weight(), bounded.weight)
+        torch.testing.assert_close(bounded.train(mode).effective_weight(), bounded.weight * factor)
 
 
 def test_an_infinite_bound_is_a_plain_layer() -> None:
     bounded = layer(50.0, bound=math.inf)
     x = torch.randn(7, 12)
-    assert torch.equal(bounded(x), nn.functional.linear(x, bounded.weight, bounded.bias))
-    (found,) = torch.autograd.grad(bounded(x).square().sum(), bounded.weight)
-    (plain,) = torch.autograd.grad(nn.functional.linear(x, bounded.weight, bounded.bias).square().sum(), bounded.weight)
+    found, plain = bounded(x), nn.functional.linear(x, bounded.weight, bounded.bias)
     assert torch.equal(found, plain)
-
-
-def test_a_layer_above_the_bound_is_scaled_to_it() -> None:
-    bounded = layer(3.0).eval()
-    torch.testing.assert_close(bounded.effective_weight(), bounded.weight * 0.95 / 3.0)
+    assert torch.equal(*(torch.autograd.grad(y.square().sum(), bounded.weight)[0] for y in (found, plain)))
 
 
 def test_after_training_the_norm_is_within_the_bound() -> None:
@@ -116,12 +110,6 @@ def test_the_gradient_passes_through_the_norm_and_not_through_its_vectors() -> N
     torch.testing.assert_close(found, torch.autograd.grad(output(weight), weight)[0])
 
 
-def test_two_forwards_before_one_backward_are_safe() -> None:
-    bounded = layer(3.0).train()
-    (bounded(torch.randn(3, 12)).sum() + bounded(torch.randn(3, 12)).sum()).backward()
-    assert torch.isfinite(bounded.weight.grad).all()  # type: ignore[arg-type]
-
-
 def test_only_training_forwards_iterate() -> None:
     bounded = layer(3.0)
     with torch.no_grad():
@@ -143,50 +131,46 @@ def test_under_autocast_the_product_is_half_and_the_norm_is_not() -> None:
         assert torch.equal(bounded.effective_weight(), exact)
 
 
-def small_encoder(backbone: Path, scope: Scope, **settings: object) -> Ranker:
-    return tiny_ranker(backbone, spectral_norm={"scope": scope, **settings})
-
-
-@pytest.mark.parametrize("name", ["tiny_bert", "tiny_roberta"])
-@pytest.mark.parametrize("scope", LAYERS)
+@pytest.mark.parametrize(
+    ("scope", "name"),
+    [("ffn", "tiny_bert"), ("ffn+attention_output", "tiny_bert"), ("all_linear", "tiny_bert"),
+     ("all_linear", "tiny_roberta"), ("head", "tiny_bert")],
+)  # fmt: skip
 def test_scopes_bound_the_layers_that_they_name(scope: Scope, name: str, request: pytest.FixtureRequest) -> None:
-    encoder = small_encoder(request.getfixturevalue(name), scope).encoder
-    names = {f"encoder.layer.{i}.{part}" for i in range(SHAPE["num_hidden_layers"]) for part in LAYERS[scope]}
+    encoder = tiny_ranker(request.getfixturevalue(name), spectral_norm={"scope": scope}).encoder
+    names = {f"encoder.layer.{i}.{part}" for i in range(SHAPE["num_hidden_layers"]) for part in LAYERS.get(scope, ())}
     assert set(encoder.spectral_norms) == names
     for layer_name, value in encoder.spectral_norms.items():
         assert value == pytest.approx(norm(encoder.backbone.get_submodule(layer_name).weight), rel=1e-5)
-
-
-def test_without_the_setting_nothing_is_bounded(tiny_bert: Path) -> None:
-    assert tiny_ranker(tiny_bert).encoder.spectral_norms == {}
-    assert tiny_ranker(tiny_bert, spectral_norm={"scope": "head"}).encoder.spectral_norms == {}
 
 
 def test_a_relative_bound_of_1_leaves_a_pretrained_encoder_unchanged(tiny_bert: Path) -> None:
     ids = torch.arange(5, 25).reshape(2, 10)
     batch = Batch(ids, torch.zeros_like(ids), torch.tensor([10, 10]))
     plain, bounded, tight = (
-        ranker.encoder(batch).features_BD.detach()
-        for ranker in (
-            tiny_ranker(tiny_bert),
-            small_encoder(tiny_bert, "all_linear", relative=True, bound=1.0),
-            small_encoder(tiny_bert, "all_linear", bound=0.01),
+        tiny_ranker(tiny_bert, spectral_norm=bound).encoder(batch).features_BD.detach()
+        for bound in (
+            None,
+            {"scope": "all_linear", "relative": True, "bound": 1.0},
+            {"scope": "all_linear", "bound": 0.01},
         )
     )
     torch.testing.assert_close(bounded, plain)
     assert not torch.allclose(tight, plain, atol=1e-2)
 
 
+RELATIVE = {"scope": "ffn", "relative": True}
+
+
 def test_parameters_keep_their_names_and_bounds_travel_with_the_weights(tiny_bert: Path, tmp_path: Path) -> None:
-    plain, bounded = tiny_ranker(tiny_bert), small_encoder(tiny_bert, "ffn", relative=True)
+    plain, bounded = tiny_ranker(tiny_bert), tiny_ranker(tiny_bert, spectral_norm=RELATIVE)
     assert [name for name, _ in bounded.named_parameters()] == [name for name, _ in plain.named_parameters()]
-    save_ranker(tmp_path, ranker_config(tiny_bert, spectral_norm={"scope": "ffn", "relative": True}),
-                bounded.state_dict())  # fmt: skip
+    save_ranker(tmp_path, bounded.config, bounded.state_dict())
     assert load_ranker(tmp_path).encoder.spectral_norms == bounded.encoder.spectral_norms
 
 
 def test_bounds_of_loaded_weights_without_bounds_are_recomputed(tiny_bert: Path) -> None:
-    bounded = small_encoder(tiny_bert, "ffn", relative=True)
+    bounded = tiny_ranker(tiny_bert, spectral_norm=RELATIVE)
     other = {name: 2 * tensor for name, tensor in tiny_ranker(tiny_bert).state_dict().items()}
     before = bounded.encoder.spectral_norms
     bounded.load_state_dict(other, strict=False)
@@ -197,12 +181,8 @@ def test_bounds_of_loaded_weights_without_bounds_are_recomputed(tiny_bert: Path)
     assert bounded.encoder.spectral_norms == after
 
 
-def test_a_backbone_with_other_names_is_refused() -> None:
+def test_other_backbones_and_bounds_are_refused() -> None:
     with pytest.raises(SettingError, match="BERT or RoBERTa"):
         bound_layers(nn.Sequential(nn.Linear(2, 2)), "ffn", 0.95, False)
-
-
-@pytest.mark.parametrize("wrong", [{"bound": 0}, {"scope": "heads"}])
-def test_values_out_of_range_are_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(SettingError, match=next(iter(wrong))):
-        validated(SpectralNorm, wrong)
+    with pytest.raises(SettingError, match="bound"):
+        validated(SpectralNorm, {"bound": 0})

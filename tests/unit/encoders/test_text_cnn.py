@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+import pytest
 import torch
 
 from icalib.encoders.text_cnn import WIDTHS, TextCNN
 
 
-def test_features_are_the_filters_maxima_over_the_words() -> None:
+@pytest.fixture
+def network() -> TextCNN:
     torch.manual_seed(0)
-    network = TextCNN(20, 6, num_filters=4, num_classes=3, dropout=0.5).eval()
+    return TextCNN(20, 6, num_filters=4, num_classes=3, dropout=0.5).eval()
+
+
+def test_features_are_the_filters_maxima_over_the_words(network: TextCNN) -> None:
     ids = torch.tensor([7, 3, 9, 1])
     words = network.embedding(ids)
     features = []
@@ -21,9 +26,7 @@ def test_features_are_the_filters_maxima_over_the_words() -> None:
     torch.testing.assert_close(network(ids[None], torch.ones(1, 4, dtype=torch.bool))[0], expected)
 
 
-def test_padding_and_other_texts_change_nothing() -> None:
-    torch.manual_seed(0)
-    network = TextCNN(20, 6, num_filters=4, num_classes=3, dropout=0.5).eval()
+def test_padding_and_other_texts_change_nothing(network: TextCNN) -> None:
     texts = [[5, 6], [], [1, 2, 3, 4, 5, 6, 7]]
     mask = torch.tensor([[place < len(text) for place in range(9)] for text in texts])
     together = network(torch.tensor([text + [19] * (9 - len(text)) for text in texts]), mask)

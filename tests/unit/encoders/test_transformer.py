@@ -41,17 +41,15 @@ def test_features_are_the_first_state_and_similarity_compares_the_segments(tiny_
     assert torch.equal(encoded.features_BD, encoded.states_BLD[:, 0])
 
 
-def test_segments_reach_bert_and_not_roberta(tiny_bert: Path, tiny_roberta: Path) -> None:
-    assert tiny_ranker(tiny_bert).encoder.has_segments
-    assert not tiny_ranker(tiny_roberta).encoder.has_segments
-
-
-def test_roberta_uses_every_position_but_its_two_reserved(tiny_roberta: Path) -> None:
+def test_roberta_uses_every_position_but_its_two_reserved_and_has_no_segments(
+    tiny_bert: Path, tiny_roberta: Path
+) -> None:
     ranker = tiny_ranker(tiny_roberta)
-    assert ranker.encoder.max_length == 128
+    assert (ranker.encoder.max_length, ranker.encoder.has_segments) == (128, False)
     longest = Batch(torch.full((1, 128), 50), torch.zeros(1, 128, dtype=torch.long), torch.tensor([128]))
     with torch.inference_mode():
         assert ranker.encoder(longest).states_BLD.shape == (1, 128, 32)
+    assert tiny_ranker(tiny_bert).encoder.has_segments
 
 
 def test_frozen_layers_stay_as_they_are_and_the_others_learn(tiny_bert: Path) -> None:
@@ -71,14 +69,11 @@ def test_frozen_layers_stay_as_they_are_and_the_others_learn(tiny_bert: Path) ->
     assert ranker.config.encoder.for_post_training().frozen_layers is None
 
 
-def test_no_more_layers_can_be_frozen_than_there_are(tiny_bert: Path) -> None:
+def test_layers_that_are_not_there_or_share_their_weights_cannot_be_frozen(tiny_bert: Path) -> None:
     with pytest.raises(SettingError, match=r"frozen_layers is 3.*uses 2 layers"):
         tiny_ranker(tiny_bert, frozen_layers=3)
     with pytest.raises(SettingError, match=r"frozen_layers is 3.*uses 2 layers"):  # before anything is computed
         TransformerEncoder.Config(backbone=str(tiny_bert), frozen_layers=3).check({10})
-
-
-def test_layers_that_share_their_weights_cannot_be_frozen() -> None:
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "embedding_size": 16}
     albert = AlbertModel(AlbertConfig(vocab_size=100, **sizes), add_pooling_layer=False)
     with pytest.raises(SettingError, match="`albert` has no layers named as in BERT"):
@@ -107,12 +102,8 @@ def test_dropout_can_be_set_and_is_else_the_backbones(tiny_bert: Path) -> None:
     for asked, expected in ((None, 0.1), (0.3, 0.3)):
         ranker = tiny_ranker(tiny_bert, dropout=asked)
         assert {module.p for module in ranker.modules() if hasattr(module, "p")} == {expected}
-
-
-@pytest.mark.parametrize("wrong", [{"dropout": 1.0}, {"dropout": -0.1}, {"num_layers": 0}])
-def test_values_out_of_range_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(SettingError, match=next(iter(wrong))):
-        validated(TransformerEncoder.Config, wrong)
+    with pytest.raises(SettingError, match="dropout"):
+        validated(TransformerEncoder.Config, {"dropout": 1.0})
 
 
 def test_half_precision_backbones_are_computed_in_single(tiny_bert: Path, tmp_path: Path) -> None:
@@ -127,11 +118,6 @@ def test_half_precision_backbones_are_computed_in_single(tiny_bert: Path, tmp_pa
         assert {parameter.dtype for parameter in encoder.parameters()} == {torch.float32}
 
 
-def test_a_missing_backbone_is_refused_with_what_was_expected(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=r"can't load the backbone.*Expected a folder"):
-        load_config(str(tmp_path))
-
-
 def test_the_digest_of_a_backbone_follows_its_files(tiny_bert: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(tiny_bert, copy)
@@ -140,14 +126,15 @@ def test_the_digest_of_a_backbone_follows_its_files(tiny_bert: Path, tmp_path: P
     assert backbone_digest(str(copy)) != backbone_digest(str(tiny_bert))
 
 
-def test_a_backbone_may_be_in_an_object_store(tiny_bert: Path, machines: Machines) -> None:
+def test_a_backbone_may_be_in_an_object_store(tiny_bert: Path, machines: Machines, tmp_path: Path) -> None:
     shutil.copytree(tiny_bert, machines.on("a", "bert"))
     push(machines.on("a", "bert"))
     uri = location(machines.on("b", "bert"))
     assert backbone_digest(uri) == backbone_digest(str(tiny_bert))
     assert Tokenizer(uri)(["it hums"]) == Tokenizer(str(tiny_bert))(["it hums"])
-    with pytest.raises(SettingError, match=r"can't load the backbone `fsspec\+file://.*/none`"):
-        load_config(f"{machines.uri}/none")
+    for nowhere in (f"{machines.uri}/none", str(tmp_path)):
+        with pytest.raises(SettingError, match="can't load the backbone"):
+            load_config(nowhere)
 
 
 def test_the_embedded_backbone_is_a_folder_on_this_machine() -> None:
@@ -155,27 +142,16 @@ def test_the_embedded_backbone_is_a_folder_on_this_machine() -> None:
     assert backbone_path("bert-base-uncased") == "bert-base-uncased"
 
 
-def test_texts_longer_than_the_positions_are_tokenised_whole(tiny_bert: Path) -> None:
-    assert len(Tokenizer(str(tiny_bert))(["printer " * 300])[0]) >= 300
-
-
-def test_a_linear_head_gives_one_float32_logit_a_pair() -> None:
+def test_a_linear_head_adds_a_linear_map_to_the_mean_function() -> None:
     head = LinearHead.Config().build(width=8)
     features, mean = torch.randn(5, 8), torch.randn(5)
-    logits = head(features, mean)
-    assert (logits.shape, logits.dtype) == ((5,), torch.float32)
-    torch.testing.assert_close(logits, mean + features @ head.linear.weight[0] + head.linear.bias)
+    expected = mean + features @ head.linear.weight[0] + head.linear.bias
+    torch.testing.assert_close(head(features, mean), expected)
 
 
-def test_binary_cross_entropy_is_that_of_each_pair_and_stays_finite() -> None:
-    loss = BinaryCrossEntropy.Config().build()
-    logits, labels = torch.tensor([0.0, 2.0, 500.0, -500.0]), torch.tensor([1, 0, 0, 1])
-    expected = [np.log(2), 2 + np.log1p(np.exp(-2)), 500, 500]
-    np.testing.assert_allclose(loss(logits, labels), expected, rtol=1e-6)
-
-
-def test_special_tokens_typed_by_a_user_are_text() -> None:
+def test_special_tokens_typed_by_a_user_are_text_and_long_texts_are_tokenised_whole(tiny_bert: Path) -> None:
     tokenizer = Tokenizer("minilm")
     (ids,) = tokenizer(["press [SEP] and [CLS] now"])
     layout = tokenizer.layout(Budget(), 512, 30522)
     assert not {layout.separator, layout.cls} & set(ids)
+    assert len(Tokenizer(str(tiny_bert))(["printer " * 300])[0]) >= 300

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icalib.data.encoding import Budget, Layout
@@ -19,6 +19,7 @@ utterances = st.lists(
     pairs=st.lists(st.tuples(utterances, st.lists(st.integers(1, 99), min_size=1, max_size=4)), min_size=1, max_size=4),
     separators=st.integers(1, 2),
 )
+@settings(max_examples=40)
 def test_turns_of_words_do_not_depend_on_their_neighbours(
     pairs: list[tuple[list[np.ndarray], list[int]]], separators: int
 ) -> None:
