@@ -47,44 +47,30 @@ def test_losses_split_the_negative_evidence_of_the_batch_evenly(kernel: str) -> 
     head, pairs = make_head(kernel=kernel), made_pairs()
     torch.manual_seed(3)
     shares = losses(head, pairs)
-    torch.manual_seed(3)
+    assert not torch.equal(losses(head, pairs), shares)
+    torch.manual_seed(3)  # of which they are a function
     generator = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
     projected = torch.nn.functional.normalize(head.projection(pairs[0]), dim=-1)
     problem = gibbs.ChainProblem(head.kernel(projected, projected), pairs[1], pairs[2])
     chains = gibbs.run_chains(problem, num_chains=30, num_steps=10, generator=generator, method="series")
     evidence = gibbs.condition(problem, chains.omega_SN).log_evidence().mean()
-    assert shares.shape == (16,)
-    assert len(shares.unique()) == 1
-    assert torch.allclose(shares.sum(), -evidence, rtol=1e-5)
+    assert torch.allclose(shares, -evidence.expand(16) / 16, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("labels", [[1.0], [0.0, 0.0, 0.0], [1.0, 1.0], [0.0, 1.0, 1.0]])
-def test_any_batch_has_finite_losses_and_gradients(labels: list[float], kernel: str) -> None:
+@pytest.mark.parametrize("labels", [[1.0], [0.0, 0.0, 0.0], [0.0, 1.0, 1.0]])
+@pytest.mark.parametrize("same", [False, True])
+def test_any_batch_has_finite_losses_and_gradients(labels: list[float], kernel: str, same: bool) -> None:
     head, count = make_head(kernel=kernel, learn_kernel=True), len(labels)
-    features = torch.randn(count, WIDTH).requires_grad_()
+    features = (torch.ones if same else torch.randn)(count, WIDTH).requires_grad_()
     mean = torch.zeros(count, requires_grad=True)
     losses(head, (features, mean, torch.tensor(labels))).sum().backward()
     for tensor in (features, mean, *head.parameters()):
         assert tensor.grad is not None
         assert tensor.grad.isfinite().all()
     assert mean.grad is not None
-    assert ((mean.grad < 0) == (torch.tensor(labels) > 0)).all()  # the mean is pulled to the labels
-
-
-def test_identical_features_have_finite_gradients() -> None:
-    for kernel in KERNELS:
-        features, labels = torch.ones(4, WIDTH, requires_grad=True), torch.tensor([0.0, 1.0, 0.0, 1.0])
-        losses(make_head(kernel=kernel), (features, torch.zeros(4), labels)).sum().backward()
-        assert features.grad is not None
-        assert features.grad.isfinite().all()
-
-
-def test_losses_are_a_function_of_the_global_seed() -> None:
-    head, pairs = make_head(), made_pairs()
-    first, second = (torch.manual_seed(5) and losses(head, pairs) for _ in range(2))
-    assert torch.equal(first, second)
-    assert not torch.equal(losses(head, pairs), first)
+    if not same:
+        assert ((mean.grad < 0) == (torch.tensor(labels) > 0)).all()  # the mean is pulled to the labels
 
 
 def test_both_samplers_estimate_the_same_loss() -> None:
@@ -97,22 +83,6 @@ def test_both_samplers_estimate_the_same_loss() -> None:
 def test_limit_without_prior_variance_every_pair_costs_a_coin_toss() -> None:
     shares = losses(make_head(output_scale=1e-6), made_pairs())
     assert torch.allclose(shares, torch.tensor(2.0).log().expand(16), atol=1e-4)
-
-
-def test_training_lowers_the_loss() -> None:
-    head, pairs = make_head(num_steps=4), made_pairs(32)
-    generator = torch.Generator().manual_seed(1)
-    features = pairs[0] @ torch.randn(WIDTH, WIDTH, generator=generator)
-    optimizer = torch.optim.Adam(head.parameters(), lr=0.02)
-    torch.manual_seed(1)
-    history = []
-    for _ in range(20):
-        loss = losses(head, (features, *pairs[1:])).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        history.append(float(loss.detach()))
-    assert sum(history[-5:]) < 0.8 * sum(history[:5])
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -181,76 +151,38 @@ def test_chains_sampled_elsewhere_complete_the_same_posterior() -> None:
     assert torch.equal(head(*pairs[:2]), here(*pairs[:2]))
 
 
-def test_chains_of_another_support_set_are_refused() -> None:
+def test_chains_and_states_of_another_support_set_are_refused() -> None:
     head = conditioned(make_head(), made_pairs(4))
-    with pytest.raises(PosteriorError, match=r"over 3 points, but the support set has 4"):
+    with pytest.raises(PosteriorError, match="3 points, but the support set has 4"):
         head.take_results([gibbs.Chains(torch.ones(30, 3), 0)])
-
-
-def test_a_posterior_survives_its_state() -> None:
-    pairs = made_pairs()
-    head = conditioned(make_head(learn_kernel=True), pairs)
-    other = make_head(learn_kernel=True).eval()
-    other.load_state_dict(head.state_dict())
-    other.load_posterior_state(head.posterior_state())
-    for ours, theirs in zip(head.posterior(*pairs[:2]), other.posterior(*pairs[:2]), strict=True):
-        assert torch.equal(ours, theirs)
-    assert all(isinstance(tensor, Tensor) for tensor in head.posterior_state().values())
-
-
-def test_a_state_of_another_head_is_refused() -> None:
     with pytest.raises(PosteriorError, match="lacks features, kernel, labels, mean"):
         make_head().load_posterior_state({"precision": torch.eye(2)})
 
 
-def test_training_forgets_the_posterior_and_evaluation_does_not() -> None:
-    pairs = made_pairs()
-    head = conditioned(make_head(), pairs)
-    losses(head, pairs)
-    head.posterior(*pairs[:2])
-    losses(head.train(), pairs)
-    for refused in (lambda: head.posterior(*pairs[:2]), lambda: head(*pairs[:2]), head.posterior_state):
-        with pytest.raises(PosteriorError, match="no posterior for its current weights"):
-            refused()
-
-
-def test_observations_are_dropped_once_conditioned() -> None:
-    head = conditioned(make_head(), made_pairs(4))
-    assert len(head.observations()["labels"]) == 0
-
-
-def test_half_precision_features_under_autocast_are_computed_in_single() -> None:
+def test_half_precision_features_are_computed_in_single_under_autocast_and_in_inference_mode() -> None:
     features, mean, labels = made_pairs()
     features = features.bfloat16()
     head = make_head()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         torch.manual_seed(1)
         inside = losses(head, (features, mean, labels))
-        posterior = conditioned(head, (features, mean, labels)).posterior(features, mean)
+        with torch.inference_mode():
+            posterior = conditioned(head, (features, mean, labels)).posterior(features, mean)
     torch.manual_seed(1)
-    assert torch.equal(losses(head, (features.float(), mean, labels)), inside)
+    outside = losses(head, (features.float(), mean, labels))
+    assert torch.equal(outside, inside)
+    assert outside.requires_grad
     assert inside.dtype == posterior.mean_SB.dtype == posterior.var_SB.dtype == torch.float32
     assert torch.equal(posterior.mean_SB, head.posterior(features.float(), mean).mean_SB)
 
 
-def test_predictions_work_in_inference_mode_and_out_of_it() -> None:
-    pairs = made_pairs()
-    head = make_head().eval()
-    with torch.inference_mode():
-        conditioned(head, pairs)
-        inside = head(*pairs[:2])
-    assert torch.equal(head(*pairs[:2]), inside)
-    assert losses(head, pairs).requires_grad
-
-
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_kernel_scales_are_parameters_only_if_learnt(kernel: str) -> None:
-    fixed, learnt = make_head(kernel=kernel), make_head(kernel=kernel, learn_kernel=True)
-    assert {name for name, _ in fixed.named_parameters()} == {"projection.weight", "projection.bias"}
-    names = {name for name, _ in learnt.named_parameters()} - {name for name, _ in fixed.named_parameters()}
-    assert names == {"kernel.log_length_scale", "kernel.log_output_scale"}
-    assert all(parameter.ndim > 0 for parameter in learnt.parameters())  # sharding broadcasts no 0-d parameter
-    assert set(fixed.state_dict()) == {"projection.weight", "projection.bias"}
+    fixed, learnt = (set(make_head(kernel=kernel, learn_kernel=learn).state_dict()) for learn in (False, True))
+    assert fixed == {"projection.weight", "projection.bias"}
+    assert learnt - fixed == {"kernel.log_length_scale", "kernel.log_output_scale"}
+    scales = make_head(kernel=kernel, learn_kernel=True).kernel.parameters()
+    assert all(parameter.ndim > 0 for parameter in scales)  # sharding broadcasts no 0-d parameter
 
 
 def test_raised_jitter_is_counted() -> None:

@@ -11,12 +11,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from icalib.core.component import validated
 from icalib.core.errors import PosteriorError, SettingError
 from icalib.heads.random_features import RandomFeatureHead
 from icalib.inference.random_features import median_distance
 from icalib.losses.binary import BinaryCrossEntropy
-from icalib.losses.focal import FocalLoss
 from icalib.methods import sngp
 
 WIDTH, NUM_FEATURES = 16, 64
@@ -81,37 +79,39 @@ def test_the_exact_posterior_is_the_direct_computation() -> None:
     test_phi = phi_of(model, test).detach()
     found = model.posterior(test, test_mean)
     assert found.mean_SB.shape == found.var_SB.shape == (1, 10)
+    assert torch.equal(found.mean_SB[0], model(test, test_mean))
     torch.testing.assert_close(found.mean_SB[0].double(), test_mean.double() + test_phi @ beta, rtol=1e-4, atol=1e-5)
     expected = torch.einsum("bl,lm,bm->b", test_phi, torch.linalg.inv(precision), test_phi)
     torch.testing.assert_close(found.var_SB[0].double(), expected, rtol=1e-4, atol=1e-6)
 
 
-def test_the_posterior_mean_is_the_point_logit() -> None:
-    model, pairs = conditioned(head(), made_pairs()), made_pairs(9, seed=3)
-    torch.testing.assert_close(model.posterior(*pairs[:2]).mean_SB[0], model(*pairs[:2]), rtol=0, atol=0)
-
-
-def test_without_pairs_the_variance_is_the_priors_and_with_them_smaller() -> None:
+def test_limit_without_pairs_the_variance_is_the_priors() -> None:
     features, mean, _ = made_pairs(8, seed=2)
     nothing = tuple(column[:0] for column in made_pairs())
     prior = conditioned(head(num_features=1024, ridge=2.0), nothing).posterior(features, mean).var_SB  # type: ignore[arg-type]
     torch.testing.assert_close(prior, torch.full_like(prior, 0.5), rtol=0.15, atol=0)
-    after = conditioned(head(num_features=1024, ridge=2.0), made_pairs()).posterior(features, mean).var_SB
-    assert (after < prior).all()
-    assert (after > 0).all()
+
+
+def same_posterior(one: RandomFeatureHead, other: RandomFeatureHead) -> None:
+    factors = (model.posterior_state()["factor"] for model in (one, other))
+    torch.testing.assert_close(*factors, rtol=1e-4, atol=1e-5)
 
 
 def test_observations_of_two_processes_equal_those_of_one_in_any_batches() -> None:
     features, mean, labels = made_pairs()
     parts = [(features[i::2], mean[i::2], labels[i::2]) for i in range(2)]
-    one, two = conditioned(head(), (features, mean, labels)), conditioned(head(), *parts)
+    one = conditioned(head(), (features, mean, labels))
+    same_posterior(conditioned(head(), *parts), one)
     batches = head().eval()
     for start in range(0, len(features), 5):
         batches.observe(*(column[start : start + 5] for column in (features, mean, labels)))
     batches.condition([batches.observations()], seed=0)
-    for other in (two, batches):
-        torch.testing.assert_close(other.posterior_state()["factor"], one.posterior_state()["factor"], rtol=1e-5,
-                                   atol=1e-6)  # fmt: skip
+    same_posterior(batches, one)
+
+
+def test_the_precision_can_be_scaled_to_a_number_of_pairs() -> None:
+    pairs = made_pairs(48)
+    same_posterior(conditioned(head(effective_n=144.0), pairs), conditioned(head(), pairs, pairs, pairs))
 
 
 def test_far_from_the_pairs_the_variance_is_larger() -> None:
@@ -126,44 +126,6 @@ def test_far_from_the_pairs_the_variance_is_larger() -> None:
     assert far > 0.6
 
 
-def test_a_checkpoints_posterior_is_the_same() -> None:
-    model = conditioned(head(), made_pairs())
-    other = head(seed=9)
-    other.load_state_dict(model.state_dict())
-    other.eval().load_posterior_state(model.posterior_state())
-    test = made_pairs(5, seed=4)[:2]
-    for found, expected in zip(other.posterior(*test), model.posterior(*test), strict=True):
-        assert torch.equal(found, expected)
-
-
-@pytest.mark.parametrize("laplace", ["exact", "last_epoch_sum", "ema"])
-def test_a_posterior_of_earlier_weights_is_refused(laplace: str) -> None:
-    model, pairs = head(laplace=laplace), made_pairs()
-    with pytest.raises(PosteriorError, match="no posterior"):
-        model.posterior(*pairs[:2])
-    train(model, pairs, steps=1)
-    conditioned(model, pairs).posterior(*pairs[:2])
-    model.losses(*pairs, LOSS)  # validation moves no weights
-    model.posterior(*pairs[:2])
-    train(model, pairs, steps=1)
-    for ask in (lambda: model.posterior(*pairs[:2]), model.posterior_state):
-        with pytest.raises(PosteriorError, match="--fresh"):
-            ask()
-
-
-@pytest.mark.parametrize("state", [{}, {"factor": torch.eye(3)}])
-def test_another_heads_posterior_is_refused(state: dict[str, Tensor]) -> None:
-    with pytest.raises(PosteriorError, match="64 random features"):
-        head().load_posterior_state(state)
-
-
-def step_information(model: RandomFeatureHead, pairs: Pairs) -> tuple[Tensor, int]:
-    features, mean, _ = pairs
-    phi = phi_of(model, features)
-    prob = torch.sigmoid(model(features, mean).double())
-    return phi.T @ (phi * (prob * (1 - prob))[:, None]), len(features)
-
-
 def still(model: RandomFeatureHead, pairs: Pairs, sizes: list[int]) -> None:
     """Training steps that move no weights, so that every sum is known."""
     model.train()
@@ -173,8 +135,7 @@ def still(model: RandomFeatureHead, pairs: Pairs, sizes: list[int]) -> None:
         start += size
 
 
-def factor(information: Tensor) -> Tensor:
-    return torch.linalg.cholesky(information + torch.eye(NUM_FEATURES, dtype=torch.float64)).float()
+SUMMED = ("last_epoch_sum", "ema")
 
 
 def test_the_last_epochs_sum_is_of_that_epoch_alone() -> None:
@@ -182,42 +143,40 @@ def test_the_last_epochs_sum_is_of_that_epoch_alone() -> None:
     still(model, made_pairs(seed=7), [16, 16])
     model.start_epoch()
     still(model, pairs, [16, 16, 16])
-    expected, _ = step_information(model, pairs)
     model.eval().observe(*pairs)
     assert model.observations() == {}
     model.condition([{}, {}], seed=0)
-    torch.testing.assert_close(model.posterior_state()["factor"], factor(expected.detach()), rtol=1e-4, atol=1e-5)
+    same_posterior(model, conditioned(head(dropout=0.0), pairs))
 
 
 def test_the_moving_average_of_equal_steps_is_the_exact_sum() -> None:
     """Its start from 0 is corrected, however few the steps."""
-    features, mean, labels = made_pairs(16)
+    pairs = made_pairs(16)
     model = head(laplace="ema", dropout=0.0)
+    with pytest.raises(PosteriorError, match=r"head\.laplace=exact"):
+        model.eval().condition([{}], seed=0)  # no step was made
     model.start_epoch()
     for _ in range(5):
-        still(model, (features, mean, labels), [16])
+        still(model, pairs, [16])
     model.eval().condition([{}], seed=0)
-    exact = conditioned(head(dropout=0.0), *[(features, mean, labels)] * 5)
-    torch.testing.assert_close(model.posterior_state()["factor"], exact.posterior_state()["factor"], rtol=1e-4,
-                               atol=1e-5)  # fmt: skip
+    same_posterior(model, conditioned(head(dropout=0.0), *[pairs] * 5))
 
 
 def test_the_moving_average_forgets_by_its_momentum() -> None:
-    pairs = made_pairs(48)
+    features, mean, labels = made_pairs(48)
     model = head(laplace="ema", dropout=0.0, ema_momentum=0.6, effective_n=100.0)
     model.start_epoch()
-    still(model, pairs, [16, 8, 24])
+    still(model, (features, mean, labels), [16, 8, 24])
     model.eval().condition([{}], seed=0)
-    means = []
-    for start, end in ((0, 16), (16, 24), (24, 48)):
-        total, num = step_information(model, tuple(column[start:end] for column in pairs))  # type: ignore[arg-type]
-        means.append(total.detach() / num)
-    shares = torch.tensor([0.4 * 0.36, 0.4 * 0.6, 0.4]) / (1 - 0.6**3)
-    average = sum((share * mean for share, mean in zip(shares, means, strict=True)), torch.zeros(()))
-    torch.testing.assert_close(model.posterior_state()["factor"], factor(100 * average), rtol=1e-4, atol=1e-5)
+    phi, prob = phi_of(model, features), torch.sigmoid(model(features, mean).double())
+    shares = torch.tensor([0.4 * 0.36 / 16, 0.4 * 0.6 / 8, 0.4 / 24]) / (1 - 0.6**3)
+    weights = torch.repeat_interleave(shares, torch.tensor([16, 8, 24])) * prob * (1 - prob)
+    precision = torch.eye(NUM_FEATURES, dtype=torch.float64) + 100 * phi.T @ (phi * weights[:, None])
+    expected = torch.linalg.cholesky(precision).float().detach()
+    torch.testing.assert_close(model.posterior_state()["factor"], expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("laplace", ["last_epoch_sum", "ema"])
+@pytest.mark.parametrize("laplace", SUMMED)
 def test_an_interrupted_training_sums_the_same(laplace: str) -> None:
     pairs = made_pairs()
     whole, first = head(laplace=laplace, dropout=0.0), head(laplace=laplace, dropout=0.0)
@@ -231,70 +190,36 @@ def test_an_interrupted_training_sums_the_same(laplace: str) -> None:
     assert torch.equal(whole.posterior_state()["factor"], resumed.posterior_state()["factor"])
 
 
-def train_a_share(rank: int, laplace: str, store: Path, results: Any) -> None:
+def train_a_share(rank: int, store: Path, results: Any) -> None:
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-    model, pairs = head(laplace=laplace, length_scale="median", dropout=0.0), made_pairs()
-    still(model, tuple(column[rank::2] for column in pairs), [8, 8, 8])  # type: ignore[arg-type]
-    model.eval().condition([{}, {}], seed=0)
-    results.put((model.length_scale.item(), model.posterior_state()["factor"].numpy()))
+    for laplace in SUMMED:
+        model, pairs = head(laplace=laplace, length_scale="median", dropout=0.0), made_pairs()
+        still(model, tuple(column[rank::2] for column in pairs), [8, 8, 8])  # type: ignore[arg-type]
+        model.eval().condition([{}, {}], seed=0)
+        results.put((laplace, model.length_scale.item(), model.posterior_state()["factor"].numpy()))
 
 
-@pytest.mark.parametrize("laplace", ["last_epoch_sum", "ema"])
-def test_processes_that_share_the_pairs_all_hold_the_sums_of_one(laplace: str, tmp_path: Path) -> None:
+def test_processes_that_share_the_pairs_all_hold_the_sums_of_one(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     results = context.Queue()
-    workers = [
-        context.Process(target=train_a_share, args=(rank, laplace, tmp_path / "store", results)) for rank in range(2)
-    ]
+    workers = [context.Process(target=train_a_share, args=(rank, tmp_path / "store", results)) for rank in range(2)]
     for worker in workers:
         worker.start()
-    found = [results.get(timeout=60) for _ in workers]
+    found = [results.get(timeout=60) for _ in range(4)]
     for worker in workers:
         worker.join(timeout=60)
-    one = head(laplace=laplace, length_scale="median", dropout=0.0)
-    still(one, made_pairs(), [16, 16, 16])
-    one.eval().condition([{}], seed=0)
-    for length_scale, factor_LL in found:
+    for laplace, length_scale, factor_LL in found:
+        one = head(laplace=laplace, length_scale="median", dropout=0.0)
+        still(one, made_pairs(), [16, 16, 16])
+        one.eval().condition([{}], seed=0)
         assert length_scale == pytest.approx(one.length_scale.item())
         np.testing.assert_allclose(factor_LL, one.posterior_state()["factor"], rtol=1e-4, atol=1e-6)
 
 
-def test_without_a_step_there_is_nothing_to_condition_on() -> None:
-    with pytest.raises(PosteriorError, match=r"head\.laplace=exact"):
-        head(laplace="ema").eval().condition([{}], seed=0)
-
-
-def test_the_exact_mode_carries_no_sums_in_its_weights() -> None:
-    exact, summed = head(), head(laplace="last_epoch_sum")
-    train(exact, made_pairs(), steps=1)
-    conditioned(exact, made_pairs())
-    sizes = [sum(t.numel() for t in model.state_dict().values()) for model in (exact, summed)]
+def test_the_exact_mode_carries_no_sums_in_its_weights_and_coefficients_are_free_of_weight_decay() -> None:
+    sizes = [sum(t.numel() for t in head(laplace=kind).state_dict().values()) for kind in ("exact", "last_epoch_sum")]
     assert sizes[1] - sizes[0] == NUM_FEATURES**2 + 2
-
-
-def test_the_precision_can_be_scaled_to_a_number_of_pairs() -> None:
-    pairs = made_pairs(48)
-    tripled = conditioned(head(effective_n=144.0), pairs)
-    copies = conditioned(head(), pairs, pairs, pairs)
-    torch.testing.assert_close(tripled.posterior_state()["factor"], copies.posterior_state()["factor"], rtol=1e-5,
-                               atol=1e-6)  # fmt: skip
-
-
-def test_a_gaussian_likelihood_leaves_less_variance() -> None:
-    pairs, test = made_pairs(), made_pairs(6, seed=2)[:2]
-    logistic, gaussian = (conditioned(head(likelihood=kind), pairs) for kind in ("logistic", "gaussian"))
-    assert (gaussian.posterior(*test).var_SB < logistic.posterior(*test).var_SB).all()
-
-
-def test_training_separates_the_classes_and_focal_loss_with_gamma_0_is_the_same() -> None:
-    pairs = made_pairs(200)
-    plain, focal = head(), head()
-    for model, loss in ((plain, LOSS), (focal, FocalLoss.Config(gamma=0.0).build())):
-        torch.manual_seed(4)
-        train(model, pairs, steps=80, loss=loss)
-    logits = plain.eval()(*pairs[:2])
-    assert torch.equal(logits, focal.eval()(*pairs[:2]))
-    assert ((logits > 0) == (pairs[2] == 1)).float().mean() > 0.95
+    assert [p.ndim for name, p in head().named_parameters() if name.startswith("coefficients")] == [1]
 
 
 def test_the_dense_layer_stays_within_its_bound_or_has_none() -> None:
@@ -325,26 +250,18 @@ def test_the_logit_is_single_precision_under_autocast() -> None:
 
 
 def test_the_median_length_scale_is_set_by_the_first_batch_and_kept() -> None:
-    model, pairs = head(length_scale="median", dropout=0.0), made_pairs(20)
+    features, mean, labels = made_pairs(20)
+    pairs = (5 + 0.1 * features, mean, labels)  # dropout would tell similar pairs apart
+    model = head(length_scale="median", dropout=0.3)
     assert model.length_scale.item() == pytest.approx(math.sqrt(WIDTH / 2))
     expected = median_distance(model.eval()._hidden(pairs[0])).item()
-    train(model, pairs, steps=1, batch=20)
-    assert model.length_scale.item() == pytest.approx(expected)
-    train(model, made_pairs(20, seed=8), steps=3)
-    assert model.length_scale.item() == pytest.approx(expected)
-    loaded = head(seed=5, length_scale="median", dropout=0.0)
-    loaded.load_state_dict(model.state_dict())
-    train(loaded, made_pairs(20, seed=8), steps=1)
-    assert loaded.length_scale.item() == pytest.approx(expected)
-
-
-def test_the_median_length_scale_is_that_of_predictions() -> None:
-    features, mean, labels = made_pairs(20)
-    similar = (5 + 0.1 * features, mean, labels)
-    model = head(length_scale="median", dropout=0.3)
-    expected = median_distance(model.eval()._hidden(similar[0])).item()
-    train(model, similar, steps=1, batch=20)
-    assert model.length_scale.item() == pytest.approx(expected)
+    loaded = head(seed=5, length_scale="median", dropout=0.3)
+    for trained, some in ((model, pairs), (model, made_pairs(20, seed=8)), (loaded, made_pairs(20, seed=8))):
+        train(trained, some, steps=1, batch=20)
+        assert trained.length_scale.item() == pytest.approx(expected)
+        loaded.load_state_dict(model.state_dict())
+    with pytest.raises(SettingError, match="length_scale"):
+        train(head(length_scale="median"), made_pairs(1), steps=1, batch=1)
 
 
 def test_the_released_scaling_of_sngp_has_its_variances() -> None:
@@ -361,28 +278,8 @@ def test_the_released_scaling_of_sngp_has_its_variances() -> None:
     torch.testing.assert_close(model.posterior(*pairs[:2]).var_SB[0].double(), expected, rtol=1e-3, atol=1e-6)
 
 
-def test_a_median_of_one_pair_is_refused() -> None:
-    with pytest.raises(SettingError, match="length_scale"):
-        train(head(length_scale="median"), made_pairs(1), steps=1, batch=1)
-
-
-def test_a_larger_length_scale_makes_pairs_more_alike() -> None:
-    pairs, test = made_pairs(), made_pairs(6, seed=2)[:2]
-    short, long = (conditioned(head(length_scale=value), pairs) for value in (1.0, 20.0))
-    assert (long.posterior(*test).var_SB < short.posterior(*test).var_SB).all()
-
-
 def test_the_coefficients_are_free_of_weight_decay() -> None:
     assert [p.ndim for name, p in head().named_parameters() if name.startswith("coefficients")] == [1]
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"length_scale": 0.0}, {"length_scale": "mean"}, {"ridge": 0.0}, {"num_features": 0}, {"ema_momentum": 1.0}],
-)
-def test_values_out_of_range_are_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(SettingError, match=next(iter(wrong))):
-        validated(RandomFeatureHead.Config, wrong)
 
 
 def test_limit_linear_features_without_bound_are_a_linear_layer_on_normed_features_with_laplaces_posterior() -> None:
@@ -412,6 +309,10 @@ def test_the_chosen_ridge_does_not_depend_on_the_number_of_processes_and_is_kept
     other = head(seed=5, ridge_choice="evidence")
     other.load_posterior_state(model.posterior_state())
     assert other.ridge == pytest.approx(whole)
+    with pytest.raises(ValueError, match="ridge_choice is evidence, with"):
+        RandomFeatureHead.Config(ridge_choice="evidence", laplace="ema")
+    with pytest.raises(PosteriorError, match="64 random features"):
+        head().load_posterior_state({"factor": torch.eye(3)})
 
 
 def test_the_chosen_ridge_lets_the_variance_act_and_leaves_logits_alone() -> None:
@@ -427,9 +328,3 @@ def test_the_chosen_ridge_lets_the_variance_act_and_leaves_logits_alone() -> Non
     assert "ridge" not in fixed.posterior_state()
     torch.testing.assert_close(mean_chosen, mean_fixed)
     assert (var_chosen > var_fixed).all()
-
-
-@pytest.mark.parametrize("setting", [{"laplace": "ema"}, {"likelihood": "gaussian"}, {"effective_n": 1000.0}])
-def test_the_evidence_is_that_of_the_exact_posterior(setting: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="ridge_choice is evidence, with"):
-        RandomFeatureHead.Config(ridge_choice="evidence", **setting)
