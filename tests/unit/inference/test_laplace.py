@@ -67,13 +67,6 @@ def test_more_data_never_adds_variance_and_none_exceeds_the_priors(first: int, s
     assert (some <= test.square().sum(1) / ridge * (1 + 1e-9)).all()
 
 
-def test_copies_of_the_data_multiply_its_information() -> None:
-    phi, logits, _ = made(15)
-    torch.testing.assert_close(
-        information(phi.repeat(3, 1), logits.repeat(3), "logistic"), 3 * information(phi, logits, "logistic")
-    )
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_sums_are_in_double_and_order_does_not_count(dtype: torch.dtype) -> None:
     phi, logits, _ = made(50)

@@ -28,18 +28,6 @@ def test_binary_entropy_is_that_of_scipy_and_zero_at_the_ends() -> None:
     np.testing.assert_allclose(binary_entropy(torch.from_numpy(prob)).numpy(), expected, atol=1e-15)
 
 
-@given(st.floats(-30, 30), st.integers(2, 6))
-def test_identical_passes_share_no_information(logit: float, passes: int) -> None:
-    result = moments(torch.full((passes, 1), logit, dtype=torch.float64))
-    assert result.mutual_information.item() == pytest.approx(0.0, abs=1e-14)
-    assert result.prob_var.item() == result.logit_var.item() == 0.0
-
-
-def test_passes_of_0_and_1_share_ln_2() -> None:
-    result = moments(torch.tensor([[-800.0], [800.0]]))
-    assert result.mutual_information.item() == pytest.approx(math.log(2), abs=1e-15)
-
-
 @pytest.mark.parametrize(
     ("probs", "expected"),
     [((0.9, 0.9, 0.9, 0.1, 0.1), 0.355), ((0.99, 0.99, 0.99, 0.99, 0.01), 0.453), ((0.95, 0.9, 0.3, 0.8, 0.6), 0.141)],
@@ -54,16 +42,15 @@ def test_information_is_between_zero_and_the_entropy_of_the_mean(logits: list[li
     result = moments(torch.tensor(logits, dtype=torch.float64))
     assert (result.mutual_information >= 0).all()
     assert (result.mutual_information <= binary_entropy(result.prob_mean) + 1e-12).all()
-    assert (result.mutual_information <= math.log(2) + 1e-12).all()
 
 
-@given(logits_of_passes, st.randoms(use_true_random=False))
-def test_the_order_of_passes_does_not_count(logits: list[list[float]], random: object) -> None:
-    shuffled = list(logits)
-    random.shuffle(shuffled)  # type: ignore[attr-defined]
-    one, two = (moments(torch.tensor(rows, dtype=torch.float64)) for rows in (logits, shuffled))
-    for name in ("prob_mean", "prob_var", "logit_mean", "logit_var", "mutual_information"):
-        torch.testing.assert_close(getattr(one, name), getattr(two, name), rtol=1e-9, atol=1e-9)
+def test_limit_identical_passes_share_nothing_and_opposite_ones_ln_2() -> None:
+    same = moments(torch.full((4, 1), 2.5).bfloat16())
+    assert same.mutual_information.dtype == torch.float64
+    assert same.mutual_information.item() == pytest.approx(0.0, abs=1e-14)
+    assert same.prob_var.item() == same.logit_var.item() == 0.0
+    opposite = moments(torch.tensor([[-800.0], [800.0]]))
+    assert opposite.mutual_information.item() == pytest.approx(math.log(2), abs=1e-15)
 
 
 @given(logits_of_passes)
@@ -84,11 +71,6 @@ def test_streamed_moments_are_those_of_all_passes_at_once(logits: list[list[floa
 def test_tiny_variances_keep_their_digits() -> None:
     logits_S = 30 + 1e-7 * torch.arange(5, dtype=torch.float64)
     assert moments(logits_S[:, None]).logit_var.item() == pytest.approx(2e-14, rel=1e-6)
-
-
-def test_half_precision_samples_are_added_in_double() -> None:
-    result = moments(torch.randn(50, 2, generator=torch.Generator().manual_seed(0)).bfloat16())
-    assert result.prob_mean.dtype == result.mutual_information.dtype == torch.float64
 
 
 def test_no_sample_has_no_moments() -> None:

@@ -36,15 +36,6 @@ def test_products_are_the_rbf_kernel(length_scale: float) -> None:
     assert np.abs(errors).max() < 0.06
 
 
-def test_the_usual_length_scale_gives_the_known_kernel_by_cosine() -> None:
-    generator = torch.Generator().manual_seed(2)
-    rows = torch.linalg.qr(torch.randn(WIDTH, 2, generator=generator))[0].T * math.sqrt(WIDTH)
-    for cosine, expected in ((0.99, 0.98), (0.9, 0.82), (0.5, 0.37), (0.0, 0.14)):
-        pair = torch.stack([rows[0], cosine * rows[0] + math.sqrt(1 - cosine**2) * rows[1]])
-        phi = random_features(pair, *draws(20_000, math.sqrt(WIDTH / 2)))
-        assert (phi[0] @ phi[1]).item() == pytest.approx(expected, abs=0.02)
-
-
 def test_the_median_is_that_of_distances_between_different_rows() -> None:
     x = torch.randn(9, 5, generator=torch.Generator().manual_seed(3))
     repeated = torch.cat([x, x[:1]])
