@@ -93,9 +93,9 @@ def run(stages: RecordingStages, **config: Any) -> Trained:
 
 def test_each_round_scores_with_the_last_model_and_its_student_goes_on_from_it(tmp_path: Path) -> None:
     stages = RecordingStages(tmp_path, [CONFIDENT] * 3, [0.1, 0.3, 0.2])
-    trained = run(stages, num_rounds=3)
-    assert [name for name, _ in stages.trained] == [
-        "teacher", "round-1/student", "round-2/student", "round-3/student",
+    trained = run(stages, num_rounds=3, teacher=TrainingSettings(epochs=7))
+    assert [(name, training.settings.epochs) for name, training in stages.trained] == [
+        ("teacher", 7), *((f"round-{n}/student", TrainingSettings().epochs) for n in (1, 2, 3)),
     ]  # fmt: skip
     assert stages.trained[0][1].start is PARTS.start
     labellers = ["teacher", "round-1/student", "round-2/student"]
@@ -109,12 +109,6 @@ def test_each_round_scores_with_the_last_model_and_its_student_goes_on_from_it(t
     assert [(member.model.digest, member.estimator) for member in trained.members] == [
         ("digest of round-2/student/checkpoint", PARTS.estimator)
     ]
-
-
-def test_teacher_and_student_have_their_own_schedules(tmp_path: Path) -> None:
-    stages = RecordingStages(tmp_path, [CONFIDENT], [0.5])
-    run(stages, num_rounds=1, teacher=TrainingSettings(epochs=7), student=TrainingSettings(epochs=2))
-    assert [training.settings.epochs for _, training in stages.trained] == [7, 2]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +134,12 @@ def test_students_are_compared_by_the_scores_that_the_final_evaluation_reads(tmp
     assert {repr(scoring) for _, scoring in stages.validated} == {repr(scoring) for _, _, scoring in final.scored}
 
 
-def test_rounds_go_on_where_the_next_one_draws_other_pools_or_passes(tmp_path: Path) -> None:
+def test_rounds_end_when_nothing_is_selected_but_where_the_next_one_draws_other_pools_or_passes(
+    tmp_path: Path,
+) -> None:
+    ends = RecordingStages(tmp_path / "ends", [CONFIDENT, UNSURE], [0.5])
+    trained = run(ends, num_rounds=5)
+    assert (len(ends.scored), trained.num_rounds, trained.chosen_round) == (2, 1, 1)
     drawn = RecordingStages(tmp_path / "drawn", [UNSURE, CONFIDENT, UNSURE], [0.0, 0.5])
     trained = run(drawn, num_rounds=3, pools_per_round=1)
     assert [name for name, _ in drawn.trained] == ["teacher", "round-2/student"]
@@ -162,13 +161,6 @@ def test_precisions_are_of_the_same_model_on_validation(tmp_path: Path) -> None:
     assert trained.chosen_round == 0  # one validation pool is too few for any precision
 
 
-def test_rounds_end_when_nothing_is_selected(tmp_path: Path) -> None:
-    stages = RecordingStages(tmp_path, [CONFIDENT, UNSURE], [0.5])
-    trained = run(stages, num_rounds=5)
-    assert len(stages.scored) == 2
-    assert (trained.num_rounds, trained.chosen_round) == (1, 1)
-
-
 @pytest.mark.parametrize("scores", [UNSURE, []])
 def test_limit_icast_that_selects_nothing_or_has_no_unlabelled_pools_is_its_teacher(
     tmp_path: Path, scores: Pools
@@ -178,13 +170,6 @@ def test_limit_icast_that_selects_nothing_or_has_no_unlabelled_pools_is_its_teac
     assert [name for name, _ in stages.trained] == ["teacher"]
     assert (trained.chosen_round, trained.num_rounds) == (0, 0)
     assert [member.model.digest for member in trained.members] == ["digest of teacher/checkpoint"]
-
-
-def test_limit_icasts_teacher_is_supervised_training_with_intents(tmp_path: Path) -> None:
-    icast, supervised = RecordingStages(tmp_path / "icast", [UNSURE]), RecordingStages(tmp_path / "supervised")
-    run(icast, num_rounds=1)
-    Supervised.Config(with_intents=True).build().run(supervised, PARTS)
-    assert icast.trained[:1] == supervised.trained
 
 
 def test_epochs_are_judged_by_the_rule_that_predicts_but_thresholds_share_the_teacher(tmp_path: Path) -> None:
@@ -202,16 +187,18 @@ def test_epochs_are_judged_by_the_rule_that_predicts_but_thresholds_share_the_te
     assert all(training.estimator == parts.estimator for some in trained for training in some)
 
 
-def test_limit_self_training_without_intents_has_berts_teacher_and_asks_for_no_intents(tmp_path: Path) -> None:
-    tsst, bert = RecordingStages(tmp_path / "tsst", [CONFIDENT], [0.5]), RecordingStages(tmp_path / "bert")
-    config = SelfTraining.Config(with_intents=False, num_rounds=1)
-    config.build().run(tsst, PARTS)
-    Supervised.Config().build().run(bert, PARTS)
-    assert tsst.trained[:1] == bert.trained
-    assert not any(training.with_intents or training.rule for _, training in tsst.trained)
-    assert not any(scoring.with_intents for _, _, scoring in tsst.scored)
-    assert not config.needs_intents()
-    assert config.view_rule() is None
+@pytest.mark.parametrize("with_intents", [True, False])
+def test_limit_a_teacher_is_supervised_training_with_or_without_intents(tmp_path: Path, with_intents: bool) -> None:
+    students, alone = RecordingStages(tmp_path / "students", [CONFIDENT], [0.5]), RecordingStages(tmp_path / "alone")
+    config = SelfTraining.Config(with_intents=with_intents, num_rounds=1)
+    config.build().run(students, PARTS)
+    supervised = Supervised.Config(with_intents=with_intents)
+    supervised.build().run(alone, PARTS)
+    assert students.trained[:1] == alone.trained
+    assert {training.with_intents for _, training in students.trained} == {with_intents}
+    assert {scoring.with_intents for _, _, scoring in students.scored} == {with_intents}
+    assert config.needs_intents() == supervised.needs_intents() == with_intents
+    assert config.view_rule() == (config.rule if with_intents else None)
 
 
 def test_limit_an_ensemble_of_one_is_bert(tmp_path: Path) -> None:
@@ -222,24 +209,12 @@ def test_limit_an_ensemble_of_one_is_bert(tmp_path: Path) -> None:
     assert len(trained.members) == 1
 
 
-def test_members_never_keep_the_start_that_they_share(tmp_path: Path) -> None:
-    for number, keeps in ((1, True), (3, False)):
-        stages = RecordingStages(tmp_path / str(number))
-        Ensemble.Config(num_members=number).build().run(stages, PARTS)
-        assert [training.settings.keep_start for _, training in stages.trained] == [keeps] * number
-
-
 def test_members_are_independent_models_or_two_readings_of_one(tmp_path: Path) -> None:
-    five = Ensemble.Config().build().run(RecordingStages(tmp_path / "five"), PARTS)
+    stages = RecordingStages(tmp_path / "five")
+    five = Ensemble.Config().build().run(stages, PARTS)
     assert len({member.model.path for member in five.members}) == 5
+    assert not any(training.settings.keep_start for _, training in stages.trained)  # they would all be the start
     parts = replace(PARTS, estimator=MCDropout.Config(num_passes=10))
     two = Ensemble.Config(members="plain_and_estimated").build().run(RecordingStages(tmp_path / "two"), parts)
     assert len({member.model.path for member in two.members}) == 1
     assert [type(member.estimator) for member in two.members] == [Deterministic.Config, MCDropout.Config]
-
-
-def test_a_regime_says_which_rule_chooses_views_at_test() -> None:
-    rule = PseudoLabelRule(gain_threshold=0.1)
-    assert SelfTraining.Config(rule=rule).view_rule() == rule
-    assert Supervised.Config(with_intents=True).needs_intents()
-    assert Supervised.Config().view_rule() is None

@@ -56,12 +56,16 @@ def test_the_negative_threshold_is_the_largest_at_its_precision(
     assert negative_at(probs, wrong, precision) == (max(allowed) if allowed else 0.0)
 
 
-def test_pools_of_unknown_label_do_not_count() -> None:
+def test_pools_of_unknown_label_do_not_count_and_a_teacher_that_guesses_selects_nobody() -> None:
     best, second = np.full(20, 0.9), np.zeros(20)
     is_right = np.array([1] * 10 + [-1] * 10)
     assert positive_at(best, second, is_right, 0.9) < 0.9
     assert positive_at(best, second, np.where(is_right < 0, 0, is_right), 0.9) == NOBODY
     assert positive_at(best[:9], second[:9], is_right[:9], 0.9) == NOBODY  # nine pools tell nothing
+    guessed = score_table([[(0.9, 0.1), (0.2, 0.0)]] * 40, gold=[0, 1] * 20), None
+    summary = preview([guessed], PseudoLabelRule.precisions(), 1, [guessed])
+    assert summary.num_pools_selected == 0
+    assert (summary.information_reliability, summary.gain_reliability, summary.num_pools_with_intents) == (None,) * 3
 
 
 def scored(seed: int, number: int) -> tuple[Any, None]:
@@ -74,28 +78,19 @@ def scored(seed: int, number: int) -> tuple[Any, None]:
 
 
 def test_precisions_of_validation_hold_on_other_pools_of_the_same_kind() -> None:
-    unlabelled, validation = scored(0, 4000), scored(1, 4000)
+    unlabelled, validation = scored(0, 2000), scored(1, 2000)
     rule = PseudoLabelRule.precisions()
     found = resolve_rule(rule, [unlabelled], [validation])
     assert found.scale == "absolute"
     # The mean of p above t is (1 + t) / 2 where p is uniform: 0.9 of the pools above 0.8 are right.
-    assert found.positive_threshold == pytest.approx(0.8, abs=0.05)
+    assert found.positive_threshold == pytest.approx(0.8, abs=0.07)
     chosen = choose_views(*unlabelled, found)
     labels = assign(chosen, found)
     positive = (labels.label == 1) & labels.keep & (labels.rule == "confident")
-    assert chosen.gold[positive].mean() == pytest.approx(0.9, abs=0.03)
+    assert chosen.gold[positive].mean() == pytest.approx(0.9, abs=0.04)
     summary = preview([unlabelled], rule, 1, [validation])
-    assert summary.validation_pools_selected is not None
-    assert summary.validation_pools_selected > 1000
+    assert (summary.validation_pools_selected or 0) > 500
     assert summary.thresholds["positive_threshold"] == found.positive_threshold
-    assert preview([unlabelled], PseudoLabelRule(), 1).validation_accuracy is None
-
-
-def test_a_teacher_that_guesses_selects_nobody() -> None:
-    table = score_table([[(0.9, 0.1), (0.2, 0.0)]] * 40, gold=[0, 1] * 20)
-    found = resolve_rule(PseudoLabelRule.precisions(), [(table, None)], [(table, None)])
-    assert found.positive_threshold == found.calibrated_positive_threshold == NOBODY
-    assert preview([(table, None)], PseudoLabelRule.precisions(), 1, [(table, None)]).num_pools_selected == 0
 
 
 def test_calibrated_pools_may_be_right_less_often() -> None:
@@ -137,8 +132,3 @@ def test_reliability_is_the_spearman_brown_corrected_correlation_of_the_halves()
     assert found.information_reliability == pytest.approx(corrected(plain))
     assert found.gain_reliability == pytest.approx(corrected((intent - plain)[:, :30]))
     assert found.num_pools_with_intents == 15
-
-
-def test_without_halves_there_is_no_reliability() -> None:
-    found = preview([scored(0, 5)], PseudoLabelRule(), 1)
-    assert (found.information_reliability, found.gain_reliability, found.num_pools_with_intents) == (None, None, None)
