@@ -75,8 +75,7 @@ def test_no_grey_answer_repeats_the_right_one_or_stands_in_the_pool(
     assert sum(map(len, found)) > len(labelled)
     for pool, answers in zip(labelled, found, strict=True):
         keys = [text_key(answer.text) for answer in answers]
-        assert len(set(keys)) == len(keys) <= 2
-        assert not set(keys) & {text_key(candidate) for candidate in pool.candidates}
+        assert len({*keys, *map(text_key, pool.candidates)}) == len(keys) + len(pool.candidates)
         assert not any(is_near_duplicate(answer.text, gold(pool)) for answer in answers)
 
 
@@ -127,7 +126,6 @@ def test_a_wrong_answer_gets_the_context_that_it_came_from(tiny_pools: Path, lab
         true.setdefault(text_key(gold(pool)), []).append(pool)
     sources: list[str] = []
     for pool, contexts in zip(labelled, retrieval(tiny_pools, contexts_from="all").contexts(labelled, 1), strict=True):
-        assert contexts[pool.label] is None
         for candidate, context in zip(pool.candidates, contexts, strict=True):
             if context is not None and context.source == "true context":
                 origins = [tuple(context_texts(o)) for o in true[text_key(candidate)] if o.dialog_id != pool.dialog_id]
@@ -136,43 +134,32 @@ def test_a_wrong_answer_gets_the_context_that_it_came_from(tiny_pools: Path, lab
     assert sources.count("true context") / len(sources) > 0.9
 
 
-def test_only_contexts_of_labelled_pools_are_known_by_default(tiny_pools: Path, labelled: list[Pool]) -> None:
-    known = {tuple(context_texts(pool)) for pool in labelled}
-    found = [c for contexts in retrieval(tiny_pools).contexts(labelled, 1) for c in contexts if c]
-    assert {c.utterances for c in found} <= known
-    assert {c.source for c in found} == {"true context", "bm25 context"}
-
-
-def test_no_context_of_the_same_dialogue_makes_a_wrong_answer_right(tiny_pools: Path, labelled: list[Pool]) -> None:
+def test_contexts_are_by_default_of_other_dialogues_of_labelled_pools(tiny_pools: Path, labelled: list[Pool]) -> None:
+    """One of the same dialogue would make a wrong answer right."""
     dialogues = {tuple(context_texts(pool)): pool.dialog_id for pool in labelled}
     for pool, contexts in zip(labelled, retrieval(tiny_pools).contexts(labelled, 1), strict=True):
         assert all(dialogues[c.utterances] != pool.dialog_id for c in contexts if c)
 
 
+def with_answer(pool: Pool, text: str) -> Pool:
+    candidates = tuple(text if n == pool.label else candidate for n, candidate in enumerate(pool.candidates))
+    return pool.model_copy(update={"candidates": candidates})
+
+
 def test_another_right_answer_has_the_same_sentences_in_another_order(tiny_pools: Path, labelled: list[Pool]) -> None:
     long = "Reboot it. Wait a minute. Then log in."
     pool = labelled[0]
-    several = pool.model_copy(
-        update={"candidates": tuple(long if n == pool.label else c for n, c in enumerate(pool.candidates))}
-    )
-    (made,), (only,) = retrieval(tiny_pools).right_answers([several, pool], seed=1)
+    (made,), (only,) = retrieval(tiny_pools).right_answers([with_answer(pool, long), pool], seed=1)
     assert made.text != long
     assert sorted(sentences(made.text)) == sorted(sentences(long))
-    assert made.source == "right answer, reordered"
-    assert len(sentences(gold(pool))) == 1
-    assert (only.text, only.source) == (gold(pool), "right answer")
+    assert (len(sentences(gold(pool))), only.text) == (1, gold(pool))
 
 
 def test_corruption_drops_a_sentence_or_replaces_half(tiny_pools: Path, labelled: list[Pool]) -> None:
     parts = ["Open the case first.", "Clean the fan with air.", "Close it again.", "Start the machine."]
-    pool = labelled[0]
-    long = pool.model_copy(
-        update={"candidates": tuple(" ".join(parts) if n == pool.label else c for n, c in enumerate(pool.candidates))}
-    )
-    (found,) = retrieval(tiny_pools, grey="corrupted").grey_answers([long], 2, seed=1)
-    dropped, replaced = found
-    assert (dropped.source, replaced.source) == ("sentence dropped", "half replaced")
+    long = with_answer(labelled[0], " ".join(parts))
+    ((dropped, replaced),) = retrieval(tiny_pools, grey="corrupted").grey_answers([long], 2, seed=1)
     assert len(sentences(dropped.text)) == 3
     assert set(sentences(dropped.text)) < set(parts)
-    assert replaced.text.startswith("Open the case first. Clean the fan with air. ")
+    assert sentences(replaced.text)[:2] == parts[:2]
     assert sentences(replaced.text)[2:] != parts[2:]
