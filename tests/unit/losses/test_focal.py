@@ -16,23 +16,20 @@ from icalib.inference.focal import inverse_focal, inverse_focal_logits
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.losses.focal import FocalLoss
 
-GAMMAS: list[float | str] = [0.0, 0.5, 1.0, 2.0, 3.0, "flsd-53"]
-
 
 def focal(gamma: float | str, logits: Tensor, labels: Tensor) -> Tensor:
     return FocalLoss.Config(gamma=gamma).build()(logits, labels)
 
 
-def test_gamma_0_is_the_binary_cross_entropy_to_the_last_bit() -> None:
+def test_limit_gamma_0_is_the_binary_cross_entropy_to_the_last_bit() -> None:
     logits = torch.cat([torch.randn(500, generator=torch.Generator().manual_seed(0)) * 20, torch.tensor([0.0, 100.0])])
     labels = torch.arange(len(logits)) % 2
-    found, cross_entropy = [], []
-    for loss, values in ((FocalLoss.Config(gamma=0.0), found), (BinaryCrossEntropy.Config(), cross_entropy)):
+    found = []
+    for loss in (FocalLoss.Config(gamma=0.0), BinaryCrossEntropy.Config()):
         f = logits.clone().requires_grad_()
         result = loss.build()(f, labels)
-        values += [result.detach(), *torch.autograd.grad(result.sum(), f)]
-    assert torch.equal(found[0], cross_entropy[0])
-    assert torch.equal(found[1], cross_entropy[1])
+        found.append(torch.stack([result.detach(), *torch.autograd.grad(result.sum(), f)]))
+    assert torch.equal(*found)
 
 
 @pytest.mark.parametrize("gamma", [1.0, 2.5])
@@ -52,32 +49,18 @@ def test_flsd_53_takes_5_where_the_truth_has_less_than_a_fifth_and_else_3() -> N
     torch.testing.assert_close(focal("flsd-53", -logits, 0 * ones), expected)
 
 
-@pytest.mark.parametrize("gamma", GAMMAS)
-def test_the_gradient_is_that_of_finite_differences(gamma: float | str) -> None:
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 2.0, "flsd-53"])
+def test_the_gradient_is_that_of_finite_differences_and_finite_far_away(gamma: float | str) -> None:
     logits = torch.linspace(-8, 8, 23, dtype=torch.float64, requires_grad=True)
     labels = torch.arange(23) % 2
     assert torch.autograd.gradcheck(lambda f: focal(gamma, f, labels), logits)
-
-
-@pytest.mark.parametrize("gamma", [0.0, 1.0, 2.0])
-def test_the_gradient_is_the_derived_one(gamma: float) -> None:
-    f = torch.linspace(-5, 5, 11, dtype=torch.float64, requires_grad=True)
-    (found,) = torch.autograd.grad(focal(gamma, f, torch.ones(11)).sum(), f)
-    p = torch.sigmoid(f.detach())
-    torch.testing.assert_close(found, (1 - p) ** gamma * (gamma * p * p.log() - (1 - p)))
-
-
-@pytest.mark.parametrize("gamma", GAMMAS)
-def test_far_logits_give_finite_losses_and_gradients(gamma: float | str) -> None:
-    f = torch.tensor([100.0, -100.0, 100.0, -100.0], requires_grad=True)
-    loss = focal(gamma, f, torch.tensor([1, 1, 0, 0]))
-    (grad,) = torch.autograd.grad(loss.sum(), f)
-    assert torch.isfinite(loss).all()
-    assert torch.isfinite(grad).all()
+    far = torch.tensor([100.0, -100.0, 100.0, -100.0], requires_grad=True)
+    loss = focal(gamma, far, torch.tensor([1, 1, 0, 0]))
+    assert torch.isfinite(torch.autograd.grad(loss.sum(), far)[0]).all()
     torch.testing.assert_close(loss.detach(), torch.tensor([0.0, 100.0, 100.0, 0.0]))
 
 
-@pytest.mark.parametrize("wrong", [-0.1, float("inf"), "flsd-35"])
+@pytest.mark.parametrize("wrong", [-0.1, "flsd-35"])
 def test_an_invalid_gamma_is_refused(wrong: object) -> None:
     with pytest.raises(SettingError, match="gamma"):
         validated(FocalLoss.Config, {"gamma": wrong})
@@ -109,6 +92,7 @@ def test_the_inverse_in_logits_is_the_printed_one(gamma: float) -> None:
         return u / ((1 - u) ** gamma - gamma * (1 - u) ** (gamma - 1) * u * np.log(u))
 
     np.testing.assert_allclose(inverse_focal(torch.from_numpy(p), gamma), h(p) / (h(p) + h(1 - p)), rtol=1e-12)
+    assert inverse_focal(torch.tensor([0.0, 0.5, 1.0]), gamma).tolist() == [0.0, 0.5, 1.0]
 
 
 @given(st.floats(-500, 500), st.floats(0.01, 1), st.floats(0, 5))
@@ -117,7 +101,3 @@ def test_the_inverse_keeps_the_order_and_is_odd_however_far(logit: float, step: 
     assert low < high
     torch.testing.assert_close(inverse_focal_logits(torch.tensor(-logit), gamma),
                                -inverse_focal_logits(torch.tensor(logit), gamma))  # fmt: skip
-
-
-def test_certainties_stay_certain() -> None:
-    assert inverse_focal(torch.tensor([0.0, 0.5, 1.0]), 2.0).tolist() == [0.0, 0.5, 1.0]

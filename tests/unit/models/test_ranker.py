@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.damage import DAMAGES
 from helpers.tiny_models import ranker_config, tiny_ranker
 
 from icalib.core.errors import RunFolderError, SettingError
@@ -43,22 +44,15 @@ def test_a_saved_ranker_loads_with_bit_identical_logits_wherever_it_lies(
     assert not [path for path in (tmp_path / "moved").rglob("*") if path.suffix in (".bin", ".pt", ".pkl")]
 
 
-def test_the_masked_word_head_is_not_saved(tiny_bert: Path, tmp_path: Path) -> None:
-    ranker = Ranker(ranker_config(tiny_bert), masked_words=True)
-    save_ranker(tmp_path, ranker.config, ranker.state_dict())
-    assert load_ranker(tmp_path).masked_word_head is None
-
-
 def test_questions_are_asked_of_the_state_of_cls(tiny_bert: Path) -> None:
     ranker = Ranker(ranker_config(tiny_bert), masked_words=True, task_heads={"one": 3, "other": 2}).eval()
     batch = some_batch(ranker)
-    positions_N2 = torch.tensor([[0, 1], [1, 2]])
     with torch.inference_mode():
         encoded = ranker.encoder(batch)
         for name, head in ranker.task_heads.items():
             torch.testing.assert_close(ranker("classify", batch, head=name), head(encoded.states_BLD[:, 0]))
         torch.testing.assert_close(ranker("classify", batch, head="answer"), ranker.answer_logits(batch))
-        logits, words = ranker("classify", batch, head="one", positions_N2=positions_N2)
+        logits, words = ranker("classify", batch, head="one", positions_N2=torch.tensor([[0, 1], [1, 2]]))
         torch.testing.assert_close(logits, ranker("classify", batch, head="one"))
     assert words.shape == (2, ranker.encoder.vocabulary)
 
@@ -77,20 +71,14 @@ def test_after_questions_the_checkpoint_holds_the_encoder_alone(tiny_bert: Path,
         assert torch.equal(tensor, expected), name
 
 
-def saved(tiny_bert: Path, folder: Path) -> Path:
+@pytest.fixture
+def checkpoint(tiny_bert: Path, tmp_path: Path) -> Path:
     ranker = tiny_ranker(tiny_bert)
-    save_ranker(folder, ranker.config, ranker.state_dict())
-    return folder
+    save_ranker(tmp_path / "checkpoint", ranker.config, ranker.state_dict())
+    return tmp_path / "checkpoint"
 
 
-def test_another_version_is_refused(tiny_bert: Path, tmp_path: Path) -> None:
-    folder = saved(tiny_bert, tmp_path)
-    write_json(folder / "ranker.json", {**read_json(folder / "ranker.json"), "version": 99})
-    with pytest.raises(RunFolderError, match=f"version 99; this icalib reads {CHECKPOINT_VERSION}"):
-        load_ranker(folder)
-
-
-@pytest.mark.parametrize("text", ["{", "[1, 2]", "7", None])
+@pytest.mark.parametrize("text", ["{", "[1, 2]", None])
 def test_a_folder_without_a_readable_ranker_is_refused(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "ranker.json").write_text(text)
@@ -99,49 +87,31 @@ def test_a_folder_without_a_readable_ranker_is_refused(tmp_path: Path, text: str
 
 
 @pytest.mark.parametrize(
-    ("change", "named"),
+    ("file", "change", "error", "named"),
     [
-        ({"similarity_start": "perhaps"}, "similarity_start"),
-        ({"temperature": 2}, "temperature"),
-        ({"encoder": []}, "encoder"),
-        ({"encoder": {"target": "icalib.encoders.transformer.Nothing"}}, "Nothing"),
+        ("ranker.json", {"version": 99}, RunFolderError, f"version 99; this icalib reads {CHECKPOINT_VERSION}"),
+        ("ranker.json", {"similarity_start": "perhaps"}, RunFolderError, "similarity_start.*--fresh"),
+        ("ranker.json", {"temperature": 2}, RunFolderError, "temperature.*--fresh"),
+        ("ranker.json", {"encoder": {"target": "icalib.encoders.transformer.No"}}, RunFolderError, "No.*--fresh"),
+        ("ranker.json", {"intents": ["a"]}, RunFolderError, "don't fit"),
+        ("backbone/config.json", {"num_attention_heads": 0}, SettingError, "can't load the backbone"),
+        ("backbone/config.json", {"hidden_act": "nowhere"}, SettingError, "can't load the backbone"),
     ],
 )
-def test_a_bad_field_is_refused_by_file_and_name_with_the_cure(
-    tiny_bert: Path, tmp_path: Path, change: dict[str, object], named: str
+def test_a_bad_field_is_refused_by_name_with_the_cure(
+    checkpoint: Path, file: str, change: dict[str, object], error: type[Exception], named: str
 ) -> None:
-    path = saved(tiny_bert, tmp_path) / "ranker.json"
+    path = checkpoint / file
     write_json(path, {**read_json(path), **change})
-    with pytest.raises(RunFolderError, match=rf"{path}.*{named}.*--fresh"):
-        load_ranker_config(tmp_path)
+    with pytest.raises(error, match=named):
+        load_ranker(checkpoint)
 
 
-@pytest.mark.parametrize("damage", ["cut", "garbage", "missing"])
-def test_damaged_weights_are_refused_with_the_cure(tiny_bert: Path, tmp_path: Path, damage: str) -> None:
-    weights = saved(tiny_bert, tmp_path) / "model.safetensors"
-    content = weights.read_bytes()
-    weights.unlink()
-    if damage != "missing":
-        weights.write_bytes(content[:-100] if damage == "cut" else b"\x80\x04" + content[2:])
+@pytest.mark.parametrize("damage", ["truncate", "write_garbage", "delete"])
+def test_damaged_weights_are_refused_with_the_cure(checkpoint: Path, damage: str) -> None:
+    DAMAGES[damage](checkpoint / "model.safetensors")
     with pytest.raises(RunFolderError, match=r"can't be read.*run the command again"):
-        load_ranker(tmp_path)
-
-
-def test_weights_of_another_shape_are_refused(tiny_bert: Path, tmp_path: Path) -> None:
-    folder = saved(tiny_bert, tmp_path)
-    write_json(folder / "ranker.json", {**read_json(folder / "ranker.json"), "intents": ["a"]})
-    with pytest.raises(RunFolderError, match=r"don't fit"):
-        load_ranker(folder)
-
-
-@pytest.mark.parametrize("change", [{"num_attention_heads": 5}, {"hidden_act": "nowhere"}, {"num_attention_heads": 0}])
-def test_a_damaged_config_of_the_backbone_is_refused(
-    tiny_bert: Path, tmp_path: Path, change: dict[str, object]
-) -> None:
-    path = saved(tiny_bert, tmp_path) / "backbone" / "config.json"
-    write_json(path, {**read_json(path), **change})
-    with pytest.raises(SettingError, match="can't load the backbone"):
-        load_ranker(tmp_path)
+        load_ranker(checkpoint)
 
 
 def test_start_weights_fill_a_ranker_with_more_intent_tokens(tiny_bert: Path, tmp_path: Path) -> None:
@@ -186,11 +156,3 @@ def test_intents_are_read_at_the_last_separator(tiny_bert: Path) -> None:
         expected = torch.stack([ranker.intent_head(states[0, 4]), ranker.intent_head(states[1, 13])])
         torch.testing.assert_close(ranker("intent", batch), expected)
     assert batch.ids_BL[0, 4] == batch.ids_BL[1, 13] == layout.separator
-
-
-def test_masked_words_start_from_the_word_embeddings(tiny_bert: Path) -> None:
-    ranker = Ranker(ranker_config(tiny_bert), masked_words=True).eval()
-    assert ranker.masked_word_head is not None
-    states = ranker.encoder.backbone.get_input_embeddings().weight[10:13]
-    logits = ranker.masked_word_head(states, ranker.encoder.backbone.get_input_embeddings().weight)
-    assert logits.shape == (3, ranker.encoder.vocabulary)
