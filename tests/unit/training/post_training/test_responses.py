@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,9 +49,9 @@ def pools(split: Split, *, ready_made: bool, tail: str = "") -> Iterator[Pool]:
             )
 
 
-def store(folder: Path, split: Split, budget: Budget | None = None, **made: object) -> TokenStore:
+def store(folder: Path, split: Split, budget: Budget, **made: Any) -> TokenStore:
     path = folder / f"{split}.arrow"
-    write_tokens(path, [list(pools(split, **made))], tokenize, (), budget or Budget())  # type: ignore[arg-type]
+    write_tokens(path, [list(pools(split, **made))], tokenize, (), budget)
     return TokenStore(path)
 
 
@@ -70,16 +71,12 @@ def log_store(folder: Path, dialogues: Iterable[int]) -> LogStore:
     return LogStore(folder / "logs.arrow")
 
 
-def corpus(folder: Path, logs: Iterable[int] = (), *, ready_made: bool = True, **made: object) -> Corpus:
-    stores = {split: store(folder, split, ready_made=ready_made, **made) for split in SPLITS}  # type: ignore[arg-type]
-    train = stores["train"]
+def corpus(
+    folder: Path, logs: Iterable[int] = (), *, ready_made: bool = True, tail: str = "", budget: Budget | None = None
+) -> Corpus:
+    train, *held_out = (store(folder, split, budget or Budget(), ready_made=ready_made, tail=tail) for split in SPLITS)
     chosen = list(logs)
-    return Corpus(
-        train,
-        range(len(train)),
-        (stores["validation"], stores["test"]),
-        log_store(folder, chosen) if chosen else None,
-    )
+    return Corpus(train, range(len(train)), tuple(held_out), log_store(folder, chosen) if chosen else None)
 
 
 def targets(responses: Responses) -> set[int]:
@@ -90,20 +87,16 @@ def answers(split: Split) -> set[int]:
     return {word(dialogue, turn) for dialogue in SPLITS[split] for turn in (4, TURNS - 1)}
 
 
+def test_answers_longer_than_the_budget_are_known_by_their_whole_text(tmp_path: Path) -> None:
+    made = corpus(tmp_path, tail=" 7" * 30, budget=Budget(max_candidate_tokens=5, max_context_tokens=20))
+    assert len(Responses(made, "windows", 4)) == 5 * len(SPLITS["train"])
+
+
 @pytest.mark.parametrize("ready_made", [True, False])
 def test_no_answer_of_a_pool_is_a_target(tmp_path: Path, ready_made: bool) -> None:
     found = targets(Responses(corpus(tmp_path, ready_made=ready_made), "windows", 4))
     # the fifth utterance is in the context of the second pool, too
     assert found == {word(dialogue, turn) for dialogue in SPLITS["train"] for turn in (1, 2, 3, 5, 6)}
-
-
-def test_answers_longer_than_the_budget_are_known_by_their_whole_text(tmp_path: Path) -> None:
-    tail = " 7" * 30
-    budget = Budget(max_candidate_tokens=5, max_context_tokens=20)
-    made = corpus(tmp_path, tail=tail, budget=budget)
-    responses = Responses(made, "windows", 4)
-    whole = {dialogue: (1, 2, 3, 5, 6) for dialogue in SPLITS["train"]}
-    assert len(responses) == sum(map(len, whole.values()))
 
 
 @pytest.mark.parametrize("rule", ["windows", "logs", "replies"])
@@ -152,15 +145,14 @@ def test_pools_that_are_not_used_are_left_out_and_nothing_to_predict_is_told(tmp
         Responses(Corpus(TokenStore(tmp_path / "short.arrow"), range(len(short))), "windows", 4)
 
 
-@pytest.mark.parametrize("ready_made", [True, False])
-@pytest.mark.parametrize("width", [None, 3])
+@pytest.mark.parametrize(("ready_made", "width"), [(True, None), (True, 3), (False, None)])
 def test_no_answer_of_a_pool_is_a_target_of_the_other_tasks(
     tmp_path: Path, ready_made: bool, width: int | None
 ) -> None:
     made = corpus(tmp_path, ready_made=ready_made)
     windows = Windows(made.store, made.rows, width)
-    found = {int(windows.target(window)[0]) for window in windows.windows}
-    assert found
-    assert not found & answers("train")
-    drawn = {int(windows.target(window)[0]) for one in windows.utterances(made.rows).values() for window in one}
-    assert not drawn & answers("train")
+    utterances = [window for one in windows.utterances(made.rows).values() for window in one]
+    for shown in (windows.windows, utterances):
+        found = {int(windows.target(window)[0]) for window in shown}
+        assert found
+        assert not found & answers("train")

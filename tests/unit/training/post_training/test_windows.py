@@ -2,10 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from helpers.dialogues import number_store
 
-from icalib.core.errors import SettingError
 from icalib.data.encoding import TokenStore
 from icalib.training.post_training.windows import Windows
 
@@ -47,8 +45,3 @@ def test_candidates_are_neither_targets_nor_spoken_in_their_own_dialogue(tmp_pat
     assert [windows.target(window).tolist() for window in windows.windows] == [[12], [14], [11]]
     spoken = windows.utterances(range(len(store)))
     assert [windows.target(place).tolist() for place in spoken["a"]] == [[10], [12], [14]]
-
-
-def test_contexts_without_windows_are_an_error_with_a_cure(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="post_training=null"):
-        Windows(number_store(tmp_path, {"a": ["10"], "b": ["11"]}), range(2), 3)

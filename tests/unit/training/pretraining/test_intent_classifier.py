@@ -100,24 +100,26 @@ def test_iart_starts_from_both_and_keeps_the_rest_of_its_own(
 
 
 def test_only_labelled_pools_teach(tokens: Path) -> None:
-    few = labelled_utterances(tokens / "train.arrow", "train", Selection(labelled_fraction=0.1))
+    tenth = Selection(labelled_fraction=0.1)
+    few, all_of_them = (
+        labelled_utterances(tokens / "train.arrow", "train", some) for some in (tenth, Selection(labelled_fraction=1.0))
+    )
     store = TokenStore(tokens / "train.arrow")
-    rows = Selection(labelled_fraction=0.1).rows("train", "labelled", store.column("label_order"))
+    rows = tenth.rows("train", "labelled", store.column("label_order"))
     seen = {ids.tobytes() for pool in store.pools(rows) for ids in pool.context}
     assert {text.ids.tobytes() for text in few} <= seen
     assert all(text.intents for text in few)
-    assert len({(text.ids.tobytes(), text.intents) for text in few}) == len(few)
-    assert len(few) < len(labelled_utterances(tokens / "train.arrow", "train", Selection(labelled_fraction=1.0)))
+    assert len({(text.ids.tobytes(), text.intents) for text in few}) == len(few) < len(all_of_them)
 
 
 def test_figures_are_the_same_for_any_number_of_workers(
     encoder: IART.Config, tokens: Path, intents: tuple[str, ...]
 ) -> None:
     made = job(encoder, tokens, len(intents)).build(CPU)
-    model, validation = made.model, made.validation
+    model, validation = made.model.eval(), made.validation
     assert validation is not None
-    model.eval()
-    alone = validation.metrics([validation(model, 0, 1)])
-    shared = validation.metrics([validation(model, rank, 3) for rank in range(3)])
+    alone, shared = (
+        validation.metrics([validation(model, rank, number) for rank in range(number)]) for number in (1, 3)
+    )
     assert alone == pytest.approx(shared)
     assert alone[metric_tag("NLL")] == pytest.approx(np.log(2), abs=0.2)  # an untrained model knows nothing
