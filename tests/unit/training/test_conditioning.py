@@ -16,14 +16,15 @@ from icalib.core.errors import PosteriorError
 from icalib.core.files import write_json
 from icalib.data.encoding import TokenStore
 from icalib.data.selection import Selection
-from icalib.heads.head import AbstractHead, Support
+from icalib.encoders.transformer import Batch
+from icalib.heads.head import AbstractHead, LogitPosterior, Support
 from icalib.heads.polya_gamma import PolyaGammaHead
 from icalib.heads.random_features import RandomFeatureHead
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.losses.head_objective import HeadObjective
 from icalib.metrics.calibration import ece, nll
 from icalib.models.checkpoint import save_ranker
-from icalib.models.ranker import load_ranker, make_batch
+from icalib.models.ranker import load_ranker
 from icalib.scoring.scorer import ScoringContext, score_pools
 from icalib.training.answers import TrainJob
 from icalib.training.conditioning import Conditioning, choose_support
@@ -81,11 +82,14 @@ def add_posterior(checkpoint: Path, made: Training, job: TrainJob) -> None:
     complete_posterior(job, checkpoint.parent, run_here)
 
 
-def posterior(checkpoint: Path, curriculum: AnswerCurriculum) -> tuple[torch.Tensor, torch.Tensor]:
-    ranker = load_ranker(checkpoint).eval()
-    batch, _ = curriculum.inputs(curriculum.pairs()[:5], CPU)
+def first_pairs(made: Training) -> Batch:
+    assert isinstance(made.curriculum, AnswerCurriculum)
+    return made.curriculum.inputs(made.curriculum.pairs()[:5], CPU)[0]
+
+
+def posterior(checkpoint: Path, made: Training) -> LogitPosterior:
     with torch.no_grad():
-        return ranker.answer_posterior(batch)
+        return load_ranker(checkpoint).eval().answer_posterior(first_pairs(made))
 
 
 @pytest.mark.parametrize("head", [RANDOM_FEATURES, POLYA_GAMMA], ids=["random-features", "polya-gamma"])
@@ -94,14 +98,12 @@ def test_a_checkpoint_keeps_its_posterior(
 ) -> None:
     job = job_of(tokens, tiny_bert, head)
     made = job.prepare(CPU)
-    assert isinstance(made.curriculum, AnswerCurriculum)
     conditioning(made, job.seed).complete(made.model.eval())
-    batch, _ = made.curriculum.inputs(made.curriculum.pairs()[:5], CPU)
     with torch.no_grad():
-        expected = made.model.answer_posterior(batch)
+        expected = made.model.answer_posterior(first_pairs(made))
     checkpoint = saved(tmp_path / "checkpoint", made, job)
     add_posterior(checkpoint, made, job)
-    for part, again in zip(expected, posterior(checkpoint, made.curriculum), strict=True):
+    for part, again in zip(expected, posterior(checkpoint, made), strict=True):
         torch.testing.assert_close(part, again, rtol=1e-4, atol=1e-5)
 
 
@@ -113,9 +115,7 @@ def test_a_posterior_summed_in_training_needs_no_more_pairs(tokens: Path, tiny_b
     train(made.model, engine, made.curriculum, SETTINGS, Silent(), seed=0, validation=None)
     made.model.observe = None  # type: ignore[assignment]
     conditioning(made).complete(made.model)
-    batch, _ = made.curriculum.inputs(made.curriculum.pairs()[:4], CPU)
-    with torch.no_grad():
-        assert (made.model.eval().answer_posterior(batch).var_SB > 0).all()
+    assert (made.model.eval().answer_posterior(first_pairs(made)).var_SB > 0).all()
 
 
 @pytest.mark.parametrize("laplace", ["last_epoch_sum", "ema"])
@@ -146,20 +146,10 @@ def test_a_posterior_of_other_weights_is_refused(tokens: Path, tiny_bert: Path, 
         made.model.similarity_start.slope.add_(1.0)
     saved(checkpoint, made, job)
     with pytest.raises(PosteriorError):  # new weights have none yet
-        posterior(checkpoint, made.curriculum)
+        posterior(checkpoint, made)
     (checkpoint / "posterior.safetensors").write_bytes(stale)
     with pytest.raises(PosteriorError, match=r"other weights than those in model\.safetensors.*Delete that folder"):
         load_ranker(checkpoint)
-
-
-def test_training_on_makes_a_posterior_stale(tokens: Path, tiny_bert: Path) -> None:
-    made = job_of(tokens, tiny_bert, RANDOM_FEATURES).prepare(CPU)
-    conditioning(made).complete(made.model)
-    engine = LocalEngine(made.model, SETTINGS)
-    train(made.model, engine, made.curriculum, SETTINGS, Silent(), seed=0, validation=None)
-    batch, _ = made.curriculum.inputs(made.curriculum.pairs()[:2], CPU)
-    with pytest.raises(PosteriorError):
-        made.model.answer_posterior(batch)
 
 
 def test_processes_that_share_the_pairs_find_the_posterior_of_one(tokens: Path, tiny_bert: Path) -> None:
@@ -173,14 +163,6 @@ def test_processes_that_share_the_pairs_find_the_posterior_of_one(tokens: Path, 
     conditioning(made).begin(made.model, Worker(0, lambda _: shares))
     for name, tensor in alone.items():
         torch.testing.assert_close(head.posterior_state()[name], tensor)
-
-
-def test_a_head_that_predicts_from_support_is_validated_on_fresh_support(tokens: Path, tiny_bert: Path) -> None:
-    made = job_of(tokens, tiny_bert, POLYA_GAMMA).prepare(CPU)
-    with pytest.raises(PosteriorError):
-        made.model.answer_logits(make_batch([(np.array([2, 5, 3], np.int32), 3)], made.model.layout, CPU))
-    figures = made.validation.metrics([made.validation(made.model.eval(), 0, 1)])
-    assert np.isfinite(list(figures.values())).all()
 
 
 def some_examples(store: TokenStore, num_pools: int) -> list[Example]:
@@ -200,35 +182,21 @@ def no_features(_: object) -> npt.NDArray[np.float32]:
 
 
 def test_a_balanced_support_has_both_classes_and_many_contexts(store: TokenStore) -> None:
-    chosen = choose_support(some_examples(store, 20), Support(size=16), no_features, seed=1)
-    assert [label(example) for example in chosen] == [1] * 8 + [0] * 8
-    assert len({example.labels.row for example in chosen}) == 16
-    assert chosen != choose_support(some_examples(store, 20), Support(size=16), no_features, seed=2)
+    both_views = [e._replace(task=task) for task in ("answer_plain", "answer_intent") for e in some_examples(store, 20)]
+    for examples in (both_views, some_examples(store, 20)):
+        chosen = choose_support(examples, Support(size=16), no_features, seed=1)
+        assert [label(example) for example in chosen] == [1] * 8 + [0] * 8
+        assert len({example.labels.row for example in chosen}) == 16
+    assert chosen != choose_support(examples, Support(size=16), no_features, seed=2)
 
 
-def test_a_support_of_the_test_ratio_and_more_pairs_than_contexts(store: TokenStore) -> None:
-    chosen = choose_support(some_examples(store, 10), Support(size=20, positive_share=0.1), no_features, seed=1)
-    assert sum(map(label, chosen)) == 2
-    assert len(chosen) == 20
-    assert len({(example.labels.row, example.position) for example in chosen}) == 20
-
-
-def test_a_support_that_lacks_pairs_of_one_class_is_smaller_and_keeps_its_share(store: TokenStore) -> None:
-    chosen = choose_support(some_examples(store, 10), Support(size=64), no_features, seed=1)
-    assert [label(example) for example in chosen] == [1] * 10 + [0] * 10
-    few_wrong = choose_support(some_examples(store, 10), Support(size=64, positive_share=0.1), no_features, seed=1)
-    assert [label(example) for example in few_wrong] == [1] * 3 + [0] * 30
-
-
-def test_right_pairs_learnt_in_two_views_are_of_other_contexts_too(store: TokenStore) -> None:
-    examples = [e._replace(task=task) for task in ("answer_plain", "answer_intent") for e in some_examples(store, 20)]
-    chosen = choose_support(examples, Support(size=16), no_features, seed=1)
-    assert len({example.labels.row for example in chosen}) == 16
-
-
-def test_the_last_batch_as_support(store: TokenStore) -> None:
-    examples = some_examples(store, 5)
-    assert choose_support(examples, Support(size=6, choice="last_batch"), no_features, seed=1) == examples[-6:]
+@pytest.mark.parametrize(("size", "share", "right", "wrong"), [(20, 0.1, 2, 18), (64, 0.5, 10, 10), (64, 0.1, 3, 30)])
+def test_a_support_that_lacks_pairs_of_one_class_is_smaller_and_keeps_its_share(
+    store: TokenStore, size: int, share: float, right: int, wrong: int
+) -> None:
+    chosen = choose_support(some_examples(store, 10), Support(size=size, positive_share=share), no_features, seed=1)
+    assert [label(example) for example in chosen] == [1] * right + [0] * wrong
+    assert len({(example.labels.row, example.position) for example in chosen}) == right + wrong
 
 
 def test_the_last_batch_is_that_of_the_last_epoch(
@@ -290,6 +258,8 @@ def test_validation_judges_the_probabilities_that_the_posterior_predicts(
     made = job_of(tokens, tiny_bert, head).prepare(CPU)
     ranker, validation = made.model.eval(), made.validation
     assert isinstance(validation, PlainValidation)
+    with pytest.raises(PosteriorError):
+        ranker.answer_posterior(first_pairs(made))
     measured = validation.metrics([validation(ranker, 0, 1)])
     store = TokenStore(tokens / "validation.arrow")
     context = ScoringContext(ranker, ranker.layout, Posterior.Config().build(), CPU, "fp32", 2048)

@@ -36,28 +36,32 @@ def pool(store: TokenStore) -> TokenPool:
     return next(pool for pool in store.pools(range(len(store))) if len(pool.context) == 3)
 
 
-def kinds(labels: PairLabels, pool: TokenPool, layout: Layout) -> Counter[str]:
-    return Counter(example.task for example in pool_examples(labels, pool, layout))
-
-
-def test_a_gold_pool_is_learnt_in_both_views_with_its_intents(pool: TokenPool, layout: Layout) -> None:
-    labels = gold_labels(pool, with_intents=True)
+@pytest.mark.parametrize(
+    ("with_intents", "names", "expected"),
+    [
+        (True, [[2], [1], [0, 1]], {"answer_plain": 4, "answer_intent": 4, "intent": 3}),
+        (True, [[2], [], [0, 1]], {"answer_plain": 4, "answer_intent": 4, "intent": 2}),
+        (True, [[], [], []], {"answer_plain": 4}),
+        (False, [[2], [1], [0, 1]], {"answer_plain": 4}),
+    ],
+)
+def test_a_gold_pool_is_learnt_in_both_views_with_the_intents_that_it_has(
+    pool: TokenPool, layout: Layout, with_intents: bool, names: list[list[int]], expected: dict[str, int]
+) -> None:
+    pool = replace(pool, intents=names)
+    labels = gold_labels(pool, with_intents=with_intents)
     assert labels.labels.tolist() == [int(candidate == pool.label) for candidate in range(4)]
-    assert kinds(labels, pool, layout) == {"answer_plain": 4, "answer_intent": 4, "intent": 3}
-
-
-def test_without_intents_wanted_or_given_only_the_plain_view_is_learnt(pool: TokenPool, layout: Layout) -> None:
-    assert kinds(gold_labels(pool, with_intents=False), pool, layout) == {"answer_plain": 4}
-    bare = replace(pool, intents=[[], [], []])
-    assert kinds(gold_labels(bare, with_intents=True), bare, layout) == {"answer_plain": 4}
-
-
-def test_utterances_without_intents_have_no_intent_loss(pool: TokenPool, layout: Layout) -> None:
-    partly = replace(pool, intents=[[2], [], [0, 1]])
-    labels = gold_labels(partly, with_intents=True)
-    asked = [example for example in pool_examples(labels, partly, layout) if example.task == "intent"]
-    assert [example.position for example in asked] == [0, 2]
-    assert all(target(example, 4).any() for example in asked)
+    examples = list(pool_examples(labels, pool, layout))
+    assert Counter(example.task for example in examples) == expected
+    for example in examples:
+        ids, _ = encode(example, pool, layout)
+        if example.task == "intent":
+            assert names[example.position]
+            written = layout.intent_question(pool.context, pool.intents, example.position)
+        else:
+            view = pool.intents if example.task == "answer_intent" else None
+            written = layout.pair(layout.context_ids(pool.context, view), pool.candidates[example.position])
+        assert ids.tolist() == written[0].tolist()
 
 
 def test_a_pseudo_labelled_pool_is_learnt_plain_and_where_kept_with_intents_in_that_view_too(
@@ -75,22 +79,10 @@ def test_a_pseudo_labelled_pool_is_learnt_plain_and_where_kept_with_intents_in_t
     assert [target(e, 4).tolist() for e in examples if e.task == "intent"] == [[0, 0, 1, 0], [1, 1, 0, 0]]
 
 
-def test_examples_are_encoded_as_their_task_says(pool: TokenPool, layout: Layout) -> None:
-    labels = gold_labels(pool, with_intents=True)
-    for example in pool_examples(labels, pool, layout):
-        ids, _ = encode(example, pool, layout)
-        if example.task == "intent":
-            assert ids.tolist() == layout.intent_question(pool.context, pool.intents, example.position)[0].tolist()
-        else:
-            view = pool.intents if example.task == "answer_intent" else None
-            expected, _ = layout.pair(layout.context_ids(pool.context, view), pool.candidates[example.position])
-            assert ids.tolist() == expected.tolist()
-
-
 @pytest.mark.parametrize("max_context_tokens", [9, 30, 400])
 def test_planned_lengths_are_those_of_the_inputs(store: TokenStore, layout: Layout, max_context_tokens: int) -> None:
     short = replace(layout, budget=Budget(max_context_tokens=max_context_tokens, max_candidate_tokens=16))
-    for pool in store.pools(range(12)):
+    for pool in store.pools(range(6)):
         bare, full = [[] for _ in pool.context], [[0, 1, 2] for _ in pool.context]
         for intents in (pool.intents, pool.intents[:1], bare, full):
             labels = replace(
@@ -147,22 +139,17 @@ def test_an_epoch_holds_every_example_once_one_task_a_batch(store: TokenStore, l
 
 
 def test_negatives_are_drawn_anew_each_epoch_and_are_the_same_in_both_views(store: TokenStore, layout: Layout) -> None:
-    made = curriculum(store, layout, list(range(12)), train_negatives=1)
+    made, again = (curriculum(store, layout, list(range(12)), train_negatives=1) for _ in range(2))
     epochs = [made.batches(epoch) for epoch in range(3)]
     for batches in epochs:
         assert pairs(batches, "answer_plain") == pairs(batches, "answer_intent")
         drawn = [e for batch in batches for e in batch if e.task == "answer_plain"]
         assert Counter(int(target(e, 7)[0]) for e in drawn) == {0: 12, 1: 12}
     assert len({frozenset(pairs(batches, "answer_plain")) for batches in epochs}) == 3
-
-
-def test_an_epoch_is_a_function_of_seed_and_number(store: TokenStore, layout: Layout) -> None:
-    def plan(epoch: int) -> list[list[tuple[str, int, int]]]:
-        batches = curriculum(store, layout, list(range(12)), train_negatives=2).batches(epoch)
-        return [[(e.task, e.labels.row, e.position) for e in batch] for batch in batches]
-
-    assert plan(1) == plan(1)
-    assert plan(1) != plan(2)
+    plans = [
+        [[(e.task, e.labels.row, e.position) for e in b] for b in batches] for batches in (epochs[1], again.batches(1))
+    ]
+    assert plans[0] == plans[1]  # a function of seed and number
 
 
 def test_no_batch_exceeds_the_token_budget(store: TokenStore, layout: Layout) -> None:
@@ -205,13 +192,12 @@ def test_the_loss_of_a_batch_is_the_sum_over_its_examples(
 
 def test_validation_figures_are_the_same_however_many_workers_share_the_pools(tokens: Path, tiny_bert: Path) -> None:
     ranker = tiny_ranker(tiny_bert)
-    store = TokenStore(tokens / "validation.arrow")
-    validation = PlainValidation(
-        store, range(len(store)), ranker.layout, TrainingSettings(precision="fp32"), torch.device("cpu")
+    store, settings = TokenStore(tokens / "validation.arrow"), TrainingSettings(precision="fp32")
+    validation = PlainValidation(store, range(len(store)), ranker.layout, settings, torch.device("cpu"))
+    alone, *shared = (
+        validation.metrics([validation(ranker, rank, number) for rank in range(number)])
+        for number in (1, 3, len(store) + 1)
     )
-    alone = validation.metrics([validation(ranker, 0, 1)])
-    three = validation.metrics([validation(ranker, rank, 3) for rank in range(3)])
-    more_workers_than_pools = validation.metrics([validation(ranker, rank, 20) for rank in range(20)])
     assert set(alone) == {"class/F1", "rank/R@1", "rank/MAP", "cal/ECE", "cal/NLL"}
-    for shared in (three, more_workers_than_pools):
-        assert shared == pytest.approx(alone, rel=1e-5)
+    for metrics in shared:
+        assert metrics == pytest.approx(alone, rel=1e-5)

@@ -18,7 +18,6 @@ from icalib.data.encoding import TokenStore
 from icalib.data.selection import Selection
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.models.checkpoint import save_ranker
-from icalib.models.ranker import Ranker
 from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.regimes.self_training import write_pseudo_labels
 from icalib.scoring.job import Shards
@@ -27,27 +26,28 @@ from icalib.training.post_training.job import PostTrainJob
 from icalib.training.post_training.next_utterance import NextUtterance
 from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.training.settings import TrainingSettings
+from icalib.uncertainty.estimator import MCDropout
 
 CPU = torch.device("cpu")
 
 
 def train_job(tokens: Path, backbone: Path, intents: tuple[str, ...], **values: Any) -> TrainJob:
-    fields: dict[str, Any] = {
-        "ranker": ranker_config(backbone, intents=intents),
-        "loss": BinaryCrossEntropy.Config(),
-        "training": TrainingSettings(batch_size=8),
-        "selection": Selection(labelled_fraction=0.1),
-        "train_tokens": known(tokens / "train.arrow"),
-        "validation_tokens": known(tokens / "validation.arrow"),
-        "seed": 3,
-    }
-    return TrainJob.model_validate(fields | values)
+    return TrainJob(
+        ranker=ranker_config(backbone, intents=intents),
+        loss=BinaryCrossEntropy.Config(),
+        training=TrainingSettings(batch_size=8),
+        selection=Selection(labelled_fraction=0.1),
+        train_tokens=known(tokens / "train.arrow"),
+        validation_tokens=known(tokens / "validation.arrow"),
+        seed=3,
+        **values,
+    )
 
 
-def post_train_job(tokens: Path, backbone: Path, task: NextUtterance.Config) -> PostTrainJob:
+def post_train_job(tokens: Path, backbone: Path) -> PostTrainJob:
     return PostTrainJob(
         ranker=ranker_config(backbone),
-        task=task,
+        task=NextUtterance.Config(max_windows=4),
         selection=Selection(labelled_fraction=0.1),
         train_tokens=known(tokens / "train.arrow"),
         validation_tokens=known(tokens / "validation.arrow"),
@@ -55,7 +55,7 @@ def post_train_job(tokens: Path, backbone: Path, task: NextUtterance.Config) -> 
 
 
 def test_a_job_travels_as_json(tokens: Path, tiny_bert: Path) -> None:
-    for job in (train_job(tokens, tiny_bert, ("a",)), post_train_job(tokens, tiny_bert, NextUtterance.Config())):
+    for job in (train_job(tokens, tiny_bert, ("a",)), post_train_job(tokens, tiny_bert)):
         assert read_job(job.to_json()) == job
 
 
@@ -82,63 +82,48 @@ def test_only_labelled_pools_are_learnt(tokens: Path, tiny_bert: Path, store: To
     assert sorted(store.column("label_order")[sorted(rows)]) == list(range(len(rows)))
 
 
-def test_post_training_has_a_masked_word_head_if_it_hides_words(tokens: Path, tiny_bert: Path) -> None:
-    hiding = NextUtterance.Config(max_windows=4, masked_word_weight=0.1)
-    job = post_train_job(tokens, tiny_bert, hiding)
-    made = job.prepare(CPU)
-    assert isinstance(made.model, Ranker)
-    assert made.model.masked_word_head is not None
-    assert sum(map(len, made.curriculum.batches(0))) == 8
-
-
 def test_validation_contexts_without_windows_only_leave_the_held_out_figures_out(
     tokens: Path, tiny_bert: Path, tmp_path: Path
 ) -> None:
     number_store(tmp_path, {"a": ["10"], "b": ["11"]})
     short = known(tmp_path / "t.arrow")
-    job = post_train_job(tokens, tiny_bert, NextUtterance.Config(max_windows=4))
+    job = post_train_job(tokens, tiny_bert)
     assert job.prepare(CPU).validation is not None
     assert job.model_copy(update={"validation_tokens": short}).prepare(CPU).validation is None
 
 
-def test_shards_cut_a_part_into_disjoint_rows(tokens: Path, store: TokenStore) -> None:
-    job = score_job(tokens, Path("nowhere"))
-    shards = job.shards()
-    assert {len(rows) for rows in shards[:-1]} == {10}
-    rows = [int(row) for rows in shards for row in rows]
+def test_shards_cut_a_part_or_a_sample_of_it_into_disjoint_rows(tokens: Path, store: TokenStore) -> None:
+    def shards(**values: Any) -> list[list[int]]:
+        return [[int(row) for row in rows] for rows in score_job(tokens, Path("nowhere"), **values).shards()]
+
+    whole = shards()
+    assert {len(rows) for rows in whole[:-1]} == {10}
+    rows = [row for shard in whole for row in shard]
     assert len(set(rows)) == len(rows) == len(store) - math.ceil(len(store) / 10)
-    assert job.model_copy(update={"selection": Selection(labelled_fraction=1.0)}).shards() == []
+    assert shards(selection=Selection(labelled_fraction=1.0)) == []
+    sample = [row for shard in shards(sample=20) for row in shard]
+    assert (len(set(sample)), sample) == (20, sorted(sample))
+    assert set(sample) < set(rows)
+    assert shards(sample=20) != shards(sample=20, seed=2)
+    assert shards(sample=1000) == whole
 
 
-def test_a_sample_of_pools_is_drawn_by_the_jobs_seed(tokens: Path) -> None:
-    def sample(**values: Any) -> list[int]:
-        return [int(row) for rows in score_job(tokens, Path("nowhere"), **values).shards() for row in rows]
-
-    one = sample(sample=20)
-    assert len(set(one)) == 20
-    assert one == sorted(one)
-    assert set(one) < set(sample())
-    assert sample(sample=20) == one != sample(sample=20, seed=2)
-    assert sample(sample=1000) == sample()
-
-
+@pytest.mark.parametrize("late", [None, 1])
 def test_a_shard_does_not_depend_on_which_were_scored_before(
-    tokens: Path, tiny_bert: Path, intents: tuple[str, ...], tmp_path: Path
+    tokens: Path, tiny_bert: Path, intents: tuple[str, ...], tmp_path: Path, late: int | None
 ) -> None:
     ranker = tiny_ranker(tiny_bert, intents=intents)
     save_ranker(tmp_path / "checkpoint", ranker.config, ranker.state_dict())
-    job = score_job(tokens, tmp_path / "checkpoint", pools_per_shard=3)
-    shards = job.shards()[:2]
-    for number, rows in enumerate(shards):
-        job.compute_shard(number, rows, tmp_path / "in-order", CPU)
-    for number in (1, 0):
-        job.compute_shard(number, shards[number], tmp_path / "backwards", CPU)
-    for number in (0, 1):
-        one, two = (pq.read_table(job.shard_path(tmp_path / name, number)) for name in ("in-order", "backwards"))
-        assert one.equals(two)
-    assert sorted(path.name for path in (tmp_path / "in-order").iterdir()) == [
-        "intents-000000.parquet", "intents-000001.parquet", "scores-000000.parquet", "scores-000001.parquet",
-    ]  # fmt: skip
+    passes = MCDropout.Config(num_passes=2, dropout_layers=late)
+    job = score_job(tokens, tmp_path / "checkpoint", pools_per_shard=3, estimator=passes)
+    for name, order in (("in-order", (0, 1)), ("backwards", (1, 0))):
+        for number in order:
+            job.compute_shard(number, job.shards()[number], tmp_path / name, CPU)
+    one, two = (
+        {path.name: pq.read_table(path) for path in (tmp_path / name).iterdir()} for name in ("in-order", "backwards")
+    )
+    assert set(one) == {f"{kind}-00000{number}.parquet" for kind in ("intents", "scores") for number in (0, 1)}
+    assert one == two
 
 
 @pytest.mark.parametrize("with_intents", [True, False])

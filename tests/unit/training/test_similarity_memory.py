@@ -28,7 +28,7 @@ def test_updates_and_validation_look_similarities_up(
 ) -> None:
     computing, remembering = (prepared(tiny_pools, tiny_bert, tmp_path, stage) for stage in (3, 0))
     assert remembering.validation is not None
-    remembering.validation(remembering.model, 0, 1)
+    remembering.validation(remembering.model, 0, 1)  # after which training pairs are still remembered
     bi_encoder: Any = remembering.model.get_submodule("bi_encoder")
     monkeypatch.setattr(bi_encoder.encoder, "token_states", pytest.fail)
     assert losses(remembering) == pytest.approx(losses(computing), rel=1e-4)

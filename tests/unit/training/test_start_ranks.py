@@ -21,27 +21,11 @@ from icalib.uncertainty.estimator import MCDropout
 SUMMED_UP = RandomFeatureHead.Config.model_validate({"laplace": "ema", "ridge_choice": "fixed"})
 
 
-@pytest.mark.parametrize(
-    ("ranker", "changes", "ranks"),
-    [
-        ({"similarity_start": "separate"}, {}, True),
-        ({"similarity_start": "none"}, {}, False),
-        ({"similarity_start": "separate"}, {"views_with_intents": True}, False),  # its intent head is untrained
-        ({"similarity_start": "separate"}, {"views_with_intents": True, "pseudo_labels": "round"}, True),  # a student
-        ({"head": RandomFeatureHead.Config(), "similarity_start": "separate"}, {}, True),
-        ({"head": SUMMED_UP, "similarity_start": "separate"}, {}, False),  # its posterior is summed up in training
-        ({"head": PolyaGammaHead.Config(), "similarity_start": "separate"}, {"loss": HeadObjective.Config()}, True),
-    ],
-)
-def test_the_start_ranks(ranker: dict[str, Any], changes: dict[str, Any], ranks: bool, tmp_path: Path) -> None:
-    assert made(ranker, changes, tmp_path).start_ranks == ranks
-
-
 def made(ranker: dict[str, Any], changes: dict[str, Any], folder: Path) -> TrainJob:
     if "pseudo_labels" in changes:
         changes = {**changes, "pseudo_labels": known(folder / changes["pseudo_labels"])}
     fields: dict[str, Any] = {
-        "ranker": RankerConfig.model_validate(ranker),
+        "ranker": RankerConfig.model_validate({"similarity_start": "separate", **ranker}),
         "loss": BinaryCrossEntropy.Config(),
         "training": TrainingSettings(),
         "selection": Selection(labelled_fraction=0.2),
@@ -50,6 +34,22 @@ def made(ranker: dict[str, Any], changes: dict[str, Any], folder: Path) -> Train
         "seed": 3,
     }
     return TrainJob(**fields | changes)
+
+
+@pytest.mark.parametrize(
+    ("ranker", "changes", "ranks"),
+    [
+        ({}, {}, True),
+        ({"similarity_start": "none"}, {}, False),
+        ({}, {"views_with_intents": True}, False),  # its intent head is untrained
+        ({}, {"views_with_intents": True, "pseudo_labels": "round"}, True),  # a student
+        ({"head": RandomFeatureHead.Config()}, {}, True),
+        ({"head": SUMMED_UP}, {}, False),  # its posterior is summed up in training
+        ({"head": PolyaGammaHead.Config()}, {"loss": HeadObjective.Config()}, True),
+    ],
+)
+def test_the_start_ranks(ranker: dict[str, Any], changes: dict[str, Any], ranks: bool, tmp_path: Path) -> None:
+    assert made(ranker, changes, tmp_path).start_ranks == ranks
 
 
 @pytest.mark.parametrize(
