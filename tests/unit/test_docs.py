@@ -170,14 +170,6 @@ def test_the_dialogues_of_the_readme_can_be_prepared(tmp_path: Path) -> None:
     assert pools.num_pools == {"train": 4, "validation": 2, "test": 2}
 
 
-def test_a_csv_export_is_prepared_as_own_data_says(tmp_path: Path) -> None:
-    turns = [("agent", "Hello!"), ("customer", "It hums."), ("agent", "Restart it, number {}.")]
-    rows = [f'{number},{speaker},"{text.format(number)}"' for number in range(60) for speaker, text in turns]
-    (tmp_path / "chats.csv").write_text("\n".join(["dialog_id,speaker,text", *rows]))
-    settings = PrepareSettings(num_candidates=2, negative_sampler="random")
-    assert sum(prepare(tmp_path / "chats.csv", tmp_path / "pools", settings).num_pools.values()) == 60
-
-
 def test_the_messages_of_the_faq_are_those_of_the_code() -> None:
     """A quoted message is the first cell of a row; `…` stands for names and numbers."""
     code = "\n".join(path.read_text() for path in (ROOT / "icalib").rglob("*.py"))

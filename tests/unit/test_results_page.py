@@ -28,18 +28,10 @@ def results() -> ModuleType:
     return module
 
 
-def test_the_page_is_up_to_date(results: ModuleType) -> None:
+def test_the_page_is_up_to_date_and_has_every_table_once_and_none_by_hand(results: ModuleType) -> None:
     text = results.PAGE.read_text(encoding="utf-8")
     assert results.page_with_tables(text) == text, "run `make results`"
-
-
-def test_every_table_is_on_the_page_once(results: ModuleType) -> None:
-    files = sorted(path.stem for path in results.TABLES.glob("*.yaml"))
-    assert sorted(results.named_tables(results.PAGE.read_text(encoding="utf-8"))) == files
-
-
-def test_no_table_of_figures_is_written_by_hand(results: ModuleType) -> None:
-    text = results.page_with_tables(results.PAGE.read_text(encoding="utf-8"))
+    assert sorted(results.named_tables(text)) == sorted(path.stem for path in results.TABLES.glob("*.yaml"))
     by_hand = results._MARKED.sub("", text)
     assert [line for line in by_hand.splitlines() if line.startswith("|") and "0." in line] == []
 
@@ -86,11 +78,7 @@ def test_runs_on_several_pool_sets_are_refused(results: ModuleType, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ("{method: bert, R@1: 0.5}", "lacks \\['seeds'\\]"),
-        ("{method: bert, seeds: 1, R@2: 0.5}", "unknown columns \\['R@2'\\]"),
-    ],
+    ("row", "message"), [("{method: bert, R@1: 0.5}", "seeds"), ("{method: bert, seeds: 1, R@2: 0.5}", "R@2")]
 )
 def test_a_wrong_row_is_named(results: ModuleType, tmp_path: Path, row: str, message: str) -> None:
     path = tmp_path / "mine.yaml"

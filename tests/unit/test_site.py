@@ -52,12 +52,10 @@ def test_broken_links_fail_and_nothing_is_fetched() -> None:
 @pytest.mark.parametrize(
     ("path", "link", "on_site"),
     [
-        ("index.md", "quick-start.md", "quick-start.md"),
         ("index.md", "../README.md#use", "project/README.md#use"),
         ("extend/head.md", "../../ARCHITECTURE.md", "../project/ARCHITECTURE.md"),
         ("extend/head.md", "loss.md", "loss.md"),
         ("project/README.md", "docs/extend/README.md", "../extend/README.md"),
-        ("project/README.md", "ARCHITECTURE.md", "ARCHITECTURE.md"),
         ("project/README.md", "examples/own_csv.ipynb", "../examples/own_csv.md"),
         ("examples/own_csv.md", "../docs/guarantees.md#top", "../guarantees.md#top"),
         ("index.md", "https://example.org/docs/x.md", "https://example.org/docs/x.md"),
@@ -67,12 +65,8 @@ def test_broken_links_fail_and_nothing_is_fetched() -> None:
 def test_links_of_the_repository_become_links_of_the_site(
     hooks: ModuleType, path: str, link: str, on_site: str
 ) -> None:
-    assert hooks.with_site_links(f"See [it]({link}).", path) == f"See [it]({on_site})."
-
-
-def test_code_has_no_links(hooks: ModuleType) -> None:
-    text = "`f[0](../README.md)`\n\n```python\nf[0](../README.md)\n```\n"
-    assert hooks.with_site_links(text, "index.md") == text
+    code = "`f[0](../README.md)`\n\n```python\nf[0](../README.md)\n```\n"  # which has no links
+    assert hooks.with_site_links(f"See [it]({link}).\n{code}", path) == f"See [it]({on_site}).\n{code}"
 
 
 def test_a_notebook_becomes_a_page_with_its_outputs(hooks: ModuleType) -> None:

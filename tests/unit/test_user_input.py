@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from helpers.hostile import VALUES, YAML_TEXTS, mutated
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icalib.api.settings import changed, from_config, parsed_settings, variant_of
@@ -73,23 +73,26 @@ def written(text: str, name: str = "file.yaml") -> Path:
 
 
 @given(YAML_TEXTS)
+@settings(max_examples=60)
 def test_yaml_is_of_json_or_refused(text: str) -> None:
     with contextlib.suppress(ValueError):
         json.dumps(parse_yaml(text))
 
 
 @given(st.sampled_from(METHODS), st.sampled_from(PATHS) | st.text(max_size=9), YAML_TEXTS)
+@settings(max_examples=60)
 def test_set(method: str, path: str, text: str) -> None:
     with refused():
         changed(variant_of(method, None), parsed_settings([f"{path}={text}"]))
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_every_setting(path: str) -> None:
-    for value in (None, True, -1, 10**400, float("nan"), "\ud800", [1, [2]], {"a": 1}, {"target": []}, "os.path"):
-        for method in map(load_method, METHODS):
+@pytest.mark.parametrize("method", METHODS)
+def test_every_setting(method: str) -> None:
+    loaded = load_method(method)
+    for path in PATHS:
+        for value in (None, True, -1, 10**400, float("nan"), "\ud800", [1, [2]], {"a": 1}, {"target": []}, "os.path"):
             with refused():
-                with_settings(method, {path: value})
+                with_settings(loaded, {path: value})
 
 
 @given(st.sampled_from(METHODS), st.dictionaries(st.sampled_from(PATHS), VALUES, min_size=1, max_size=3))
@@ -118,6 +121,7 @@ def test_tables(values: Any) -> None:
 
 
 @given(YAML_TEXTS)
+@settings(max_examples=30)
 def test_files_of_anything(text: str) -> None:
     path = written(text)
     for read in (from_config, lambda path: read_job_file(path, {}), lambda path: load_table(str(path))):
