@@ -18,6 +18,7 @@ from icalib.data.simulate import simulate
 from icalib.encoders import backbone
 from icalib.encoders.transformer import Batch, TransformerEncoder
 from icalib.models.config import RankerConfig
+from icalib.models.dual_encoder import DualEncoder
 from icalib.models.ranker import Ranker
 
 SHAPE = {
@@ -151,3 +152,13 @@ def random_batch(ranker: Ranker, *, num_pairs: int = 8, seed: int = 0) -> Batch:
 def attention_mask(batch: Batch) -> torch.Tensor:
     """1 for tokens and 0 for padding; [B, L]."""
     return (torch.arange(batch.ids_BL.shape[1]) < batch.lengths_B[:, None]).long()
+
+
+def tiny_dual_encoder(name: Path, *, dropout: bool = True) -> DualEncoder:
+    """A seeded dual encoder on a tiny backbone."""
+    torch.manual_seed(0)
+    dual = DualEncoder(str(name), BUDGET)
+    for module in dual.modules():
+        if hasattr(module, "p") and not dropout:
+            module.p = 0.0  # type: ignore[assignment]
+    return dual

@@ -11,6 +11,8 @@ from helpers.tiny_models import ranker_config, token_store
 from icalib.data.pools import read_pool_set
 from icalib.data.selection import Selection
 from icalib.losses.binary import AbstractLoss, BinaryCrossEntropy
+from icalib.losses.head_objective import HeadObjective
+from icalib.models.config import RankerConfig
 from icalib.training.answers import TrainJob
 from icalib.training.settings import TrainingSettings
 
@@ -43,3 +45,17 @@ def train_job(
         validation_tokens=known(tokens),
         seed=3,
     )
+
+
+def answer_job(tokens: Path, ranker: RankerConfig, **values: Any) -> TrainJob:
+    """One epoch of a ranker over a fifth of `tokens`/train.arrow; any field may be given another value."""
+    fields: dict[str, Any] = {
+        "ranker": ranker,
+        "loss": (HeadObjective if ranker.head.own_objective else BinaryCrossEntropy).Config(),
+        "training": TrainingSettings(batch_size=8, epochs=1, precision="fp32"),
+        "selection": Selection(labelled_fraction=0.2),
+        "train_tokens": known(tokens / "train.arrow"),
+        "validation_tokens": known(tokens / "validation.arrow"),
+        "seed": 3,
+    }
+    return TrainJob(**fields | values)

@@ -3,25 +3,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from helpers.word_pairs import PAIRS, Pair, pair_batch
 from torch import Tensor, nn
 
-from icalib.data.encoding import Budget, Layout
+from icalib.data.encoding import Budget
 from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.iart import IART, AttentionKind, Block, Convolutions, IntentAttention
 from icalib.encoders.transformer import Batch
-from icalib.models.ranker import make_batch
 
-CPU = torch.device("cpu")
 WORDS = 12
-Pair = tuple[list[list[int]], list[int]]
-PAIRS: list[Pair] = [
-    ([[10, 11, 12], [20, 21], [30, 31, 32, 33]], [40, 41, 42]),
-    ([[50, 51]], [60]),
-    ([[70, 71, 72, 73, 74, 75], [80]], [90, 91, 92, 93, 94]),
-]
 
 
 def encoder(backbone: Path, num_intents: int = 3, **changes: Any) -> IART:
@@ -41,17 +33,10 @@ def encoder(backbone: Path, num_intents: int = 3, **changes: Any) -> IART:
     return made.eval()
 
 
-def layout(made: IART) -> Layout:
-    config = made.config
-    return Tokenizer(config.backbone).layout(config.budget, made.max_length, made.vocabulary, turn_separators=True)
-
-
 def batch(made: IART, pairs: list[Pair]) -> Batch:
-    form = layout(made)
-    turns = [[np.array(turn, np.int32) for turn in context] for context, _ in pairs]
-    candidates = [np.array(candidate, np.int32) for _, candidate in pairs]
-    encoded = [form.pair(form.context_ids(t, None), c) for t, c in zip(turns, candidates, strict=True)]
-    return make_batch(encoded, form, CPU)
+    config = made.config
+    layout = Tokenizer(config.backbone).layout(config.budget, made.max_length, made.vocabulary, turn_separators=True)
+    return pair_batch(layout, pairs)
 
 
 def features(made: IART, pairs: list[Pair]) -> Tensor:

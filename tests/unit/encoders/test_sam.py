@@ -6,22 +6,15 @@ from typing import Any
 import numpy as np
 import torch
 from helpers.tiny_models import BUDGET
+from helpers.word_pairs import PAIRS, Pair, pair_batch
 from torch import Tensor
 
 from icalib.encoders.sam import SAM, SimilarityFeatures
 from icalib.encoders.transformer import Batch
 from icalib.models.config import RankerConfig
-from icalib.models.ranker import Ranker, make_batch
+from icalib.models.ranker import Ranker
 from icalib.training.optimizer import parameter_groups
 from icalib.training.settings import TrainingSettings
-
-CPU = torch.device("cpu")
-Pair = tuple[list[list[int]], list[int]]
-PAIRS: list[Pair] = [
-    ([[10, 11, 12], [20, 21], [30, 31, 32, 33]], [40, 41, 42]),
-    ([[50, 51]], [60]),
-    ([[70, 71, 72, 73, 74, 75], [80]], [90, 91, 92, 93, 94]),
-]
 
 
 def ranker(backbone: Path, **changes: Any) -> Ranker:
@@ -31,11 +24,7 @@ def ranker(backbone: Path, **changes: Any) -> Ranker:
 
 
 def batch(made: Ranker, pairs: list[Pair]) -> Batch:
-    form = made.layout
-    turns = [[np.array(turn, np.int32) for turn in context] for context, _ in pairs]
-    candidates = [np.array(candidate, np.int32) for _, candidate in pairs]
-    encoded = [form.pair(form.context_ids(t, None), c) for t, c in zip(turns, candidates, strict=True)]
-    return make_batch(encoded, form, CPU)
+    return pair_batch(made.layout, pairs)
 
 
 def features(made: Ranker, pairs: list[Pair]) -> Tensor:

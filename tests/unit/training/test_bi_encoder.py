@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.observers import Silent
-from helpers.tiny_models import BUDGET
+from helpers.tiny_models import tiny_dual_encoder
 
 from icalib.data.encoding import TokenStore
 from icalib.metrics.catalogue import metric_tag
@@ -26,8 +26,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def dual(tiny_bert: Path) -> DualEncoder:
-    torch.manual_seed(0)
-    return DualEncoder(str(tiny_bert), BUDGET)
+    return tiny_dual_encoder(tiny_bert)
 
 
 def settings(**training: Any) -> BiEncoderTraining:
@@ -103,11 +102,7 @@ def test_each_epoch_draws_one_of_several_right_and_of_several_wrong_candidates(
 def test_parts_of_a_batch_change_nothing_but_rounding(store: TokenStore, tiny_bert: Path) -> None:
     weights: list[dict[str, torch.Tensor]] = []
     for accumulation in (1, 2, 4):
-        torch.manual_seed(0)
-        dual = DualEncoder(str(tiny_bert), BUDGET)
-        for module in dual.modules():
-            if hasattr(module, "p"):
-                module.p = 0.0  # type: ignore[assignment]
+        dual = tiny_dual_encoder(tiny_bert, dropout=False)
         pools = [_only(pool, 2 + number % 3) for number, pool in enumerate(gold(store, 12))]
         made = task(store, dual, pools, gradient_accumulation=accumulation)
         training = settings(epochs=1, gradient_accumulation=accumulation).training

@@ -8,20 +8,17 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from helpers.artifacts import known
 from helpers.observers import Silent
 from helpers.tiny_models import ranker_config
+from helpers.train_jobs import answer_job
 
 from icalib.core.errors import PosteriorError
 from icalib.core.files import write_json
 from icalib.data.encoding import TokenStore
-from icalib.data.selection import Selection
 from icalib.encoders.transformer import Batch
 from icalib.heads.head import AbstractHead, LogitPosterior, Support
 from icalib.heads.polya_gamma import PolyaGammaHead
 from icalib.heads.random_features import RandomFeatureHead
-from icalib.losses.binary import BinaryCrossEntropy
-from icalib.losses.head_objective import HeadObjective
 from icalib.metrics.calibration import ece, nll
 from icalib.models.checkpoint import save_ranker
 from icalib.models.ranker import load_ranker
@@ -46,15 +43,7 @@ POLYA_GAMMA = PolyaGammaHead.Config(
 
 
 def job_of(tokens: Path, backbone: Path, head: AbstractHead.Config) -> TrainJob:
-    return TrainJob(
-        ranker=ranker_config(backbone).model_copy(update={"head": head}),
-        loss=HeadObjective.Config() if head.own_objective else BinaryCrossEntropy.Config(),
-        training=SETTINGS,
-        selection=Selection(labelled_fraction=0.2),
-        train_tokens=known(tokens / "train.arrow"),
-        validation_tokens=known(tokens / "validation.arrow"),
-        seed=3,
-    )
+    return answer_job(tokens, ranker_config(backbone).model_copy(update={"head": head}), training=SETTINGS)
 
 
 def saved(folder: Path, training: Training, job: TrainJob) -> Path:

@@ -11,12 +11,12 @@ from helpers.artifacts import known
 from helpers.dialogues import number_store
 from helpers.score_jobs import score_job
 from helpers.tiny_models import ranker_config, tiny_ranker
+from helpers.train_jobs import answer_job
 from unit.regimes.made_scores import intent_table, score_table
 
 from icalib.core.job import read_job
 from icalib.data.encoding import TokenStore
 from icalib.data.selection import Selection
-from icalib.losses.binary import BinaryCrossEntropy
 from icalib.models.checkpoint import save_ranker
 from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.regimes.self_training import write_pseudo_labels
@@ -25,23 +25,14 @@ from icalib.training.answers import TrainJob
 from icalib.training.post_training.job import PostTrainJob
 from icalib.training.post_training.next_utterance import NextUtterance
 from icalib.training.pseudo_labelled import pseudo_labelled
-from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import MCDropout
 
 CPU = torch.device("cpu")
 
 
 def train_job(tokens: Path, backbone: Path, intents: tuple[str, ...], **values: Any) -> TrainJob:
-    return TrainJob(
-        ranker=ranker_config(backbone, intents=intents),
-        loss=BinaryCrossEntropy.Config(),
-        training=TrainingSettings(batch_size=8),
-        selection=Selection(labelled_fraction=0.1),
-        train_tokens=known(tokens / "train.arrow"),
-        validation_tokens=known(tokens / "validation.arrow"),
-        seed=3,
-        **values,
-    )
+    selection = Selection(labelled_fraction=0.1)
+    return answer_job(tokens, ranker_config(backbone, intents=intents), selection=selection, **values)
 
 
 def post_train_job(tokens: Path, backbone: Path) -> PostTrainJob:

@@ -5,13 +5,11 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.artifacts import known
 from helpers.tiny_models import ranker_config
+from helpers.train_jobs import answer_job
 from torch import Tensor
 
-from icalib.data.selection import Selection
 from icalib.heads.polya_gamma import PolyaGammaHead
-from icalib.losses.head_objective import HeadObjective
 from icalib.training.answers import TrainJob
 from icalib.training.joint_pairs import JointAnswerCurriculum
 from icalib.training.loop import _update
@@ -46,16 +44,11 @@ class _Sent(Exception):
 
 def update(tokens: Path, backbone: Path, *, workers: int, accumulation: int) -> tuple[float, dict[str, Tensor]]:
     """Return loss and gradients of one update of all workers on a batch of 16 pairs."""
-    job = TrainJob(
-        ranker=ranker_config(backbone).model_copy(
-            update={"head": PolyaGammaHead.Config(length_scale=0.01, learn_kernel=True)}
-        ),
-        loss=HeadObjective.Config(),
+    head = PolyaGammaHead.Config(length_scale=0.01, learn_kernel=True)
+    job = answer_job(
+        tokens,
+        ranker_config(backbone).model_copy(update={"head": head}),
         training=TrainingSettings(batch_size=BATCH_SIZE, precision="fp32", gradient_accumulation=accumulation),
-        selection=Selection(labelled_fraction=0.2),
-        train_tokens=known(tokens / "train.arrow"),
-        validation_tokens=known(tokens / "validation.arrow"),
-        seed=3,
     )
     training = job.prepare(CPU)
     model: Any = training.model.eval()  # without dropout

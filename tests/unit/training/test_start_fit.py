@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from helpers.artifacts import known
-from helpers.tiny_models import BUDGET, pool_texts, ranker_config
+from helpers.tiny_models import BUDGET, pool_texts, ranker_config, tiny_dual_encoder
+from helpers.train_jobs import answer_job
 
 from icalib.core.job import Artifact
 from icalib.data.encoding import write_tokens
@@ -19,17 +20,13 @@ from icalib.encoders.backbone import Tokenizer
 from icalib.heads.head import AbstractHead, Support
 from icalib.heads.polya_gamma import PolyaGammaHead
 from icalib.heads.random_features import RandomFeatureHead
-from icalib.losses.binary import BinaryCrossEntropy
-from icalib.losses.head_objective import HeadObjective
 from icalib.models.dual_encoder import DualEncoder
 from icalib.models.ranker import Ranker
 from icalib.training.answers import TrainJob
-from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import Deterministic, Posterior
 
 CPU = torch.device("cpu")
 SPLITS: tuple[Split, ...] = ("train", "validation")
-SETTINGS = TrainingSettings(precision="fp32", epochs=1)
 
 
 @pytest.fixture(scope="module")
@@ -49,23 +46,18 @@ def pool(texts: list[str], number: int, split: Split, *, echo_is_right: bool) ->
     )  # fmt: skip
 
 
-def written(folder: Path, backbone: Path, split: Split, pools: Iterable[Pool]) -> Artifact:
-    path = folder / f"{split}.arrow"
-    write_tokens(path, [list(pools)], Tokenizer(str(backbone)), (), BUDGET)
-    return known(path)
+def write(folder: Path, backbone: Path, texts: list[str], number: int, echo_is_right: Callable[[int], bool]) -> Path:
+    """Write tokens of training and of validation pools; return the folder."""
+    for split in SPLITS:
+        pools = [pool(texts, row, split, echo_is_right=echo_is_right(row)) for row in range(number)]
+        write_tokens(folder / f"{split}.arrow", [pools], Tokenizer(str(backbone)), (), BUDGET)
+    return folder
 
 
-def job(backbone: Path, train: Artifact, validation: Artifact, **changes: Any) -> TrainJob:
-    fields: dict[str, Any] = {
-        "ranker": ranker_config(backbone).model_copy(update={"similarity_start": "separate"}),
-        "loss": BinaryCrossEntropy.Config(),
-        "training": SETTINGS,
-        "selection": Selection(labelled_fraction=1.0),
-        "train_tokens": train,
-        "validation_tokens": validation,
-        "seed": 3,
-    }
-    return TrainJob(**fields | changes)
+def job(tokens: Path, backbone: Path, head: AbstractHead.Config | None = None, **changes: Any) -> TrainJob:
+    parts = {"similarity_start": changes.pop("similarity_start", "separate"), **({"head": head} if head else {})}
+    ranker = ranker_config(backbone).model_copy(update=parts)
+    return answer_job(tokens, ranker, selection=Selection(labelled_fraction=1.0), **changes)
 
 
 def start(made: TrainJob) -> tuple[float, float]:
@@ -79,7 +71,7 @@ def start(made: TrainJob) -> tuple[float, float]:
 @pytest.fixture(scope="module")
 def bi_encoder(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     folder = tmp_path_factory.mktemp("bi-encoder")
-    dual = DualEncoder(str(tiny_bert), BUDGET)
+    dual = tiny_dual_encoder(tiny_bert)
     dual.save(folder, dual.state_dict())
     return known(folder)
 
@@ -88,25 +80,17 @@ def test_slope_and_offset_are_fitted_to_pools_of_the_whole_file(
     texts: list[str], tiny_bert: Path, bi_encoder: Artifact, tmp_path: Path
 ) -> None:
     """In the first half of the file the candidate that repeats its context is right, in the second it is wrong."""
-    train, validation = (
-        written(tmp_path, tiny_bert, split, (pool(texts, row, split, echo_is_right=row < 60) for row in range(120)))
-        for split in SPLITS
-    )
+    tokens = write(tmp_path, tiny_bert, texts, 120, lambda row: row < 60)
     for changes in ({}, {"bi_encoder": bi_encoder}):
-        slope, offset = start(job(tiny_bert, train, validation, **changes))
+        slope, offset = start(job(tokens, tiny_bert, **changes))
         assert slope < 50  # 457 from the first half alone
-        assert start(job(tiny_bert, train, validation, **changes)) == (slope, offset)
+        assert start(job(tokens, tiny_bert, **changes)) == (slope, offset)
 
 
 @pytest.fixture(scope="module")
-def mixed(texts: list[str], tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Artifact, Artifact]:
-    """Training and validation pools, in three quarters of which the candidate that repeats its context is right."""
-    folder = tmp_path_factory.mktemp("mixed")
-    train, validation = (
-        written(folder, tiny_bert, split, (pool(texts, row, split, echo_is_right=row % 4 > 0) for row in range(60)))
-        for split in SPLITS
-    )
-    return train, validation
+def mixed(texts: list[str], tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tokens of pools in three quarters of which the candidate that repeats its context is right."""
+    return write(tmp_path_factory.mktemp("mixed"), tiny_bert, texts, 60, lambda row: row % 4 > 0)
 
 
 def teacher(backbone: Path, folder: Path) -> Artifact:
@@ -128,10 +112,10 @@ def other(bi_encoder: Artifact, folder: Path) -> Artifact:
 
 
 def test_a_new_bi_encoder_beside_a_trained_head_gets_a_new_slope(
-    mixed: tuple[Artifact, Artifact], tiny_bert: Path, bi_encoder: Artifact, tmp_path: Path
+    mixed: Path, tiny_bert: Path, bi_encoder: Artifact, tmp_path: Path
 ) -> None:
     made = job(
-        tiny_bert, *mixed, start=teacher(tiny_bert, tmp_path / "teacher"),
+        mixed, tiny_bert, start=teacher(tiny_bert, tmp_path / "teacher"),
         bi_encoder=other(bi_encoder, tmp_path / "other"),
     ).prepare(CPU)  # fmt: skip
     ranker, judge = made.model.eval(), made.validation
@@ -161,25 +145,21 @@ FEW_CHAINS = PolyaGammaHead.Config(num_chains=8, num_steps=2, prediction_steps=5
     [(FEW_FEATURES, "separate", 2e-3), (FEW_CHAINS, "separate", 0.0), (FEW_CHAINS, "together", 0.0)],
 )
 def test_the_start_is_fitted_to_the_probabilities_that_a_posterior_predicts(
-    mixed: tuple[Artifact, Artifact], tiny_bert: Path, head: AbstractHead.Config, similarity: str, gain: float
+    mixed: Path, tiny_bert: Path, head: AbstractHead.Config, similarity: str, gain: float
 ) -> None:
     """A Gaussian process with labels takes back most of another offset; then the fit may change nothing."""
-    changes: dict[str, Any] = {
-        "ranker": ranker_config(tiny_bert).model_copy(update={"similarity_start": similarity, "head": head}),
-        "loss": HeadObjective.Config() if head.own_objective else BinaryCrossEntropy.Config(),
-    }
     losses = []
     for estimator in (Deterministic.Config(), Posterior.Config()):
-        made = job(tiny_bert, *mixed, estimator=estimator, **changes).prepare(CPU)
+        made = job(mixed, tiny_bert, head, similarity_start=similarity, estimator=estimator).prepare(CPU)
         assert made.validation is not None
         losses.append(made.validation.metrics([made.validation(made.model.eval(), 0, 1)])["cal/NLL"])
     assert losses[1] <= losses[0] - gain
 
 
 def test_a_student_with_the_bi_encoder_of_its_teacher_keeps_its_logits(
-    mixed: tuple[Artifact, Artifact], tiny_bert: Path, tmp_path: Path
+    mixed: Path, tiny_bert: Path, tmp_path: Path
 ) -> None:
     kept = teacher(tiny_bert, tmp_path / "teacher")
     (tmp_path / "pseudo").mkdir()
-    student = job(tiny_bert, *mixed, start=kept, bi_encoder=kept, pseudo_labels=known(tmp_path / "pseudo"))
+    student = job(mixed, tiny_bert, start=kept, bi_encoder=kept, pseudo_labels=known(tmp_path / "pseudo"))
     assert start(student) == (5.0, -3.0)

@@ -7,15 +7,12 @@ from typing import Any
 
 import pytest
 from helpers.artifacts import known
+from helpers.train_jobs import answer_job
 
-from icalib.data.selection import Selection
 from icalib.heads.polya_gamma import PolyaGammaHead
 from icalib.heads.random_features import RandomFeatureHead
-from icalib.losses.binary import BinaryCrossEntropy
-from icalib.losses.head_objective import HeadObjective
 from icalib.models.config import RankerConfig
 from icalib.training.answers import TrainJob
-from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import MCDropout
 
 SUMMED_UP = RandomFeatureHead.Config.model_validate({"laplace": "ema", "ridge_choice": "fixed"})
@@ -24,16 +21,7 @@ SUMMED_UP = RandomFeatureHead.Config.model_validate({"laplace": "ema", "ridge_ch
 def made(ranker: dict[str, Any], changes: dict[str, Any], folder: Path) -> TrainJob:
     if "pseudo_labels" in changes:
         changes = {**changes, "pseudo_labels": known(folder / changes["pseudo_labels"])}
-    fields: dict[str, Any] = {
-        "ranker": RankerConfig.model_validate({"similarity_start": "separate", **ranker}),
-        "loss": BinaryCrossEntropy.Config(),
-        "training": TrainingSettings(),
-        "selection": Selection(labelled_fraction=0.2),
-        "train_tokens": known(folder / "train.arrow"),
-        "validation_tokens": known(folder / "validation.arrow"),
-        "seed": 3,
-    }
-    return TrainJob(**fields | changes)
+    return answer_job(folder, RankerConfig.model_validate({"similarity_start": "separate", **ranker}), **changes)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +33,7 @@ def made(ranker: dict[str, Any], changes: dict[str, Any], folder: Path) -> Train
         ({}, {"views_with_intents": True, "pseudo_labels": "round"}, True),  # a student
         ({"head": RandomFeatureHead.Config()}, {}, True),
         ({"head": SUMMED_UP}, {}, False),  # its posterior is summed up in training
-        ({"head": PolyaGammaHead.Config()}, {"loss": HeadObjective.Config()}, True),
+        ({"head": PolyaGammaHead.Config()}, {}, True),
     ],
 )
 def test_the_start_ranks(ranker: dict[str, Any], changes: dict[str, Any], ranks: bool, tmp_path: Path) -> None:

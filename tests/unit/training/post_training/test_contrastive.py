@@ -7,7 +7,7 @@ import pytest
 import torch
 from helpers.artifacts import known
 from helpers.observers import Silent
-from helpers.tiny_models import BUDGET, ranker_config
+from helpers.tiny_models import BUDGET, ranker_config, tiny_dual_encoder
 
 from icalib.data.encoding import TokenStore
 from icalib.data.selection import Selection
@@ -26,8 +26,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def dual(tiny_bert: Path) -> DualEncoder:
-    torch.manual_seed(0)
-    return DualEncoder(str(tiny_bert), BUDGET)
+    return tiny_dual_encoder(tiny_bert)
 
 
 def settings(**changed: Any) -> Contrastive.Config:
@@ -64,11 +63,7 @@ def test_cached_gradients_are_those_of_the_whole_batch(tokens: Path, tiny_bert: 
     """Without dropout, the split of a batch changes nothing but rounding."""
     weights: list[dict[str, torch.Tensor]] = []
     for accumulation in (1, 3, 8):
-        torch.manual_seed(0)
-        dual = DualEncoder(str(tiny_bert), BUDGET)
-        for module in dual.modules():
-            if hasattr(module, "p"):
-                module.p = 0.0  # type: ignore[assignment]
+        dual = tiny_dual_encoder(tiny_bert, dropout=False)
         made = task(tokens, dual, settings(max_windows=16, training={"gradient_accumulation": accumulation}))
         train(
             dual, LocalEngine(dual, made.config.training), made, made.config.training, Silent(), seed=3, validation=None
