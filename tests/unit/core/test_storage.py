@@ -4,7 +4,6 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 
 from icalib.core import storage
 from icalib.core.errors import SettingError, StorageError
-from icalib.core.storage import is_mirrored, local_path, location, names_in, object_store, pull, push, remove
+from icalib.core.storage import is_mirrored, local_path, location, names_in, pull, push, remove
 from icalib.core.temporary import temporary_beside
 
 NAMES = st.text(st.characters(exclude_characters="/?\0", exclude_categories=["Cs"]), min_size=1).filter(
@@ -229,12 +228,3 @@ def test_of_several_processes_that_want_the_same_folder_one_downloads_it(machine
         thread.join()
     assert len(content(elsewhere)) == 5
     assert [kind for kind, _ in tried].count("read") == 5
-
-
-@pytest.mark.parametrize("act", [pull, push, remove])
-def test_paths_on_a_disk_need_no_store(
-    act: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(object_store, "filesystem_of", lambda uri: pytest.fail("asked a store"))
-    act(write(tmp_path / "run", table="1"))
-    assert (tmp_path / "run").exists() == (act is not remove)

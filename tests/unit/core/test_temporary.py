@@ -44,12 +44,6 @@ def test_what_others_are_writing_is_left_alone(tmp_path: Path, monkeypatch: pyte
     assert len(list(tmp_path.iterdir())) == 5
 
 
-def test_a_folder_is_looked_through_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_json(tmp_path / "first", 1)
-    monkeypatch.setattr(os, "listdir", lambda folder: pytest.fail("looked through again"))
-    write_json(tmp_path / "second", 1)
-
-
 def test_processes_that_may_be_running() -> None:
     assert all(map(temporary._is_running, (os.getpid(), os.getppid(), 10**30)))  # the last is no process's number
 

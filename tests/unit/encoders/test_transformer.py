@@ -15,7 +15,7 @@ from icalib.core.component import validated
 from icalib.core.errors import SettingError
 from icalib.core.storage import location, push
 from icalib.data.encoding import Budget
-from icalib.encoders.backbone import EMBEDDED, Tokenizer, backbone_digest, backbone_path, load_config
+from icalib.encoders.backbone import Tokenizer, backbone_digest, load_config
 from icalib.encoders.transformer import Batch, TransformerEncoder, _freeze
 from icalib.heads.linear import LinearHead
 from icalib.losses.binary import BinaryCrossEntropy
@@ -135,11 +135,6 @@ def test_a_backbone_may_be_in_an_object_store(tiny_bert: Path, machines: Machine
     for nowhere in (f"{machines.uri}/none", str(tmp_path)):
         with pytest.raises(SettingError, match="can't load the backbone"):
             load_config(nowhere)
-
-
-def test_the_embedded_backbone_is_a_folder_on_this_machine() -> None:
-    assert (Path(backbone_path(EMBEDDED)) / "config.json").is_file()
-    assert backbone_path("bert-base-uncased") == "bert-base-uncased"
 
 
 def test_a_linear_head_adds_a_linear_map_to_the_mean_function() -> None:
