@@ -74,7 +74,8 @@ ROWS: Mapping[str, Row] = MappingProxyType(
         ),
     }
 )
-"""The runs by method. The teacher of `tsst` is `bert`, that of `icast` is `icast-teacher`; each is trained once."""
+"""The runs by method. The teacher of `tsst` is `bert`; that of `icast` is trained as `icast-teacher`, and its epoch is
+chosen with the published λ."""
 
 
 def demo_settings(data: Path, seed: int) -> list[RunSettings]:
