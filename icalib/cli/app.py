@@ -9,7 +9,6 @@ from typing import Annotated, Any, NoReturn, TypeVar, cast
 
 import typer
 
-from icalib.cli.display import with_display
 from icalib.cli.groups import with_groups
 from icalib.cli.interrupts import resumable
 from icalib.core.errors import IcalibError
@@ -53,7 +52,7 @@ def root(
 
 def verb(function: F) -> F:
     """Register a function as a verb; parameters that are dataclasses stand for groups of options."""
-    app.command()(resumable(with_display(with_groups(function))))
+    app.command()(resumable(with_groups(function)))
     return function
 
 

@@ -11,7 +11,7 @@ import typer
 from icalib.cli.app import verb
 from icalib.cli.options import Address, Executor, Labelled, place_argument, place_option
 from icalib.cli.output import say, starting
-from icalib.cli.parsing import parsed_pairs, parsed_speakers
+from icalib.cli.parsing import parsed_pairs
 from icalib.core.errors import SettingError
 
 if TYPE_CHECKING:
@@ -69,14 +69,15 @@ class PoolSetOptions:
         Path | None,
         typer.Option(help="JSON file with the names of intents by the source's own labels (docs/data.md)."),
     ] = None
-    candidates: Annotated[
-        int | None, typer.Option(help="Candidates of each pool, including the right one; default: 10.")
+    num_candidates: Annotated[
+        int | None, typer.Option("--candidates", help="Candidates of each pool, with the right one; default: 10.")
     ] = None
-    negatives: Annotated[
+    negative_sampler: Annotated[
         str | None,
         typer.Option(
+            "--negatives",
             help="Wrong candidates: neighbourhood (default; like the right one, not marking it), bm25-response (the "
-            "papers'; they mark it), random, or the import path of a sampler (my_lab.samplers:nearest)."
+            "papers'; they mark it), random, or the import path of a sampler (my_lab.samplers:nearest).",
         ),
     ] = None
     context_turns: Annotated[
@@ -109,10 +110,11 @@ class PoolSetOptions:
         Raises:
             SettingError: a text can't be parsed.
         """
-        names = {"candidates": "num_candidates", "negatives": "negative_sampler"}
-        given: dict[str, Any] = {names.get(name, name): value for name, value in vars(self).items()}
-        given["speakers"] = parsed_speakers(self.speakers or ())
-        given["columns"] = parsed_pairs("--columns", self.columns or ())
+        given: dict[str, Any] = {
+            **vars(self),
+            "speakers": parsed_pairs("--speakers", self.speakers or ()),
+            "columns": parsed_pairs("--columns", self.columns or ()),
+        }
         # a protocol refuses what is given, so defaults must not be
         return cast("PoolKeywords", {name: value for name, value in given.items() if value is not None})
 

@@ -4,14 +4,32 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter
-from typing import Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
+
+import typer
+
+from icalib.core.display import Display, showing
+
+
+@dataclass(frozen=True)
+class DisplayOptions:
+    """How progress and tables are shown: options of every verb."""
+
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress, only results and errors.")] = False
+    wide: Annotated[bool, typer.Option("--wide", help="Show all columns, wider than the terminal if need be.")] = False
+    log_format: Annotated[
+        Literal["text", "json"], typer.Option(help="Progress as text, or as one JSON object an event.")
+    ] = "text"
+    track: Annotated[
+        list[str] | None, typer.Option("--track", help="Also send runs to mlflow or wandb; may be repeated.")
+    ] = None
 
 
 def with_groups(function: Callable[..., None]) -> Callable[..., None]:
-    """Return the function as Typer takes it: with the fields of each dataclass in place of the parameter.
+    """Return a verb as Typer takes it: with the fields of each dataclass in place of the parameter, and DisplayOptions.
 
     Fields carry Typer's annotations, as parameters do:
 
@@ -19,41 +37,38 @@ def with_groups(function: Callable[..., None]) -> Callable[..., None]:
         class Machines:
             workers: Annotated[int | None, typer.Option(help="Training workers.")] = None
 
-        @app.command()
-        @with_groups
         def run(method: str, machines: Machines) -> None: ...
     """
     hints = get_type_hints(function, include_extras=True)
     declared = inspect.signature(function).parameters
     groups = {name: hints[name] for name in declared if is_dataclass(hints[name])}
 
+    def made(group: Any, values: dict[str, Any]) -> Any:
+        return group(**{field.name: values.pop(field.name) for field in fields(group)})
+
     @wraps(function)
     def command(**values: Any) -> None:
-        for name, group in groups.items():
-            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
-        function(**values)
+        shown: DisplayOptions = made(DisplayOptions, values)
+        values |= {name: made(group, values) for name, group in groups.items()}
+        with showing(Display(shown.quiet, shown.wide, shown.log_format, tuple(shown.track or ()))):
+            function(**values)
 
-    options = [
-        option
-        for name, parameter in declared.items()
-        for option in (_options(groups[name]) if name in groups else [_option(parameter, hints[name])])
-    ]
+    options: list[Parameter] = []
+    for name, parameter in declared.items():
+        if name in groups:
+            options += _options(groups[name])
+        else:
+            options.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name]))
+    options += _options(DisplayOptions)
     command.__signature__ = inspect.Signature(options)  # pyright: ignore[reportAttributeAccessIssue]
     command.__annotations__ = {option.name: option.annotation for option in options}
     return command
 
 
-def _option(parameter: Parameter, hint: Any) -> Parameter:
-    return parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hint)
-
-
 def _options(group: Any) -> list[Parameter]:
     hints = get_type_hints(group, include_extras=True)
+    defaults = {field.name: Parameter.empty if field.default is MISSING else field.default for field in fields(group)}
     return [
-        Parameter(field.name, Parameter.KEYWORD_ONLY, default=_default(field), annotation=hints[field.name])
-        for field in fields(group)
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hints[name])
+        for name, default in defaults.items()
     ]
-
-
-def _default(field: Field[Any]) -> Any:
-    return Parameter.empty if field.default is MISSING else field.default

@@ -5,9 +5,7 @@ Typer would end silently on Ctrl-C, and Python would die of SIGTERM without clea
 
 from __future__ import annotations
 
-import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -18,7 +16,6 @@ import typer
 
 from icalib.core.interrupts import Terminated
 
-_AGAIN_S = 0.05
 _RESUME = "Run the same command again to resume; finished stages and checkpoints are reused."
 
 
@@ -37,52 +34,29 @@ def resumable(function: Callable[..., None]) -> Callable[..., None]:
                     received.append(signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
                 if not received:
                     raise
-                _leave(128 + received[0], error)
+                what = "Terminated" if received[0] == signal.SIGTERM else "Interrupted"
+                typer.echo(f"\n{what}. {_RESUME}", err=True)
+                raise SystemExit(128 + received[0]) from error
 
     return verb
 
 
-def _leave(code: int, error: BaseException) -> None:
-    typer.echo(f"\n{'Terminated' if code == 128 + signal.SIGTERM else 'Interrupted'}. {_RESUME}", err=True)
-    raise SystemExit(code) from error
-
-
 @contextmanager
 def _handlers() -> Generator[list[int], None, None]:
-    """Raise KeyboardInterrupt on both signals, and yield the list of those received; the earlier handlers return.
-
-    A signal that the parent process has set to be ignored, as nohup does, stays ignored. One that arrives where Python
-    ignores exceptions, as in the callbacks of weak references, is raised once more.
-    """
+    """Raise KeyboardInterrupt on both signals, and yield the list of those received; the earlier handlers return."""
     received: list[int] = []
-    again: list[threading.Timer] = []
-    earlier_hook = sys.unraisablehook
 
     def stop(number: int, frame: Any) -> None:
         received.append(number)
         raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
-    def ignored(what: Any) -> None:
-        if received and isinstance(what.exc_value, KeyboardInterrupt):
-            again.append(threading.Timer(_AGAIN_S, os.kill, (os.getpid(), received[0])))
-            again[-1].start()
-        else:
-            earlier_hook(what)
-
-    earlier = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    replaced = [
-        number for number, handler in earlier.items() if handler in (signal.SIG_DFL, signal.default_int_handler)
-    ]
-    if threading.current_thread() is not threading.main_thread():  # only there may handlers be set
-        replaced = []
-    for number in replaced:
-        signal.signal(number, stop)
-    sys.unraisablehook = ignored
+    earlier: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():  # only there may handlers be set
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):  # nohup ignores some
+                earlier[number] = signal.signal(number, stop)
     try:
         yield received
     finally:
-        sys.unraisablehook = earlier_hook
-        for timer in again:
-            timer.cancel()
-        for number in replaced:
-            signal.signal(number, earlier[number])
+        for number, handler in earlier.items():
+            signal.signal(number, handler)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +13,6 @@ from icalib.core.text import printable
 
 if TYPE_CHECKING:
     from icalib.sweeps.folder import SweepFolder
-
-_SLOW = ("torch", "ray")
 
 
 def show_sweep(folder: SweepFolder) -> None:
@@ -40,25 +37,9 @@ def near(path: Path) -> Path:
 
 
 def starting(what: str) -> None:
-    """Print a verb's first line once it begins to import torch or Ray, which takes seconds.
-
-    What is found wrong before is then the only line that is printed.
-    """
-    if not any(name in sys.modules for name in _SLOW):
-        sys.meta_path.insert(0, _FirstImport(f"{what}: loading libraries …"))
-
-
-class _FirstImport(MetaPathFinder):
-    """Finds no module; prints a line when the first slow library is looked for."""
-
-    def __init__(self, line: str) -> None:
-        self._line: str | None = line
-
-    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
-        """Print the line, once."""
-        if self._line is not None and fullname in _SLOW:
-            say(self._line)
-            self._line = None
+    """Print the first line of a verb that is about to import torch or Ray, which takes seconds."""
+    if "torch" not in sys.modules:
+        say(f"{what}: loading libraries …")
 
 
 def say(text: str) -> None:

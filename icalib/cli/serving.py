@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -12,33 +11,6 @@ from icalib.cli.app import verb
 from icalib.cli.options import Executor, Run
 from icalib.cli.output import say
 from icalib.serving.limits import DEFAULT_LIMITS, Limits
-
-
-@dataclass(frozen=True)
-class LimitOptions:
-    """Limits of requests."""
-
-    max_body: Annotated[int, typer.Option(min=1, help="Maximum size of a request in bytes; larger ones get 413.")] = (
-        DEFAULT_LIMITS.max_body_bytes
-    )
-    max_candidates: Annotated[int, typer.Option(min=1, help="Maximum candidates in a request; more get 422.")] = (
-        DEFAULT_LIMITS.max_candidates
-    )
-    max_text: Annotated[int, typer.Option(min=1, help="Maximum characters of a text; longer ones get 422.")] = (
-        DEFAULT_LIMITS.max_text_chars
-    )
-    max_pending: Annotated[int, typer.Option(min=1, help="Maximum requests that wait at a time; others get 429.")] = (
-        DEFAULT_LIMITS.max_pending
-    )
-
-    def limits(self) -> Limits:
-        """Return them as the server takes them."""
-        return Limits(
-            max_body_bytes=self.max_body,
-            max_candidates=self.max_candidates,
-            max_text_chars=self.max_text,
-            max_pending=self.max_pending,
-        )
 
 
 @verb
@@ -52,7 +24,18 @@ def serve(
     token_file: Annotated[
         Path | None, typer.Option(help="File with the token that clients send as `Authorization: Bearer TOKEN`.")
     ] = None,
-    limits: LimitOptions,
+    max_body: Annotated[
+        int, typer.Option(min=1, help="Maximum size of a request in bytes; larger ones get 413.")
+    ] = DEFAULT_LIMITS.max_body_bytes,
+    max_candidates: Annotated[
+        int, typer.Option(min=1, help="Maximum candidates in a request; more get 422.")
+    ] = DEFAULT_LIMITS.max_candidates,
+    max_text: Annotated[
+        int, typer.Option(min=1, help="Maximum characters of a text; longer ones get 422.")
+    ] = DEFAULT_LIMITS.max_text_chars,
+    max_pending: Annotated[
+        int, typer.Option(min=1, help="Maximum requests that wait at a time; others get 429.")
+    ] = DEFAULT_LIMITS.max_pending,
     replicas: Annotated[
         int | None, typer.Option(min=1, help="Maximum copies of the models on Ray; default: one per GPU, or one.")
     ] = None,
@@ -73,7 +56,12 @@ def serve(
         host=host,
         port=port,
         token_file=token_file,
-        limits=limits.limits(),
+        limits=Limits(
+            max_body_bytes=max_body,
+            max_candidates=max_candidates,
+            max_text_chars=max_text,
+            max_pending=max_pending,
+        ),
         executor=executor,
         replicas=replicas,
         note=say,

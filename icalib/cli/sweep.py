@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,44 +16,30 @@ if TYPE_CHECKING:
     from icalib.api.sweeps import SweepKeywords
 
 
-@dataclass(frozen=True)
-class StudyOptions:
-    """What a sweep tries, and how trials are chosen and compared."""
-
-    method: Annotated[str | None, typer.Option(help="Method to tune; default: the space's.")] = None
-    labelled: Labelled = None
-    trials: Annotated[
-        int | None, typer.Option(min=1, help="Total number of trials; default: a grid's points, else 20.")
-    ] = None
-    sampler: Annotated[str | None, typer.Option(help="grid, random, tpe or nsga2; default: the space's.")] = None
-    pruner: Annotated[
-        str | None,
-        typer.Option(help="Stop poor trials by their first epochs or seeds: none, median, asha or hyperband."),
-    ] = None
-    seeds: Annotated[int, typer.Option(min=1, help="Each trial runs with seeds 1 to N; means count.")] = 1
-
-
-@dataclass(frozen=True)
-class TrialOptions:
-    """How trials share the machines."""
-
-    workers: Annotated[int | None, typer.Option(min=1, help="Training workers of each trial; default: 1.")] = None
-    concurrent: Annotated[
-        int | None,
-        typer.Option(min=1, help="Trials at a time; default: one per GPU, or one per four CPU cores."),
-    ] = None
-    address: Address = None
-    executor: Executor = "ray"
-
-
 @verb
 def sweep(
     space: Annotated[str, typer.Argument(help="A tune space: its name, its file, or its import path.")],
     *,
     data: Data,
-    study: StudyOptions,
+    method: Annotated[str | None, typer.Option(help="Method to tune; default: the space's.")] = None,
+    labelled: Labelled = None,
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="Total number of trials; default: a grid's points, else 20.")
+    ] = None,
+    sampler: Annotated[str | None, typer.Option(help="grid, random, tpe or nsga2; default: the space's.")] = None,
+    pruner: Annotated[
+        str | None,
+        typer.Option(help="Stop poor trials by their first epochs or seeds: none, median, asha or hyperband."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Each trial runs with seeds 1 to N; means count.")] = 1,
     options: RunOptions,
-    trials: TrialOptions,
+    workers: Annotated[int | None, typer.Option(min=1, help="Training workers of each trial; default: 1.")] = None,
+    concurrent: Annotated[
+        int | None,
+        typer.Option(min=1, help="Trials at a time; default: one per GPU, or one per four CPU cores."),
+    ] = None,
+    address: Address = None,
+    executor: Executor = "ray",
     dry: Annotated[
         bool,
         typer.Option(
@@ -82,24 +67,24 @@ def sweep(
 
     keywords: SweepKeywords = {
         **options.keywords(),
-        "method": study.method,
-        "sampler": study.sampler,
-        "pruner": study.pruner,
-        "seeds": study.seeds,
-        "workers": trials.workers,
-        "concurrent": trials.concurrent,
-        "address": trials.address,
-        "executor": trials.executor,
+        "method": method,
+        "sampler": sampler,
+        "pruner": pruner,
+        "seeds": seeds,
+        "workers": workers,
+        "concurrent": concurrent,
+        "address": address,
+        "executor": executor,
         "fresh": fresh,
     }
     if dry:
-        folder = dry_sweep(space, data, study.labelled, study.trials, keywords)
+        folder = dry_sweep(space, data, labelled, trials, keywords)
         from icalib.reports.sweep_terminal import print_dry
 
         print_dry(folder)
         say(f"table: {folder.dry_path}")
         return
-    finished = sweep(space, data, labelled=study.labelled, trials=study.trials, **keywords)
+    finished = sweep(space, data, labelled=labelled, trials=trials, **keywords)
     show_sweep(finished.folder)
     if as_json:
         result = finished.best.model_dump(mode="json") if finished.best else None

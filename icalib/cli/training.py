@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from icalib.cli.app import verb
-from icalib.cli.options import Data, Dry, ExecutorOptions, Fresh, Json, Labelled, PoolOptions, RunOptions, place_option
+from icalib.cli.options import Data, Dry, ExecutorOptions, Fresh, Json, Labelled, RunOptions, place_option
 from icalib.cli.output import near, say, say_views, starting
 from icalib.cli.parsing import parsed_fractions
 
@@ -42,7 +41,7 @@ def run(
 
     keywords: RunKeywords = {**options.keywords(), **executor.keywords(), "fresh": fresh}
     if dry:
-        _show_stages(dry_run(method, data, labelled=labelled, seed=seed, **keywords), options.runs, as_json=as_json)
+        _show_stages(dry_run(method, data, labelled=labelled, seed=seed, **keywords), as_json=as_json)
         return
     finished = run(method, data, labelled=labelled, seed=seed, **keywords)
     from icalib.reports.terminal import print_result, print_verdict
@@ -62,7 +61,8 @@ def compare(
         typer.Argument(help="Methods, or variants such as pg-drr@head.kernel=matern; the untrained ones are added."),
     ],
     *,
-    pools: PoolOptions,
+    data: Data,
+    labelled: Labelled = None,
     seeds: Annotated[int, typer.Option(help="Runs of each method, with seeds 1 to N.")] = 3,
     shift: Annotated[
         list[Path] | None,
@@ -85,10 +85,10 @@ def compare(
 
     keywords: RunKeywords = {**options.keywords(), **executor.keywords(), "fresh": fresh}
     if dry:
-        stages = dry_comparison(methods, pools.data, labelled=pools.labelled, seeds=seeds, **keywords)
-        _show_stages(stages, options.runs, as_json=as_json)
+        stages = dry_comparison(methods, data, labelled=labelled, seeds=seeds, **keywords)
+        _show_stages(stages, as_json=as_json)
         return
-    compared = compare(methods, pools.data, labelled=pools.labelled, seeds=seeds, shift=shift or (), **keywords)
+    compared = compare(methods, data, labelled=labelled, seeds=seeds, shift=shift or (), **keywords)
     from icalib.reports.terminal import print_runs, print_shifts
 
     print_runs([finished.folder for finished in compared.runs])
@@ -98,26 +98,13 @@ def compare(
         typer.echo(json.dumps([*(finished.result for finished in compared.runs), *compared.shifts]))
 
 
-def _show_stages(stages: Sequence[DryStage], runs: Path, *, as_json: bool) -> None:
+def _show_stages(stages: Sequence[DryStage], *, as_json: bool) -> None:
     from icalib.pipeline.dry import summary
     from icalib.reports.dry_terminal import print_stages
 
-    print_stages(stages, runs)
+    print_stages(stages)
     if as_json:
         typer.echo(json.dumps(summary(stages)))
-
-
-@dataclass(frozen=True)
-class CurvePoints:
-    """Which points a label curve has, and where they are measured."""
-
-    fractions: Annotated[str, typer.Option(help="Labelled fractions of the training pools, separated by commas.")] = (
-        "0.01,0.02,0.05,0.1,0.2"
-    )
-    seeds: Annotated[int, typer.Option(help="Runs of each method and fraction, with seeds 1 to N.")] = 3
-    split: Annotated[Literal["validation", "test"], typer.Option(help="Pools to measure on; decide by validation.")] = (
-        "validation"
-    )
 
 
 @verb
@@ -125,7 +112,13 @@ def curve(
     methods: Annotated[list[str], typer.Argument(help="Methods or variants; the untrained ones are added as lines.")],
     *,
     data: Data,
-    points: CurvePoints,
+    fractions: Annotated[
+        str, typer.Option(help="Labelled fractions of the training pools, separated by commas.")
+    ] = "0.01,0.02,0.05,0.1,0.2",
+    seeds: Annotated[int, typer.Option(help="Runs of each method and fraction, with seeds 1 to N.")] = 3,
+    split: Annotated[
+        Literal["validation", "test"], typer.Option(help="Pools to measure on; decide by validation.")
+    ] = "validation",
     options: RunOptions,
     executor: ExecutorOptions,
     fresh: Fresh = False,
@@ -140,8 +133,7 @@ def curve(
     from icalib.api.runs import curve
 
     keywords: RunKeywords = {**options.keywords(), **executor.keywords(), "fresh": fresh}
-    fractions = parsed_fractions(points.fractions)
-    found = curve(methods, data, fractions=fractions, seeds=points.seeds, split=points.split, **keywords)
+    found = curve(methods, data, fractions=parsed_fractions(fractions), seeds=seeds, split=split, **keywords)
     from icalib.reports.terminal import print_label_curve
 
     print_label_curve(found.curve)

@@ -16,7 +16,7 @@ from helpers.sweeps import SHARDS
 from icalib.api.settings import changed, from_config, parsed_settings, variant_of
 from icalib.cli import main
 from icalib.cli.jobs import command_words
-from icalib.cli.parsing import parsed_fractions, parsed_limit, parsed_pairs, parsed_speakers
+from icalib.cli.parsing import parsed_fractions, parsed_limit, parsed_pairs
 from icalib.core.errors import IcalibError
 from icalib.core.job_file import read_job_file
 from icalib.core.run_folder import RunFolder
@@ -179,7 +179,7 @@ def _read_options(folder: Path) -> None:
     texts = (folder / "options.txt").read_bytes().decode("utf-8", "surrogateescape").split("\n")
     read: tuple[Callable[[str], Any], ...] = (
         lambda text: changed(variant_of("icast", None), parsed_settings([text])),
-        parsed_limit, parsed_fractions, lambda text: parsed_speakers([text]),
+        parsed_limit, parsed_fractions,
         lambda text: parsed_pairs("--columns", [text]), local_path,
         lambda text: variant_of(text, None), load_space, load_table,
     )  # fmt: skip

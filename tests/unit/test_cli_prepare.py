@@ -72,7 +72,7 @@ def test_an_export_is_prepared(prepare: Any, export: Path) -> None:
         ([], "--out is missing"),
         (["--preview"], "The first record has the fields nr, who, what."),
         (["--preview", "--columns", "text"], "--columns text can't be parsed: write NAME=VALUE"),
-        (["--preview", "--speakers", "bob=robot"], "--speakers bob=robot: expected user, agent or skip"),
+        (["--preview", "--speakers", "bob=robot"], "speakers.bob: Input should be"),
         (["--preview", "--columns", "text=what"], "no column found for id. The columns are nr, who, what."),
     ],
 )

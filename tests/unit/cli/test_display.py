@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from icalib.cli import main
-from icalib.cli.display import with_display
+from icalib.cli.groups import with_groups
 from icalib.cli.output import say_views
 from icalib.core.display import Display, display
 
@@ -28,7 +28,7 @@ def test_options_reach_what_shows_and_no_further(monkeypatch: pytest.MonkeyPatch
         seen.append(display())
 
     app = typer.Typer()
-    app.command()(with_display(verb))
+    app.command()(with_groups(verb))
     for words in ([], ["--quiet", "--wide"], ["--log-format", "json"]):
         monkeypatch.setattr(sys, "argv", ["verb", *words])
         with pytest.raises(SystemExit):
@@ -39,7 +39,7 @@ def test_options_reach_what_shows_and_no_further(monkeypatch: pytest.MonkeyPatch
 
 def test_an_unknown_log_format_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(monkeypatch, "report", "runs", "--log-format", "xml") == 2
-    assert "--log-format xml is unknown. Choose text or json." in capsys.readouterr().err
+    assert "'xml' is not one of 'text', 'json'" in capsys.readouterr().err
 
 
 def test_views_are_a_line_each_with_paths_as_one_would_type_them(

@@ -71,24 +71,6 @@ def test_what_a_library_makes_of_a_signal_is_reported_alike(
     assert "Run the same command again to resume" in capsys.readouterr().err
 
 
-class _SignalledWhenCollected:
-    def __del__(self) -> None:
-        signal.raise_signal(signal.SIGINT)
-
-
-def test_a_signal_that_arrives_where_python_ignores_exceptions_ends_a_verb(capsys: pytest.CaptureFixture[str]) -> None:
-    def verb() -> None:
-        _SignalledWhenCollected()
-        threading.Event().wait(10)
-
-    with pytest.raises(SystemExit) as stop:
-        resumable(verb)()
-    assert stop.value.code == 130
-    err = capsys.readouterr().err
-    assert "Run the same command again to resume" in err
-    assert "Exception ignored" not in err
-
-
 def test_a_verb_may_report_it_in_its_own_words(capsys: pytest.CaptureFixture[str]) -> None:
     def follow() -> None:
         try:
