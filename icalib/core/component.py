@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_serializer, m
 from pydantic_core.core_schema import SerializerFunctionWrapHandler
 
 from icalib.core.errors import RunFolderError, SettingError
-from icalib.core.imports import binds_class, import_module, is_import_path
+from icalib.core.imports import binds_class, import_object, is_import_path
 from icalib.core.text import short_repr, shortened
 
 S = TypeVar("S", bound=BaseModel)
@@ -113,10 +113,7 @@ def _imported_class(path: str) -> Any:
             f"no component `{path}`: the module {module_name} defines no component class `{name}`, so it was not "
             "imported. Check the name."
         )
-    module = import_module(module_name, "component module")
-    if not hasattr(module, name):
-        raise SettingError(f"no component `{path}`: the module {module_name} has no `{name}`. Check the name.")
-    return getattr(module, name)
+    return import_object(module_name, name, "component")
 
 
 def components(base: type[Component]) -> dict[str, type[Component]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from difflib import get_close_matches
 from typing import Generic, TypeVar
 
 from icalib.core.errors import SettingError
-from icalib.core.imports import failed, is_import_path
+from icalib.core.imports import import_object
 from icalib.core.text import shortened
 
 T = TypeVar("T")
@@ -22,7 +21,7 @@ class Extensions(Generic[T]):
 
     Args:
         kind: the class that every component is an instance of.
-        setting: the option or setting that takes a name; error messages begin with it.
+        setting: the option or setting that takes a name, for messages.
         group: the entry-point group in which other packages register theirs.
         builtin: import path (`module:name`) of each of icalib's own; an entry point cannot replace one of them.
     """
@@ -43,7 +42,9 @@ class Extensions(Generic[T]):
         Raises:
             SettingError: no such name or path, or an object of another kind.
         """
-        found = self._imported(self.builtin.get(name) or (name if ":" in name else self._installed_path(name)))
+        path = self.builtin.get(name) or (name if ":" in name else self._installed_path(name))
+        module_name, _, attribute = path.partition(":")
+        found = import_object(module_name, attribute, f"object for {self.setting}")
         if not isinstance(found, self.kind):
             raise SettingError(
                 f'{self.setting} "{name}" is an object of type {type(found).__name__}. Expected an instance of '
@@ -66,29 +67,3 @@ class Extensions(Generic[T]):
                 f"such as my_lab.module:name.{hint}"
             )
         return installed[name]
-
-    def _imported(self, path: str) -> object:
-        module_name, _, name = path.partition(":")
-        if not (name.isidentifier() and is_import_path(module_name)):
-            raise SettingError(
-                f'{self.setting} "{shortened(path)}" is not a valid import path. Expected `module:name`, such as '
-                "my_lab.module:name. Correct it."
-            )
-        try:
-            module = importlib.import_module(module_name)
-        except ImportError as error:
-            raise SettingError(
-                f'{self.setting} "{path}" cannot be imported: {error}. Expected a module that Python can find. Correct '
-                "the name, install its package, or add its folder to PYTHONPATH."
-            ) from error
-        except (Exception, SystemExit) as error:
-            raise failed(f'{self.setting} "{path}" cannot be imported', error) from error
-        try:
-            return getattr(module, name)
-        except AttributeError:
-            near = get_close_matches(name, vars(module), n=1)
-            hint = f" Did you mean {module_name}:{near[0]}?" if near else ""
-            raise SettingError(
-                f'{self.setting} "{path}": the module {module_name} ({module.__file__}) has no `{name}`. Expected a '
-                f"{self.kind.__name__} of that name. Correct the name or define it there.{hint}"
-            ) from None

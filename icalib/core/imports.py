@@ -7,9 +7,11 @@ import importlib
 import sys
 import traceback
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 from icalib.core.errors import IcalibError, SettingError
 from icalib.core.text import shortened
@@ -21,11 +23,7 @@ def is_import_path(path: str) -> bool:
 
 
 def import_module(path: str, what: str) -> ModuleType:
-    """Import the module at an import path that a user has named.
-
-    Args:
-        path: such as `my_lab.methods.idea7`.
-        what: what the module is, for messages: `method module`.
+    """Import the module at a path that a user has named; `what` it is, such as `method module`, is for messages.
 
     Raises:
         SettingError: not an import path, no such module, or a module that fails.
@@ -41,6 +39,22 @@ def import_module(path: str, what: str) -> ModuleType:
         raise SettingError(f"no {what} `{shortened(path)}`: {error}. Check the name and PYTHONPATH.") from error
     except (Exception, SystemExit) as error:
         raise failed(f"the {what} `{path}` can't be imported", error) from error
+
+
+def import_object(module_name: str, name: str, what: str) -> Any:
+    """Return an object of a module that a user has named.
+
+    Raises:
+        SettingError: see `import_module`; or the module has no such object.
+    """
+    module = import_module(module_name, what)
+    if not hasattr(module, name):
+        near = get_close_matches(name, vars(module), n=1)
+        hint = f" Did you mean `{near[0]}`?" if near else " Check the name."
+        raise SettingError(
+            f"no {what} `{shortened(name)}`: the module {module_name} ({module.__file__}) has none of that name.{hint}"
+        )
+    return getattr(module, name)
 
 
 def binds_class(path: str, name: str) -> bool:

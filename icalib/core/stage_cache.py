@@ -184,8 +184,7 @@ def cached_stage(root: Path, name: StageName, job: Job) -> Stage | None:
 def _checked_seconds(folder: Path) -> float | None:
     """Return what a stage cost if it is finished and its files are as they were written; None if it isn't finished.
 
-    Files that were added are removed, since shards are read by pattern. Stages of earlier versions have no digests, so
-    they can't be checked.
+    Files that were added are removed, since shards are read by pattern.
 
     Raises:
         DamagedFileError: a file is missing or has changed.
@@ -195,11 +194,10 @@ def _checked_seconds(folder: Path) -> float | None:
         return None
     facts = read_record(path)
     with reading(path):
-        if _FILES in facts:
-            for damage in damages(folder, facts[_FILES]):
-                raise damage
-            for added in added_files(folder, facts[_FILES], leave_out=_NOT_CONTENT):
-                remove(added)
+        for damage in damages(folder, facts[_FILES]):
+            raise damage
+        for added in added_files(folder, facts[_FILES], leave_out=_NOT_CONTENT):
+            remove(added)
         return float(facts["seconds"])
 
 

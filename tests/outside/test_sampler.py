@@ -55,7 +55,7 @@ def test_negatives_are_spelled_alike(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("my_lab.samplers:nearst", "has no `nearst`.*Did you mean my_lab.samplers:nearest"),
+        ("my_lab.samplers:nearst", "none of that name.*Did you mean `nearest`"),
         ("my_lab.samplers:vector", "type function.*Expected an instance of icalib.data.negatives.NegativeSampler"),
         ("bm25-reponse", "Did you mean bm25-response"),
     ],

@@ -35,11 +35,11 @@ def test_a_component_is_found_by_name_entry_point_or_import_path() -> None:
     ("name", "words"),
     [
         ("sevn", r"Did you mean seven\?"),
-        ("outside_numbers:sevn", r"Did you mean outside_numbers:seven\?"),
+        ("outside_numbers:sevn", r"Did you mean `seven`\?"),
         ("outside_numbers:text", "instance of decimal.Decimal"),
         ("nowhere:seven", "No module named 'nowhere'.*PYTHONPATH"),
         ("broken_numbers:seven", "No module named 'nothing_of_this_name'"),
-        ("outside_numbers:", "not a valid import path"),
+        ("outside_numbers:", "has none of that name"),
         ("a..b:seven", "not a valid import path"),
     ],
 )

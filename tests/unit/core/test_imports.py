@@ -40,23 +40,6 @@ def test_wrong_arguments_are_refused_without_heavy_libraries(tiny_pools: Path) -
     assert _loaded_by(each) == "[]"
 
 
-def test_the_first_line_comes_before_the_heavy_libraries(tiny_pools: Path) -> None:
-    code = (
-        "import sys\n"
-        "class NoTorch:\n"
-        "    def find_spec(self, name, *rest):\n"
-        "        if name == 'torch':\n"
-        "            raise KeyboardInterrupt\n"
-        "sys.meta_path.insert(0, NoTorch())\n"
-        "from icalib.cli import main\n"
-        "sys.argv = ['icalib', *sys.argv[1:]]\n"
-        "main()"
-    )
-    for data, first in ((tiny_pools, "run bert: loading libraries …\n"), (Path("no-such-pools"), "error: ")):
-        command = [sys.executable, "-c", code, "run", "bert", "--data", str(data), "--executor", "local"]
-        assert subprocess.run(command, capture_output=True, text=True).stderr.startswith(first)
-
-
 def test_docstrings_are_read_without_running_the_module() -> None:
     assert (docstring("icalib.methods.bm25") or "").startswith("BM25")
     assert docstring("no_such_module") is None

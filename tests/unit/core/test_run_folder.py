@@ -184,39 +184,6 @@ def test_views_events_and_evaluations_may_change(tmp_path: Path) -> None:
     read_everything(run.path)
 
 
-RESULT = {"method": "bert", "data": "pools", "labelled": 1, "seed": 1, "test": {"R@1": 0.5, "MAP": None}}
-STAGE = {"name": "tokens", "digest": "0" * 64, "reused": False, "seconds": 1.5}
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("labelled", [0.1]), ("method", {}), ("seed", None), ("data", 3),
-        *(("test", metrics) for metrics in (1.0, [0.5], {"R@1": "high"}, {"R@1": [1]}, {"R@1": 10**400})),
-    ],
-)  # fmt: skip
-def test_a_result_with_a_value_of_another_type_is_damaged(tmp_path: Path, name: str, value: object) -> None:
-    folder = RunFolder(tmp_path)
-    folder.write_json("result.json", RESULT)
-    assert folder.result == RESULT
-    folder.write_json("result.json", {**RESULT, name: value})
-    with pytest.raises(DamagedFileError, match=r"result\.json"):
-        _ = folder.result
-
-
-@pytest.mark.parametrize(("name", "value"), [("seconds", "1"), ("digest", None), ("name", 3), ("reused", "no")])
-def test_a_stage_with_a_value_of_another_type_or_without_it_is_damaged(
-    tmp_path: Path, name: str, value: object
-) -> None:
-    folder = RunFolder(tmp_path)
-    folder.write_json("stages.json", [STAGE])
-    assert folder.stages == [STAGE]
-    for wrong in ({**STAGE, name: value}, {key: STAGE[key] for key in STAGE if key != name}):
-        folder.write_json("stages.json", [STAGE, wrong])
-        with pytest.raises(DamagedFileError, match=name):
-            _ = folder.stages
-
-
 def test_a_table_without_a_column_or_with_another_type_is_damaged(tmp_path: Path) -> None:
     whole, path, folder = METRIC_SCHEMA.empty_table(), tmp_path / "metrics.parquet", RunFolder(tmp_path)
     pq.write_table(whole.append_column("more", pa.array([], pa.int32())), path)

@@ -11,7 +11,7 @@ def test_dates_are_text_and_other_values_as_in_json() -> None:
         "b": [1, 2.5, True, None],
         "c": "x",
     }
-    assert parse_yaml("a: &x [1]\nb: *x") == {"a": [1], "b": [1]}
+    assert parse_yaml("1: 2") == {"1": 2}
 
 
 @pytest.mark.parametrize(
@@ -19,15 +19,12 @@ def test_dates_are_text_and_other_values_as_in_json() -> None:
     [
         "{a: ",
         "[" * 3000,
-        "[" * 150 + "]" * 150,
         "!!int ''",
         "!!bool x",
         "!!timestamp x",
         "1" * 5000,
         "!!binary YQ==",
-        "1: 2",
-        "&a [*a]",
-        "a0: &a0 [1, 1]\n" + "\n".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 40)),
+        "a: &a [1]\nb: *a",
     ],
 )
 def test_anything_else_is_refused_in_one_line(text: str) -> None:
