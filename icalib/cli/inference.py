@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,17 +27,6 @@ if TYPE_CHECKING:
     from icalib.api.options import Place
 
 
-@dataclass(frozen=True)
-class ScoredPools:
-    """The pools that are scored where no pairs are given."""
-
-    data: Annotated[Path | None, place_option("Pool folder that `icalib prepare` made; its labels may be unknown.")] = (
-        None
-    )
-    split: Annotated[str, typer.Option(help="Which pools of --data: train, validation or test.")] = "test"
-    limit: TestLimit = None
-
-
 @verb
 def score(
     run: Run,
@@ -47,7 +35,11 @@ def score(
         place_argument("Parquet file, or folder of some, of any size, local or e.g. s3://…: see above."),
     ] = None,
     *,
-    pools: ScoredPools,
+    data: Annotated[
+        Path | None, place_option("Pool folder that `icalib prepare` made; its labels may be unknown.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="Which pools of --data: train, validation or test.")] = "test",
+    limit: TestLimit = None,
     out: Annotated[Path, place_option("Parquet file to write; with PAIRS a folder of such files.")] = Path(
         "predictions.parquet"
     ),
@@ -69,13 +61,12 @@ def score(
     candidates as the run's pools have; pools also have p_none.
     """
     starting(f"score {location(run)}")
-    if (pairs is None) == (pools.data is None):
-        raise SettingError("give either PAIRS (Parquet files) or --data (a pool folder).")
-    if pairs is not None:
+    if pairs is not None and data is None:
         _score_pairs(run, pairs, out, rows_per_file, executor.place(runs))
-        return
-    assert pools.data is not None
-    _score_pools(run, pools.data, pools.split, pools.limit, out, executor.place(runs))
+    elif pairs is None and data is not None:
+        _score_pools(run, data, split, limit, out, executor.place(runs))
+    else:
+        raise SettingError("give either PAIRS (Parquet files) or --data (a pool folder).")
 
 
 def _score_pairs(run: Path, pairs: Path, out: Path, rows_per_file: int, place: Place) -> None:
@@ -185,14 +176,11 @@ def predict(
     """
     from icalib.core.files import whole_file
     from icalib.data.questions import read_questions
-    from icalib.pipeline.answering import AnswerOptions
-    from icalib.pipeline.inference import FinishedRun
-    from icalib.pipeline.predict import predict as answer_questions
+    from icalib.pipeline.loaded_ranker import LoadedRanker
 
-    finished = FinishedRun.open(run)
+    ranker = LoadedRanker.load(run)
     pull(file)
-    options = AnswerOptions(max_error=max_error, confidence=confidence, sets=sets)
-    predicted = answer_questions(finished, read_questions(file), options)
+    predicted = ranker.predict(read_questions(file), max_error=max_error, confidence=confidence, sets=sets)
     lines = "".join(json.dumps(answer.record(), ensure_ascii=False) + "\n" for answer in predicted.answers)
     if out is None:
         typer.echo(lines, nl=False)

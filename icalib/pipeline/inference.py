@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import pyarrow as pa
 import torch
 
@@ -19,12 +21,14 @@ from icalib.core.files import content_digest, file_digest, read_json
 from icalib.core.job import Artifact
 from icalib.core.run_folder import RunFolder
 from icalib.core.run_tables import METRIC_SCHEMA
+from icalib.core.seeding import child_seed
 from icalib.core.stage_cache import Stage, StageCache
 from icalib.core.storage import location, pull, push, remove
 from icalib.data.pools import read_pool_set
-from icalib.data.schema import Split
+from icalib.data.schema import Pool, Split
 from icalib.data.selection import Selection
 from icalib.methods.composition import ScoringSettings
+from icalib.metrics.pairs import P_NONE, PoolScores
 from icalib.models.checkpoint import POSTERIOR, WEIGHTS, load_ranker_config
 from icalib.pipeline.evaluation import Fitted, MemberScores, prediction_table
 from icalib.pipeline.run import CACHE, RunContext, RunSettings
@@ -215,3 +219,37 @@ def checkpoint_digest(folder: Path) -> str:
     names: Sequence[str] = (WEIGHTS, POSTERIOR)
     files = {name: file_digest(folder / name) for name in names if (folder / name).is_file()}
     return content_digest({**files, "ranker": read_json(folder / "ranker.json")})
+
+
+def unlabelled_predictions(run: FinishedRun, members: Loaded, pools: Sequence[Pool]) -> pa.Table:
+    """Return the predictions of pools with unknown labels, scored in this process; their ids must ascend."""
+    shard = run.settings.settings.scoring.pools_per_shard
+    with tempfile.TemporaryDirectory() as folder:
+        store = members.tokenize(pools, Path(folder) / "questions.arrow")
+        tables = [
+            prediction_table(
+                [
+                    members.score(
+                        store,
+                        range(start, min(start + shard, len(pools))),
+                        child_seed(run.settings.seed, "questions", start),
+                    )
+                ],
+                run.fitted,
+            )
+            for start in range(0, len(pools), shard)
+        ]
+    return pa.concat_tables(tables)
+
+
+def unlabelled_scores(table: pa.Table, pools: Sequence[Pool]) -> PoolScores:
+    """Return the scores of pools with unknown labels from their predictions, which are in the order of the pools."""
+    offsets = np.cumsum([0, *(len(pool.candidates) for pool in pools)])
+    return PoolScores(
+        pool_ids=tuple(pool.pool_id for pool in pools),
+        logit=table["logit"].to_numpy(),
+        prob=table["prob"].to_numpy(),
+        label=np.full(table.num_rows, -1, np.int64),
+        offsets=offsets,
+        p_none=table[P_NONE].to_numpy()[offsets[:-1]] if P_NONE in table.column_names else None,
+    )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from scipy.stats import rankdata
 
 from icalib.core.errors import SettingError
 from icalib.data.questions import Pair, Question, unlabelled_pool, validated
@@ -16,8 +17,7 @@ from icalib.data.schema import Pool, Utterance
 from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.pipeline.answering import Answering, AnswerOptions, Predicted
 from icalib.pipeline.guarantees import CONFIDENCE
-from icalib.pipeline.inference import FinishedRun
-from icalib.pipeline.predict import predict, score_unlabelled
+from icalib.pipeline.inference import FinishedRun, unlabelled_predictions, unlabelled_scores
 from icalib.scoring.loaded import Loaded
 
 Context = Sequence[str | Mapping[str, str]]
@@ -26,16 +26,11 @@ Context = Sequence[str | Mapping[str, str]]
 
 @dataclass(frozen=True)
 class RankedCandidate:
-    """A ranked candidate.
+    """A candidate and its index in the given ones, from 0.
 
-    Attributes:
-        text: the candidate.
-        index: its index in the given candidates, from 0.
-        rank: 1 for the best; tied candidates have their mean rank.
-        logit: the score by which candidates are ranked.
-        prob: calibrated probability of being right.
-        p_none: probability that none of the question's candidates is right, the same for all of them; None if the
-            run's validation pools all have a right candidate.
+    `rank` is 1 for the best, and tied candidates have their mean rank. They are ranked by `logit`; `prob` is the
+    calibrated probability of being right. `p_none`, the same for all candidates of a question, is the probability that
+    none is right; None if the run's validation pools all have a right candidate.
     """
 
     text: str
@@ -74,18 +69,16 @@ class LoadedRanker:
         return self.run.fitted.decision_threshold
 
     def rank(self, context: Context, candidates: Sequence[str]) -> list[RankedCandidate]:
-        """Rank candidates, best first; tied candidates keep their order.
+        """Rank two or more candidates, best first; tied candidates keep their order.
 
-        Args:
-            context: the last utterances; utterances beyond the run's `context_turns` are ignored, oldest first.
-            candidates: two or more.
+        Utterances of the context beyond the run's `context_turns` are ignored, oldest first.
 
         Raises:
             DataError: the question is invalid.
         """
         question = _question(1, {"context": context, "candidates": list(candidates)})
         scores = self._score([question.pool(_pool_id(0), self.context_turns)])
-        ranks = _expected_ranks(scores.logit)
+        ranks = rankdata(-scores.logit)
         return [
             RankedCandidate(
                 text=candidates[index],
@@ -106,7 +99,7 @@ class LoadedRanker:
         confidence: float = CONFIDENCE,
         sets: float | None = None,
     ) -> Predicted:
-        """Answer questions, with the same results as `icalib predict`.
+        """Answer questions, as `icalib predict` does.
 
         Args:
             questions: one or more objects with `context`, `candidates` and optionally `id`, by default the question's
@@ -116,19 +109,19 @@ class LoadedRanker:
             sets: also return sets of candidates that contain a right one with this probability.
 
         Raises:
-            SettingError, DataError: see `icalib.pipeline.predict.predict`.
+            SettingError: an option is out of range.
+            DataError: a question is invalid, or there are too few test pools for such a promise or such sets.
         """
         checked = [_question(number, question) for number, question in enumerate(questions, start=1)]
         options = AnswerOptions(max_error=max_error, confidence=confidence, sets=sets)
-        return predict(self.run, checked, options, members=self.members, answering=self._answering)
+        self._answering.check(options)
+        pools = [question.pool(_pool_id(index), self.context_turns) for index, question in enumerate(checked)]
+        return self._answering.answers(checked, self._score(pools), options)
 
     def predict_proba(self, pairs: Sequence[tuple[Context, str]]) -> FloatArray:
         """Return the calibrated probability [N] that each candidate is right in its context.
 
         Candidates of equal contexts are scored together, which is faster.
-
-        Args:
-            pairs: context and candidate.
 
         Raises:
             SettingError: the method has probabilities of whole pools only.
@@ -162,7 +155,7 @@ class LoadedRanker:
         return Answering(self.run)
 
     def _score(self, pools: Sequence[Pool]) -> PoolScores:
-        return score_unlabelled(self.run, self.members, pools)
+        return unlabelled_scores(unlabelled_predictions(self.run, self.members, pools), pools)
 
 
 def _question(number: int, question: Question | Mapping[str, Any]) -> Question:
@@ -173,10 +166,3 @@ def _question(number: int, question: Question | Mapping[str, Any]) -> Question:
 
 def _pool_id(index: int) -> str:
     return f"{index:09d}"
-
-
-def _expected_ranks(logit: FloatArray) -> FloatArray:
-    """Compute the ranks [C] of one pool's candidates from 1, in expectation over random tie-breaking."""
-    better = (logit[None, :] > logit[:, None]).sum(axis=1)
-    tied = (logit[None, :] == logit[:, None]).sum(axis=1)
-    return better + (tied + 1) / 2

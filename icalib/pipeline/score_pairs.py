@@ -36,8 +36,7 @@ from icalib.data.questions import Candidates, Pair, unlabelled_pool, validated
 from icalib.data.schema import Pool, Utterance
 from icalib.metrics.pairs import P_NONE
 from icalib.models.checkpoint import CHECKPOINT_VERSION
-from icalib.pipeline.inference import FinishedRun, checkpoint_digest
-from icalib.pipeline.predict import unlabelled_predictions, unlabelled_scores
+from icalib.pipeline.inference import FinishedRun, checkpoint_digest, unlabelled_predictions, unlabelled_scores
 from icalib.scoring.loaded import Loaded
 
 RECORD = "scored.json"

@@ -21,7 +21,7 @@ from icalib.core.errors import DataError, SettingError
 from icalib.core.invalid import describe
 from icalib.core.version import __version__
 from icalib.data.schema import Pool
-from icalib.pipeline.predict import unlabelled_scores
+from icalib.pipeline.inference import unlabelled_scores
 from icalib.serving.drift import DriftWatch
 from icalib.serving.json_body import JsonRoute
 from icalib.serving.limits import Limits

@@ -17,8 +17,7 @@ from icalib.data.questions import unlabelled_pool
 from icalib.data.schema import Pool, Utterance
 from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.pipeline.answering import Answering
-from icalib.pipeline.inference import FinishedRun
-from icalib.pipeline.predict import unlabelled_predictions
+from icalib.pipeline.inference import FinishedRun, unlabelled_predictions
 from icalib.scoring.loaded import Loaded
 
 _POOL_ID = "000000000"

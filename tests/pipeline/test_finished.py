@@ -24,10 +24,9 @@ from icalib.data.pools import as_pools, iter_pools, read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.questions import read_questions
 from icalib.data.simulate import simulate
-from icalib.pipeline.answering import AnswerOptions
 from icalib.pipeline.guarantees import Guarantees
 from icalib.pipeline.inference import FinishedRun, evaluate, iter_predictions
-from icalib.pipeline.predict import predict
+from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import RunContext, run
 
 Command = Callable[..., tuple[str, str]]
@@ -226,22 +225,23 @@ def test_no_promise_covers_another_number_of_candidates(teacher: FinishedRun, ti
     write_questions(tmp_path / "q.jsonl.gz", tiny_pools)
     first, second, *_ = read_questions(tmp_path / "q.jsonl.gz")
     fewer = second.model_copy(update={"candidates": second.candidates[:2]})
-    options = AnswerOptions(max_error=0.97, confidence=0.6, sets=0.8)
-    found = predict(teacher, [first, fewer], options)
+    ranker = LoadedRanker(teacher, teacher.load_members())
+    found = ranker.predict([first, fewer], max_error=0.97, confidence=0.6, sets=0.8)
     assert found.answers[1].abstained
     assert found.answers[1].set == [0, 1]
     assert found.notes[0].startswith("1 of 2 questions have another number of candidates than the run's pools (4)")
-    (plain,) = predict(teacher, [fewer]).notes
+    (plain,) = ranker.predict([fewer]).notes
     assert plain.startswith("1 of 1 questions")
 
 
 def test_promises_that_cannot_be_kept_are_refused(teacher: FinishedRun, tiny_pools: Path, tmp_path: Path) -> None:
     write_questions(tmp_path / "q.jsonl.gz", tiny_pools)
     questions = list(read_questions(tmp_path / "q.jsonl.gz"))
+    ranker = LoadedRanker(teacher, teacher.load_members())
     with pytest.raises(DataError, match=r"12 test pools can't promise at most 1% wrong answers"):
-        predict(teacher, questions, AnswerOptions(max_error=0.01))
+        ranker.predict(questions, max_error=0.01)
     with pytest.raises(DataError, match="12 pools are too few for answer sets"):
-        predict(teacher, questions, AnswerOptions(sets=0.99))
+        ranker.predict(questions, sets=0.99)
 
 
 def test_evaluate_shows_what_can_be_promised(teacher: FinishedRun, icalib: Command) -> None:

@@ -15,7 +15,7 @@ from icalib.data.pools import as_pools, iter_pools
 from icalib.data.questions import Question
 from icalib.pipeline.evaluation import Fitted
 from icalib.pipeline.inference import FinishedRun, cost_of, evaluate
-from icalib.pipeline.predict import predict
+from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import run
 
 SMALL: dict[str, Any] = {
@@ -51,13 +51,13 @@ def test_probabilities_of_each_pool_sum_to_one_and_the_best_one_is_the_answer(fi
 def test_questions_of_any_number_of_candidates_are_answered_as_the_run_scored(
     finished: RunFolder, tiny_pools: Path
 ) -> None:
-    opened = FinishedRun.open(finished.path)
+    ranker = LoadedRanker.load(finished.path)
     pools = {pool.pool_id: pool for batch in iter_pools(tiny_pools, "test") for pool in as_pools(batch)}
     table = finished.predictions("test")
     names = list(dict.fromkeys(table["pool_id"].to_pylist()))[:3]
     questions = [Question(id=n, context=pools[n].context, candidates=pools[n].candidates) for n in names]
     more = Question(id="more", context=questions[0].context, candidates=questions[0].candidates * 2)
-    *same, doubled = predict(opened, [*questions, more]).answers
+    *same, doubled = ranker.predict([*questions, more]).answers
     expected = [p for p, n in zip(table["prob"].to_pylist(), table["pool_id"].to_pylist(), strict=True) if n in names]
     np.testing.assert_allclose([p for answer in same for p in answer.probs], expected, rtol=1e-4)
     assert sum(doubled.probs) == pytest.approx(1)

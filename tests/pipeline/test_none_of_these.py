@@ -24,7 +24,6 @@ from icalib.data.simulate import simulate
 from icalib.metrics.pairs import PoolScores
 from icalib.pipeline.evaluation import Fitted
 from icalib.pipeline.inference import FinishedRun, evaluate
-from icalib.pipeline.predict import predict
 from icalib.pipeline.run import RunContext, run
 from icalib.reports.html import write_report
 
@@ -100,9 +99,9 @@ def test_questions_are_answered_with_the_p_none_that_the_run_scored(bert: Finish
     test = PoolScores.from_predictions(bert.folder.predictions("test"))
     assert test.p_none is not None
     questions = some_questions(pools, list(test.pool_ids[:5]))
-    found = predict(bert, questions)
-    np.testing.assert_allclose([answer.p_none for answer in found.answers], test.p_none[:5], rtol=1e-3)
     ranker = icalib.load(bert.folder.path)
+    found = ranker.predict(questions)
+    np.testing.assert_allclose([answer.p_none for answer in found.answers], test.p_none[:5], rtol=1e-3)
     ranked = ranker.rank([turn.model_dump() for turn in questions[0].context], questions[0].candidates)
     assert [one.p_none for one in ranked] == pytest.approx([found.answers[0].p_none] * len(ranked), rel=1e-4)
 
@@ -157,7 +156,7 @@ def test_a_run_without_such_pools_has_no_p_none(
     assert plain.folder.predictions("test").schema == PREDICTION_SCHEMA
     assert not METRICS & plain.folder.result["test"].keys()
     test = PoolScores.from_predictions(plain.folder.predictions("test"))
-    found = predict(plain, some_questions(tiny_pools, list(test.pool_ids[:1])))
+    found = icalib.load(plain.folder.path).predict(some_questions(tiny_pools, list(test.pool_ids[:1])))
     assert "p_none" not in found.answers[0].record()
     shifted = evaluate(plain, pools, LIMIT, around)["test"]  # by the probability of the best candidate
     assert shifted.keys() & METRICS == METRICS - {"ECE_none"}

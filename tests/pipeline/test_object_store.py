@@ -19,8 +19,7 @@ from icalib.data.pools import read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.questions import Question
 from icalib.data.schema import Utterance
-from icalib.pipeline.inference import FinishedRun
-from icalib.pipeline.predict import predict
+from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import RunSettings, run
 
 PREPARE = PrepareSettings(num_candidates=4, seed=7)
@@ -130,5 +129,5 @@ def test_another_machine_answers_with_the_run(in_store: RunFolder, machines: Mac
     question = Question(
         id="q", context=(Utterance(speaker="user", text="It hums."),), candidates=("Restart it.", "Hello!")
     )
-    (answer,) = predict(FinishedRun.open(folder), [question]).answers
+    (answer,) = LoadedRanker.load(folder).predict([question]).answers
     assert 0 <= answer.prob <= 1
