@@ -14,7 +14,7 @@ from icalib.core.files import file_digest, whole_file
 from icalib.core.job import Artifact, LocalJob
 from icalib.core.stage_cache import StageCache, StageName
 from icalib.data.pools import read_pool_set
-from icalib.data.schema import SPLITS, Split
+from icalib.data.schema import Split
 from icalib.encoders.transformer import AbstractEncoder, BackboneEncoder, TransformerEncoder
 from icalib.exports.choices import CalibrationChoice
 from icalib.exports.subject import MEASURED, Subject, fitted, known_scores, scores_of
@@ -23,7 +23,7 @@ from icalib.models.ranker import Ranker, load_ranker
 from icalib.pipeline.evaluation import Fitted, MemberScores, prediction_table
 from icalib.pipeline.inference import FinishedRun, checkpoint_digest, score_stages
 from icalib.pipeline.run import CACHE, RunContext
-from icalib.pipeline.stages import RunInputs, RunStages
+from icalib.pipeline.stages import RunStages
 from icalib.regimes.regime import Scoring, checkpoint
 from icalib.scoring.gain import GainRule
 from icalib.training.distillation import TARGET_SCHEMA, DistilJob
@@ -106,16 +106,18 @@ def _stages(run: FinishedRun, context: RunContext) -> tuple[RunStages, StageCach
             f"{run.data_digest}). Distilling needs the run's own pools: prepare them again as they were."
         )
     cache = StageCache(context.runs / CACHE, emit=context.emit)
-    inputs = RunInputs(
+    stages = RunStages(
         path=settings.data,
         pool_set=pool_set,
         selection=settings.selection,
         encoder=_student_encoder(settings.settings.encoder),
         scoring=settings.settings.scoring,
         seed=settings.seed,
-        splits=SPLITS,
+        cache=cache,
+        executor=context.executor,
+        emit=context.emit,
     )
-    return RunStages(inputs, cache, context.executor, context.emit), cache
+    return stages, cache
 
 
 def _student_encoder(encoder: AbstractEncoder.Config) -> TransformerEncoder.Config:

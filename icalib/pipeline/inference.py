@@ -32,7 +32,7 @@ from icalib.metrics.pairs import P_NONE, PoolScores
 from icalib.models.checkpoint import POSTERIOR, WEIGHTS, load_ranker_config
 from icalib.pipeline.evaluation import Fitted, MemberScores, prediction_table
 from icalib.pipeline.run import CACHE, RunContext, RunSettings
-from icalib.pipeline.stages import RunInputs, RunStages
+from icalib.pipeline.stages import RunStages
 from icalib.regimes.regime import AbstractRegime, Member
 from icalib.scoring.cost import Cost, measure_costs
 from icalib.scoring.intent_choice import AUTHORS_CHOICE
@@ -199,7 +199,7 @@ def score_stages(run: FinishedRun, data: Path, split: Split, limit: int | None, 
         Member(Artifact(path=checkpoint.resolve(), digest=checkpoint_digest(checkpoint)), estimator)
         for checkpoint, estimator in run.members
     ]
-    inputs = RunInputs(
+    stages = RunStages(
         path=data,
         pool_set=read_pool_set(data),
         selection=Selection(labelled_fraction=1.0, limit=limits),
@@ -208,10 +208,12 @@ def score_stages(run: FinishedRun, data: Path, split: Split, limit: int | None, 
         scoring=method.scoring,
         seed=run.settings.seed,
         splits=(split,),
+        cache=StageCache(context.runs / CACHE, emit=context.emit),
+        executor=context.executor,
+        emit=context.emit,
     )
-    cache = StageCache(context.runs / CACHE, emit=context.emit)
     regime: AbstractRegime = method.regime.build()
-    return regime.score(RunStages(inputs, cache, context.executor, context.emit), members, split)
+    return regime.score(stages, members, split)
 
 
 def checkpoint_digest(folder: Path) -> str:

@@ -6,9 +6,10 @@ import platform
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,7 +25,7 @@ from icalib.core.files import FOLDER_NAME, read_json
 from icalib.core.paths import Stored
 from icalib.core.run_folder import RunFolder
 from icalib.core.run_tables import METRIC_SCHEMA
-from icalib.core.stage_cache import JobCache, Stage, StageCache
+from icalib.core.stage_cache import JobCache, StageCache
 from icalib.core.storage import is_mirrored, location, pull, push, remove
 from icalib.core.version import __version__
 from icalib.data.pools import read_pool_set
@@ -37,7 +38,7 @@ from icalib.pipeline.evaluation import Fitted, MemberScores, fit, intent_table, 
 from icalib.pipeline.executor import Executor
 from icalib.pipeline.learnt import learnt
 from icalib.pipeline.record import RunRecord
-from icalib.pipeline.stages import RunInputs, RunStages
+from icalib.pipeline.stages import RunStages
 from icalib.regimes.regime import AbstractRegime, Member, MethodParts
 from icalib.training.job import best_epoch
 
@@ -65,11 +66,7 @@ class RunSettings(Settings):
 
     @classmethod
     def recorded(cls, path: Path, config: Mapping[str, Any]) -> Self:
-        """Return the settings that a config.yaml has.
-
-        Args:
-            path: the file, for messages.
-            config: what it has.
+        """Return the settings that a config.yaml at `path` has.
 
         Raises:
             RunFolderError: they aren't settings of a run.
@@ -115,12 +112,7 @@ def run_folder_of(settings: RunSettings, runs: Path) -> RunFolder:
 
 
 def check_free(settings: RunSettings, runs: Path) -> None:
-    """Refuse a run whose folder has another one, before anything is computed.
-
-    Raises:
-        SettingError: the folder has a run with other settings.
-        RunFolderError: the folder was written by another version, or isn't a run folder.
-    """
+    """Refuse a run whose folder has another one, before anything is computed; errors are those of `is_started`."""
     folder = run_folder_of(settings, runs)
     pull(folder.path / "config.yaml")  # the run itself downloads the rest
     is_started(folder, settings)
@@ -131,11 +123,7 @@ def run(
 ) -> RunFolder:
     """Run a method, or resume an interrupted run; a finished run is returned unchanged.
 
-    Args:
-        settings: determine the numbers.
-        context: determines where and how to run.
-        fresh: recompute everything from scratch.
-        folder: the run folder; None uses runs/<experiment>/<method>-<data>-<labelled>-s<seed>.
+    `fresh` recomputes everything from scratch; `folder` replaces the folder of `run_folder_of`.
 
     Raises:
         SettingError: the method doesn't fit the data, or the folder has a run with other settings.
@@ -224,7 +212,7 @@ def _train_and_predict(
 def stages_of(settings: RunSettings, pool_set: PoolSet, context: RunContext, cache: JobCache) -> RunStages:
     """Return the stages of a run."""
     method = settings.settings
-    inputs = RunInputs(
+    return RunStages(
         path=settings.data,
         pool_set=pool_set,
         selection=settings.selection,
@@ -232,13 +220,22 @@ def stages_of(settings: RunSettings, pool_set: PoolSet, context: RunContext, cac
         scoring=method.scoring,
         seed=settings.seed,
         bi_encoder_training=method.bi_encoder_training,
+        cache=cache,
+        executor=context.executor,
+        emit=context.emit,
     )
-    return RunStages(inputs, cache, context.executor, context.emit)
 
 
 def start(stages: RunStages, method: Method, pool_set: PoolSet) -> MethodParts:
     """Return the parts of a method for its regime, after post-training or pretraining."""
-    ranker, first = ranker_of(method, pool_set), None
+    first = None
+    ranker = RankerConfig(
+        encoder=method.encoder,
+        head=method.head,
+        similarity_start=method.similarity_start,
+        intents=pool_set.intents if method.regime.needs_intents() else (),
+        link=method.loss.link,
+    )
     if method.regime.trains:
         stages.check_labels()
     if method.post_training is not None:
@@ -246,17 +243,6 @@ def start(stages: RunStages, method: Method, pool_set: PoolSet) -> MethodParts:
     if method.pretraining is not None:
         ranker, first = stages.pretrain(ranker, method.pretraining)
     return MethodParts(ranker=ranker, loss=method.loss, estimator=method.uncertainty, start=first)
-
-
-def ranker_of(method: Method, pool_set: PoolSet) -> RankerConfig:
-    """Return the configuration of the ranker that a method trains."""
-    return RankerConfig(
-        encoder=method.encoder,
-        head=method.head,
-        similarity_start=method.similarity_start,
-        intents=pool_set.intents if method.regime.needs_intents() else (),
-        link=method.loss.link,
-    )
 
 
 def _write_metrics(
@@ -289,7 +275,7 @@ def _keep_checkpoints(members: Sequence[Member], folder: RunFolder) -> None:
         for index, model in enumerate(models)
     }
     for model, target in targets.items():
-        _copy_folder(model, target)
+        shutil.copytree(model, target, copy_function=_link_or_copy)
     folder.write_json(
         "members.json",
         [
@@ -302,20 +288,13 @@ def _keep_checkpoints(members: Sequence[Member], folder: RunFolder) -> None:
     )
 
 
-def _copy_folder(source: Path, target: Path) -> None:
-    """Copy a folder, with hard links if the file system supports them and no object store mirrors it.
-
-    An object store sets the modification time of each copy, which would also change the linked file.
-    """
-    try:
-        shutil.copytree(source, target, copy_function=shutil.copyfile if is_mirrored(target) else _link)
-    except OSError:
-        shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(source, target)
-
-
-def _link(source: str, target: str) -> None:
-    Path(target).hardlink_to(source)
+def _link_or_copy(source: str, target: str) -> None:
+    """Link a file if the file system can; not in a mirror, where a store's times would change the source, too."""
+    if not is_mirrored(Path(target)):
+        with suppress(OSError):
+            Path(target).hardlink_to(source)
+            return
+    shutil.copyfile(source, target)
 
 
 def _write_provenance(folder: RunFolder, pool_set: PoolSet, context: RunContext, started: str) -> None:
@@ -325,7 +304,7 @@ def _write_provenance(folder: RunFolder, pool_set: PoolSet, context: RunContext,
         {
             "icalib": __version__,
             "python": platform.python_version(),
-            "packages": {name: _version(name) for name in PACKAGES},
+            "packages": {name: version(name) for name in PACKAGES},
             "command": context.command,
             "data_digest": pool_set.digest,
             "context_turns": pool_set.context_turns,
@@ -343,13 +322,6 @@ def _write_provenance(folder: RunFolder, pool_set: PoolSet, context: RunContext,
     )
 
 
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
 def _write_result(
     folder: RunFolder, settings: RunSettings, cache: StageCache, evaluated: Sequence[Split], seconds: float
 ) -> None:
@@ -357,6 +329,8 @@ def _write_result(
     provenance["finished"] = datetime.now(UTC).isoformat(timespec="milliseconds")
     folder.write_json("provenance.json", provenance)
     metrics = folder.metrics().to_pylist()
+    own = {stage.digest for stage in cache.finished if not stage.reused}
+    reused = {stage.digest: stage.seconds for stage in cache.finished if stage.digest not in own}
     folder.finish(
         {
             "run": location(folder.path),
@@ -370,13 +344,8 @@ def _write_result(
             },
             "seconds": {
                 **{str(stage.name): round(stage.seconds, 2) for stage in cache.finished},
-                "total": _total(cache.finished, seconds),
+                # with what earlier runs took for the stages that are reused, so that methods can be compared
+                "total": round(seconds + sum(reused.values()), 2),
             },
         },
     )
-
-
-def _total(stages: Sequence[Stage], seconds: float) -> float:
-    """Return the total seconds including those of stages of earlier runs, so that methods can be compared."""
-    own = {stage.digest for stage in stages if not stage.reused}
-    return round(seconds + sum({s.digest: s.seconds for s in stages if s.digest not in own}.values()), 2)

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -37,12 +39,11 @@ from icalib.data.schema import Pool, Utterance
 from icalib.metrics.pairs import P_NONE
 from icalib.models.checkpoint import CHECKPOINT_VERSION
 from icalib.pipeline.inference import FinishedRun, checkpoint_digest, unlabelled_predictions, unlabelled_scores
-from icalib.scoring.loaded import Loaded
+from icalib.pipeline.loaded_ranker import LoadedRanker
 
 RECORD = "scored.json"
 """File in the output folder that says what is scored there, and with what."""
 _FILES = "files"
-_WRITE_AGAIN = "Write it again."
 _CHUNK_PAIRS, _CHUNK_POOLS = 2048, 64
 
 
@@ -86,11 +87,11 @@ class ScorePairsJob(ShardedJob):
     def compute_shard(self, index: int, shard: Sequence[int], folder: Path, device: torch.device) -> None:
         number, start, num_rows = shard
         file = self.files[number]
-        loaded = _loaded(self.run)
+        ranker = _ranker(self.run)
         writer: pq.ParquetWriter | None = None
         with whole_file(self.shard_path(folder, index)) as temporary:
             for first_row, rows in _chunks(file.path, start, num_rows):
-                table = _output(file.name, _chunk(file.path, first_row, rows, loaded.context_turns), loaded)
+                table = _output(file.name, _chunk(file.path, first_row, rows, ranker.context_turns), ranker)
                 writer = writer or pq.ParquetWriter(temporary, table.schema)
                 writer.write_table(table)
             if writer is not None:
@@ -106,12 +107,9 @@ def pairs_job(run: Path, pairs: Path, rows_per_shard: int) -> ScorePairsJob:
     """
     finished = FinishedRun.open(run)
     finished.check_has_models()
-    files = tuple(file for file in _files(pairs) if file.num_rows)
+    files = tuple(file for file in _files(pairs, finished) if file.num_rows)
     if not files:
         raise DataError("no Parquet file with rows", "Give a Parquet file, or a folder of some.", path=location(pairs))
-    has_softmax = finished.has_softmax
-    for file in files:
-        _check_columns(file.path, has_softmax, finished.settings.method)
     facts = {
         "fitted": read_json(finished.folder.fitted_path),
         "members": [checkpoint_digest(path) for path, _ in finished.members],
@@ -130,15 +128,13 @@ def claim(job: ScorePairsJob, folder: Path, emit: Emit = ignore) -> int:
         DamagedFileError: its record can't be read.
     """
     pull(folder)
-    record = folder / RECORD
-    if record.is_file():
-        _check_record(job, record, emit)
-    elif not is_unused(folder):
-        raise SettingError(f"{location(folder)} is not empty and has no {RECORD}. Choose another --out.")
-    else:
-        folder.mkdir(parents=True, exist_ok=True)
+    if (folder / RECORD).is_file():
+        _remove_damaged(job, folder, emit)
+    elif is_unused(folder):
         _write_record(job, folder)
-    return sum(path.is_file() for path in _shards(job, folder))
+    else:
+        raise SettingError(f"{location(folder)} is not empty and has no {RECORD}. Choose another --out.")
+    return len(_finished_shards(job, folder))
 
 
 def finish(job: ScorePairsJob, folder: Path) -> None:
@@ -147,27 +143,27 @@ def finish(job: ScorePairsJob, folder: Path) -> None:
     _write_record(job, folder)
 
 
-def _shards(job: ScorePairsJob, folder: Path) -> list[Path]:
-    return [job.shard_path(folder, index) for index in range(len(job.shards()))]
+def _finished_shards(job: ScorePairsJob, folder: Path) -> list[Path]:
+    paths = (job.shard_path(folder, index) for index in range(len(job.shards())))
+    return [path for path in paths if path.is_file()]
 
 
 def _write_record(job: ScorePairsJob, folder: Path) -> None:
-    files = {path.name: facts_of(path) for path in _shards(job, folder) if path.is_file()}
+    files = {path.name: facts_of(path) for path in _finished_shards(job, folder)}
     write_json(folder / RECORD, {"digest": job.digest(), "identity": job.identity(), _FILES: files})
     push(folder / RECORD)
 
 
-def _check_record(job: ScorePairsJob, path: Path, emit: Emit) -> None:
-    folder = path.parent
+def _remove_damaged(job: ScorePairsJob, folder: Path, emit: Emit) -> None:
+    path = folder / RECORD
     try:
         record = read_record(path)
         with reading(path):
-            digest, recorded = record["digest"], record.get(_FILES, {})
-            own = {shard.name: recorded[shard.name] for shard in _shards(job, folder) if shard.name in recorded}
-            found = list(damages(folder, own)) if digest == job.digest() else []
+            is_own = record["digest"] == job.digest()
+            found = list(damages(folder, record[_FILES])) if is_own else []
     except DamagedFileError as error:
         raise DamagedFileError(path, error.found, "Choose another --out, or remove the folder.") from error
-    if digest != job.digest():
+    if not is_own:
         raise SettingError(
             f"{location(folder)} has scores of other pairs, another run, another --rows-per-file or another "
             "version of icalib. Choose another --out, or remove the folder."
@@ -177,25 +173,13 @@ def _check_record(job: ScorePairsJob, path: Path, emit: Emit) -> None:
         remove(Path(damage.path))
 
 
-class _Loaded(NamedTuple):
-    run: FinishedRun
-    members: Loaded
-    context_turns: int
+@lru_cache(maxsize=1)
+def _ranker(run: Artifact) -> LoadedRanker:
+    """Load a run, once in a process, which scores many shards."""
+    return LoadedRanker.load(run.path)
 
 
-_cache: dict[Artifact, _Loaded] = {}
-
-
-def _loaded(run: Artifact) -> _Loaded:
-    """Return a run with its models; one run per process, which scores many shards."""
-    if run not in _cache:
-        _cache.clear()
-        finished = FinishedRun.open(run.path)
-        _cache[run] = _Loaded(finished, finished.load_members(), finished.folder.context_turns)
-    return _cache[run]
-
-
-def _files(pairs: Path) -> Iterator[PairFile]:
+def _files(pairs: Path, run: FinishedRun) -> Iterator[PairFile]:
     filesystem, key = _filesystem(pairs)
     facts = filesystem.get_file_info(key)
     found = [facts]
@@ -208,7 +192,8 @@ def _files(pairs: Path) -> Iterator[PairFile]:
         name = each.path.removeprefix(key).lstrip("/") or each.base_name
         path = pairs if each.path == facts.path else pairs / name
         with _parsing(path), pq.ParquetFile(each.path, filesystem=filesystem) as file:
-            num_rows = file.metadata.num_rows
+            num_rows, columns = file.metadata.num_rows, file.schema_arrow.names
+        _check_columns(path, columns, run)
         yield PairFile(path=path, name=name, size=each.size, modified_ns=each.mtime_ns or 0, num_rows=num_rows)
 
 
@@ -217,19 +202,17 @@ def _filesystem(path: Path) -> tuple[Any, str]:
     return filesystem or LocalFileSystem(), key
 
 
-def _check_columns(path: Path, has_softmax: bool, method: str) -> None:
-    filesystem, key = _filesystem(path)
-    names = set(pq.ParquetFile(key, filesystem=filesystem).schema_arrow.names)
-    if "context" not in names or not names & {"candidate", "candidates"}:
+def _check_columns(path: Path, names: Sequence[str], run: FinishedRun) -> None:
+    if "context" not in names or not {"candidate", "candidates"} & set(names):
         raise DataError(
             f"found the columns {', '.join(sorted(names))}",
             "Expected `context`, and `candidate` (one pair a row) or `candidates` (one pool a row).",
             path=location(path),
         )
-    if has_softmax and "candidates" not in names:
+    if run.has_softmax and "candidates" not in names:
         raise SettingError(
-            f"`{method}` gives probabilities to whole pools, so a pair has none. Write one pool a row, with the column "
-            f"`candidates`, instead of {location(path)}."
+            f"`{run.settings.method}` gives probabilities to whole pools, so a pair has none. Write one pool a row, "
+            f"with the column `candidates`, instead of {location(path)}."
         )
 
 
@@ -240,25 +223,19 @@ def _chunks(path: Path, start: int, num_rows: int) -> Iterator[tuple[int, list[d
         DataError: the file is damaged.
     """
     filesystem, key = _filesystem(path)
+    stop = start + num_rows
     with _parsing(path), pq.ParquetFile(key, filesystem=filesystem) as file:
         columns = [name for name in ("context", "candidate", "candidates") if name in file.schema_arrow.names]
-        sizes = [file.metadata.row_group(index).num_rows for index in range(file.metadata.num_row_groups)]
-        begins = [sum(sizes[:index]) for index in range(len(sizes))]
-        stop = start + num_rows
-        groups = [
-            i
-            for i, (begin, number) in enumerate(zip(begins, sizes, strict=True))
-            if begin < stop and begin + number > start
-        ]
-        row = begins[groups[0]]
         size = _CHUNK_POOLS if "candidates" in columns else _CHUNK_PAIRS
+        sizes = (file.metadata.row_group(index).num_rows for index in range(file.metadata.num_row_groups))
+        edges = [0, *accumulate(sizes)]
+        groups = [index for index, (begin, end) in enumerate(pairwise(edges)) if begin < stop and end > start]
+        row = edges[groups[0]]
         for batch in file.iter_batches(batch_size=size, row_groups=groups, columns=columns):
             first, last = max(start, row), min(stop, row + batch.num_rows)
             if first < last:
                 yield first, batch.slice(first - row, last - first).to_pylist()
             row += batch.num_rows
-        if row < min(stop, sum(sizes)):
-            raise DataError(f"ends after {row} rows of {sum(sizes)}", _WRITE_AGAIN, path=location(path))
 
 
 @contextmanager
@@ -270,7 +247,7 @@ def _parsing(path: Path) -> Generator[None, None, None]:
         if isinstance(error, OSError) and is_mirrored(path):
             raise
         found = f"can't be read as Parquet ({' '.join(str(error).split()):.100})"
-        raise DataError(found, _WRITE_AGAIN, path=location(path)) from error
+        raise DataError(found, "Write it again.", path=location(path)) from error
 
 
 class _Chunk(NamedTuple):
@@ -309,8 +286,8 @@ def _row(values: dict[str, Any], path: str, line: int) -> tuple[tuple[Utterance,
     return pool.context, pool.candidates, True
 
 
-def _output(name: str, chunk: _Chunk, loaded: _Loaded) -> pa.Table:
-    predictions = unlabelled_predictions(loaded.run, loaded.members, chunk.pools)
+def _output(name: str, chunk: _Chunk, ranker: LoadedRanker) -> pa.Table:
+    predictions = unlabelled_predictions(ranker.run, ranker.members, chunk.pools)
     scores = unlabelled_scores(predictions, chunk.pools)
     rows, candidates = zip(*chunk.positions, strict=True)
     columns = {

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from icalib.core.errors import SettingError
 from icalib.core.events import Emit, EpochFinished, Message
@@ -38,7 +37,6 @@ from icalib.training.job import TrainingJob, best_epoch
 from icalib.training.loop import validation_points
 from icalib.training.post_training.contrastive import Contrastive
 from icalib.training.post_training.job import ContrastiveJob, PostTrainJob
-from icalib.training.post_training.responses import Targets
 from icalib.training.post_training.task import AbstractPostTraining, WindowTask
 from icalib.training.pretraining.intent_classifier import IntentClassifierJob
 from icalib.training.pretraining.settings import Pretraining
@@ -46,9 +44,9 @@ from icalib.training.pretraining.word_vectors import WordVectorJob
 from icalib.training.pseudo_labelled import pseudo_label_digest
 
 
-@dataclass(frozen=True)
-class RunInputs:
-    """Inputs of all stages of a run.
+@dataclass(frozen=True, kw_only=True)
+class RunStages:
+    """The stages of a run; implements `icalib.regimes.regime.Stages`.
 
     Args:
         path: the pool folder.
@@ -56,9 +54,12 @@ class RunInputs:
         selection: the pools that the run uses.
         encoder: encoder of the method.
         scoring: settings of scoring.
-        bi_encoder_training: how the bi-encoder of the similarity start learns from labels; None: not at all.
         seed: root seed of the run.
+        bi_encoder_training: how the bi-encoder of the similarity start learns from labels; None: not at all.
         splits: splits to tokenise; training needs all.
+        cache: stores the stages.
+        executor: runs the jobs whose stages aren't cached.
+        emit: receives events.
     """
 
     path: Path
@@ -67,43 +68,23 @@ class RunInputs:
     encoder: AbstractEncoder.Config
     scoring: ScoringSettings
     seed: int
+    cache: JobCache
+    executor: Executor
+    emit: Emit
     bi_encoder_training: BiEncoderTraining | None = None
     splits: tuple[Split, ...] = SPLITS
-
-
-class RunStages:
-    """The stages of a run; implements `icalib.regimes.regime.Stages`.
-
-    Args:
-        inputs: see `RunInputs`.
-        cache: stores the stages.
-        executor: runs the jobs whose stages aren't cached.
-        emit: receives events.
-    """
-
-    def __init__(self, inputs: RunInputs, cache: JobCache, executor: Executor, emit: Emit) -> None:
-        self.inputs, self._cache, self._executor, self._emit = inputs, cache, executor, emit
 
     @property
     def data(self) -> Artifact:
         """The pool folder."""
-        return Artifact(path=self.inputs.path, digest=self.inputs.pool_set.digest)
-
-    @property
-    def selection(self) -> Selection:
-        """The pools that the run uses."""
-        return self.inputs.selection
-
-    @property
-    def encoder(self) -> AbstractEncoder.Config:
-        """The method's encoder."""
-        return self.inputs.encoder
+        return Artifact(path=self.path, digest=self.pool_set.digest)
 
     @cached_property
     def tokens_stage(self) -> Stage:
         """The stage with the tokens of all splits."""
-        encoder = self.inputs.encoder
-        job = TokenizeJob(data=self.data, backbone=encoder.backbone, budget=encoder.budget, splits=self.inputs.splits)
+        job = TokenizeJob(
+            data=self.data, backbone=self.encoder.backbone, budget=self.encoder.budget, splits=self.splits
+        )
         return self.compute(StageName("tokens"), job)
 
     def _tokens(self, split: Split) -> Artifact:
@@ -117,9 +98,9 @@ class RunStages:
         """
         for split in SPLITS:
             rows = self._rows(split, "labelled")
-            if not (read_column(self.inputs.path, split, "label")[rows] >= 0).any():
+            if not (read_column(self.path, split, "label")[rows] >= 0).any():
                 raise SettingError(
-                    f"no {split} pool of {self.inputs.path} has a known right candidate (`label` is -1 in all pools "
+                    f"no {split} pool of {self.path} has a known right candidate (`label` is -1 in all pools "
                     "that this run uses). Training needs labelled pools; thresholds and metrics need labelled "
                     "validation and test pools. Prepare data with labels in all three splits."
                 )
@@ -128,7 +109,17 @@ class RunStages:
         """Post-train on the dialogues of the corpus; one stage for all labelled fractions, seeds and methods."""
         name = StageName("post-training")
         if isinstance(task, Contrastive.Config):
-            return self._train(name, self._contrastive(task))
+            job = ContrastiveJob(
+                backbone=self.encoder.backbone,
+                budget=self.encoder.budget,
+                task=task,
+                selection=self.selection.for_training(labelled_fraction=1.0),
+                train_tokens=self._tokens("train"),
+                validation_tokens=self._tokens("validation"),
+                test_tokens=self._tokens("test"),
+                logs=self._log_tokens() if task.targets != "windows" and self.pool_set.num_logs else None,
+            )
+            return self._train(name, job)
         assert isinstance(task, WindowTask.Config)
         start: SimilarityOf = "none" if ranker.similarity_start == "none" or not task.learns_answers else "together"
         job = PostTrainJob(
@@ -140,29 +131,12 @@ class RunStages:
         )
         return self._train(name, job)
 
-    def _contrastive(self, task: Contrastive.Config) -> ContrastiveJob:
-        encoder = self.inputs.encoder
-        return ContrastiveJob(
-            backbone=encoder.backbone, budget=encoder.budget, task=task, **self._dialogues(task.targets)
-        )
-
-    def _dialogues(self, targets: Targets) -> dict[str, Any]:
-        """Return what post-training on dialogues reads."""
-        return {
-            "selection": self.selection.for_training(labelled_fraction=1.0),
-            "train_tokens": self._tokens("train"),
-            "validation_tokens": self._tokens("validation"),
-            "test_tokens": self._tokens("test"),
-            "logs": self._log_tokens() if targets != "windows" and self.inputs.pool_set.num_logs else None,
-        }
-
     def _log_tokens(self) -> Artifact:
-        pool_set, encoder = self.inputs.pool_set, self.inputs.encoder
         job = TokenizeLogsJob(
-            logs=Artifact(path=self.inputs.path, digest=pool_set.logs_digest),
-            num_dialogues=pool_set.num_logs,
-            backbone=encoder.backbone,
-            budget=encoder.budget,
+            logs=Artifact(path=self.path, digest=self.pool_set.logs_digest),
+            num_dialogues=self.pool_set.num_logs,
+            backbone=self.encoder.backbone,
+            budget=self.encoder.budget,
         )
         return self.compute(StageName("log-tokens"), job).artifact(LOG_TOKENS)
 
@@ -178,7 +152,7 @@ class RunStages:
         if settings.intent_classifier is None:
             return ranker, words
         if not self._has_labelled_intents():
-            self._emit(
+            self.emit(
                 Message(
                     "no labelled utterance has intents, so no intent classifier is trained: all turns of a context "
                     "have the same weight"
@@ -188,23 +162,23 @@ class RunStages:
         job = IntentClassifierJob(
             settings=settings.intent_classifier,
             encoder=encoder,
-            num_intents=len(self.inputs.pool_set.intents),
+            num_intents=len(self.pool_set.intents),
             train_tokens=self._tokens("train"),
             validation_tokens=self._tokens("validation"),
             selection=self.selection,
             start=checkpoint(words) if words else None,
         )
         classifier = self._train(StageName("intent-classifier"), job)
-        return ranker.model_copy(update={"intents": self.inputs.pool_set.intents}), classifier
+        return ranker.model_copy(update={"intents": self.pool_set.intents}), classifier
 
     def _has_labelled_intents(self) -> bool:
         """Return whether an utterance of the labelled pools has an intent that is learnt."""
-        known = set(self.inputs.pool_set.intents)
-        pools = as_pools(read_rows(self.inputs.path, "train", self._rows("train", "labelled")))
+        known = set(self.pool_set.intents)
+        pools = as_pools(read_rows(self.path, "train", self._rows("train", "labelled")))
         return any(u.text and known.intersection(u.intents) for pool in pools for u in pool.context)
 
     def _rows(self, split: Split, part: Part) -> Rows:
-        return self.selection.rows(split, part, read_column(self.inputs.path, split, "label_order"))
+        return self.selection.rows(split, part, read_column(self.path, split, "label_order"))
 
     def _word_vectors(self, encoder: IART.Config, settings: Pretraining) -> Stage | None:
         if settings.word_vectors is None:
@@ -220,7 +194,7 @@ class RunStages:
 
     def train(self, name: StageName, training: AnswerTraining) -> Stage:
         """Train a ranker on answers."""
-        return self._train(name, self._answers(name, training, self._seed(name), self._executor))
+        return self._train(name, self._answers(name, training, self._seed(name), self.executor))
 
     def train_members(self, names: Sequence[StageName], training: AnswerTraining) -> list[Stage]:
         """Train independent members, the first with all resources and the others in parallel."""
@@ -228,17 +202,17 @@ class RunStages:
         others = range(1, len(names))
         if not others:
             return [first]
-        executor, concurrency = self._executor.side_by_side(len(others))
+        executor, concurrency = self.executor.side_by_side(len(others))
 
         def member(index: int) -> Stage:
-            seed = child_seed(self.inputs.seed, "member", index)
+            seed = child_seed(self.seed, "member", index)
             return self._train(names[index], self._answers(names[index], training, seed, executor), executor)
 
         with ThreadPoolExecutor(concurrency) as pool:
             return [first, *pool.map(member, others)]
 
     def _seed(self, name: StageName) -> int:
-        return self.inputs.seed * 1000 + name.round
+        return self.seed * 1000 + name.round
 
     def _answers(self, name: StageName, training: AnswerTraining, seed: int, executor: Executor) -> TrainJob:
         augmentation = training.augmentation
@@ -262,7 +236,7 @@ class RunStages:
 
     def _bi_encoder(self, name: StageName, training: AnswerTraining, seed: int, executor: Executor) -> Artifact | None:
         """Train the bi-encoder of a ranker on what the ranker is trained on; None where it has none or keeps it."""
-        settings = self.inputs.bi_encoder_training
+        settings = self.bi_encoder_training
         if settings is None or not training.ranker.has_bi_encoder:
             return None
         encoder = training.ranker.encoder
@@ -281,8 +255,8 @@ class RunStages:
 
     def _generated_tokens(self, augmentation: Augmentation) -> Artifact:
         """Tokenise generated texts for the encoder."""
-        texts, encoder = augmentation.texts, self.inputs.encoder
-        job = TokenizeTextsJob(texts=texts.artifact(), backbone=encoder.backbone, budget=encoder.budget)
+        texts = augmentation.texts
+        job = TokenizeTextsJob(texts=texts.artifact(), backbone=self.encoder.backbone, budget=self.encoder.budget)
         return self.compute(StageName("generated-tokens", texts.name.label), job).artifact(GENERATED_TOKENS)
 
     def generate(self, wanted: Wanted, num_answers: int, generator: AbstractGenerator.Config) -> Stage:
@@ -305,7 +279,6 @@ class RunStages:
 
     def score(self, name: StageName, model: Artifact, scoring: Scoring) -> Stage:
         """Score pools with a checkpoint."""
-        settings = self.inputs.scoring
         job = ScoreJob(
             model=model,
             tokens=self._tokens(scoring.split),
@@ -316,48 +289,45 @@ class RunStages:
             estimator=scoring.estimator,
             with_intents=scoring.with_intents,
             intent_choice=scoring.intent_choice,
-            precision=settings.precision,
-            max_tokens_per_batch=settings.max_tokens_per_batch,
-            pools_per_shard=settings.pools_per_shard,
+            precision=self.scoring.precision,
+            max_tokens_per_batch=self.scoring.max_tokens_per_batch,
+            pools_per_shard=self.scoring.pools_per_shard,
             seed=self._seed(name),
         )
         return self.map(name, job)
 
     def map(self, name: StageName, job: ShardedJob) -> Stage:
         """Compute a sharded job."""
-        return self._cache.run(name, job, lambda folder: self._executor.map(job, folder, str(name), self._emit))
+        return self.cache.run(name, job, lambda folder: self.executor.map(job, folder, str(name), self.emit))
 
     def compute(self, name: StageName, job: LocalJob) -> Stage:
         """Compute a small job."""
-        return self._cache.run(name, job, lambda folder: self._executor.compute(job, folder, str(name), self._emit))
+        return self.cache.run(name, job, lambda folder: self.executor.compute(job, folder, str(name), self.emit))
 
     def _train(self, name: StageName, job: TrainingJob, executor: Executor | None = None) -> Stage:
-        executor = executor or self._executor
+        executor = executor or self.executor
         max_epochs = job.loop_settings.epochs
         if job.reports_epochs:
-            self._emit(EpochFinished(str(name), max_epochs, ()))  # lets consumers abandon the run before training
-        stage = self._cache.run(name, job, lambda folder: executor.train(job, folder, str(name), self._emit))
+            self.emit(EpochFinished(str(name), max_epochs, ()))  # lets consumers abandon the run before training
+        stage = self.cache.run(name, job, lambda folder: executor.train(job, folder, str(name), self.emit))
         if job.reports_epochs:
             points = validation_points(read_json_list(stage.path / "curve.json"))
-            self._emit(EpochFinished(str(name), max_epochs, points))
+            self.emit(EpochFinished(str(name), max_epochs, points))
         if not stage.reused:
-            self._report_jitters(name, read_json(stage.path / "result.json"))
+            if num_jitters := read_json(stage.path / "result.json").get("num_jitters"):
+                self.emit(
+                    Message(
+                        f"{name}: {num_jitters} times, a matrix of the Gaussian process could only be factorised with "
+                        "more jitter on its diagonal than planned; if this is frequent, lower head_learning_rate or "
+                        "head.output_scale"
+                    )
+                )
             if max_epochs and isinstance(job, TrainJob | BiEncoderJob) and best_epoch(stage.path) == 0:
                 start = "teacher" if name.round else "start"
                 if isinstance(job, TrainJob) and job.bi_encoder:
                     start = "teacher with its new bi-encoder" if name.round else "bi-encoder"
-                self._emit(Message(f"{name}: no epoch was better on validation than the {start}, which is kept"))
+                self.emit(Message(f"{name}: no epoch was better on validation than the {start}, which is kept"))
         return stage
-
-    def _report_jitters(self, name: StageName, result: dict[str, Any]) -> None:
-        if result.get("num_jitters"):
-            self._emit(
-                Message(
-                    f"{name}: {result['num_jitters']} times, a matrix of the Gaussian process could only be factorised "
-                    "with more jitter on its diagonal than planned; if this is frequent, lower head_learning_rate or "
-                    "head.output_scale"
-                )
-            )
 
 
 def _pseudo_labels(training: AnswerTraining) -> Artifact | None:

@@ -247,16 +247,5 @@ def test_a_file_that_was_damaged_is_reported(where: float, trained: Path, tmp_pa
     assert not list((tmp_path / "out").glob("part-*"))
 
 
-def test_a_file_with_fewer_rows_than_it_says_is_reported(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_pairs(tmp_path / "pairs.parquet")
-    job = pairs_job(trained, tmp_path / "pairs.parquet", 10)
-    claim(job, tmp_path / "out")
-    monkeypatch.setattr(pq.ParquetFile, "iter_batches", lambda *args, **options: iter(()))
-    with pytest.raises(DataError, match="ends after 0 rows of 50"):
-        LocalExecutor().map(job, tmp_path / "out", "score", ignore)
-
-
 def test_pairs_and_pools_exclude_each_other(trained: Path, icalib: Command) -> None:
     assert "give either PAIRS" in icalib("score", trained)
