@@ -63,11 +63,7 @@ class Place:
 
     @classmethod
     def of(cls, keywords: PlaceKeywords) -> Place:
-        """Read keywords that may contain more than these.
-
-        Raises:
-            SettingError: the executor is unknown, or `address` is given with the local one.
-        """
+        """Read keywords that may contain more than these, or raise a SettingError."""
         executor = choice("executor", keywords.get("executor", "ray"), EXECUTORS)
         address = keywords.get("address")
         if executor == "local" and address:
@@ -85,18 +81,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class RunTemplate:
-    """What runs of several methods and seeds have in template.
-
-    Args:
-        data: pool folder.
-        labelled: labelled fraction; None uses the pool folder's default.
-        limit: maximum number of pools by split.
-        settings: changes by dotted name.
-        preset: applied before `settings`.
-        backbone: replaces the method's.
-        resample_labels: let each seed draw its own labelled pools.
-        experiment: folder under the runs folder.
-    """
+    """What runs of several methods and seeds have in common: data, labelled fraction and those of `RunKeywords`."""
 
     data: Path
     labelled: float | None = None
@@ -109,11 +94,7 @@ class RunTemplate:
 
     @classmethod
     def of(cls, data: str | Path | None, labelled: float | None, keywords: RunKeywords) -> RunTemplate:
-        """Read keywords that may contain more than these.
-
-        Raises:
-            SettingError: there is no data, or a limit is invalid.
-        """
+        """Read keywords that may contain more than these, or raise a SettingError."""
         if data is None:
             raise SettingError("`data` is missing: name the pool folder that `icalib prepare` made.")
         return cls(
@@ -129,11 +110,7 @@ class RunTemplate:
 
 
 def limits(limit: int | Mapping[Split, int] | None) -> Mapping[Split, int]:
-    """The maximum number of pools by split.
-
-    Raises:
-        SettingError: a split is unknown, or a number is below 1.
-    """
+    """Return the maximum number of pools by split, or raise a SettingError for an unknown split or a number below 1."""
     from icalib.data.schema import SPLITS
 
     if limit is None:
@@ -147,11 +124,7 @@ def limits(limit: int | Mapping[Split, int] | None) -> Mapping[Split, int]:
 
 
 def choice(option: str, value: str, choices: Sequence[C]) -> C:
-    """The choice that an option names.
-
-    Raises:
-        SettingError: there is no such choice.
-    """
+    """Return the choice that an option names, or raise a SettingError if there is none."""
     for known in choices:
         if known == value:
             return known

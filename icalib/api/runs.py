@@ -12,7 +12,6 @@ from icalib.api.results import Comparison, Curve, Run
 from icalib.api.session import command_line, session
 from icalib.api.settings import (
     check,
-    check_folders,
     comparison_settings,
     curve_settings,
     from_config,
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from icalib.pipeline.dry import DryStage
     from icalib.pipeline.loaded_ranker import LoadedRanker
     from icalib.pipeline.run import RunSettings
-    from icalib.reports.label_curve import LabelCurve
 
 
 def run(
@@ -57,37 +55,13 @@ def run(
         SettingError: an option is invalid, or the method doesn't fit the data.
         RunFolderError: the folder contains a run of another version.
     """
-    place = Place.of(options)
+    place, fresh = Place.of(options), options.get("fresh", False)
     chosen = _chosen(method, data, labelled, seed, options)
-    _check([chosen], place, options)
+    check([chosen], place.runs, fresh=fresh)
     with session(place) as active:
-        (finished,) = active.run_all([chosen], fresh=options.get("fresh", False))
+        (finished,) = active.run_all([chosen], fresh=fresh)
     write_comparison([finished], finished.path / "report.html", finished.name)
     return Run(finished.path)
-
-
-def dry_run(
-    method: str | Path,
-    data: str | Path | None = None,
-    *,
-    labelled: float | None = None,
-    seed: int = 1,
-    **options: Unpack[RunKeywords],
-) -> list[DryStage]:
-    """Return the stages of a run without computing any; the arguments are those of `run`."""
-    return _dry([_chosen(method, data, labelled, seed, options)], options)
-
-
-def dry_comparison(
-    methods: Sequence[str],
-    data: str | Path,
-    *,
-    labelled: float | None = None,
-    seeds: int = 3,
-    **options: Unpack[RunKeywords],
-) -> list[DryStage]:
-    """Return the stages of a comparison without computing any; the arguments are those of `compare`."""
-    return _dry(comparison_settings(methods, RunTemplate.of(data, labelled, options), seeds), options)
 
 
 def _chosen(
@@ -98,12 +72,26 @@ def _chosen(
     return run_settings(str(method), RunTemplate.of(data, labelled, options), seed)
 
 
+def dry_run(
+    method: str | Path, data: str | Path | None, labelled: float | None, seed: int, **options: Unpack[RunKeywords]
+) -> list[DryStage]:
+    """Return the stages of a run without computing any; the arguments are those of `run`."""
+    return _dry([_chosen(method, data, labelled, seed, options)], options)
+
+
+def dry_comparison(
+    methods: Sequence[str], data: str | Path, labelled: float | None, seeds: int, **options: Unpack[RunKeywords]
+) -> list[DryStage]:
+    """Return the stages of a comparison without computing any; the arguments are those of `compare`."""
+    return _dry(comparison_settings(methods, RunTemplate.of(data, labelled, options), seeds), options)
+
+
 def _dry(chosen: Sequence[RunSettings], options: RunKeywords) -> list[DryStage]:
     from icalib.pipeline.dry import dry
 
-    place = Place.of(options)
-    _check(chosen, place, options)
-    return dry(chosen, place.runs.resolve(), fresh=options.get("fresh", False))
+    place, fresh = Place.of(options), options.get("fresh", False)
+    check(chosen, place.runs, fresh=fresh)
+    return dry(chosen, place.runs.resolve(), fresh=fresh)
 
 
 def compare(
@@ -130,13 +118,14 @@ def compare(
     Raises:
         SettingError: an option is invalid, or a method doesn't fit the data.
     """
-    template, place = RunTemplate.of(data, labelled, options), Place.of(options)
+    template, place, fresh = RunTemplate.of(data, labelled, options), Place.of(options), options.get("fresh", False)
     others = with_test_pools([local_path(other) for other in shift])
     chosen = comparison_settings(methods, template, seeds)
-    _check(chosen, place, options)
+    check(chosen, place.runs, fresh=fresh)
     with session(place) as active:
-        finished = active.run_all(chosen, fresh=options.get("fresh", False))
-        shifts = active.evaluate_all(finished, others, template.limit.get("test"))
+        finished = active.run_all(chosen, fresh=fresh)
+        limit = template.limit.get("test")
+        shifts = [active.evaluate(folder, other, limit) for other in others for folder in finished]
     report = write_comparison(
         finished,
         place.runs / template.experiment / f"compare-{template.data.name}.html",
@@ -174,28 +163,24 @@ def curve(
     """
     from icalib.data.pools import read_column
     from icalib.reports.label_curve import label_curve
+    from icalib.reports.label_curve_html import write_label_curve
 
     measured = choice("split", split, ("validation", "test"))
-    template, place = RunTemplate.of(data, None, options), Place.of(options)
+    template, place, fresh = RunTemplate.of(data, None, options), Place.of(options), options.get("fresh", False)
     chosen = curve_settings(methods, template, fractions, seeds)
     every = [settings for group in chosen.values() for settings in group]
-    _check(every, place, options)
+    check(every, place.runs, fresh=fresh)
     with session(place) as active:
-        finished = iter(active.run_all(every, fresh=options.get("fresh", False)))
+        finished = iter(active.run_all(every, fresh=fresh))
     runs = {fraction: list(islice(finished, len(group))) for fraction, group in chosen.items()}
     order = read_column(template.data, "train", "label_order")
     by_number = {_num_labelled(template, fraction, order): finished for fraction, finished in runs.items()}
     found = label_curve(template.data.name, measured, by_number)
-    report = write_curve(found, place.runs / template.experiment / f"curve-{template.data.name}.html")
+    report = place.runs / template.experiment / f"curve-{template.data.name}.html"
+    write_label_curve(found, report, command_line())
+    push(report)
     _latest(report)
     return Curve(found, report)
-
-
-def _check(chosen: Sequence[RunSettings], place: Place, options: RunKeywords) -> None:
-    """Report errors before an executor starts, which takes seconds."""
-    check(chosen)
-    if not options.get("fresh"):
-        check_folders(chosen, place.runs)
 
 
 def _latest(report: Path) -> None:
@@ -233,15 +218,6 @@ def load(run: str | Path) -> LoadedRanker:
     from icalib.pipeline.loaded_ranker import LoadedRanker
 
     return LoadedRanker.load(local_path(run))
-
-
-def write_curve(found: LabelCurve, path: Path) -> Path:
-    """Write the HTML report of a label curve."""
-    from icalib.reports.label_curve_html import write_label_curve
-
-    write_label_curve(found, path, command_line())
-    push(path)
-    return path
 
 
 def write_comparison(runs: Sequence[RunFolder], path: Path, title: str) -> Path:

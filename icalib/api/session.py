@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -90,12 +90,6 @@ class Session:
             finished.append(self.run(settings, fresh=fresh))
         return finished
 
-    def evaluate_all(
-        self, finished: Sequence[RunFolder], others: Sequence[Path], limit: int | None
-    ) -> list[dict[str, Any]]:
-        """Evaluate all runs on other pool sets."""
-        return [self.evaluate(folder, data, limit) for data in others for folder in finished]
-
     def evaluate(self, folder: RunFolder, data: Path, limit: int | None) -> dict[str, Any]:
         """Evaluate a run on another pool set."""
         from icalib.pipeline.inference import FinishedRun, evaluate
@@ -105,18 +99,24 @@ class Session:
 
 
 @contextmanager
-def session(place: Place, progress: TerminalProgress | JsonLines | None = None) -> Generator[Session, None, None]:
-    """Start an executor for as long as the block lasts; in local mode no Ray is started.
+def session(place: Place) -> Generator[Session, None, None]:
+    """Start an executor for as long as the block lasts; in local mode no Ray is started."""
+    with _progress() as progress:
+        if place.executor == "local":
+            yield Session(place, progress)
+            return
+        from icalib.distributed.session import has_joined, start, stop
 
-    Args:
-        place: which executor, and where.
-        progress: the display to use; None makes one on standard error, as the command line asks.
-    """
-    with progress or progress_display() as shown, _ray(place, shown.message):
-        yield Session(place, shown)
+        is_users_own = has_joined()
+        start(place.address, note=progress.message)
+        try:
+            yield Session(place, progress)
+        finally:
+            if not is_users_own:
+                stop()
 
 
-def progress_display() -> TerminalProgress | JsonLines:
+def _progress() -> TerminalProgress | JsonLines:
     """Return a display of progress on standard error, as the command line asks."""
     if display().log_format == "json":
         from icalib.reports.json_lines import JsonLines
@@ -125,22 +125,6 @@ def progress_display() -> TerminalProgress | JsonLines:
     from icalib.reports.progress import TerminalProgress
 
     return TerminalProgress()
-
-
-@contextmanager
-def _ray(place: Place, note: Callable[[str], None]) -> Generator[None, None, None]:
-    if place.executor == "local":
-        yield
-        return
-    from icalib.distributed.session import has_joined, start, stop
-
-    is_users_own = has_joined()
-    start(place.address, note=note)
-    try:
-        yield
-    finally:
-        if not is_users_own:
-            stop()
 
 
 def command_line() -> str:

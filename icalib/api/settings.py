@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def run_settings(
     name: str, template: RunTemplate, seed: int = 1, *, own: Mapping[str, Any] | None = None, lenient: bool = False
 ) -> RunSettings:
-    """Return a run's settings.
+    """Return a run's settings, or raise a SettingError if an option is missing or invalid.
 
     Args:
         name: a method, or a variant of one such as pg-drr@head.kernel=matern.
@@ -26,9 +26,6 @@ def run_settings(
         seed: root seed.
         own: the variant's settings by dotted name; None reads them from its name.
         lenient: leave out presets and settings that the method doesn't have.
-
-    Raises:
-        SettingError: an option is missing or invalid.
     """
     from icalib.core.component import with_setting
     from icalib.methods.catalogue import label
@@ -54,11 +51,7 @@ def run_settings(
 
 
 def labelled_fraction(template: RunTemplate) -> float:
-    """The labelled fraction: the template's, or the pool folder's default.
-
-    Raises:
-        SettingError: there is neither, or it is out of its range.
-    """
+    """The labelled fraction: the template's, or the pool folder's default; a SettingError if there is neither."""
     from icalib.data.pools import read_pool_set
 
     pool_set = read_pool_set(template.data)
@@ -69,11 +62,7 @@ def labelled_fraction(template: RunTemplate) -> float:
 
 
 def checked_fraction(fraction: float) -> float:
-    """Return a labelled fraction that is valid.
-
-    Raises:
-        SettingError: it is out of its range.
-    """
+    """Return a labelled fraction, or raise a SettingError if it is out of its range."""
     if not 0 < fraction <= 1:
         raise SettingError(f"`labelled` is {fraction}: expected a fraction above 0 and at most 1, e.g. 0.1.")
     return fraction
@@ -91,11 +80,7 @@ def variant_of(name: str, preset: str | None, own: Mapping[str, Any] | None = No
 
 
 def parsed_settings(texts: Sequence[str]) -> dict[str, Any]:
-    """Settings by dotted name, from NAME=VALUE with values as YAML writes them.
-
-    Raises:
-        SettingError: a text has no value, or an invalid one.
-    """
+    """Settings by dotted name, from NAME=VALUE with values as YAML writes them; a SettingError if one is invalid."""
     from icalib.core.text import shortened
     from icalib.core.yaml_text import parse_yaml
 
@@ -132,13 +117,10 @@ def from_config(path: Path) -> RunSettings:
 
 
 def preset_settings(name: str, preset: str | None, *, lenient: bool = False) -> dict[str, Any]:
-    """The settings of a method's preset, by dotted name.
+    """The settings of a preset of a method, or of a variant of one, by dotted name; None changes nothing.
 
-    Args:
-        name: a method, or a variant of one.
-        preset: None changes nothing.
-        lenient: a method without this preset keeps its own settings, unless the preset is a paper's and the method is
-            trained: beside a paper's rows, a row with other settings would stand under the paper's name.
+    If `lenient`, a method without this preset keeps its own settings, unless the preset is a paper's and the method is
+    trained: beside a paper's rows, a row with other settings would stand under the paper's name.
 
     Raises:
         SettingError: the method has no such preset.
@@ -195,11 +177,7 @@ def _post_trains_baseline(method: Any, path: str) -> bool:
 
 
 def check_settings(settings: Mapping[str, Any], methods: Sequence[Any]) -> None:
-    """Refuse a setting that fits none of some methods.
-
-    Raises:
-        SettingError: names it, and the setting that is most like it.
-    """
+    """Refuse a setting that fits none of some methods; the error names the setting that is most like it."""
     from difflib import get_close_matches
 
     from icalib.core.component import described, full_path
@@ -213,26 +191,21 @@ def check_settings(settings: Mapping[str, Any], methods: Sequence[Any]) -> None:
             )
 
 
-def check(chosen: Sequence[RunSettings]) -> None:
-    """Report all errors before the first run costs anything."""
+def check(chosen: Sequence[RunSettings], runs: Path, *, fresh: bool = False) -> None:
+    """Report all errors before an executor starts, which takes seconds, and before the first run costs anything.
+
+    Raises:
+        SettingError: a method doesn't fit its data, or a folder under `runs` has a run with other settings.
+        RunFolderError: a folder was written by another version, or isn't a run folder.
+    """
     from icalib.data.pools import read_pool_set
-    from icalib.pipeline.run import check_fits
+    from icalib.pipeline.run import check_fits, check_free
 
     for settings in chosen:
         check_fits(settings, read_pool_set(settings.data))
-
-
-def check_folders(chosen: Sequence[RunSettings], runs: Path) -> None:
-    """Refuse folders under `runs` that have other runs, before an executor starts and the first run begins.
-
-    Raises:
-        SettingError: a folder has a run with other settings.
-        RunFolderError: a folder was written by another version, or isn't a run folder.
-    """
-    from icalib.pipeline.run import check_free
-
-    for settings in chosen:
-        check_free(settings, runs.resolve())
+    if not fresh:
+        for settings in chosen:
+            check_free(settings, runs.resolve())
 
 
 def comparison_settings(methods: Sequence[str], template: RunTemplate, seeds: int) -> list[RunSettings]:
@@ -241,7 +214,12 @@ def comparison_settings(methods: Sequence[str], template: RunTemplate, seeds: in
     Raises:
         SettingError: a preset or setting fits none of the methods, or an option is invalid.
     """
-    _check_early(methods, template)
+    from icalib.methods.catalogue import EXTERNAL, module_path
+
+    for name in methods:  # what is seen to be wrong without importing torch comes first
+        if not name.startswith(EXTERNAL):
+            module_path(name.partition("@")[0])
+    labelled_fraction(template)
     check_preset(template.preset, methods)
     names = list(dict.fromkeys([*UNTRAINED, *methods]))
     check_settings(template.settings, [variant_of(name, template.preset, lenient=True) for name in names])
@@ -257,11 +235,7 @@ def comparison_settings(methods: Sequence[str], template: RunTemplate, seeds: in
 def curve_settings(
     methods: Sequence[str], template: RunTemplate, fractions: Sequence[float], seeds: int
 ) -> dict[float | None, list[RunSettings]]:
-    """The runs of a label curve by labelled fraction, ascending; None: the untrained methods.
-
-    Raises:
-        SettingError: there is no fraction, or what `comparison_settings` raises.
-    """
+    """The runs of a label curve by labelled fraction, ascending; None: the untrained methods."""
     if not fractions or seeds < 1:
         raise SettingError(
             "a label curve needs at least one labelled fraction and one seed, e.g. --fractions 0.01,0.1."
@@ -272,16 +246,6 @@ def curve_settings(
         by_fraction.setdefault(None, [settings for settings in runs if not settings.settings.regime.trains])
         by_fraction[fraction] = [settings for settings in runs if settings.settings.regime.trains]
     return by_fraction
-
-
-def _check_early(names: Sequence[str], template: RunTemplate) -> None:
-    """Refuse what is seen to be wrong without importing torch: a method's name, the data, the labelled fraction."""
-    from icalib.methods.catalogue import EXTERNAL, module_path
-
-    for name in names:
-        if not name.startswith(EXTERNAL):
-            module_path(name.partition("@")[0])
-    labelled_fraction(template)
 
 
 UNTRAINED = ("bm25", "bi-encoder", "candidates-only")
@@ -304,8 +268,3 @@ def check_has_pools(folder: Path, split: str) -> None:
 
     if not read_pool_set(folder).num_pools[split]:
         raise SettingError(f"{folder} has no {split} pools. Name another pool folder, or prepare it with such pools.")
-
-
-def with_seeds(settings: RunSettings, seeds: int) -> list[RunSettings]:
-    """The same run with seeds 1 to `seeds`."""
-    return [settings.model_copy(update={"seed": seed}) for seed in range(1, seeds + 1)]

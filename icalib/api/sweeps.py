@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 from icalib.api.options import Place, RunKeywords, RunTemplate, choice
 from icalib.api.results import Sweep
 from icalib.api.session import Session, command_line, session
-from icalib.api.settings import check, preset_settings, run_settings
+from icalib.api.settings import preset_settings, run_settings
 from icalib.core.errors import SettingError
 
 if TYPE_CHECKING:
@@ -74,11 +74,7 @@ def sweep(
 def dry_sweep(
     space: str, data: str | Path, labelled: float | None, trials: int | None, options: SweepKeywords
 ) -> SweepFolder:
-    """Count what each trial's thresholds would pseudo-label, without training students; the arguments are `sweep`'s.
-
-    Raises:
-        SettingError: see `sweep`.
-    """
+    """Count what each trial's thresholds would pseudo-label, without training students; the arguments are `sweep`'s."""
     chosen, settings, base = _ask(space, data, labelled, options)
     place = Place.of(options)
     from icalib.sweeps.dry import dry
@@ -94,12 +90,9 @@ def dry_sweep(
 def _ask(
     space: str, data: str | Path, labelled: float | None, options: SweepKeywords
 ) -> tuple[Space, SweepSettings, RunSettings]:
-    """Resolve and check the arguments of `sweep`; the last value returned is the run that proposals change.
-
-    Raises:
-        SettingError: one of them is invalid.
-    """
+    """Resolve and check the arguments of `sweep`; the last value returned is the run that proposals change."""
     from icalib.data.pools import read_pool_set
+    from icalib.pipeline.run import check_fits
     from icalib.sweeps.folder import SweepSettings
     from icalib.sweeps.space import PRUNERS, SAMPLERS, load_space
     from icalib.sweeps.study import proposals
@@ -131,7 +124,7 @@ def _ask(
         pruner=pruner,
         command=command_line(),
     )
-    check([base])
+    check_fits(base, read_pool_set(base.data))
     proposals(chosen, base.settings, settings.sampler, 1)  # an error in the space is told before anything starts
     return chosen, settings, base
 

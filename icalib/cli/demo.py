@@ -25,14 +25,15 @@ def demo(
     from icalib.api.pools import prepare_pools
     from icalib.api.runs import write_comparison
     from icalib.api.session import session
-    from icalib.api.settings import check_folders
     from icalib.data.simulate import simulate
     from icalib.demo import NUM_DIALOGUES, POOLS, ROWS, demo_settings
+    from icalib.pipeline.run import check_free
 
     data = runs / "demo" / "pools"
     chosen = demo_settings(data, seed)
     if not fresh:
-        check_folders(chosen, runs)
+        for settings in chosen:
+            check_free(settings, runs.resolve())
     with session(Place(runs=runs, workers=workers)) as active:
         source = runs / "demo" / "support_desk.jsonl"
         truth = simulate(source, num_dialogues=NUM_DIALOGUES, seed=seed)

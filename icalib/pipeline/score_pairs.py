@@ -87,7 +87,7 @@ class ScorePairsJob(ShardedJob):
     def compute_shard(self, index: int, shard: Sequence[int], folder: Path, device: torch.device) -> None:
         number, start, num_rows = shard
         file = self.files[number]
-        ranker = _ranker(self.run)
+        ranker = _ranker(self.run.path, self.run.digest)
         writer: pq.ParquetWriter | None = None
         with whole_file(self.shard_path(folder, index)) as temporary:
             for first_row, rows in _chunks(file.path, start, num_rows):
@@ -174,9 +174,9 @@ def _remove_damaged(job: ScorePairsJob, folder: Path, emit: Emit) -> None:
 
 
 @lru_cache(maxsize=1)
-def _ranker(run: Artifact) -> LoadedRanker:
+def _ranker(run: Path, digest: str) -> LoadedRanker:
     """Load a run, once in a process, which scores many shards."""
-    return LoadedRanker.load(run.path)
+    return LoadedRanker.load(run)
 
 
 def _files(pairs: Path, run: FinishedRun) -> Iterator[PairFile]:
