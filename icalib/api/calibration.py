@@ -14,17 +14,11 @@ from icalib.core.storage import local_path, location, pull, push
 if TYPE_CHECKING:
     from icalib.external.apply import Applied
     from icalib.external.calibrator import Calibrator
-    from icalib.external.scores import Columns
 
 
 @dataclass(frozen=True, repr=False)
 class CalibratedScores:
-    """A folder with a calibrator.
-
-    Attributes:
-        path: the folder.
-        calibrator: what its `calibrator.json` holds, with the metrics before and after.
-    """
+    """A calibrator, with the metrics before and after it, and the folder that has it."""
 
     path: Path
     calibrator: Calibrator
@@ -60,13 +54,18 @@ def calibrate(
         SettingError: an option is invalid, or the folder holds something else.
     """
     from icalib.api.options import choice
+    from icalib.core.component import validated
+    from icalib.core.temporary import is_unused
+    from icalib.external.calibrator import CALIBRATOR_FILE
     from icalib.external.fit import calibrate as fit
-    from icalib.external.scores import read_labelled
+    from icalib.external.scores import Columns, read_labelled
 
     folder, path = local_path(out), local_path(scores)
     scale = choice("scale", scale, ("auto", "probability", "logit"))
-    names = _columns(columns)
-    _check_folder(folder)
+    names = validated(Columns, dict(columns or {}))
+    pull(folder)
+    if not is_unused(folder) and not (folder / CALIBRATOR_FILE).is_file():
+        raise SettingError(f"{location(folder)} holds something else than a calibrator. Choose another --out.")
     pull(path)
     calibrator = fit(read_labelled(path, names), scale, seed=seed)
     calibrator.save(folder)
@@ -92,30 +91,15 @@ def apply(
         DataError: the scores can't be read, or are not on the calibrator's scale.
         SettingError: an option is invalid.
     """
+    from icalib.core.component import validated
     from icalib.external.apply import apply as write
     from icalib.external.calibrator import Calibrator
+    from icalib.external.scores import Columns
 
     folder, source, path = map(local_path, (calibrator, scores, out))
-    names = _columns(columns)
+    names = validated(Columns, dict(columns or {}))
     pull(folder)
     pull(source)
     applied = write(Calibrator.load(folder), source, path, names)
     push(path)
     return applied
-
-
-def _columns(columns: Mapping[str, str] | None) -> Columns:
-    from icalib.core.component import validated
-    from icalib.external.scores import Columns
-
-    return validated(Columns, dict(columns or {}))
-
-
-def _check_folder(folder: Path) -> None:
-    """Refuse to write into a folder of something else."""
-    from icalib.core.temporary import is_unused
-    from icalib.external.calibrator import CALIBRATOR_FILE
-
-    pull(folder)
-    if not is_unused(folder) and not (folder / CALIBRATOR_FILE).is_file():
-        raise SettingError(f"{location(folder)} holds something else than a calibrator. Choose another --out.")

@@ -7,11 +7,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icalib.api.settings import check_preset, check_settings, checked_fraction, labelled_fraction
+from icalib.api.settings import (
+    check_preset,
+    check_settings,
+    checked_fraction,
+    labelled_fraction,
+    run_settings,
+    variant_of,
+)
 from icalib.core.errors import IcalibError, SettingError
 from icalib.reports.paper_table import TableRow, corpus_of
 
@@ -38,11 +47,8 @@ def planned_rows(
     Raises:
         SettingError: a fraction is invalid, or a setting or preset fits no row.
     """
-    from icalib.api.settings import variant_of
-
-    usable = [row for row in table.rows if not _missing(row)]
-    if template.preset is not None:
-        check_preset(template.preset, [row.method for row in usable])
+    usable = [row for row in table.rows if _exists(row.method)]
+    check_preset(template.preset, [row.method for row in usable])
     preset = template.preset or table.preset
     named = [variant_of(row.method, preset, row.settings, lenient=True) for row in usable]
     if named:
@@ -51,18 +57,15 @@ def planned_rows(
     return [_planned(table, row, template, one, seeds or table.seeds) for one in fractions for row in table.rows]
 
 
-def _missing(row: Row) -> bool:
+def _exists(method: str) -> bool:
     from icalib.methods.catalogue import load_method
 
-    try:
-        load_method(row.method)
-    except SettingError:
-        return True
+    with suppress(SettingError):
+        return bool(load_method(method))
     return False
 
 
 def _planned(table: Table, row: Row, template: RunTemplate, labelled: float, seeds: int) -> TableRow:
-    from icalib.api.settings import run_settings
     from icalib.data.pools import read_pool_set
     from icalib.pipeline.run import check_fits
 
@@ -75,15 +78,20 @@ def _planned(table: Table, row: Row, template: RunTemplate, labelled: float, see
         backbone=template.backbone or table.backbone,
         experiment=experiment_of(table, template),
     )
-    name = "@".join(part for part in (row.method, ",".join(f"{key}={_text(value)}" for key, value in changes.items()))
-                    if part)  # fmt: skip
+    variant = ",".join(f"{key}={_text(value)}" for key, value in changes.items())
+    name = f"{row.method}@{variant}" if variant else row.method
     try:
         made = tuple(run_settings(name, ours, seed, own=changes, lenient=True) for seed in range(1, seeds + 1))
         check_fits(made[0], pool_set)
-        marks = [*_pool_marks(table, pool_set, template), *_run_marks(table, row, changes, made, labelled)]
+        limits = [
+            f"{number} of {pool_set.num_pools[split]} {split} pools (--limit)"
+            for split, number in template.limit.items()
+            if number < pool_set.num_pools[split]
+        ]
+        marks = (*pool_marks(table, pool_set), *limits, *_run_marks(table, row, changes, made, labelled))
     except SettingError as error:
         return TableRow(row, labelled, error=str(error))
-    return TableRow(row, labelled, made, tuple(marks))
+    return TableRow(row, labelled, made, marks)
 
 
 def experiment_of(table: Table, template: RunTemplate) -> str:
@@ -97,15 +105,6 @@ def experiment_of(table: Table, template: RunTemplate) -> str:
 def _text(value: Any) -> str:
     """A setting in a run's name: as YAML has it, without quotes."""
     return value if isinstance(value, str) else json.dumps(value, separators=(",", ":")).replace('"', "")
-
-
-def _pool_marks(table: Table, pool_set: PoolSet, template: RunTemplate) -> list[str]:
-    """Where the pools differ from the paper's."""
-    found = pool_marks(table, pool_set)
-    for split, number in dict(template.limit).items():
-        if number < pool_set.num_pools[split]:
-            found.append(f"{number} of {pool_set.num_pools[split]} {split} pools (--limit)")
-    return found
 
 
 def pool_marks(table: Table, pool_set: PoolSet) -> list[str]:
@@ -124,7 +123,6 @@ def _run_marks(
     table: Table, row: Row, changes: dict[str, Any], made: Sequence[RunSettings], labelled: float
 ) -> list[str]:
     """Where the runs' settings differ from the paper's: those of the command line, the backbone, fraction and seeds."""
-    from icalib.api.settings import variant_of
     from icalib.core.component import described, with_setting
 
     paper = variant_of(row.method, table.preset, changes, lenient=True)
@@ -155,50 +153,33 @@ def prepare_hint(table: Table, data: Path) -> str | None:
     return prepare_command(pool_set, PROTOCOLS[table.protocol], data)
 
 
-def run_row(one: TableRow, active: Session) -> TableRow:
-    """Make the runs of a row; the first that fails ends the row."""
+def run_row(one: TableRow, others: Sequence[Path], limit: int | None, active: Session) -> TableRow:
+    """Make the runs of a row and evaluate them on other pools; the first error ends the row, and is shown in it."""
     finished: list[RunFolder] = []
-    for settings in one.settings:
-        active.message(f"{one.row.label}: {settings.method}, {settings.labelled:.3g} labelled, seed {settings.seed}")
-        try:
+    what = ""
+    try:
+        for settings in one.settings:
+            what = f"seed {settings.seed}"
+            active.message(f"{one.row.label}: {settings.method}, {settings.labelled:.3g} labelled, {what}")
             finished.append(active.run(settings))
-        except IcalibError as error:
-            active.message(f"{one.row.label} failed: {error}")
-            return replace(one, runs=tuple(finished)).failed(f"seed {settings.seed}: {error}")
+        for data, folder in product(others, finished):
+            what = f"{folder.name} on {data.resolve().name}"
+            active.evaluate(folder, data, limit)
+    except IcalibError as error:
+        active.message(f"{one.row.label} failed: {what}: {error}")
+        return replace(one, runs=tuple(finished)).failed(f"{what}: {error}")
     return replace(one, runs=tuple(finished))
 
 
-def evaluate_row(one: TableRow, others: Sequence[Path], limit: int | None, active: Session) -> TableRow:
-    """Evaluate a row's runs on other pools; the results stay in their folders, and the first error ends the row."""
-    for data in others:
-        for folder in one.runs:
-            try:
-                active.evaluate(folder, data, limit)
-            except IcalibError as error:
-                active.message(f"{one.row.label} failed on {data.resolve().name}: {error}")
-                return one.failed(f"{folder.name} on {data.resolve().name}: {error}")
-    return one
-
-
 def time_rows(rows: Sequence[TableRow], pools: Path, active: Session) -> list[TableRow]:
-    """Time the first run of each row, all in turn; a row that can't be opened is left out."""
+    """Time the first run of each row, all in turn."""
     from icalib.pipeline.inference import FinishedRun, cost_of
 
-    done = list(rows)
-    opened: dict[int, FinishedRun] = {}
-    for index, one in enumerate(rows):
-        try:
-            if one.runs:
-                opened[index] = FinishedRun.open(one.runs[0].path)
-        except IcalibError as error:
-            done[index] = one.failed(f"timing: {error}")
-    if not opened:
-        return done
+    timed = [one for one in rows if one.runs]
     active.message("timing the rows in turn, one process and one thread each")
     try:
-        costs = cost_of(list(opened.values()), pools, num_pairs=500, repeats=5)
+        opened = [FinishedRun.open(one.runs[0].path) for one in timed]
+        costs = iter(cost_of(opened, pools, num_pairs=500, repeats=5) if opened else ())
     except IcalibError as error:
-        return [one.failed(f"timing: {error}") if index in opened else one for index, one in enumerate(done)]
-    for index, cost in zip(opened, costs, strict=True):
-        done[index] = replace(done[index], cost=cost)
-    return done
+        return [one.failed(f"timing: {error}") if one.runs else one for one in rows]
+    return [replace(one, cost=next(costs)) if one.runs else one for one in rows]

@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Run:
-    """A finished run.
-
-    Attributes:
-        path: the run folder.
-    """
+    """A finished run in the folder `path`."""
 
     path: Path
 
@@ -66,12 +62,9 @@ class Run:
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Finished runs of several methods.
+    """Finished runs, one per method and seed, and their HTML report.
 
-    Attributes:
-        runs: one per method and seed.
-        shifts: metrics on other pool sets, one object per run and set, as `icalib evaluate --json` prints them.
-        report: the HTML report.
+    `shifts` has the metrics on other pools, one object per run and pool set, as `icalib evaluate --json` prints them.
     """
 
     runs: tuple[Run, ...]
@@ -104,12 +97,7 @@ class Comparison:
 
 @dataclass(frozen=True, repr=False)
 class Curve:
-    """Finished runs with growing numbers of labels.
-
-    Attributes:
-        curve: the points of each method, with what they say about more labels.
-        report: the HTML report.
-    """
+    """Finished runs with growing numbers of labels: the points of each method, and the HTML report."""
 
     curve: LabelCurve
     report: Path
@@ -127,11 +115,7 @@ class Curve:
 
 @dataclass(frozen=True, repr=False)
 class Sweep:
-    """A finished sweep.
-
-    Attributes:
-        path: the sweep folder.
-    """
+    """A finished sweep in the folder `path`."""
 
     path: Path
 

@@ -10,6 +10,8 @@ import typer
 from icalib.cli.app import verb
 from icalib.cli.options import Executor, Run
 from icalib.cli.output import say
+from icalib.core.errors import SettingError
+from icalib.core.storage import pull
 from icalib.serving.limits import DEFAULT_LIMITS, Limits
 
 
@@ -49,20 +51,33 @@ def serve(
     are replicas that scale with the load (on a cluster: cluster/serve.yaml); --executor local serves from one process.
     SIGTERM and Ctrl-C answer what has begun, then stop.
     """
-    from icalib.api.serving import serve as serve_run
+    from icalib.serving.auth_token import is_loopback, read_token
+    from icalib.serving.served_run import ServedRun
 
-    serve_run(
-        run,
-        host=host,
-        port=port,
-        token_file=token_file,
-        limits=Limits(
-            max_body_bytes=max_body,
-            max_candidates=max_candidates,
-            max_text_chars=max_text,
-            max_pending=max_pending,
-        ),
-        executor=executor,
-        replicas=replicas,
-        note=say,
+    limits = Limits(
+        max_body_bytes=max_body, max_candidates=max_candidates, max_text_chars=max_text, max_pending=max_pending
     )
+    token = read_token(token_file, host, say)
+    pull(run)
+    name = ServedRun.open(run).run.folder.name
+
+    def started(url: str) -> None:
+        guarded = "token required" if token else "no token, this machine only"
+        say(f"{name} at {url} ({guarded}); Ctrl-C stops it")
+        if not is_loopback(host):
+            say("HTTP is not encrypted: put an HTTPS proxy in front of it where others share the network")
+
+    try:
+        if executor == "local":
+            from icalib.serving.local import serve_here
+
+            serve_here(run, host, port, limits, token, started)
+        else:
+            from icalib.distributed.serving import serve_on_ray
+
+            serve_on_ray(run.resolve(), host, port, limits, token_file, replicas, started)
+    except ModuleNotFoundError as error:
+        raise SettingError(
+            f"serving needs a package that is missing ({error.name}). Install it with: pip install 'icalib[serve]'"
+        ) from error
+    say("stopped")

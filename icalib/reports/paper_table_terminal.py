@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
@@ -26,16 +24,6 @@ def print_reproduced(reproduction: Reproduction, console: Console | None = None)
                 console.print(Text(f"{line.label}: {line.remark}", style=style), soft_wrap=True)
     for mark, letter in reproduction.legend.items():
         console.print(Text(f"{letter}: {mark}"), soft_wrap=True)
-
-
-def print_planned(lines: Sequence[tuple[str, str]], console: Console | None = None) -> None:
-    """Print what would run: runs with the state of each."""
-    grid = titled_table()
-    grid.add_column("run", no_wrap=True)
-    grid.add_column("state")
-    for name, state in lines:
-        grid.add_row(Text(name), Text(state))
-    (console or people_console()).print(grid)
 
 
 def _grid(title: str, block: Block) -> Grid:

@@ -14,7 +14,6 @@ from icalib.api.options import RunTemplate
 from icalib.api.reproduction import planned_rows, prepare_hint
 from icalib.data.pools import read_pool_set
 from icalib.data.prepare import prepare
-from icalib.data.protocols import unmet
 from icalib.data.settings import PrepareSettings
 from icalib.reports.paper_table import TableRow, corpus_of
 from icalib.tables.table import load_table, table_names
@@ -108,17 +107,6 @@ def check_pg(one: TableRow, corpus: str, method: Any) -> None:
     assert method.encoder.backbone in ("bert-base-cased", "roberta-base")
 
 
-def test_only_one_table_is_of_roberta(pools: Callable[[str, str], Path], bart: Path) -> None:
-    data = pools("pg", "MSDialog")
-    backbones = {
-        name: {row.settings[0].settings.encoder.backbone for row in planned(name, data, bart)}
-        for name in table_names()
-        if name.startswith("pg")
-    }
-    assert backbones.pop("pg-table4") == {"roberta-base"}
-    assert set.union(*backbones.values()) == {"bert-base-cased"}
-
-
 def test_everything_that_differs_is_marked_before_anything_runs(
     pools: Callable[[str, str], Path], tiny_bert: Path, bart: Path
 ) -> None:
@@ -146,10 +134,3 @@ def test_pools_of_another_corpus_are_marked(tiny_pools: Path, bart: Path) -> Non
     for one in planned("icast-table3", tiny_pools, bart, backbone="minilm"):
         assert any("the paper: MSDialog, MANtIS" in mark for mark in one.marks)
         assert one.settings[0].settings.regime.num_rounds == (8 if one.labelled == 0.1 else 4)  # type: ignore[attr-defined]
-
-
-def test_the_protocols_own_pools_meet_it(pools: Callable[[str, str], Path]) -> None:
-    from icalib.data.protocols import PROTOCOLS
-
-    for name, corpus in {(str(load_table(name).protocol), corpus) for name, corpus in CORPORA}:
-        assert unmet(read_pool_set(pools(name, corpus)), PROTOCOLS[name]) == []
