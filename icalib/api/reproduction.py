@@ -38,14 +38,8 @@ def planned_rows(
 ) -> list[TableRow]:
     """Resolve the settings of a table's rows; nothing is computed.
 
-    Args:
-        table: the rows.
-        template: the pools, and what the user changes in all runs.
-        labelled: labelled fractions; None uses the table's, else the pools'.
-        seeds: runs of each row; None as many as the paper has.
-
-    Raises:
-        SettingError: a fraction is invalid, or a setting or preset fits no row.
+    `labelled` fractions default to the table's, else the pools'; `seeds`, the runs of each row, to the paper's. A
+    SettingError says that a fraction is invalid, or that a setting or preset of the template fits no row.
     """
     usable = [row for row in table.rows if _exists(row.method)]
     check_preset(template.preset, [row.method for row in usable])

@@ -48,11 +48,7 @@ class Session:
 
     @cached_property
     def context(self) -> RunContext:
-        """The run context.
-
-        Raises:
-            SettingError: more workers are asked for than fit.
-        """
+        """The run context; a SettingError if more workers are asked for than fit."""
         from icalib.core.events import broadcast
         from icalib.pipeline.run import RunContext
         from icalib.reports.tensorboard import update_tensorboard

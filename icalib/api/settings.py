@@ -194,9 +194,8 @@ def check_settings(settings: Mapping[str, Any], methods: Sequence[Any]) -> None:
 def check(chosen: Sequence[RunSettings], runs: Path, *, fresh: bool = False) -> None:
     """Report all errors before an executor starts, which takes seconds, and before the first run costs anything.
 
-    Raises:
-        SettingError: a method doesn't fit its data, or a folder under `runs` has a run with other settings.
-        RunFolderError: a folder was written by another version, or isn't a run folder.
+    A SettingError says that a method doesn't fit its data or that a folder has a run with other settings, a
+    RunFolderError that a folder was written by another version or isn't a run folder.
     """
     from icalib.data.pools import read_pool_set
     from icalib.pipeline.run import check_fits, check_free
@@ -209,11 +208,7 @@ def check(chosen: Sequence[RunSettings], runs: Path, *, fresh: bool = False) -> 
 
 
 def comparison_settings(methods: Sequence[str], template: RunTemplate, seeds: int) -> list[RunSettings]:
-    """The runs of a comparison; the untrained methods are added, with one seed.
-
-    Raises:
-        SettingError: a preset or setting fits none of the methods, or an option is invalid.
-    """
+    """The runs of a comparison; the untrained methods are added, with one seed."""
     from icalib.methods.catalogue import EXTERNAL, module_path
 
     for name in methods:  # what is seen to be wrong without importing torch comes first

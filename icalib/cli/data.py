@@ -105,11 +105,7 @@ class PoolSetOptions:
     ] = False
 
     def keywords(self) -> PoolKeywords:
-        """Return them as the API takes them.
-
-        Raises:
-            SettingError: a text can't be parsed.
-        """
+        """Return them as the API takes them, or raise a SettingError if a text can't be parsed."""
         given: dict[str, Any] = {
             **vars(self),
             "speakers": parsed_pairs("--speakers", self.speakers or ()),

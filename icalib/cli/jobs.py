@@ -120,11 +120,7 @@ def _list(server: JobServer, *, as_json: bool) -> None:
 
 
 def command_words(job: JobFile, file: Path) -> list[str]:
-    """Return the words of a job's command after `icalib`, checked by the verb's own parser.
-
-    Raises:
-        SettingError: the verb doesn't exist or can't be a job, refuses an option or a value, or a path is relative.
-    """
+    """Return the words of a job's command after `icalib`, checked by the verb's own parser; paths must be absolute."""
     from typer.main import get_command
 
     root: TyperGroup = get_command(app)  # pyright: ignore[reportAssignmentType]

@@ -110,11 +110,7 @@ class RunOptions:
     experiment: Experiment = "default"
 
     def keywords(self) -> RunKeywords:
-        """Return them as the API takes them.
-
-        Raises:
-            SettingError: a text can't be parsed.
-        """
+        """Return them as the API takes them, or raise a SettingError if a text can't be parsed."""
         return {
             "limit": parsed_limit(self.limit),
             "settings": parsed_settings(self.settings or ()),

@@ -10,11 +10,7 @@ from icalib.core.text import shortened
 
 
 def parsed_limit(text: str | None) -> Any:
-    """Return what --limit says: one number, or numbers by split.
-
-    Raises:
-        SettingError: it can't be parsed.
-    """
+    """Return what --limit says: one number, or numbers by split."""
     if text is None:
         return None
     try:
@@ -28,11 +24,7 @@ def parsed_limit(text: str | None) -> Any:
 
 
 def parsed_pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
-    """Return pairs NAME=VALUE, several of which may be in one text, separated by commas.
-
-    Raises:
-        SettingError: a part has no name or no sign =.
-    """
+    """Return pairs NAME=VALUE, several of which may be in one text, separated by commas."""
     pairs = [part.strip().rpartition("=") for text in texts for part in text.split(",")]
     if wrong := [value for name, equals, value in pairs if not (name.strip() and equals)]:
         raise SettingError(f"{option} {shortened(wrong[0])} can't be parsed: write NAME=VALUE, separated by commas.")
@@ -40,11 +32,7 @@ def parsed_pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
 
 
 def parsed_fractions(text: str, option: str = "--fractions") -> list[float]:
-    """Return labelled fractions from numbers separated by commas.
-
-    Raises:
-        SettingError: a part is not a number.
-    """
+    """Return labelled fractions from numbers separated by commas."""
     try:
         return [float(part) for part in text.split(",")]
     except ValueError as error:

@@ -12,13 +12,9 @@ _NUM_LISTED = 3  # nodes that a message names
 
 @dataclass(frozen=True)
 class Check:
-    """The result of a check.
+    """The result of a check: what was checked, what was found (one line), and what to do if the status isn't `ok`.
 
-    Args:
-        name: what was checked.
-        status: `ok`; `warn` for what could be better; `fail` for what would stop a run.
-        found: the finding, in one line.
-        cure: what to do; empty where the status is `ok`.
+    `warn` is for what could be better, `fail` for what would stop a run.
     """
 
     name: str
@@ -28,12 +24,7 @@ class Check:
 
 
 def by_node(found: Mapping[str, str]) -> str:
-    """Return the findings with their nodes in one line; nodes with the same finding are listed together.
-
-    Example:
-        >>> by_node({"a": "2 GPUs", "b": "2 GPUs", "c": "none"})
-        '2 GPUs on a, b; none on c'
-    """
+    """Return the findings with their nodes in one line; nodes with the same finding are listed together."""
     return "; ".join(f"{text} on {listed(names)}" for text, names in alike(found).items())
 
 

@@ -11,13 +11,9 @@ JobState: TypeAlias = Literal["pending", "running", "succeeded", "failed", "stop
 @final
 @dataclass(frozen=True)
 class ClusterJob:
-    """A submitted job.
+    """A submitted job; times are Unix times in seconds, `ended` and `exit_code` are None while it runs.
 
-    Args:
-        work: digest of what it computes; empty for a job that icalib did not submit.
-        started, ended: Unix times in seconds; `ended` is None while it runs.
-        message: the cluster's explanation of the state.
-        exit_code: of its process; None while there is none.
+    `work` is the digest of what it computes, empty for a job that icalib did not submit; `message` explains the state.
     """
 
     id: str

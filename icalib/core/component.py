@@ -77,11 +77,7 @@ class Component:
 
 
 def component_class(target: Any, base: type[Component]) -> type[Component]:
-    """Return the component class with a short name, or at an import path.
-
-    Raises:
-        SettingError: there is none, or it is not a subclass of `base`.
-    """
+    """Return the component class with a short name, or at an import path; a SettingError if it isn't one of `base`."""
     if not isinstance(target, str):
         raise SettingError(f"no component {short_repr(target)}; expected a name. {_choices(base)}")
     found = _imported_class(target) if "." in target else components(base).get(target)
@@ -95,13 +91,7 @@ def component_class(target: Any, base: type[Component]) -> type[Component]:
 
 
 def short_name(owner: type[Component]) -> str:
-    """The class name in kebab case, an acronym being one word.
-
-    Example:
-        >>> class MCDropout(Component): ...
-        >>> short_name(MCDropout)
-        'mc-dropout'
-    """
+    """The class name in kebab case, an acronym being one word: mc-dropout for MCDropout."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", owner.__name__).lower()
 
 
@@ -150,8 +140,7 @@ def _is_concrete(owner: type[Component]) -> bool:
 def with_settings(settings: S, changes: Mapping[str, Any]) -> S:
     """A copy of `settings` with some dotted settings replaced; everything is validated again, once.
 
-    Raises:
-        SettingError: no such setting (those that exist are named), or a value out of its range.
+    A SettingError names the settings that exist, or those out of range.
     """
     nested: dict[str, Any] = {}
     # parts after wholes: a component that is replaced takes settings of its own, which the old one may lack
@@ -177,12 +166,9 @@ def has_setting(settings: BaseModel, path: str) -> bool:
 
 
 def full_path(settings: BaseModel, path: str) -> str:
-    """`path` from the top, where its first name is that of a setting further down; as it is if there is none.
+    """`path` from the top, where its first name is that of a setting further down: regime.generator for generator.
 
-    Example: `regime.generator` for `generator`, and `regime.generator.seed` for `generator.seed`.
-
-    Raises:
-        SettingError: several settings have that name.
+    It is returned as it is if there is none; a SettingError if several settings have that name.
     """
     first, dot, rest = path.partition(".")
     if first in type(settings).model_fields:
@@ -265,11 +251,7 @@ def _over_defaults(settings_class: type[BaseModel], values: Mapping[str, Any]) -
 
 
 def validated(settings_class: type[S], values: Any) -> S:
-    """Validate settings; pydantic's errors become one SettingError with all of them.
-
-    Raises:
-        SettingError: what is wrong, setting by setting.
-    """
+    """Validate settings; pydantic's errors become one SettingError with all of them."""
     try:
         return settings_class.model_validate(values)
     except ValidationError as error:
@@ -289,11 +271,7 @@ def _described(problem: Any) -> str:
 
 
 def validated_file(path: Path, settings_class: type[S], values: Any) -> S:
-    """Validate settings that were read from a run folder's file.
-
-    Raises:
-        RunFolderError: the file, and what is wrong in it setting by setting.
-    """
+    """Validate settings that were read from a run folder's file; a RunFolderError names file and settings."""
     try:
         return validated(settings_class, values)
     except SettingError as error:

@@ -19,12 +19,7 @@ Contents: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 
 def contents_of(folder: Path, *, leave_out: Collection[str] = ()) -> dict[str, dict[str, Any]]:
-    """Return what a folder holds now, without hidden files.
-
-    Args:
-        folder: the folder.
-        leave_out: names of files or folders in `folder` that don't count.
-    """
+    """Return what a folder holds now, without hidden files and the names in `leave_out`."""
     return {name: facts_of(folder / name) for name in _names(folder, leave_out)}
 
 
@@ -36,15 +31,9 @@ def facts_of(path: Path) -> dict[str, Any]:
 def damages(
     folder: Path, recorded: Contents, *, cure: str = "", leave_out: Collection[str] = ()
 ) -> Iterator[DamagedFileError]:
-    """Compare the files of a folder with what was recorded, and yield an error for each that is missing or has changed.
+    """Yield an error with the `cure` for each file of a folder that is missing or not as it was recorded.
 
-    In the mirror of an object store such a file is first downloaded again.
-
-    Args:
-        folder: the folder.
-        recorded: what it held when it was finished.
-        cure: what users can do, for the errors.
-        leave_out: names of files or folders in `folder` that are not compared.
+    In the mirror of an object store such a file is first downloaded again. Names in `leave_out` are not compared.
 
     Raises:
         ValueError: what was recorded names a file outside of the folder, which someone else may have written there.
@@ -65,11 +54,7 @@ def added_files(folder: Path, recorded: Contents, *, leave_out: Collection[str] 
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Read the JSON file in which a folder's contents are recorded; in a mirror, a damaged one is downloaded again.
-
-    Raises:
-        DamagedFileError: the file can't be read.
-    """
+    """Read the JSON file in which a folder's contents are recorded; in a mirror, a damaged one is downloaded again."""
     try:
         return read_json(path)
     except DamagedFileError:

@@ -13,14 +13,7 @@ LogFormat = Literal["text", "json"]
 
 @dataclass(frozen=True)
 class Display:
-    """How progress and tables are shown.
-
-    Attributes:
-        quiet: show no progress, only results, warnings and errors.
-        wide: show all columns of a table, wider than the terminal if they don't fit.
-        log_format: text for people, or one JSON object per event.
-        track: other programs that receive runs, too: mlflow, wandb.
-    """
+    """How progress and tables are shown."""
 
     quiet: bool = False
     wide: bool = False

@@ -12,13 +12,7 @@ class IcalibError(Exception):
 
 
 class DataError(IcalibError):
-    """A record that can't be used.
-
-    Attributes:
-        path: the file it came from.
-        line: 1-based line (or record number where the format has no lines); 0 if the whole file is meant.
-        field: dotted name of the field; empty if the whole record is meant.
-    """
+    """A record that can't be used: where it is (file, 1-based line, dotted field), what was found, and the cure."""
 
     def __init__(self, found: str, cure: str, *, path: str | Path = "", line: int = 0, field: str = "") -> None:
         where = ", ".join(
@@ -42,11 +36,7 @@ class RunFolderError(IcalibError):
 
 
 class DamagedFileError(RunFolderError):
-    """A file that icalib wrote can't be read, or has changed since.
-
-    Attributes:
-        path: the file.
-    """
+    """A file that icalib wrote can't be read, or has changed since."""
 
     def __init__(self, path: str | Path, found: str, cure: str = "") -> None:
         cure = cure or "Restore it from a copy, or run the command that wrote it again with --fresh."

@@ -37,11 +37,7 @@ class Extensions(Generic[T]):
         yield from (name for name in self._installed() if name not in self.builtin)
 
     def load(self, name: str) -> T:
-        """Return the component with a name (`udc`) or at an import path (`my_lab.readers:zendesk`).
-
-        Raises:
-            SettingError: no such name or path, or an object of another kind.
-        """
+        """Return the component with a name (`udc`) or at an import path (`my_lab.readers:zendesk`)."""
         path = self.builtin.get(name) or (name if ":" in name else self._installed_path(name))
         module_name, _, attribute = path.partition(":")
         found = import_object(module_name, attribute, f"object for {self.setting}")

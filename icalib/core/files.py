@@ -28,10 +28,8 @@ FOLDER_NAME = r"^\w[\w.-]*$"
 def whole_file(path: str | Path) -> Generator[Path, None, None]:
     """Yield a temporary path beside `path` that is renamed to it if the block succeeds, and removed if it fails.
 
-    What killed processes were writing to the same folder is removed first.
-
-    Raises:
-        StorageError: the disk is full or can't be written, or the path has no file name.
+    What killed processes were writing to the same folder is removed first. A StorageError says that the disk is full or
+    can't be written, or that the path has no file name.
     """
     path = Path(path)
     if not path.name:
@@ -49,13 +47,9 @@ def whole_file(path: str | Path) -> Generator[Path, None, None]:
 
 @contextmanager
 def whole_folder(path: str | Path) -> Generator[Path, None, None]:
-    """Yield a temporary folder beside `path` that is renamed to it if the block succeeds, and removed if it fails.
+    """Yield a temporary folder beside `path` that is renamed to it if the block succeeds; otherwise like `whole_file`.
 
-    What killed processes were writing beside it is removed first.
-
-    Raises:
-        SettingError: `path` is a file, or a folder that isn't empty.
-        StorageError: the disk is full or can't be written.
+    A SettingError says that `path` is a file, or a folder that isn't empty.
     """
     path = Path(path)
     check_empty(path)
@@ -72,11 +66,7 @@ def whole_folder(path: str | Path) -> Generator[Path, None, None]:
 
 
 def check_empty(path: Path) -> None:
-    """Check that a folder can be written as a whole.
-
-    Raises:
-        SettingError: `path` is a file, or a folder that isn't empty.
-    """
+    """Refuse a path that can't be written as a whole folder: a file, or a folder that isn't empty."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise SettingError(
             f"{path} exists and is not an empty folder; nothing in it is overwritten. Choose another folder, or remove "
@@ -129,11 +119,7 @@ def json_bytes(value: Any) -> bytes:
 
 @contextmanager
 def reading(path: str | Path) -> Generator[None, None, None]:
-    """Turn whatever a parser raises on a damaged file into one error.
-
-    Raises:
-        DamagedFileError: the file is missing, or the block can't read it.
-    """
+    """Turn whatever a parser raises on a damaged file into one DamagedFileError."""
     try:
         yield
     except FileNotFoundError as error:
@@ -143,11 +129,7 @@ def reading(path: str | Path) -> Generator[None, None, None]:
 
 
 def read_json(path: str | Path) -> dict[str, Any]:
-    """Read a JSON file that holds an object.
-
-    Raises:
-        DamagedFileError: the file can't be read, holds something else, or a key is asked for that it lacks.
-    """
+    """Read a JSON file that holds an object; a DamagedFileError if it doesn't, or lacks a key that is asked for."""
     value = _parsed(path)
     if not isinstance(value, dict):
         raise DamagedFileError(path, f"holds {value!r:.40} instead of a JSON object")
@@ -155,11 +137,7 @@ def read_json(path: str | Path) -> dict[str, Any]:
 
 
 def read_json_list(path: str | Path) -> list[dict[str, Any]]:
-    """Read a JSON file that holds a list of objects.
-
-    Raises:
-        DamagedFileError: the file can't be read, holds something else, or a key is asked for that an object lacks.
-    """
+    """Read a JSON file that holds a list of objects; errors are those of `read_json`."""
     value = _parsed(path)
     if not (isinstance(value, list) and all(isinstance(item, dict) for item in cast("list[Any]", value))):
         raise DamagedFileError(path, f"holds {value!r:.40} instead of a list of JSON objects")
@@ -221,11 +199,6 @@ def file_digest(path: str | Path) -> str:
 
 
 def content_digest(value: Any) -> str:
-    """Return the hex digest (16 digits) of a JSON-able value; the order of keys doesn't count.
-
-    Example:
-        >>> content_digest({"a": 1, "b": 2}) == content_digest({"b": 2, "a": 1})
-        True
-    """
+    """Return the hex digest (16 digits) of a JSON-able value; the order of keys doesn't count."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

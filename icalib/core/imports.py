@@ -23,11 +23,7 @@ def is_import_path(path: str) -> bool:
 
 
 def import_module(path: str, what: str) -> ModuleType:
-    """Import the module at a path that a user has named; `what` it is, such as `method module`, is for messages.
-
-    Raises:
-        SettingError: not an import path, no such module, or a module that fails.
-    """
+    """Import the module at a path that a user has named; `what` it is, such as `method module`, is for messages."""
     if not is_import_path(path):
         raise SettingError(
             f"no {what} `{shortened(path)}`: that is not a valid import path. Write names joined by dots, such as "
@@ -42,11 +38,7 @@ def import_module(path: str, what: str) -> ModuleType:
 
 
 def import_object(module_name: str, name: str, what: str) -> Any:
-    """Return an object of a module that a user has named.
-
-    Raises:
-        SettingError: see `import_module`; or the module has no such object.
-    """
+    """Return an object of a module that a user has named, or raise a SettingError."""
     module = import_module(module_name, what)
     if not hasattr(module, name):
         near = get_close_matches(name, vars(module), n=1)

@@ -32,16 +32,7 @@ class Problem(NamedTuple):
 
 
 def first_problem(error: ValidationError) -> Problem:
-    """Describe the first of an error's problems.
-
-    Example:
-        >>> from icalib.data.questions import Question
-        >>> try:
-        ...     Question.model_validate({"id": "q1", "context": ["My printer hums."], "candidates": []})
-        ... except ValidationError as error:
-        ...     print(first_problem(error))
-        Problem(path=('candidates',), found='found []', expected='at least 2 items')
-    """
+    """Describe the first of an error's problems."""
     return describe(error.errors(include_url=False)[0])
 
 

@@ -88,13 +88,7 @@ class LocalJob(Job):
     """A job that the process of the run computes itself, since it takes little."""
 
     def compute(self, folder: Path, stage: str, emit: Emit) -> None:
-        """Write the result to `folder`.
-
-        Args:
-            folder: where the result goes.
-            stage: the stage's name, for progress events.
-            emit: receives events.
-        """
+        """Write the result to `folder`; `stage` is the stage's name, for progress events."""
         raise NotImplementedError
 
 
@@ -141,11 +135,7 @@ class ShardedJob(Job):
 
 
 def read_job(text: str) -> Any:
-    """A job that travelled as JSON.
-
-    Raises:
-        SettingError: the text names no class of jobs.
-    """
+    """A job that travelled as JSON."""
     fields = json.loads(text)
     module, name = fields.pop("class")
     found = getattr(importlib.import_module(module), name)

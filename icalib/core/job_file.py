@@ -77,15 +77,10 @@ class JobFile(Settings):
 
 
 def read_job_file(path: Path, changes: Mapping[str, Any]) -> JobFile:
-    """Read a job file.
+    """Read a YAML job file, or raise a SettingError.
 
-    Args:
-        path: a YAML file.
-        changes: values by dotted key that replace or add to the file's, e.g. {"options.data": "/shared/pools"}; what
-            follows `options.set.` is one key, dots and all.
-
-    Raises:
-        SettingError: the file can't be read or is not a valid job file.
+    `changes` are values by dotted key that replace or add to the file's, e.g. {"options.data": "/shared/pools"}; what
+    follows `options.set.` is one key, dots and all.
     """
     try:
         values = parse_yaml(path.read_text(encoding="utf-8"))

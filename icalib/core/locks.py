@@ -18,9 +18,6 @@ class FileLock:
     """A lock on a small file beside what it guards, or on a folder itself.
 
     The lock ends with the process that holds it, even a killed one; the locked file stays.
-
-    Raises:
-        StorageError: the file system has no locks, or can't be written.
     """
 
     def __init__(self, path: Path) -> None:

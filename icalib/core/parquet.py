@@ -13,16 +13,7 @@ from icalib.core.files import reading
 
 
 def read_parquet(path: Path, columns: Sequence[str] | None = None, *, schema: pa.Schema | None = None) -> pa.Table:
-    """Read a Parquet file.
-
-    Args:
-        path: the file.
-        columns: names of the columns to read; None reads all.
-        schema: what the file has to have; there may be more.
-
-    Raises:
-        DamagedFileError: the file is missing, can't be read, or lacks a column of the schema.
-    """
+    """Read some or all columns of a Parquet file, which must have those of `schema`, or raise a DamagedFileError."""
     with reading(path):
         table = pq.read_table(path, columns=None if columns is None else list(columns))
         table.validate(full=True)  # text that isn't UTF-8 would fail later, where the file's name isn't known
@@ -36,10 +27,6 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None, *, schema: pa
 
 
 def map_arrow(path: Path) -> pa.Table:
-    """Map an Arrow file into memory.
-
-    Raises:
-        DamagedFileError: the file is missing or can't be read.
-    """
+    """Map an Arrow file into memory, or raise a DamagedFileError."""
     with reading(path):
         return pa.ipc.open_file(pa.memory_map(str(path))).read_all()

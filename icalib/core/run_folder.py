@@ -54,11 +54,7 @@ _CONFIG_CURE = "Correct it, or run `icalib run` with --fresh to recompute it."
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Return the settings in a run's config.yaml, not yet validated.
-
-    Raises:
-        RunFolderError: the file can't be read, or is not a mapping.
-    """
+    """Return the settings in a run's config.yaml, not yet validated, or raise a RunFolderError."""
     try:
         config = parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -69,11 +65,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 class RunFolder:
-    """Paths and tables of one run.
-
-    Raises:
-        RunFolderError: on opening a folder that another version of icalib wrote.
-    """
+    """Paths and tables of one run."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -82,9 +74,7 @@ class RunFolder:
     def open(cls, path: str | Path) -> RunFolder:
         """Open a finished run, and check its files; from an object store its models are not downloaded.
 
-        Raises:
-            RunFolderError: not a finished run of this version.
-            DamagedFileError: a file is missing or has changed.
+        A RunFolderError says that it isn't a finished run of this version, a DamagedFileError that a file has changed.
         """
         run = cls(path)
         pull(run.path, leave_out="checkpoints")
@@ -116,11 +106,7 @@ class RunFolder:
             )
 
     def check(self, *, checkpoints: bool) -> None:
-        """Check that a finished run's files, and if asked for its models, are as they were written.
-
-        Raises:
-            DamagedFileError: a file is missing or has changed.
-        """
+        """Raise a DamagedFileError if a file of a finished run, or if asked for its models, isn't as it was written."""
         for damage in self.damages(checkpoints=checkpoints):
             raise damage
 

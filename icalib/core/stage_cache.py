@@ -37,11 +37,8 @@ _LOCKS = ".locks"
 class StageName:
     """What a run calls a stage: `student` in group `round-2` is written round-2/student.
 
-    Args:
-        label: what the stage computes; the cached folder's name begins with it.
-        group: what it belongs to: a round, an ensemble member, a split. Empty for most stages.
-        round: self-training round; 0 for stages outside of rounds.
-        index: ensemble member; members share the label, and so the stages of equal jobs.
+    `label` says what the stage computes, and its cached folder's name begins with it; `group` is a round, an ensemble
+    member or a split; `round` is 0 outside of rounds; members of an ensemble share the label and differ by `index`.
     """
 
     label: str
@@ -88,12 +85,7 @@ class StageCache:
     """Folders named after a stage and its job's digest; `stage.json`, written last, says that one is complete.
 
     An unfinished folder is kept: it holds the checkpoints and shards from which the next try resumes. Of several
-    processes that want the same stage one computes it and the others wait for it.
-
-    Args:
-        root: folder of the stages.
-        emit: receives `StageStarted`, `StageFinished` and a message while another process computes the stage.
-        fresh: compute every stage from scratch, once.
+    processes that want the same stage one computes it and the others wait for it. `fresh` computes each once more.
     """
 
     def __init__(self, root: Path, *, emit: Emit = ignore, fresh: bool = False) -> None:
@@ -182,12 +174,9 @@ def cached_stage(root: Path, name: StageName, job: Job) -> Stage | None:
 
 
 def _checked_seconds(folder: Path) -> float | None:
-    """Return what a stage cost if it is finished and its files are as they were written; None if it isn't finished.
+    """Return what a stage cost; None if it isn't finished, and a DamagedFileError if a file has changed.
 
     Files that were added are removed, since shards are read by pattern.
-
-    Raises:
-        DamagedFileError: a file is missing or has changed.
     """
     path = folder / _DONE
     if not path.is_file():
@@ -222,11 +211,7 @@ def _finish(folder: Path, facts: dict[str, Any]) -> None:
 
 
 def share(folder: Path, *names: str) -> None:
-    """Push some files of a stage that is being computed, or all.
-
-    Raises:
-        StorageError: another machine has finished the same stage meanwhile.
-    """
+    """Push some files of a stage that is being computed, or all; a StorageError if another machine has finished it."""
     if _is_finished_there(folder):
         raise StorageError(
             f"another machine has finished {location(folder)} meanwhile. Run the same command again: it "

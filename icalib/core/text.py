@@ -11,12 +11,7 @@ _MAX_VALUE = 80
 
 
 def printable(text: str) -> str:
-    """Return a text that is safe to print on a terminal: control characters are escaped, line breaks and tabs kept.
-
-    Example:
-        >>> printable("red: \\x1b[31m")
-        'red: \\\\x1b[31m'
-    """
+    """Return a text that is safe to print on a terminal: control characters are escaped, line breaks and tabs kept."""
     return "".join(
         character
         if character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf", "Cs")

@@ -31,8 +31,7 @@ _Loader.yaml_implicit_resolvers = {
 def parse_yaml(text: str) -> Any:
     """Return a YAML document's value as JSON would have it: keys are text, and values without a type of JSON refused.
 
-    Raises:
-        ValueError: the text is not valid YAML, or has other values; the message says what was found, in one line.
+    A ValueError says in one line what was found instead.
     """
     try:
         return json.loads(json.dumps(yaml.load(text, Loader=_Loader)))

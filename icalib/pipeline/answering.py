@@ -21,10 +21,8 @@ from icalib.pipeline.inference import FinishedRun
 class AnswerOptions:
     """What is asked for besides each question's best candidate.
 
-    Args:
-        max_error: answer only questions of which at most this fraction is answered wrongly.
-        confidence: probability that this promise holds.
-        sets: also return sets of candidates that contain a right one with this probability.
+    `max_error`: answer only questions of which at most this fraction is answered wrongly, which holds with probability
+    `confidence`. `sets`: also return sets of candidates that contain a right one with this probability.
     """
 
     max_error: float | None = None
@@ -71,24 +69,16 @@ class Answering:
         self.guarantees = Guarantees(run.folder)
 
     def check(self, options: AnswerOptions) -> None:
-        """Check, before anything is scored, that the run can answer so.
-
-        Raises:
-            SettingError: an option is out of range.
-            DataError: there are too few test pools for such a promise, or for such sets.
-        """
+        """Refuse, before anything is scored, an option that is out of range, or too few test pools for it."""
         self._promise(options)
         if options.sets is not None:
             self.guarantees.conformal(options.sets)
 
     def answers(self, questions: Sequence[Question], scores: PoolScores, options: AnswerOptions) -> Predicted:
-        """Return the answers to questions from their scores, which are in the same order.
+        """Return the answers to questions from their scores, which are in the same order; errors are those of `check`.
 
         Questions with another number of candidates than the test pools are not covered by a promise: they are left
         unanswered, and their sets contain all candidates.
-
-        Raises:
-            SettingError, DataError: see `check`.
         """
         promise, threshold = self._promise(options), np.zeros(scores.num_pools)
         if promise is not None and promise.threshold is not None:

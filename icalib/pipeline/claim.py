@@ -26,9 +26,7 @@ def claim(folder: RunFolder, settings: RunSettings) -> bool:
 def is_started(folder: RunFolder, settings: RunSettings) -> bool:
     """Return whether a folder has this run, finished or not.
 
-    Raises:
-        SettingError: it has a run with other settings.
-        RunFolderError: it was written by another version, or is not a run folder.
+    A SettingError says that it has a run with other settings, a RunFolderError that it has another version or no run.
     """
     if (folder.path / "config.yaml").is_file():
         folder.check_version()

@@ -37,13 +37,7 @@ class DryStage:
 
 
 def dry(chosen: Sequence[RunSettings], runs: Path, *, fresh: bool = False) -> list[DryStage]:
-    """Return the distinct stages of runs that share a stage cache, in order.
-
-    Args:
-        chosen: the runs.
-        runs: folder of experiments and of the stage cache.
-        fresh: every stage will be computed again.
-    """
+    """Return the distinct stages of runs that share the stage cache in `runs`, in order; `fresh` reuses none."""
     found: dict[str, DryStage] = {}
     for settings in chosen:
         for stage in _stages(settings, runs):

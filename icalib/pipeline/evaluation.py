@@ -58,11 +58,7 @@ class Fitted(Settings):
 
     @classmethod
     def load(cls, path: Path) -> Fitted:
-        """Read a JSON file.
-
-        Raises:
-            RunFolderError: the file has other content.
-        """
+        """Read a JSON file, or raise a RunFolderError."""
         return validated_file(path, cls, read_json(path))
 
 

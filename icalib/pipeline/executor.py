@@ -45,18 +45,12 @@ class Executor(Protocol):
     def train(self, job: TrainingJob, folder: Path, stage: str, emit: Emit) -> None:
         """Train, and write checkpoint/ (the best weights), curve.json and result.json.
 
-        Raises:
-            Abandoned: a consumer of the events ended the training.
-            IcalibError: all attempts failed, or the error needs a change by the user.
+        `Abandoned` is raised if a consumer of the events ended the training, another error if all attempts failed.
         """
         ...
 
     def map(self, job: ShardedJob, folder: Path, stage: str, emit: Emit) -> None:
-        """Compute the shards whose files are missing.
-
-        Raises:
-            IcalibError: a shard failed.
-        """
+        """Compute the shards whose files are missing."""
         ...
 
     def compute(self, job: LocalJob, folder: Path, stage: str, emit: Emit) -> None:
@@ -72,11 +66,8 @@ class Executor(Protocol):
 class LocalExecutor:
     """Runs jobs sequentially in this process, without Ray, so that breakpoints work.
 
-    Scores are bit-identical to those of other executors; training with one worker is equal up to rounding.
-
-    Args:
-        device: device of the models; None uses the GPU if one is available.
-        num_threads: number of threads in training; None uses all CPU cores.
+    Scores are bit-identical to those of other executors; training with one worker is equal up to rounding. Models are
+    on the GPU if there is one and no other device is named; training uses all CPU cores, or `num_threads`.
     """
 
     def __init__(self, device: torch.device | None = None, num_threads: int | None = None) -> None:

@@ -45,11 +45,7 @@ class Guarantees:
 
     @cached_property
     def tested(self) -> PoolScores:
-        """Scores of the labelled test pools.
-
-        Raises:
-            DataError: the run has none.
-        """
+        """Scores of the labelled test pools; a DataError if the run has none."""
         if self._folder.has_predictions("test"):
             predictions = self._folder.predictions("test")
             if (predictions["label"].to_numpy() == 1).any():
@@ -65,11 +61,7 @@ class Guarantees:
         return np.isin(np.diff(scores.offsets), np.diff(self.tested.offsets))
 
     def sets(self, scores: PoolScores, coverage: float) -> npt.NDArray[np.bool_]:
-        """Return which candidates are in answer sets, [N]: all candidates of pools that are not covered.
-
-        Raises:
-            SettingError, DataError: see `fit_conformal`.
-        """
+        """Return which candidates are in answer sets, [N]: all candidates of pools that are not covered."""
         return answer_sets(scores, self.conformal(coverage)) | ~self.covered(scores)[scores.pool]
 
     def _control_risk(self, max_error: float, confidence: float = CONFIDENCE) -> RiskControl:

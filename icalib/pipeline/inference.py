@@ -53,11 +53,7 @@ class FinishedRun:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open a finished run.
-
-        Raises:
-            RunFolderError: the folder is not a finished run, lacks fitted values, or has a damaged file.
-        """
+        """Open a finished run; a RunFolderError if it isn't one, lacks fitted values, or has a damaged file."""
         folder = RunFolder.open(path)
         pull(folder.checkpoint_path)
         folder.check(checkpoints=True)
@@ -84,11 +80,7 @@ class FinishedRun:
         return any(load_ranker_config(path).link == "softmax" for path, _ in self.members)
 
     def check_has_models(self) -> None:
-        """Check that the run has models to load.
-
-        Raises:
-            SettingError: the method has none.
-        """
+        """Refuse a run whose method has no models to load."""
         if not self.settings.settings.regime.can_be_loaded:
             raise SettingError(
                 f"{self.folder.path} is a run of `{self.settings.method}`, which has no model to load. Give a run of a "
@@ -96,13 +88,9 @@ class FinishedRun:
             )
 
     def load_members(self, scoring: ScoringSettings | None = None) -> Loaded:
-        """Load the models into this process, on the GPU if one is available.
+        """Load the models into this process, on the GPU if one is available; `scoring` replaces the method's settings.
 
-        Args:
-            scoring: replaces the method's scoring settings.
-
-        Raises:
-            SettingError: the method has none.
+        A SettingError says that the method has none.
         """
         self.check_has_models()
         method, device = self.settings.settings, torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -124,14 +112,9 @@ class FinishedRun:
 def iter_predictions(
     run: FinishedRun, data: Path, split: Split, limit: int | None, context: RunContext
 ) -> Iterator[pa.Table]:
-    """Iterate over the predictions (`Fitted.prediction_schema`) of a split's pools, whose labels may be unknown.
+    """Iterate over the predictions (`Fitted.prediction_schema`) of at most `limit` pools of a split of any pool folder.
 
-    Args:
-        run: the run that predicts.
-        data: any pool folder.
-        split: split of the pools.
-        limit: maximum number of pools.
-        context: where to compute; scores are cached in its `runs` folder.
+    Their labels may be unknown. Scores are cached in the `runs` folder of `context`.
     """
     for shard in MemberScores(score_stages(run, data, split, limit, context)):
         yield prediction_table([shard], run.fitted)
@@ -140,8 +123,7 @@ def iter_predictions(
 def evaluate(run: FinishedRun, data: Path, limit: int | None, context: RunContext) -> dict[str, Any]:
     """Compute metrics on the test split of another pool set, or read them from the run's folder if computed before.
 
-    Returns:
-        Like result.json of a run, with `data` the other pool set and `trained_on` the run's own.
+    The result is like result.json of a run, with `data` the other pool set and `trained_on` the run's own.
     """
     data = data.resolve()
     pool_set = read_pool_set(data)
@@ -175,13 +157,9 @@ def evaluate(run: FinishedRun, data: Path, limit: int | None, context: RunContex
 
 
 def cost_of(runs: Sequence[FinishedRun], data: Path, *, num_pairs: int, repeats: int) -> list[Cost]:
-    """Measure size and scoring time of runs on the same test pools, in the same precision.
+    """Measure size and scoring time of runs on the same test pools, in the same precision, compared with the first.
 
-    Args:
-        runs: runs of trained methods; the others are compared with the first.
-        data: the pool folder.
-        num_pairs: number of pairs, rounded up to whole pools; fewer if the split has fewer.
-        repeats: number of rounds.
+    `num_pairs` is rounded up to whole pools, fewer if the split has fewer; `repeats` is the number of rounds.
     """
     num_pools = math.ceil(num_pairs / read_pool_set(data).num_candidates)
     pools = selected_pools(data, "test", Selection(labelled_fraction=1.0, limit={"test": num_pools}))

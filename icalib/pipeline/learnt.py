@@ -13,9 +13,8 @@ from icalib.regimes.regime import Member, MethodParts, checkpoint
 def learnt(members: Sequence[Member], parts: MethodParts) -> dict[str, bool]:
     """Return what trained models have learnt from labels.
 
-    Returns:
-        `by_bi_encoder`: whether they rank by their bi-encoders alone. `kept_start`: whether these are still as before
-        any label, too; a student that kept its start may be a trained teacher.
+    `by_bi_encoder`: whether they rank by their bi-encoders alone. `kept_start`: whether these are still as before any
+    label, too; a student that kept its start may be a trained teacher.
     """
     has_bi_encoder = parts.ranker.similarity_start == "separate" and bool(members)
     found = [_learnt(member, parts) for member in members] if has_bi_encoder else []

@@ -54,12 +54,7 @@ class LoadedRanker:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Load a finished run.
-
-        Raises:
-            RunFolderError: the folder is not a finished run, or a file can't be read.
-            SettingError: its method has no model to load.
-        """
+        """Load a finished run; a SettingError if its method has no model to load."""
         run = FinishedRun.open(Path(path))
         return cls(run, run.load_members())
 
@@ -72,9 +67,6 @@ class LoadedRanker:
         """Rank two or more candidates, best first; tied candidates keep their order.
 
         Utterances of the context beyond the run's `context_turns` are ignored, oldest first.
-
-        Raises:
-            DataError: the question is invalid.
         """
         question = _question(1, {"context": context, "candidates": list(candidates)})
         scores = self._score([question.pool(_pool_id(0), self.context_turns)])
@@ -121,11 +113,8 @@ class LoadedRanker:
     def predict_proba(self, pairs: Sequence[tuple[Context, str]]) -> FloatArray:
         """Return the calibrated probability [N] that each candidate is right in its context.
 
-        Candidates of equal contexts are scored together, which is faster.
-
-        Raises:
-            SettingError: the method has probabilities of whole pools only.
-            DataError: a pair is invalid.
+        Candidates of equal contexts are scored together, which is faster. A SettingError says that the method has
+        probabilities of whole pools only.
         """
         if self.run.has_softmax:
             raise SettingError(

@@ -19,12 +19,7 @@ EVENTS = "events.jsonl"
 
 
 class RunRecord:
-    """Records a run's events in its folder, and forwards them.
-
-    Args:
-        folder: the run folder.
-        emit: receives every event, and `RunUpdated` when the folder has new content.
-    """
+    """Records a run's events in its folder, and forwards them; `RunUpdated` says that the folder has new content."""
 
     def __init__(self, folder: RunFolder, emit: Emit) -> None:
         self._folder, self._emit = folder, emit

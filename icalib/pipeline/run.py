@@ -66,11 +66,7 @@ class RunSettings(Settings):
 
     @classmethod
     def recorded(cls, path: Path, config: Mapping[str, Any]) -> Self:
-        """Return the settings that a config.yaml at `path` has.
-
-        Raises:
-            RunFolderError: they aren't settings of a run.
-        """
+        """Return the settings that a config.yaml at `path` has, or raise a RunFolderError."""
         return validated_file(path, cls, {name: value for name, value in config.items() if name != "version"})
 
     @property
@@ -123,11 +119,8 @@ def run(
 ) -> RunFolder:
     """Run a method, or resume an interrupted run; a finished run is returned unchanged.
 
-    `fresh` recomputes everything from scratch; `folder` replaces the folder of `run_folder_of`.
-
-    Raises:
-        SettingError: the method doesn't fit the data, or the folder has a run with other settings.
-        RunFolderError: the folder was written by another version.
+    `fresh` recomputes everything from scratch; `folder` replaces the folder of `run_folder_of`. A SettingError says
+    that the method doesn't fit the data, or that the folder has a run with other settings.
     """
     pool_set = read_pool_set(settings.data)
     check_fits(settings, pool_set)

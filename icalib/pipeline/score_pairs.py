@@ -101,9 +101,7 @@ class ScorePairsJob(ShardedJob):
 def pairs_job(run: Path, pairs: Path, rows_per_shard: int) -> ScorePairsJob:
     """Return the job that scores a Parquet file, or all those of a folder, in the order of their names.
 
-    Raises:
-        RunFolderError, SettingError: the run can't be used, or gives no probabilities to pairs.
-        DataError: there are no such files, or they lack a column.
+    An error says that the run can't be used or gives no probabilities to pairs, or which file or column is missing.
     """
     finished = FinishedRun.open(run)
     finished.check_has_models()
@@ -121,11 +119,8 @@ def pairs_job(run: Path, pairs: Path, rows_per_shard: int) -> ScorePairsJob:
 def claim(job: ScorePairsJob, folder: Path, emit: Emit = ignore) -> int:
     """Make the output folder the job's, and return how many of its shards are finished.
 
-    Files that were damaged since the job was finished are removed, so that they are scored again.
-
-    Raises:
-        SettingError: the folder has something else.
-        DamagedFileError: its record can't be read.
+    Files that were damaged since the job was finished are removed, so that they are scored again. A SettingError says
+    that the folder has something else.
     """
     pull(folder)
     if (folder / RECORD).is_file():
@@ -217,11 +212,7 @@ def _check_columns(path: Path, names: Sequence[str], run: FinishedRun) -> None:
 
 
 def _chunks(path: Path, start: int, num_rows: int) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """Iterate over chunks of a file's rows, with the number of their first row.
-
-    Raises:
-        DataError: the file is damaged.
-    """
+    """Iterate over chunks of a file's rows, with the number of their first row."""
     filesystem, key = _filesystem(path)
     stop = start + num_rows
     with _parsing(path), pq.ParquetFile(key, filesystem=filesystem) as file:

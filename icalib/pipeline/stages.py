@@ -91,11 +91,7 @@ class RunStages:
         return self.tokens_stage.artifact(f"{split}.arrow")
 
     def check_labels(self) -> None:
-        """Check that every split has labels, before training.
-
-        Raises:
-            SettingError: a split has no pool with a known right candidate.
-        """
+        """Refuse, before training, a split without any pool with a known right candidate."""
         for split in SPLITS:
             rows = self._rows(split, "labelled")
             if not (read_column(self.path, split, "label")[rows] >= 0).any():
@@ -143,8 +139,7 @@ class RunStages:
     def pretrain(self, ranker: RankerConfig, settings: Pretraining) -> tuple[RankerConfig, Stage | None]:
         """Train word vectors and an intent classifier that initialise the encoder.
 
-        Returns:
-            The ranker with the classifier's intents, and the stage with the initial weights.
+        Return the ranker with the classifier's intents, and the stage with the initial weights.
         """
         encoder = ranker.encoder
         assert isinstance(encoder, IART.Config)

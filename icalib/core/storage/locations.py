@@ -18,14 +18,7 @@ _NO_AUTHORITY = "_"
 def local_path(location: str | Path) -> Path:
     """Return the local path of a location: in the mirror for an object store's URI, itself for a path.
 
-    Raises:
-        SettingError: the URI has a query, a password, or parts such as `..`.
-
-    Example:
-        >>> local_path("file:///shared/pools").as_posix()
-        '/shared/pools'
-        >>> local_path("s3://bucket/pools").parts[-3:]
-        ('s3', 'bucket', 'pools')
+    A SettingError says that the URI has a query, a password, or parts such as `..`.
     """
     if isinstance(location, Path) or "://" not in location:
         return Path(location)

@@ -22,15 +22,9 @@ _TRANSFERS = 8  # at a time
 def pull(path: Path, *, leave_out: str = "") -> list[Path]:
     """Download the files of a path that are missing here or newer in the store, and return them.
 
-    Of several processes on a machine one downloads and the others wait.
-
-    Args:
-        path: a mirrored file or folder; nothing happens for other paths, or if the store has nothing there.
-        leave_out: name of folders that are not downloaded.
-
-    Raises:
-        StorageError: the store failed for longer than PATIENCE, or refuses.
-        SettingError: the store can't be opened.
+    Of several processes on a machine one downloads and the others wait. Nothing happens for paths outside of a mirror,
+    or if the store has nothing there; folders named `leave_out` are left out. A StorageError says that the store failed
+    for longer than PATIENCE, or refuses.
     """
     store = ObjectStore.of(path)
     if store is None:
@@ -44,15 +38,7 @@ def pull(path: Path, *, leave_out: str = "") -> list[Path]:
 
 
 def push(path: Path) -> None:
-    """Upload the files of a path that differ from those in the store; hidden files are left out.
-
-    Args:
-        path: a mirrored file or folder; nothing happens for other paths, or if it does not exist here.
-
-    Raises:
-        StorageError: the store failed for longer than PATIENCE, or refuses.
-        SettingError: the store can't be opened.
-    """
+    """Upload the files of a mirrored path that differ from those in the store; hidden files are left out."""
     store = ObjectStore.of(path)
     if store is None:
         return
