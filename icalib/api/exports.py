@@ -4,33 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 from icalib.api.options import Place, PlaceKeywords, choice
 from icalib.core.errors import SettingError
 from icalib.core.storage import local_path, pull
 from icalib.exports.choices import CALIBRATIONS, FORMATS, CalibrationChoice, ExportFormat
 
-if TYPE_CHECKING:
-    from icalib.exports.subject import Subject
-    from icalib.models.ranker import Ranker
-    from icalib.pipeline.inference import FinishedRun
-
 
 class ExportKeywords(PlaceKeywords, total=False):
     """What is exported, and how; the place is where a student is trained."""
 
     format: ExportFormat | None
-    """`cross-encoder`: stock `sentence_transformers.CrossEncoder(out)` loads it. `sentence-transformer`: stock
-    `sentence_transformers.SentenceTransformer(out)` does; only for runs that rank by a bi-encoder. `onnx`: a graph from
-    token ids to probabilities, and the tokenizer. None (default): the first of these that computes what the run does;
-    of a student, `cross-encoder`."""
+    """What loads it, see docs/export.md; None (default): the first of these that computes what the run does."""
     calibration: CalibrationChoice
-    """`run` (default): what the run has fitted, or none; Platt scaling for a student. `platt`, `temperature`: fitted
-    here to the validation predictions."""
+    """`run` (default): what the run has fitted; others are fitted here to the validation predictions."""
     distil: bool
-    """Export a student, a plain cross-encoder that is trained to give the run's probabilities; the card says what that
-    costs."""
+    """Export a student, a plain cross-encoder that is trained to give the run's probabilities."""
     limit: int | None
     """Train a student on at most this many training pools, labelled ones first; None (default): all of the run's."""
     license: str
@@ -45,14 +35,16 @@ def export(run: str | Path, out: str | Path, **options: Unpack[ExportKeywords]) 
     Args:
         run: run folder: a path or e.g. s3://bucket/runs/….
         out: folder to write; it must not exist, or be empty.
-        options: format, calibration, distil, limit, license; see `ExportKeywords`.
+        options: `ExportKeywords`.
 
     Raises:
         SettingError: the format, or none of them, can't express the run's ranker (the message names the alternative),
             a package is missing, or `out` is not empty.
         ExportError: the exported model computes something else than the ranker.
     """
+    from icalib.api.session import session
     from icalib.core.files import check_empty
+    from icalib.exports.distil import distilled
     from icalib.exports.refusals import check_exportable, check_installed, exact_format
     from icalib.exports.subject import bi_encoder_of, ranker_of
     from icalib.exports.write import write_export
@@ -67,33 +59,20 @@ def export(run: str | Path, out: str | Path, **options: Unpack[ExportKeywords]) 
         format = choice("format", asked, FORMATS)
     else:
         format = "cross-encoder" if distil else exact_format(finished, calibration)
-    _check_student(format, limit, distil=distil)
+    if distil and format == "sentence-transformer":
+        raise SettingError("a student (--distil) is a cross-encoder. Leave out --format sentence-transformer.")
+    if limit is not None and (limit < 1 or not distil):
+        raise SettingError(f"--limit {limit}: expected the number of pools that a student (--distil) learns from.")
     if not distil:  # a student is a plain cross-encoder
         check_exportable(finished, format, calibration)
     check_installed(format)
     if distil:
-        subject = _distilled(finished, calibration, options)
+        with session(Place.of(options)) as active:
+            subject = distilled(finished, limit, calibration, active.context)
     else:
         subject = (bi_encoder_of if format == "sentence-transformer" else ranker_of)(finished, calibration)
     write_export(subject, format, folder, license=options.get("license", "unknown"))
     return folder
-
-
-def _check_student(format: ExportFormat, limit: int | None, *, distil: bool) -> None:
-    if distil and format == "sentence-transformer":
-        raise SettingError("a student (--distil) is a cross-encoder. Leave out --format sentence-transformer.")
-    if limit is not None and not distil:
-        raise SettingError("--limit is the number of pools that a student learns from. Add --distil.")
-    if limit is not None and limit < 1:
-        raise SettingError(f"found a limit of {limit} pools. Expected 1 or more.")
-
-
-def _distilled(run: FinishedRun, calibration: CalibrationChoice, options: ExportKeywords) -> Subject[Ranker]:
-    from icalib.api.session import session
-    from icalib.exports.distil import distilled
-
-    with session(Place.of(options)) as active:
-        return distilled(run, options.get("limit"), calibration, active.context)
 
 
 def pair_texts(

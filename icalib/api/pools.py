@@ -16,38 +16,22 @@ if TYPE_CHECKING:
 
 
 class PoolKeywords(TypedDict, total=False):
-    """What decides a pool folder's content besides its source."""
+    """What decides a pool folder's content besides its source; `icalib.data.settings.PrepareSettings` explains each."""
 
     protocol: str | None
-    """Make pools as a paper did: icast, gpf (GPF-BERT) or pg (PG-DRR). It sets candidates, negatives, contexts and
-    more; other options can't contradict what the paper states."""
     labelled: float | None
-    """Default labelled fraction of the training pools."""
     format: str | None
-    """One of the formats of docs/data.md (jsonl, messages, table, ranking, ...), or a reader's import path; default:
-    detected from the file's name and content."""
     speakers: Mapping[str, Literal["user", "agent", "skip"]]
-    """What speakers are, by the source's own names: {"customer": "user", "*": "agent"}; * stands for all others."""
     columns: Mapping[str, str]
-    """The source's own names of columns, by what they are: {"id": "ticket", "text": "body"}; others are guessed."""
     map_intents: str | Path | Mapping[str, Any]
-    """Names of intents by the source's own labels: a JSON file or its content, as in docs/data.md."""
     num_candidates: int
-    """Candidates of a pool, the right one among them; default: 10."""
     negative_sampler: str
-    """Where wrong candidates come from: neighbourhood (default), bm25-response, random, or a sampler's import path."""
     context_turns: int
-    """Maximum number of utterances in a context, the last ones; default: 4."""
     min_context: int
-    """Minimum number of utterances before a response; default: 2, or 1 where all dialogues have two turns."""
     seed: int
-    """Seed of splits, negatives and the order of candidates; default: 7."""
     limit: int | None
-    """Maximum number of pools of a split."""
     unanswerable: float
-    """Fraction of each split's pools that lose their right candidate for another wrong one; default: 0."""
     skip_bad: bool
-    """Write bad records to OUT.rejected.jsonl instead of stopping."""
 
 
 class PrepareKeywords(PoolKeywords, PlaceKeywords, total=False):
@@ -69,38 +53,21 @@ def prepare(source: str | Path, out: str | Path, **options: Unpack[PrepareKeywor
     Args:
         source: dialogues or ready pools: a file or folder of a format of docs/data.md, or .gz.
         out: pool folder to write: a path or e.g. s3://bucket/pools.
-        options: protocol, labelled, format, speakers, columns, map_intents, num_candidates, negative_sampler,
-            context_turns, min_context, seed, limit, unanswerable, skip_bad, logs, fresh, address, executor; see
-            `PoolKeywords`.
+        options: `PrepareKeywords`.
 
     Raises:
         DataError: a record is invalid.
         SettingError: an option is invalid, or `out` contains something else.
     """
     settings = {name: value for name, value in options.items() if name in PoolKeywords.__annotations__}
+    logs, fresh = options.get("logs"), options.get("fresh", False)
     with session(Place.of(options)) as active:
-        logs = options.get("logs")
-        return prepare_pools(
-            active,
-            local_path(source),
-            local_path(out),
-            settings,
-            logs=local_path(logs) if logs else None,
-            fresh=options.get("fresh", False),
-        )
+        where = local_path(source), local_path(out)
+        return prepare_pools(active, *where, settings, logs=local_path(logs) if logs else None, fresh=fresh)
 
 
 def preview(source: str | Path, **options: Unpack[PoolKeywords]) -> list[str]:
-    """Return lines that show what `prepare` understands of the first records; nothing is written.
-
-    Args:
-        source: as for `prepare`.
-        options: as for `prepare`.
-
-    Raises:
-        DataError: the source cannot be read.
-        SettingError: an option is invalid, or the format cannot be detected.
-    """
+    """Return lines that show what `prepare` understands of the first records of a source; nothing is written."""
     from icalib.core.component import validated
     from icalib.data.preview import preview as lines
     from icalib.data.settings import PrepareSettings

@@ -48,8 +48,7 @@ def run(
         data: pool folder that `prepare` wrote: a path or e.g. s3://bucket/pools.
         labelled: fraction of the training pools whose right answer the method sees; None uses the pool folder's.
         seed: root seed.
-        options: limit, settings, preset, backbone, experiment, runs, workers, address, executor, fresh; see
-            `RunKeywords`.
+        options: `RunKeywords`.
 
     Raises:
         SettingError: an option is invalid, or the method doesn't fit the data.
@@ -208,12 +207,7 @@ def load(run: str | Path) -> LoadedRanker:
         ranker = icalib.load("runs/default/icast-mine-0.05-s1")
         ranker.rank(["My printer hums."], ["Restart it.", "Hello!"])
 
-    Args:
-        run: run folder: a path or e.g. s3://bucket/runs/….
-
-    Raises:
-        RunFolderError: it is not a finished run, or a file can't be read.
-        SettingError: its method has no model to load.
+    A SettingError says that the run's method has no model to load.
     """
     from icalib.pipeline.loaded_ranker import LoadedRanker
 

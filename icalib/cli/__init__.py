@@ -1,27 +1,12 @@
 """The command line: verbs only. Each parses, calls and prints; heavy imports wait inside the functions."""
 
-from icalib.cli.app import main
+from importlib import import_module
 
-# Each of these adds its verbs, and `icalib --help` lists them in this order.
-# isort: off
-from icalib.cli import (
-    demo, data, methods, training, sweep, inference, report, calibration, export, serving, reproduce, cluster, jobs,
-)  # fmt: skip
-# isort: on
+from icalib.cli.app import main as main
 
-__all__ = [
-    "calibration",
-    "cluster",
-    "data",
-    "demo",
-    "export",
-    "inference",
-    "jobs",
-    "main",
-    "methods",
-    "report",
-    "reproduce",
-    "serving",
-    "sweep",
-    "training",
-]
+# Each of these modules adds its verbs, and `icalib --help` lists them in this order.
+for _name in (
+    *("demo", "data", "methods", "training", "sweep", "inference", "report", "calibration", "export", "serving"),
+    *("reproduce", "cluster", "jobs"),
+):
+    import_module(f"icalib.cli.{_name}")

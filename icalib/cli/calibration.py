@@ -44,30 +44,19 @@ def calibrate(
     chooses one of them, or the scores as they are. Then `icalib calibrate --apply CALIBRATOR SCORES --out FILE` adds
     the column calibrated_prob to scores of the same ranker.
     """
+    from icalib.api import calibration
+
     names = parsed_pairs("--columns", columns or ())
     if apply is None:
-        _fit(scores, out, names, scale, seed)
+        from icalib.reports.calibration import print_calibration
+
+        found = calibration.calibrate(scores, out, columns=names, scale=scale, seed=seed)
+        print_calibration(found.calibrator)
+        say(f"calibrator: {location(out)}")
     elif scale != "auto" or seed != 1:
         raise SettingError("--scale and --seed are for fitting a calibrator. Leave them out with --apply.")
     else:
-        _apply(apply, scores, out, names)
-
-
-def _fit(
-    scores: Path, out: Path, columns: dict[str, str], scale: Literal["auto", "probability", "logit"], seed: int
-) -> None:
-    from icalib.api.calibration import calibrate
-    from icalib.reports.calibration import print_calibration
-
-    found = calibrate(scores, out, columns=columns, scale=scale, seed=seed)
-    print_calibration(found.calibrator)
-    say(f"calibrator: {location(out)}")
-
-
-def _apply(calibrator: Path, scores: Path, out: Path, columns: dict[str, str]) -> None:
-    from icalib.api.calibration import apply
-
-    applied = apply(calibrator, scores, out, columns=columns)
-    for note in applied.notes:
-        say(f"note: {note}")
-    say(f"{location(out)}: {applied.num_pairs} pairs")
+        applied = calibration.apply(apply, scores, out, columns=names)
+        for note in applied.notes:
+            say(f"note: {note}")
+        say(f"{location(out)}: {applied.num_pairs} pairs")

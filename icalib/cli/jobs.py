@@ -68,7 +68,12 @@ def submit(
     wanted = read_job_file(file, parsed_settings(settings or ()))
     command = ["icalib", *command_words(wanted, file)]
     server = _server(address)
-    job, outcome = server.submit(wanted, command, Path.cwd(), lambda upload: _say_upload(upload, server), again=again)
+
+    def say_upload(upload: Upload) -> None:
+        folders, size = ", ".join(map(str, upload.source)), upload.num_bytes / 2**20
+        say(f"code: {upload.num_files} files of {folders}, {size:.1f} MiB packed, to {server.address}")
+
+    job, outcome = server.submit(wanted, command, Path.cwd(), say_upload, again=again)
     if outcome == "finished":
         say(
             f"{job.id} has succeeded already; {_command('logs', job.id, address)} shows its log. --again submits it "
@@ -101,22 +106,18 @@ def jobs(
         raise SettingError("expected `icalib jobs`, `icalib jobs logs ID` or `icalib jobs stop ID`.")
     server = _server(address)
     if action == "list":
-        _list(server, as_json=as_json)
+        from icalib.reports.jobs_terminal import print_jobs
+
+        found = server.jobs()
+        print_jobs(found, server.address)
+        if as_json:
+            typer.echo(json.dumps([asdict(job) for job in found]))
     elif action == "stop":
         say(f"{job} is being stopped" if server.stop(job) else f"{job} has already ended: {server.job(job).state}")
     elif follow:
         _follow(server, job, address)
     else:
         typer.echo(server.logs(job), nl=False)
-
-
-def _list(server: JobServer, *, as_json: bool) -> None:
-    from icalib.reports.jobs_terminal import print_jobs
-
-    found = server.jobs()
-    print_jobs(found, server.address)
-    if as_json:
-        typer.echo(json.dumps([asdict(job) for job in found]))
 
 
 def command_words(job: JobFile, file: Path) -> list[str]:
@@ -147,7 +148,15 @@ def command_words(job: JobFile, file: Path) -> list[str]:
     except SettingError as error:
         raise SettingError(f"{file}: {error}") from error
     for parameter in verb.params:
-        _check_paths(_key(parameter), context.params[parameter.name], file)
+        option = parameter.opts[0]
+        key = f"options.{option.removeprefix('--')}" if option.startswith("--") else "arguments"
+        found = context.params[parameter.name]
+        for path in found if isinstance(found, list | tuple) else [found]:
+            if isinstance(path, Path) and not path.is_absolute():
+                raise SettingError(
+                    f"{file}: `{key}` is the relative path {path}. A job runs in an unpacked copy of the code, which "
+                    f"is deleted with it: give `{key}` an absolute path on storage that all nodes share, or a URI."
+                )
     return [job.verb, *words]
 
 
@@ -171,19 +180,6 @@ def _text(value: Any) -> str:
     return json.dumps(value)
 
 
-def _key(parameter: Any) -> str:
-    return f"options.{parameter.opts[0].removeprefix('--')}" if parameter.opts[0].startswith("--") else "arguments"
-
-
-def _check_paths(key: str, value: Any, file: Path) -> None:
-    for path in value if isinstance(value, list | tuple) else [value]:
-        if isinstance(path, Path) and not path.is_absolute():
-            raise SettingError(
-                f"{file}: `{key}` is the relative path {path}. A job runs in an unpacked copy of the code, which "
-                f"is deleted with it: give `{key}` an absolute path on storage that all nodes share, or a URI."
-            )
-
-
 def _server(address: str | None) -> JobServer:
     from icalib.distributed.job_server import JobServer
 
@@ -194,11 +190,6 @@ def _server(address: str | None) -> JobServer:
             "`ssh -L 8265:127.0.0.1:8265 HEAD` and http://127.0.0.1:8265, or https, encrypt them."
         )
     return server
-
-
-def _say_upload(upload: Upload, server: JobServer) -> None:
-    folders = ", ".join(map(str, upload.source))
-    say(f"code: {upload.num_files} files of {folders}, {upload.num_bytes / 2**20:.1f} MiB packed, to {server.address}")
 
 
 def _follow(server: JobServer, job_id: str, address: str | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -111,39 +111,22 @@ class RunOptions:
 
     def keywords(self) -> RunKeywords:
         """Return them as the API takes them, or raise a SettingError if a text can't be parsed."""
-        return {
-            "limit": parsed_limit(self.limit),
-            "settings": parsed_settings(self.settings or ()),
-            "preset": self.preset,
-            "backbone": self.backbone,
-            "resample_labels": self.resample_labels,
-            "runs": self.runs,
-            "experiment": self.experiment,
-        }
+        parsed = {"limit": parsed_limit(self.limit), "settings": parsed_settings(self.settings or ())}
+        return cast("RunKeywords", {**vars(self), **parsed})
 
 
 @dataclass(frozen=True)
-class ClusterOptions:
-    """How many training workers, and on which cluster."""
+class ExecutorOptions:
+    """How many training workers, on which cluster, by which executor."""
 
     workers: Workers = None
     address: Address = None
-
-    def keywords(self) -> PlaceKeywords:
-        """Return them as the API takes them."""
-        return {"workers": self.workers, "address": self.address}
-
-    def place(self, runs: Path) -> Place:
-        """Return them together with the runs folder."""
-        return Place.of({"runs": runs, **self.keywords()})
-
-
-@dataclass(frozen=True)
-class ExecutorOptions(ClusterOptions):
-    """How many training workers, on which cluster, by which executor."""
-
     executor: Executor = "ray"
 
     def keywords(self) -> PlaceKeywords:
         """Return them as the API takes them."""
-        return {**super().keywords(), "executor": self.executor}
+        return {"workers": self.workers, "address": self.address, "executor": self.executor}
+
+    def place(self, runs: Path) -> Place:
+        """Return them together with the runs folder."""
+        return Place.of({"runs": runs, **self.keywords()})

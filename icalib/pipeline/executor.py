@@ -33,8 +33,7 @@ SPECTRAL_NORMS = "spectral_norms.json"
 class Executor(Protocol):
     """Runs jobs, which write their results to `folder`.
 
-    If the folder has files of an interrupted attempt, the job resumes from them. Progress events have the name of the
-    `stage`.
+    If the folder has files of an interrupted attempt, the job resumes from them. `stage` is named by progress events.
     """
 
     @property
