@@ -15,8 +15,7 @@ from icalib.core.errors import SettingError
 from icalib.data.questions import Pair, Question, unlabelled_pool, validated
 from icalib.data.schema import Pool, Utterance
 from icalib.metrics.pairs import FloatArray, PoolScores
-from icalib.pipeline.answering import Answering, AnswerOptions, Predicted
-from icalib.pipeline.guarantees import CONFIDENCE
+from icalib.pipeline.guarantees import CONFIDENCE, AnswerOptions, Guarantees, Predicted
 from icalib.pipeline.inference import FinishedRun, unlabelled_predictions, unlabelled_scores
 from icalib.scoring.loaded import Loaded
 
@@ -106,9 +105,9 @@ class LoadedRanker:
         """
         checked = [_question(number, question) for number, question in enumerate(questions, start=1)]
         options = AnswerOptions(max_error=max_error, confidence=confidence, sets=sets)
-        self._answering.check(options)
+        self._guarantees.check(options)
         pools = [question.pool(_pool_id(index), self.context_turns) for index, question in enumerate(checked)]
-        return self._answering.answers(checked, self._score(pools), options)
+        return self._guarantees.answers(checked, self._score(pools), options)
 
     def predict_proba(self, pairs: Sequence[tuple[Context, str]]) -> FloatArray:
         """Return the calibrated probability [N] that each candidate is right in its context.
@@ -140,8 +139,8 @@ class LoadedRanker:
         return self.run.folder.context_turns
 
     @cached_property
-    def _answering(self) -> Answering:
-        return Answering(self.run)
+    def _guarantees(self) -> Guarantees:
+        return Guarantees(self.run.folder)
 
     def _score(self, pools: Sequence[Pool]) -> PoolScores:
         return unlabelled_scores(unlabelled_predictions(self.run, self.members, pools), pools)

@@ -19,8 +19,7 @@ from typing_extensions import override
 from icalib.data.questions import Question
 from icalib.data.schema import Text, Utterance
 from icalib.metrics.pairs import PoolScores
-from icalib.pipeline.answering import AnswerOptions
-from icalib.pipeline.guarantees import CONFIDENCE
+from icalib.pipeline.guarantees import CONFIDENCE, AnswerOptions
 from icalib.serving.served_run import ServedRun
 
 _TEI_ERROR_TYPES = {401: "unauthorized", 429: "overloaded", 500: "backend"}
@@ -135,7 +134,7 @@ class PredictRequest(AbstractRequest):
         context, candidates = self.question()
         question = Question.model_construct(id=self.id, context=tuple(context), candidates=tuple(candidates))
         options = AnswerOptions(max_error=self.max_error, confidence=self.confidence, sets=self.sets)
-        predicted = scored.run.answering.answers([question], scored.scores, options)
+        predicted = scored.run.guarantees.answers([question], scored.scores, options)
         (answer,) = predicted.answers
         # Whatever `icalib predict` says about the whole pool is a field of its record, and so part of the response.
         return {**answer.record(), "uncertainty": _uncertainty(scored.table), "notes": predicted.notes}

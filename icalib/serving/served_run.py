@@ -16,7 +16,7 @@ from icalib.core.version import __version__
 from icalib.data.questions import unlabelled_pool
 from icalib.data.schema import Pool, Utterance
 from icalib.metrics.pairs import FloatArray, PoolScores
-from icalib.pipeline.answering import Answering
+from icalib.pipeline.guarantees import Guarantees
 from icalib.pipeline.inference import FinishedRun, unlabelled_predictions
 from icalib.scoring.loaded import Loaded
 
@@ -44,14 +44,14 @@ class ServedRun:
         return cls(run)
 
     @cached_property
-    def answering(self) -> Answering:
+    def guarantees(self) -> Guarantees:
         """Answers questions from their scores."""
-        return Answering(self.run)
+        return Guarantees(self.run.folder)
 
     @property
     def validation(self) -> PoolScores:
         """Scores of the validation pools."""
-        return self.answering.guarantees.validation
+        return self.guarantees.validation
 
     @cached_property
     def context_turns(self) -> int:
@@ -61,7 +61,7 @@ class ServedRun:
     @property
     def usual_sizes(self) -> list[int]:
         """Numbers of candidates of the validation pools."""
-        return self.answering.guarantees.validation_sizes.tolist()
+        return self.guarantees.validation_sizes.tolist()
 
     def top_scores(self, scores: PoolScores) -> FloatArray:
         """Return the best candidates' scores [B]: logits, or probabilities where logits of pools don't compare."""

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from helpers.runs import SETTINGS
 
@@ -18,7 +17,6 @@ from icalib.api.results import Run
 from icalib.cli import main
 from icalib.core.component import has_setting
 from icalib.core.errors import DataError, SettingError
-from icalib.core.run_folder import RunFolder
 from icalib.data.pools import as_pools, iter_pools
 from icalib.data.schema import Pool
 from icalib.methods.catalogue import load_method
@@ -71,14 +69,6 @@ def test_pools(tiny_pools: Path) -> list[Pool]:
 def question_of(pool: Pool) -> dict[str, object]:
     context = [{"speaker": turn.speaker, "text": turn.text} for turn in pool.context]
     return {"id": pool.pool_id, "context": context, "candidates": list(pool.candidates)}
-
-
-def test_a_run_shows_its_metrics(teacher: Run) -> None:
-    assert teacher.metrics == teacher.result["test"]
-    assert teacher.path.joinpath("report.html").is_file()
-    shown = repr(teacher)
-    assert f"{teacher.metrics['R@1']:.3f}".lstrip("0") in shown
-    assert "icast-teacher on pools" in shown
 
 
 def test_a_finished_run_is_returned_as_it_is(teacher: Run, runs: Path, tiny_pools: Path, tiny_bert: Path) -> None:
@@ -173,23 +163,6 @@ def test_a_ranking_is_that_of_a_single_question(ranker: LoadedRanker, test_pools
     assert ranker.rank(texts, test_pools[0].candidates) == ranked
 
 
-def test_the_runs_predictions_are_read_once(teacher: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[str] = []
-    predictions = RunFolder.predictions
-
-    def counting(self: RunFolder, split: str) -> pa.Table:
-        read.append(split)
-        return predictions(self, split)
-
-    monkeypatch.setattr(RunFolder, "predictions", counting)
-    ranker = LoadedRanker.load(teacher.path)
-    question = {"context": ["My printer hums."], "candidates": ["Hello!", "Restart it."]}
-    for _ in range(3):
-        ranker.rank(["My printer hums."], ["Hello!", "Restart it.", "Which model is it?"])
-        ranker.predict([question], max_error=0.97, confidence=0.6, sets=0.8)
-    assert sorted(read) == ["test", "validation"]
-
-
 def test_tied_candidates_share_their_ranks(ranker: LoadedRanker) -> None:
     deterministic = tuple((path, Deterministic.Config()) for path, _ in ranker.run.members)
     run = replace(ranker.run, members=deterministic)
@@ -214,10 +187,6 @@ def test_pairs_of_one_context_have_the_probabilities_of_its_ranking(
     assert np.all((single > 0) & (single < 1))
 
 
-def test_the_threshold_is_the_runs(ranker: LoadedRanker, teacher: Run) -> None:
-    assert ranker.decision_threshold == teacher.metrics["threshold"]
-
-
 def test_invalid_questions_name_the_field(ranker: LoadedRanker) -> None:
     with pytest.raises(DataError, match=r"field `candidates`"):
         ranker.rank(["It hums."], ["Restart it."])
@@ -231,32 +200,3 @@ def test_methods_without_training_have_nothing_to_load(runs: Path, tiny_pools: P
     finished = icalib.run("bm25", tiny_pools, labelled=0.3, limit=LIMIT, runs=runs, executor="local")
     with pytest.raises(SettingError, match="no model to load"):
         finished.load()
-
-
-def test_a_comparison_has_all_runs_and_a_report(runs: Path, tiny_pools: Path, tiny_bert: Path) -> None:
-    compared = icalib.compare(
-        ["bm25"],
-        tiny_pools,
-        labelled=0.3,
-        seeds=1,
-        limit=LIMIT,
-        runs=runs,
-        executor="local",
-        experiment="comparison",
-        backbone=str(tiny_bert),
-    )
-    assert list(compared.by_method()) == ["bm25", "bi-encoder", "candidates-only"]
-    assert compared.report.is_file()
-    assert "bi-encoder" in repr(compared)
-    assert "paired permutation" in compared.report.read_text()
-
-
-def test_pools_are_prepared_in_this_process(tmp_path: Path) -> None:
-    from icalib.data.simulate import simulate
-
-    simulate(tmp_path / "dialogues.jsonl", num_dialogues=40, seed=1)
-    pool_set = icalib.prepare(
-        tmp_path / "dialogues.jsonl", tmp_path / "pools", num_candidates=3, labelled=0.5, executor="local"
-    )
-    assert pool_set.num_candidates == 3
-    assert pool_set.default_labelled_fraction == 0.5

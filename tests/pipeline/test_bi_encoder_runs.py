@@ -22,7 +22,6 @@ from icalib.data.pools import as_pools, iter_pools
 from icalib.data.schema import Pool
 from icalib.models.precision import autocast
 from icalib.models.ranker import load_for_scoring
-from icalib.pipeline.inference import FinishedRun
 from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import RunContext, run
 from icalib.serving.application import create_app
@@ -117,15 +116,6 @@ def test_sentence_transformers_reads_an_exported_bi_encoder(
     assert names["probabilities"].shape == (2,)
 
 
-def test_other_formats_name_the_right_one(runs: dict[str, RunFolder], tmp_path: Path) -> None:
-    for method in ("dual-encoder", "bert"):
-        with pytest.raises(SettingError, match="--format sentence-transformer"):
-            icalib.export(runs[method].path, tmp_path / "model", format="cross-encoder")
-    with pytest.raises(SettingError, match=r"a student .* is a cross-encoder"):
-        icalib.export(runs["dual-encoder"].path, tmp_path / "model", format="sentence-transformer", distil=True)
-    assert not (tmp_path / "model").exists()
-
-
 def test_a_student_that_keeps_its_start_is_its_teacher(
     around: RunContext, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
 ) -> None:
@@ -145,14 +135,3 @@ def test_a_cross_encoder_that_has_learnt_is_no_bi_encoder(
     learnt = run(small_settings("bert", tiny_pools, tiny_bert).model_copy(update={"experiment": "learnt"}), around)
     with pytest.raises(SettingError, match="its cross-encoder has learnt from labels"):
         icalib.export(learnt.path, tmp_path / "model", format="sentence-transformer")
-
-
-@pytest.mark.slow
-def test_a_bi_encoder_teaches_a_cross_encoder(runs: dict[str, RunFolder], tmp_path: Path) -> None:
-    from sentence_transformers import CrossEncoder
-
-    folder = icalib.export(
-        runs["dual-encoder"].path, tmp_path / "model", distil=True, limit=8, runs=tmp_path, executor="local"
-    )
-    assert CrossEncoder(str(folder), device="cpu").predict([("my card is lost", "hello")]).shape == (1,)
-    assert len(FinishedRun.open(runs["dual-encoder"].path).members) == 1

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from helpers.runs import TRAINING, Silent, run_context, small_settings
 
 from icalib.core.errors import SettingError
 from icalib.core.files import read_json, read_json_list
 from icalib.core.run_folder import RunFolder
-from icalib.methods.catalogue import method_names, presets
+from icalib.methods.catalogue import presets
 from icalib.models.checkpoint import read_weights
 from icalib.models.dual_encoder import bi_encoder_weights
 from icalib.pipeline.run import RunContext, run
@@ -73,13 +72,6 @@ def test_the_model_has_the_trained_bi_encoder(bert: RunFolder) -> None:
     assert not same(trained, weights_of(stage(bert, "post-training") / "checkpoint"))
 
 
-def test_it_is_validated_before_and_after_each_epoch(bert: RunFolder) -> None:
-    curve = read_json_list(stage(bert, "teacher-bi-encoder") / "curve.json")
-    points = [point for point in curve if point["split"] == "validation"]
-    assert {point["tag"] for point in points} == {"rank/R@1", "rank/MAP"}
-    assert [point["epoch"] for point in points if point["tag"] == "rank/MAP"] == [1, 2]
-
-
 def test_a_run_that_ranks_by_it_has_learnt(bert: RunFolder, listener: Silent) -> None:
     """Its cross-encoder adds nothing, but it doesn't rank as before it saw labels."""
     assert bert.ranks_by_bi_encoder
@@ -94,13 +86,6 @@ def test_where_it_learns_nothing_the_start_is_kept(around: RunContext, tiny_pool
     kept = run(settings, around)
     assert best_epoch(stage(kept, "teacher-bi-encoder")) == 0
     assert kept.kept_start
-
-
-def test_probabilities_fit_validation_pools_not_those_that_it_knows(bert: RunFolder) -> None:
-    """The mean probability of validation pairs is the fraction of right ones."""
-    table = bert.predictions("validation")
-    labels = table["label"].to_numpy()
-    assert float(np.mean(table["prob"].to_numpy())) == pytest.approx(float(np.mean(labels)), abs=0.05)
 
 
 def test_a_student_s_bi_encoder_learns_from_pseudo_labels_too(tsst: RunFolder) -> None:
@@ -140,7 +125,3 @@ def test_without_epochs_there_has_to_be_something_that_ranks(tiny_pools: Path, t
     changes: dict[str, Any] = {"regime.training.epochs": 0, "similarity_start": "none"}
     with pytest.raises(SettingError, match="these don't rank yet"):
         small_settings("bert", tiny_pools, tiny_bert, **changes)
-
-
-def test_presets_without_a_cross_encoder_are_of_methods_that_have_no_other_use_for_it() -> None:
-    assert {name for name in method_names() if "bi-encoder" in presets(name)} == {"bert", "tsst"}

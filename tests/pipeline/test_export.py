@@ -19,7 +19,7 @@ from scipy.special import logit
 import icalib
 from icalib.cli import main
 from icalib.core.component import with_settings
-from icalib.core.errors import ExportError, SettingError
+from icalib.core.errors import SettingError
 from icalib.core.files import read_json
 from icalib.data.pools import as_pools, iter_pools
 from icalib.data.schema import Pool
@@ -142,16 +142,6 @@ def test_weights_are_as_they_were_trained_though_scoring_rounds_them(
     trained = load_file(source.members[0][0] / "model.safetensors")
     name = "encoder.layer.0.attention.self.query.weight"
     torch.testing.assert_close(exported[f"bert.{name}"], trained[f"encoder.backbone.{name}"], rtol=0, atol=0)
-
-
-def test_a_failed_export_leaves_nothing(plain: FinishedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*args: Any, **kwargs: Any) -> str:
-        raise ExportError("the card failed")
-
-    monkeypatch.setattr("icalib.exports.write.model_card", fail)
-    with pytest.raises(ExportError, match="the card failed"):
-        icalib.export(plain.folder.path, tmp_path / "model")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_student_of_any_run_is_a_cross_encoder(

@@ -136,23 +136,6 @@ def test_runs_are_evaluated_with_their_own_threshold_once(
         assert evaluate(finished, other_pools, 4, around)["test"]["num_pools"] == 4
 
 
-def test_the_calibration_of_validation_is_used_elsewhere(
-    teacher: FinishedRun, other_pools: Path, around: RunContext
-) -> None:
-    raw = FinishedRun(
-        teacher.folder,
-        teacher.settings,
-        teacher.fitted.model_copy(update={"calibration": None}),
-        teacher.members,
-    )
-    (plain,) = iter_predictions(raw, other_pools, "test", 6, around)
-    (calibrated,) = iter_predictions(teacher, other_pools, "test", 6, around)
-    assert teacher.fitted.calibration is not None
-    expected = teacher.fitted.calibration.apply(plain["logit"].to_numpy())
-    np.testing.assert_allclose(calibrated["prob"].to_numpy(), expected, rtol=1e-9)
-    assert calibrated["logit"].equals(plain["logit"])
-
-
 def test_the_command_line_evaluates_and_reports_shift(
     teacher: FinishedRun, other_pools: Path, around: RunContext, icalib: Command, tmp_path: Path
 ) -> None:
@@ -242,11 +225,6 @@ def test_promises_that_cannot_be_kept_are_refused(teacher: FinishedRun, tiny_poo
         ranker.predict(questions, max_error=0.01)
     with pytest.raises(DataError, match="12 pools are too few for answer sets"):
         ranker.predict(questions, sets=0.99)
-
-
-def test_evaluate_shows_what_can_be_promised(teacher: FinishedRun, icalib: Command) -> None:
-    _, err = icalib("evaluate", teacher.folder.path)
-    assert "at most 5% wrong" in err
 
 
 def test_costs_are_those_of_both_views_and_all_passes(teacher: FinishedRun, elsewhere: Path, icalib: Command) -> None:

@@ -13,13 +13,11 @@ from helpers.runs import Silent, run_context, small_settings
 from icalib.core.run_folder import RunFolder
 from icalib.encoders.iart import IART
 from icalib.encoders.sam import SAM
-from icalib.metrics.catalogue import metric_tag
 from icalib.models.checkpoint import read_weights
 from icalib.models.ranker import load_ranker
 from icalib.pipeline.executor import LocalExecutor
 from icalib.pipeline.run import run
 from icalib.pipeline.stages import RunStages
-from icalib.reports.tensorboard import write_tensorboard
 from icalib.training.job import TrainingJob
 
 SMALL: dict[str, Any] = {
@@ -58,20 +56,6 @@ def test_iart_starts_from_word_vectors_and_an_intent_classifier(iart: RunFolder)
     assert not torch.equal(own["encoder.embedding.weight"], words)
     assert ranker.encoder.intent_attention.weight.abs().sum() > 0
     assert np.isfinite(iart.predictions("test")["logit"].to_numpy()).all()
-
-
-def test_its_stages_show_in_the_learning_curves(iart: RunFolder) -> None:
-    training = iart.training()
-    shown = {(row["stage"], row["tag"]) for row in training.to_pylist()}
-    assert {
-        ("word_vectors", "loss/skip_gram"),
-        ("intent_classifier", "loss/utterance_intents"),
-        ("intent_classifier", metric_tag("NLL")),
-        ("teacher", "loss/answer_plain"),
-    } <= shown
-    folder = write_tensorboard(iart)
-    names = {path.name for path in folder.rglob("events*")}
-    assert {"events.out.tfevents.word_vectors", "events.out.tfevents.intent_classifier"} <= names
 
 
 class Interrupted(Exception):

@@ -19,13 +19,12 @@ from icalib.core.run_tables import PREDICTION_SCHEMA
 from icalib.data.pools import as_pools, iter_pools
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.questions import Question
-from icalib.data.schema import NONE_RIGHT, Pool
+from icalib.data.schema import Pool
 from icalib.data.simulate import simulate
 from icalib.metrics.pairs import PoolScores
 from icalib.pipeline.evaluation import Fitted
 from icalib.pipeline.inference import FinishedRun, evaluate
 from icalib.pipeline.run import RunContext, run
-from icalib.reports.html import write_report
 
 METRICS = {"AUROC_none", "false_accepts@90", "ECE_none"}
 LIMIT = 40
@@ -106,20 +105,6 @@ def test_questions_are_answered_with_the_p_none_that_the_run_scored(bert: Finish
     assert [one.p_none for one in ranked] == pytest.approx([found.answers[0].p_none] * len(ranked), rel=1e-4)
 
 
-def test_the_command_line_gives_p_none(
-    bert: FinishedRun, pools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, around: RunContext
-) -> None:
-    test = PoolScores.from_predictions(bert.folder.predictions("test"))
-    (question,) = some_questions(pools, list(test.pool_ids[:1]))
-    (tmp_path / "questions.jsonl").write_text(question.model_dump_json() + "\n")
-    called(monkeypatch, "predict", bert.folder.path, tmp_path / "questions.jsonl", "--out", tmp_path / "out")
-    answer = json.loads((tmp_path / "out").read_text())
-    assert answer["p_none"] == pytest.approx(test.p_none[0], rel=1e-3)  # type: ignore[index]
-    arguments = ("--data", pools, "--limit", "5", "--out", tmp_path / "scores.parquet", "--runs", around.runs)
-    called(monkeypatch, "score", bert.folder.path, *arguments, "--executor", "local")
-    assert pq.read_schema(tmp_path / "scores.parquet").names == [*PREDICTION_SCHEMA.names, "p_none"]
-
-
 def test_scored_parquet_files_have_the_p_none_of_pools_and_none_of_pairs(
     bert: FinishedRun, pools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,16 +145,3 @@ def test_a_run_without_such_pools_has_no_p_none(
     assert "p_none" not in found.answers[0].record()
     shifted = evaluate(plain, pools, LIMIT, around)["test"]  # by the probability of the best candidate
     assert shifted.keys() & METRICS == METRICS - {"ECE_none"}
-
-
-def test_the_report_has_a_section_about_them(bert: FinishedRun, tmp_path: Path) -> None:
-    page = write_report([bert.folder], tmp_path / "report.html", "Runs").read_text()
-    assert "None of these" in page
-    assert "AUROC of none" in page
-
-
-def test_training_reads_such_pools(pools: Path) -> None:
-    labels = [pool.label for batch in iter_pools(pools, "train") for pool in as_pools(batch)]
-    orders = [pool.label_order for batch in iter_pools(pools, "train") for pool in as_pools(batch)]
-    assert sorted(orders) == list(range(len(orders)))
-    assert 0.2 < labels.count(NONE_RIGHT) / len(labels) < 0.3

@@ -12,8 +12,7 @@ from helpers.stores import Machines
 from icalib.core.component import with_settings
 from icalib.core.errors import StorageError
 from icalib.core.run_folder import RunFolder
-from icalib.core.stage_cache import RESUME
-from icalib.core.storage import location, names_in, pull, remove
+from icalib.core.storage import location, pull, remove
 from icalib.core.storage.object_store import ObjectStore
 from icalib.data.pools import read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
@@ -79,14 +78,6 @@ def test_a_run_in_a_store_is_that_of_a_disk(in_store: RunFolder, on_disk: RunFol
     assert outcome(in_store) == outcome(on_disk)
     assert in_store.result["data"] == in_store.config["data"] == pools
     assert in_store.result["run"] == pools.replace("/pools", f"/runs/test/{in_store.name}")
-
-
-def test_nothing_but_the_record_is_left_there(in_store: RunFolder, machines: Machines) -> None:
-    cache = machines.on("looks", "runs/.cache")
-    assert {name.partition("-")[0] for name in names_in(cache)} == {"tokens", "teacher", "scores"}
-    for name in names_in(cache):
-        assert "stage.json" in names_in(cache / name)
-        assert not names_in(cache / name) & {RESUME, "progress.json"}
 
 
 def test_another_machine_reuses_every_stage(in_store: RunFolder, machines: Machines, tiny_bert: Path) -> None:

@@ -56,13 +56,6 @@ def test_seeds_fractions_and_methods_share_a_post_training(runs: Path, tiny_pool
     assert (again.digest, again.reused) == (first.digest, True)
 
 
-def test_the_default_is_shared_whatever_head_and_regime(runs: Path, tiny_pools: Path, tiny_bert: Path) -> None:
-    first = start_of("bert", tiny_pools, tiny_bert, runs, seed=1, labelled=0.3)
-    for name in ("tsst", "gpf-bert", "icast"):
-        other = start_of(name, tiny_pools, tiny_bert, runs, seed=2, labelled=0.5)
-        assert (other.digest, other.reused) == (first.digest, True)
-
-
 def test_logs_are_read_by_contrastive_post_training_only_if_it_may(
     runs: Path, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
 ) -> None:

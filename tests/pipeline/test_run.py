@@ -9,12 +9,9 @@ import numpy as np
 import pytest
 from helpers.runs import TRAINING, Silent, run_context, small_settings
 
-from icalib.core.errors import RunFolderError, SettingError
-from icalib.core.files import read_json
+from icalib.core.errors import SettingError
 from icalib.core.run_folder import RunFolder
-from icalib.models.ranker import load_ranker
 from icalib.pipeline.run import RunSettings, run
-from icalib.reports.tensorboard import write_tensorboard
 
 
 @pytest.fixture(scope="module")
@@ -53,35 +50,6 @@ def test_an_icast_run_leaves_the_whole_record(icast: RunFolder) -> None:
     assert icast.predicted_intents("test") is not None
 
 
-def test_students_are_compared_on_validation_scores_that_the_evaluation_reuses(
-    tiny_pools: Path, tiny_bert: Path, runs: Path
-) -> None:
-    listener = Silent()
-    settings = small_settings("icast", tiny_pools, tiny_bert, **{"regime.num_rounds": 2})
-    made = run(settings.model_copy(update={"experiment": "two"}), run_context(runs, listener))
-    stages = {stage["name"]: stage["digest"] for stage in made.stages}
-    chosen = read_json(made.path / "chosen.json")["round"]
-    assert stages[f"round-{chosen}/student/validation/scores"] == stages["validation/scores"]
-    assert listener.stages["validation/scores"]
-
-
-def test_the_final_checkpoint_loads_by_itself(icast: RunFolder) -> None:
-    ranker = load_ranker(icast.path / "checkpoints" / "final")
-    assert len(ranker.config.intents) > 0
-
-
-def test_tensorboard_shows_every_stage(icast: RunFolder) -> None:
-    folder = write_tensorboard(icast)
-    names = {path.relative_to(folder).as_posix() for path in folder.rglob("events*")}
-    assert {
-        "round_00/train/events.out.tfevents.teacher",
-        "round_00/validation/events.out.tfevents.teacher",
-        "round_01/train/events.out.tfevents.student",
-        "rounds/events.out.tfevents.round_001",
-        "test/events.out.tfevents.final",
-    } <= names
-
-
 def test_the_same_command_again_does_nothing(icast: RunFolder, settings: RunSettings, runs: Path) -> None:
     listener = Silent()
     before = (icast.path / "result.json").stat().st_mtime_ns
@@ -96,15 +64,6 @@ def test_a_folder_with_other_settings_is_not_overwritten(
     other = small_settings("icast", tiny_pools, tiny_bert, **{"regime.rule.confidence_threshold": 0.1})
     with pytest.raises(SettingError, match="confidence_threshold"):
         run(other, run_context(runs, Silent()))
-
-
-def test_a_folder_of_another_version_is_refused(icast: RunFolder, settings: RunSettings, tmp_path: Path) -> None:
-    folder = tmp_path / "test" / icast.name
-    folder.mkdir(parents=True)
-    text = (icast.path / "config.yaml").read_text()
-    (folder / "config.yaml").write_text(text.replace("version: 2", "version: 99", 1))
-    with pytest.raises(RunFolderError, match="version 99"):
-        run(settings, run_context(tmp_path, Silent()))
 
 
 def test_the_teacher_alone_reuses_icasts_teacher(
@@ -153,9 +112,3 @@ def test_passes_and_members_differ_after_a_training_that_worsens_its_start(
     made = run(settings.model_copy(update={"experiment": experiment}), run_context(runs, Silent()))
     assert not made.kept_start
     assert (made.predictions("test")["logit_var"].to_numpy() > 0).all()
-
-
-def test_a_setting_that_workers_refuse_reaches_the_user(tmp_path: Path, tiny_pools: Path, tiny_bert: Path) -> None:
-    settings = small_settings("bert", tiny_pools, tiny_bert, **{"encoder.num_layers": 7})
-    with pytest.raises(SettingError, match="has 2 layers"):
-        run(settings, run_context(tmp_path, Silent()))

@@ -18,7 +18,6 @@ from helpers.stores import Machines
 from icalib.cli import main
 from icalib.core.errors import DataError, SettingError
 from icalib.core.events import ignore
-from icalib.core.temporary import temporary_beside
 from icalib.pipeline import score_pairs
 from icalib.pipeline.executor import LocalExecutor
 from icalib.pipeline.loaded_ranker import LoadedRanker
@@ -144,24 +143,6 @@ def test_finished_files_that_were_damaged_are_scored_again(trained: Path, tmp_pa
     assert "scored.json can't be read" in icalib(*arguments)
 
 
-def test_other_files_in_the_folder_are_left_alone(trained: Path, tmp_path: Path, icalib: Command) -> None:
-    write_pairs(tmp_path / "pairs.parquet")
-    arguments = ("score", trained, tmp_path / "pairs.parquet", "--rows-per-file", 20, "--out", tmp_path / "out")
-    icalib(*arguments)
-    mine = tmp_path / "out/joined.parquet"
-    for text in ("mine", "mine, changed"):
-        mine.write_text(text)
-        assert "3 of 3 files are finished already" in icalib(*arguments)
-        assert mine.read_text() == text
-
-
-def test_a_folder_whose_record_was_being_written_is_taken(trained: Path, tmp_path: Path) -> None:
-    write_pairs(tmp_path / "pairs.parquet")
-    (tmp_path / "out").mkdir()
-    temporary_beside(tmp_path / "out/scored.json").write_text("{")
-    assert claim(pairs_job(trained, tmp_path / "pairs.parquet", 20), tmp_path / "out") == 0
-
-
 def test_a_folder_of_other_scores_is_refused(trained: Path, tmp_path: Path) -> None:
     write_pairs(tmp_path / "pairs.parquet")
     claim(pairs_job(trained, tmp_path / "pairs.parquet", 20), tmp_path / "out")
@@ -184,19 +165,6 @@ def test_an_object_store_is_read_and_written(
     icalib("score", trained, tmp_path / "pairs.parquet", "--out", tmp_path / "out")
     assert scored(machines.there("out")) == scored(tmp_path / "out")
     assert not list((tmp_path / "one").rglob("pairs.parquet"))  # read where it is, not copied
-
-
-@pytest.mark.parametrize(
-    ("columns", "found"),
-    [
-        ({"query": ["a"], "text": ["b"]}, "found the columns query, text"),
-        ({"context": ["a"]}, "Expected `context`, and `candidate`"),
-    ],
-)
-def test_wrong_columns_are_reported(columns: dict[str, Any], found: str, trained: Path, tmp_path: Path) -> None:
-    pq.write_table(pa.table(columns), tmp_path / "pairs.parquet")
-    with pytest.raises(DataError, match=found):
-        pairs_job(trained, tmp_path / "pairs.parquet", 10)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +213,3 @@ def test_a_file_that_was_damaged_is_reported(where: float, trained: Path, tmp_pa
     with pytest.raises(DataError, match=r"pairs\.parquet.*can't be read as Parquet"):
         LocalExecutor().map(job, tmp_path / "out", "score", ignore)
     assert not list((tmp_path / "out").glob("part-*"))
-
-
-def test_pairs_and_pools_exclude_each_other(trained: Path, icalib: Command) -> None:
-    assert "give either PAIRS" in icalib("score", trained)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from fastapi import FastAPI
-from helpers.asgi import SCOPE, ask, ask_all, ask_async
+from helpers.asgi import SCOPE, ask, ask_all
 from helpers.runs import run_context, small_settings
 
 from icalib.core.component import with_settings
@@ -102,12 +102,6 @@ def test_predict_gives_the_record_of_icalib_predict(method: str, runs: dict[str,
     assert answer["notes"] == predicted.notes
 
 
-def test_another_number_of_candidates_is_noted(application: FastAPI) -> None:
-    (note,) = ask(application, "/predict", body("/predict", TEXTS[:3])).value["notes"]
-    assert note.startswith("1 of 1 questions have another number of candidates than the run's pools (4)")
-    assert "icalib_unusual_questions_total 1.0" in ask(application, "/metrics", method="GET").body.decode()
-
-
 @pytest.mark.parametrize("method", ["bert", "icast-teacher"])
 @pytest.mark.parametrize("joint", [False, True])
 def test_numbers_do_not_depend_on_what_is_asked_at_the_same_time(
@@ -181,19 +175,6 @@ def test_a_content_type_that_pages_of_other_sites_can_send_is_refused(applicatio
         answer = ask(application, "/rerank", body("/rerank"), headers={"content-type": content_type})
         assert (answer.status, answer.value["error_type"]) == (415, "validation")
     assert ask(application, "/rerank", body("/rerank"), headers={"content-type": "application/json; a=b"}).status == 200
-
-
-def test_the_requests_of_each_path_are_described(application: FastAPI) -> None:
-    described = ask(application, "/openapi.json", method="GET").value
-    assert set(PATHS) < set(described["paths"])
-    assert "return_text" in described["components"]["schemas"]["TextsRequest"]["properties"]
-
-
-def test_unknown_paths_and_methods(application: FastAPI) -> None:
-    missing = ask(application, "/v3/rerank", {})
-    assert (missing.status, "/v2/rerank" in missing.value["error"]) == (404, True)
-    wrong = ask(application, "/rerank", method="GET")
-    assert (wrong.status, wrong.headers["allow"]) == (405, "POST")
 
 
 def test_a_token_is_required_but_for_health(runs: dict[str, Path]) -> None:
@@ -289,30 +270,3 @@ def test_the_cohere_client_gets_our_probabilities(client: str, server: str, runs
     stranger = getattr(cohere, client)(api_key="another", base_url=server)
     with pytest.raises(cohere.UnauthorizedError, match="another token"):
         stranger.rerank(model="icalib", query=QUERY, documents=TEXTS)
-
-
-def test_a_head_request_has_no_effect(application: FastAPI) -> None:
-    assert asyncio.run(ask_async(application, "/health", method="HEAD")).status == 200
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_haystacks_ranker_gets_our_order_and_probabilities(
-    server: str, runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HAYSTACK_TELEMETRY_ENABLED", "False")
-    haystack = pytest.importorskip("haystack", exc_type=ImportError)
-    pytest.importorskip("haystack_integrations.components.rankers.huggingface_api", exc_type=ImportError)
-    from haystack.utils import Secret
-    from haystack_integrations.components.rankers.huggingface_api import HuggingFaceTEIRanker
-
-    def ranker(token: str, **options: Any) -> Any:
-        return HuggingFaceTEIRanker(url=server, token=Secret.from_token(token), **options)
-
-    expected = LoadedRanker.load(runs["bert"]).rank([QUERY], TEXTS)[:3]
-    documents = [haystack.Document(content=text) for text in TEXTS]
-    found = ranker("0123456789abcdef", top_k=3).run(query=QUERY, documents=documents)["documents"]
-    assert [(one.content, one.score) for one in found] == [(one.text, one.prob) for one in expected]
-    raw = ranker("0123456789abcdef", raw_scores=True, top_k=3).run(query=QUERY, documents=documents)["documents"]
-    assert [one.score for one in raw] == [one.logit for one in expected]
-    with pytest.raises(Exception, match="401"):
-        ranker("another", max_retries=0).run(query=QUERY, documents=documents)

@@ -13,7 +13,6 @@ from helpers.sweeps import (
     RULES,
     UNCHANGING,
     folder_of,
-    num_told,
     run_sweep,
     stage_of,
     states,
@@ -126,18 +125,6 @@ def test_the_winners_config_runs_as_it_is(finished: SweepFolder, runs: Path) -> 
 def test_a_trial_is_no_whole_run(finished: SweepFolder) -> None:
     with pytest.raises(RunFolderError, match="trial of a sweep"):
         RunFolder.open(finished.run_folder(0, 1).path)
-
-
-def test_a_finished_sweep_does_nothing_more(finished: SweepFolder, space: Space, base: RunSettings, runs: Path) -> None:
-    before = num_told(finished)
-    run_sweep(space, base, run_context(runs), HERE)
-    assert num_told(finished) == before
-
-
-def test_an_edited_space_is_another_sweep(finished: SweepFolder, base: RunSettings, runs: Path, tmp_path: Path) -> None:
-    edited = written_space(tmp_path, "rules", RULES.replace("0.35", "0.32"))
-    with pytest.raises(SettingError, match="was edited"):
-        run_sweep(edited, base, run_context(runs), HERE)
 
 
 def test_dry_tells_what_the_trials_selected(finished: SweepFolder, space: Space, base: RunSettings, runs: Path) -> None:

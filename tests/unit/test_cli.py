@@ -201,31 +201,3 @@ def test_storage_that_fails_is_no_traceback(
     code, _, err = icalib("run", "bert")
     assert code == 2
     assert f"{found}. Check the storage" in err
-
-
-@pytest.mark.parametrize("option", ["--data", "--runs"])
-def test_a_location_that_cannot_be_is_refused(icalib, option: str) -> None:
-    code, _, err = icalib("run", "bert", option, "s3://me:secret@bucket/x")
-    assert code == 2
-    assert "environment of every node" in err
-    assert "secret" not in err
-
-
-def test_control_characters_are_escaped_in_messages(icalib) -> None:
-    _, _, err = icalib("show", "a\x1b[31m\x07")
-    assert "a\\x1b[31m\\x07" in err
-    code, _, err = icalib("show", "icast", "--\x1b]0;title\x07")
-    assert code == 2
-    assert "\x1b" not in err
-
-
-def test_long_messages_keep_what_to_do(icalib) -> None:
-    _, _, err = icalib("run", "bert", "--data", "x/" * 4000)
-    assert len(err) < 3000
-    assert "Check the path, its permissions and the disk." in err
-
-
-def test_a_path_that_the_system_refuses_is_no_traceback(icalib, tmp_path: Path) -> None:
-    code, _, err = icalib("simulate", tmp_path / ("x" * 300))
-    assert code == 2
-    assert "File name too long" in err

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
 
 from icalib.cli import main
 from icalib.data.pools import read_pool_set
@@ -87,17 +86,6 @@ def flags(text: str) -> set[str]:
     return set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
 
 
-def test_every_flag_named_in_a_message_of_data_exists() -> None:
-    from icalib.cli.app import app
-
-    verbs = typer.main.get_command(app).commands.values()  # type: ignore[attr-defined]
-    known = {"--help", *(option for verb in verbs for parameter in verb.params for option in parameter.opts)}
-    sources = [*(ROOT / "icalib" / "data").rglob("*.py"), ROOT / "icalib" / "api" / "pools.py"]
-    assert flags("".join(path.read_text() for path in sources)) <= known
-    prepare = next(verb for verb in verbs if verb.name == "prepare")
-    assert flags(PAGE) <= {option for parameter in prepare.params for option in parameter.opts} | {"--logs"}
-
-
 def test_the_page_of_formats_has_each_of_them() -> None:
     headings = " ".join(re.findall(r"^### (.*)$", PAGE, flags=re.MULTILINE))
     assert set(re.findall(r"`([\w-]+)`", headings)) == set(READERS.builtin)
@@ -123,12 +111,6 @@ def test_a_protocol_makes_pools_as_the_paper_did_and_says_what_it_lacks(prepare:
     assert sum(pool_set.num_pools.values()) == 240
     assert "left out: 120 dialogues without an accepted answer" in err
     assert all(sentence in err for sentence in unmet(pool_set, PROTOCOLS["icast"]))
-
-
-def test_a_preview_counts_the_pools_of_the_protocol(prepare: Any, tmp_path: Path) -> None:
-    code, err = prepare(marked(tmp_path), "--preview", "--protocol", "icast")
-    assert code == 0
-    assert "200 pools with 1 or more utterances" in err
 
 
 @pytest.mark.parametrize(

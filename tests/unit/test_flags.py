@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
 from typer.main import get_command
 
 from icalib.cli import main  # noqa: F401  (registers the verbs)
@@ -74,16 +73,3 @@ def test_every_command_that_a_text_quotes_exists_with_its_options() -> None:
         if verb not in flags() or not flags()[verb].issuperset(FLAG.findall(rest))
     ]
     assert wrong == []
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("Add --fresh.", ["--fresh"]),
-        ("(--skip-bad cannot skip this)", ["--skip-bad"]),
-        ("color: var(--accent); --accent: red", []),
-        ("a--b", []),
-    ],
-)
-def test_what_is_an_option(text: str, found: list[str]) -> None:
-    assert FLAG.findall(text) == found

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from helpers.hostile import VALUES, YAML_TEXTS, mutated
 from hypothesis import given, settings
@@ -86,15 +85,6 @@ def test_set(method: str, path: str, text: str) -> None:
         changed(variant_of(method, None), parsed_settings([f"{path}={text}"]))
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_every_setting(method: str) -> None:
-    loaded = load_method(method)
-    for path in PATHS:
-        for value in (None, True, -1, 10**400, float("nan"), "\ud800", [1, [2]], {"a": 1}, {"target": []}, "os.path"):
-            with refused():
-                with_settings(loaded, {path: value})
-
-
 @given(st.sampled_from(METHODS), st.dictionaries(st.sampled_from(PATHS), VALUES, min_size=1, max_size=3))
 def test_settings(method: str, values: dict[str, Any]) -> None:
     with refused():
@@ -118,15 +108,6 @@ def test_jobs(values: Any) -> None:
 def test_tables(values: Any) -> None:
     with refused():
         load_table(str(written(yaml.safe_dump(values))))
-
-
-@given(YAML_TEXTS)
-@settings(max_examples=30)
-def test_files_of_anything(text: str) -> None:
-    path = written(text)
-    for read in (from_config, lambda path: read_job_file(path, {}), lambda path: load_table(str(path))):
-        with refused():
-            read(path)
 
 
 SPACE = '''"""Which?"""
@@ -172,32 +153,6 @@ def test_spaces(statements: list[str]) -> None:
         space = load_space(str(path))
         space.points()
         space.proposed(None)
-
-
-NAMES = st.sampled_from(
-    [
-        "../x",
-        "./my_method.py",
-        "..",
-        ".",
-        "a..b",
-        "/",
-        "my_lab.nowhere",
-        "os",
-        "os.path",
-        "this\0",
-        "x" * 5000,
-        "@",
-        "a@b=[1",
-    ]
-) | st.text(max_size=12)
-
-
-@given(NAMES)
-def test_names(name: str) -> None:
-    for load in (lambda name: variant_of(name, None), load_space, load_table):
-        with refused():
-            load(name)
 
 
 @given(st.sampled_from(["1" * 5000, "9" * 19, "train=" + "1" * 5000, "²", "١", "-1", "train=1,train=2"]) | st.text())

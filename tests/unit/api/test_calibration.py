@@ -10,7 +10,6 @@ import icalib
 from icalib.cli import main  # noqa: F401  (registers the verbs)
 from icalib.cli.app import app
 from icalib.core.errors import SettingError
-from icalib.core.temporary import temporary_beside
 from icalib.external.calibrator import Calibrator
 
 ROWS = score_rows(scored_pools(80))
@@ -37,14 +36,6 @@ def test_commands_and_functions_give_the_same(tmp_path: Path) -> None:
     assert (applied.num_pairs, applied.notes) == (480, ())
     assert "by-command.parquet: 480 pairs" in shown
     assert (tmp_path / "by-command.parquet").read_bytes() == applied.out.read_bytes()
-
-
-def test_a_folder_in_which_a_calibrator_was_being_written_is_taken(tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    temporary_beside(tmp_path / "out/calibrator.json").write_text("{")
-    scores = write_scores(tmp_path / "scores.jsonl", ROWS)
-    first = icalib.calibrate(scores, tmp_path / "out")
-    assert icalib.calibrate(scores, tmp_path / "out").calibrator == first.calibrator
 
 
 def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from icalib.api.options import Place, RunTemplate, limits
+from icalib.api.options import Place, limits
 from icalib.core.errors import SettingError
-
-
-def test_a_number_limits_every_split() -> None:
-    assert limits(5) == {"train": 5, "validation": 5, "test": 5}
-    assert limits({"test": 2}) == {"test": 2}
-    assert limits(None) == {}
 
 
 @pytest.mark.parametrize(
@@ -25,11 +18,6 @@ def test_wrong_limits_are_refused(limit: Any, said: str) -> None:
         limits(limit)
 
 
-def test_places_are_paths_or_uris() -> None:
-    assert Place.of({"runs": "there"}).runs == Path("there")
-    assert Place.of({}).executor == "ray"
-
-
 @pytest.mark.parametrize(
     ("keywords", "said"),
     [({"executor": "slurm"}, "Choose one of: ray, local"), ({"executor": "local", "address": "auto"}, "address auto")],
@@ -37,8 +25,3 @@ def test_places_are_paths_or_uris() -> None:
 def test_wrong_places_are_refused(keywords: Any, said: str) -> None:
     with pytest.raises(SettingError, match=said):
         Place.of(keywords)
-
-
-def test_data_is_required() -> None:
-    with pytest.raises(SettingError, match="`data` is missing"):
-        RunTemplate.of(None, None, {})

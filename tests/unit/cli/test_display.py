@@ -10,7 +10,6 @@ import typer
 
 from icalib.cli import main
 from icalib.cli.groups import with_groups
-from icalib.cli.output import say_views
 from icalib.core.display import Display, display
 
 
@@ -37,26 +36,6 @@ def test_options_reach_what_shows_and_no_further(monkeypatch: pytest.MonkeyPatch
     assert display() == Display()
 
 
-def test_an_unknown_log_format_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(monkeypatch, "report", "runs", "--log-format", "xml") == 2
-    assert "'xml' is not one of 'text', 'json'" in capsys.readouterr().err
-
-
-def test_views_are_a_line_each_with_paths_as_one_would_type_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    run = tmp_path / "runs" / "default" / "bert-mine-0.1-s1"
-    say_views(run / "report.html", run)
-    say_views(Path("/elsewhere/my report.html"), Path("/elsewhere/my runs"))
-    assert capsys.readouterr().err.splitlines() == [
-        "report: runs/default/bert-mine-0.1-s1/report.html",
-        "curves: tensorboard --logdir runs/default/bert-mine-0.1-s1",
-        "report: /elsewhere/my report.html",
-        "curves: tensorboard --logdir '/elsewhere/my runs'",
-    ]
-
-
 def test_report_says_where_the_latest_comparison_of_an_experiment_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -72,10 +51,3 @@ def test_report_says_where_the_latest_comparison_of_an_experiment_is(
     assert opened == []
     assert call(monkeypatch, "report", str(tmp_path), "--open") == 0
     assert opened == [latest.as_uri()]
-
-
-def test_report_without_a_run_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, "report", str(tmp_path)) == 2
-    assert "is not a run folder" in capsys.readouterr().err

@@ -46,20 +46,3 @@ def test_fields_are_options_and_arrive_as_one_value(
     code, out, _ = call(monkeypatch, capsys, "icast", "--workers", "2", "--fast")
     assert code == 0
     assert out == "icast MoreMachines(workers=2, address=None, fast=True) 1\n"
-
-
-def test_fields_without_a_default_are_required(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, _, err = call(monkeypatch, capsys, "icast")
-    assert code == 2
-    assert "--workers" in err
-
-
-def test_options_are_listed_in_the_order_of_the_fields(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _, out, _ = call(monkeypatch, capsys, "--help")
-    assert "Run it." in out
-    found = [out.index(option) for option in ("--workers", "--address", "--fast", "--seed")]
-    assert found == sorted(found)

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import typer
 from typer.main import get_command
 
 from icalib.cli import main
@@ -69,26 +68,6 @@ def test_what_a_library_makes_of_a_signal_is_reported_alike(
         resumable(verb)()
     assert stop.value.code == 143
     assert "Run the same command again to resume" in capsys.readouterr().err
-
-
-def test_a_verb_may_report_it_in_its_own_words(capsys: pytest.CaptureFixture[str]) -> None:
-    def follow() -> None:
-        try:
-            _send(signal.SIGINT)
-        except KeyboardInterrupt as error:
-            raise typer.Exit(130) from error
-
-    with pytest.raises(typer.Exit):
-        resumable(follow)()
-    assert capsys.readouterr().err == ""
-
-
-def test_other_errors_pass() -> None:
-    def fail() -> None:
-        raise RuntimeError("not interrupted")
-
-    with pytest.raises(RuntimeError, match="not interrupted"):
-        resumable(fail)()
 
 
 def test_an_ignored_signal_stays_ignored() -> None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from icalib.api.settings import parsed_settings
-from icalib.cli import main
 from icalib.cli.jobs import command_words
 from icalib.core.errors import SettingError
 from icalib.core.job_file import JobFile, read_job_file
@@ -33,12 +30,6 @@ def test_a_shipped_job_is_what_its_verb_takes(path: Path) -> None:
     assert f"icalib submit jobs/{path.name}" in path.read_text()
 
 
-def test_the_main_cases_are_shipped() -> None:
-    commands = {(job.verb, *job.arguments[:1]) for job in (read_job_file(path, {}) for path in SHIPPED)}
-    assert {("run", "bert"), ("run", "icast"), ("run", "ensemble")} <= commands
-    assert {"prepare", "sweep", "score", "compare", "reproduce"} <= {verb for verb, *_ in commands}
-
-
 def test_options_are_those_of_the_command_line() -> None:
     found = words(
         "compare", ["bert", "icast"], **HERE, seeds=2, fresh=True, json=False, shift=["/pools/a", "/pools/b"],
@@ -49,16 +40,6 @@ def test_options_are_those_of_the_command_line() -> None:
         "--shift", "/pools/a", "--shift", "/pools/b", "--set", "regime.num_rounds=2",
         "--set", 'encoder.budget={"max_context_tokens": 60}', "--set", "calibration=platt",
     ]  # fmt: skip
-
-
-def test_object_stores_are_as_good_as_absolute_paths() -> None:
-    found = words("run", ["icast"], data="s3://bucket/pools", runs="s3://bucket/runs")
-    assert found == ["run", "icast", "--data", "s3://bucket/pools", "--runs", "s3://bucket/runs"]
-
-
-def test_underscores_stand_for_dashes() -> None:
-    found = words("prepare", ["/d.jsonl"], out="/pools", context_turns=3, **{"skip-bad": True})
-    assert found == ["prepare", "/d.jsonl", "--out", "/pools", "--context-turns", "3", "--skip-bad"]
 
 
 @pytest.mark.parametrize("value", [2, 0.01, 1e-5, True, None, "platt", "0.1", "true", "", [1, 2], {"scope": "ffn"}])
@@ -96,23 +77,3 @@ def test_a_setting_arrives_as_it_was(value: Any) -> None:
 def test_invalid_jobs_are_refused(verb: str, arguments: list[str], options: dict[str, Any], said: str) -> None:
     with pytest.raises(SettingError, match=f"^job.yaml: .*{re.escape(said)}"):
         words(verb, arguments, **options)
-
-
-def test_errors_of_a_file_are_reported_without_a_cluster(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "job.yaml"
-    path.write_text(yaml.safe_dump({"verb": "run", "arguments": ["icast"], "options": HERE}))
-    monkeypatch.setattr(sys, "argv", ["icalib", "submit", str(path), "--set", "options.sedes=2"])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    assert stop.value.code == 2
-    assert f"{path}: `icalib run` can't be run like this: No such option: --sedes" in capsys.readouterr().err
-
-
-def test_jobs_takes_an_id_with_an_action_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    for words in (["logs"], ["stop"], ["list", "run-1"]):
-        monkeypatch.setattr(sys, "argv", ["icalib", "jobs", *words])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        assert stop.value.code == 2

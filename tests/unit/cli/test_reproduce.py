@@ -159,13 +159,6 @@ def test_options_that_fit_no_row_are_refused(reproduce: Call, fakes: Fakes, opti
     assert fakes.asked == []
 
 
-def test_a_setting_of_one_row_alone_is_no_error(reproduce: Call, fakes: Fakes) -> None:
-    fakes.failing, bert = "bert", {"label": "BERT", "method": "bert"}
-    code, _, _ = reproduce("--labelled", 0.05, "--seeds", 1, "--set", "regime.num_rounds=2", rows=[ROWS[0], bert])
-    assert code == 0
-    assert fakes.settings[0].settings == with_settings(load_method("tsst"), {"regime.num_rounds": 2})
-
-
 @pytest.mark.parametrize(
     ("method", "settings"),
     [

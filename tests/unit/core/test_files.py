@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +14,6 @@ from safetensors.numpy import save_file
 
 from icalib.core.errors import DataError, SettingError, StorageError
 from icalib.core.files import (
-    content_digest,
-    file_digest,
     read_json,
     system_error,
     whole_file,
@@ -105,17 +102,6 @@ def test_a_file_where_a_folder_should_be_is_a_storage_error(tmp_path: Path, name
         write_json(tmp_path / name, {})
 
 
-def test_a_file_digest_is_sha256(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(b"x" * 3_000_000)
-    assert file_digest(path) == hashlib.sha256(b"x" * 3_000_000).hexdigest()
-
-
-def test_content_digest_ignores_the_order_of_keys_only() -> None:
-    assert content_digest({"a": 1, "b": [1, 2]}) == content_digest({"b": [1, 2], "a": 1})
-    assert content_digest({"b": [1, 2]}) != content_digest({"b": [2, 1]})
-
-
 def test_child_seeds_are_fixed_distinct_and_fit_every_generator() -> None:
     assert child_seed(1, "teacher", 3) == 8001879767191041300  # a cache may outlive this version
     seeds = {child_seed(root, name, number) for root in range(5) for name in ("a", "ab") for number in range(50)}
@@ -129,9 +115,3 @@ def test_a_data_error_says_where_and_travels() -> None:
     copy = pickle.loads(pickle.dumps(error))
     assert all(part in str(copy) for part in ("corpus.jsonl", "7", "utterances.2.text", "no text", "Fill it in."))
     assert (copy.path, copy.line, copy.field) == ("corpus.jsonl", 7, "utterances.2.text")
-
-
-@pytest.mark.parametrize("path", ["", ".", "/"])
-def test_a_path_without_a_file_name_is_refused(path: str) -> None:
-    with pytest.raises(StorageError, match=r"is a folder. Name a file"):
-        write_json(path, 1)

@@ -4,8 +4,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from icalib.core.imports import docstring
-
 HEAVY = ("torch", "ray", "deepspeed", "transformers", "plotly", "optuna", "sklearn", "scipy", "tensorboard")
 ASKED = f"print([name for name in {HEAVY} if name in sys.modules], file=sys.stdout)"
 
@@ -38,8 +36,3 @@ def test_wrong_arguments_are_refused_without_heavy_libraries(tiny_pools: Path) -
         f"    assert not any(name in sys.modules for name in {HEAVY}), line"
     )
     assert _loaded_by(each) == "[]"
-
-
-def test_docstrings_are_read_without_running_the_module() -> None:
-    assert (docstring("icalib.methods.bm25") or "").startswith("BM25")
-    assert docstring("no_such_module") is None

@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
 from icalib.core.errors import SettingError
-from icalib.core.job_file import JOB_NAME, JobFile, read_job_file
+from icalib.core.job_file import JobFile, read_job_file
 
 RUN: dict[str, Any] = {"verb": "run", "arguments": ["icast"], "options": {"data": "/pools", "runs": "/runs"}}
 
@@ -21,12 +19,6 @@ def job_file(folder: Path, **values: Any) -> Path:
     path = folder / "job.yaml"
     path.write_text(yaml.safe_dump({**RUN, **values}))
     return path
-
-
-def test_a_driver_reserves_a_core_and_memory_by_default(tmp_path: Path) -> None:
-    job = read_job_file(job_file(tmp_path), {})
-    assert (job.resources.num_cpus, job.resources.memory, job.resources.custom) == (1, 2 * 2**30, {})
-    assert job.title == "run-icast"
 
 
 def test_changes_replace_and_add(tmp_path: Path) -> None:
@@ -64,15 +56,6 @@ def test_changes_replace_and_add(tmp_path: Path) -> None:
 def test_an_invalid_key_or_value_is_refused(tmp_path: Path, values: dict[str, Any], said: str) -> None:
     path = job_file(tmp_path, **values)
     with pytest.raises(SettingError, match=f"^{re.escape(str(path))}: .*{re.escape(said)}"):
-        read_job_file(path, {})
-
-
-@pytest.mark.parametrize("text", ["- run\n", "run", "verb: [", "", None])
-def test_a_file_that_is_not_a_job_file_is_refused(tmp_path: Path, text: str | None) -> None:
-    path = tmp_path / "job.yaml"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(SettingError, match=re.escape(str(path))):
         read_job_file(path, {})
 
 
@@ -114,8 +97,3 @@ def test_the_same_work_is_known_by_what_it_computes() -> None:
     assert JobFile(**turned).work == job.work
     for changed in ({"verb": "compare"}, {"arguments": ["tsst"]}, {"options": {**RUN["options"], "seed": 2}}):
         assert JobFile(**{**RUN, **changed}).work != job.work
-
-
-@given(verb=st.sampled_from(["run", "sweep"]), argument=st.text())
-def test_every_job_has_a_name_that_ids_may_have(verb: str, argument: str) -> None:
-    assert re.fullmatch(JOB_NAME, JobFile(verb=verb, arguments=[argument]).title)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from icalib.core.events import Event, Message
 from icalib.core.job import Job
-from icalib.core.locks import FileLock
 from icalib.core.stage_cache import StageCache, StageName, remove_stage
 
 TEACHER = StageName("teacher")
@@ -59,17 +58,6 @@ def test_a_killed_process_leaves_no_lock(tmp_path: Path) -> None:
     assert not stage.reused
 
 
-def test_waiting_is_reported(tmp_path: Path) -> None:
-    root, calls = tmp_path / "cache", tmp_path / "calls"
-    process = start(root, calls, 0.5)
-    wait_for(calls)
-    waits: list[Event] = []
-    assert StageCache(root, emit=waits.append).run(TEACHER, Job(), lambda folder: None).reused
-    (message,) = [event.text for event in waits if isinstance(event, Message)]
-    assert "waiting" in message
-    process.join()
-
-
 def test_a_stage_in_use_is_not_removed(tmp_path: Path) -> None:
     cache = StageCache(tmp_path)
     stage = cache.run(StageName("student"), Job(), lambda folder: None)
@@ -77,13 +65,3 @@ def test_a_stage_in_use_is_not_removed(tmp_path: Path) -> None:
     del cache
     assert remove_stage(stage.path)
     assert not stage.path.exists()
-
-
-def test_shared_holders_keep_a_lone_one_out(tmp_path: Path) -> None:
-    first, second, alone = (FileLock(tmp_path / "lock") for _ in range(3))
-    assert first.acquire(shared=True)
-    assert second.acquire(shared=True)
-    assert not alone.acquire(wait=False)
-    first.release()
-    second.release()
-    assert alone.acquire(wait=False)

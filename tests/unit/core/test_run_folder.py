@@ -41,13 +41,6 @@ def test_a_written_run_opens_with_its_config_and_tables_of_which_missing_ones_ar
     assert opened.round_summaries() == []
 
 
-def test_rounds_come_in_order_of_their_numbers(tmp_path: Path) -> None:
-    run = finished_run(tmp_path)
-    for number in (10, 2, 1):
-        run.write_json(f"rounds/{number}/summary.json", SUMMARY.model_copy(update={"round": number}).model_dump())
-    assert [summary.round for summary in run.round_summaries()] == [1, 2, 10]
-
-
 def test_another_folder_an_unfinished_run_and_another_version_are_refused(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="not a run folder"):
         RunFolder.open(tmp_path)
@@ -68,13 +61,6 @@ def test_an_invalid_config_is_refused_with_file_and_fix(tmp_path: Path, text: st
     for read in (lambda: RunFolder.open(tmp_path), lambda: run.config):
         with pytest.raises(RunFolderError, match=r"config\.yaml.*--fresh"):
             read()
-
-
-def test_a_bad_field_of_a_summary_is_refused_by_file_and_name(tmp_path: Path) -> None:
-    run = finished_run(tmp_path)
-    run.write_json("rounds/1/summary.json", {**SUMMARY.model_dump(), "num_pools_scored": "many"})
-    with pytest.raises(RunFolderError, match=r"summary\.json: num_pools_scored.*'many'.*--fresh"):
-        run.round_summaries()
 
 
 def complete_run(path: Path) -> RunFolder:
@@ -174,14 +160,6 @@ def test_recorded_files_outside_of_the_folder_are_refused(tmp_path: Path) -> Non
         run.write_json("files.json", {"files": {name: {"size": 0, "sha256": ""}}})
         with pytest.raises(RunFolderError, match=r"files\.json.*is not a file in this folder"):
             RunFolder.open(run.path)
-
-
-def test_views_events_and_evaluations_may_change(tmp_path: Path) -> None:
-    run = complete_run(tmp_path)
-    for name in ("report.html", "events.jsonl", "tb/events.out", "shift/other/result.json"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text('{"data": "/other"}')
-    read_everything(run.path)
 
 
 def test_a_table_without_a_column_or_with_another_type_is_damaged(tmp_path: Path) -> None:

@@ -7,11 +7,10 @@ from helpers.damage import DAMAGES, Damage
 from helpers.stores import Machines
 
 from icalib.core.errors import Abandoned, StorageError
-from icalib.core.events import Event, Message, StageFinished, StageStarted
-from icalib.core.files import read_json, write_json
+from icalib.core.events import Event, Message
+from icalib.core.files import write_json
 from icalib.core.job import Job
-from icalib.core.stage_cache import RESUME, StageCache, StageName, remove_stage, share
-from icalib.core.storage import location
+from icalib.core.stage_cache import RESUME, StageCache, StageName, share
 
 
 class Seeded(Job):
@@ -82,30 +81,6 @@ def test_fresh_computes_each_stage_anew_once(tmp_path: Path) -> None:
     assert build.calls == 2
 
 
-def test_every_stage_is_an_event_and_on_record(tmp_path: Path) -> None:
-    events: list[Event] = []
-    cache = StageCache(tmp_path, emit=events.append)
-    for _ in range(2):
-        cache.run(StageName("scores", "round-1", 1), Seeded(seed=1), Build())
-    assert [(e.stage, e.reused) for e in events if isinstance(e, StageStarted)] == [
-        ("round-1/scores", False), ("round-1/scores", True),
-    ]  # fmt: skip
-    first, second = cache.finished
-    assert [e for e in events if isinstance(e, StageFinished)] == [first.finished(), second.finished()]
-    assert (first.finished().stage, first.finished().label, first.finished().round) == ("round-1/scores", "scores", 1)
-    assert read_json(first.path / "stage.json")["identity"] == Seeded(seed=1).identity()
-
-
-def test_another_machine_reuses_a_finished_stage(machines: Machines) -> None:
-    build = Build()
-    first = StageCache(machines.on("a", "runs/.cache")).run(StageName("teacher"), Seeded(seed=1), build)
-    assert location(first.path) == f"{machines.uri}/runs/.cache/{first.path.name}"
-    again = StageCache(machines.on("b", "runs/.cache")).run(StageName("teacher"), Seeded(seed=1), build)
-    assert (first.reused, again.reused, build.calls) == (False, True, 1)
-    assert first.path != again.path
-    assert (again.path / "out.txt").read_text() == "1"
-
-
 def test_another_machine_goes_on_with_an_unfinished_stage(machines: Machines) -> None:
     def stop(folder: Path) -> None:
         for name in ("shard-1", f"{RESUME}/state"):
@@ -119,14 +94,6 @@ def test_another_machine_goes_on_with_an_unfinished_stage(machines: Machines) ->
     cache = StageCache(machines.on("b", "cache"))
     cache.run(StageName("scores"), Seeded(), lambda folder: found.extend(folder.rglob("*")))
     assert [path.name for path in found] == ["shard-1"]  # what resumes a training is its workers' own business
-
-
-def test_fresh_forgets_a_stage_on_all_machines(machines: Machines) -> None:
-    build = Build()
-    StageCache(machines.on("a", "cache")).run(StageName("teacher"), Seeded(), build)
-    StageCache(machines.on("b", "cache"), fresh=True).run(StageName("teacher"), Seeded(), build)
-    stage = StageCache(machines.on("c", "cache")).run(StageName("teacher"), Seeded(), build)
-    assert (stage.path / "out.txt").read_text() == "2"
 
 
 def test_a_stage_that_another_machine_finishes_first_is_left_alone(machines: Machines) -> None:
@@ -148,13 +115,6 @@ def test_a_stage_that_the_store_does_not_know_as_finished_is_unfinished(machines
     with pytest.raises(StorageError):
         StageCache(folder).run(StageName("teacher"), Seeded(), Build())
     assert not list(folder.rglob("stage.json"))
-
-
-def test_a_removed_stage_stays_in_the_store(machines: Machines) -> None:
-    stage = StageCache(machines.on("a", "cache")).run(StageName("teacher"), Seeded(), Build())
-    assert remove_stage(stage.path)
-    assert not stage.path.exists()
-    assert StageCache(machines.on("a", "cache")).run(StageName("teacher"), Seeded(), Build()).reused
 
 
 def texts(events: list[Event]) -> list[str]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from icalib.core import storage
 from icalib.core.errors import SettingError, StorageError
-from icalib.core.storage import is_mirrored, local_path, location, names_in, pull, push, remove
+from icalib.core.storage import is_mirrored, local_path, location, pull, push, remove
 from icalib.core.temporary import temporary_beside
 
 NAMES = st.text(st.characters(exclude_characters="/?\0", exclude_categories=["Cs"]), min_size=1).filter(
@@ -56,12 +56,6 @@ def test_a_path_stands_for_itself(names: list[str], absolute: bool) -> None:
     assert pull(path) == []
 
 
-def test_a_bucket_is_a_location_and_a_file_uri_is_a_path() -> None:
-    assert location(local_path("s3://bucket")) == "s3://bucket"
-    assert local_path("s3://bucket/runs").parent == local_path("s3://bucket/")
-    assert local_path("file:///shared/pools") == Path("/shared/pools")
-
-
 @pytest.mark.parametrize(
     "uri", ["s3://", "s3://bucket/../x", "s3://bucket//x", "s3://bucket/./x", "S 3://bucket/x", "foo://bucket/x"]
 )
@@ -98,23 +92,6 @@ def wait_a_second(path: Path) -> None:
     os.utime(path, ns=(earlier, earlier))
 
 
-def test_a_single_file_travels_too(machines: Machines) -> None:
-    push(write(machines.on("a", ""), table="1") / "table")
-    assert pull(machines.on("b", "table"))[0].read_text() == "1"
-    assert pull(machines.on("b", "nothing")) == []
-    push(machines.on("b", "nothing"))
-    assert names_in(machines.on("b", "")) == {"table"}
-
-
-def test_what_was_written_here_since_is_kept(machines: Machines) -> None:
-    push(write(machines.on("a", "run"), table="1"))
-    elsewhere = machines.on("b", "run")
-    pull(elsewhere)
-    write(elsewhere, table="2")
-    assert pull(elsewhere) == []
-    assert content(elsewhere) == {"table": "2"}
-
-
 def test_locks_and_what_a_killed_process_left_stay_here(machines: Machines) -> None:
     here = machines.on("a", "run")
     for name in (".table.77.tmp", ".locks/use", "table"):
@@ -129,13 +106,6 @@ def test_what_a_killed_upload_left_there_is_not_read(machines: Machines) -> None
     temporary_beside(machines.there("run") / "table").write_text("half of it")
     elsewhere = machines.on("b", "run")
     pull(elsewhere)
-    assert content(elsewhere) == {"table": "1"}
-
-
-def test_folders_that_are_left_out_stay_there(machines: Machines) -> None:
-    push(write(machines.on("a", "checkpoints/run"), checkpoints__final__weights="w", table="1"))
-    elsewhere = machines.on("b", "checkpoints/run")
-    pull(elsewhere, leave_out="checkpoints")
     assert content(elsewhere) == {"table": "1"}
 
 
@@ -157,16 +127,6 @@ def test_a_folder_is_whole_there_only_when_all_of_it_is(machines: Machines) -> N
     with pytest.raises(StorageError):
         push(here)
     assert content(machines.there("pools")) == {"train": "old"}
-
-
-def test_a_folder_is_whole_here_only_when_all_of_it_is(machines: Machines) -> None:
-    push(write(machines.on("a", "pools"), train="1", test="2", pools_json="3"))
-    elsewhere = machines.on("b", "pools")
-    machines.fails(lambda kind, path: kind == "read" and "train" in path)
-    with pytest.raises(StorageError, match=r"can't read .*/pools/train"):
-        pull(elsewhere)
-    assert "pools.json" not in content(elsewhere)
-    assert not list(elsewhere.glob(".*"))
 
 
 @pytest.mark.parametrize("kind", ["look", "write"])
@@ -198,23 +158,6 @@ def test_a_store_that_keeps_failing_is_an_error_with_cause_and_fix(
     with pytest.raises(StorageError):
         push(here)
     assert len(tried) == 1
-
-
-@pytest.mark.parametrize("error", [PermissionError("no"), OSError("AWS Error ACCESS_DENIED during HeadObject")])
-def test_an_error_that_a_retry_cannot_fix_is_not_tried_again(
-    machines: Machines, monkeypatch: pytest.MonkeyPatch, error: OSError
-) -> None:
-    calls: list[int] = []
-
-    def refuse(*_: object) -> None:
-        calls.append(1)
-        raise error
-
-    monkeypatch.setattr("helpers.stores._Failing.get_file_info", refuse)
-    machines.fails(lambda kind, _: False)
-    with pytest.raises(StorageError):
-        pull(machines.on("a", "run"))
-    assert len(calls) == 1
 
 
 def test_of_several_processes_that_want_the_same_folder_one_downloads_it(machines: Machines) -> None:

@@ -44,10 +44,6 @@ def test_what_others_are_writing_is_left_alone(tmp_path: Path, monkeypatch: pyte
     assert len(list(tmp_path.iterdir())) == 5
 
 
-def test_processes_that_may_be_running() -> None:
-    assert all(map(temporary._is_running, (os.getpid(), os.getppid(), 10**30)))  # the last is no process's number
-
-
 def test_a_folder_is_unused_if_nothing_is_there_but_what_was_being_written(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     assert is_unused(folder)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +15,6 @@ from icalib.metrics.conformal import answer_sets, fit_conformal
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.ranking import top_candidate
 from icalib.metrics.risk_control import control_risk
-from icalib.pipeline import guarantees
 from icalib.pipeline.guarantees import Guarantees
 
 
@@ -45,27 +42,6 @@ def test_pools_of_another_size_are_not_covered_and_their_sets_leave_nothing_out(
     assert found.covered(scores(30, 3)).all()
     assert not found.covered(few).any()
     assert found.sets(few, 0.5).all()
-
-
-def test_fits_are_computed_once(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: Counter[str] = Counter()
-
-    def counted(name: str) -> Any:
-        original = getattr(guarantees, name)
-
-        def call(*arguments: Any) -> Any:
-            calls[name] += 1
-            return original(*arguments)
-
-        return call
-
-    for name in ("fit_conformal", "control_risk"):
-        monkeypatch.setattr(guarantees, name, counted(name))
-    found = Guarantees(folder)
-    for seed in range(5):
-        found.sets(scores(1, seed), 0.9)
-        found.promise(0.8, 0.9)
-    assert calls == {"fit_conformal": 1, "control_risk": 1}
 
 
 def test_without_labelled_test_pools_nothing_is_promised(folder: RunFolder) -> None:
