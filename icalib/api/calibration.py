@@ -49,9 +49,7 @@ def calibrate(
         scale: what scores are; auto: probabilities if all are from 0 to 1.
         seed: of the two halves.
 
-    Raises:
-        DataError: the scores can't be read, or there are too few.
-        SettingError: an option is invalid, or the folder holds something else.
+    A DataError says that the scores can't be read, or that there are too few.
     """
     from icalib.api.options import choice
     from icalib.core.component import validated
@@ -80,16 +78,8 @@ def apply(
 
         icalib.apply("calibrators/mine", "new.parquet", "calibrated.parquet")
 
-    Args:
-        calibrator: folder that `calibrate` wrote.
-        scores: as for `calibrate`; only the scores are read.
-        out: file of the same format.
-        columns: as for `calibrate`.
-
-    Raises:
-        RunFolderError: there is no calibrator, or a damaged one.
-        DataError: the scores can't be read, or are not on the calibrator's scale.
-        SettingError: an option is invalid.
+    `calibrator` is a folder that `calibrate` wrote; `scores` and `columns` are as for it, but labels aren't read; `out`
+    is a file of the same format. A DataError says that the scores can't be read, or are not on the calibrator's scale.
     """
     from icalib.core.component import validated
     from icalib.external.apply import apply as write

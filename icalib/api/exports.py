@@ -32,15 +32,8 @@ def export(run: str | Path, out: str | Path, **options: Unpack[ExportKeywords]) 
 
         icalib.export("runs/default/icast-mine-0.1-s1", "my-reranker", distil=True)
 
-    Args:
-        run: run folder: a path or e.g. s3://bucket/runs/….
-        out: folder to write; it must not exist, or be empty.
-        options: `ExportKeywords`.
-
-    Raises:
-        SettingError: the format, or none of them, can't express the run's ranker (the message names the alternative),
-            a package is missing, or `out` is not empty.
-        ExportError: the exported model computes something else than the ranker.
+    `out` must not exist, or be empty. A SettingError says that the format, or none of them, can't express the run's
+    ranker, and names the alternative; an ExportError, that the exported model computes something else.
     """
     from icalib.api.session import session
     from icalib.core.files import check_empty
@@ -82,14 +75,7 @@ def pair_texts(
 
         CrossEncoder("my-reranker").predict(icalib.pair_texts("my-reranker", ["My printer hums."], ["Restart it."]))
 
-    Args:
-        folder: exported folder.
-        context: the last utterances of a dialogue, oldest first: texts, or objects with `text`.
-        candidates: one or more.
-
-    Raises:
-        RunFolderError: the folder is not an export.
-        DataError: an utterance or candidate is empty, or isn't a text.
+    `context` has the last utterances of a dialogue, oldest first: texts, or objects with `text`.
     """
     from icalib.encoders.backbone import load_tokenizer
     from icalib.exports.texts import PairTexts

@@ -50,14 +50,8 @@ def prepare(source: str | Path, out: str | Path, **options: Unpack[PrepareKeywor
 
     The same call again returns the pool folder as it is.
 
-    Args:
-        source: dialogues or ready pools: a file or folder of a format of docs/data.md, or .gz.
-        out: pool folder to write: a path or e.g. s3://bucket/pools.
-        options: `PrepareKeywords`.
-
-    Raises:
-        DataError: a record is invalid.
-        SettingError: an option is invalid, or `out` contains something else.
+    `source` has dialogues or ready pools: a file or folder of a format of docs/data.md, or .gz. A DataError names an
+    invalid record; a SettingError says that an option is invalid, or that `out` contains something else.
     """
     settings = {name: value for name, value in options.items() if name in PoolKeywords.__annotations__}
     logs, fresh = options.get("logs"), options.get("fresh", False)

@@ -49,10 +49,6 @@ def run(
         labelled: fraction of the training pools whose right answer the method sees; None uses the pool folder's.
         seed: root seed.
         options: `RunKeywords`.
-
-    Raises:
-        SettingError: an option is invalid, or the method doesn't fit the data.
-        RunFolderError: the folder contains a run of another version.
     """
     place, fresh = Place.of(options), options.get("fresh", False)
     chosen = _chosen(method, data, labelled, seed, options)
@@ -107,15 +103,9 @@ def compare(
         icalib.compare(["bert", "tsst", "icast"], "pools/mine", labelled=0.05, seeds=5)
 
     Args:
-        methods: names, import paths or variants.
-        data: pool folder that `prepare` wrote.
-        labelled: as in `run`.
+        methods, data, labelled, options: as in `run`; settings and presets change every method that has them.
         seeds: runs of each method, with seeds 1 to this.
         shift: other pool folders, on whose test pools each run is evaluated too.
-        options: as in `run`; settings and presets change every method that has them.
-
-    Raises:
-        SettingError: an option is invalid, or a method doesn't fit the data.
     """
     template, place, fresh = RunTemplate.of(data, labelled, options), Place.of(options), options.get("fresh", False)
     others = with_test_pools([local_path(other) for other in shift])
@@ -150,15 +140,10 @@ def curve(
     Smaller labelled parts are contained in larger ones, and stages that don't depend on labels are computed once.
 
     Args:
-        methods: names, import paths or variants; the untrained methods are added as lines.
-        data: pool folder that `prepare` wrote.
+        methods, data, options: as in `compare`; the untrained methods are added as lines.
         fractions: labelled fractions of the training pools.
         seeds: runs of each method and fraction, with seeds 1 to this.
         split: pools that the curve is measured on: validation, to decide by it, or test.
-        options: as in `run`.
-
-    Raises:
-        SettingError: an option is invalid, or a method doesn't fit the data.
     """
     from icalib.data.pools import read_column
     from icalib.reports.label_curve import label_curve

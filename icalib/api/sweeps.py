@@ -49,14 +49,10 @@ def sweep(
 
     Args:
         space: a tune space: its name, its file, or its import path.
-        data: pool folder that `prepare` wrote.
-        labelled: as in `run`.
+        data, labelled: as in `run`.
         trials: total number of trials; None means a grid's points, else 20.
         options: method, sampler, pruner, seeds, concurrent, and those of `run`; `fresh` forgets the trials of the same
             sweep, and cached stages are still reused. The local executor runs one trial after the other.
-
-    Raises:
-        SettingError: an option is invalid, or the space's method doesn't fit the data.
     """
     chosen, settings, base = _ask(space, data, labelled, options)
     place = Place.of(options)

@@ -5,8 +5,5 @@ from importlib import import_module
 from icalib.cli.app import main as main
 
 # Each of these modules adds its verbs, and `icalib --help` lists them in this order.
-for _name in (
-    *("demo", "data", "methods", "training", "sweep", "inference", "report", "calibration", "export", "serving"),
-    *("reproduce", "cluster", "jobs"),
-):
+for _name in ("demo", "data", "methods", "training", "sweep", "inference", "report", "deploy", "reproduce", "jobs"):
     import_module(f"icalib.cli.{_name}")

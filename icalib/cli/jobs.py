@@ -1,4 +1,4 @@
-"""Verbs about jobs on a cluster: submit, jobs."""
+"""Verbs about clusters: doctor, submit, jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 
 from icalib.api.settings import parsed_settings
 from icalib.cli.app import app, verb
-from icalib.cli.options import Json
+from icalib.cli.options import Address, Json, Runs
 from icalib.cli.output import say
 from icalib.core.errors import SettingError
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from icalib.distributed.job_server import JobServer
     from icalib.distributed.upload import Upload
 
-Address = Annotated[
+Dashboard = Annotated[
     str | None,
     typer.Option(
         help="Dashboard of the cluster's head, http://HOST:8265; default: RAY_API_SERVER_ADDRESS, else the cluster "
@@ -36,9 +36,42 @@ _ABOUT_JOBS = ("submit", "jobs")
 
 
 @verb
+def doctor(
+    address: Address = None,
+    runs: Runs = Path("runs"),
+    workers: Annotated[int, typer.Option(min=1, help="Training workers that must fit and reach each other.")] = 2,
+    as_json: Json = False,
+) -> None:
+    """Check a machine or cluster before it costs money; each failure says what to do about it.
+
+    Every node reports its versions, GPUs, disk space and token, and whether it shares --runs with the others; then a
+    tiny ranker is trained by the workers and scores two shards. The exit code is 1 if anything failed.
+    """
+    from icalib.distributed.doctor.examination import Wanted, examine, join
+    from icalib.distributed.session import stop
+    from icalib.reports.doctor_terminal import Examination
+
+    with Examination() as shown:
+        checks = [join(address)]
+        shown.show(checks[0])
+        if checks[0].status != "fail":
+            try:
+                for check in examine(Wanted(runs.resolve(), workers), shown.begins):
+                    shown.show(check)
+                    checks.append(check)
+            finally:
+                stop()
+    failed = [check.name for check in checks if check.status == "fail"]
+    say(f"Not ready: {', '.join(failed)}. Do what the arrows say, then look again." if failed else "Ready.")
+    if as_json:
+        typer.echo(json.dumps({"checks": [asdict(check) for check in checks]}))
+    raise typer.Exit(int(bool(failed)))
+
+
+@verb
 def submit(
     file: Annotated[Path, typer.Argument(help="Job file (YAML); see jobs/ for some to start from.")],
-    address: Address = None,
+    address: Dashboard = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -98,7 +131,7 @@ def jobs(
         bool,
         typer.Option("--follow", "-f", help="Show the log until the job ends; its exit code is this command's."),
     ] = False,
-    address: Address = None,
+    address: Dashboard = None,
     as_json: Json = False,
 ) -> None:
     """List the jobs of a cluster since it started; show the log of one, or stop it."""

@@ -70,7 +70,6 @@ class Component:
     Config: ClassVar[type[ComponentConfig]] = ComponentConfig
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Set the nested Config's owner."""
         super().__init_subclass__(**kwargs)
         if "Config" in cls.__dict__:
             cls.Config.owner = cls

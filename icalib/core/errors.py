@@ -23,7 +23,6 @@ class DataError(IcalibError):
         self.path, self.line, self.field = str(path), line, field
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Keep the attributes when the error is pickled, as it is on its way from a worker."""
         return partial(DataError, self.found, self.cure, path=self.path, line=self.line, field=self.field), ()
 
 
@@ -44,7 +43,6 @@ class DamagedFileError(RunFolderError):
         self.path, self.found, self.cure = str(path), found, cure
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Keep the attributes when the error is pickled, as it is on its way from a worker."""
         return type(self), (self.path, self.found, self.cure)
 
 

@@ -20,7 +20,7 @@ _SECRET = re.compile(
     r"(((^|_)(TOKEN|SECRET|KEY|CREDENTIALS?)|PASSWORD|PASSWD|[A-Z]{3}(TOKEN|SECRET|KEY))(_|$)|(^|_)(PASS|PWD|AUTH)$)"
     r"(?!(.*_)?(PATH|FILE|DIR)$)"
 )
-_PASSWORD_IN_URL = re.compile(r"://[^/@\s]*:[^/@\s]+@")
+_IN_URL = re.compile(r"://[^/@\s]*:[^/@\s]+@")
 
 Name: TypeAlias = Annotated[str, StringConstraints(pattern=f"^{JOB_NAME}$")]
 Variable: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -96,12 +96,8 @@ def read_job_file(path: Path, changes: Mapping[str, Any]) -> JobFile:
         job = validated(JobFile, values)
     except SettingError as error:
         raise SettingError(f"{path}: {error}. A job file's keys are {', '.join(JobFile.model_fields)}.") from error
-    secrets = ", ".join(
-        name
-        for name, value in job.environment.items()
-        if _SECRET.search(name.upper()) or _PASSWORD_IN_URL.search(str(value))
-    )
-    if secrets:
+    named = job.environment.items()
+    if secrets := ", ".join(name for name, value in named if _SECRET.search(name.upper()) or _IN_URL.search(value)):
         raise SettingError(
             f"{path}: `environment` has {secrets}, and secrets don't belong in files. Write `pass_environment: "
             f"[{secrets}]` and set the variable where you submit."

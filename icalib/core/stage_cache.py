@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from icalib.core.contents import added_files, contents_of, damages, read_record
 from icalib.core.errors import Abandoned, DamagedFileError, StorageError
@@ -101,7 +101,9 @@ class StageCache:
         """
         digest = job.digest()
         folder = self.root / f"{name.label}-{digest}"
-        self._keep(folder)
+        in_use = FileLock(_lock_path(folder, "use"))  # no other process removes the stage while this cache is in use
+        in_use.acquire(shared=True)
+        self._in_use.append(in_use)
         with self._alone(name, folder):
             stage = self._reused_or_built(name, job, digest, folder, build)
         self.finished.append(stage)
@@ -128,7 +130,13 @@ class StageCache:
         seconds = time.monotonic() - started
         share(folder)
         files = contents_of(folder, leave_out=_NOT_CONTENT)
-        _finish(folder, {"name": str(name), "identity": job.identity(), "seconds": seconds, _FILES: files})
+        facts = {"name": str(name), "identity": job.identity(), "seconds": seconds, _FILES: files}
+        write_json(folder / _DONE, facts)
+        try:
+            push(folder / _DONE)
+        except StorageError:
+            (folder / _DONE).unlink()  # unfinished for other machines, so for this one too
+            raise
         return Stage(name, digest, folder, False, seconds)
 
     def _seconds_of_whole(self, name: StageName, folder: Path) -> float | None:
@@ -153,12 +161,6 @@ class StageCache:
             yield
         finally:
             lock.release()
-
-    def _keep(self, folder: Path) -> None:
-        """Keep other processes from removing the stage as long as this cache is in use."""
-        lock = FileLock(_lock_path(folder, "use"))
-        lock.acquire(shared=True)
-        self._in_use.append(lock)
 
 
 def cached_stage(root: Path, name: StageName, job: Job) -> Stage | None:
@@ -199,15 +201,6 @@ def _bring(folder: Path) -> None:
 
 def _is_finished_there(folder: Path) -> bool:
     return is_mirrored(folder) and _DONE in names_in(folder)
-
-
-def _finish(folder: Path, facts: dict[str, Any]) -> None:
-    write_json(folder / _DONE, facts)
-    try:
-        push(folder / _DONE)
-    except StorageError:
-        (folder / _DONE).unlink()  # unfinished for other machines, so for this one too
-        raise
 
 
 def share(folder: Path, *names: str) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pyarrow as pa
+import torch
 from pydantic import Field
 
 from icalib.calibration.none_of_these import MIN_POOLS
@@ -33,13 +34,13 @@ from icalib.data.schema import PoolSet, Split
 from icalib.data.selection import Fraction, Limit, Selection
 from icalib.methods.composition import Method
 from icalib.models.config import RankerConfig
+from icalib.models.ranker import Ranker, load_ranker, start_weights
 from icalib.pipeline.claim import claim, is_started, repair
 from icalib.pipeline.evaluation import Fitted, MemberScores, fit, intent_table, prediction_table
 from icalib.pipeline.executor import Executor
-from icalib.pipeline.learnt import learnt
 from icalib.pipeline.record import RunRecord
 from icalib.pipeline.stages import RunStages
-from icalib.regimes.regime import AbstractRegime, Member, MethodParts
+from icalib.regimes.regime import AbstractRegime, Member, MethodParts, checkpoint
 from icalib.training.job import best_epoch
 
 PACKAGES = ("torch", "ray", "deepspeed", "transformers", "numpy", "pyarrow", "scikit-learn", "scipy")
@@ -179,7 +180,7 @@ def _train_and_predict(
             "round": trained.chosen_round,
             "num_rounds": trained.num_rounds,
             "epochs": epochs,
-            **learnt(trained.members if method.regime.trains else (), parts),
+            **_learnt(trained.members if method.regime.trains else (), parts),
         },
     )
     scores = {split: MemberScores(regime.score(stages, trained.members, split)) for split in context.evaluated}
@@ -200,6 +201,35 @@ def _train_and_predict(
         _keep_checkpoints(trained.members, folder)
     fitted.save(folder.fitted_path)
     return fitted
+
+
+def _learnt(members: Sequence[Member], parts: MethodParts) -> dict[str, bool]:
+    """Return what trained models have learnt from labels.
+
+    `by_bi_encoder`: whether they rank by their bi-encoders alone. `kept_start`: whether these are still as before any
+    label, too; a student that kept its start may be a trained teacher.
+    """
+    has_bi_encoder = parts.ranker.similarity_start == "separate" and bool(members)
+    found = [_kept(member, parts) for member in members] if has_bi_encoder else []
+    return {
+        "by_bi_encoder": has_bi_encoder and all(by_bi_encoder for by_bi_encoder, _ in found),
+        "kept_start": has_bi_encoder and all(kept_start for _, kept_start in found),
+    }
+
+
+def _kept(member: Member, parts: MethodParts) -> tuple[bool, bool]:
+    model = load_ranker(member.model.path)
+    return model.is_at_start, model.is_at_start and _has_bi_encoder_of(model, parts)
+
+
+def _has_bi_encoder_of(model: Ranker, parts: MethodParts) -> bool:
+    first = Ranker(parts.ranker)
+    if parts.start is not None:
+        start_weights(first, checkpoint(parts.start).path)
+    assert first.bi_encoder is not None
+    assert model.bi_encoder is not None
+    own, given = model.bi_encoder.state_dict(), first.bi_encoder.state_dict()
+    return all(torch.equal(own[name], tensor) for name, tensor in given.items())
 
 
 def stages_of(settings: RunSettings, pool_set: PoolSet, context: RunContext, cache: JobCache) -> RunStages:
