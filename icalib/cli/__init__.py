@@ -5,5 +5,18 @@ from importlib import import_module
 from icalib.cli.app import main as main
 
 # Each of these modules adds its verbs, and `icalib --help` lists them in this order.
-for _name in ("demo", "data", "methods", "training", "sweep", "inference", "report", "deploy", "reproduce", "jobs"):
+_MODULES = (
+    "demo",
+    "data",
+    "methods",
+    "training",
+    "sweep",
+    "inference",
+    "report",
+    "deploy",
+    "reproduce",
+    "cluster",
+    "jobs",
+)
+for _name in _MODULES:
     import_module(f"icalib.cli.{_name}")

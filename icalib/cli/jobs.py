@@ -1,4 +1,4 @@
-"""Verbs about clusters: doctor, submit, jobs."""
+"""Verbs about jobs on a cluster: submit, jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 
 from icalib.api.settings import parsed_settings
 from icalib.cli.app import app, verb
-from icalib.cli.options import Address, Json, Runs
+from icalib.cli.options import Json
 from icalib.cli.output import say
 from icalib.core.errors import SettingError
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from icalib.distributed.job_server import JobServer
     from icalib.distributed.upload import Upload
 
-Dashboard = Annotated[
+Address = Annotated[
     str | None,
     typer.Option(
         help="Dashboard of the cluster's head, http://HOST:8265; default: RAY_API_SERVER_ADDRESS, else the cluster "
@@ -36,42 +36,9 @@ _ABOUT_JOBS = ("submit", "jobs")
 
 
 @verb
-def doctor(
-    address: Address = None,
-    runs: Runs = Path("runs"),
-    workers: Annotated[int, typer.Option(min=1, help="Training workers that must fit and reach each other.")] = 2,
-    as_json: Json = False,
-) -> None:
-    """Check a machine or cluster before it costs money; each failure says what to do about it.
-
-    Every node reports its versions, GPUs, disk space and token, and whether it shares --runs with the others; then a
-    tiny ranker is trained by the workers and scores two shards. The exit code is 1 if anything failed.
-    """
-    from icalib.distributed.doctor.examination import Wanted, examine, join
-    from icalib.distributed.session import stop
-    from icalib.reports.doctor_terminal import Examination
-
-    with Examination() as shown:
-        checks = [join(address)]
-        shown.show(checks[0])
-        if checks[0].status != "fail":
-            try:
-                for check in examine(Wanted(runs.resolve(), workers), shown.begins):
-                    shown.show(check)
-                    checks.append(check)
-            finally:
-                stop()
-    failed = [check.name for check in checks if check.status == "fail"]
-    say(f"Not ready: {', '.join(failed)}. Do what the arrows say, then look again." if failed else "Ready.")
-    if as_json:
-        typer.echo(json.dumps({"checks": [asdict(check) for check in checks]}))
-    raise typer.Exit(int(bool(failed)))
-
-
-@verb
 def submit(
     file: Annotated[Path, typer.Argument(help="Job file (YAML); see jobs/ for some to start from.")],
-    address: Dashboard = None,
+    address: Address = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -101,12 +68,7 @@ def submit(
     wanted = read_job_file(file, parsed_settings(settings or ()))
     command = ["icalib", *command_words(wanted, file)]
     server = _server(address)
-
-    def say_upload(upload: Upload) -> None:
-        folders, size = ", ".join(map(str, upload.source)), upload.num_bytes / 2**20
-        say(f"code: {upload.num_files} files of {folders}, {size:.1f} MiB packed, to {server.address}")
-
-    job, outcome = server.submit(wanted, command, Path.cwd(), say_upload, again=again)
+    job, outcome = server.submit(wanted, command, Path.cwd(), lambda upload: _say_upload(upload, server), again=again)
     if outcome == "finished":
         say(
             f"{job.id} has succeeded already; {_command('logs', job.id, address)} shows its log. --again submits it "
@@ -131,7 +93,7 @@ def jobs(
         bool,
         typer.Option("--follow", "-f", help="Show the log until the job ends; its exit code is this command's."),
     ] = False,
-    address: Dashboard = None,
+    address: Address = None,
     as_json: Json = False,
 ) -> None:
     """List the jobs of a cluster since it started; show the log of one, or stop it."""
@@ -223,6 +185,11 @@ def _server(address: str | None) -> JobServer:
             "`ssh -L 8265:127.0.0.1:8265 HEAD` and http://127.0.0.1:8265, or https, encrypt them."
         )
     return server
+
+
+def _say_upload(upload: Upload, server: JobServer) -> None:
+    folders = ", ".join(map(str, upload.source))
+    say(f"code: {upload.num_files} files of {folders}, {upload.num_bytes / 2**20:.1f} MiB packed, to {server.address}")
 
 
 def _follow(server: JobServer, job_id: str, address: str | None) -> None:

@@ -160,6 +160,23 @@ def test_a_store_that_keeps_failing_is_an_error_with_cause_and_fix(
     assert len(tried) == 1
 
 
+@pytest.mark.parametrize("error", [PermissionError("no"), OSError("AWS Error ACCESS_DENIED during HeadObject")])
+def test_an_error_that_a_retry_cannot_fix_is_not_tried_again(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    calls: list[int] = []
+
+    def refuse(*_: object) -> None:
+        calls.append(1)
+        raise error
+
+    monkeypatch.setattr("helpers.stores._Failing.get_file_info", refuse)
+    machines.fails(lambda kind, _: False)
+    with pytest.raises(StorageError):
+        pull(machines.on("a", "run"))
+    assert len(calls) == 1
+
+
 def test_of_several_processes_that_want_the_same_folder_one_downloads_it(machines: Machines) -> None:
     push(write(machines.on("a", "model"), **{f"part{number}": "x" * 1000 for number in range(5)}))
     elsewhere = machines.on("b", "model")

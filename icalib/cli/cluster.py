@@ -1,0 +1,62 @@
+"""`icalib doctor`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from icalib.cli.app import verb
+from icalib.cli.options import Address, Json, Runs
+from icalib.cli.output import say
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from icalib.core.check import Check
+    from icalib.distributed.doctor.examination import Wanted
+    from icalib.reports.doctor_terminal import Examination
+
+
+@verb
+def doctor(
+    address: Address = None,
+    runs: Runs = Path("runs"),
+    workers: Annotated[int, typer.Option(min=1, help="Training workers that must fit and reach each other.")] = 2,
+    as_json: Json = False,
+) -> None:
+    """Check a machine or cluster before it costs money; each failure says what to do about it.
+
+    Every node reports its versions, GPUs, disk space and token, and whether it shares --runs with the others; then a
+    tiny ranker is trained by the workers and scores two shards. The exit code is 1 if anything failed.
+    """
+    from icalib.distributed.doctor.examination import Wanted
+    from icalib.reports.doctor_terminal import Examination
+
+    with Examination() as shown:
+        checks = list(_examined(address, Wanted(runs.resolve(), workers), shown))
+    failed = [check.name for check in checks if check.status == "fail"]
+    say(f"Not ready: {', '.join(failed)}. Do what the arrows say, then look again." if failed else "Ready.")
+    if as_json:
+        typer.echo(json.dumps({"checks": [asdict(check) for check in checks]}))
+    raise typer.Exit(int(bool(failed)))
+
+
+def _examined(address: str | None, wanted: Wanted, shown: Examination) -> Iterator[Check]:
+    from icalib.distributed.doctor.examination import examine, join
+    from icalib.distributed.session import stop
+
+    joined = join(address)
+    shown.show(joined)
+    yield joined
+    if joined.status == "fail":
+        return
+    try:
+        for check in examine(wanted, shown.begins):
+            shown.show(check)
+            yield check
+    finally:
+        stop()
