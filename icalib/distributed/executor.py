@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import final
 
 from icalib.core.events import Emit
-from icalib.core.job import LocalJob, ShardedJob
+from icalib.core.job import ShardedJob
 from icalib.distributed.shards import map_shards
 from icalib.distributed.training import train
 from icalib.pipeline.resources import Resources
@@ -31,10 +31,6 @@ class RayExecutor:
     def map(self, job: ShardedJob, folder: Path, stage: str, emit: Emit) -> None:
         """Compute shards as Ray tasks."""
         map_shards(job, folder, self.resources, stage, emit)
-
-    def compute(self, job: LocalJob, folder: Path, stage: str, emit: Emit) -> None:
-        """Compute in the driver."""
-        job.compute(folder, stage, emit)
 
     def side_by_side(self, number: int) -> tuple[RayExecutor, int]:
         """Return an executor for each of `number` concurrent trainings, and how many of them run at a time."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from icalib.core.events import Emit, EpochFinished, Message, Progress
 from icalib.core.files import write_json
-from icalib.core.job import LocalJob, ShardedJob
+from icalib.core.job import ShardedJob
 from icalib.core.stage_cache import RESUME
 from icalib.core.storage import remove
 from icalib.models.memory import explained_shortage
@@ -50,10 +50,6 @@ class Executor(Protocol):
 
     def map(self, job: ShardedJob, folder: Path, stage: str, emit: Emit) -> None:
         """Compute the shards whose files are missing."""
-        ...
-
-    def compute(self, job: LocalJob, folder: Path, stage: str, emit: Emit) -> None:
-        """Compute a small job in this process."""
         ...
 
     def side_by_side(self, number: int) -> tuple[Self, int]:
@@ -99,10 +95,6 @@ class LocalExecutor:
                     job.compute_shard(index, shard, folder, device)
         emit(Progress(stage, len(shards), len(shards), "shards"))
         job.finish(folder)
-
-    def compute(self, job: LocalJob, folder: Path, stage: str, emit: Emit) -> None:
-        """Compute a small job."""
-        job.compute(folder, stage, emit)
 
     def side_by_side(self, number: int) -> tuple[LocalExecutor, int]:
         """Return this executor, which runs one training at a time."""

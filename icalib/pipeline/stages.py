@@ -297,7 +297,7 @@ class RunStages:
 
     def compute(self, name: StageName, job: LocalJob) -> Stage:
         """Compute a small job."""
-        return self.cache.run(name, job, lambda folder: self.executor.compute(job, folder, str(name), self.emit))
+        return self.cache.run(name, job, lambda folder: job.compute(folder, str(name), self.emit))
 
     def _train(self, name: StageName, job: TrainingJob, executor: Executor | None = None) -> Stage:
         executor = executor or self.executor

@@ -10,7 +10,7 @@ import torch
 from helpers.runs import CPU, table_digest
 
 from icalib.core.events import Emit, ignore
-from icalib.core.job import LocalJob, ShardedJob
+from icalib.core.job import ShardedJob
 from icalib.core.run_folder import RunFolder
 from icalib.models.checkpoint import read_weights
 from icalib.pipeline.executor import Executor, LocalExecutor
@@ -35,9 +35,6 @@ class Recording:
     def map(self, job: ShardedJob, folder: Path, stage: str, emit: Emit) -> None:
         self.mapped.append((job, folder))
         self._executor.map(job, folder, stage, emit)
-
-    def compute(self, job: LocalJob, folder: Path, stage: str, emit: Emit) -> None:
-        self._executor.compute(job, folder, stage, emit)
 
     def side_by_side(self, number: int) -> tuple[Recording, int]:
         return self, 1

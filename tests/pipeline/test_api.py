@@ -194,9 +194,3 @@ def test_invalid_questions_name_the_field(ranker: LoadedRanker) -> None:
         ranker.rank([{"speaker": "nobody", "text": "It hums."}], ["Restart it.", "Hello!"])
     with pytest.raises(DataError, match=r"field `context`"):
         ranker.predict_proba([([], "Restart it.")])
-
-
-def test_methods_without_training_have_nothing_to_load(runs: Path, tiny_pools: Path, tiny_bert: Path) -> None:
-    finished = icalib.run("bm25", tiny_pools, labelled=0.3, limit=LIMIT, runs=runs, executor="local")
-    with pytest.raises(SettingError, match="no model to load"):
-        finished.load()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -89,47 +88,6 @@ def test_the_stock_cross_encoder_gives_the_runs_calibrated_probabilities(
     assert read_json(folder / "icalib_export.json")["agreement"]["largest_difference"] < 1e-5
     with pytest.raises(SettingError, match="not an empty folder"):
         icalib.export(plain.folder.path, folder)
-
-
-EXAMPLE = re.compile(r"```bash\nicalib (export .*)\n```")
-
-
-@pytest.mark.parametrize(
-    ("changes", "format"),
-    [
-        ({"regime.training.keep_start": True, "regime.training.head_learning_rate": 100.0}, "sentence-transformer"),
-        pytest.param({}, "onnx", marks=pytest.mark.slow),  # building a graph takes half a minute
-    ],
-    ids=["no epoch was better than the start", "the cross-encoder has learnt"],
-)
-def test_the_first_example_of_the_page_exports_a_run_with_the_default_start(
-    changes: dict[str, Any],
-    format: str,
-    around: RunContext,
-    tiny_pools: Path,
-    tiny_bert: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    if format == "onnx":
-        pytest.importorskip("onnxscript")
-        pytest.importorskip("onnxruntime")
-    settings = small_settings("bert", tiny_pools, tiny_bert, **changes)
-    source = run(settings.model_copy(update={"experiment": f"default-{format}"}), around)
-    command = shlex.split(EXAMPLE.findall((Path(__file__).parents[2] / "docs" / "export.md").read_text())[0])
-    monkeypatch.chdir(tmp_path)
-    place = tmp_path / next(word for word in command if word.startswith("runs/"))
-    place.parent.mkdir(parents=True)
-    place.symlink_to(source.path, target_is_directory=True)
-    monkeypatch.setattr(sys, "argv", ["icalib", *command])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    assert not stop.value.code
-    folder = Path(command[command.index("--out") + 1])
-    assert read_json(folder / "icalib_export.json")["format"] == format
-    assert (folder / "README.md").is_file()
-    assert f"{folder}: {format};" in capsys.readouterr().err
 
 
 def test_weights_are_as_they_were_trained_though_scoring_rounds_them(

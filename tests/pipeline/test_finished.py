@@ -204,19 +204,6 @@ def test_only_the_last_turns_count_and_files_are_written_whole(
     assert out.read_text() == short
 
 
-def test_no_promise_covers_another_number_of_candidates(teacher: FinishedRun, tiny_pools: Path, tmp_path: Path) -> None:
-    write_questions(tmp_path / "q.jsonl.gz", tiny_pools)
-    first, second, *_ = read_questions(tmp_path / "q.jsonl.gz")
-    fewer = second.model_copy(update={"candidates": second.candidates[:2]})
-    ranker = LoadedRanker(teacher, teacher.load_members())
-    found = ranker.predict([first, fewer], max_error=0.97, confidence=0.6, sets=0.8)
-    assert found.answers[1].abstained
-    assert found.answers[1].set == [0, 1]
-    assert found.notes[0].startswith("1 of 2 questions have another number of candidates than the run's pools (4)")
-    (plain,) = ranker.predict([fewer]).notes
-    assert plain.startswith("1 of 1 questions")
-
-
 def test_promises_that_cannot_be_kept_are_refused(teacher: FinishedRun, tiny_pools: Path, tmp_path: Path) -> None:
     write_questions(tmp_path / "q.jsonl.gz", tiny_pools)
     questions = list(read_questions(tmp_path / "q.jsonl.gz"))

@@ -126,11 +126,3 @@ def test_everything_that_differs_is_marked_before_anything_runs(
     hint = prepare_hint(load_table("pg-table1"), data)
     assert hint is not None
     assert hint.endswith("--protocol pg")
-
-
-def test_pools_of_another_corpus_are_marked(tiny_pools: Path, bart: Path) -> None:
-    table = load_table("icast-table3")
-    assert corpus_of(read_pool_set(tiny_pools), table) is None
-    for one in planned("icast-table3", tiny_pools, bart, backbone="minilm"):
-        assert any("the paper: MSDialog, MANtIS" in mark for mark in one.marks)
-        assert one.settings[0].settings.regime.num_rounds == (8 if one.labelled == 0.1 else 4)  # type: ignore[attr-defined]

@@ -7,13 +7,10 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from typer.main import get_command
 
 from icalib.cli import main
-from icalib.cli.app import app
 from icalib.cli.interrupts import resumable
 
 
@@ -44,14 +41,6 @@ def test_a_signal_ends_a_verb_with_the_line_that_says_how_to_resume(
     assert stop.value.code == code
     assert "Run the same command again to resume" in capsys.readouterr().err
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
-
-
-def test_every_verb_reports_an_interrupt(capsys: pytest.CaptureFixture[str]) -> None:
-    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
-        verb: Any = command.callback
-        while hasattr(verb, "__wrapped__") and verb.__code__ is not resumable(lambda: None).__code__:
-            verb = verb.__wrapped__
-        assert verb.__code__ is resumable(lambda: None).__code__, name
 
 
 @pytest.mark.parametrize("made", [RuntimeError("a task was cancelled"), KeyboardInterrupt(), SystemExit(0)])

@@ -125,16 +125,6 @@ def test_a_row_that_fails_on_other_pools_is_shown_and_the_others_go_on(
     assert [value == "–" for value in values] == [True, True, False]
 
 
-def test_timing_that_fails_keeps_the_page(reproduce: Call, fakes: Fakes, monkeypatch: pytest.MonkeyPatch) -> None:
-    def cost_of(*_: object, **__: object) -> None:
-        raise SettingError("there is no model to load.")
-
-    monkeypatch.setattr("icalib.pipeline.inference.cost_of", cost_of)
-    code, _, markdown = reproduce("--labelled", 0.05, "--seeds", 1, kind="cost", metrics=["ratio"])
-    assert code == 0
-    assert markdown.read_text().count("timing: there is no model to load.") == 2
-
-
 def test_dry_says_which_runs_are_finished(reproduce: Call, fakes: Fakes, tiny_pools: Path) -> None:
     wanted = ("--labelled", 0.05, "--seeds", 2, "--rows", "tsst", "--dry")
     name = f"tsst-{tiny_pools.resolve().name}-0.05"

@@ -12,14 +12,13 @@ from icalib.core.component import (
     ComponentConfig,
     Settings,
     component_class,
-    described,
     full_path,
     has_setting,
     with_setting,
     with_settings,
 )
 from icalib.core.errors import SettingError
-from icalib.heads.linear import AbstractHead, LinearHead
+from icalib.heads.linear import AbstractHead
 
 
 class Engine(Component):
@@ -67,12 +66,6 @@ def test_a_name_stands_for_the_one_setting_that_has_it(path: str, expected: str)
     assert full_path(Car(), path) == expected
     with pytest.raises(SettingError, match=r"left\.engine, right\.engine\."):
         full_path(Pair(), "engine.glow")
-
-
-def test_saved_settings_name_the_component_and_load_back_as_its_class() -> None:
-    saved = LinearHead.Config().model_dump(mode="json")
-    assert saved == {"target": "icalib.heads.linear.LinearHead"}
-    assert type(AbstractHead.Config.model_validate(saved)) is LinearHead.Config
 
 
 @pytest.mark.parametrize(
@@ -146,12 +139,6 @@ def test_a_misspelt_key_names_the_near_one(path: str, hint: str) -> None:
     with pytest.raises(SettingError, match=hint):
         with_setting(Car(), path, 1)
     assert not has_setting(Car(), path)
-
-
-def test_described_gives_every_setting_with_help_and_component() -> None:
-    lines = {path: (value, text) for path, value, text in described(Car())}
-    assert (lines["engine.power"], lines["wheels.count"]) == ((3, "[Diesel] Horses."), (4, "How many."))
-    assert set(lines) == {"engine.power", "engine.glow", "wheels.count", "spare", "limits"}
 
 
 @pytest.mark.parametrize(

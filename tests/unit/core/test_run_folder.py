@@ -8,8 +8,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.damage import DAMAGES, Damage
-from hypothesis import given
-from hypothesis import strategies as st
 
 from icalib.core.errors import DamagedFileError, RunFolderError
 from icalib.core.run_folder import RUN_VERSION, RunFolder
@@ -129,28 +127,6 @@ def test_a_damaged_run_is_refused_with_file_and_fix(tmp_path: Path, damage: Dama
         with nullcontext() if unnoticed else pytest.raises(RunFolderError, match=r"copy.*(again|wrote|icalib run)"):
             read_everything(tmp_path / "copy")
         shutil.rmtree(tmp_path / "copy")
-
-
-@pytest.fixture(scope="module")
-def complete(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return complete_run(tmp_path_factory.mktemp("run")).path
-
-
-@given(
-    name=st.sampled_from([name for name in FILES if not name.endswith("files.json")]),
-    place=st.floats(0, 1, exclude_max=True),
-    byte=st.integers(1, 255),
-)
-def test_one_changed_byte_of_a_finished_run_is_noticed(complete: Path, name: str, place: float, byte: int) -> None:
-    whole = (complete / name).read_bytes()
-    damaged = bytearray(whole)
-    damaged[int(place * len(whole))] ^= byte
-    (complete / name).write_bytes(damaged)
-    try:
-        with pytest.raises(RunFolderError):
-            read_everything(complete)
-    finally:
-        (complete / name).write_bytes(whole)
 
 
 def test_recorded_files_outside_of_the_folder_are_refused(tmp_path: Path) -> None:
