@@ -83,23 +83,7 @@ def prepare_pools(
     from icalib.data.prepare import PrepareSettings
     from icalib.data.prepare import prepare as make_pools
 
-    progress = active.progress
     started = time.monotonic()
-    current, since = "", started
-
-    def begin(stage: str) -> None:
-        nonlocal current, since
-        if current:
-            progress.finished(current, time.monotonic() - since, False)
-        if stage:
-            progress.stage(stage, "")
-        current, since = stage, time.monotonic()
-
-    def on_progress(stage: str, done: int, total: int | None) -> None:
-        if stage != current:
-            begin(stage)
-        progress.advance(stage, done, total)
-
     pool_set = make_pools(
         source,
         out,
@@ -107,10 +91,9 @@ def prepare_pools(
         logs=logs,
         fresh=fresh,
         parallel_map=active.parallel_map,
-        progress=on_progress,
+        progress=active.progress.advance,
         note=active.message,
     )
-    begin("")
     counts = ", ".join(f"{number} {split}" for split, number in pool_set.num_pools.items())
     logged = f", {pool_set.num_logs} dialogues of logs" if pool_set.num_logs else ""
     active.message(

@@ -146,7 +146,7 @@ def with_settings(settings: S, changes: Mapping[str, Any]) -> S:
     for path, value in sorted(changes.items(), key=lambda change: change[0].count(".")):
         if not any(path.startswith(f"{whole}.") for whole in changes):
             _check_path(settings, path)
-        _place(nested, path.split("."), value)
+        place_value(nested, path.split("."), value)
     return validated(type(settings), _merged(settings, nested))
 
 
@@ -201,7 +201,7 @@ def described(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any,
             yield f"{prefix}{name}", value, " ".join((field.description or "").split())
 
 
-def _place(nested: dict[str, Any], path: Sequence[str], value: Any) -> None:
+def place_value(nested: dict[str, Any], path: Sequence[str], value: Any) -> None:
     """Put a value at a path; a component given by name alone makes room for its settings."""
     *parents, name = path
     for parent in parents:

@@ -9,11 +9,10 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import ByteSize, ConfigDict, Field, StringConstraints
 
-from icalib.core.component import Settings, validated
+from icalib.core.component import Settings, place_value, validated
 from icalib.core.errors import SettingError
 from icalib.core.files import content_digest
-from icalib.core.text import short_repr
-from icalib.core.yaml_text import parse_yaml
+from icalib.core.yaml_text import read_mapping
 
 JOB_NAME = r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?"
 _SECRET = re.compile(
@@ -83,15 +82,11 @@ def read_job_file(path: Path, changes: Mapping[str, Any]) -> JobFile:
     follows `options.set.` is one key, dots and all.
     """
     try:
-        values = parse_yaml(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingError(f"can't read the job file {path}: {error.strerror}. Examples are in jobs/.") from error
+        values = read_mapping(path)
     except ValueError as error:
-        raise SettingError(f"{path} is not valid YAML: {error}. Correct it; examples are in jobs/.") from error
-    if not isinstance(values, dict):
-        raise SettingError(f"{path}: a job file is a mapping with at least `verb: …`; found {short_repr(values)}.")
+        raise SettingError(f"{path} is not a job file: {error}. Examples are in jobs/.") from error
     for key, value in changes.items():
-        _set(values, key, value)
+        place_value(values, key.split(".", 2), value)
     try:
         job = validated(JobFile, values)
     except SettingError as error:
@@ -103,17 +98,3 @@ def read_job_file(path: Path, changes: Mapping[str, Any]) -> JobFile:
             f"[{secrets}]` and set the variable where you submit."
         )
     return job
-
-
-def _set(values: dict[str, Any], key: str, value: Any) -> None:
-    *parents, name = key.split(".", 2)
-    for parent in parents:
-        inner = values.get(parent)
-        if inner is not None and not isinstance(inner, dict):
-            raise SettingError(
-                f"--set {key} goes into `{parent}`, which the file gives as {type(inner).__name__}. Write it there as "
-                f"a mapping, e.g. `{parent}: {{{name}: …}}`."
-            )
-        values[parent] = dict(inner) if inner else {}
-        values = values[parent]
-    values[name] = value

@@ -26,7 +26,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -39,8 +39,7 @@ from icalib.core.files import FileObject, json_bytes, read_json, read_json_list,
 from icalib.core.parquet import read_parquet
 from icalib.core.run_tables import INTENT_SCHEMA, METRIC_SCHEMA, PREDICTION_SCHEMA, TRAINING_SCHEMA, RoundSummary
 from icalib.core.storage import location, pull
-from icalib.core.text import short_repr
-from icalib.core.yaml_text import parse_yaml
+from icalib.core.yaml_text import read_mapping
 
 RUN_VERSION = 2
 
@@ -50,18 +49,15 @@ _RERUN = (
     "Run its `icalib run` command again: it writes what is damaged again. To use the folder unchecked, e.g. after you "
     f"changed that file on purpose, remove {_FILES}."
 )
-_CONFIG_CURE = "Correct it, or run `icalib run` with --fresh to recompute it."
 
 
 def read_config(path: Path) -> dict[str, Any]:
     """Return the settings in a run's config.yaml, not yet validated, or raise a RunFolderError."""
     try:
-        config = parse_yaml(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunFolderError(f"{path} can't be read: {error}. {_CONFIG_CURE}") from error
-    if not isinstance(config, dict):
-        raise RunFolderError(f"{path} has {short_repr(config)}; expected a mapping of settings. {_CONFIG_CURE}")
-    return FileObject.of(path, cast("dict[str, Any]", config).items())
+        return FileObject.of(path, read_mapping(path).items())
+    except ValueError as error:
+        cure = "Correct it, or run `icalib run` with --fresh to recompute it."
+        raise RunFolderError(f"{path} can't be read: {error}. {cure}") from error
 
 
 class RunFolder:

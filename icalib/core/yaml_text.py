@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import yaml
 
-from icalib.core.text import shortened
+from icalib.core.text import short_repr, shortened
 
 _ERRORS = (yaml.YAMLError, ValueError, RecursionError, LookupError, AttributeError, TypeError, ArithmeticError)
 """What PyYAML and json raise; besides their own errors those of Python, where a tag such as !!int has a wrong value."""
@@ -37,3 +38,14 @@ def parse_yaml(text: str) -> Any:
         return json.loads(json.dumps(yaml.load(text, Loader=_Loader)))
     except _ERRORS as error:
         raise ValueError(shortened(" ".join(f"{type(error).__name__}: {error}".split()), 300)) from error
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """Return the mapping in a YAML file, or raise a ValueError that says in one line what was found instead."""
+    try:
+        value = parse_yaml(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(error.strerror) from error
+    if not isinstance(value, dict):
+        raise ValueError(f"found {short_repr(value)}; expected a mapping")
+    return value

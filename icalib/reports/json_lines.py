@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 from typing import Self, TextIO, final
 
-from icalib.core.events import Event, Message, Progress, StageStarted, event_line
+from icalib.core.events import Event, Message, Progress, event_line
 
 _INTERVAL_S = 5.0
 
@@ -45,14 +45,6 @@ class JsonLines:
         """Write one message."""
         self.show(Message(text))
 
-    def stage(self, name: str, detail: str) -> None:
-        """Write that a stage that is not cached has started; `detail` is for people."""
-        self.show(StageStarted(name, reused=False))
-
     def advance(self, name: str, done: float, total: float | None, note: str = "") -> None:
         """Write a stage's progress."""
         self.show(Progress(name, done, total, note))
-
-    def finished(self, name: str, seconds: float, reused: bool) -> None:
-        """Write that a stage that is not cached has finished."""
-        self.message(f"{name}: done in {seconds:.1f} s")
