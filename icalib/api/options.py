@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
@@ -64,19 +64,14 @@ class Place:
     @classmethod
     def of(cls, keywords: PlaceKeywords) -> Place:
         """Read keywords that may contain more than these, or raise a SettingError."""
-        executor = choice("executor", keywords.get("executor", "ray"), EXECUTORS)
-        address = keywords.get("address")
-        if executor == "local" and address:
+        place = cls(**{**_given(cls, keywords), "runs": local_path(keywords.get("runs", "runs"))})
+        choice("executor", place.executor, EXECUTORS)
+        if place.executor == "local" and place.address:
             raise SettingError(
-                f"the local executor works in this process; found address {address}. Leave `address` out, or use the "
-                "ray executor."
+                f"the local executor works in this process; found address {place.address}. Leave `address` out, or use "
+                "the ray executor."
             )
-        return cls(
-            runs=local_path(keywords.get("runs", "runs")),
-            workers=keywords.get("workers"),
-            address=address,
-            executor=executor,
-        )
+        return place
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,16 +92,13 @@ class RunTemplate:
         """Read keywords that may contain more than these, or raise a SettingError."""
         if data is None:
             raise SettingError("`data` is missing: name the pool folder that `icalib prepare` made.")
-        return cls(
-            data=local_path(data),
-            labelled=labelled,
-            limit=limits(keywords.get("limit")),
-            settings=keywords.get("settings") or {},
-            preset=keywords.get("preset"),
-            backbone=keywords.get("backbone"),
-            resample_labels=keywords.get("resample_labels", False),
-            experiment=keywords.get("experiment", "default"),
-        )
+        given: dict[str, Any] = {**_given(cls, keywords), "limit": limits(keywords.get("limit"))}
+        return cls(data=local_path(data), labelled=labelled, **given)
+
+
+def _given(cls: type, keywords: Mapping[str, object]) -> dict[str, Any]:
+    """Return those keywords that are fields of a dataclass and not None."""
+    return {one.name: keywords[one.name] for one in fields(cls) if keywords.get(one.name) is not None}
 
 
 def limits(limit: int | Mapping[Split, int] | None) -> Mapping[Split, int]:
