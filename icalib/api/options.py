@@ -64,7 +64,8 @@ class Place:
     @classmethod
     def of(cls, keywords: PlaceKeywords) -> Place:
         """Read keywords that may contain more than these, or raise a SettingError."""
-        place = cls(**{**_given(cls, keywords), "runs": local_path(keywords.get("runs", "runs"))})
+        given: dict[str, Any] = {**_given(cls, keywords), "runs": local_path(keywords.get("runs", "runs"))}
+        place = cls(**given)
         choice("executor", place.executor, EXECUTORS)
         if place.executor == "local" and place.address:
             raise SettingError(

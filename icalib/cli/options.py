@@ -43,12 +43,6 @@ Labelled = Annotated[
         help="Fraction of the training pools whose right answer the method sees; default: what prepare was given."
     ),
 ]
-Limit = Annotated[
-    str | None,
-    typer.Option(
-        help="Use at most N pools of each split (`--limit 800`), or of some: train=2000,validation=200,test=400."
-    ),
-]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", help="Change a setting, e.g. --set regime.num_rounds=2; `icalib show METHOD` lists them."),
@@ -60,24 +54,8 @@ Preset = Annotated[
         "lists them."
     ),
 ]
-Backbone = Annotated[
-    str | None,
-    typer.Option(
-        help="Encoder: minilm (embedded), a folder or its URI (s3://…), or a hub name such as bert-base-uncased."
-    ),
-]
-ResampleLabels = Annotated[
-    bool,
-    typer.Option(
-        "--resample-labels",
-        help="Let each seed draw its own labelled pools, so that the spread over seeds includes that choice.",
-    ),
-]
 Runs = Annotated[
     Path, place_option("Where run folders and the stage cache are stored: a folder or e.g. s3://bucket/runs.")
-]
-Experiment = Annotated[
-    str, typer.Option(help="Folder under --runs that groups runs: a name, not a path.", callback=_folder_name)
 ]
 Workers = Annotated[
     int | None, typer.Option(help="Training workers; default: one per GPU, or one on this machine's CPU cores.")
@@ -101,13 +79,24 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON
 class RunOptions:
     """What runs have in common besides method, pools and seed, and where they are stored."""
 
-    limit: Limit = None
+    limit: Annotated[
+        str | None,
+        typer.Option(help="Use at most N pools of each split (`--limit 800`), or of some: train=2000,test=400."),
+    ] = None
     settings: Set = None
     preset: Preset = None
-    backbone: Backbone = None
-    resample_labels: ResampleLabels = False
+    backbone: Annotated[
+        str | None,
+        typer.Option(help="Encoder: minilm (embedded), a folder or its URI, or a hub name such as bert-base-uncased."),
+    ] = None
+    resample_labels: Annotated[
+        bool,
+        typer.Option("--resample-labels", help="Let each seed draw its own labelled pools: the spread includes that."),
+    ] = False
     runs: Runs = Path("runs")
-    experiment: Experiment = "default"
+    experiment: Annotated[
+        str, typer.Option(help="Folder under --runs that groups runs: a name, not a path.", callback=_folder_name)
+    ] = "default"
 
     def keywords(self) -> RunKeywords:
         """Return them as the API takes them, or raise a SettingError if a text can't be parsed."""
