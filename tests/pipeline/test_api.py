@@ -43,11 +43,6 @@ def nothing_starts_ray() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("runs")
-
-
-@pytest.fixture(scope="module")
 def teacher(runs: Path, tiny_pools: Path, tiny_bert: Path) -> Run:
     """Two views, MC dropout, and a calibrator."""
     return icalib.run(

@@ -35,11 +35,6 @@ def trained(tiny_pools: Path, tiny_bert: Path) -> RunSettings:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("runs")
-
-
-@pytest.fixture(scope="module")
 def finished(trained: RunSettings, runs: Path) -> RunFolder:
     return run(trained, run_context(runs))
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers.runs import Silent, run_context, small_settings
+from helpers.runs import small_settings
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from scipy.special import logit
@@ -27,11 +27,6 @@ from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import RunContext, run
 
 PLAIN = {"post_training": None, "similarity_start": "none"}
-
-
-@pytest.fixture(scope="module")
-def around(tmp_path_factory: pytest.TempPathFactory) -> RunContext:
-    return run_context(tmp_path_factory.mktemp("runs"), Silent())
 
 
 def finished(

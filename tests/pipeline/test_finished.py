@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,9 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.pool_folders import seal
-from helpers.runs import Silent, run_context, small_settings
+from helpers.runs import small_settings
 
-from icalib.cli import main
 from icalib.core.component import with_settings
 from icalib.core.errors import DataError, RunFolderError, SettingError
 from icalib.core.run_tables import PREDICTION_SCHEMA
@@ -29,12 +27,7 @@ from icalib.pipeline.inference import FinishedRun, evaluate, iter_predictions
 from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import RunContext, run
 
-Command = Callable[..., tuple[str, str]]
-
-
-@pytest.fixture(scope="module")
-def around(tmp_path_factory: pytest.TempPathFactory) -> RunContext:
-    return run_context(tmp_path_factory.mktemp("runs"), Silent())
+Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module")
@@ -69,22 +62,6 @@ def other_pools(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "counter"
 
 
-@pytest.fixture
-def icalib(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Run a command line in this process; gives standard output and standard error."""
-
-    def call(*arguments: object) -> tuple[str, str]:
-        executor = ["--executor", "local"] if arguments[0] in ("score", "evaluate") else []
-        monkeypatch.setattr(sys, "argv", ["icalib", *map(str, arguments), *executor])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capsys.readouterr()
-        assert not stop.value.code, err
-        return out, err
-
-    return call
-
-
 @pytest.mark.parametrize("name", ["teacher", "bm25"])
 def test_a_copy_of_a_run_predicts_what_the_run_did(
     name: str, elsewhere: Path, tiny_pools: Path, around: RunContext
@@ -109,7 +86,20 @@ def test_pools_without_labels_can_be_scored_but_not_measured(
     teacher: FinishedRun, other_pools: Path, around: RunContext, tmp_path: Path, icalib: Command
 ) -> None:
     data, out = without_labels(other_pools, tmp_path / "unlabelled"), tmp_path / "scores.parquet"
-    icalib("score", teacher.folder.path, "--data", data, "--limit", 5, "--out", out, "--runs", around.runs)
+    icalib(
+        "score",
+        teacher.folder.path,
+        "--executor",
+        "local",
+        "--data",
+        data,
+        "--limit",
+        5,
+        "--out",
+        out,
+        "--runs",
+        around.runs,
+    )
     scored = pq.read_table(out)
     assert scored.num_rows == 5 * 3
     assert set(scored["label"].to_pylist()) == {-1}
@@ -139,14 +129,15 @@ def test_runs_are_evaluated_with_their_own_threshold_once(
 def test_the_command_line_evaluates_and_reports_shift(
     teacher: FinishedRun, other_pools: Path, around: RunContext, icalib: Command, tmp_path: Path
 ) -> None:
-    out, err = icalib(
-        "evaluate", teacher.folder.path, "--data", other_pools, "--limit", 6, "--json", "--runs", around.runs
-    )
+    _, out, err = icalib(
+        "evaluate", teacher.folder.path, "--data", other_pools, "--limit", 6, "--json", "--runs", around.runs,
+        "--executor", "local",
+    )  # fmt: skip
     assert json.loads(out) == teacher.folder.shifts()[0]
     assert "tested on counter" in err
-    out, _ = icalib("evaluate", teacher.folder.path, "--json")
+    _, out, _ = icalib("evaluate", teacher.folder.path, "--json")
     assert json.loads(out) == teacher.folder.result
-    _, err = icalib("report", teacher.folder.path)
+    _, _, err = icalib("report", teacher.folder.path)
     assert f"curves: tensorboard --logdir {teacher.folder.path}" in err
     assert "tested on counter" in (teacher.folder.path / "report.html").read_text()
 
@@ -174,7 +165,7 @@ def test_questions_are_answered_where_the_run_is_sure(
 ) -> None:
     ids = write_questions(tmp_path / "q.jsonl.gz", tiny_pools)
     promise = ("--max-error", 0.97, "--confidence", 0.6)
-    out, err = icalib("predict", elsewhere / "teacher", tmp_path / "q.jsonl.gz", *promise, "--sets", 0.8)
+    _, out, err = icalib("predict", elsewhere / "teacher", tmp_path / "q.jsonl.gz", *promise, "--sets", 0.8)
     answers = [json.loads(line) for line in out.splitlines()]
     assert [answer["id"] for answer in answers] == ids
     threshold = Guarantees(teacher.folder).promise(0.97, 0.6).threshold
@@ -195,7 +186,7 @@ def test_only_the_last_turns_count_and_files_are_written_whole(
     teacher: FinishedRun, tiny_pools: Path, tmp_path: Path, icalib: Command
 ) -> None:
     write_questions(tmp_path / "q.jsonl.gz", tiny_pools)
-    short, err = icalib("predict", teacher.folder.path, tmp_path / "q.jsonl.gz")
+    _, short, err = icalib("predict", teacher.folder.path, tmp_path / "q.jsonl.gz")
     assert err == ""
     assert not any(json.loads(line)["abstained"] or "set" in json.loads(line) for line in short.splitlines())
     write_questions(tmp_path / "older.jsonl.gz", tiny_pools, older_turns=3)
@@ -222,7 +213,7 @@ def test_costs_are_those_of_both_views_and_all_passes(teacher: FinishedRun, else
     shutil.copytree(elsewhere / "teacher", single)
     (single / "members.json").write_text(json.dumps([plain]))
     (single / "files.json").unlink()
-    out, err = icalib("cost", single, teacher.folder.path, "--pairs", 14, "--repeats", 2, "--json")
+    _, out, err = icalib("cost", single, teacher.folder.path, "--pairs", 14, "--repeats", 2, "--json")
     first, second = json.loads(out)
     assert first["num_pairs"] == 16  # pools of four
     assert first["ratio"] == 1

@@ -30,11 +30,6 @@ SMALL: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("runs")
-
-
-@pytest.fixture(scope="module")
 def iart(runs: Path, tiny_pools: Path, tiny_bert: Path) -> RunFolder:
     return run(small_settings("iart", tiny_pools, tiny_bert, **SMALL), run_context(runs, Silent()))
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.runs import Silent, run_context, small_settings
+from helpers.runs import small_settings
 
-import icalib
-from icalib.cli import main
+from icalib.api.runs import load
 from icalib.core.run_folder import RunFolder
 from icalib.core.run_tables import PREDICTION_SCHEMA
 from icalib.data.pools import as_pools, iter_pools
@@ -39,11 +38,6 @@ def pools(tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = PrepareSettings(num_candidates=4, labelled=0.3, unanswerable=0.25)
     prepare(folder / "dialogues.jsonl", folder / "quarter", settings)
     return folder / "quarter"
-
-
-@pytest.fixture(scope="module")
-def around(tmp_path_factory: pytest.TempPathFactory) -> RunContext:
-    return run_context(tmp_path_factory.mktemp("runs"), Silent())
 
 
 def finished_run(method: str, pools: Path, tiny_bert: Path, around: RunContext) -> RunFolder:
@@ -98,7 +92,7 @@ def test_questions_are_answered_with_the_p_none_that_the_run_scored(bert: Finish
     test = PoolScores.from_predictions(bert.folder.predictions("test"))
     assert test.p_none is not None
     questions = some_questions(pools, list(test.pool_ids[:5]))
-    ranker = icalib.load(bert.folder.path)
+    ranker = load(bert.folder.path)
     found = ranker.predict(questions)
     np.testing.assert_allclose([answer.p_none for answer in found.answers], test.p_none[:5], rtol=1e-3)
     ranked = ranker.rank([turn.model_dump() for turn in questions[0].context], questions[0].candidates)
@@ -106,7 +100,7 @@ def test_questions_are_answered_with_the_p_none_that_the_run_scored(bert: Finish
 
 
 def test_scored_parquet_files_have_the_p_none_of_pools_and_none_of_pairs(
-    bert: FinishedRun, pools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bert: FinishedRun, pools: Path, tmp_path: Path, icalib: Any
 ) -> None:
     test = PoolScores.from_predictions(bert.folder.predictions("test"))
     (question,) = some_questions(pools, list(test.pool_ids[:1]))
@@ -114,7 +108,7 @@ def test_scored_parquet_files_have_the_p_none_of_pools_and_none_of_pairs(
     rows = [{"context": context, "candidates": candidates}, {"context": context, "candidate": candidates[0]}]
     pq.write_table(pa.Table.from_pylist(rows, schema=_rows_schema()), tmp_path / "rows.parquet")
     out = tmp_path / "out"
-    called(monkeypatch, "score", bert.folder.path, tmp_path / "rows.parquet", "--out", out, "--executor", "local")
+    assert icalib("score", bert.folder.path, tmp_path / "rows.parquet", "--out", out, "--executor", "local")[0] == 0
     found = pq.read_table(out / "part-000000.parquet")["p_none"].to_pylist()
     assert found[:-1] == pytest.approx([test.p_none[0]] * len(candidates), rel=1e-3)  # type: ignore[index]
     assert found[-1] is None
@@ -123,13 +117,6 @@ def test_scored_parquet_files_have_the_p_none_of_pools_and_none_of_pairs(
 def _rows_schema() -> pa.Schema:
     turn = pa.struct([("speaker", pa.string()), ("text", pa.string())])
     return pa.schema([("context", pa.list_(turn)), ("candidates", pa.list_(pa.string())), ("candidate", pa.string())])
-
-
-def called(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
-    monkeypatch.setattr(sys, "argv", ["icalib", *map(str, arguments)])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    assert not stop.value.code
 
 
 def test_a_run_without_such_pools_has_no_p_none(
@@ -141,7 +128,7 @@ def test_a_run_without_such_pools_has_no_p_none(
     assert plain.folder.predictions("test").schema == PREDICTION_SCHEMA
     assert not METRICS & plain.folder.result["test"].keys()
     test = PoolScores.from_predictions(plain.folder.predictions("test"))
-    found = icalib.load(plain.folder.path).predict(some_questions(tiny_pools, list(test.pool_ids[:1])))
+    found = load(plain.folder.path).predict(some_questions(tiny_pools, list(test.pool_ids[:1])))
     assert "p_none" not in found.answers[0].record()
     shifted = evaluate(plain, pools, LIMIT, around)["test"]  # by the probability of the best candidate
     assert shifted.keys() & METRICS == METRICS - {"ECE_none"}

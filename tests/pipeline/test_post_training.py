@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from helpers.runs import Silent, run_context, small_settings
 
 from icalib.core.stage_cache import Stage, StageCache
@@ -17,11 +16,6 @@ from icalib.pipeline.run import CACHE, run, stages_of, start
 from icalib.reports.tensorboard import write_tensorboard
 
 QUICK = {"post_training.training.epochs": 2, "post_training.training.precision": "fp32"}
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("runs")
 
 
 def start_of(name: str, data: Path, backbone: Path, runs: Path, *, seed: int, labelled: float, **changes: Any) -> Stage:

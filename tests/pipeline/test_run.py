@@ -15,11 +15,6 @@ from icalib.pipeline.run import RunSettings, run
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("runs")
-
-
-@pytest.fixture(scope="module")
 def icast(runs: Path, tiny_pools: Path, tiny_bert: Path) -> RunFolder:
     settings = small_settings("icast", tiny_pools, tiny_bert)
     return run(settings, run_context(runs, Silent()))

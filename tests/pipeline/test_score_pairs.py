@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ import pytest
 from helpers.runs import run_context, small_settings
 from helpers.stores import Machines
 
-from icalib.cli import main
 from icalib.core.errors import DataError, SettingError
 from icalib.core.events import ignore
 from icalib.pipeline import score_pairs
@@ -35,14 +33,12 @@ def trained(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPath
 
 
 @pytest.fixture
-def icalib(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+def icalib(icalib: Callable[..., tuple[int, str, str]]) -> Command:
     """Run a command line in this process; gives its exit code and standard error."""
 
     def call(*arguments: object) -> str:
-        monkeypatch.setattr(sys, "argv", ["icalib", *map(str, arguments), "--executor", "local"])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        return f"{stop.value.code or 0} {capsys.readouterr().err}"
+        code, _, err = icalib(*arguments, "--executor", "local")
+        return f"{code} {err}"
 
     return call
 

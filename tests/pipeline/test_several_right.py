@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import pytrec_eval
-from helpers.runs import Silent, run_context, small_settings
+from helpers.runs import small_settings
 
 from icalib.core.component import with_settings
 from icalib.core.run_folder import RunFolder
@@ -32,11 +32,6 @@ def pools(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 file.write(json.dumps({"query": f"question {name}", "pos": right, "neg": wrong}) + "\n")
     prepare(folder, folder / "pools", PrepareSettings(labelled=0.5))
     return folder / "pools"
-
-
-@pytest.fixture(scope="module")
-def around(tmp_path_factory: pytest.TempPathFactory) -> RunContext:
-    return run_context(tmp_path_factory.mktemp("runs"), Silent())
 
 
 @pytest.fixture(scope="module", params=["bert", "jm", "bm25", "tsst", "gray", "big", "gpf-bert"])

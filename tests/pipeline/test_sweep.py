@@ -38,11 +38,6 @@ HERE = run_here(LOCAL)
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("sweeps")
-
-
-@pytest.fixture(scope="module")
 def space(runs: Path) -> Space:
     return written_space(runs, "rules", RULES)
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from icalib.cli import main
 from icalib.data.pools import read_pool_set
 from icalib.data.protocols import PROTOCOLS, unmet
 from icalib.data.sources.readers import READERS
@@ -19,16 +17,9 @@ PAGE = (ROOT / "docs" / "data.md").read_text()
 
 
 @pytest.fixture
-def prepare(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def prepare(icalib: Any) -> Any:
     """Run `icalib prepare`; gives the exit code and standard error."""
-
-    def call(*arguments: object) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["icalib", "prepare", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        return int(stop.value.code or 0), capsys.readouterr().err
-
-    return call
+    return lambda *arguments: icalib("prepare", *arguments)[::2]
 
 
 @pytest.fixture

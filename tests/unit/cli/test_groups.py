@@ -1,15 +1,17 @@
-"""Options in groups: what Typer sees, and what the function receives."""
+"""Options in groups and of every verb: what Typer sees, and what the function receives."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from icalib.cli.groups import with_groups
+from icalib.core.display import Display, display
 
 
 @dataclass(frozen=True)
@@ -27,22 +29,28 @@ def run(
     method: Annotated[str, typer.Argument()], *, machines: MoreMachines, seed: Annotated[int, typer.Option()] = 1
 ) -> None:
     """Run it."""
-    typer.echo(f"{method} {machines} {seed}")
+    typer.echo(f"{method} {machines} {seed} {display()}")
 
 
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
+def test_fields_are_options_and_arrive_as_one_value() -> None:
+    app = typer.Typer()
     app.command()(with_groups(run))
-    monkeypatch.setattr(sys, "argv", ["run", *words])
-    with pytest.raises(SystemExit) as stop:
-        app()
-    out, err = capsys.readouterr()
-    return int(stop.value.code or 0), out, err
+    told = CliRunner().invoke(app, ["icast", "--workers", "2", "--fast", "--quiet", "--log-format", "json"])
+    machines, shown = MoreMachines(workers=2, fast=True), Display(quiet=True, log_format="json")
+    assert told.stdout == f"icast {machines} 1 {shown}\n"
+    assert display() == Display()
+    assert CliRunner().invoke(app, ["icast"]).exit_code == 2  # --workers is missing
 
 
-def test_fields_are_options_and_arrive_as_one_value(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_report_says_where_the_latest_comparison_of_an_experiment_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, icalib: Any
 ) -> None:
-    code, out, _ = call(monkeypatch, capsys, "icast", "--workers", "2", "--fast")
-    assert code == 0
-    assert out == "icast MoreMachines(workers=2, address=None, fast=True) 1\n"
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    latest = tmp_path / "compare-desk.html"
+    latest.write_text("")
+    code, _, err = icalib("report", tmp_path)
+    assert (code, opened) == (0, [])
+    assert err.splitlines() == [f"report: {latest}", f"curves: tensorboard --logdir {tmp_path}"]
+    assert icalib("report", tmp_path, "--open")[0] == 0
+    assert opened == [latest.as_uri()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +11,6 @@ import pytest
 import yaml
 from unit.reports.fake_runs import write_run
 
-from icalib.cli import main
 from icalib.core.component import with_settings
 from icalib.core.errors import RunFolderError, SettingError
 from icalib.core.run_folder import RunFolder
@@ -72,21 +70,15 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fakes:
 
 
 @pytest.fixture
-def reproduce(
-    fakes: Fakes, tiny_pools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Call:
+def reproduce(fakes: Fakes, tiny_pools: Path, tmp_path: Path, icalib: Any) -> Call:
     """Make a table of `rows` from the tiny pools; gives the exit code, what was said, and the Markdown's path."""
 
     def call(*options: object, rows: list[dict[str, Any]] | None = None, **table: object) -> tuple[int, str, Path]:
         values = {"title": "T", "source": "S", "kind": "metrics", "metrics": ["F1"], "rows": rows or ROWS, **table}
         path = tmp_path / "mine.yaml"
         path.write_text(yaml.safe_dump(values))
-        words = ["icalib", "reproduce", path, "--data", tiny_pools, "--runs", fakes.runs, *options]
-        monkeypatch.setattr(sys, "argv", list(map(str, words)))
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capsys.readouterr()
-        return int(stop.value.code or 0), out + err, fakes.runs / "default" / f"mine-{tiny_pools.resolve().name}.md"
+        code, out, err = icalib("reproduce", path, "--data", tiny_pools, "--runs", fakes.runs, *options)
+        return code, out + err, fakes.runs / "default" / f"mine-{tiny_pools.resolve().name}.md"
 
     return call
 
