@@ -1,110 +1,97 @@
 """The whole campaign: damages, kills, refusing disks and stores, fuzzed input, and a table of what became of them.
 
-    python tests/faults/campaign.py --minutes 60 --seed 1 --log campaign.jsonl
+    python tests/faults/campaign.py --minutes 60 --seed 1
 
-Each trial depends on seed and number alone, so that those that found a fault can be repeated. All parts advance
-together: whenever the campaign is stopped, each has done about the same fraction of its trials.
+All parts advance together: whenever the campaign is stopped, each has done about the same fraction of its trials.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
 if TYPE_CHECKING:
-    from faults.tally import Part
+    from faults.trials import Trial
 
-TRIALS = {
-    "damages": 200, "kills": 200, "served": 30, "disks": 140, "stores": 40, "fuzzed": 10_000,
-}  # fmt: skip
+TRIALS = {"damages": 200, "kills": 200, "served": 30, "disks": 140, "stores": 40, "fuzzed": 10_000}
 """How many trials the campaign has of each part."""
-_MOUNTS = "ICALIB_FAULTS_MOUNTS"
 
 
 def main() -> int:
     """Run the campaign; return 1 if it found a fault."""
     options = _options()
-    _be_allowed_to_mount()
-    from faults.tally import Tally, in_turn
-
     until = time.monotonic() + 60 * options.minutes
-    tally = Tally(options.log)
-    with tempfile.TemporaryDirectory(prefix="icalib-faults-") as folder, ExitStack() as at_end:
-        for part, number in in_turn(list(_parts(Path(folder), options, at_end))):
+    counts = {part: getattr(options, part) for part in TRIALS if getattr(options, part)}
+    trials: list[Trial] = []
+    with tempfile.TemporaryDirectory(prefix="icalib-faults-") as folder:
+        parts = _parts(Path(folder), counts, options.seed, options.limit)
+        for part, number in in_turn(counts):
             if time.monotonic() > until:
                 print(f"stopped after {options.minutes:g} minutes")
                 break
-            if not tally.has(part.name, f"{options.seed}/{number}"):
-                tally.add(part.trial(number), part.name)
-    print(tally.table())
-    return 1 if tally.faults else 0
+            trials.append(parts[part](number))
+            if trials[-1].is_fault:  # at once: a campaign may take hours
+                print(described(trials[-1]), flush=True)
+    print(table(trials))
+    return 1 if any(trial.is_fault for trial in trials) else 0
 
 
-def _parts(root: Path, options: argparse.Namespace, at_end: ExitStack) -> Iterator[Part]:
-    """Prepare a world, and what each part needs to know of it."""
-    from faults.damages import damage_once
-    from faults.disks import Disk, disturb_once
+def _parts(root: Path, counts: Mapping[str, int], seed: int, limit_s: float) -> dict[str, Callable[[int], Trial]]:
+    """Prepare a world, and return what carries out a trial of each part by its number."""
     from faults.fuzz import fuzz_once
-    from faults.kills import Writing, kill_once
-    from faults.parsers import artifacts, commands, readers, texts
-    from faults.score_parsers import scores, served, settings
-    from faults.serving import Serving
-    from faults.stores import InStore
-    from faults.tally import Part
-    from faults.world import SWEEP_FOLDER, TRAINED, World
+    from faults.parsers import all_parsers
+    from faults.serving import serve_once
+    from faults.trials import DISKS, KILLS, STORES, damage_once, disturb_once
+    from faults.world import IN_STORE, ON_DISK, WRITING, World
     from helpers.tiny_models import pool_texts, write_tiny_bert, write_tiny_pools
 
-    disk = Disk(root / "disk") if os.environ.get(_MOUNTS) else None
-    if disk is not None:
-        at_end.callback(disk.unmount)
     pools = write_tiny_pools(root)
-    world = World(root / "disk", pools, write_tiny_bert(root / "bert", pool_texts(pools)))
-    seed, limit_s = options.seed, options.limit
-    counts = {name: getattr(options, name) for name in TRIALS}
-    if any(counts[name] for name in ("kills", "disks", "stores")):
-        writing = Writing(world)
-        in_store = InStore(writing)
-        yield Part("kills", counts["kills"], lambda number: kill_once(writing, seed, number, limit_s))
-        yield Part("disks", counts["disks"], lambda number: disturb_once(writing, seed, number, limit_s, disk))
-        yield Part("stores", counts["stores"], lambda number: in_store.disturb_once(seed, number, limit_s))
-    if counts["served"]:
-        serving = Serving(world)
-        yield Part("served", counts["served"], lambda number: serving.kill_once(seed, number, limit_s))
-    yield Part("damages", counts["damages"], lambda number: damage_once(world, seed, number, limit_s))
-    if counts["fuzzed"]:
-        still = root / "still"
-        shutil.copytree(world.pristine, still)
-        own = artifacts(still, TRAINED, SWEEP_FOLDER)
-        others = (*readers(), *texts(), *settings(), *scores(root / "scores"), *served(still))
-        parsers = dict([*others, *own, *commands(still, TRAINED)])
-        yield Part("fuzzed", counts["fuzzed"], lambda number: fuzz_once(parsers, seed, number, limit_s))
+    world = World(root / "world", pools, write_tiny_bert(root / "bert", pool_texts(pools)))
+    parsers = all_parsers(shutil.copytree(world.pristine, root / "still")) if "fuzzed" in counts else {}
+    return {
+        "damages": lambda number: damage_once(world, ON_DISK, seed, number, limit_s),
+        "kills": lambda number: disturb_once(world, KILLS, WRITING, seed, number, limit_s),
+        "disks": lambda number: disturb_once(world, DISKS, WRITING, seed, number, limit_s),
+        "stores": lambda number: disturb_once(world, STORES, IN_STORE, seed, number, limit_s),
+        "served": lambda number: serve_once(world, seed, number, limit_s),
+        "fuzzed": lambda number: fuzz_once(parsers, seed, number, limit_s),
+    }
 
 
-def _be_allowed_to_mount() -> None:
-    """Start again in a namespace in which any user may mount file systems, where the system has such namespaces."""
-    if os.environ.get(_MOUNTS) is not None:
-        return
-    inside = ["unshare", "--map-root-user", "--mount"]
-    with tempfile.TemporaryDirectory() as folder:
-        probe = [*inside, "mount", "-t", "tmpfs", "none", folder]
-        can_mount = shutil.which("unshare") and not subprocess.run(probe, capture_output=True).returncode
-    os.environ[_MOUNTS] = "1" if can_mount else ""
-    if can_mount:
-        os.execvp("unshare", [*inside, sys.executable, *sys.argv])
-    print("full and read-only disks are left out: file systems can't be mounted here")
+def in_turn(counts: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """Yield parts and numbers of trials such that all parts have done about the same fraction at any time."""
+    moments = [((number + 0.5) / count, part, number) for part, count in counts.items() for number in range(count)]
+    for _, part, number in sorted(moments):
+        yield part, number
+
+
+def described(trial: Trial) -> str:
+    """Return what became of one trial."""
+    return f"{trial.kind} {trial.name}: {', '.join(trial.outcomes)}\n{trial.detail}\n"
+
+
+def table(trials: Sequence[Trial]) -> str:
+    """Return one row per kind: number of trials, and of each outcome; and one for all of them."""
+    from faults.trials import Outcome
+
+    names = get_args(Outcome)
+    kinds = sorted({trial.kind for trial in trials})
+    width = max(map(len, ("kind", *kinds)))
+    lines = [f"{'kind':{width}}  {'trials':>7}" + "".join(f"{name:>12}" for name in names)]
+    for kind in (*kinds, "all"):
+        own = [trial for trial in trials if kind in (trial.kind, "all")]
+        counts = Counter(outcome for trial in own for outcome in trial.outcomes)
+        lines.append(f"{kind:{width}}  {len(own):>7}" + "".join(f"{counts[name]:>12}" for name in names))
+    return "\n".join(lines)
 
 
 def _options() -> argparse.Namespace:
@@ -112,7 +99,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after this time; default: never")
     parser.add_argument("--seed", type=int, default=1, help="other seeds are other trials")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds after which a command counts as hung")
-    parser.add_argument("--log", type=Path, help="file of finished trials, from which a campaign resumes")
     for part, count in TRIALS.items():
         parser.add_argument(f"--{part}", type=int, default=count, help=f"number of trials; default: {count}")
     return parser.parse_args()

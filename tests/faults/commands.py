@@ -1,98 +1,123 @@
-"""Commands of icalib in processes of their own, which start in a moment, can be killed, and leave their output.
+"""Commands of icalib in processes of their own, which start in a moment, can be disturbed, and leave their output.
 
 A server process imports icalib once and is forked for each command: importing takes longer than most commands do.
 """
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
-import shutil
+import pkgutil
+import random
+import resource
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-LIMIT_S = 60.0
-"""A command that takes longer counts as hung, unless a campaign on a busy machine allows more."""
+from helpers.stores import FailingStore
+from pyarrow.fs import PyFileSystem
 
+import icalib
+from icalib.core import storage
+from icalib.core.storage import object_store
 
-class Disturbance:
-    """What disturbs a command; it acts in the command's process."""
-
-    def begin(self) -> None:
-        """Act before the command begins."""
-
-    def before_change(self, number: int, event: str, path: str) -> None:
-        """Act before the n-th change of a folder, from 1; an OSError that is raised is what the change fails with."""
+_CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "shutil.rmtree")
+_REFUSED = ("open", "os.mkdir", "os.rename", "os.link")
 
 
 @dataclass(frozen=True)
-class KillAt(Disturbance):
-    """Kill -9 before the n-th change."""
+class Disturbance:
+    """What disturbs a command.
 
-    change: int
+    Attributes:
+        kill_at: kill -9 before this change of a folder, counted from 1; 0: never.
+        refuse_from: the disk refuses every new file, folder or rename from this change on; 0: never.
+        error: with this number: errno.ENOSPC, errno.EROFS …
+        largest_file: bytes beyond which writes fail in the middle of a file, in any language; 0: no limit.
+        store_failing: fraction of the operations of an object store (`fsspec+file://`) that fail.
+        store_gone_from: all of them fail from this one on; 0: never.
+        store_seed: which of them fail.
+        patience_s: how long they are tried again.
+    """
+
+    kill_at: int = 0
+    refuse_from: int = 0
+    error: int = 0
+    largest_file: int = 0
+    store_failing: float = 0.0
+    store_gone_from: int = 0
+    store_seed: int = 0
+    patience_s: float = 30.0
+
+    def begin(self, folder: str) -> None:
+        """Act in the command's process, before it begins."""
+        os.environ[storage.CACHE] = f"{folder}/mirror"
+        os.environ[storage.PATIENCE] = str(self.patience_s)
+        rng, numbers = random.Random(self.store_seed), itertools.count(1)
+        filesystem = PyFileSystem(
+            FailingStore(
+                lambda kind, path: rng.random() < self.store_failing or 0 < self.store_gone_from <= next(numbers)
+            )
+        )
+        object_store.filesystem_of = lambda bucket: (filesystem, "")  # type: ignore[assignment]
+        if self.largest_file:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (self.largest_file, resource.RLIM_INFINITY))
 
     def before_change(self, number: int, event: str, path: str) -> None:
-        if number == self.change:
+        """Act before the n-th change of a folder."""
+        if number == self.kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
+        if 0 < self.refuse_from <= number and event in _REFUSED:
+            raise OSError(self.error, os.strerror(self.error), path)
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A command that has ended: its exit code (negative: a signal that killed it), output, and what it left."""
+    """A command that has ended: its exit code (negative: a signal that killed it), output, and what it left.
+
+    Attributes:
+        temporary: files and folders in its folder for temporary files.
+        num_writes: how often it changed a folder: opened a file for writing, renamed, removed or made one.
+    """
 
     code: int
     out: str
     err: str
-    seconds: float
     temporary: tuple[str, ...]
-    """Files and folders in its folder for temporary files."""
     num_writes: int
-    """How often it changed a folder: opened a file for writing, renamed, removed or made one."""
 
     @property
-    def hung(self) -> bool:
-        return self.code == -signal.SIGALRM
-
-    @property
-    def refused(self) -> bool:
+    def is_refused(self) -> bool:
         """Whether it ended with an error of icalib's own, or of the command line's."""
         return self.code == 2 and "Traceback" not in self.err and "rror: " in self.err
 
 
 class Running:
-    """A command of icalib that has been started in a folder.
+    """A command of icalib that has been started.
 
     Args:
-        arguments: what follows `icalib` on the command line.
+        arguments: what follows `icalib` on the command line; `{now}` stands for the folder.
         folder: working directory; paths among the arguments may be relative to it.
         disturbance: what happens to it.
         limit_s: kill it after this time, as hung.
     """
 
     def __init__(
-        self, arguments: Sequence[str], folder: Path, disturbance: Disturbance | None = None, limit_s: float = LIMIT_S
+        self, arguments: Sequence[str], folder: Path, disturbance: Disturbance = Disturbance(), limit_s: float = 60.0
     ) -> None:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["faults.preloaded"])
+        context.set_forkserver_preload(_preloaded())
         self._output = tempfile.TemporaryDirectory()
-        self._started = time.monotonic()
+        words = [word.replace("{now}", str(folder)) for word in arguments]
         self.process = context.Process(
-            target=_command,
-            args=(list(arguments), str(folder), self._output.name, disturbance or Disturbance(), limit_s),
-            daemon=True,
+            target=_become, args=(words, str(folder), self._output.name, disturbance, limit_s), daemon=True
         )
         self.process.start()
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether its process has become the command."""
-        return (Path(self._output.name) / "writes").is_file()
 
     def written(self, name: str) -> str:
         """Return what it has written so far to `out` or `err`."""
@@ -107,25 +132,31 @@ class Running:
     def ended(self) -> Ended:
         """Wait for its end."""
         self.process.join()
-        seconds = time.monotonic() - self._started
         with self._output:
-            output = Path(self._output.name)
             code = self.process.exitcode if self.process.exitcode is not None else -signal.SIGKILL
-            left = tuple(sorted(path.name for path in (output / "tmp").glob("*")))
-            writes = output / "writes"
-            num_writes = writes.stat().st_size if writes.is_file() else 0
-            return Ended(code, self.written("out"), self.written("err"), seconds, left, num_writes)
+            left = tuple(sorted(path.name for path in Path(self._output.name, "tmp").glob("*")))
+            return Ended(code, self.written("out"), self.written("err"), left, len(self.written("writes")))
 
 
 def run_command(
-    arguments: Sequence[str], folder: Path, disturbance: Disturbance | None = None, *, limit_s: float = LIMIT_S
+    arguments: Sequence[str], folder: Path, disturbance: Disturbance = Disturbance(), limit_s: float = 60.0
 ) -> Ended:
     """Run a command of icalib to its end; see `Running`."""
     return Running(arguments, folder, disturbance, limit_s).ended()
 
 
-def _command(arguments: list[str], folder: str, output: str, disturbance: Disturbance, limit_s: float) -> None:
-    """Run in the forked process: become the command."""
+def _preloaded() -> list[str]:
+    """Return the modules that commands would import."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    left_out = ("icalib.distributed", "icalib.__main__", "icalib.demo")
+    names = [module.name for module in pkgutil.walk_packages(icalib.__path__, "icalib.")]
+    others = ["transformers.models.bert.modeling_bert", "safetensors.torch", "torch.utils.tensorboard", "plotly.io"]
+    return [*(name for name in names if not name.startswith(left_out)), *others]
+
+
+def _become(arguments: list[str], folder: str, output: str, disturbance: Disturbance, limit_s: float) -> None:
+    """Become the command, in the forked process."""
     temporary = Path(output) / "tmp"
     temporary.mkdir()
     os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
@@ -134,8 +165,8 @@ def _command(arguments: list[str], folder: str, output: str, disturbance: Distur
     os.chdir(folder)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which background shells ignore
     signal.setitimer(signal.ITIMER_REAL, limit_s)  # its default action ends the process
-    disturbance.begin()
-    sys.addaudithook(_Writes(output, disturbance))
+    disturbance.begin(folder)
+    sys.addaudithook(_Changes(output, disturbance))
     sys.argv = ["icalib", *arguments]
     from icalib.cli import main
 
@@ -146,7 +177,7 @@ def _command(arguments: list[str], folder: str, output: str, disturbance: Distur
         sys.stderr.flush()
 
 
-class _Writes:
+class _Changes:
     """An audit hook that counts changes of folders outside of the one for output, and lets each be disturbed."""
 
     def __init__(self, output: str, disturbance: Disturbance) -> None:
@@ -154,22 +185,13 @@ class _Writes:
         self._file = os.open(Path(output) / "writes", os.O_WRONLY | os.O_CREAT)
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if not _is_change(event, arguments) or str(arguments[0]).startswith((self._output, "/dev", "/proc")):
+        if event == "open":
+            flags = arguments[2] or 0
+            is_change = isinstance(arguments[0], str | bytes) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+        else:
+            is_change = event in _CHANGES
+        if not is_change or str(arguments[0]).startswith((self._output, "/dev", "/proc")):
             return
         self._count += 1
         os.write(self._file, b".")
         self._disturbance.before_change(self._count, event, os.fsdecode(arguments[0]))
-
-
-def _is_change(event: str, arguments: tuple[Any, ...]) -> bool:
-    if event == "open":
-        flags = arguments[2] or 0
-        return isinstance(arguments[0], str | bytes) and bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
-    return event in ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "shutil.rmtree")
-
-
-def renewed(folder: Path, pristine: Path) -> Path:
-    """Replace a folder by a copy of another."""
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(pristine, folder)
-    return folder

@@ -2,27 +2,59 @@
 
 from __future__ import annotations
 
-import os
+import io
+import json
 import random
 import shutil
 import signal
 import tempfile
 import traceback
 import warnings
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from unittest.mock import patch
 
-from faults.commands import LIMIT_S
-from faults.mutations import changed_file
-from faults.parsers import Files, Parser
-from faults.tally import Outcome, Trial
+import pyarrow as pa
+import pyarrow.parquet as pq
+from faults.trials import Outcome, Trial, ended_trial
+from helpers.hostile import changed_value
 
 from icalib.core.errors import IcalibError
 
+Files = Mapping[str, bytes]
+"""Content by relative path."""
+_TOKENS = (
+    b"", b"\0", b"\xff\xfe", b"\xed\xa0\x80", b'"', b"'", b"{", b"}", b"[", b"]", b":", b",", b"\t", b"\r\n", b"\n\n",
+    b"\\u0000", b"\\ud800", b"NaN", b"-Infinity", b"1e999", b"9" * 400, b"-1", b"null", b"true", b"{}", b"[]", b'""',
+    b"\x1b[31m", b"../../x", b"\xe2\x80\xae", b"\xef\xbb\xbf", b" " * 300, b"(" * 1200,
+)  # fmt: skip
+_TYPES = (pa.string(), pa.large_string(), pa.binary(), pa.int8(), pa.float16(), pa.null(), pa.bool_())
 
-def fuzz_once(parsers: Mapping[str, Parser], seed: int, number: int, limit_s: float = LIMIT_S) -> Trial:
-    """Read a changed example, in turn by each parser."""
+
+@dataclass(frozen=True)
+class Parser:
+    """What is read, and by what.
+
+    Attributes:
+        examples: valid ones, each of which may be changed.
+        read: reads the folder in which an example was written; may only raise icalib's errors.
+        fixed: files that are never changed.
+    """
+
+    examples: tuple[Files, ...]
+    read: Callable[[Path], object]
+    fixed: Files = field(default_factory=dict[str, bytes])
+
+    def write(self, folder: Path, example: Files) -> None:
+        for name, data in {**self.fixed, **example}.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+
+
+def fuzz_once(parsers: Mapping[str, Parser], seed: int, number: int, limit_s: float = 60.0) -> Trial:
+    """Read a changed example, in turn by each parser; keep the input of a trial that found a fault."""
     name = sorted(parsers)[number % len(parsers)]
     parser = parsers[name]
     rng = random.Random(f"{seed}/{name}/{number}")
@@ -31,21 +63,31 @@ def fuzz_once(parsers: Mapping[str, Parser], seed: int, number: int, limit_s: fl
     example[changed] = changed_file(changed, example[changed], rng)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        for part in ("input", "tmp"):
-            (root / part).mkdir()
-        write_files(root / "input", {**parser.fixed, **example})
-        with _temporary_folder(root / "tmp"):
+        (root / "tmp").mkdir()
+        parser.write(root / "input", example)
+        with patch.object(tempfile, "tempdir", str(root / "tmp")):  # what is left there can be seen
             outcome, detail = _outcome(parser, root / "input", limit_s)
         left = [path.name for path in (root / "tmp").iterdir()]
         if outcome in ("untyped", "hung"):
-            detail = f"{changed} in {_kept(root / 'input', name, seed, number)}\n{detail}"
-    outcomes: tuple[Outcome, ...] = (outcome, "leftovers") if left else (outcome,)
-    return Trial(f"fuzz {name}", f"{seed}/{number}", outcomes, f"{detail}{' '.join(left)}")
+            kept = Path(tempfile.mkdtemp(prefix=f"fuzz-{name.replace(' ', '-')}-{seed}-{number}-"))
+            shutil.copytree(root / "input", kept, dirs_exist_ok=True)
+            detail = f"{changed} in {kept}\n{detail}"
+    return ended_trial(f"fuzz: {name}", f"{seed}/{number}", [outcome], left, detail)
+
+
+class _Late(BaseException):
+    """The time is over."""
+
+
+def _stop(number: int, frame: object) -> None:
+    raise _Late
 
 
 def _outcome(parser: Parser, folder: Path, limit_s: float) -> tuple[Outcome, str]:
+    signal.signal(signal.SIGALRM, _stop)
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
     try:
-        with warnings.catch_warnings(), _time_limit(limit_s):
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             parser.read(folder)
     except IcalibError:
@@ -54,49 +96,57 @@ def _outcome(parser: Parser, folder: Path, limit_s: float) -> tuple[Outcome, str
         return "hung", traceback.format_exc(limit=-12)
     except Exception:
         return "untyped", traceback.format_exc(limit=-12)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
     return "identical", ""
 
 
-class _Late(BaseException):
-    """The time is over."""
+def changed_file(name: str, data: bytes, rng: random.Random) -> bytes:
+    """Return a change that suits the kind of a file: of its bytes or, half of the time, of its values."""
+    if rng.random() < 0.5:
+        if name.endswith((".json", ".jsonl")):
+            return _changed_json(data, rng)
+        if name.endswith(".parquet"):
+            return _changed_parquet(data, rng)
+    return _changed_bytes(data, rng)
 
 
-@contextmanager
-def _time_limit(limit_s: float) -> Generator[None]:
-    def stop(number: int, frame: object) -> None:
-        raise _Late
+def _changed_bytes(data: bytes, rng: random.Random) -> bytes:
+    """Return one to four pieces left out, replaced, repeated or zeroed."""
+    for _ in range(rng.randint(1, 4)):
+        start = rng.randrange(len(data) + 1)
+        piece = data[start : start + rng.choice((0, 1, 40, 512, len(data)))]
+        new = rng.choice((b"", rng.choice(_TOKENS), rng.randbytes(len(piece) % 64), piece + piece, bytes(len(piece))))
+        data = data[:start] + new + data[start + len(piece) :]
+    return data
 
-    earlier = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, limit_s)
+
+def _changed_json(text: bytes, rng: random.Random) -> bytes:
+    """Return a change of the value in a JSON text, or in one of its lines."""
     try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, earlier)
+        return json.dumps(changed_value(json.loads(text), rng)).encode()
+    except ValueError:
+        lines = text.splitlines()
+        chosen = rng.randrange(len(lines))
+        lines[chosen] = json.dumps(changed_value(json.loads(lines[chosen]), rng)).encode()
+        return b"\n".join(lines) + b"\n"
 
 
-@contextmanager
-def _temporary_folder(folder: Path) -> Generator[None]:
-    """Let `tempfile` use a folder, so that what is left in it can be seen."""
-    earlier = tempfile.tempdir
-    tempfile.tempdir = str(folder)
+def _changed_parquet(data: bytes, rng: random.Random) -> bytes:
+    """Return a Parquet file with another type of a column, without it, or with other values in its cells."""
+    table = pq.read_table(io.BytesIO(data))
+    index, action = rng.randrange(table.num_columns), rng.randrange(4)
+    name = table.column_names[index]
     try:
-        yield
-    finally:
-        tempfile.tempdir = earlier
-
-
-def write_files(folder: Path, files: Files) -> None:
-    for name, data in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-
-
-def _kept(folder: Path, name: str, seed: int, number: int) -> str:
-    """Keep the input of a trial that found a fault; return where."""
-    kept = (
-        Path(os.environ.get("ICALIB_FAULTS", tempfile.gettempdir())) / f"fuzz-{name.replace(' ', '-')}-{seed}-{number}"
-    )
-    shutil.copytree(folder, kept, dirs_exist_ok=True)
-    return str(kept)
+        if action == 0:
+            table = table.drop_columns([name])
+        elif action == 1:
+            table = table.set_column(index, name, table[name].cast(rng.choice(_TYPES)))
+        else:
+            values = changed_value(table[name].to_pylist(), rng)
+            table = table.set_column(index, name, pa.array((values * table.num_rows)[: table.num_rows]))
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink)
+    except (pa.ArrowException, UnicodeEncodeError, OverflowError, TypeError):  # not a table
+        return _changed_bytes(data, rng)
+    return sink.getvalue().to_pybytes()

@@ -1,11 +1,11 @@
-"""A small world to do damage in: pools, a tiny backbone, runs, their cache, a sweep, and the verbs that read them."""
+"""A small world to do damage in: pools, a tiny backbone, runs, their cache, a sweep, and the verbs that use them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,143 +18,185 @@ from helpers.sweeps import SHARDS
 
 from icalib.data.pools import as_pools, iter_pools
 
-SETTINGS = (
+TRAINED = "runs/default/bert-pools-0.3-s1"
+SWEEP_FOLDER = "runs/default/sweep-shards-pools-0.3"
+_UNTRAINED = "runs/default/bm25-pools-0.3-s1"
+_SETTINGS = (
     "post_training=null",
     "similarity_start=none",
     "encoder.budget={max_context_tokens: 60, max_candidate_tokens: 20}",
     "regime.training.epochs=1",
     "scoring.pools_per_shard=6",
 )
-COMMON = ("--data", "pools", "--executor", "local", "--labelled", "0.3", "--limit", "12", "--backbone", "bert")
-TRAINED = "runs/default/bert-pools-0.3-s1"
-UNTRAINED = "runs/default/bm25-pools-0.3-s1"
-RUN = ("run", "bert", *COMMON, *(part for text in SETTINGS for part in ("--set", text)))
+_SMALL = ("--executor", "local", "--labelled", "0.3", "--limit", "12", "--backbone", "bert")
+_COMMON = ("--data", "pools", *_SMALL)
+_IN_STORE = ("--data", "fsspec+file://{now}/pools", "--runs", "fsspec+file://{now}/runs", *_SMALL)
+_CHANGED = tuple(word for text in _SETTINGS for word in ("--set", text))
+_SCORE = ("score", TRAINED, "--executor", "local")
 
 
 @dataclass(frozen=True)
 class Verb:
-    """A command that reads what may be damaged.
+    """A command that reads what may be damaged, or writes to what may refuse.
 
     Attributes:
-        arguments: of the command line.
-        result: what it has computed, as text, to compare: from its output and the world's folder.
-        first: changes the world before the command, e.g. removes the run that would be found finished.
+        words: of its command line.
+        result: what it has computed, as text, to compare.
+        writes: what has to be removed for it to have something to do; "" for a command that only reads.
+        cache: what has to be removed, too, for it to have everything to do.
+        area: where it may leave no temporary files; an object store may keep some.
     """
 
-    arguments: tuple[str, ...]
+    words: tuple[str, ...]
     result: Callable[[Ended, Path], str]
-    first: Callable[[Path], object] = lambda world: None
+    writes: str = ""
+    cache: str = ""
+    area: str = "."
 
 
-def tables_result(*names: str) -> Callable[[Ended, Path], str]:
+@dataclass(frozen=True)
+class Usual:
+    """What a verb that has everything to do computes when nothing disturbs it, and how much it writes."""
+
+    result: str
+    num_writes: int
+    num_bytes: int
+
+
+def _files(*patterns: str) -> Callable[[Ended, Path], str]:
+    """Digest names and content of files: of Parquet the values, of others the bytes."""
+
     def result(ended: Ended, world: Path) -> str:
         digest = hashlib.sha256()
-        for name in names:
-            digest.update(repr(pq.read_table(world / name).to_pydict()).encode())
+        for path in sorted(path for pattern in patterns for path in world.glob(pattern) if path.is_file()):
+            content = repr(pq.read_table(path).to_pydict()).encode() if path.suffix == ".parquet" else path.read_bytes()
+            digest.update(f"{path.relative_to(world)}\0".encode() + content)
         return digest.hexdigest()
 
     return result
 
 
-def files_result(folder: str, pattern: str = "*") -> Callable[[Ended, Path], str]:
-    """Names and bytes of a folder's files."""
-
-    def result(ended: Ended, world: Path) -> str:
-        digest = hashlib.sha256()
-        for path in sorted(path for path in (world / folder).rglob(pattern) if path.is_file()):
-            digest.update(f"{path.relative_to(world)}\0".encode() + path.read_bytes())
-        return digest.hexdigest()
-
-    return result
+def _outcome(run: str) -> Callable[[Ended, Path], str]:
+    return _files(f"{run}/predictions/*.parquet", f"{run}/metrics.parquet")
 
 
-def json_result(ended: Ended, world: Path) -> str:
+def _json(ended: Ended, world: Path) -> str:
     value: Any = json.loads(ended.out.splitlines()[-1])
     for one in value if isinstance(value, list) else [value]:
         one.pop("seconds", None)
     return json.dumps(value)
 
 
-def text_result(name: str) -> Callable[[Ended, Path], str]:
-    return lambda ended, world: (world / name).read_text()
-
-
-def without(name: str) -> Callable[[Path], object]:
-    def remove(world: Path) -> None:
-        path = world / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-
-    return remove
-
-
 def _printed(ended: Ended, world: Path) -> str:
-    return f"{ended.out}{ended.err}"
+    return ended.out
 
 
-_TABLES = ("predictions/test.parquet", "predictions/validation.parquet", "metrics.parquet")
-OUTCOME = tuple(f"{TRAINED}/{name}" for name in _TABLES)
-UNTRAINED_OUTCOME = tuple(f"{UNTRAINED}/{name}" for name in _TABLES)
-SWEEP_FOLDER = "runs/default/sweep-shards-pools-0.3"
-SWEEP = ("sweep", "shards.py", *COMMON, "--json")
-PREDICT = ("predict", TRAINED, "questions.jsonl", "--out", "answers.jsonl")
-SCORE = ("score", TRAINED, "--data", "pools", "--limit", "6", "--out", "scores.parquet", "--executor", "local")
-SCORE_PAIRS = (
-    "score", TRAINED, "pairs.parquet", "--rows-per-file", "7", "--out", "scored", "--executor", "local"
-)  # fmt: skip
-CALIBRATE = ("calibrate", "labelled.jsonl", "--out", "calibrator")
-APPLY = ("calibrate", "labelled.jsonl", "--apply", "calibrator", "--out", "applied.jsonl")
-EXPORT = ("export", TRAINED, "--out", "exported")
-REPORT = ("report", TRAINED, UNTRAINED)
 VERBS: Mapping[str, Verb] = {
-    "run again": Verb(RUN, tables_result(*OUTCOME)),
-    "run from the cache": Verb(RUN, tables_result(*OUTCOME), without(TRAINED)),
-    "bm25 from the cache": Verb(("run", "bm25", *COMMON, "--json"), json_result, without(UNTRAINED)),
-    "compare": Verb(("compare", "bm25", *COMMON, "--seeds", "1", "--json"), json_result),
-    "evaluate": Verb(
-        ("evaluate", TRAINED, "--data", "other", "--limit", "6", "--executor", "local", "--json"), json_result
+    "run bert": Verb(("run", "bert", *_COMMON, *_CHANGED), _outcome(TRAINED), TRAINED, "runs"),
+    "run bm25": Verb(("run", "bm25", *_COMMON), _outcome(_UNTRAINED), _UNTRAINED, "runs"),
+    "calibrate": Verb(("calibrate", "labelled.jsonl", "--out", "calibrator"), _files("calibrator/*"), "calibrator"),
+    "prepare": Verb(
+        ("prepare", "dialogues.jsonl", "--out", "prepared", "--candidates", "4", "--executor", "local"),
+        _files("prepared/*.parquet"), "prepared",
     ),
-    "evaluate own": Verb(("evaluate", TRAINED, "--json"), json_result),
-    "score": Verb(SCORE, tables_result("scores.parquet")),
-    "predict": Verb(PREDICT, text_result("answers.jsonl")),
-    "report": Verb(REPORT, _printed),
-    "sweep": Verb(SWEEP, json_result),
+    "compare": Verb(("compare", "bm25", *_COMMON, "--seeds", "1", "--json"), _json),
+    "evaluate": Verb(
+        ("evaluate", TRAINED, "--data", "other", "--limit", "6", "--executor", "local", "--json"), _json
+    ),
+    "evaluate own": Verb(("evaluate", TRAINED, "--json"), _json),
+    "score": Verb(
+        (*_SCORE, "--data", "pools", "--limit", "6", "--out", "scores.parquet"), _files("scores.parquet"),
+        "scores.parquet",
+    ),
+    "score pairs": Verb(
+        (*_SCORE, "pairs.parquet", "--rows-per-file", "7", "--out", "scored"), _files("scored/part-*.parquet"), "scored"
+    ),
+    "predict": Verb(
+        ("predict", TRAINED, "questions.jsonl", "--out", "answers.jsonl"), _files("answers.jsonl"), "answers.jsonl"
+    ),
+    "report": Verb(("report", TRAINED, _UNTRAINED), _printed, "report.html"),
+    "sweep": Verb(("sweep", "shards.py", *_COMMON, "--json"), _json, SWEEP_FOLDER, "runs"),
     "report of a sweep": Verb(("report", SWEEP_FOLDER), _printed),
-    "export": Verb(EXPORT, files_result("exported"), without("exported")),
-    "score pairs": Verb(SCORE_PAIRS, files_result("scored", "part-*.parquet")),
-    "apply": Verb(APPLY, text_result("applied.jsonl")),
+    "export": Verb(("export", TRAINED, "--out", "exported"), _files("exported/**/*"), "exported"),
+    "apply": Verb(
+        ("calibrate", "labelled.jsonl", "--apply", "calibrator", "--out", "applied.jsonl"), _files("applied.jsonl"),
+        "applied.jsonl",
+    ),
+    "bert in a store": Verb(("run", "bert", *_IN_STORE, *_CHANGED), _outcome(TRAINED), TRAINED, "runs", "mirror"),
+    "bm25 in a store": Verb(("run", "bm25", *_IN_STORE), _outcome(_UNTRAINED), _UNTRAINED, "runs", "mirror"),
 }  # fmt: skip
+IN_STORE = ("bert in a store", "bm25 in a store")
+ON_DISK = tuple(name for name in VERBS if name not in IN_STORE)
+WRITING = tuple(name for name in ON_DISK if VERBS[name].writes)
 
 
 class World:
-    """A folder in which commands work, its state before any damage, and each verb's result in that state."""
+    """A folder in which commands work, and its state before any damage."""
 
-    def __init__(self, root: Path, pools: Path, backbone: Path, verbs: Mapping[str, Verb] = VERBS) -> None:
-        """Copy pools, the dialogues beside them and a backbone to `root`, and run the verbs once."""
-        self.now, self.pristine, self.verbs = root / "now", root / "pristine", verbs
+    def __init__(self, root: Path, pools: Path, backbone: Path, names: Iterable[str] = ON_DISK) -> None:
+        """Copy pools, the dialogues beside them and a backbone to `root`, and run verbs once."""
+        self.now, self.pristine = root / "now", root / "pristine"
+        self._usual: dict[str, Usual] = {}
         shutil.copytree(pools, self.now / "pools")
         shutil.copytree(pools, self.now / "other")
         shutil.copytree(backbone, self.now / "bert")
         shutil.copy(pools.parent / "dialogues.jsonl", self.now)
         (self.now / "shards.py").write_text(SHARDS)
-        (self.now / "questions.jsonl").write_text(questions(pools))
-        write_pairs_to_score(self.now / "pairs.parquet", pools)
+        _write_questions(self.now, pools)
         write_scores(self.now / "labelled.jsonl", score_rows(scored_pools(120)))
-        for arguments in (RUN, ("run", "bm25", *COMMON), CALIBRATE):
-            self.command(arguments)
-        self.results = {name: verb.result(self.command(verb.arguments), self.now) for name, verb in verbs.items()}
+        for name in dict.fromkeys(("run bert", "run bm25", "calibrate", *names)):
+            self._must_succeed(name)
         shutil.copytree(self.now, self.pristine)
 
-    def command(self, arguments: tuple[str, ...]) -> Ended:
-        """Run a command that must succeed."""
-        ended = run_command(arguments, self.now, limit_s=600)
-        assert ended.code == 0, f"{arguments}\n{ended.err}"
+    def renew(self) -> None:
+        """Undo whatever happened."""
+        shutil.rmtree(self.now, ignore_errors=True)
+        shutil.copytree(self.pristine, self.now)
+
+    def remove(self, name: str) -> None:
+        """Remove a file or folder, if there is one."""
+        path = self.now / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+    def begin(self, name: str) -> None:
+        """Renew it such that a verb has everything to do."""
+        self.renew()
+        for path in filter(None, (VERBS[name].writes, VERBS[name].cache)):
+            self.remove(path)
+
+    def usual(self, name: str) -> Usual:
+        """Return what a verb does when nothing disturbs it; the world needs renewal after the first call."""
+        if name not in self._usual:
+            self.begin(name)
+            before = _num_bytes(self.now)
+            ended = self._must_succeed(name)
+            result = VERBS[name].result(ended, self.now)
+            self._usual[name] = Usual(result, ended.num_writes, max(_num_bytes(self.now) - before, 0))
+        return self._usual[name]
+
+    def is_usual(self, name: str, ended: Ended) -> bool:
+        """Return whether a verb that has ended computed what it always does."""
+        return VERBS[name].result(ended, self.now) == self._usual[name].result
+
+    def left(self, name: str, ended: Ended) -> list[str]:
+        """Return the temporary files that a verb has left behind."""
+        area = self.now / VERBS[name].area
+        return [*ended.temporary, *sorted(str(path.relative_to(area)) for path in area.rglob("*.tmp"))]
+
+    def _must_succeed(self, name: str) -> Ended:
+        ended = run_command(VERBS[name].words, self.now, limit_s=600)
+        assert ended.code == 0, f"{name}\n{ended.err}"
         return ended
 
 
-def questions(pools: Path) -> str:
-    """Return a file of questions: contexts and candidates of some test pools."""
-    found = [pool for batch in iter_pools(pools, "test") for pool in as_pools(batch)][:4]
-    rows = [
+def _num_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _write_questions(folder: Path, pools: Path) -> None:
+    """Write some test pools as questions, and as pairs, one a row."""
+    found = [pool for batch in iter_pools(pools, "test") for pool in as_pools(batch)][:5]
+    questions = [
         {
             "id": pool.pool_id,
             "context": [{"speaker": one.speaker, "text": one.text} for one in pool.context],
@@ -162,12 +204,7 @@ def questions(pools: Path) -> str:
         }
         for pool in found
     ]
-    return "".join(json.dumps(row) + "\n" for row in rows)
-
-
-def write_pairs_to_score(path: Path, pools: Path) -> None:
-    """Write the pairs of some test pools, one a row."""
-    found = [pool for batch in iter_pools(pools, "test") for pool in as_pools(batch)][:5]
+    (folder / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in questions))
     contexts = [[one.text for one in pool.context] for pool in found for _ in pool.candidates]
     candidates = [text for pool in found for text in pool.candidates]
-    pq.write_table(pa.table({"context": contexts, "candidate": candidates}), path, row_group_size=6)
+    pq.write_table(pa.table({"context": contexts, "candidate": candidates}), folder / "pairs.parquet", row_group_size=6)

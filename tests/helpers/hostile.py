@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import copy
+import random
 from typing import Any
 
 from hypothesis import strategies as st
 
-KEYS = st.one_of(
-    st.sampled_from(["target", "", ".", "a.b", "__class__", "model_config", "seed", "\x1b[31m", "\ud800", "x" * 300]),
-    st.text(max_size=8),
-)
-LEAVES = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(),
-    st.floats(),
-    st.text(max_size=20),
-    st.sampled_from(
-        ["mc-dropout", "os.path", "../x", "this.that", "icalib.heads.linear.LinearHead", "a" * 5000, "\0", 10**400, -1]
-    ),
-)
+KEYS = ("", ".", "a.b", "target", "__class__", "model_config", "seed", "id", "\ud800", "x" * 300, "\x1b[31m")
+LEAVES: tuple[Any, ...] = (
+    None, True, False, 0, -1, 1, 2**63, -(2**63), 10**400, 0.5, -0.0, float("nan"), float("inf"), 1e308, "", " ", "\0",
+    "x" * 5000, "\ud800", "nan", "1", "2020-01-01", "mc-dropout", "os.path", "../x", "this.that", [], [[]], {},
+    {"": {}}, [None], {"target": "os.path"}, {"target": []}, [1, "a", None], "icalib.heads.linear.LinearHead",
+)  # fmt: skip
 VALUES = st.recursive(
-    LEAVES,
-    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(KEYS, inner, max_size=4)),
+    st.sampled_from(LEAVES) | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(KEYS) | st.text(), inner, max_size=4),
     max_leaves=8,
 )
 """What JSON and YAML can hold."""
@@ -64,25 +57,30 @@ YAML_TEXTS = st.one_of(
 )
 
 
-@st.composite
-def mutated(draw: st.DrawFn, valid: Any) -> Any:
-    """Draw a copy of a valid value with one to three of its parts replaced, added or left out."""
-    value = copy.deepcopy(valid)
-    for _ in range(draw(st.integers(1, 3))):
+def mutated(valid: Any) -> st.SearchStrategy[Any]:
+    """Draw changed copies of a valid value."""
+    return st.randoms(use_true_random=False).map(lambda rng: changed_value(valid, rng))
+
+
+def changed_value(value: Any, rng: random.Random) -> Any:
+    """Return a copy of a value with one to three of its members replaced, added or left out."""
+    value = copy.deepcopy(value)
+    for _ in range(rng.randint(1, 3)):
         whole = value
         while isinstance(whole, dict | list) and whole:
-            key = draw(st.sampled_from(sorted(whole) if isinstance(whole, dict) else range(len(whole))))
-            if isinstance(whole[key], dict | list) and whole[key] and draw(st.booleans()):
+            key: Any = rng.choice(sorted(whole, key=str) if isinstance(whole, dict) else range(len(whole)))
+            if isinstance(whole[key], dict | list) and whole[key] and rng.random() < 0.7:
                 whole = whole[key]
                 continue
-            action = draw(st.sampled_from(["replace", "remove", "add"]))
+            new = copy.deepcopy(rng.choice((*LEAVES, *(whole.values() if isinstance(whole, dict) else whole))))
+            action = rng.choice(("remove", "replace", "add"))
             if action == "remove":
                 del whole[key]
             elif action == "replace":
-                whole[key] = draw(VALUES)
+                whole[key] = new
             elif isinstance(whole, dict):
-                whole[draw(KEYS)] = draw(VALUES)
+                whole[rng.choice((*KEYS, *whole))] = new
             else:
-                whole.append(draw(VALUES))
+                whole.append(new)
             break
     return value

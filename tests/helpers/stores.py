@@ -32,12 +32,14 @@ class Machines:
 
     def fails(self, which: Callable[[str, str], bool]) -> list[tuple[str, str]]:
         """From now on operations (kind, path) fail where `which` says so; the list grows by what is tried."""
-        handler = _Failing(which)
+        handler = FailingStore(which)
         self._monkeypatch.setattr(object_store, "filesystem_of", lambda uri: (PyFileSystem(handler), ""))
         return handler.tried
 
 
-class _Failing(FSSpecHandler):
+class FailingStore(FSSpecHandler):
+    """The machine's files as a store, whose operations (kind, path) fail where `which` says so."""
+
     def __init__(self, which: Callable[[str, str], bool]) -> None:
         inner, _ = FileSystem.from_uri("fsspec+file:///")
         super().__init__(inner.handler.fs)

@@ -170,7 +170,7 @@ def test_an_error_that_a_retry_cannot_fix_is_not_tried_again(
         calls.append(1)
         raise error
 
-    monkeypatch.setattr("helpers.stores._Failing.get_file_info", refuse)
+    monkeypatch.setattr("helpers.stores.FailingStore.get_file_info", refuse)
     machines.fails(lambda kind, _: False)
     with pytest.raises(StorageError):
         pull(machines.on("a", "run"))

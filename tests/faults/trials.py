@@ -1,0 +1,191 @@
+"""Trials: one disturbed command or damaged file, and what became of it. Seed and number alone determine each."""
+
+from __future__ import annotations
+
+import errno
+import random
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from faults.commands import Disturbance, Ended, run_command
+from faults.world import VERBS, Usual, World
+from helpers.damage import delete, empty, flip_a_bit, truncate, write_garbage, write_other_json, zero_a_block
+
+Outcome: TypeAlias = Literal["identical", "recomputed", "refused", "different", "untyped", "hung", "leftovers"]
+"""The same result without a word, the same result after a message, an error of icalib's own; and the faults: another
+result, any other error, no end within the time limit, files that should have been removed."""
+FAULTS: tuple[Outcome, ...] = ("different", "untyped", "hung", "leftovers")
+_MESSAGES = ("computing this stage again", "writing it again", "scoring it again")
+_AREAS = ("runs/.cache", "runs/default", "pools", "other", "calibrator", "scored")
+_MIN_FILE_BYTES = 16_384
+"""A command's own messages may need so much."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One trial: how to name it in a report, and what became of it."""
+
+    kind: str
+    name: str
+    outcomes: tuple[Outcome, ...]
+    detail: str = ""
+
+    @property
+    def is_fault(self) -> bool:
+        return any(outcome in FAULTS for outcome in self.outcomes)
+
+
+def ended_trial(kind: str, name: str, outcomes: Sequence[Outcome], left: Sequence[str], detail: str) -> Trial:
+    """Return a trial with its outcomes; files that were left over are one more."""
+    found: list[Outcome] = [*outcomes, "leftovers"] if left else [*outcomes]
+    unlike = [outcome for outcome in dict.fromkeys(found) if outcome != "identical"]
+    return Trial(kind, name, tuple(unlike) or ("identical",), f"{detail}\n{' '.join(left)}")
+
+
+def edit_parquet(path: Path, rng: random.Random) -> None:
+    """Write a valid table with another value in one cell of a column of numbers."""
+    table = pq.read_table(path)
+    numbers = [
+        index for index, field in enumerate(table.schema)
+        if table.num_rows and (pa.types.is_floating(field.type) or pa.types.is_integer(field.type))
+    ]  # fmt: skip
+    if not numbers:
+        truncate(path)
+        return
+    index, row = rng.choice(numbers), rng.randrange(table.num_rows)
+    values = table.column(index).to_pylist()
+    values[row] = 1 if values[row] in (0, None) else 0
+    column = pa.array(values, table.schema.field(index).type)
+    pq.write_table(table.set_column(index, table.schema.field(index), column), path)
+
+
+def swap(path: Path, rng: random.Random) -> None:
+    """Exchange a file with another of its kind in the same area."""
+    names = {Path(area).name for area in _AREAS}
+    area = next(parent for parent in path.parents if parent.name in names)
+    others = sorted(one for one in area.rglob(f"*{path.suffix}") if one.is_file() and one != path)
+    if not others:
+        truncate(path)
+        return
+    other, aside = rng.choice(others), path.with_name("aside")
+    path.rename(aside)
+    other.rename(path)
+    aside.rename(other)
+
+
+DAMAGES: Mapping[str, Callable[[Path, random.Random], object]] = {
+    "removed file": lambda path, rng: delete(path),
+    "truncated file": lambda path, rng: truncate(path),
+    "zeroed block": lambda path, rng: zero_a_block(path),
+    "flipped bit": lambda path, rng: flip_a_bit(path),
+    "edited Parquet": edit_parquet,
+    "swapped files": swap,
+    "unreadable JSON": lambda path, rng: rng.choice((write_garbage, write_other_json))(path),
+    "empty file": lambda path, rng: empty(path),
+}
+_SUFFIXES = {"edited Parquet": (".parquet",), "unreadable JSON": (".json", ".yaml")}
+
+
+def _refuse(error: int) -> Callable[[random.Random, Usual], Disturbance]:
+    return lambda rng, usual: Disturbance(refuse_from=rng.randint(1, usual.num_writes), error=error)
+
+
+KILLS: Mapping[str, Callable[[random.Random, Usual], Disturbance]] = {
+    "kill": lambda rng, usual: Disturbance(kill_at=rng.randint(1, usual.num_writes)),
+}
+DISKS: Mapping[str, Callable[[random.Random, Usual], Disturbance]] = {
+    "full disk": _refuse(errno.ENOSPC),
+    "failing disk": _refuse(errno.EIO),
+    "quota": _refuse(errno.EDQUOT),
+    "no permission": _refuse(errno.EACCES),
+    "read-only disk": lambda rng, usual: Disturbance(refuse_from=1, error=errno.EROFS),
+    "largest file": lambda rng, usual: Disturbance(
+        largest_file=max(int(usual.num_bytes * rng.random() ** 2), _MIN_FILE_BYTES)
+    ),
+}
+STORES: Mapping[str, Callable[[random.Random, Usual], Disturbance]] = {
+    "flaky store": lambda rng, usual: Disturbance(store_seed=rng.randrange(2**31), store_failing=0.15),
+    "store that is gone": lambda rng, usual: Disturbance(store_gone_from=rng.randint(1, 150), patience_s=0.5),
+}
+
+
+def damage_once(world: World, names: Sequence[str], seed: int, number: int, limit_s: float = 60.0) -> Trial:
+    """Damage a file and run a verb that may read it: kinds in turn, files and verbs by chance."""
+    kind = sorted(DAMAGES)[number % len(DAMAGES)]
+    rng = random.Random(f"{seed}/{kind}/{number}")
+    name = rng.choice(sorted(names))
+    world.usual(name)
+    world.renew()
+    path = world.now / rng.choice(damageable(world.pristine, kind))
+    DAMAGES[kind](path, rng)
+    if VERBS[name].writes and rng.random() < 0.5:
+        world.remove(VERBS[name].writes)
+    ended = run_command(VERBS[name].words, world.now, limit_s=limit_s)
+    outcomes, left = [_outcome(world, name, ended)], world.left(name, ended)
+    detail = f"{path.relative_to(world.now)}, then {name}: {ended.err[-1500:]}"
+    return ended_trial(f"damage: {kind}", f"{seed}/{number}", outcomes, left, detail)
+
+
+def disturb_once(
+    world: World,
+    kinds: Mapping[str, Callable[[random.Random, Usual], Disturbance]],
+    names: Sequence[str],
+    seed: int,
+    number: int,
+    limit_s: float = 60.0,
+) -> Trial:
+    """Disturb a verb that has everything to do, up to three times if it is killed, and let it end: the usual result.
+
+    Kinds and verbs in turn, moments by chance.
+    """
+    kind, name = sorted(kinds)[number % len(kinds)], sorted(names)[number // len(kinds) % len(names)]
+    rng = random.Random(f"{seed}/{kind}/{name}/{number}")
+    usual = world.usual(name)
+    world.begin(name)
+    outcomes: list[Outcome] = []
+    left: list[str] = []
+    details: list[str] = []
+    for _ in range(rng.choice((1, 1, 1, 2, 3)) if kinds is KILLS else 1):
+        disturbance = kinds[kind](rng, usual)
+        ended = run_command(VERBS[name].words, world.now, disturbance, limit_s)
+        details.append(f"{disturbance}, {usual}: {ended.err[-1500:]}")
+        if ended.code != -signal.SIGKILL:
+            outcomes.append(_outcome(world, name, ended))
+            left += world.left(name, ended)
+    if kinds is STORES and rng.random() < 0.5:  # another machine runs the verb again
+        world.remove("mirror")
+    ended = run_command(VERBS[name].words, world.now, limit_s=limit_s)
+    outcome = _outcome(world, name, ended)
+    if outcome == "refused":  # what is whole may be refused: it isn't written again
+        outcome = "identical" if world.is_usual(name, ended) else "different"
+    details.append(f"again: {ended.err[-1500:]}")
+    left += world.left(name, ended)
+    return ended_trial(f"{kind}: {name}", f"{seed}/{number}", [*outcomes, outcome], left, "\n".join(details))
+
+
+def _outcome(world: World, name: str, ended: Ended) -> Outcome:
+    if ended.code == -signal.SIGALRM:
+        return "hung"
+    if ended.is_refused:
+        return "refused"
+    if ended.code:
+        return "untyped"
+    if not world.is_usual(name, ended):
+        return "different"
+    return "recomputed" if any(message in ended.err for message in _MESSAGES) else "identical"
+
+
+def damageable(world: Path, kind: str) -> list[Path]:
+    """Return the files that a kind of damage is done to, relative to the world."""
+    suffixes = _SUFFIXES.get(kind, ())
+    files = [path for area in _AREAS for path in sorted((world / area).rglob("*")) if path.is_file()]
+    relative = [path.relative_to(world) for path in files]
+    return [
+        path for path in relative if not {"tb", ".locks"} & set(path.parts)
+        and path.suffix not in (".lock", ".html") and (not suffixes or path.suffix in suffixes)
+    ]  # fmt: skip
