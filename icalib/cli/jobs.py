@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from icalib.core.cluster_job import ClusterJob
     from icalib.core.job_file import JobFile
     from icalib.distributed.job_server import JobServer
-    from icalib.distributed.upload import Upload
 
 Address = Annotated[
     str | None,
@@ -68,7 +67,7 @@ def submit(
     wanted = read_job_file(file, parsed_settings(settings or ()))
     command = ["icalib", *command_words(wanted, file)]
     server = _server(address)
-    job, outcome = server.submit(wanted, command, Path.cwd(), lambda upload: _say_upload(upload, server), again=again)
+    job, outcome = server.submit(wanted, command, Path.cwd(), again=again)
     if outcome == "finished":
         say(
             f"{job.id} has succeeded already; {_command('logs', job.id, address)} shows its log. --again submits it "
@@ -185,11 +184,6 @@ def _server(address: str | None) -> JobServer:
             "`ssh -L 8265:127.0.0.1:8265 HEAD` and http://127.0.0.1:8265, or https, encrypt them."
         )
     return server
-
-
-def _say_upload(upload: Upload, server: JobServer) -> None:
-    folders = ", ".join(map(str, upload.source))
-    say(f"code: {upload.num_files} files of {folders}, {upload.num_bytes / 2**20:.1f} MiB packed, to {server.address}")
 
 
 def _follow(server: JobServer, job_id: str, address: str | None) -> None:

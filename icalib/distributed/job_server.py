@@ -11,21 +11,29 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast, final
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, final
 from urllib.parse import urlsplit
 
 from icalib.core.cluster_job import ClusterJob, JobState
 from icalib.core.errors import ClusterError, SettingError
 from icalib.core.job_file import JobFile
 from icalib.distributed.session import DRIVER_CPUS
-from icalib.distributed.upload import Upload, pack
 
 if TYPE_CHECKING:
     from ray.job_submission import JobDetails
 
 Outcome: TypeAlias = Literal["submitted", "running", "finished"]
 
+_INSTALLED = Path(__file__).resolve().parents[2]  # a checkout, or where pip puts packages
+_PACKAGES = ("icalib", "tune_spaces")
+_NO_CODE = (
+    *(".?*", "node_modules", "/env", "/runs", "/pools", "/checkpoints", "/build", "/dist"),
+    *("*.safetensors", "*.bin", "*.pt", "*.pth", "*.ckpt", "*.onnx", "*.gguf", "*.h5", "*.pkl", "*.npy", "*.npz"),
+    *("*.parquet", "*.arrow", "*.feather", "*.jsonl", "*.csv", "*.tsv", "*.db", "*.sqlite", "*.journal", "*.whl"),
+    *("*.gz", "*.bz2", "*.xz", "*.zst", "*.zip", "*.tar", "*.tgz", "*.7z", "*.so", "*.pyc", "*.pem", "*.key"),
+)
+"""What Ray leaves out of the code that it uploads, as lines of a .gitignore, besides what git ignores: hidden files,
+data, weights, keys and runs."""
 _PYTHON = "python -m "  # puts the working directory, where the code is unpacked, first on the path
 _API_ADDRESS = "RAY_API_SERVER_ADDRESS"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -51,7 +59,7 @@ class JobServer:
         _prepare_environment(address)
         from ray.job_submission import JobSubmissionClient
 
-        for name in ("ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk"):
+        for name in ("ray", "ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk"):
             logging.getLogger(name).setLevel(logging.ERROR)
         with _explained_errors(address or os.environ.get(_API_ADDRESS) or os.environ.get("RAY_ADDRESS")):
             self._client = JobSubmissionClient(address)
@@ -93,7 +101,6 @@ class JobServer:
         job: JobFile,
         command: list[str],
         folder: Path,
-        on_upload: Callable[[Upload], None],
         *,
         again: bool = False,
     ) -> tuple[ClusterJob, Outcome]:
@@ -103,15 +110,14 @@ class JobServer:
             job: the contents of the job file.
             command: the words of the icalib command.
             folder: a folder of the project whose code is uploaded.
-            on_upload: called with the packed code before it is uploaded.
             again: submit the job again even if it has succeeded or is pending.
 
         Returns:
             The new or existing job, and whether it was submitted, is running, or had finished.
 
         Raises:
-            SettingError: the code is too large, or a variable in `pass_environment` isn't set.
-            ClusterError: the cluster refuses the job.
+            SettingError: a variable in `pass_environment` isn't set.
+            ClusterError: the cluster refuses the job, or its code, because it is too large.
         """
         environment = {**job.environment, **_passed_variables(job.pass_environment)}
         same = [other for other in self.jobs() if other.work == job.work]
@@ -121,23 +127,20 @@ class JobServer:
         if last and last.state == "succeeded" and not again:
             return last, "finished"
         job_id = "-".join([job.title, job.work, *([str(len(same) + 1)] if same else [])])
-        with TemporaryDirectory(prefix="icalib-") as temporary:
-            upload = pack(folder, Path(temporary) / "code.zip")
-            on_upload(upload)
-            with _explained_errors(self.address):
-                self._client.submit_job(
-                    entrypoint=_PYTHON + shlex.join(command),
-                    submission_id=job_id,
-                    runtime_env={
-                        "working_dir": str(upload.path),
-                        "env_vars": {**environment, DRIVER_CPUS: str(job.resources.num_cpus)},
-                    },
-                    metadata={_WORK: job.work},
-                    entrypoint_num_cpus=job.resources.num_cpus,
-                    entrypoint_num_gpus=job.resources.num_gpus,
-                    entrypoint_memory=int(job.resources.memory),
-                    entrypoint_resources=dict(job.resources.custom),
-                )
+        with _explained_errors(self.address):
+            self._client.submit_job(
+                entrypoint=_PYTHON + shlex.join(command),
+                submission_id=job_id,
+                runtime_env={
+                    **uploaded_code(folder),
+                    "env_vars": {**environment, DRIVER_CPUS: str(job.resources.num_cpus)},
+                },
+                metadata={_WORK: job.work},
+                entrypoint_num_cpus=job.resources.num_cpus,
+                entrypoint_num_gpus=job.resources.num_gpus,
+                entrypoint_memory=int(job.resources.memory),
+                entrypoint_resources=dict(job.resources.custom),
+            )
         return self.job(job_id), "submitted"
 
     def follow(self, job_id: str, on_line: Callable[[str], None], on_state: Callable[[ClusterJob], None]) -> ClusterJob:
@@ -183,6 +186,22 @@ class JobServer:
             )
         with _explained_errors(self.address, job_id):
             yield
+
+
+def uploaded_code(folder: Path) -> dict[str, Any]:
+    """Return the part of a runtime environment that has Ray upload code.
+
+    That is the project around `folder`, the nearest folder with a pyproject.toml, and, where that isn't icalib's own
+    checkout, the packages icalib and tune_spaces as they are installed here.
+    """
+    above = (folder.resolve(), *folder.resolve().parents)
+    project = next((each for each in above if (each / "pyproject.toml").is_file()), None)
+    packages = [] if project == _INSTALLED else [str(_INSTALLED / name) for name in _PACKAGES]
+    return {
+        "excludes": list(_NO_CODE),
+        **({"working_dir": str(project)} if project else {}),
+        **({"py_modules": packages} if packages else {}),
+    }
 
 
 def _prepare_environment(address: str | None) -> None:
@@ -243,8 +262,9 @@ def _explained_errors(address: str | None, job_id: str = "") -> Generator[None, 
         yield
     except AuthenticationError as error:
         raise ClusterError(
-            f"{where} {_wrong_with_token(str(error))}. Copy the head's token file to this machine (readable only by "
-            "you), set RAY_AUTH_TOKEN_PATH to it, and run the same command again."
+            f"{where} requires a token, and none or another was sent: {' '.join(str(error).split())} Copy the "
+            "head's token file to this machine (readable only by you), set RAY_AUTH_TOKEN_PATH to it, and run the same "
+            "command again."
         ) from error
     except (ConnectionError, RayError, requests.RequestException, aiohttp.ClientError) as error:
         raise ClusterError(_connection_message(address)) from error
@@ -258,14 +278,6 @@ def _explained_errors(address: str | None, job_id: str = "") -> Generator[None, 
                 f"{job_id} --follow` rejoins it."
             ) from error
         raise ClusterError(f"{where} refused the request: {text}") from error
-
-
-def _wrong_with_token(error: str) -> str:
-    if "cannot be opened" in error:
-        return f"requires a token, and RAY_AUTH_TOKEN_PATH={os.environ.get('RAY_AUTH_TOKEN_PATH')} contains none"
-    if "Authentication failed" in error:
-        return "does not accept the token that was sent"
-    return "requires a token, and none was sent"
 
 
 def _connection_message(address: str | None) -> str:

@@ -164,8 +164,7 @@ def test_a_job_is_left_rejoined_and_done(head: Head, prepare_job: tuple[Path, Pa
     )
     assert left.stderr is not None
     told = lines_until(left.stderr, "running")
-    assert "MiB packed" in told[0]
-    job_id = told[1].removeprefix("submitted ").strip()
+    job_id = told[0].removeprefix("submitted ").strip()
     wait_until(lambda: driver_of(pools) is not None, lambda: "no driver")
     driver = driver_of(pools)
     assert driver is not None
@@ -206,11 +205,11 @@ def test_the_exit_code_is_the_jobs(head: Head, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("token", "said"),
-    [(None, "requires a token, and none was sent"), ("0" * 64, "does not accept the token"), ("", "contains none")],
+    "token",
+    [None, "0" * 64, ""],
 )
 def test_nothing_without_the_token(
-    head: Head, prepare_job: tuple[Path, Path], tmp_path: Path, token: str | None, said: str
+    head: Head, prepare_job: tuple[Path, Path], tmp_path: Path, token: str | None
 ) -> None:
     environment = {name: value for name, value in head.environment.items() if not name.startswith("RAY_AUTH")}
     if token is not None:
@@ -219,6 +218,6 @@ def test_nothing_without_the_token(
     refused = head.icalib("submit", prepare_job[0], environment=environment)
     assert refused.returncode == 2
     assert refused.stderr.startswith("error: ")
-    assert said in refused.stderr
+    assert "requires a token" in refused.stderr
     assert "set RAY_AUTH_TOKEN_PATH to it" in refused.stderr
     assert "Traceback" not in refused.stderr
