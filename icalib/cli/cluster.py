@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from icalib.core.check import Check
-    from icalib.distributed.doctor.examination import Wanted
     from icalib.reports.doctor_terminal import Examination
 
 
@@ -30,14 +29,13 @@ def doctor(
 ) -> None:
     """Check a machine or cluster before it costs money; each failure says what to do about it.
 
-    Every node reports its versions, GPUs, disk space and token, and whether it shares --runs with the others; then a
-    tiny ranker is trained by the workers and scores two shards. The exit code is 1 if anything failed.
+    Every node reports its versions and token, and whether it shares --runs with the others; then a tiny ranker is
+    trained by the workers, on GPUs if there are any, and scores some shards. The exit code is 1 if anything failed.
     """
-    from icalib.distributed.doctor.examination import Wanted
     from icalib.reports.doctor_terminal import Examination
 
     with Examination() as shown:
-        checks = list(_examined(address, Wanted(runs.resolve(), workers), shown))
+        checks = list(_examined(address, runs.resolve(), workers, shown))
     failed = [check.name for check in checks if check.status == "fail"]
     say(f"Not ready: {', '.join(failed)}. Do what the arrows say, then look again." if failed else "Ready.")
     if as_json:
@@ -45,8 +43,8 @@ def doctor(
     raise typer.Exit(int(bool(failed)))
 
 
-def _examined(address: str | None, wanted: Wanted, shown: Examination) -> Iterator[Check]:
-    from icalib.distributed.doctor.examination import examine, join
+def _examined(address: str | None, runs: Path, workers: int, shown: Examination) -> Iterator[Check]:
+    from icalib.distributed.doctor import examine, join
     from icalib.distributed.session import stop
 
     joined = join(address)
@@ -55,7 +53,7 @@ def _examined(address: str | None, wanted: Wanted, shown: Examination) -> Iterat
     if joined.status == "fail":
         return
     try:
-        for check in examine(wanted, shown.begins):
+        for check in examine(runs, workers, shown.begins):
             shown.show(check)
             yield check
     finally:

@@ -12,18 +12,23 @@ from typing import Any
 import pytest
 
 from icalib.distributed import session
-from icalib.distributed.doctor.examination import Wanted, examine
-from icalib.distributed.doctor.machine import check_versions, versions
-from icalib.distributed.doctor.nodes import Node, alive_nodes, ask
-from icalib.distributed.doctor.rehearsal import check_workers
-from icalib.distributed.doctor.storage import check_storage
+from icalib.distributed.doctor import (
+    Node,
+    alive_nodes,
+    ask,
+    check_storage,
+    check_versions,
+    check_workers,
+    examine,
+    versions,
+)
 from icalib.pipeline.resources import Resources
 
 pytestmark = [pytest.mark.ray, pytest.mark.nightly]
 
 
 def test_a_healthy_machine_passes_and_nothing_is_left(local_ray: None, tmp_path: Path) -> None:
-    checks = list(examine(Wanted(tmp_path), lambda what: None))
+    checks = list(examine(tmp_path, 2, lambda what: None))
     found = {check.name: check for check in checks}
     assert [check for check in checks if check.status == "fail"] == []
     assert found["training step"].found.endswith("updates by 2 workers (cpu)")
@@ -69,9 +74,9 @@ def other_torch(folder: Path) -> Path:
 
 
 def test_a_node_with_another_torch_fails(odd_node: list[Node]) -> None:
-    answers = ask(odd_node, versions)
-    assert answers.refused == {}
-    check = check_versions({"this process": versions(), **answers.given})
+    given, refused = ask(odd_node, versions)
+    assert refused == {}
+    check = check_versions({"this process": versions(), **given})
     assert check.status == "fail"
     assert ("torch is " in check.found, ", 1.0 on " in check.found, "ray is" in check.found) == (True, True, False)
 

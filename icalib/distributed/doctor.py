@@ -1,0 +1,345 @@
+"""The checks of `icalib doctor`, which find problems of a machine or cluster before a run costs money."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import platform
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, TypeVar
+
+from icalib.core.check import Check, by_node, listed
+from icalib.core.errors import IcalibError
+from icalib.core.events import ignore
+from icalib.core.files import content_digest, file_digest, read_json, whole_file
+from icalib.core.storage import local_path, location, pull, push, remove
+from icalib.core.version import __version__
+from icalib.distributed.engine import load_deepspeed
+from icalib.distributed.session import room_for_workers, start
+from icalib.distributed.shards import map_shards
+from icalib.distributed.training import train
+from icalib.pipeline.resources import Resources
+from icalib.pipeline.tiny import tiny_jobs
+
+R = TypeVar("R")
+
+_ANSWER_S = 180.0  # that a node may take to answer; the first answer includes the start of a process and its imports
+_VISIBLE_S = 10.0  # after which a network file system shows other nodes' files
+_TRAINED_S = 300.0
+_PACKAGES = ("ray", "torch", "transformers", "deepspeed")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A live node.
+
+    Args:
+        id: Ray's id of the node.
+        name: its host name and the start of its id, since a machine may run several nodes.
+        address: the IP address at which other nodes reach it.
+        cpus, gpus: its resources according to Ray, idle or not.
+    """
+
+    id: str
+    name: str
+    address: str
+    cpus: float
+    gpus: int
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a node's machine has: versions of Python and packages, and whether its Ray requires a token."""
+
+    versions: Mapping[str, str]
+    needs_token: bool
+
+
+def join(address: str | None) -> Check:
+    """Start Ray or join the cluster at the address, and return the check of that."""
+    notes: list[str] = []
+    try:
+        start(address, note=notes.append)
+    except (IcalibError, RuntimeError, ValueError) as error:  # some of Ray's own errors are RuntimeErrors
+        return Check(
+            "cluster",
+            "fail",
+            " ".join(str(error).split()),
+            "Pass the address of the head's GCS, HOST:6379. Ray and Python must have the same versions here as on the "
+            "cluster, and RAY_AUTH_TOKEN_PATH must name a file with its token.",
+        )
+    return Check("cluster", "ok", "; ".join([f"joined {address}" if address else "this machine", *notes]))
+
+
+def examine(runs: Path, num_workers: int, on_begin: Callable[[str], None]) -> Iterator[Check]:
+    """Check the cluster that was joined; nodes that don't answer are left out of later checks.
+
+    Args:
+        runs: the folder for runs, on storage that all nodes share.
+        num_workers: training workers that must fit and reach each other.
+        on_begin: called with a description of what is checked next.
+    """
+    on_begin("the machine of every node")
+    nodes = alive_nodes()
+    machines, refused = ask(nodes, inspect_machine)
+    if refused:
+        cure = "Install the same icalib there as here, check whether the node is overloaded, or remove it."
+        yield Check("nodes", "fail", by_node(refused), cure)
+    else:
+        yield Check("nodes", "ok", by_node({node.name: f"{node.cpus:g} CPUs, {node.gpus} GPUs" for node in nodes}))
+    nodes = [node for node in nodes if node.name in machines]
+    if not nodes:
+        return
+    yield check_versions({"this process": versions(), **{node: one.versions for node, one in machines.items()}})
+    yield check_token(nodes, machines)
+    on_begin("storage from every node")
+    folder = runs / f"doctor-{secrets.token_hex(4)}"
+    resources = Resources(num_workers, any(node.gpus for node in nodes), 1, num_scorers=2)
+    needed = [check_storage(nodes, folder), check_workers(resources)]
+    yield from needed
+    if any(check.status != "ok" for check in needed):
+        yield Check("training step", "warn", "skipped", "Do first what storage and workers need.")
+        return
+    on_begin(f"training and scoring by {num_workers} workers")
+    yield from _rehearse(nodes, folder, resources)
+
+
+def alive_nodes() -> list[Node]:
+    """Return the live nodes, sorted by name."""
+    import ray
+
+    nodes = [
+        Node(
+            id=node["NodeID"],
+            name=f"{node['NodeManagerHostname']} ({node['NodeID'][:6]})",
+            address=node["NodeManagerAddress"],
+            cpus=node["Resources"].get("CPU", 0.0),
+            gpus=int(node["Resources"].get("GPU", 0)),
+        )
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+    return sorted(nodes, key=lambda node: node.name)
+
+
+def ask(nodes: Sequence[Node], function: Callable[..., R], *arguments: Any) -> tuple[dict[str, R], dict[str, str]]:
+    """Call a function once on each node, even if all of its resources are in use.
+
+    Returns:
+        What the nodes returned, and the errors of those that failed, by the node's name.
+    """
+    import ray
+    from ray.exceptions import RayError
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    task = ray.remote(num_cpus=0, max_retries=0)(function)
+    asked: dict[Any, str] = {}
+    for node in nodes:
+        there = task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False))
+        asked[there.remote(*arguments)] = node.name
+    answered, silent = ray.wait(list(asked), num_returns=len(asked), timeout=_ANSWER_S)
+    given: dict[str, R] = {}
+    refused: dict[str, str] = {}
+    for reference in answered:
+        try:
+            given[asked[reference]] = ray.get(reference)
+        except RayError as error:
+            lines = str(getattr(error, "cause", error)).splitlines()
+            refused[asked[reference]] = next((line.strip() for line in lines if line.strip()), type(error).__name__)
+    for reference in silent:
+        ray.cancel(reference, force=True)
+        refused[asked[reference]] = f"no answer within {_ANSWER_S:.0f} s"
+    return given, refused
+
+
+def inspect_machine() -> Machine:
+    """Inspect the machine of this process."""
+    return Machine(versions(), os.environ.get("RAY_AUTH_MODE", "").lower() not in ("", "disabled"))
+
+
+def versions() -> dict[str, str]:
+    """Return the versions here; icalib's is followed by a digest of its files."""
+    folder = Path(__file__).parents[1]
+    files = sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".j2", ".yaml"))
+    code = content_digest({str(path.relative_to(folder)): file_digest(path) for path in files})
+    return {
+        "python": platform.python_version(),
+        **{name: _version(name) for name in _PACKAGES},
+        "icalib": f"{__version__} (files {code[:8]})",
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package).partition("+")[0]  # torch appends the platform of its build
+    except PackageNotFoundError:
+        return "missing"
+
+
+def check_versions(found: Mapping[str, Mapping[str, str]]) -> Check:
+    """Check that versions agree; those that differ are named with their nodes."""
+    packages = next(iter(found.values()))
+    by_package = {name: {node: installed[name] for node, installed in found.items()} for name in packages}
+    different = {name: values for name, values in by_package.items() if len(set(values.values())) > 1}
+    if different:
+        return Check(
+            "versions",
+            "fail",
+            "; ".join(f"{name} is {by_node(values).replace('; ', ', ')}" for name, values in different.items()),
+            "Use the same image on all nodes, or install with the same constraints file and restart Ray there. "
+            "`icalib submit` uploads icalib's own code.",
+        )
+    return Check("versions", "ok", ", ".join(f"{name} {value}" for name, value in packages.items()))
+
+
+def check_token(nodes: Sequence[Node], found: Mapping[str, Machine]) -> Check:
+    """Check that the cluster requires a token: without one, anyone who can reach it can run code on it."""
+    unprotected = [node for node in nodes if not found[node.name].needs_token]
+    if not unprotected:
+        return Check("token", "ok", "the cluster requires a token")
+    is_local = all(ipaddress.ip_address(node.address).is_loopback for node in nodes)
+    who = "any user of this machine" if is_local else "anyone who can reach its ports"
+    return Check(
+        "token",
+        "warn" if is_local else "fail",
+        f"the cluster requires no token ({listed([node.name for node in unprotected])}): {who} can run code on it",
+        "Run `umask 077; ray get-auth-token --generate` on the head, copy the token to the nodes, and restart Ray "
+        "everywhere with RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH.",
+    )
+
+
+def check_storage(nodes: Sequence[Node], folder: Path) -> Check:
+    """Check that every node can write a file to a new folder and read the files of the others."""
+    runs, target, writers = location(folder.parent), location(folder), {f"{node.id}.txt": node.name for node in nodes}
+    try:
+        _, refused = ask(nodes, _write, target)
+        if refused:
+            cure = (
+                f"Make {runs} writable for the user that runs Ray on these nodes (mount it read-write, or give them "
+                "the store's credentials), or use another --runs."
+            )
+            return Check("storage", "fail", by_node(refused), cure)
+        unread, refused = ask(nodes, _unreadable, target, list(writers))
+    finally:
+        ask(nodes, _clear, target)
+    unreadable = {
+        node: f"can't read the files of {listed([writers[file] for file in files])}"
+        for node, files in unread.items()
+        if files
+    }
+    if refused or unreadable:
+        return Check(
+            "storage",
+            "fail",
+            f"{runs}: {by_node({**unreadable, **refused})}",
+            "Set --runs to a folder on a file system that all nodes share and mount at the same path (NFS, Lustre, "
+            "EFS), or to an object store, e.g. s3://bucket/runs.",
+        )
+    return Check("storage", "ok", f"{runs} is writable, and the same for every node ({len(writers)})")
+
+
+def _write(folder: str) -> None:
+    """Write this node's file, which is named after the node's id."""
+    import ray
+
+    path = local_path(folder) / f"{ray.get_runtime_context().get_node_id()}.txt"
+    with whole_file(path) as temporary:
+        temporary.write_text(path.name)
+    push(path)
+
+
+def _unreadable(folder: str, files: Sequence[str]) -> list[str]:
+    """Return the files that this node can't read as they were written."""
+    local, deadline = local_path(folder), time.monotonic() + _VISIBLE_S
+    while True:
+        pull(local)
+        left = [name for name in files if not ((path := local / name).is_file() and path.read_text() == name)]
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.5)
+
+
+def _clear(folder: str) -> None:
+    """Remove the folder, on storage and in this node's mirror of it."""
+    remove(local_path(folder))
+
+
+def _fetch(folder: str) -> None:
+    """Copy the folder's files to this node if they are in an object store."""
+    pull(local_path(folder))
+
+
+def check_workers(resources: Resources) -> Check:
+    """Check that the training workers fit on the cluster, and that enough of it is idle now."""
+    import ray
+
+    wanted, kind = resources.num_workers, "GPU" if resources.use_gpu else "CPU"
+    room, idle = room_for_workers(resources), int(ray.available_resources().get(kind, 0))
+    if room < wanted:
+        return Check(
+            "workers",
+            "fail",
+            f"{wanted} training workers requested, and the nodes have room for {room}",
+            f"Add nodes, or use --workers {room}." if room else f"Add nodes with {kind}s.",
+        )
+    if idle < wanted:
+        return Check(
+            "workers",
+            "warn",
+            f"{wanted} training workers fit, but only {idle} {kind}s are idle now",
+            "Wait for the jobs that use them (`icalib jobs`), or stop those jobs; then run this command again.",
+        )
+    return Check("workers", "ok", f"{wanted} fit, one {kind} each; room for {room}")
+
+
+def _rehearse(nodes: Sequence[Node], folder: Path, resources: Resources) -> Iterator[Check]:
+    """Check that Ray Train and DeepSpeed run some updates with checkpoints on the storage, and that Ray tasks score."""
+    load_deepspeed()  # before transformers imports it with its start-up output
+    try:
+        training, scoring = tiny_jobs(folder, resources.num_workers)
+        ask(nodes, _fetch, location(folder))
+        error = error_of(lambda: train(training, folder / "training", resources, "training", ignore))
+        if error:
+            yield Check(
+                "training step",
+                "fail",
+                error,
+                "If the message does not explain it: a node's torch must be built for its driver (nvidia-smi shows its "
+                "CUDA version); workers must reach each other on any port (check firewalls and security groups); on "
+                "nodes with several network interfaces set GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME.",
+            )
+            return
+        done = read_json(folder / "training" / "result.json")
+        told = f"{done['updates']} updates by {done['world_size']} workers ({done['device']})"
+        yield Check("training step", "ok", told)
+        error = error_of(lambda: map_shards(scoring, folder / "scores", resources, "scoring", ignore))
+        if error:
+            yield Check("scored shards", "fail", error, "See the message; the task's output is in the node's Ray logs.")
+        else:
+            yield Check("scored shards", "ok", f"{len(scoring.shards())}")
+    finally:
+        ask(nodes, _clear, location(folder))
+
+
+def error_of(action: Callable[[], None]) -> str:
+    """Return the error of an action in one line, or an empty string if it succeeds in time."""
+    errors = [f"did not finish within {_TRAINED_S:.0f} s"]
+
+    def attempt() -> None:
+        try:
+            action()
+            errors.clear()
+        except Exception as error:  # any defect of a machine is to be reported as a failed check
+            name = "" if isinstance(error, IcalibError | OSError) else f"{type(error).__name__}: "
+            errors[:] = [" ".join(f"{name}{error}".split())]
+
+    thread = threading.Thread(target=attempt, daemon=True)  # workers wait for each other for up to half an hour
+    thread.start()
+    thread.join(_TRAINED_S)
+    return "".join(errors)

@@ -1,1 +1,0 @@
-"""The checks of `icalib doctor`, which find problems before a run costs money."""
