@@ -208,6 +208,12 @@ class RunFolder:
         """Whether its cross-encoder adds nothing to the cosine of its bi-encoder."""
         return bool(self._chosen().get("by_bi_encoder", False))
 
+    @property
+    def kept_initial_weights(self) -> bool:
+        """Whether the last training, of every member, ended with the weights with which it began (epoch 0)."""
+        epochs = self._chosen().get("epochs", ())
+        return bool(epochs) and all(epoch == 0 for epoch in epochs)
+
     def _chosen(self) -> dict[str, Any]:
         path = self.path / "chosen.json"
         return read_json(path) if path.is_file() else {}

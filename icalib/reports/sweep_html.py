@@ -12,9 +12,10 @@ from icalib.metrics.catalogue import find_metric
 from icalib.reports.comparison import ARROWS, format_share
 from icalib.reports.page import figure_json, write_page
 from icalib.reports.sweep_figures import pictures
-from icalib.reports.sweep_lead import lead_text
+from icalib.reports.sweep_lead import lead_text, ties_text
 from icalib.reports.sweep_table import NUM_BEST, states_text, trial_table, winners_command, winners_metrics
 from icalib.sweeps.folder import SweepFolder, SweepSettings
+from icalib.sweeps.ties import ties
 from icalib.sweeps.trials import Trial, ranked, settings_text
 
 
@@ -26,7 +27,7 @@ def write_sweep_report(folder: SweepFolder, trials: Sequence[Trial]) -> Path:
         StorageError: the disk is full or can't be written.
     """
     settings = folder.settings
-    order = ranked(trials, settings.metrics)
+    order, tied = ranked(trials, settings.metrics), ties(folder, trials)
     headings, rows = trial_table(order[:NUM_BEST], settings.metrics)
     best = folder.best()
     return write_page(
@@ -45,7 +46,8 @@ def write_sweep_report(folder: SweepFolder, trials: Sequence[Trial]) -> Path:
         best_metrics=winners_metrics(best, settings.metrics) if best else (),
         best_command=winners_command(folder, best) if best else "",
         best_config=folder.best_config() if best else "",
-        lead=lead_text(order, settings.metrics),
+        lead=lead_text(order, settings.metrics, tied),
+        unchanged=ties_text(tied, len(order)),
         figures=[(picture, _json(picture.figure)) for picture in pictures(order, settings.metrics)],
         unfinished=[trial for trial in trials if trial.state in ("failed", "pruned")],
         settings_text=settings_text,

@@ -13,9 +13,10 @@ from rich.text import Text
 from icalib.core.parquet import read_parquet
 from icalib.reports.comparison import format_share
 from icalib.reports.console import people_console, titled_table
-from icalib.reports.sweep_lead import lead_text
+from icalib.reports.sweep_lead import lead_text, ties_text
 from icalib.reports.sweep_table import NUM_BEST, states_text, trial_table, winners_command, winners_metrics
 from icalib.sweeps.folder import DRY_SCHEMA, SweepFolder
+from icalib.sweeps.ties import ties
 from icalib.sweeps.trials import brief, ranked, settings_text, short_names, sweep_trials
 
 _MOST_DRY_ROWS = 40
@@ -34,10 +35,10 @@ def print_sweep(folder: SweepFolder, console: Console | None = None) -> None:
     """Print the best trials of a sweep, what failed, and the best trial's metrics on validation and test."""
     console = console or people_console()
     settings, trials = folder.settings, sweep_trials(folder)
-    order = ranked(trials, settings.metrics)
-    lead = lead_text(order, settings.metrics)
-    if lead is not None:
-        console.print(Text(lead, style="yellow"))
+    order, tied = ranked(trials, settings.metrics), ties(folder, trials)
+    for text in (lead_text(order, settings.metrics, tied), ties_text(tied, len(order))):
+        if text is not None:
+            console.print(Text(text, style="yellow"))
     front = "; Pareto front first" if len(settings.metrics) > 1 else ""
     headings, rows = trial_table(order[:NUM_BEST], settings.metrics)
     table = _table(

@@ -62,6 +62,36 @@ def suggest(trial):
 def grid():
     return [{"size": size} for size in (2, 3, 4, 6)]
 '''
+UNCHANGING = '''"""Two settings of which one changes nothing: confidence is below both of its values."""
+
+from icalib.sweeps.space import product
+
+METHOD = "icast"
+METRICS = {"F1": "maximize"}
+VALUES = {"regime.rule.confidence_threshold": [0.6, 0.65], "regime.rule.positive_threshold": [0.3, 0.35]}
+
+
+def suggest(trial):
+    return {name: trial.suggest_categorical(name, values) for name, values in VALUES.items()}
+
+
+def grid():
+    return product(VALUES)
+'''
+DIFFERING = '''"""Three rates of learning, which all differ."""
+
+METHOD = "bert"
+METRICS = {"NLL": "minimize"}
+RATE = "regime.training.learning_rate"
+
+
+def suggest(trial):
+    return {RATE: trial.suggest_float(RATE, 1e-5, 1e-2)}
+
+
+def grid():
+    return [{RATE: rate} for rate in (1e-4, 1e-3, 3e-3)]
+'''
 PRUNABLE = {
     "similarity_start": "none",  # a fitted start is better than what little training makes of it
     "regime.training.selection_metric": "NLL",
