@@ -16,7 +16,6 @@ from torch import Tensor
 from icalib.core.errors import SettingError
 from icalib.core.files import whole_file
 from icalib.distributed.checkpoints import STATE, Checkpoints
-from icalib.distributed.resharding import read_whole, restore
 from icalib.models.model import Model
 from icalib.models.precision import autocast, resolve_precision
 from icalib.training.optimizer import make_optimizer
@@ -124,30 +123,28 @@ class DeepSpeedEngine:
         self._checkpoints.save(write, state["step"])
 
     def load(self) -> dict[str, Any] | None:
-        """Resume from the training's last checkpoint, saved by any number of workers.
+        """Resume from the training's last checkpoint; without ZeRO any number of workers may have saved it.
 
         Raises:
-            SettingError: it was saved with another ZeRO stage.
+            SettingError: it was saved with another ZeRO stage, or its shards by another number of workers.
         """
         with self._checkpoints.last() as folder:
             if folder is None:
                 return None
             facts = json.loads((folder / STATE).read_text())
-            self._check_stage(facts["zero_stage"])
-            self._load_engine(folder, facts["world_size"])
+            self._check_shards(facts["zero_stage"], facts["world_size"])
+            if self._engine.load_checkpoint(str(folder))[0] is None:
+                raise SettingError(
+                    f"DeepSpeed can't read the checkpoint in {folder}. Use --fresh to train from scratch."
+                )
         return facts["state"]
 
-    def _load_engine(self, folder: Path, num_workers: int) -> None:
-        if self._settings.zero_stage > 0 and num_workers != self.world_size:
-            # DeepSpeed refuses such a checkpoint, and in one case silently loads wrong weights.
-            restore(self._engine, read_whole(folder, _TAG))
-        elif self._engine.load_checkpoint(str(folder))[0] is None:
-            raise SettingError(f"DeepSpeed can't read the checkpoint in {folder}. Use --fresh to train from scratch.")
-
-    def _check_stage(self, saved: int) -> None:
-        stage = self._settings.zero_stage
-        if saved != stage:
+    def _check_shards(self, stage: int, num_workers: int) -> None:
+        # DeepSpeed refuses shards of another number of workers, and in one case silently loads wrong weights.
+        own = self._settings.zero_stage
+        if stage != own or (own > 0 and num_workers != self.world_size):
             raise SettingError(
-                f"the unfinished training was checkpointed with ZeRO stage {saved}; this run has stage {stage}. Use "
-                f"stage {saved} to resume, or --fresh to train from scratch."
+                f"the unfinished training was checkpointed by {num_workers} workers with ZeRO stage {stage}; this run "
+                f"has {self.world_size} with stage {own}. Use --workers {num_workers} and stage {stage} to resume, or "
+                "--fresh to train from scratch."
             )

@@ -1,6 +1,6 @@
 """A finished run as a Ray Serve application: one gateway that speaks HTTP, and replicas of the models.
 
-The gateway is a single replica, so that its metrics and its drift watch see every question. It does no inference;
+The gateway is a single replica, so that its metrics see every question. It does no inference;
 the models' replicas scale with the load.
 """
 

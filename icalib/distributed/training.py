@@ -141,6 +141,8 @@ def _write_start(config: dict[str, Any]) -> None:
 def _fit(job: TrainingJob, folder: Path, resources: Resources) -> None:
     """Train; after the loss of workers or nodes, resume from the last checkpoint with those that are left.
 
+    Shards of ZeRO are resumed by as many workers as have saved them.
+
     Ray Train's own retries would also repeat errors that only the user can fix, and never use fewer workers.
     """
     from ray.exceptions import RayError
@@ -158,7 +160,8 @@ def _fit(job: TrainingJob, folder: Path, resources: Resources) -> None:
             room = room_for_workers(resources)
             if failures > _MAX_FAILURES:
                 raise IcalibError(_failure_message(folder, resources, room, error)) from error
-            if isinstance(error, ControllerError) and 0 < room < resources.num_workers:
+            is_sharded = job.loop_settings.zero_stage > 0
+            if isinstance(error, ControllerError) and 0 < room < resources.num_workers and not is_sharded:
                 resources = replace(resources, num_workers=room)  # the lost workers were not replaced
         note_progress(folder, f"failed; resumes from the last checkpoint (workers: {resources.num_workers})")
 

@@ -22,7 +22,6 @@ from icalib.core.invalid import describe
 from icalib.core.version import __version__
 from icalib.data.schema import Pool
 from icalib.pipeline.inference import unlabelled_scores
-from icalib.serving.drift import DriftWatch
 from icalib.serving.json_body import JsonRoute
 from icalib.serving.limits import Limits
 from icalib.serving.monitor import CONTENT_TYPE, Monitor
@@ -56,7 +55,7 @@ def create_app(run: ServedRun, score: Score, limits: Limits, token: str | None =
     app = FastAPI(title=f"icalib: {run.run.folder.name}", version=__version__, docs_url=None, redoc_url=None)
     app.router.route_class = JsonRoute
     app.state.limits = limits
-    monitor = Monitor(DriftWatch(run.top_scores(run.validation)))
+    monitor = Monitor()
     app.add_middleware(_Guard, token=token, monitor=monitor)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_invalid_request)
@@ -74,7 +73,7 @@ def create_app(run: ServedRun, score: Score, limits: Limits, token: str | None =
             async with free:
                 table = await score(pool)
         scored = Scored(run, unlabelled_scores(table, [pool]), table)
-        monitor.scored(float(run.top_scores(scored.scores)[0]), is_usual=len(candidates) in run.usual_sizes)
+        monitor.scored(float(scored.scores.prob.max()), is_usual=len(candidates) in run.usual_sizes)
         try:
             return request.response(scored)
         except (SettingError, DataError) as error:
@@ -108,7 +107,6 @@ def create_app(run: ServedRun, score: Score, limits: Limits, token: str | None =
             **run.info(),
             "max_client_batch_size": limits.max_candidates,  # clients of text-embeddings-inference read this name
             "limits": asdict(limits),
-            "drift": asdict(monitor.drift),
         }
 
     @app.head("/metrics", include_in_schema=False)

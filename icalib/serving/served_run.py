@@ -15,7 +15,6 @@ import pyarrow as pa
 from icalib.core.version import __version__
 from icalib.data.questions import unlabelled_pool
 from icalib.data.schema import Pool, Utterance
-from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.pipeline.guarantees import Guarantees
 from icalib.pipeline.inference import FinishedRun, unlabelled_predictions
 from icalib.scoring.loaded import Loaded
@@ -48,11 +47,6 @@ class ServedRun:
         """Answers questions from their scores."""
         return Guarantees(self.run.folder)
 
-    @property
-    def validation(self) -> PoolScores:
-        """Scores of the validation pools."""
-        return self.guarantees.validation
-
     @cached_property
     def context_turns(self) -> int:
         """Maximum number of utterances of a context."""
@@ -62,10 +56,6 @@ class ServedRun:
     def usual_sizes(self) -> list[int]:
         """Numbers of candidates of the validation pools."""
         return self.guarantees.validation_sizes.tolist()
-
-    def top_scores(self, scores: PoolScores) -> FloatArray:
-        """Return the best candidates' scores [B]: logits, or probabilities where logits of pools don't compare."""
-        return np.maximum.reduceat(scores.prob if self.run.has_softmax else scores.logit, scores.offsets[:-1])
 
     def pool(self, context: Sequence[Utterance], candidates: Sequence[str]) -> Pool:
         """Return the pool of a question."""
