@@ -65,7 +65,7 @@ def _shards_a_second(fields: str, num_nodes: int) -> float:
     from icalib.core.events import ignore
     from icalib.data.selection import Selection
     from icalib.distributed import session
-    from icalib.distributed.shards import map_shards
+    from icalib.distributed.executor import map_shards
     from icalib.scoring.job import ScoreJob
 
     job = ScoreJob.model_validate_json(fields)

@@ -138,7 +138,7 @@ def _through_ray(fields: str) -> float:
     """Passes over all pairs a second, by Ray tasks whose processes have loaded the model."""
     from icalib.core.events import ignore
     from icalib.distributed import session
-    from icalib.distributed.shards import map_shards
+    from icalib.distributed.executor import map_shards
 
     job = ScoreJob.model_validate_json(fields)
     warm_up = {

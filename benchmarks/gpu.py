@@ -175,7 +175,7 @@ def _train_with_zero(work: Path, number: int, rehearse: bool) -> None:
 def _share_gpus(work: Path, number: int, rehearse: bool) -> None:
     """Score by one task for each GPU, and by some that share it, as trials of a sweep do."""
     from icalib.distributed import session
-    from icalib.distributed.shards import map_shards
+    from icalib.distributed.executor import map_shards
 
     job = score_job(work, MCDropout.Config(num_passes=NUM_PASSES), pools_per_shard=16, max_tokens_per_batch=MAX_TOKENS)
     store = TokenStore(work / "train.arrow")

@@ -21,8 +21,8 @@ from icalib.core.files import content_digest, file_digest, read_json, whole_file
 from icalib.core.storage import local_path, location, pull, push, remove
 from icalib.core.version import __version__
 from icalib.distributed.engine import load_deepspeed
+from icalib.distributed.executor import map_shards
 from icalib.distributed.session import room_for_workers, start
-from icalib.distributed.shards import map_shards
 from icalib.distributed.training import train
 from icalib.pipeline.resources import Resources
 from icalib.pipeline.tiny import tiny_jobs

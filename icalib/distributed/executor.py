@@ -1,14 +1,18 @@
-"""The default executor: training by Ray Train and DeepSpeed, shards as Ray tasks."""
+"""The default executor: training by Ray Train and DeepSpeed; shards as Ray tasks, several per task on GPUs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
-from icalib.core.events import Emit
-from icalib.core.job import ShardedJob
-from icalib.distributed.shards import map_shards
+from icalib.core.errors import IcalibError
+from icalib.core.events import Emit, Progress
+from icalib.core.job import ShardedJob, read_job
+from icalib.core.stage_cache import share
+from icalib.core.storage import local_path, location, pull
 from icalib.distributed.training import train
+from icalib.models.memory import explained_shortage
 from icalib.pipeline.resources import Resources
 from icalib.training.job import TrainingJob
 
@@ -36,3 +40,83 @@ class RayExecutor:
         """Return an executor for each of `number` concurrent trainings, and how many of them run at a time."""
         resources, room = self.resources.shared_by(number)
         return RayExecutor(resources), room
+
+
+_TASKS_PER_GPU, _MAX_SHARDS_PER_TASK = 4, 64
+
+
+def map_shards(job: ShardedJob, folder: Path, resources: Resources, stage: str, emit: Emit) -> None:
+    """Compute every shard of a job whose file is missing.
+
+    A worker process that dies is replaced, and its shards are computed again.
+
+    Raises:
+        IcalibError: a shard failed three times, or with an error that only the user can fix.
+    """
+    import ray
+
+    shards, fields, use_gpu = job.shards(), job.to_json(), resources.use_gpu and job.uses_models
+    task = ray.remote(
+        num_cpus=0 if use_gpu else job.num_threads,
+        num_gpus=resources.num_gpus if use_gpu else 0,
+        max_retries=3,
+        scheduling_strategy="DEFAULT",  # not in a trial's placement group, which has no resources for tasks
+        retry_exceptions=[OSError],  # pyright: ignore[reportArgumentType]  # ray types it as bool only
+    )(_compute_shards).options(name=type(job).__name__)
+    missing = [index for index in range(len(shards)) if not job.shard_path(folder, index).is_file()]
+    size = _shards_per_task(len(missing), resources) if use_gpu else 1
+    todo = [missing[start : start + size] for start in range(0, len(missing), size)]
+    running: dict[Any, list[int]] = {}
+    done = len(shards) - len(missing)
+    emit(Progress(stage, done, len(shards), "shards"))
+    while todo or running:
+        while todo and len(running) < resources.num_scorers + 1:  # one more, so that no worker is idle between tasks
+            indices = todo.pop(0)
+            running[task.remote(fields, [(n, shards[n]) for n in indices], location(folder))] = indices
+        finished, _ = ray.wait(list(running), num_returns=1)
+        for reference in finished:
+            indices = running.pop(reference)
+            span = f"{indices[0]}" if len(indices) == 1 else f"{indices[0]} to {indices[-1]}"
+            _collect(reference, f"{job.verb} shard {span} in {folder}")
+            done += len(indices)
+        emit(Progress(stage, done, len(shards), "shards"))
+    pull(folder)
+    job.finish(folder)
+
+
+def _shards_per_task(num_missing: int, resources: Resources) -> int:
+    """Return how many shards a GPU task computes.
+
+    Ray ends the process of a GPU task with the task, to free the GPU's memory, so every task has to load the model.
+    """
+    return min(_MAX_SHARDS_PER_TASK, max(1, num_missing // (_TASKS_PER_GPU * resources.num_scorers)))
+
+
+def _compute_shards(fields: str, shards: Sequence[tuple[int, Any]], folder: str) -> None:
+    import torch
+
+    job, target = read_job(fields), local_path(folder)
+    torch.set_num_threads(job.num_threads)
+    job.pull()
+    device = torch.device("cuda" if torch.cuda.is_available() and job.uses_models else "cpu")
+    for index, shard in shards:
+        path = job.shard_path(target, index)
+        if path.is_file():  # computed by a process that died later
+            continue
+        with explained_shortage(job.verb, job.memory_advice):
+            job.compute_shard(index, shard, target, device)
+        share(target, *(file.name for file in job.shared_files(target, index) if file.is_file()))
+
+
+def _collect(reference: Any, shard: str) -> None:
+    import ray
+    from ray.exceptions import RayError, RayTaskError
+
+    kept = "Finished shards are kept; run the same command again to compute the others."
+    try:
+        ray.get(reference)
+    except RayTaskError as error:
+        cause = error.cause
+        raise cause if isinstance(cause, IcalibError) else IcalibError(f"{shard} failed: {cause}. {kept}") from error
+    except RayError as error:
+        raise IcalibError(f"{shard} failed after 3 retries: {error}. {kept}") from error

@@ -1,24 +1,29 @@
-"""Writing an export: the whole folder or nothing."""
+"""Writing an export: the whole folder with its model card, or nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
+
 from icalib.core.errors import SettingError
-from icalib.core.files import whole_folder, write_json
+from icalib.core.files import read_json, whole_folder, write_json
 from icalib.core.storage import push
 from icalib.core.version import __version__
-from icalib.encoders.backbone import Tokenizer
-from icalib.exports.agreement import Comparison, pools_to_compare
-from icalib.exports.card import model_card
+from icalib.encoders.backbone import EMBEDDED, Tokenizer
+from icalib.exports.agreement import Agreement, Comparison, pools_to_compare
 from icalib.exports.choices import ExportFormat
 from icalib.exports.cross_encoder import write_cross_encoder
 from icalib.exports.onnx import write_onnx
 from icalib.exports.sentence_transformer import write_sentence_transformer
 from icalib.exports.subject import Subject
-from icalib.exports.texts import EXPORT_FILE, stock_tokenizer, texts_of
+from icalib.exports.texts import EXPORT_FILE, PairTexts, stock_tokenizer, texts_of
+from icalib.metrics.calibration import brier, ece, nll, reliability_table
+from icalib.metrics.pairs import PoolScores
+from icalib.metrics.ranking import average_precision, mean_defined, recall_at_k
 
 _WRITERS: Mapping[ExportFormat, Callable[..., Comparison]] = {
     "cross-encoder": write_cross_encoder,
@@ -65,3 +70,114 @@ def write_export(subject: Subject[Any], format: ExportFormat, out: Path, *, lice
         card = model_card(subject, format, name=out.name, license=license, texts=texts, agreement=agreement)
         card.save(folder / "README.md")
     push(out)
+
+
+_TEMPLATE = Path(__file__).with_name("card.md.j2")
+_EMBEDDED_NAME = "sentence-transformers/all-MiniLM-L6-v2"
+_LOWER_IS_BETTER = ("ECE", "NLL", "Brier")
+_TAGS: Mapping[ExportFormat, tuple[str, ...]] = {
+    "cross-encoder": ("sentence-transformers", "cross-encoder"),
+    "sentence-transformer": ("sentence-transformers", "bi-encoder"),
+    "onnx": (),
+}
+
+
+def model_card(
+    subject: Subject[Any],
+    format: ExportFormat,
+    *,
+    name: str,
+    license: str,
+    texts: PairTexts | None,
+    agreement: Agreement,
+) -> ModelCard:
+    """Return the card of an exported model.
+
+    Args:
+        subject: what was exported.
+        format: how.
+        name: of the model.
+        license: the model's licence.
+        texts: how a stock tokenizer gets pairs; None if none gives the tokens of training.
+        agreement: with the run's model.
+    """
+    settings, backbone = subject.run.settings, subject.run.settings.backbone
+    split, scores = list(subject.scores.items())[-1]
+    sizes = np.diff(scores.offsets)
+    return ModelCard.from_template(
+        _front_matter(subject, format, name, license),
+        template_path=str(_TEMPLATE),
+        model_name=name,
+        subject=subject,
+        settings=settings,
+        format=format,
+        version=__version__,
+        provenance=read_json(subject.run.folder.path / "provenance.json"),
+        backbone=Path(backbone).name,
+        texts=texts,
+        separator=repr(texts.utterance_separator) if texts else None,
+        layout=subject.model.layout,
+        limits=subject.model.layout.limits,
+        metrics=list(_metrics(subject)),
+        lower_is_better=_LOWER_IS_BETTER,
+        split=split,
+        sizes=" to ".join(map(str, sorted({sizes.min(), sizes.max()}))),
+        reliability=reliability_table(scores.prob, scores.label).to_pylist(),
+        agreement=agreement,
+    )
+
+
+def _front_matter(subject: Subject[Any], format: ExportFormat, name: str, license: str) -> ModelCardData:
+    settings = subject.run.settings
+    task = "sentence-similarity" if format == "sentence-transformer" else "text-ranking"
+    return ModelCardData(
+        model_name=name,
+        library_name="onnx" if format == "onnx" else "sentence-transformers",
+        pipeline_tag=task,
+        license=license,
+        base_model=_base_model(settings.backbone),
+        tags=[*_TAGS[format], "reranker", "calibrated", "icalib"],
+        eval_results=[
+            EvalResult(
+                task_type="text-ranking",
+                task_name="Text Ranking",
+                dataset_type=settings.data.name,
+                dataset_name=settings.data.name,
+                dataset_split=split,
+                metric_type=metric.lower(),
+                metric_name=metric,
+                metric_value=value,
+            )
+            for split, scores in subject.scores.items()
+            for metric, value in _values(scores).items()
+        ],
+    )
+
+
+def _base_model(backbone: str) -> str | None:
+    """Return the hub's name of a backbone; None for a folder."""
+    if backbone == EMBEDDED:
+        return _EMBEDDED_NAME
+    return None if "://" in backbone or Path(backbone).exists() else backbone
+
+
+def _metrics(subject: Subject[Any]) -> Iterator[tuple[str, dict[str, float]]]:
+    """Yield the rows of the table: label and metrics."""
+    for split, scores in subject.scores.items():
+        own = _values(scores)
+        yield f"this model, {split}", own
+        if subject.teacher is not None:
+            its = _values(subject.teacher[split])
+            loss = {name: (own[name] - its[name]) * (1 if name in _LOWER_IS_BETTER else -1) for name in own}
+            yield f"the run, {split}", its
+            yield f"loss, {split}", loss
+
+
+def _values(scores: PoolScores) -> dict[str, float]:
+    return {
+        "R@1": mean_defined(recall_at_k(scores, 1)),
+        "MAP": mean_defined(average_precision(scores)),
+        "ECE": ece(scores.prob, scores.label),
+        "NLL": nll(scores.prob, scores.label),
+        "Brier": brier(scores.prob, scores.label),
+    }

@@ -17,7 +17,7 @@ from distributed.drivers import wait_for
 
 from icalib.core.files import write_json
 from icalib.distributed import session
-from icalib.distributed.shards import _compute_shards
+from icalib.distributed.executor import _compute_shards
 
 MEMORY = 100 * 2**20
 

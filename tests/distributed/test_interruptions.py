@@ -20,7 +20,7 @@ from icalib.core.component import with_setting
 from icalib.core.events import ignore
 from icalib.core.run_folder import RunFolder
 from icalib.data.pools import read_pool_set
-from icalib.distributed.shards import map_shards
+from icalib.distributed.executor import map_shards
 from icalib.models.checkpoint import save_ranker
 from icalib.pipeline.run import RunSettings
 from icalib.uncertainty.estimator import MCDropout

@@ -22,7 +22,7 @@ from icalib.core.events import ignore
 from icalib.core.files import file_digest, read_json, read_json_list
 from icalib.data.pools import read_pool_set
 from icalib.distributed import session, shards, training
-from icalib.distributed.shards import map_shards
+from icalib.distributed.executor import map_shards
 from icalib.distributed.training import train
 from icalib.models.checkpoint import save_ranker
 from icalib.pipeline.resources import Resources

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from icalib.core.job import ShardedJob
-from icalib.distributed.shards import _compute_shards, _shards_per_task
+from icalib.distributed.executor import _compute_shards, _shards_per_task
 from icalib.pipeline.resources import Resources
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from icalib.distributed.token import protect_token
+from icalib.distributed.session import protect_token
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from icalib.core.events import EpochFinished
-from icalib.sweeps.pruning import TrialStopped
+from icalib.sweeps.journal import TrialStopped
 from icalib.sweeps.trial import EpochReports
 
 

@@ -13,7 +13,7 @@ from unit.sweeps.made_spaces import GRID, made_folder, write_space
 from icalib.core.errors import SettingError
 from icalib.methods.catalogue import load_method
 from icalib.sweeps.folder import SweepFolder
-from icalib.sweeps.pruning import Rungs, TrialStopped
+from icalib.sweeps.journal import Rungs, TrialStopped
 from icalib.sweeps.space import Space, load_space
 from icalib.sweeps.study import SweepStudy, proposals, settings_of
 from icalib.sweeps.trials import sweep_trials
