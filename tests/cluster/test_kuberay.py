@@ -3,148 +3,88 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import kubernetes_validate
 import pytest
 import typer.main
 from helpers.manifests import CLUSTER, NO_TELEMETRY, documents
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from icalib.cli.app import app
 from icalib.methods.catalogue import method_names
 
 KUBERNETES = "1.34"
 TUNE_SPACES = CLUSTER.parent / "tune_spaces"
-JOBS = [CLUSTER / "kuberay" / f"rayjob-{name}.yaml" for name in ("train", "sweep")]
+JOBS = ("rayjob-train", "rayjob-sweep")
 
 
-class Strict(BaseModel):
-    """A part of KubeRay's ray.io/v1 API, as far as the manifests use it; other keys are refused."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class Metadata(Strict):
-    name: str
-    namespace: Literal["icalib"]
-
-
-class AuthOptions(Strict):
-    mode: Literal["token"]
-
-
-class AutoscalerOptions(Strict):
-    idleTimeoutSeconds: int
-    securityContext: dict[str, Any]
+GROUP = {"rayStartParams", "template"}
+KEYS = {
+    "spec": {
+        "rayVersion", "authOptions", "enableInTreeAutoscaling", "autoscalerOptions", "headGroupSpec",
+        "workerGroupSpecs", "entrypoint", "entrypointNumCpus", "runtimeEnvYAML", "backoffLimit",
+        "activeDeadlineSeconds", "shutdownAfterJobFinishes", "ttlSecondsAfterFinished", "rayClusterSpec",
+        "submitterPodTemplate", "serveConfigV2", "rayClusterConfig",
+    },
+    "authOptions": {"mode"},
+    "autoscalerOptions": {"idleTimeoutSeconds", "securityContext"},
+    "headGroupSpec": GROUP,
+    "workerGroupSpecs": {*GROUP, "groupName", "replicas", "minReplicas", "maxReplicas"},
+}  # fmt: skip
+"""Keys of KubeRay's ray.io/v1 API that the manifests use: it ignores others, so a misspelt one would have no effect."""
 
 
-class HeadGroup(Strict):
-    rayStartParams: dict[str, str]
-    template: dict[str, Any]
+def manifest(name: str) -> list[dict[str, Any]]:
+    return documents((CLUSTER / "kuberay" / f"{name}.yaml").read_text())
 
 
-class WorkerGroup(HeadGroup):
-    groupName: str
-    replicas: int
-    minReplicas: int
-    maxReplicas: int
+def job(name: str) -> dict[str, Any]:
+    (document,) = manifest(name)
+    return document["spec"]
 
 
-class ClusterSpec(Strict):
-    rayVersion: str
-    authOptions: AuthOptions
-    enableInTreeAutoscaling: bool = False
-    autoscalerOptions: AutoscalerOptions | None = None
-    headGroupSpec: HeadGroup
-    workerGroupSpecs: list[WorkerGroup]
+def clusters() -> list[dict[str, Any]]:
+    (cluster,), (service, _) = manifest("raycluster"), manifest("rayservice")
+    return [
+        cluster["spec"],
+        *(job(name)["rayClusterSpec"] for name in JOBS),
+        service["spec"]["rayClusterConfig"],
+    ]
 
 
-class JobSpec(Strict):
-    entrypoint: str
-    entrypointNumCpus: int
-    runtimeEnvYAML: str
-    backoffLimit: int
-    activeDeadlineSeconds: int
-    shutdownAfterJobFinishes: bool
-    ttlSecondsAfterFinished: int
-    rayClusterSpec: ClusterSpec
-    submitterPodTemplate: dict[str, Any]
-
-
-class RayCluster(Strict):
-    apiVersion: Literal["ray.io/v1"]
-    kind: Literal["RayCluster"]
-    metadata: Metadata
-    spec: ClusterSpec
-
-
-class RayJob(Strict):
-    apiVersion: Literal["ray.io/v1"]
-    kind: Literal["RayJob"]
-    metadata: Metadata
-    spec: JobSpec
-
-
-class ServiceSpec(Strict):
-    serveConfigV2: str
-    rayClusterConfig: ClusterSpec
-
-
-class RayService(Strict):
-    apiVersion: Literal["ray.io/v1"]
-    kind: Literal["RayService"]
-    metadata: Metadata
-    spec: ServiceSpec
-
-
-def ray_service() -> tuple[RayService, dict[str, Any]]:
-    """The service, and the network policy of its HTTP port."""
-    service, policy = documents((CLUSTER / "kuberay" / "rayservice.yaml").read_text())
-    return RayService.model_validate(service), policy
-
-
-def ray_cluster() -> RayCluster:
-    (document,) = documents((CLUSTER / "kuberay" / "raycluster.yaml").read_text())
-    return RayCluster.model_validate(document)
-
-
-def ray_job(path: Path) -> RayJob:
-    (document,) = documents(path.read_text())
-    return RayJob.model_validate(document)
-
-
-def clusters() -> list[ClusterSpec]:
-    jobs = [ray_job(path).spec.rayClusterSpec for path in JOBS]
-    return [ray_cluster().spec, *jobs, ray_service()[0].spec.rayClusterConfig]
+def groups(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    return [spec["headGroupSpec"], *spec["workerGroupSpecs"]]
 
 
 def ray_pods() -> list[dict[str, Any]]:
-    return [group.template for spec in clusters() for group in (spec.headGroupSpec, *spec.workerGroupSpecs)]
+    return [group["template"] for spec in clusters() for group in groups(spec)]
 
 
 def pods() -> list[dict[str, Any]]:
-    return [*ray_pods(), *(ray_job(path).spec.submitterPodTemplate for path in JOBS)]
-
-
-def containers() -> Iterator[dict[str, Any]]:
-    for pod in pods():
-        yield from pod["spec"]["containers"]
+    return [*ray_pods(), *(job(name)["submitterPodTemplate"] for name in JOBS)]
 
 
 def shared(kind: str) -> dict[str, Any]:
-    (found,) = [
-        document
-        for document in documents((CLUSTER / "kuberay" / "namespace.yaml").read_text())
-        if document["kind"] == kind
-    ]
+    (found,) = [document for document in manifest("namespace") if document["kind"] == kind]
     return found
 
 
 def validate(document: dict[str, Any]) -> None:
     kubernetes_validate.validate(document, KUBERNETES, strict=True)
+
+
+@pytest.mark.parametrize("name", ["raycluster", "rayservice", *JOBS])
+def test_kuberay_knows_each_key(name: str) -> None:
+    document = manifest(name)[0]
+    assert (document["apiVersion"], document["metadata"]["namespace"]) == ("ray.io/v1", "icalib")
+    assert document["spec"].keys() <= KEYS["spec"]
+    for spec in clusters():
+        assert spec["authOptions"] == {"mode": "token"}
+        for key, value in spec.items():
+            for part in value if isinstance(value, list) else [value]:
+                assert key not in KEYS or part.keys() <= KEYS[key]
 
 
 @pytest.mark.parametrize("kind", ["Namespace", "PersistentVolumeClaim", "NetworkPolicy"])
@@ -158,18 +98,18 @@ def test_pods_fit_kubernetes_schema() -> None:
 
 
 def test_nothing_is_scheduled_on_the_head() -> None:
-    assert all(spec.headGroupSpec.rayStartParams["num-cpus"] == "0" for spec in clusters())
+    assert all(spec["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0" for spec in clusters())
     for spec in clusters():
-        assert "nvidia.com/gpu" not in spec.headGroupSpec.template["spec"]["containers"][0]["resources"]["limits"]
+        assert "nvidia.com/gpu" not in spec["headGroupSpec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
         assert [
-            group.groupName
-            for group in spec.workerGroupSpecs
-            if "nvidia.com/gpu" in group.template["spec"]["containers"][0]["resources"]["limits"]
+            group["groupName"]
+            for group in spec["workerGroupSpecs"]
+            if "nvidia.com/gpu" in group["template"]["spec"]["containers"][0]["resources"]["limits"]
         ] == ["gpu"]
 
 
 def test_containers_have_no_privileges_and_send_no_telemetry() -> None:
-    for container in containers():
+    for container in (container for pod in pods() for container in pod["spec"]["containers"]):
         assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
         assert {variable["name"]: variable["value"] for variable in container["env"]} == NO_TELEMETRY
         assert container["resources"]["requests"]["memory"] == container["resources"]["limits"]["memory"]
@@ -182,9 +122,11 @@ def test_containers_have_no_privileges_and_send_no_telemetry() -> None:
 
 def test_only_an_autoscaling_head_may_talk_to_kubernetes() -> None:
     for spec in clusters():
-        assert all(group.template["spec"]["automountServiceAccountToken"] is False for group in spec.workerGroupSpecs)
-        head = spec.headGroupSpec.template["spec"].get("automountServiceAccountToken", True)
-        assert head == spec.enableInTreeAutoscaling
+        assert all(
+            group["template"]["spec"]["automountServiceAccountToken"] is False for group in spec["workerGroupSpecs"]
+        )
+        head = spec["headGroupSpec"]["template"]["spec"].get("automountServiceAccountToken", True)
+        assert head == spec.get("enableInTreeAutoscaling", False)
 
 
 def test_all_ray_pods_see_the_shared_storage_at_one_path() -> None:
@@ -199,7 +141,7 @@ def test_all_ray_pods_see_the_shared_storage_at_one_path() -> None:
 
 def test_the_network_policy_guards_every_dashboard_that_is_not_on_loopback() -> None:
     policy = shared("NetworkPolicy")["spec"]
-    assert all(spec.headGroupSpec.rayStartParams["dashboard-host"] == "0.0.0.0" for spec in clusters())
+    assert all(spec["headGroupSpec"]["rayStartParams"]["dashboard-host"] == "0.0.0.0" for spec in clusters())
     for pod in ray_pods():
         assert policy["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
     among_themselves, others = policy["ingress"]
@@ -208,19 +150,19 @@ def test_the_network_policy_guards_every_dashboard_that_is_not_on_loopback() -> 
     assert all("ipBlock" not in peer for peer in others["from"])
 
 
-@pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)
-def test_a_job_ends_and_may_be_tried_again(path: Path) -> None:
-    spec = ray_job(path).spec
-    assert spec.shutdownAfterJobFinishes
-    assert spec.backoffLimit > 0
-    assert spec.activeDeadlineSeconds > spec.ttlSecondsAfterFinished > 0
-    (environment,) = documents(spec.runtimeEnvYAML)
-    assert environment == {"env_vars": {"ICALIB_DRIVER_CPUS": str(spec.entrypointNumCpus)}}
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_ends_and_may_be_tried_again(name: str) -> None:
+    spec = job(name)
+    assert spec["shutdownAfterJobFinishes"]
+    assert spec["backoffLimit"] > 0
+    assert spec["activeDeadlineSeconds"] > spec["ttlSecondsAfterFinished"] > 0
+    (environment,) = documents(spec["runtimeEnvYAML"])
+    assert environment == {"env_vars": {"ICALIB_DRIVER_CPUS": str(spec["entrypointNumCpus"])}}
 
 
-@pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)
-def test_the_entrypoint_is_a_command_of_ours_on_the_shared_storage(path: Path) -> None:
-    program, verb, *arguments = shlex.split(ray_job(path).spec.entrypoint)
+@pytest.mark.parametrize("name", JOBS)
+def test_the_entrypoint_is_a_command_of_ours_on_the_shared_storage(name: str) -> None:
+    program, verb, *arguments = shlex.split(job(name)["entrypoint"])
     command = typer.main.get_command(app)
     assert program == "icalib"
     given = command.commands[verb].make_context(verb, arguments).params
@@ -233,14 +175,14 @@ def test_the_entrypoint_is_a_command_of_ours_on_the_shared_storage(path: Path) -
 
 
 def test_a_service_serves_the_application_of_serve_yaml() -> None:
-    service, policy = ray_service()
-    assert documents(service.spec.serveConfigV2) == documents((CLUSTER / "serve.yaml").read_text())
-    (config,) = documents(service.spec.serveConfigV2)
+    service, policy = manifest("rayservice")
+    (config,) = documents(service["spec"]["serveConfigV2"])
+    assert [config] == documents((CLUSTER / "serve.yaml").read_text())
     validate(policy)
     assert policy["spec"]["ingress"][0]["ports"] == [{"protocol": "TCP", "port": config["http_options"]["port"]}]
     token = Path(config["applications"][0]["args"]["token_file"])
-    for group in (service.spec.rayClusterConfig.headGroupSpec, *service.spec.rayClusterConfig.workerGroupSpecs):
-        mounts = group.template["spec"]["containers"][0]["volumeMounts"]
+    for group in groups(service["spec"]["rayClusterConfig"]):
+        mounts = group["template"]["spec"]["containers"][0]["volumeMounts"]
         assert str(token.parent) in {mount["mountPath"] for mount in mounts}
 
 

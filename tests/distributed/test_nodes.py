@@ -21,7 +21,7 @@ from icalib.core.component import with_setting
 from icalib.core.events import ignore
 from icalib.core.files import file_digest, read_json, read_json_list
 from icalib.data.pools import read_pool_set
-from icalib.distributed import session, shards, training
+from icalib.distributed import executor, session, training
 from icalib.distributed.executor import map_shards
 from icalib.distributed.training import train
 from icalib.models.checkpoint import save_ranker
@@ -170,7 +170,7 @@ def scored(job: ScoreJob, folder: Path, resources: Resources) -> Scored:
     folder.mkdir(exist_ok=True)
     (folder / "meet").write_text(str(resources.num_scorers))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shards, "_compute_shards", compute_traced_shards)
+        patch.setattr(executor, "_compute_shards", compute_traced_shards)
         map_shards(job, folder, resources, "scores", ignore)
     return Scored(folder)
 

@@ -1,15 +1,14 @@
-"""A run in a bucket on machines that share nothing else: its driver dies, and the bucket is away for a while."""
+"""A run in a bucket on machines that share nothing else, whose driver dies."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from distributed.buckets import Bucket
-from distributed.drivers import ON_RAY, finish_run, kill_when, wait_for
+from distributed.drivers import ON_RAY, finish_run, kill_when
 from distributed.nodes import Nodes, cluster_of_its_own
 from helpers.runs import run_context, small_settings, table_digest
 
@@ -87,34 +86,20 @@ def on_disk(nodes: Nodes, tiny_pools: Path, tiny_bert: Path, tmp_path_factory: p
 
 @pytest.fixture(scope="module")
 def in_bucket(nodes: Nodes, bucket: Bucket, machines: Machines, pools: str, tiny_bert: Path) -> RunFolder:
-    """The same run in the bucket: its driver is killed in mid-training and resumed elsewhere, with the store away."""
+    """The same run in the bucket: its driver is killed in mid-training and resumed elsewhere."""
     machines.enter("first driver")
     runs = local_path(f"{bucket.uri}/runs")
     kill_when(settings_for(local_path(pools), tiny_bert), runs, lambda: has_checkpoint(runs / ".cache"), nodes.address)
     machines.enter("second driver")
     runs = local_path(f"{bucket.uri}/runs")
     assert not any(name.startswith("scores-") for name in names_in(runs / ".cache"))
-    outage = threading.Thread(target=lambda: cut_off_in_training(bucket, machines.folder))
-    outage.start()
-    finished = finish_run(settings_for(local_path(pools), tiny_bert), runs, nodes.address)
-    outage.join()
-    return finished
+    return finish_run(settings_for(local_path(pools), tiny_bert), runs, nodes.address)
 
 
 def has_checkpoint(cache: Path) -> bool:
     time.sleep(0.2)
     teachers = [cache / name for name in names_in(cache) if name.startswith("teacher-")]
     return any(name.startswith("checkpoint_") for teacher in teachers for name in names_in(teacher / RESUME))
-
-
-def cut_off_in_training(bucket: Bucket, folder: Path) -> None:
-    """The store is away for a while as soon as a node has what the second driver's training starts from."""
-    begun = time.time()
-    wait_for(
-        lambda: any(path.stat().st_mtime > begun for path in folder.glob("[ab]/**/teacher-*/progress.json")),
-        lambda: True,
-    )
-    bucket.away_for(8)
 
 
 def outcome(folder: RunFolder) -> str:
