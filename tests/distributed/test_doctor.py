@@ -18,11 +18,9 @@ from icalib.distributed.doctor import (
     ask,
     check_storage,
     check_versions,
-    check_workers,
     examine,
     versions,
 )
-from icalib.pipeline.resources import Resources
 
 pytestmark = [pytest.mark.ray, pytest.mark.nightly]
 
@@ -89,8 +87,3 @@ def test_shared_storage_passes_and_what_cannot_be_written_fails(odd_node: list[N
     check = check_storage(odd_node, blocked / "nonce")
     assert check.status == "fail"
     assert f"Make {blocked} writable" in check.cure
-
-
-def test_more_workers_than_fit_fail(odd_node: list[Node]) -> None:
-    check = check_workers(Resources(3, use_gpu=False, cpus_per_worker=1, num_scorers=1))
-    assert (check.status, check.cure) == ("fail", "Add nodes, or use --workers 2.")

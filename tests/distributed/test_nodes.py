@@ -110,12 +110,6 @@ def calm(nodes: Nodes, make_job: MakeJob, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.mark.nightly
-def test_each_training_worker_has_a_node_of_its_own(calm: Trained, nodes: Nodes) -> None:
-    assert len(set(calm.nodes.values())) == 2
-    assert calm.result["world_size"] == 2
-
-
-@pytest.mark.nightly
 def test_a_node_that_dies_in_training_costs_what_came_after_the_last_checkpoint(
     nodes: Nodes, calm: Trained, make_job: MakeJob, tmp_path: Path
 ) -> None:

@@ -25,7 +25,6 @@ TWO_WORKERS = Resources(num_workers=2, use_gpu=False, cpus_per_worker=1, num_sco
     ("error", "kind", "message"),
     [
         ("setting", SettingError, "^a setting that can't be$"),
-        ("machine-memory", IcalibError, r"machine's memory ran out while training .*tried to allocate .*Lower"),
         ("memory", IcalibError, r"GPU's memory ran out.*2.00 GiB.*`max_tokens_per_batch` \(it is 8192\).*accumulation"),
     ],
 )

@@ -16,23 +16,13 @@ from distributed.drivers import ON_RAY
 from distributed.recording import Recording, check_alike, map_again
 from helpers.runs import CPU, run_context, small_settings
 
-from icalib.api.options import Place
-from icalib.api.session import session
 from icalib.core.component import with_settings
-from icalib.distributed.session import has_joined
 from icalib.pipeline.executor import LocalExecutor
 from icalib.pipeline.run import run
 
 pytestmark = pytest.mark.ray
 
 SHORT = {"post_training": None, "regime.training.epochs": 1, "scoring.pools_per_shard": 16}
-
-
-@pytest.mark.slow
-def test_a_session_leaves_the_users_own_ray_running(local_ray: None) -> None:
-    with session(Place()):
-        assert has_joined()
-    assert has_joined()
 
 
 @pytest.mark.slow

@@ -143,14 +143,6 @@ def test_submitting_the_same_job_twice(
     assert job.id == (f"renamed-{RUN.work}-2" if outcome == "submitted" else first.id)
 
 
-def test_the_latest_attempt_counts(memory: MemoryServer, tmp_path: Path) -> None:
-    for state in ("failed", "stopped", "succeeded"):
-        job, _ = submit(RUN, tmp_path)
-        memory.states[job.id] = state
-    assert [job.id.removeprefix(f"run-icast-{RUN.work}") for job in JobServer(ADDRESS).jobs()] == ["", "-2", "-3"]
-    assert submit(RUN, tmp_path)[1] == "finished"
-
-
 @pytest.mark.parametrize("address", ["head:8265", "ray://head:10001", "os://x", "http://", "http://me:pw@head:8265"])
 def test_invalid_addresses_are_refused(address: str) -> None:
     with pytest.raises(SettingError, match=r"http://127\.0\.0\.1:8265"):
@@ -166,16 +158,6 @@ def test_invalid_ids_are_refused(memory: MemoryServer, job_id: str) -> None:
 def test_an_unknown_job_is_named(memory: MemoryServer) -> None:
     with pytest.raises(SettingError, match="has no job run-1"):
         JobServer(ADDRESS).job("run-1")
-
-
-@pytest.mark.parametrize(
-    ("address", "exposed"),
-    [("http://127.0.0.1:8265", False), ("https://head.example.org", False), ("http://localhost.example.org:1", True)],
-)
-def test_plain_http_to_other_machines_is_exposed(memory: MemoryServer, address: str, exposed: bool) -> None:
-    server = JobServer(ADDRESS)
-    server.address = address
-    assert server.is_exposed == exposed
 
 
 def test_a_server_that_does_not_answer_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

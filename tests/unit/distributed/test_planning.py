@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icalib.core.errors import SettingError
-from icalib.distributed.session import available, available_to_trials, room_for_workers, worker_environment
+from icalib.distributed.session import DRIVER_CPUS, available, available_to_trials, room_for_workers, worker_environment
 from icalib.pipeline.resources import Resources
 
 HEAD = (0, 0)
@@ -114,19 +114,6 @@ def test_more_trials_than_gpus_share_them(
     assert room_for_workers(resources) >= trials * resources.num_workers
 
 
-@pytest.mark.parametrize(
-    ("workers", "concurrent", "message"),
-    [(None, 20, "the cluster has 16 CPU cores"), (2, 3, "the cluster has 4 GPUs")],
-)
-def test_trials_that_cannot_share_gpus_are_refused(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, workers: int | None, concurrent: int, message: str
-) -> None:
-    monkeypatch.setattr("ray.cluster_resources", lambda: {"memory": 2.0**40})
-    cluster(HEAD, (8, 2), (8, 2))
-    with pytest.raises(SettingError, match=message):
-        available_to_trials(workers, concurrent)
-
-
 def test_workers_with_gpus_find_no_room_where_no_gpu_is_left(cluster: Cluster) -> None:
     cluster(HEAD, (8, 0))
     assert room_for_workers(Resources(num_workers=1, use_gpu=True, cpus_per_worker=1, num_scorers=1)) == 0
@@ -149,3 +136,24 @@ def test_threads_spin_where_one_training_has_all_cores(
     assert bool(worker_environment(resources)) == spins
     monkeypatch.setenv("GOMP_SPINCOUNT", "0")
     assert worker_environment(resources) == ({"GOMP_SPINCOUNT": "0"} if spins else {})
+
+
+@pytest.mark.parametrize(
+    ("nodes", "reserved", "planned"),
+    [
+        ([(4, 0), (4, 0)], "0", (1, False, 4, 8)),
+        ([(4, 0), (4, 0)], "1", (1, False, 4, 7)),  # the worker runs on the idle node
+        ([HEAD, (4, 0)], "1", (1, False, 3, 3)),  # a head without cores can't run the driver
+        ([(2, 0)], "1", (1, False, 1, 1)),
+    ],
+)
+def test_trainings_do_not_use_the_cores_of_a_jobs_own_process(
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    nodes: list[tuple[int, int]],
+    reserved: str,
+    planned: tuple[int, bool, int, int],
+) -> None:
+    monkeypatch.setenv(DRIVER_CPUS, reserved)
+    cluster(*nodes)
+    assert available() == Resources(*planned)

@@ -28,12 +28,6 @@ def test_a_cluster_that_does_not_listen_is_reported_without_retries_of_ray(
     assert capfd.readouterr().err == ""
 
 
-def test_an_invalid_port_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ray.is_initialized", lambda: False)
-    with pytest.raises(SettingError, match="no Ray cluster answers at head:gcs"):
-        session.start("head:gcs")
-
-
 def test_a_ray_that_does_not_start_here_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(**options: object) -> None:
         raise Exception("The current node timed out during startup.")

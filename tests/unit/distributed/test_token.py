@@ -51,8 +51,3 @@ def test_another_token_leaves_the_home_folder_alone(
     monkeypatch.setenv(variable, "disabled")
     protect_token(print, create=True)
     assert not token.parent.exists()
-
-
-def test_joining_a_cluster_creates_no_token(token: Path) -> None:
-    protect_token(print, create=False)
-    assert not token.parent.exists()

@@ -74,11 +74,6 @@ def test_a_linear_ranker_is_a_cross_encoder() -> None:
         check_exportable(plain, "sentence-transformer", "platt")
 
 
-def test_untrained_runs_have_nothing_to_export() -> None:
-    with pytest.raises(SettingError, match="no model"):
-        finished("bm25").check_has_models()
-
-
 def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refusals, "find_spec", lambda name: None if name == "onnxruntime" else object())
     with pytest.raises(SettingError, match=r"not installed: onnxruntime.*icalib\[onnx\]"):

@@ -9,7 +9,7 @@ import pytest
 from helpers.tiny_models import tiny_ranker
 
 from icalib.core.errors import DataError, SettingError
-from icalib.encoders.backbone import EMBEDDED, Tokenizer
+from icalib.encoders.backbone import Tokenizer
 from icalib.exports.texts import stock_tokenizer, texts_of
 
 CONTEXT = ["My printer hums!", "which (model)?", "the laser printer, v2.1; it prints [SEP] blank pages"]
@@ -69,9 +69,3 @@ def test_empty_texts_are_refused(tiny_bert: Path) -> None:
     for context, candidates in (([], CANDIDATES), ([" "], CANDIDATES), (CONTEXT, [""]), ([{"txt": "a"}], CANDIDATES)):
         with pytest.raises(DataError, match=r"field `(context|candidates)`"):
             texts.pairs(stock, context, candidates)
-
-
-def test_the_embedded_backbone_has_a_stock_tokenizer(tiny_bert: Path) -> None:
-    layout = tiny_ranker(tiny_bert).layout
-    stock = stock_tokenizer(EMBEDDED, layout, has_segments=True)
-    assert stock("restart it")["input_ids"] == [101, *Tokenizer(EMBEDDED)(["restart it"])[0], 102]

@@ -43,17 +43,6 @@ def test_each_epoch_is_a_step_with_the_best_so_far_and_early_stopping_shifts_non
     assert told.figures == {1: 0.2, 2: 0.2, 4: 0.3, 5: 0.4}
 
 
-def test_smaller_is_better_where_the_metric_says_so() -> None:
-    told = Told()
-    reports = EpochReports(told, "ECE", "minimize", range(7, 9))  # pyright: ignore[reportArgumentType]
-    reports(
-        EpochFinished(
-            "teacher", 2, [{"epoch": epoch, "tag": "cal/ECE", "value": value} for epoch, value in ((1, 0.3), (2, 0.4))]
-        )
-    )
-    assert told.figures == {7: 0.3, 8: 0.3}
-
-
 def test_the_start_counts_and_is_no_epoch() -> None:
     told = Told()
     reports = EpochReports(told, "F1", "maximize", range(1, 6))  # pyright: ignore[reportArgumentType]
@@ -61,14 +50,6 @@ def test_the_start_counts_and_is_no_epoch() -> None:
     assert told.figures == {}
     reports(EpochFinished("teacher", 3, curve(0.5, 0.4, 0.6, first_epoch=0)))
     assert told.figures == {1: 0.5, 2: 0.6}
-
-
-def test_more_epochs_than_there_are_steps_never_reach_the_next_seeds() -> None:
-    told = Told()
-    reports = EpochReports(told, "F1", "maximize", range(1, 3))  # pyright: ignore[reportArgumentType]
-    reports(EpochFinished("teacher", 4, curve(0.1, 0.2, 0.3, 0.4)))
-    reports(EpochFinished("round-1/student", 4, curve(0.5)))
-    assert told.figures == {1: 0.1, 2: 0.2}
 
 
 def test_members_side_by_side_have_steps_in_the_order_in_which_they_began() -> None:

@@ -10,20 +10,12 @@ import pytest
 from optuna.trial import FixedTrial
 from unit.sweeps.made_spaces import GRID, write_space
 
-from icalib.core.component import with_setting
 from icalib.core.errors import SettingError
 from icalib.methods.catalogue import load_method
-from icalib.sweeps.space import load_space, product, space_names
+from icalib.sweeps.space import load_space, space_names
 from icalib.sweeps.study import feasible_points, proposals
 
 NAMES = space_names()
-
-
-def test_the_documented_spaces_exist() -> None:
-    assert set(NAMES) >= {
-        "icast_published", "icast_grid", "icast_tpe", "focal_gamma", "gp_learning_rate", "gpf_bert", "pg_drr",
-        "backbone_learning_rate", "ranking_and_calibration",
-    }  # fmt: skip
 
 
 def test_the_published_protocol_is_the_papers() -> None:
@@ -43,12 +35,6 @@ def test_the_published_protocol_is_the_papers() -> None:
     assert all(len(space.suggest(FixedTrial(point))) == 1 for point in kept)
 
 
-def test_what_is_fixed_moves_the_feasible_points() -> None:
-    method = with_setting(load_method("icast"), "regime.rule.positive_threshold", 0.6)
-    counts = Counter(point["threshold"] for point in feasible_points(load_space("icast_published"), method))
-    assert counts["regime.rule.calibrated_positive_threshold"] == 1
-
-
 def test_the_product_grid_leaves_out_points_that_break_the_order() -> None:
     space = load_space("icast_grid")
     rules = [p.method.regime.rule for p in proposals(space, load_method("icast"), "grid", None)]  # pyright: ignore
@@ -60,16 +46,6 @@ def test_the_product_grid_leaves_out_points_that_break_the_order() -> None:
         < rule.positive_threshold
         for rule in rules
     )
-
-
-def test_a_conditional_setting_is_asked_only_where_it_means_something() -> None:
-    values = {
-        "head.output_scale": 8.0, "head.num_chains": 10, "head.num_steps": 2, "head.support.size": 64,
-        "head.length_scale": 1.0,
-    }  # fmt: skip
-    suggest = load_space("pg_drr").suggest
-    assert "head.length_scale" in suggest(FixedTrial({**values, "head.kernel": "rbf"}))
-    assert "head.length_scale" not in suggest(FixedTrial({**values, "head.kernel": "linear"}))
 
 
 def test_a_space_is_found_by_name_path_and_import_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,12 +96,6 @@ def test_an_order_that_no_point_meets_is_explained(tmp_path: Path) -> None:
         proposals(space, load_method("icast"), "grid", None)
 
 
-def test_a_product_has_all_combinations() -> None:
-    assert product({"a": [1, 2], "b": ["x", "y"]}) == [
-        {"a": 1, "b": "x"}, {"a": 1, "b": "y"}, {"a": 2, "b": "x"}, {"a": 2, "b": "y"},
-    ]  # fmt: skip
-
-
 GAMMA = '"""An idea."""\n\nMETHOD = "focal"\nMETRICS = {"F1": "maximize"}\n\n\ndef suggest(trial):\n    '
 SUGGEST = "return {'loss.gamma': trial.suggest_float('gamma', 0, 5)}"
 
@@ -144,12 +114,6 @@ def test_an_error_in_a_space_is_reported_with_its_line(tmp_path: Path, body: str
         proposals(space, load_method("focal"), "random", 1)
 
 
-def test_the_sampler_grid_needs_a_grid(tmp_path: Path) -> None:
-    space = write_space(tmp_path, GRID.replace("def grid", "def lattice") + '\nSAMPLER = "grid"\n')
-    with pytest.raises(SettingError, match=r"no function `grid\(\)`"):
-        proposals(space, load_method("icast"), space.sampler, 1)
-
-
 @pytest.mark.parametrize(
     ("grid", "message"),
     [
@@ -163,9 +127,3 @@ def test_an_error_in_a_grid_is_reported_with_its_line(tmp_path: Path, grid: str,
     space = write_space(tmp_path, f"{GAMMA}{SUGGEST}\n\n\ndef grid():\n    return {grid}\n")
     with pytest.raises(SettingError, match=message):
         feasible_points(space, load_method("focal"))
-
-
-def test_a_point_that_a_grid_has_twice_is_tried_once(tmp_path: Path) -> None:
-    points = "[{'gamma': 1.0}, {'gamma': 2.0}, {'gamma': 1.0}]"
-    space = write_space(tmp_path, f"{GAMMA}{SUGGEST}\n\n\ndef grid():\n    return {points}\n")
-    assert feasible_points(space, load_method("focal")) == [{"gamma": 1.0}, {"gamma": 2.0}]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from unit.reports.fake_sweeps import Made, write_sweep
 
 from icalib.metrics.metric import Direction
-from icalib.sweeps.trials import Trial, brief, pareto_front, ranked, short_names, sweep_trials
+from icalib.sweeps.trials import Trial, brief, pareto_front, short_names, sweep_trials
 
 METRICS: dict[str, Direction] = {"R@1": "maximize", "ECE": "minimize"}
 
@@ -31,13 +31,6 @@ def test_seeds_are_put_together_and_all_must_be_there(tmp_path: Path) -> None:
     assert trial.deviation("R@1") == pytest.approx(0.1)
     assert trial.seconds == 210
     assert trial.mean("F1") is None
-
-
-def test_the_front_comes_first_then_the_first_metric() -> None:
-    trials = _trials((0.9, 0.3), (0.8, 0.1), (0.85, 0.35), (0.8, 0.2), (0.8, 0.1))
-    assert [trial.number for trial in pareto_front(trials, METRICS)] == [0, 1, 4]
-    assert [trial.number for trial in ranked(trials, METRICS)] == [0, 1, 4, 2, 3]
-    assert [trial.number for trial in ranked(trials, {"ECE": "minimize"})] == [1, 4, 3, 0, 2]
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=12))
