@@ -33,19 +33,19 @@ def main() -> int:
     counts = {part: getattr(options, part) for part in TRIALS if getattr(options, part)}
     trials: list[Trial] = []
     with tempfile.TemporaryDirectory(prefix="icalib-faults-") as folder:
-        parts = _parts(Path(folder), counts, options.seed, options.limit)
+        parts = _parts(Path(folder), counts, options.seed)
         for part, number in in_turn(counts):
             if time.monotonic() > until:
                 print(f"stopped after {options.minutes:g} minutes")
                 break
             trials.append(parts[part](number))
             if trials[-1].is_fault:  # at once: a campaign may take hours
-                print(described(trials[-1]), flush=True)
+                print(f"{trials[-1]}\n", flush=True)
     print(table(trials))
     return 1 if any(trial.is_fault for trial in trials) else 0
 
 
-def _parts(root: Path, counts: Mapping[str, int], seed: int, limit_s: float) -> dict[str, Callable[[int], Trial]]:
+def _parts(root: Path, counts: Mapping[str, int], seed: int) -> dict[str, Callable[[int], Trial]]:
     """Prepare a world, and return what carries out a trial of each part by its number."""
     from faults.fuzz import fuzz_once
     from faults.parsers import all_parsers
@@ -58,12 +58,12 @@ def _parts(root: Path, counts: Mapping[str, int], seed: int, limit_s: float) -> 
     world = World(root / "world", pools, write_tiny_bert(root / "bert", pool_texts(pools)))
     parsers = all_parsers(shutil.copytree(world.pristine, root / "still")) if "fuzzed" in counts else {}
     return {
-        "damages": lambda number: damage_once(world, ON_DISK, seed, number, limit_s),
-        "kills": lambda number: disturb_once(world, KILLS, WRITING, seed, number, limit_s),
-        "disks": lambda number: disturb_once(world, DISKS, WRITING, seed, number, limit_s),
-        "stores": lambda number: disturb_once(world, STORES, IN_STORE, seed, number, limit_s),
-        "served": lambda number: serve_once(world, seed, number, limit_s),
-        "fuzzed": lambda number: fuzz_once(parsers, seed, number, limit_s),
+        "damages": lambda number: damage_once(world, ON_DISK, seed, number),
+        "kills": lambda number: disturb_once(world, KILLS, WRITING, seed, number),
+        "disks": lambda number: disturb_once(world, DISKS, WRITING, seed, number),
+        "stores": lambda number: disturb_once(world, STORES, IN_STORE, seed, number),
+        "served": lambda number: serve_once(world, seed, number),
+        "fuzzed": lambda number: fuzz_once(parsers, seed, number),
     }
 
 
@@ -72,11 +72,6 @@ def in_turn(counts: Mapping[str, int]) -> Iterator[tuple[str, int]]:
     moments = [((number + 0.5) / count, part, number) for part, count in counts.items() for number in range(count)]
     for _, part, number in sorted(moments):
         yield part, number
-
-
-def described(trial: Trial) -> str:
-    """Return what became of one trial."""
-    return f"{trial.kind} {trial.name}: {', '.join(trial.outcomes)}\n{trial.detail}\n"
 
 
 def table(trials: Sequence[Trial]) -> str:
@@ -98,7 +93,6 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after this time; default: never")
     parser.add_argument("--seed", type=int, default=1, help="other seeds are other trials")
-    parser.add_argument("--limit", type=float, default=60.0, help="seconds after which a command counts as hung")
     for part, count in TRIALS.items():
         parser.add_argument(f"--{part}", type=int, default=count, help=f"number of trials; default: {count}")
     return parser.parse_args()

@@ -26,6 +26,8 @@ import icalib
 from icalib.core import storage
 from icalib.core.storage import object_store
 
+LIMIT_S = 60.0
+"""A command that takes longer counts as hung."""
 _CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "shutil.rmtree")
 _REFUSED = ("open", "os.mkdir", "os.rename", "os.link")
 
@@ -108,7 +110,7 @@ class Running:
     """
 
     def __init__(
-        self, arguments: Sequence[str], folder: Path, disturbance: Disturbance = Disturbance(), limit_s: float = 60.0
+        self, arguments: Sequence[str], folder: Path, disturbance: Disturbance = Disturbance(), limit_s: float = LIMIT_S
     ) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(_preloaded())
@@ -139,7 +141,7 @@ class Running:
 
 
 def run_command(
-    arguments: Sequence[str], folder: Path, disturbance: Disturbance = Disturbance(), limit_s: float = 60.0
+    arguments: Sequence[str], folder: Path, disturbance: Disturbance = Disturbance(), limit_s: float = LIMIT_S
 ) -> Ended:
     """Run a command of icalib to its end; see `Running`."""
     return Running(arguments, folder, disturbance, limit_s).ended()

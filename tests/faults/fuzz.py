@@ -17,6 +17,7 @@ from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from faults.commands import LIMIT_S
 from faults.trials import Outcome, Trial, ended_trial
 from helpers.hostile import changed_value
 
@@ -53,7 +54,7 @@ class Parser:
             path.write_bytes(data)
 
 
-def fuzz_once(parsers: Mapping[str, Parser], seed: int, number: int, limit_s: float = 60.0) -> Trial:
+def fuzz_once(parsers: Mapping[str, Parser], seed: int, number: int) -> Trial:
     """Read a changed example, in turn by each parser; keep the input of a trial that found a fault."""
     name = sorted(parsers)[number % len(parsers)]
     parser = parsers[name]
@@ -66,7 +67,7 @@ def fuzz_once(parsers: Mapping[str, Parser], seed: int, number: int, limit_s: fl
         (root / "tmp").mkdir()
         parser.write(root / "input", example)
         with patch.object(tempfile, "tempdir", str(root / "tmp")):  # what is left there can be seen
-            outcome, detail = _outcome(parser, root / "input", limit_s)
+            outcome, detail = _outcome(parser, root / "input")
         left = [path.name for path in (root / "tmp").iterdir()]
         if outcome in ("untyped", "hung"):
             kept = Path(tempfile.mkdtemp(prefix=f"fuzz-{name.replace(' ', '-')}-{seed}-{number}-"))
@@ -83,9 +84,9 @@ def _stop(number: int, frame: object) -> None:
     raise _Late
 
 
-def _outcome(parser: Parser, folder: Path, limit_s: float) -> tuple[Outcome, str]:
+def _outcome(parser: Parser, folder: Path) -> tuple[Outcome, str]:
     signal.signal(signal.SIGALRM, _stop)
-    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

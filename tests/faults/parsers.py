@@ -1,33 +1,28 @@
-"""What reads files, requests and words that others may have written: valid examples, and how each is read.
+"""What reads files that others may have written: valid examples, and how each is read.
 
-Settings, job files, tables and spaces are changed by `tests/unit/test_user_input.py`.
+Settings, job files, tables and spaces are changed by `tests/unit/test_user_input.py`, requests by test_serving.py.
 """
 
 from __future__ import annotations
 
 import contextlib
-import io
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from faults.fuzz import Files, Parser
-from faults.world import SWEEP_FOLDER, TRAINED
-from helpers.asgi import ask
+from faults.world import TRAINED
 from helpers.scored_pools import score_rows, scored_pools
 
-from icalib.cli import main
 from icalib.core.errors import IcalibError
 from icalib.core.run_folder import RunFolder
 from icalib.data.pools import as_pools, iter_pools, prepared_inputs, read_pool_set
 from icalib.data.preview import preview
 from icalib.data.questions import read_questions
-from icalib.data.schema import Pool, checksum
+from icalib.data.schema import checksum
 from icalib.data.settings import PrepareSettings
 from icalib.data.sources.readers import open_source
 from icalib.external.apply import apply
@@ -37,32 +32,13 @@ from icalib.external.scores import Columns, read_labelled
 from icalib.pipeline.inference import FinishedRun
 from icalib.pipeline.score_pairs import claim, pairs_job
 from icalib.reports.html import write_report
-from icalib.reports.sweep_views import write_views
-from icalib.serving.application import create_app
-from icalib.serving.limits import Limits
-from icalib.serving.served_run import QuestionScorer, ServedRun
-from icalib.sweeps.folder import SweepFolder
-from icalib.sweeps.trials import sweep_trials
 
 _SAMPLES = Path(__file__).parents[1] / "contracts/samples/readers"
-_TOKEN = "0123456789abcdef"
-_BODIES = {
-    "/rerank": {"query": "my card", "texts": ["a", "b"], "raw_scores": False, "return_text": True},
-    "/v1/rerank": {"query": "my card", "documents": ["a", {"text": "b"}], "top_n": 1, "model": "m"},
-    "/v2/rerank": {"query": "my card", "documents": ["a", "b"], "return_documents": True},
-    "/predict": {
-        "context": [{"speaker": "user", "text": "my card"}], "candidates": ["a", "b"], "sets": 0.5, "confidence": 0.9,
-    },
-}  # fmt: skip
 
 
 def all_parsers(world: Path) -> dict[str, Parser]:
-    """Return parsers by their names.
-
-    Args:
-        world: pools, a finished run with a model and, perhaps, a finished sweep; see `faults.world`.
-    """
-    return dict([*_readers(), *_scores(), *_artifacts(world), *_used(world)])
+    """Return parsers by their names, for a world with pools and a finished run with a model."""
+    return dict([*_readers(), *_scores(), *_artifacts(world), *_pairs(world)])
 
 
 def _readers() -> Iterator[tuple[str, Parser]]:
@@ -108,13 +84,10 @@ def _artifacts(world: Path) -> Iterator[tuple[str, Parser]]:
     records = _files(run, "config", "provenance", "stages", "result", "members", "fitted", "rounds", "chosen")
     tables = _files(run, "training", "predictions", "metrics")
     yield "run folder", Parser(({**records, **tables}, records), _read_run, {**tables, **_files(run, "checkpoints")})
-    if (world / SWEEP_FOLDER).is_dir():
-        found = {name: data for name, data in _files(world / SWEEP_FOLDER).items() if "/" not in name}
-        yield "sweep folder", Parser((found,), _read_sweep)
 
 
-def _used(world: Path) -> Iterator[tuple[str, Parser]]:
-    """What a finished run reads: pairs to score, requests to a server, words of a command line."""
+def _pairs(world: Path) -> Iterator[tuple[str, Parser]]:
+    """Pairs that a finished run scores."""
     run = world / TRAINED
     tables = (
         pa.table({"context": [["hello"]], "candidate": ["a"]}),
@@ -122,27 +95,6 @@ def _used(world: Path) -> Iterator[tuple[str, Parser]]:
         pa.table({"context": [[{"speaker": "user", "text": "hello"}]] * 2, "candidate": ["a", "b"]}),
     )
     yield "pairs", Parser(tuple({"pairs.parquet": _parquet(table)} for table in tables), lambda at: _score(run, at))
-    scorer = QuestionScorer.load(run)
-
-    async def score(pool: Pool) -> pa.Table:
-        return scorer.score([pool])[0]
-
-    application = create_app(ServedRun.open(run), score, Limits(max_candidates=8), _TOKEN)
-    requests = tuple(
-        {"path.txt": path.encode(), "body.json": json.dumps(body).encode(), "token.txt": f"Bearer {_TOKEN}".encode()}
-        for path, body in _BODIES.items()
-    )
-    yield "HTTP request", Parser(requests, lambda folder: _request(application, folder))
-    lines = (
-        ["show", "icast", "--set", "regime.num_rounds=2"],
-        ["prepare", str(_SAMPLES / "table/good/export.csv"), "--preview", "--format", "table", "--columns", "id=id"],
-        ["evaluate", str(run), "--json"],
-        ["report", str(run), "--out", "report.html"],
-        ["predict", str(run), str(world / "questions.jsonl"), "--sets", "0.9"],
-        ["run", "bm25", "--dry", "--data", str(world / "pools"), "--limit", "train=9,test=4", "--labelled", "0.5"],
-        ["curve", "bert", "--data", str(world / "nowhere"), "--fractions", "0.1,0.2"],
-    )
-    yield "command line", Parser(tuple({"words.txt": "\n".join(line).encode()} for line in lines), _run_command)
 
 
 def _files(folder: Path, *names: str) -> Files:
@@ -187,38 +139,8 @@ def _read_run(folder: Path) -> None:
     finished.load_members()
 
 
-def _read_sweep(folder: Path) -> None:
-    sweep = SweepFolder.open(folder)
-    for read in (lambda: sweep.settings, lambda: sweep_trials(sweep), sweep.best):
-        with contextlib.suppress(IcalibError):
-            read()
-    write_views(sweep)
-
-
 def _score(run: Path, folder: Path) -> None:
     job = pairs_job(run, folder / "pairs.parquet", 4)
     claim(job, folder / "out")
     for index, shard in enumerate(job.shards()):
         job.compute_shard(index, shard, folder / "out", torch.device("cpu"))
-
-
-def _request(application: Any, folder: Path) -> None:
-    path, token = ((folder / name).read_bytes().decode("latin-1") for name in ("path.txt", "token.txt"))
-    body = (folder / "body.json").read_bytes()
-    answered = ask(application, path, body, headers={"authorization": token})
-    assert answered.status == 200 or 400 <= answered.status < 500, f"status {answered.status}: {answered.body!r}"
-    assert isinstance(answered.value, dict | list), f"not a JSON object or list: {answered.body!r}"
-
-
-def _run_command(folder: Path) -> None:
-    words = (folder / "words.txt").read_bytes().decode("utf-8", "surrogateescape").replace("\0", "").split("\n")
-    err, argv = io.StringIO(), sys.argv
-    sys.argv = ["icalib", *words]
-    try:
-        with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
-            main()
-    except SystemExit as end:
-        if end.code not in (0, 2, None):
-            raise AssertionError(f"exit code {end.code}: {err.getvalue()}") from end
-    finally:
-        sys.argv = argv

@@ -20,7 +20,7 @@ from faults.world import TRAINED, World
 _QUESTION = json.dumps({"query": "my card is lost", "texts": ["block the card", "hello", "which card"]}).encode()
 
 
-def serve_once(world: World, seed: int, number: int, limit_s: float = 60.0) -> Trial:
+def serve_once(world: World, seed: int, number: int) -> Trial:
     """End a server at any moment while it answers, and start another."""
     rng = random.Random(f"{seed}/serve/{number}")
     how = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)[number % 3]
@@ -28,7 +28,7 @@ def serve_once(world: World, seed: int, number: int, limit_s: float = 60.0) -> T
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
-    first = _started(world, port, limit_s)
+    first = _started(world, port)
     expected = _answer(port)
     killer = threading.Timer(rng.random(), first.signal, [how])
     killer.start()
@@ -42,7 +42,7 @@ def serve_once(world: World, seed: int, number: int, limit_s: float = 60.0) -> T
             time.sleep(0.01)
         except ValueError:  # half of an answer
             is_right = False
-    second = _started(world, port, limit_s)
+    second = _started(world, port)
     is_right &= _answer(port) == expected
     second.signal(signal.SIGTERM)
     ends = [first.ended(), second.ended()]
@@ -53,9 +53,9 @@ def serve_once(world: World, seed: int, number: int, limit_s: float = 60.0) -> T
     return ended_trial(f"serve: {how.name}", f"{seed}/{number}", outcomes, left, "\n".join(end.err for end in ends))
 
 
-def _started(world: World, port: int, limit_s: float) -> Running:
+def _started(world: World, port: int) -> Running:
     words = ("serve", TRAINED, "--executor", "local", "--port", str(port))
-    running = Running(words, world.now, limit_s=limit_s)
+    running = Running(words, world.now)
     while "Ctrl-C stops it" not in running.written("err"):
         assert running.process.is_alive(), running.ended().err
         time.sleep(0.02)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from faults.campaign import described, in_turn, table
+from faults.campaign import table
 from faults.commands import Disturbance, run_command
 from faults.fuzz import Parser, fuzz_once
 from faults.parsers import all_parsers
@@ -35,7 +35,7 @@ def no_faults(trial: Callable[[int], Trial], num_trials: int) -> set[Outcome]:
     """Run trials; return their outcomes."""
     trials = [trial(number) for number in range(num_trials)]
     print(table(trials))
-    assert not [described(trial) for trial in trials if trial.is_fault]
+    assert not [str(trial) for trial in trials if trial.is_fault]
     return {outcome for trial in trials for outcome in trial.outcomes}
 
 
@@ -108,22 +108,3 @@ def test_a_killed_command_and_what_it_left_are_seen(world: World) -> None:
     world.usual("predict")
     world.remove("answers.jsonl")
     assert not world.is_usual("predict", killed)
-
-
-def test_the_table_counts_each_outcome() -> None:
-    trials = [
-        Trial("a", "1", ("identical",)),
-        Trial("a", "2", ("different", "leftovers")),
-        Trial("b", "3", ("refused",)),
-    ]
-    assert [line.split() for line in table(trials).splitlines()[1:]] == [
-        ["a", "2", "1", "0", "0", "1", "0", "0", "1"],
-        ["b", "1", "0", "0", "1", "0", "0", "0", "0"],
-        ["all", "3", "1", "0", "1", "1", "0", "0", "1"],
-    ]
-
-
-def test_a_stopped_campaign_has_done_the_same_fraction_of_each_part() -> None:
-    parts = [part for part, _ in in_turn({"a": 2, "b": 8, "c": 0})]
-    assert sorted(parts) == ["a"] * 2 + ["b"] * 8
-    assert sorted(parts[:5]) == ["a"] + ["b"] * 4
