@@ -104,16 +104,11 @@ class JobServer:
         *,
         again: bool = False,
     ) -> tuple[ClusterJob, Outcome]:
-        """Submit a job, unless the same work is in progress or done.
+        """Submit a job, which uploads the code of the project around `folder`, unless it is in progress or done.
 
         Args:
-            job: the contents of the job file.
             command: the words of the icalib command.
-            folder: a folder of the project whose code is uploaded.
             again: submit the job again even if it has succeeded or is pending.
-
-        Returns:
-            The new or existing job, and whether it was submitted, is running, or had finished.
 
         Raises:
             SettingError: a variable in `pass_environment` isn't set.
@@ -146,10 +141,7 @@ class JobServer:
     def follow(self, job_id: str, on_line: Callable[[str], None], on_state: Callable[[ClusterJob], None]) -> ClusterJob:
         """Stream a job's log from its start until the job is over, and return the job in its final state.
 
-        Args:
-            job_id: the job's id.
-            on_line: called with each line of the log.
-            on_state: called with the job as it is now, when it starts and when it ends.
+        `on_state` receives the job as it is now, when it starts and when it ends.
 
         Raises:
             ClusterError: the connection broke; the job continues.
@@ -205,11 +197,7 @@ def uploaded_code(folder: Path) -> dict[str, Any]:
 
 
 def _prepare_environment(address: str | None) -> None:
-    """Set what Ray's client reads from the environment.
-
-    Raises:
-        SettingError: the address is not a valid URL of a dashboard.
-    """
+    """Set what Ray's client reads from the environment."""
     if address is not None:
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:

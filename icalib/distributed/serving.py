@@ -45,11 +45,7 @@ class ServeArguments(Settings):
 
 
 class Ranker:
-    """A copy of a run's models.
-
-    Args:
-        run: run folder.
-    """
+    """A copy of a run's models."""
 
     def __init__(self, run: str) -> None:
         import torch
@@ -68,12 +64,7 @@ class Ranker:
 
 
 class Gateway:
-    """The HTTP application.
-
-    Args:
-        ranker: handle of the models' replicas.
-        arguments: of the application.
-    """
+    """The HTTP application, with a handle of the models' replicas."""
 
     def __init__(self, ranker: Any, arguments: dict[str, Any]) -> None:
         checked = ServeArguments.model_validate(arguments)
@@ -93,14 +84,7 @@ class Gateway:
 
 
 def build(arguments: dict[str, Any]) -> Any:
-    """Return the application; the `import_path` of cluster/serve.yaml.
-
-    Args:
-        arguments: fields of `ServeArguments`.
-
-    Raises:
-        pydantic.ValidationError: a field is missing or unknown.
-    """
+    """Return the application from the fields of `ServeArguments`; the `import_path` of cluster/serve.yaml."""
     return _bound(ServeArguments.model_validate(arguments), {})
 
 
@@ -116,10 +100,6 @@ def serve_on_ray(
     """Serve a run with Ray Serve until SIGINT or SIGTERM; requests that have begun are answered, for at most 30 s.
 
     Args:
-        path: run folder.
-        host: address that the HTTP proxy listens on.
-        port: port that it listens on.
-        limits: limits of requests.
         token_file: file with the token that clients must send.
         replicas: maximum number of copies of the models; None takes one per GPU, or one without GPUs.
         started: receives the URL when requests are accepted.

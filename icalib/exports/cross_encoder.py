@@ -39,12 +39,7 @@ FILES = {
 
 
 def write_cross_encoder(subject: Subject[Ranker], folder: Path, tokenizer: Any, texts: PairTexts) -> Comparison:
-    """Write the folder of a plain transformer with a linear head and no similarity start.
-
-    Raises:
-        SettingError: the backbone is of a family that isn't supported.
-        ExportError: the weights don't fit transformers' model.
-    """
+    """Write the folder of a plain transformer with a linear head and no similarity start; see `classifier_of`."""
     write_stock(folder, classifier_of(subject.model, subject.affine), tokenizer, FILES)
     return Comparison(_scorer(subject), _written_scorer(folder, texts), tolerance=1e-4 * max(1, subject.affine.slope))
 

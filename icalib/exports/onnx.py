@@ -39,13 +39,9 @@ MODEL = "model.onnx"
 
 
 def write_onnx(subject: Subject[Ranker], folder: Path, tokenizer: Any, texts: PairTexts | None) -> Comparison:
-    """Write the graph, with dynamic numbers of pairs and tokens, and the tokenizer.
+    """Write the graph, with dynamic numbers of pairs and tokens, and the stock tokenizer.
 
-    Args:
-        subject: see `RankerGraph`.
-        folder: empty.
-        tokenizer: the stock one.
-        texts: how it gets pairs; None where it doesn't give the tokens of training.
+    `texts` is None where that doesn't give the tokens of training.
     """
     from transformers import AutoTokenizer
 

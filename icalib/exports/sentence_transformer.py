@@ -47,11 +47,7 @@ _FILES = {
 def write_sentence_transformer(
     subject: Subject[LoadedBiEncoder], folder: Path, tokenizer: Any, texts: PairTexts
 ) -> Comparison:
-    """Write the folder of a bi-encoder: mean pooling over all tokens, then the cosine.
-
-    Raises:
-        ExportError: the weights don't fit transformers' model.
-    """
+    """Write the folder of a bi-encoder: mean pooling over all tokens, then the cosine."""
     from transformers import AutoModel
 
     bi_encoder = subject.model

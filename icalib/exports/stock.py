@@ -16,13 +16,7 @@ from icalib.encoders.spectral_norm import SpectralLinear
 
 
 def stock_model(auto_class: Any, name: str, backbone: Any, **options: Any) -> Any:
-    """Return a model of transformers with the weights of an encoder's backbone.
-
-    Args:
-        auto_class: e.g. transformers' AutoModel.
-        name: of the backbone that the encoder started from.
-        backbone: the encoder's.
-        options: of the model's config.
+    """Return a model of transformers with the weights of an encoder's backbone, which started from that of a name.
 
     Raises:
         ExportError: the weights don't fit.

@@ -50,7 +50,6 @@ class PairTexts(Settings):
         Args:
             tokenizer: the exported one.
             context: the last utterances, oldest first: texts, or objects with `text`.
-            candidates: one or more.
 
         Raises:
             DataError: an utterance or candidate isn't a text, or is empty.
@@ -88,12 +87,6 @@ class PairTexts(Settings):
 def texts_of(layout: Layout, tokenize: Tokenizer, tokenizer: Any, context_turns: int) -> PairTexts:
     """Return how pairs are written so that a stock tokenizer gives the tokens that icalib does.
 
-    Args:
-        layout: the ranker's inputs.
-        tokenize: icalib's tokenizer.
-        tokenizer: the stock one, of the same backbone.
-        context_turns: maximum number of utterances.
-
     Raises:
         SettingError: no separator gives the same tokens.
     """
@@ -116,8 +109,6 @@ def stock_tokenizer(name: str, layout: Layout, *, has_segments: bool, of_pairs: 
     utterances.
 
     Args:
-        name: the backbone.
-        layout: of the ranker.
         of_pairs: whether it reads pairs, or context and candidate separately.
         has_segments: whether the encoder tells context and candidate apart by `token_type_ids`. Stock models take what
             their tokenizer gives, and not every tokenizer says by itself what its model needs.

@@ -91,16 +91,7 @@ def model_card(
     texts: PairTexts | None,
     agreement: Agreement,
 ) -> ModelCard:
-    """Return the card of an exported model.
-
-    Args:
-        subject: what was exported.
-        format: how.
-        name: of the model.
-        license: the model's licence.
-        texts: how a stock tokenizer gets pairs; None if none gives the tokens of training.
-        agreement: with the run's model.
-    """
+    """Return the card of an exported model; `texts` is None if no stock tokenizer gives the tokens of training."""
     settings, backbone = subject.run.settings, subject.run.settings.backbone
     split, scores = list(subject.scores.items())[-1]
     sizes = np.diff(scores.offsets)

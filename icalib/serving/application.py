@@ -47,9 +47,7 @@ def create_app(run: ServedRun, score: Score, limits: Limits, token: str | None =
     """Return an application that ranks with one run.
 
     Args:
-        run: the run.
         score: scores a pool, e.g. a `Batcher` of a `QuestionScorer`.
-        limits: what is accepted.
         token: what clients must send as `Authorization: Bearer TOKEN`; None requires nothing.
     """
     app = FastAPI(title=f"icalib: {run.run.folder.name}", version=__version__, docs_url=None, redoc_url=None)

@@ -30,10 +30,7 @@ def is_loopback(host: str) -> bool:
 def read_token(path: Path | None, host: str, note: Callable[[str], None]) -> str | None:
     """Return the token that clients must send; None where none is required.
 
-    Args:
-        path: file with the token.
-        host: address that the server listens on.
-        note: receives a warning if other users of the machine can read the file.
+    `note` receives a warning if other users of the machine can read the file.
 
     Raises:
         SettingError: the file can't be read or has no valid token, or there is none although others reach the server.

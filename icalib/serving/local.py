@@ -22,10 +22,7 @@ def serve_here(
     """Serve a run until SIGINT or SIGTERM; requests that have begun are answered, for at most 30 s.
 
     Args:
-        path: run folder.
-        host: address to listen on.
-        port: port to listen on; 0 takes a free one.
-        limits: limits of requests.
+        port: to listen on; 0 takes a free one.
         token: what clients must send; None requires nothing.
         started: receives the URL when the models are loaded.
 

@@ -52,9 +52,7 @@ class SweepStudy:
     One process at a time asks and tells; the processes of trials only report (see `Rungs`).
 
     Args:
-        space: proposes settings.
-        base: the method whose settings they change.
-        sampler: how they are drawn.
+        base: the method whose settings the space's proposals change.
         num_trials: total number of trials; None means all points of a grid, else 20.
         journal: where the study is kept, in the sweep's folder; None keeps it in memory.
 

@@ -47,14 +47,7 @@ class SweepPlan:
 
 
 class Trials:
-    """The trials that a sweep is missing, one after the other, for whoever runs them.
-
-    Args:
-        folder, study: the sweep's.
-        base: the run that proposals change.
-        context: folders, command, and who is told of trials.
-        plan: how.
-    """
+    """The trials that a sweep is missing, one after the other, for whoever runs them; proposals change `base`."""
 
     def __init__(
         self, folder: SweepFolder, study: SweepStudy, base: RunSettings, context: RunContext, plan: SweepPlan
@@ -159,11 +152,7 @@ def sweep(
     resumes: finished trials stay, those that were under way when it ended or failed are the first to run again.
 
     Args:
-        settings: what is asked.
-        space: proposes settings.
         base: the run that the proposals change.
-        context: for the winner, for folders, and for who is told of trials.
-        plan: how.
         run_trials: runs trials, by Ray Tune or in this process.
         fresh: forget the earlier trials; cached stages stay.
 
