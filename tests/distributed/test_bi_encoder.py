@@ -9,20 +9,16 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.artifacts import known
 from helpers.tiny_models import BUDGET
 from helpers.train_jobs import train_job
 
 from icalib.core.events import ignore
 from icalib.core.files import read_json, write_json
-from icalib.core.job import Artifact
 from icalib.distributed.training import train
 from icalib.models.checkpoint import read_weights
-from icalib.models.ranker import load_ranker
 from icalib.pipeline.resources import Resources
 from icalib.training.answers import TrainJob
 from icalib.training.bi_encoder import BiEncoderJob, BiEncoderTraining
-from icalib.training.job import best_epoch
 from icalib.training.settings import TrainingSettings
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -89,22 +85,3 @@ def _untrained(job: BiEncoderJob, folder: Path) -> Path:
     folder.mkdir()
     encoder.save(folder, encoder.state_dict())
     return folder
-
-
-@NIGHTLY
-def test_sharded_workers_keep_the_trained_bi_encoder(
-    trained: Train, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
-) -> None:
-    """With ZeRO 3, the start is validated and kept as with whole weights."""
-    harmful = {"head_learning_rate": 100.0, "zero_stage": 3}
-    job = answers(tiny_pools, tiny_bert, tmp_path, **harmful)
-    first = trained(bi_encoder(job, tiny_bert), 1)
-    start: Artifact = known(first / "checkpoint")
-    kept = trained(job.model_copy(update={"bi_encoder": start}), 2)
-    assert best_epoch(kept) == 0
-    ranker = load_ranker(kept / "checkpoint")
-    assert ranker.is_at_start
-    given = {name.removeprefix("dual_encoder."): tensor for name, tensor in read_weights(first / "checkpoint").items()}
-    assert ranker.bi_encoder is not None
-    for name, tensor in ranker.bi_encoder.encoder.state_dict().items():
-        assert torch.equal(tensor, given[name]), name

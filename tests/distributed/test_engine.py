@@ -8,15 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.tiny_models import pool_texts, write_tiny_bert
 from helpers.train_jobs import train_job
 
 from icalib.core.events import ignore
 from icalib.distributed.training import train
-from icalib.heads.polya_gamma import PolyaGammaHead
-from icalib.losses.head_objective import HeadObjective
 from icalib.models.checkpoint import read_weights
-from icalib.models.ranker import load_ranker
 from icalib.pipeline.resources import Resources
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train as train_loop
@@ -62,22 +58,3 @@ def test_every_zero_stage_trains_as_plain_torch_does(
         # Adam turns rounding of tiny gradients into steps of the learning rate's size, so a few weights may differ.
         assert float((tensor - kept.weights[name]).abs().mean()) < 2e-5, name
         assert not name.startswith("bi_encoder.") or torch.equal(tensor, start[name])
-
-
-@NIGHTLY
-def test_a_gaussian_process_of_sharded_weights_is_that_of_whole_ones(
-    local_ray: None, tiny_pools: Path, tmp_path: Path
-) -> None:
-    wide = write_tiny_bert(tmp_path / "bert", pool_texts(tiny_pools), hidden_size=320)  # DeepSpeed leaves less whole
-    checkpoints = []
-    for stage in (0, 3):
-        job = train_job(tiny_pools, wide, tmp_path, loss=HeadObjective.Config(), zero_stage=stage)
-        ranker = job.ranker.model_copy(update={"head": PolyaGammaHead.Config(num_chains=4, num_steps=3)})
-        folder = tmp_path / f"stage-{stage}"
-        folder.mkdir()
-        resources = Resources(num_workers=2, use_gpu=False, cpus_per_worker=1, num_scorers=1)
-        train(job.model_copy(update={"ranker": ranker}), folder, resources, "teacher", ignore)
-        checkpoints.append(load_ranker(folder / "checkpoint"))
-    whole, sharded = (ranker.posterior_head.posterior_state() for ranker in checkpoints)
-    assert whole.keys() == sharded.keys() >= {"features", "omega"}
-    torch.testing.assert_close(sharded["features"], whole["features"], rtol=1e-2, atol=1e-3)

@@ -61,16 +61,6 @@ def test_a_driver_killed_inside_an_epoch_resumes_from_its_checkpoint(
     assert outcome(finish_run(settings, tmp_path)) == outcome(undisturbed)
 
 
-@pytest.mark.nightly
-def test_a_driver_killed_between_rounds_keeps_what_is_done(
-    settings: RunSettings, undisturbed: RunFolder, tmp_path: Path
-) -> None:
-    kill_when(settings, tmp_path, lambda: any(tmp_path.glob(".cache/pseudo-labels-*/stage.json")))
-    teacher = next(tmp_path.glob(".cache/teacher-*/stage.json")).stat().st_mtime_ns
-    assert outcome(finish_run(settings, tmp_path)) == outcome(undisturbed)
-    assert next(tmp_path.glob(".cache/teacher-*/stage.json")).stat().st_mtime_ns == teacher
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.nightly)]

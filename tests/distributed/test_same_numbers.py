@@ -2,45 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from distributed.drivers import ON_RAY
-from helpers.runs import ONE_WORKER, prediction_digest, run_context, small_settings
+from helpers.runs import run_context, small_settings
 from torch import Tensor
 
-from icalib.core.run_folder import RunFolder
 from icalib.core.stage_cache import StageCache
 from icalib.data.pools import read_pool_set
-from icalib.distributed.executor import RayExecutor
 from icalib.models.checkpoint import read_weights
-from icalib.pipeline.run import RunSettings, run, stages_of, start
+from icalib.pipeline.run import stages_of, start
 
 pytestmark = [pytest.mark.ray, pytest.mark.nightly]
-
-
-@pytest.fixture(scope="module")
-def settings(tiny_pools: Path, tiny_bert: Path) -> RunSettings:
-    return small_settings("icast", tiny_pools, tiny_bert)
-
-
-@pytest.fixture(scope="module")
-def icast(local_ray: None, settings: RunSettings, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    return run(settings, run_context(tmp_path_factory.mktemp("runs"), executor=ON_RAY))
-
-
-def test_the_number_of_scorers_changes_nothing(icast: RunFolder, settings: RunSettings, tmp_path: Path) -> None:
-    moved = tmp_path / ".cache"
-    moved.mkdir()
-    for stage in icast.stages:  # training is shared, every score is computed anew by one worker
-        if "scores" not in stage["name"]:
-            source = Path(stage["path"])
-            (moved / source.name).symlink_to(source)
-    one_scorer = RayExecutor(replace(ONE_WORKER, num_scorers=1))
-    again = run(settings, run_context(tmp_path, executor=one_scorer))
-    assert prediction_digest(again) == prediction_digest(icast)
-    assert again.round_summaries() == icast.round_summaries()
 
 
 def test_the_shards_of_zero_learn_the_questions_too(

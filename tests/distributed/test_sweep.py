@@ -16,7 +16,6 @@ from helpers.sweeps import (
     folder_of,
     num_told,
     run_sweep,
-    stage_of,
     states,
     written_space,
 )
@@ -58,25 +57,6 @@ def test_no_trial_is_lost_and_no_finished_one_repeated(finished: SweepFolder, fi
     assert "/nowhere" in (sweep_trials(finished)[2].error or "")
     for name, written in finished_before.items():
         assert (finished.path / "trials" / name / "result.json").stat().st_mtime_ns == written
-
-
-@pytest.mark.nightly
-def test_trials_side_by_side_share_work(finished: SweepFolder) -> None:
-    for name in ("post-training", "teacher", "round-1/scores", "round-1/student"):
-        first, second = (stage_of(finished, trial, name) for trial in (0, 1))
-        assert first["digest"] == second["digest"]
-        assert first["reused"] != second["reused"]  # whichever came first computed it
-    assert stage_of(finished, 3, "teacher")["reused"]
-    assert stage_of(finished, 3, "round-1/student")["digest"] != stage_of(finished, 0, "round-1/student")["digest"]
-
-
-@pytest.mark.nightly
-def test_the_winner_alone_sees_test(finished: SweepFolder) -> None:
-    best = finished.best()
-    assert best is not None
-    assert all("test" not in run.result for trial in sweep_trials(finished) for run in trial.runs)
-    assert best.test["F1"][0] == finished.best_run(1).result["test"]["F1"]
-    assert (finished.best_run(1).checkpoint_path / "model.safetensors").is_file()
 
 
 @pytest.mark.nightly

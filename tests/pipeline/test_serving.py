@@ -177,6 +177,13 @@ def test_a_content_type_that_pages_of_other_sites_can_send_is_refused(applicatio
     assert ask(application, "/rerank", body("/rerank"), headers={"content-type": "application/json; a=b"}).status == 200
 
 
+def test_unknown_paths_and_methods(application: FastAPI) -> None:
+    missing = ask(application, "/v3/rerank", {})
+    assert (missing.status, "/v2/rerank" in missing.value["error"]) == (404, True)
+    wrong = ask(application, "/rerank", method="GET")
+    assert (wrong.status, wrong.headers["allow"]) == (405, "POST")
+
+
 def test_a_token_is_required_but_for_health(runs: dict[str, Path]) -> None:
     guarded = application_of(runs["bert"], token="0123456789abcdef")
     request = body("/rerank")
@@ -268,3 +275,26 @@ def test_the_cohere_client_gets_our_probabilities(client: str, server: str, runs
     stranger = getattr(cohere, client)(api_key="another", base_url=server)
     with pytest.raises(cohere.UnauthorizedError, match="another token"):
         stranger.rerank(model="icalib", query=QUERY, documents=TEXTS)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_haystacks_ranker_gets_our_order_and_probabilities(
+    server: str, runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HAYSTACK_TELEMETRY_ENABLED", "False")
+    haystack = pytest.importorskip("haystack", exc_type=ImportError)
+    pytest.importorskip("haystack_integrations.components.rankers.huggingface_api", exc_type=ImportError)
+    from haystack.utils import Secret
+    from haystack_integrations.components.rankers.huggingface_api import HuggingFaceTEIRanker
+
+    def ranker(token: str, **options: Any) -> Any:
+        return HuggingFaceTEIRanker(url=server, token=Secret.from_token(token), **options)
+
+    expected = LoadedRanker.load(runs["bert"]).rank([QUERY], TEXTS)[:3]
+    documents = [haystack.Document(content=text) for text in TEXTS]
+    found = ranker("0123456789abcdef", top_k=3).run(query=QUERY, documents=documents)["documents"]
+    assert [(one.content, one.score) for one in found] == [(one.text, one.prob) for one in expected]
+    raw = ranker("0123456789abcdef", raw_scores=True, top_k=3).run(query=QUERY, documents=documents)["documents"]
+    assert [one.score for one in raw] == [one.logit for one in expected]
+    with pytest.raises(Exception, match="401"):
+        ranker("another", max_retries=0).run(query=QUERY, documents=documents)
