@@ -265,6 +265,8 @@ def _explained_errors(address: str | None, job_id: str = "") -> Generator[None, 
                 f"the connection to {where} broke. The job continues as long as its nodes run; `icalib jobs logs "
                 f"{job_id} --follow` rejoins it."
             ) from error
+        if "status code 413" in text or "exceeds the maximum size" in text:  # of an upload: 100 MiB
+            text = "the project's code is too large. Move what isn't code out of it, or have git ignore it."
         raise ClusterError(f"{where} refused the request: {text}") from error
 
 
