@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 import signal
 import socket
 import stat
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -315,58 +315,35 @@ def parallel_map(function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
     import ray
 
     task = ray.remote(num_cpus=1, max_retries=3)(function)
-    cores = int(ray.cluster_resources().get("CPU", 1))
-    yield from _windowed((task.remote(item) for item in items), window=2 * cores)
-
-
-def _windowed(references: Iterable[Any], window: int) -> Iterator[Any]:
-    import ray
-
-    waiting: list[Any] = []
-    for reference in references:
-        waiting.append(reference)
+    window = 2 * int(ray.cluster_resources().get("CPU", 1))
+    waiting: deque[Any] = deque()
+    for item in items:
+        waiting.append(task.remote(item))
         if len(waiting) >= window:
-            yield ray.get(waiting.pop(0))
-    for reference in waiting:
-        yield ray.get(reference)
-
-
-_FOR_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+            yield ray.get(waiting.popleft())
+    while waiting:
+        yield ray.get(waiting.popleft())
 
 
 def protect_token(note: Callable[[str], None], *, create: bool) -> None:
-    """Make the token in the home folder readable by this user only.
+    """Let this user alone open ~/.ray, where Ray keeps the token: who can read it can run code as this user.
 
-    Nothing is done where the environment names another token, or none is required.
+    Ray creates the token with the permissions that the umask leaves. Nothing is done where the environment names
+    another token, or none is required.
 
     Args:
         note: receives a message about permissions that were too wide.
-        create: create the token if it is missing, as Ray would when it starts a cluster.
+        create: make the folder if it is missing, before Ray does.
     """
     named = any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
     if named or os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
         return
-    path = Path.home() / ".ray" / "auth_token"
+    folder = Path.home() / ".ray"
     try:
-        if create and not path.exists():
-            _create(path)
-        for each, mode in ((path.parent, 0o700), (path, 0o600)):
-            if each.exists() and (found := stat.S_IMODE(each.stat().st_mode)) & _FOR_OTHERS:
-                each.chmod(mode)
-                note(f"{each} was accessible to other users (mode {found:04o}); changed to {mode:04o}")
+        if create:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if folder.exists() and (mode := stat.S_IMODE(folder.stat().st_mode)) & (stat.S_IRWXG | stat.S_IRWXO):
+            folder.chmod(0o700)
+            note(f"{folder} was accessible to other users (mode {mode:04o}); changed to 0700")
     except OSError as error:
-        note(f"warning: can't restrict the access to {path} ({error}); other users may read the token of your clusters")
-
-
-def _create(path: Path) -> None:
-    """Create the token, whole or not at all; one that another process creates meanwhile is kept."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
-    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(file, "w") as stream:
-            stream.write(secrets.token_hex(32))
-        with suppress(FileExistsError):
-            os.link(temporary, path)
-    finally:
-        temporary.unlink()
+        note(f"warning: can't restrict the access to {folder} ({error}); other users may read your clusters' token")

@@ -167,7 +167,7 @@ def test_code_that_is_too_large_is_reported_with_what_to_do(
         raise RuntimeError("Request failed with status code 413: Maximum request body size 104857600 exceeded")
 
     monkeypatch.setattr(memory, "submit_job", refuse)
-    with pytest.raises(ClusterError, match="code is too large.*have git ignore it"):
+    with pytest.raises(ClusterError, match=r"code is too large.*have git ignore it"):
         submit(RUN, tmp_path)
 
 
