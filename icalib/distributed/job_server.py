@@ -97,12 +97,7 @@ class JobServer:
             return self._client.stop_job(job_id)
 
     def submit(
-        self,
-        job: JobFile,
-        command: list[str],
-        folder: Path,
-        *,
-        again: bool = False,
+        self, job: JobFile, command: list[str], folder: Path, *, again: bool = False
     ) -> tuple[ClusterJob, Outcome]:
         """Submit a job, which uploads the code of the project around `folder`, unless it is in progress or done.
 

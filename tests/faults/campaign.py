@@ -29,11 +29,11 @@ TRIALS = {"damages": 200, "kills": 200, "served": 30, "disks": 140, "stores": 40
 def main() -> int:
     """Run the campaign; return 1 if it found a fault."""
     options = _options()
-    until = time.monotonic() + 60 * options.minutes
     counts = {part: getattr(options, part) for part in TRIALS if getattr(options, part)}
     trials: list[Trial] = []
     with tempfile.TemporaryDirectory(prefix="icalib-faults-") as folder:
         parts = _parts(Path(folder), counts, options.seed)
+        until = time.monotonic() + 60 * options.minutes
         for part, number in in_turn(counts):
             if time.monotonic() > until:
                 print(f"stopped after {options.minutes:g} minutes")
@@ -91,7 +91,7 @@ def table(trials: Sequence[Trial]) -> str:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after this time; default: never")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="make no more trials after this time")
     parser.add_argument("--seed", type=int, default=1, help="other seeds are other trials")
     for part, count in TRIALS.items():
         parser.add_argument(f"--{part}", type=int, default=count, help=f"number of trials; default: {count}")
