@@ -37,11 +37,7 @@ class Checkpoints(Protocol):
 
 @final
 class OwnCheckpoints(Checkpoints):
-    """Those of a worker that is alone.
-
-    Args:
-        folder: the training's folder.
-    """
+    """Those of a worker that is alone, in the training's folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -73,11 +69,7 @@ class OwnCheckpoints(Checkpoints):
 
 @final
 class RayCheckpoints(Checkpoints):
-    """Those of Ray Train's workers: each writes its part, and Ray merges them.
-
-    Args:
-        folder: the training's folder.
-    """
+    """Those of Ray Train's workers: each writes its part, and Ray merges them in the training's folder."""
 
     def __init__(self, folder: Path) -> None:
         self._own = OwnCheckpoints(folder)

@@ -41,12 +41,6 @@ class DeepSpeedEngine:
 
     bfloat16 is applied by autocast, and weights are fp32, so that heads and optimiser keep their precision in every
     ZeRO stage.
-
-    Args:
-        model: the model to train.
-        settings: precision, gradient accumulation and clipping, ZeRO stage.
-        device: the worker's device.
-        checkpoints: where all workers' checkpoints are kept.
     """
 
     def __init__(

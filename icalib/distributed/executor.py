@@ -19,11 +19,7 @@ from icalib.training.job import TrainingJob
 
 @final
 class RayExecutor:
-    """Executor on the Ray cluster that this process has joined (see `icalib.distributed.session`).
-
-    Args:
-        resources: what trainings and scoring tasks may use.
-    """
+    """Executor on the Ray cluster that this process has joined (see `icalib.distributed.session`)."""
 
     def __init__(self, resources: Resources) -> None:
         self.resources = resources

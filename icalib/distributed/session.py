@@ -116,11 +116,7 @@ def start(
 
 
 def _start_here(num_cpus: int | None, shared: Mapping[str, Any]) -> None:
-    """Start a Ray on this machine.
-
-    Raises:
-        ClusterError: it doesn't start.
-    """
+    """Start a Ray on this machine, or raise a ClusterError."""
     import ray
 
     try:

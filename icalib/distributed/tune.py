@@ -48,11 +48,7 @@ def run_by_tune(trials: Trials) -> None:
 
 
 class _NodeWatch(tune.Callback):
-    """Ends the sweep when its own node has died: Tune would wait forever for a place to run the next trial.
-
-    Args:
-        node: the id of this process's node.
-    """
+    """Ends the sweep when its own node has died: Tune would wait forever for a place to run the next trial."""
 
     def __init__(self, node: str) -> None:
         self._node, self._next = node, 0.0
@@ -89,9 +85,6 @@ class StudySearcher(Searcher):
     sweep would repeat some trials and lose others. Here Optuna's journal is the only record: reported trials are kept,
     and trials that were running when the driver died, or failed in an earlier call, are proposed first, under the same
     number.
-
-    Args:
-        trials: the trials of the sweep.
     """
 
     def __init__(self, trials: Trials) -> None:

@@ -59,7 +59,6 @@ def distilled(
     The same call resumes, or reuses the student.
 
     Args:
-        run: any finished run with a model.
         max_pools: number of training pools, labelled ones first; None takes all of the run's.
         choice: what is fitted to the student's validation scores; `run` is Platt scaling.
         context: where to compute; stages are cached in its `runs` folder.

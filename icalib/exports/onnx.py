@@ -116,12 +116,10 @@ _EPSILON = float(np.finfo(np.float64).epsneg)
 
 
 class RankerGraph(nn.Module):
-    """Logits, calibrated probabilities and variances of pairs.
+    """Logits, calibrated probabilities and variances of pairs, by a copy of a transformer.
 
-    Args:
-        ranker: a transformer with a linear or random-feature head; it is copied.
-        estimator: one pass, with or without the head's posterior.
-        calibration: affine or isotonic.
+    It has a linear or random-feature head, makes one pass, with or without the posterior, and is calibrated by an
+    affine or isotonic map.
     """
 
     def __init__(self, ranker: Ranker, estimator: AbstractEstimator.Config, calibration: FittedMap) -> None:

@@ -15,10 +15,6 @@ class Batcher:
 
     Ray's `serve.batch` closes its batches before the thread is free: with 32 clients that ask independently, it
     reached a quarter to a half of this throughput.
-
-    Args:
-        score: returns the predictions of each pool.
-        max_size: maximum number of pools in a batch.
     """
 
     def __init__(self, score: Callable[[Sequence[Pool]], Sequence[pa.Table]], max_size: int) -> None:
@@ -27,11 +23,7 @@ class Batcher:
         self._task: asyncio.Task[None] | None = None
 
     async def __call__(self, pool: Pool) -> pa.Table:
-        """Return the predictions of a pool.
-
-        Raises:
-            Exception: what `score` raised for the pool's batch.
-        """
+        """Return the predictions of a pool, or raise what `score` raised for its batch."""
         future: asyncio.Future[pa.Table] = asyncio.get_running_loop().create_future()
         self._waiting.append((pool, future))
         if self._task is None or self._task.done():

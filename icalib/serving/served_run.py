@@ -93,11 +93,7 @@ class QuestionScorer:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Load a finished run; on a GPU, batches are scored jointly.
-
-        Raises:
-            RunFolderError, SettingError: see `ServedRun.open`.
-        """
+        """Load a finished run (see `ServedRun.open`); on a GPU, batches are scored jointly."""
         run = FinishedRun.open(path)
         members = run.load_members()
         return cls(run, members, members.device.type == "cuda")

@@ -78,11 +78,7 @@ class Space(Settings):
         )
 
     def points(self) -> list[dict[str, Any]]:
-        """Return the grid's points, each once; none where the space has no grid.
-
-        Raises:
-            SettingError: see `proposed`.
-        """
+        """Return the grid's points, each once; none where the space has no grid. Errors are those of `proposed`."""
 
         def distinct() -> list[Any]:
             points: list[Any] = list(self.grid()) if self.grid is not None else []

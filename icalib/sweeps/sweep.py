@@ -34,16 +34,13 @@ _DIED = "the trial's process died; if memory ran out, lower --concurrent or `max
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """How a sweep is carried out; none of it decides a trial's numbers.
-
-    Args:
-        num_trials: total number of trials; None takes all points of a grid, else 20.
-        concurrent: trials side by side; `each` is what one of them may use.
-    """
+    """How a sweep is carried out; none of it decides a trial's numbers."""
 
     num_trials: int | None
+    """None: all points of a grid, else 20."""
     concurrent: int
     each: Resources
+    """What one of them may use."""
 
 
 class Trials:
