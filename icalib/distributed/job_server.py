@@ -109,7 +109,13 @@ class JobServer:
             SettingError: a variable in `pass_environment` isn't set.
             ClusterError: the cluster refuses the job, or its code, because it is too large.
         """
-        environment = {**job.environment, **_passed_variables(job.pass_environment)}
+        missing = [name for name in job.pass_environment if name not in os.environ]
+        if missing:
+            raise SettingError(
+                f"`pass_environment` names variables that are not set here: {', '.join(missing)}. Set them, or remove "
+                "them from `pass_environment`."
+            )
+        environment = {**job.environment, **{name: os.environ[name] for name in job.pass_environment}}
         same = [other for other in self.jobs() if other.work == job.work]
         last = same[-1] if same else None
         if last and not last.is_over and not (again and last.state == "pending"):
@@ -208,16 +214,6 @@ def _prepare_environment(address: str | None) -> None:
     if not found or found.startswith(_LOOPBACK):
         # Without this Ray replaces 127.0.0.1 by another address and misses a cluster that listens on loopback.
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-
-
-def _passed_variables(names: list[str]) -> dict[str, str]:
-    missing = [name for name in names if name not in os.environ]
-    if missing:
-        raise SettingError(
-            f"`pass_environment` names variables that are not set here: {', '.join(missing)}. Set them, or remove them "
-            "from `pass_environment`."
-        )
-    return {name: os.environ[name] for name in names}
 
 
 def _job(details: JobDetails) -> ClusterJob:

@@ -122,20 +122,11 @@ def _loop_config(job: TrainingJob, folder: Path, resources: Resources) -> dict[s
 def _write_start(config: dict[str, Any]) -> None:
     import torch
 
-    from icalib.training.job import run_training
     from icalib.training.local_engine import LocalEngine
 
-    torch.set_num_threads(config["threads"])
-    job, folder = read_job(config["job"]), local_path(config["folder"])
-    job.pull()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    run_training(
-        job,
-        folder,
-        device,
-        lambda model, settings: LocalEngine(model, settings, device, folder / RESUME),
-        lambda model: Rank0(model, folder),
-    )
+    kept = local_path(config["folder"]) / RESUME
+    _run_here(config, device, lambda model, settings: LocalEngine(model, settings, device, kept))
 
 
 def _fit(job: TrainingJob, folder: Path, resources: Resources) -> None:
@@ -275,19 +266,20 @@ def _worker_of_several(config: dict[str, Any]) -> None:
 def _worker(config: dict[str, Any], checkpoints: Checkpoints) -> None:
     """Run one training worker."""
     import ray.train.torch
-    import torch
 
     from icalib.distributed.engine import DeepSpeedEngine
+
+    device = ray.train.torch.get_device()
+    _run_here(config, device, lambda model, settings: DeepSpeedEngine(model, settings, device, checkpoints))
+
+
+def _run_here(config: dict[str, Any], device: Any, make_engine: Callable[..., Any]) -> None:
+    """Run a training in this process, as one of its workers."""
+    import torch
+
     from icalib.training.job import run_training
 
     torch.set_num_threads(config["threads"])
     job, folder = read_job(config["job"]), local_path(config["folder"])
     job.pull()
-    device = ray.train.torch.get_device()
-    run_training(
-        job,
-        folder,
-        device,
-        lambda model, settings: DeepSpeedEngine(model, settings, device, checkpoints),
-        lambda model: Rank0(model, folder),
-    )
+    run_training(job, folder, device, make_engine, lambda model: Rank0(model, folder))
