@@ -82,9 +82,7 @@ class Disturbance:
 class Ended:
     """A command that has ended: its exit code (negative: a signal that killed it), output, and what it left.
 
-    Attributes:
-        temporary: files and folders in its folder for temporary files.
-        num_writes: how often it changed a folder: opened a file for writing, renamed, removed or made one.
+    `num_writes` is how often it changed a folder: opened a file for writing, renamed, removed or made one.
     """
 
     code: int
@@ -100,14 +98,7 @@ class Ended:
 
 
 class Running:
-    """A command of icalib that has been started.
-
-    Args:
-        arguments: what follows `icalib` on the command line; `{now}` stands for the folder.
-        folder: working directory; paths among the arguments may be relative to it.
-        disturbance: what happens to it.
-        limit_s: kill it after this time, as hung.
-    """
+    """A command of icalib that has been started in a folder, for which `{now}` stands among its arguments."""
 
     def __init__(
         self, arguments: Sequence[str], folder: Path, disturbance: Disturbance = Disturbance(), limit_s: float = LIMIT_S

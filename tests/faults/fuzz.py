@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import random
 import shutil
@@ -15,11 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from unittest.mock import patch
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from faults.commands import LIMIT_S
 from faults.trials import Outcome, Trial, ended_trial
-from helpers.hostile import changed_value
+from helpers.hostile import changed_parquet, changed_value
 
 from icalib.core.errors import IcalibError
 
@@ -30,18 +27,11 @@ _TOKENS = (
     b"\\u0000", b"\\ud800", b"NaN", b"-Infinity", b"1e999", b"9" * 400, b"-1", b"null", b"true", b"{}", b"[]", b'""',
     b"\x1b[31m", b"../../x", b"\xe2\x80\xae", b"\xef\xbb\xbf", b" " * 300, b"(" * 1200,
 )  # fmt: skip
-_TYPES = (pa.string(), pa.large_string(), pa.binary(), pa.int8(), pa.float16(), pa.null(), pa.bool_())
 
 
 @dataclass(frozen=True)
 class Parser:
-    """What is read, and by what.
-
-    Attributes:
-        examples: valid ones, each of which may be changed.
-        read: reads the folder in which an example was written; may only raise icalib's errors.
-        fixed: files that are never changed.
-    """
+    """Reads the folder in which one of the valid examples was written, changed or not, and files that never are."""
 
     examples: tuple[Files, ...]
     read: Callable[[Path], object]
@@ -108,7 +98,7 @@ def changed_file(name: str, data: bytes, rng: random.Random) -> bytes:
         if name.endswith((".json", ".jsonl")):
             return _changed_json(data, rng)
         if name.endswith(".parquet"):
-            return _changed_parquet(data, rng)
+            return changed_parquet(data, rng) or _changed_bytes(data, rng)
     return _changed_bytes(data, rng)
 
 
@@ -131,23 +121,3 @@ def _changed_json(text: bytes, rng: random.Random) -> bytes:
         chosen = rng.randrange(len(lines))
         lines[chosen] = json.dumps(changed_value(json.loads(lines[chosen]), rng)).encode()
         return b"\n".join(lines) + b"\n"
-
-
-def _changed_parquet(data: bytes, rng: random.Random) -> bytes:
-    """Return a Parquet file with another type of a column, without it, or with other values in its cells."""
-    table = pq.read_table(io.BytesIO(data))
-    index, action = rng.randrange(table.num_columns), rng.randrange(4)
-    name = table.column_names[index]
-    try:
-        if action == 0:
-            table = table.drop_columns([name])
-        elif action == 1:
-            table = table.set_column(index, name, table[name].cast(rng.choice(_TYPES)))
-        else:
-            values = changed_value(table[name].to_pylist(), rng)
-            table = table.set_column(index, name, pa.array((values * table.num_rows)[: table.num_rows]))
-        sink = pa.BufferOutputStream()
-        pq.write_table(table, sink)
-    except (pa.ArrowException, UnicodeEncodeError, OverflowError, TypeError):  # not a table
-        return _changed_bytes(data, rng)
-    return sink.getvalue().to_pybytes()

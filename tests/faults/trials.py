@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from faults.commands import Disturbance, Ended, run_command
 from faults.world import VERBS, Usual, World
 from helpers.damage import delete, empty, flip_a_bit, truncate, write_garbage, write_other_json, zero_a_block
+from helpers.hostile import changed_parquet
 
 Outcome: TypeAlias = Literal["identical", "recomputed", "refused", "different", "untyped", "hung", "leftovers"]
 """The same result without a word, the same result after a message, an error of icalib's own; and the faults: another
@@ -50,29 +49,12 @@ def ended_trial(kind: str, name: str, outcomes: Sequence[Outcome], left: Sequenc
     return Trial(kind, name, tuple(unlike) or ("identical",), f"{detail}\n{' '.join(left)}")
 
 
-def edit_parquet(path: Path, rng: random.Random) -> None:
-    """Write a valid table with another value in one cell of a column of numbers."""
-    table = pq.read_table(path)
-    numbers = [
-        index for index, field in enumerate(table.schema)
-        if table.num_rows and (pa.types.is_floating(field.type) or pa.types.is_integer(field.type))
-    ]  # fmt: skip
-    if not numbers:
-        truncate(path)
-        return
-    index, row = rng.choice(numbers), rng.randrange(table.num_rows)
-    values = table.column(index).to_pylist()
-    values[row] = 1 if values[row] in (0, None) else 0
-    column = pa.array(values, table.schema.field(index).type)
-    pq.write_table(table.set_column(index, table.schema.field(index), column), path)
-
-
 DAMAGES: Mapping[str, Callable[[Path, random.Random], object]] = {
     "removed file": lambda path, rng: delete(path),
     "truncated file": lambda path, rng: truncate(path),
     "zeroed block": lambda path, rng: zero_a_block(path),
     "flipped bit": lambda path, rng: flip_a_bit(path),
-    "edited Parquet": edit_parquet,
+    "edited Parquet": lambda path, rng: path.write_bytes(changed_parquet(path.read_bytes(), rng) or b""),
     "unreadable JSON": lambda path, rng: rng.choice((write_garbage, write_other_json))(path),
     "empty file": lambda path, rng: empty(path),
 }

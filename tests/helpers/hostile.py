@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import copy
+import io
 import random
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
+TYPES = (pa.string(), pa.large_string(), pa.binary(), pa.int8(), pa.float16(), pa.null(), pa.bool_())
 KEYS = ("", ".", "a.b", "target", "__class__", "model_config", "seed", "id", "\ud800", "x" * 300, "\x1b[31m")
 LEAVES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2**63, -(2**63), 10**400, 0.5, -0.0, float("nan"), float("inf"), 1e308, "", " ", "\0",
@@ -84,3 +88,23 @@ def changed_value(value: Any, rng: random.Random) -> Any:
                 whole.append(new)
             break
     return value
+
+
+def changed_parquet(data: bytes, rng: random.Random) -> bytes | None:
+    """Return a Parquet file with another type of a column, without it, or with other values; None: it isn't a table."""
+    table = pq.read_table(io.BytesIO(data))
+    index, action = rng.randrange(table.num_columns), rng.randrange(4)
+    name = table.column_names[index]
+    try:
+        if action == 0:
+            table = table.drop_columns([name])
+        elif action == 1:
+            table = table.set_column(index, name, table[name].cast(rng.choice(TYPES)))
+        else:
+            values = changed_value(table[name].to_pylist(), rng)
+            table = table.set_column(index, name, pa.array((values * table.num_rows)[: table.num_rows]))
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink)
+    except (pa.ArrowException, UnicodeEncodeError, OverflowError, TypeError):
+        return None
+    return sink.getvalue().to_pybytes()
