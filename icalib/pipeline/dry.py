@@ -1,4 +1,4 @@
-"""The stages of runs without computing any of them, cached or not.
+"""The stages of runs without computing any of them: which are cached, and how long the others took in earlier runs.
 
 The run's own regime requests its own jobs, so a stage has the digest that it will have in the run. The exception are
 students whose pseudo labels are not yet known.
@@ -6,7 +6,7 @@ students whose pseudo labels are not yet known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,41 +15,102 @@ from typing import Any, final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from icalib.core.errors import IcalibError
 from icalib.core.files import write_json
 from icalib.core.job import Job
+from icalib.core.run_folder import RunFolder
 from icalib.core.stage_cache import Stage, StageName, cached_stage
-from icalib.data.pools import read_pool_set
+from icalib.data.pools import read_column, read_pool_set
+from icalib.data.schema import SPLITS, PoolSet, Split
+from icalib.data.selection import Part
 from icalib.pipeline.executor import LocalExecutor
 from icalib.pipeline.run import CACHE, EVALUATED, RunContext, RunSettings, stages_of, start
+from icalib.pipeline.tokens import TokenizeJob
 from icalib.regimes.regime import AbstractRegime
 from icalib.regimes.self_training import PseudoLabelJob
+from icalib.scoring.job import ScoreJob
+from icalib.training.answers import TrainJob
+from icalib.training.bi_encoder import BiEncoderJob
 from icalib.training.job import TrainingJob
+from icalib.uncertainty.estimator import MCDropout
+
+_MAX_FINISHED = 50  # the newest ones; more would only repeat what these say
+
+Rates = Mapping[tuple[str, ...], float]
+"""Seconds per unit of work, by (method, backbone, stage label) and by (backbone, stage label)."""
 
 
 @final
 @dataclass(frozen=True)
 class DryStage:
-    """A stage that a run needs; stages with the same digest are computed once."""
+    """A stage that a run needs.
+
+    Args:
+        name: its name in the run; stages of the same label do the same kind of work.
+        digest: stages with the same digest are computed once.
+        is_cached: whether it has been computed already.
+        work: pools times epochs, or times passes and views; it is only compared with stages of the same label.
+        seconds: estimated time; 0 if it is cached, None if no finished run has such a stage.
+    """
 
     name: StageName
     digest: str
     is_cached: bool
+    work: float
+    seconds: float | None = None
 
 
 def dry(chosen: Sequence[RunSettings], runs: Path, *, fresh: bool = False) -> list[DryStage]:
     """Return the distinct stages of runs that share the stage cache in `runs`, in order; `fresh` reuses none."""
+    rates = _finished_rates(runs)
     found: dict[str, DryStage] = {}
     for settings in chosen:
         for stage in _stages(settings, runs):
-            found.setdefault(stage.digest, replace(stage, is_cached=stage.is_cached and not fresh))
+            cached = stage.is_cached and not fresh
+            seconds = 0.0 if cached else _estimate(settings, stage, rates)
+            found.setdefault(stage.digest, replace(stage, is_cached=cached, seconds=seconds))
     return list(found.values())
+
+
+def _estimate(settings: RunSettings, stage: DryStage, rates: Rates) -> float | None:
+    """Return the seconds of a stage at the rate of the same method, else of any method with the same backbone."""
+    general = (settings.backbone, stage.name.label)
+    rate = rates.get((settings.method, *general), rates.get(general))
+    return None if rate is None else rate * stage.work
+
+
+def _finished_rates(runs: Path) -> Rates:
+    """Return the rates of finished runs; of several, the newest decides, as it is most like the next one."""
+    results = sorted(runs.glob("*/*/result.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+    rates: dict[tuple[str, ...], float] = {}
+    for result in results[:_MAX_FINISHED]:
+        try:
+            settings, of_labels = _rates_of(RunFolder(result.parent), runs)
+        except IcalibError:  # damaged, of another version, or its pools are gone
+            continue
+        for label, rate in of_labels.items():
+            rates.setdefault((settings.method, settings.backbone, label), rate)
+            rates.setdefault((settings.backbone, label), rate)
+    return rates
+
+
+def _rates_of(folder: RunFolder, runs: Path) -> tuple[RunSettings, dict[str, float]]:
+    """Return a finished run's settings, and its seconds per unit of work by stage label."""
+    settings = RunSettings.recorded(folder.path / "config.yaml", folder.config)
+    taken = {stage["name"]: float(stage["seconds"]) for stage in folder.stages}
+    totals: dict[str, tuple[float, float]] = {}
+    for stage in _stages(settings, runs):
+        if str(stage.name) in taken:
+            seconds, work = totals.get(stage.name.label, (0.0, 0.0))
+            totals[stage.name.label] = seconds + taken[str(stage.name)], work + stage.work
+    return settings, {label: seconds / work for label, (seconds, work) in totals.items() if work}
 
 
 def _stages(settings: RunSettings, runs: Path) -> list[DryStage]:
     """Return the stages that a run requests if nothing is computed."""
     pool_set, method = read_pool_set(settings.data), settings.settings
     with TemporaryDirectory(prefix="icalib-") as scratch:
-        cache = _DryCache(runs / CACHE, Path(scratch))
+        cache = _DryCache(runs / CACHE, Path(scratch), _WorkCounter(settings, pool_set))
         stages = stages_of(settings, pool_set, RunContext(runs=runs, executor=LocalExecutor()), cache)
         regime: AbstractRegime = method.regime.build()
         trained = regime.run(stages, start(stages, method, pool_set))
@@ -60,17 +121,23 @@ def _stages(settings: RunSettings, runs: Path) -> list[DryStage]:
 
 @final
 class _DryCache:
-    """Returns cached stages, and in place of others a folder in `scratch` with what the regime reads next."""
+    """Returns cached stages, and in place of others a folder with what the regime reads next.
 
-    def __init__(self, root: Path, scratch: Path) -> None:
+    Args:
+        root: folder of the cached stages.
+        scratch: folder of the placeholders.
+        work: counts the work of a job.
+    """
+
+    def __init__(self, root: Path, scratch: Path, work: Callable[[Job], float]) -> None:
         self.stages: list[DryStage] = []
-        self._root, self._scratch = root, scratch
+        self._root, self._scratch, self._work = root, scratch, work
 
     def run(self, name: StageName, job: Job, build: Callable[[Path], None]) -> Stage:
         """Return the stage of a job without building it."""
         found = cached_stage(self._root, name, job)
         stage = found or self._placeholder(name, job)
-        self.stages.append(DryStage(name, stage.digest, found is not None))
+        self.stages.append(DryStage(name, stage.digest, found is not None, self._work(job)))
         return stage
 
     def _placeholder(self, name: StageName, job: Job) -> Stage:
@@ -86,6 +153,41 @@ class _DryCache:
         return Stage(name, digest, folder, reused=True, seconds=0.0)
 
 
+@final
+class _WorkCounter:
+    """Counts the work of jobs in pools, whose lengths are taken to be alike."""
+
+    def __init__(self, settings: RunSettings, pool_set: PoolSet) -> None:
+        self._selection, self._pool_set = settings.selection, pool_set
+        self._label_order = {split: read_column(settings.data, split, "label_order") for split in SPLITS}
+
+    def __call__(self, job: Job) -> float:
+        match job:
+            case TokenizeJob():
+                return sum(self._pool_set.num_pools.values())
+            case TrainJob() | BiEncoderJob():
+                part = "all" if job.pseudo_labels else "labelled"
+                return self._num_pools("train", part) * max(1, job.loop_settings.epochs)
+            case TrainingJob():
+                return self._num_pools("train", "all") * job.loop_settings.epochs
+            case ScoreJob(estimator=estimator, sample=sample):
+                pools = self._num_pools(job.split, job.part)
+                passes = estimator.num_passes if isinstance(estimator, MCDropout.Config) else 1
+                return min(sample or pools, pools) * passes * (2 if job.with_intents else 1)
+            case _:
+                return self._num_pools(getattr(job, "split", "train"), "all")
+
+    def _num_pools(self, split: Split, part: Part) -> int:
+        return len(self._selection.rows(split, part, self._label_order[split]))
+
+
 def summary(stages: Sequence[DryStage]) -> dict[str, Any]:
-    """Return a JSON object, as printed by `--json`."""
-    return {"stages": [{"name": str(one.name), "digest": one.digest, "cached": one.is_cached} for one in stages]}
+    """Return a JSON object, as printed by `--json`; the total is null if the time of a stage is unknown."""
+    known = [stage.seconds for stage in stages if stage.seconds is not None]
+    return {
+        "stages": [
+            {"name": str(one.name), "digest": one.digest, "cached": one.is_cached, "seconds": one.seconds}
+            for one in stages
+        ],
+        "seconds": sum(known) if len(known) == len(stages) else None,
+    }

@@ -1,4 +1,4 @@
-"""`--dry` against the runs that it lists: the same stages, cached where they are."""
+"""`--dry` against the runs that it lists: the same stages, cached where they are, at the rates of finished runs."""
 
 from __future__ import annotations
 
@@ -9,39 +9,81 @@ import pytest
 from helpers.runs import run_context, small_settings
 from rich.console import Console
 
+from icalib.core.run_folder import RunFolder
 from icalib.methods.catalogue import method_names
-from icalib.pipeline.dry import DryStage, dry
-from icalib.pipeline.run import run
+from icalib.pipeline.dry import DryStage, dry, summary
+from icalib.pipeline.run import RunSettings, run
 from icalib.reports.dry_terminal import print_stages
+
+TEACHER = ["tokens", "post-training", "teacher", "round-1/scores"]
+
+
+@pytest.fixture(scope="module")
+def tsst(tiny_pools: Path, tiny_bert: Path) -> RunSettings:
+    return small_settings("tsst", tiny_pools, tiny_bert)
+
+
+@pytest.fixture(scope="module")
+def before(tsst: RunSettings, tmp_path_factory: pytest.TempPathFactory) -> list[DryStage]:
+    return dry([tsst], tmp_path_factory.mktemp("empty"))
+
+
+@pytest.fixture(scope="module")
+def finished(tsst: RunSettings, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return run(tsst, run_context(tmp_path_factory.mktemp("runs")))
+
+
+def runs_of(finished: RunFolder) -> Path:
+    return finished.path.parent.parent
 
 
 def shown(stages: list[DryStage]) -> str:
     stream = io.StringIO()
-    print_stages(stages, Console(file=stream, width=160))
+    print_stages(stages, Path("runs"), Console(file=stream, width=160))
     return " ".join(stream.getvalue().split())
 
 
-def test_stages_and_digests_are_those_of_the_run(tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:
-    tsst = small_settings("tsst", tiny_pools, tiny_bert)
-    before = dry([tsst], tmp_path)
-    assert not list(tmp_path.iterdir())  # nothing is written
-    assert not any(stage.is_cached for stage in before)
-
-    finished = run(tsst, run_context(tmp_path))
+def test_stages_and_digests_are_those_of_the_run(before: list[DryStage], finished: RunFolder) -> None:
     taken = {stage["name"]: stage["digest"] for stage in finished.stages}
     assert [str(stage.name) for stage in before] == list(taken)
     same = [str(stage.name) for stage in before if stage.digest == taken[str(stage.name)]]
-    assert same[:4] == ["tokens", "post-training", "teacher", "round-1/scores"]
+    assert same[:4] == TEACHER
     assert not {"round-1/student", "validation/scores", "test/scores"} & set(same)  # the pseudo labels aren't known
 
-    after = dry([tsst], tmp_path)
-    assert all(stage.is_cached for stage in after)
-    assert {stage.digest for stage in after} == set(taken.values())
-    assert not any(stage.is_cached for stage in dry([tsst], tmp_path, fresh=True))
 
-    other_labels = {str(stage.name): stage for stage in dry([tsst.model_copy(update={"labelled": 0.6})], tmp_path)}
-    assert other_labels["post-training"].is_cached
-    assert "teacher trains on the labelled pools to compute" in shown(list(other_labels.values()))
+def test_without_a_finished_run_times_are_not_known(before: list[DryStage]) -> None:
+    assert not any(stage.is_cached for stage in before)
+    assert {stage.seconds for stage in before} == {None}
+    assert summary(before)["seconds"] is None
+    assert "unknown times (tokens, post-training, teacher" in shown(before)
+
+
+def test_all_stages_of_a_finished_run_are_cached(tsst: RunSettings, finished: RunFolder) -> None:
+    again = dry([tsst], runs_of(finished))
+    assert all(stage.is_cached and stage.seconds == 0 for stage in again)
+    assert {stage.digest for stage in again} == {stage["digest"] for stage in finished.stages}
+    assert summary(again)["seconds"] == 0
+
+
+def test_times_are_in_proportion_to_a_finished_run(tsst: RunSettings, finished: RunFolder) -> None:
+    taken = {stage["name"]: stage["seconds"] for stage in finished.stages}
+    fresh = {str(stage.name): stage for stage in dry([tsst], runs_of(finished), fresh=True)}
+    assert fresh["teacher"].seconds == pytest.approx(taken["teacher"])
+    double = tsst.model_copy(update={"labelled": 0.6, "seed": 2})
+    more = {str(stage.name): stage for stage in dry([double], runs_of(finished))}
+    assert more["teacher"].seconds == pytest.approx(2 * taken["teacher"], rel=0.1)
+    assert more["post-training"].is_cached
+    assert "teacher trains on the labelled pools to compute" in shown(list(more.values()))
+
+
+def test_another_method_has_the_rates_of_its_backbone(
+    finished: RunFolder, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
+) -> None:
+    bert = small_settings("bert", tiny_pools, tiny_bert)
+    assert all(stage.seconds is not None for stage in dry([bert], runs_of(finished)))
+    other = bert.model_copy(update={"backbone": "another"})
+    assert any(stage.seconds is None for stage in dry([other], runs_of(finished)))
+    assert not list(tmp_path.iterdir())
 
 
 def test_shared_stages_are_listed_once(tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:
@@ -51,9 +93,11 @@ def test_shared_stages_are_listed_once(tiny_pools: Path, tiny_bert: Path, tmp_pa
     assert names.count("post-training") == 1
     assert names.count("teacher") == 2
     assert "0 of 2 cached" in shown(both)
+    assert not list(tmp_path.iterdir())  # nothing is written
 
 
 @pytest.mark.parametrize("method", method_names())
 def test_every_method_has_a_dry_run(method: str, tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:
     stages = dry([small_settings(method, tiny_pools, tiny_bert)], tmp_path)
     assert str(stages[-1].name).startswith("test/scores")
+    assert all(stage.work > 0 for stage in stages)
