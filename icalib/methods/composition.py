@@ -64,8 +64,8 @@ class Method(Settings):
     """Candidates that count as predicted right for P, R and F1: those above a threshold fitted on validation, or each
     pool's best one (argmax, which ICAST's table uses for JM and GRN)."""
     post_training: SerializeAsAny[AbstractPostTraining.Config] | None = Contrastive.Config()
-    """Post-training on the dialogues of the corpus: contrastive (most methods), next-utterance, utterance-relevance
-    (BERT_FP) or utterance-order (GRN); null disables it."""
+    """Post-training on the dialogues of the corpus: contrastive (most methods), utterance-relevance (BERT_FP) or
+    utterance-order (GRN); null disables it."""
     pretraining: Pretraining | None = None
     """Models that initialise an encoder without a backbone (IART); null for all others."""
     scoring: ScoringSettings = ScoringSettings()

@@ -25,8 +25,6 @@ from icalib.models.dual_encoder import PREFIX, RANKERS_PREFIX, bi_encoder_weight
 from icalib.models.model import Model
 from icalib.models.precision import Precision, resolve_precision
 
-ANSWER = "answer"
-"""Name of the answer head for the task "classify"."""
 _ANSWER_HEAD = "answer_head"
 
 
@@ -126,8 +124,8 @@ class Ranker(Model):
         Returns:
             For `answer`, the loss of each pair [B], given `labels_B` and `loss`. For `represent`, what the answer
             head's `joint_loss` reads of each pair [B, R]. For `intent`, logits [B, K]. For `classify`, logits [B, K] of
-            the given `head`, or [B] of the answer head; with `positions_N2` (batch row, position), also the token
-            logits [N, V] at these positions.
+            the given task head; with `positions_N2` (batch row, position), also the token logits [N, V] at these
+            positions.
         """
         encoded = self._encode(batch, compare=task != "intent")
         if task == "intent":
@@ -244,12 +242,11 @@ class Ranker(Model):
             return self.intent_head(last.float())
 
     def _class_logits(self, encoded: Encoded, name: str) -> Tensor:
-        """Compute the logits of the head with the given name."""
-        logits = {ANSWER: self._answer(self.answer_head, encoded)}
+        """Compute the logits of the task head with the given name."""
         with torch.autocast(encoded.features_BD.device.type, enabled=False):
-            logits |= {other: head(encoded.features_BD.float()) for other, head in self.task_heads.items()}
-        chosen = logits.pop(name)
-        return chosen + 0.0 * sum(unused.sum() for unused in logits.values()) if logits else chosen
+            logits = {other: head(encoded.features_BD.float()) for other, head in self.task_heads.items()}
+        unused = [self._answer(self.answer_head, encoded), *(logits[other] for other in logits if other != name)]
+        return logits[name] + 0.0 * sum(one.sum() for one in unused)
 
     def _token_logits(self, encoded: Encoded, positions_N2: Tensor) -> Tensor:
         assert self.masked_word_head is not None

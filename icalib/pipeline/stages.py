@@ -26,7 +26,7 @@ from icalib.generation.job import GenerateJob, TokenizeTextsJob
 from icalib.generation.language_model import GeneratorJob, LanguageModel
 from icalib.heads.linear import LinearHead
 from icalib.methods.composition import ScoringSettings
-from icalib.models.config import RankerConfig, SimilarityOf
+from icalib.models.config import RankerConfig
 from icalib.pipeline.executor import Executor
 from icalib.pipeline.tokens import TokenizeJob, TokenizeLogsJob
 from icalib.regimes.regime import AnswerTraining, Augmentation, Scoring, checkpoint
@@ -117,9 +117,8 @@ class RunStages:
             )
             return self._train(name, job)
         assert isinstance(task, WindowTask.Config)
-        start: SimilarityOf = "none" if ranker.similarity_start == "none" or not task.learns_answers else "together"
         job = PostTrainJob(
-            ranker=_bare(ranker, start),
+            ranker=_bare(ranker),
             task=task,
             selection=self.selection.for_training(labelled_fraction=1.0),
             train_tokens=self._tokens("train"),
@@ -330,13 +329,13 @@ def _pseudo_labels(training: AnswerTraining) -> Artifact | None:
     return Artifact(path=stage.path, digest=pseudo_label_digest(stage.path)) if stage else None
 
 
-def _bare(ranker: RankerConfig, similarity_start: SimilarityOf) -> RankerConfig:
+def _bare(ranker: RankerConfig) -> RankerConfig:
     """Return the plain ranker that all methods share in post-training, without their intents, heads and losses."""
     return ranker.model_copy(
         update={
             "encoder": ranker.encoder.for_post_training(),
             "head": LinearHead.Config(),
-            "similarity_start": similarity_start,
+            "similarity_start": "none",
             "intents": (),
             "link": "sigmoid",
         }

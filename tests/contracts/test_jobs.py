@@ -38,7 +38,7 @@ from icalib.training.distillation import DistilJob
 from icalib.training.job import TrainingJob
 from icalib.training.post_training.contrastive import Contrastive
 from icalib.training.post_training.job import ContrastiveJob, DialogueJob, PostTrainJob
-from icalib.training.post_training.next_utterance import NextUtterance
+from icalib.training.post_training.utterance_order import UtteranceOrder
 from icalib.training.pretraining.intent_classifier import IntentClassifierJob, IntentLearning
 from icalib.training.pretraining.word_vectors import WordVectorJob, WordVectors
 from icalib.training.settings import TrainingSettings
@@ -67,7 +67,7 @@ def examples(backbone: str) -> dict[type[Job], Job]:
         ),
         PostTrainJob(
             ranker=training.ranker,
-            task=NextUtterance.Config(),
+            task=UtteranceOrder.Config(),
             selection=SELECTION,
             train_tokens=tokens,
             validation_tokens=tokens,

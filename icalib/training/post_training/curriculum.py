@@ -83,10 +83,6 @@ class PostTrainingCurriculum:
 
 
 def _outcome(logits: Tensor, classes: Tensor) -> Outcome:
-    """Evaluate logits of K classes [N, K], or of the second of two classes [N]."""
-    if logits.ndim == 1:
-        losses = nn.functional.binary_cross_entropy_with_logits(logits, classes.to(logits.dtype), reduction="none")
-        return Outcome(losses, (logits > 0) == (classes == 1))
     logits = logits.float()
     return Outcome(nn.functional.cross_entropy(logits, classes, reduction="none"), logits.argmax(-1) == classes)
 

@@ -68,11 +68,6 @@ class WindowTask(AbstractPostTraining):
         task_heads: ClassVar[Mapping[str, int]] = {}
         """Number of classes of each linear head on [CLS], by name; these heads are dropped after post-training."""
 
-        @property
-        def learns_answers(self) -> bool:
-            """Whether the answer head is trained, so that later training starts from its weights."""
-            return not self.task_heads
-
     def batches(self, epoch: int) -> Sequence[Sequence[Any]]:
         """Return all batches of an epoch, a function of the settings, the data and the epoch."""
         raise NotImplementedError

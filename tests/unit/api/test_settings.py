@@ -10,7 +10,7 @@ from icalib.methods.catalogue import load_method
 
 
 def test_the_plain_bi_encoder_stays_plain_beside_methods_with_another_post_training() -> None:
-    settings = {"post_training": "next-utterance", "post_training.max_windows": 30, "encoder.num_layers": 1}
+    settings = {"post_training": "utterance-order", "post_training.max_windows": 30, "encoder.num_layers": 1}
     plain = changed(load_method("bi-encoder"), settings, lenient=True)
     assert plain.post_training is None
     assert plain.encoder.num_layers == 1
@@ -24,8 +24,8 @@ def test_contrastive_settings_reach_the_bi_encoder_that_is_post_trained() -> Non
 
 @pytest.mark.parametrize("method", ["bi-encoder", "dual-encoder"])
 def test_a_post_training_without_a_bi_encoder_is_refused_where_nothing_is_trained(method: str) -> None:
-    with pytest.raises(SettingError, match=r"NextUtterance doesn't give.*contrastive, or to null"):
-        changed(load_method(method), {"post_training": "next-utterance"})
+    with pytest.raises(SettingError, match=r"UtteranceOrder doesn't give.*contrastive, or to null"):
+        changed(load_method(method), {"post_training": "utterance-order"})
 
 
 def test_a_papers_preset_concerns_every_trained_row() -> None:

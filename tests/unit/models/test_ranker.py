@@ -51,7 +51,6 @@ def test_questions_are_asked_of_the_state_of_cls(tiny_bert: Path) -> None:
         encoded = ranker.encoder(batch)
         for name, head in ranker.task_heads.items():
             torch.testing.assert_close(ranker("classify", batch, head=name), head(encoded.states_BLD[:, 0]))
-        torch.testing.assert_close(ranker("classify", batch, head="answer"), ranker.answer_logits(batch))
         logits, words = ranker("classify", batch, head="one", positions_N2=torch.tensor([[0, 1], [1, 2]]))
         torch.testing.assert_close(logits, ranker("classify", batch, head="one"))
     assert words.shape == (2, ranker.encoder.vocabulary)

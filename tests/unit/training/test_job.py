@@ -23,7 +23,7 @@ from icalib.regimes.self_training import write_pseudo_labels
 from icalib.scoring.job import Shards
 from icalib.training.answers import TrainJob
 from icalib.training.post_training.job import PostTrainJob
-from icalib.training.post_training.next_utterance import NextUtterance
+from icalib.training.post_training.utterance_order import UtteranceOrder
 from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.uncertainty.estimator import MCDropout
 
@@ -38,7 +38,7 @@ def train_job(tokens: Path, backbone: Path, intents: tuple[str, ...], **values: 
 def post_train_job(tokens: Path, backbone: Path) -> PostTrainJob:
     return PostTrainJob(
         ranker=ranker_config(backbone),
-        task=NextUtterance.Config(max_windows=4),
+        task=UtteranceOrder.Config(max_windows=4),
         selection=Selection(labelled_fraction=0.1),
         train_tokens=known(tokens / "train.arrow"),
         validation_tokens=known(tokens / "validation.arrow"),

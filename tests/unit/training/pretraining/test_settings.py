@@ -12,7 +12,7 @@ from icalib.methods.catalogue import load_method
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("iart", {"post_training": "next-utterance"}, "IART has no pre-trained backbone"),
+        ("iart", {"post_training": "utterance-order"}, "IART has no pre-trained backbone"),
         ("icast", {"encoder": "iart", "post_training": None}, "IART has no pre-trained backbone"),
         ("bert", {"pretraining": {}}, "TransformerEncoder has a pre-trained backbone"),
         ("iart", {"encoder": "transformer-encoder"}, "`pretraining` trains word vectors"),
