@@ -29,8 +29,6 @@ class GraphEncoder(BackboneEncoder):
     ALBERT; ICAST's re-implementation and ours use BERT.
 
     Args:
-        config: the settings.
-        num_intents: embeddings to add after the vocabulary.
         pretrained: load the backbone's weights; False where a checkpoint's weights follow.
     """
 
@@ -90,12 +88,6 @@ def utterance_nodes(states_BLD: Tensor, numbers_BL: Tensor, num_turns_B: Tensor,
     """Return mean states of the response (node 0) and of each turn of the context (nodes 1 …), [B, V, D].
 
     Missing turns are 0.
-
-    Args:
-        states_BLD: the tokens' states.
-        numbers_BL: see `turn_numbers`.
-        num_turns_B: see `turn_numbers`.
-        num_nodes: V, the largest number of turns and the response.
     """
     node_BL = torch.where(numbers_BL == num_turns_B[:, None], 0, numbers_BL + 1)
     member_BLV = one_hot(node_BL, num_nodes) * (numbers_BL >= 0)[:, :, None]

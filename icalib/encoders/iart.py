@@ -34,7 +34,6 @@ class IART(AbstractEncoder):
     used.
 
     Args:
-        config: the settings.
         num_intents: K, of the intent classifier; 0 for uniform attention.
         pretrained: ignored; word vectors and classifier come from separate stages.
     """
@@ -184,7 +183,6 @@ class IntentAttention(nn.Module):
     `bilinear`, with its matrix as one vector.
 
     Args:
-        kind: the form of the logits.
         num_intents: K; without intents all turns have the same weight.
     """
 

@@ -25,7 +25,6 @@ class JointEncoder(BackboneEncoder):
     budget and features are our interpretation.
 
     Args:
-        config: the settings.
         num_intents: 0; the sequence has no slots for intents.
         pretrained: load the backbone's weights; False where a checkpoint's weights follow.
 

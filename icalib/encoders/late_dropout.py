@@ -24,9 +24,7 @@ def check_dropout_layers(number: int, config: Any, name: str) -> None:
     """Refuse dropout in more layers than a backbone has, and backbones that can't be run layer by layer.
 
     Args:
-        number: top layers with dropout.
         config: transformers' config of the backbone, with the number of layers that are used.
-        name: name of the backbone.
 
     Raises:
         SettingError: names what to change.
@@ -48,9 +46,6 @@ def lower_states(backbone: nn.Module, num_top: int, attention_mask: Tensor, **em
 
     Args:
         backbone: a transformers model of a type that `check_dropout_layers` accepts.
-        num_top: number of layers to leave out.
-        attention_mask: as the backbone takes it.
-        embedded: inputs of the embeddings.
     """
     from transformers.masking_utils import create_bidirectional_mask
 

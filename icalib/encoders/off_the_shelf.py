@@ -189,12 +189,7 @@ def _unusable(name: str, problem: str) -> SettingError:
 
 @final
 class StockRanker:
-    """A stock reranker that is loaded on a device.
-
-    Args:
-        name: folder or hub name.
-        device: where it computes.
-    """
+    """A stock reranker that is loaded on a device."""
 
     def __init__(self, name: str, device: torch.device) -> None:
         self.settings = read_stock_model(name)
@@ -214,7 +209,6 @@ class StockRanker:
         Args:
             contexts: the utterances of each pool. The oldest are left out where they need more than three quarters of
                 the model's maximum length.
-            candidates: the candidates of each pool.
         """
         queries = [self._query(context) for context in contexts]
         if self.settings.kind == "cross-encoder":

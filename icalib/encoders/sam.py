@@ -26,8 +26,6 @@ class SAM(BackboneEncoder):
     float32.
 
     Args:
-        config: the settings.
-        num_intents: embeddings to add after the vocabulary.
         pretrained: load the backbone's weights; False where a checkpoint's weights follow.
     """
 

@@ -145,7 +145,6 @@ def warm_up(module: nn.Module, loaded: Container[str]) -> None:
     """Initialise the bounded layers below a module from weights of a model without bounds.
 
     Args:
-        module: a module whose weights were loaded.
         loaded: names of the loaded tensors; a layer whose `u` is among them is left unchanged.
     """
     for name, layer in module.named_modules():

@@ -10,15 +10,7 @@ WIDTHS = (3, 4, 5)
 
 
 class TextCNN(nn.Module):
-    """Word vectors, filters of three widths with ReLU, the maximum of each over the text, linear (Kim 2014, Fig. 1).
-
-    Args:
-        vocabulary: number of ids.
-        width: D, width of the word vectors.
-        num_filters: F, filters of each width.
-        num_classes: K.
-        dropout: dropout of the filters' maxima.
-    """
+    """Word vectors, filters of three widths with ReLU, the maximum of each over the text, linear (Kim 2014, Fig. 1)."""
 
     def __init__(self, vocabulary: int, width: int, *, num_filters: int, num_classes: int, dropout: float) -> None:
         super().__init__()

@@ -136,7 +136,6 @@ class BackboneEncoder(AbstractEncoder):
     that they share one post-trained backbone.
 
     Args:
-        config: the settings.
         num_intents: embeddings to add after the vocabulary, initialised like the backbone's.
         pretrained: load the backbone's weights; False where a checkpoint's weights follow.
     """

@@ -13,7 +13,6 @@ class StepInformation(nn.Module):
     """The information of an epoch's training steps over all processes, saved with the weights.
 
     Args:
-        num_features: L.
         momentum: α of a moving average; None sums.
     """
 

@@ -27,7 +27,6 @@ def safe_cholesky(matrix: Tensor, *, jitter: float) -> tuple[Tensor, int]:
         ([[2.0, 0.0], [1.0, 2.0]], 0)
 
     Args:
-        matrix: [..., N, N].
         jitter: the first jitter, as a fraction of the mean diagonal.
 
     Raises:

@@ -15,7 +15,6 @@ def inverse_focal_logits(logits: Tensor, gamma: float) -> Tensor:
     (1 + γ)f + log A(−f) − log A(f) with A(f) = 1 − γ e^f log σ(f), which neither over- nor underflows.
 
     Args:
-        logits: f of a model trained with a focal loss.
         gamma: γ of that loss.
     """
     logits = logits.double()

@@ -97,8 +97,6 @@ class Conditional:
 
         Args:
             cross_BN: k*, the kernel between the new points and these.
-            prior_var_B: k**, the kernel of each new point with itself.
-            mean_B: the mean function at the new points.
         """
         explained_SB = (self._whitener_SNN @ cross_BN.mT).square().sum(1)
         return mean_B + self.alpha_SN @ cross_BN.mT, (prior_var_B - explained_SB).clamp(min=1e-9)
@@ -152,10 +150,7 @@ def run_chains(
     Random numbers are drawn on the device of `generator`; the algebra runs on that of `problem`.
 
     Args:
-        problem: the points.
-        num_chains: S.
         num_steps: T, how many times ω is drawn; at least 1.
-        generator: the source of all randomness.
         method: how ω is drawn.
 
     Raises:

@@ -31,7 +31,6 @@ def precision_factor(information_LL: Tensor, *, ridge: float) -> tuple[Tensor, i
     """Return the lower Cholesky factor C of P = τI + Σ wφφᵀ = CCᵀ, and how often jitter had to be raised.
 
     Args:
-        information_LL: Σ wφφᵀ.
         ridge: τ, the prior's precision.
 
     Raises:

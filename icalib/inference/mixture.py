@@ -13,11 +13,6 @@ def mixture_moments(mean_SB: Tensor, var_SB: Tensor, *, num_nodes: int = 32) -> 
 
     Variances follow the law of total variance; the mutual information H(E σ(f)) − E H(σ(f)) is that between a label
     and its logit, over the mixture and its Gaussians, in nats as for Monte Carlo passes (Houlsby et al. 2011, Eq. 2).
-
-    Args:
-        mean_SB: means of the Gaussians.
-        var_SB: their variances.
-        num_nodes: nodes of the quadrature over each Gaussian.
     """
     mean_SB, var_SB = mean_SB.double(), var_SB.double()
     prob = probability_moments(mean_SB, var_SB, num_nodes=num_nodes)

@@ -35,7 +35,6 @@ def sample(c: Tensor, *, generator: torch.Generator, method: Method = "exact", n
 
     Args:
         c: the tilts, any shape; their signs don't matter.
-        generator: the source of all randomness.
         method: "exact" is Devroye's rejection sampler; "series" sums gamma variables without branching.
         num_terms: terms of the series; memory grows to that many float64 for each element.
 

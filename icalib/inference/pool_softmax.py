@@ -11,10 +11,6 @@ Floats = npt.NDArray[np.float64]
 def pool_softmax(logit_N: Floats, sizes_P: npt.NDArray[np.int64]) -> Floats:
     """Return the softmax over each pool's candidates, [N].
 
-    Args:
-        logit_N: the pools' logits, one pool after the other.
-        sizes_P: candidates of each pool, at least one.
-
     Example:
         >>> pool_softmax(np.array([1.0, 1.0, 5.0]), np.array([2, 1])).tolist()
         [0.5, 0.5, 1.0]

@@ -30,9 +30,7 @@ def probability_moments(mean: Tensor, var: Tensor, *, num_nodes: int = 32) -> Pr
     With 32 nodes the error of E p is 1e-7 at a variance of 4, 1e-5 at 8 and 2e-4 at 16; with 64 nodes 5e-6 at 16.
 
     Args:
-        mean: means of the logits.
         var: their variances, at least 0.
-        num_nodes: points at which the integrand is computed.
     """
     nodes_N, weights_N = _gauss_hermite(num_nodes, mean.device)
     probs_N = torch.sigmoid(mean.double()[..., None] + var.double().sqrt()[..., None] * nodes_N)
@@ -48,8 +46,6 @@ def mean_field(mean: Tensor, var: Tensor, *, factor: float = MEAN_FIELD_FACTOR) 
     """Return σ(m / √(1 + λv)) ≈ E σ(f) for f ~ N(m, v) (Lu et al. 2020); any shape, float64.
 
     Args:
-        mean: means m of the logits.
-        var: their variances v.
         factor: λ; 0 ignores the variance.
     """
     return torch.sigmoid(mean.double() / torch.sqrt(1.0 + factor * var.double()))

@@ -214,11 +214,6 @@ class Method(Settings):
 
         These are the training pairs, or the support set. With a softmax it is the fraction in the scored pools, because
         the probabilities do not depend on the number of candidates in training.
-
-        Args:
-            num_candidates: candidates of a pool.
-            unanswerable: fraction of the pools without a right candidate.
-            mean_right: mean number of right candidates of the others.
         """
         if not self.regime.trains:
             return None

@@ -23,8 +23,6 @@ class Sourced:
     """A value of a paper's preset.
 
     Args:
-        value: the setting's value.
-        source: where it comes from.
         paper: what the paper or its code has, where that is something else or less than the value.
     """
 

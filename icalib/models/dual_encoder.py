@@ -35,8 +35,6 @@ class DualEncoder(Model):
     a training on labelled pools, the bi-encoder only.
 
     Args:
-        backbone: name of the backbone.
-        budget: tokens of context and response that are read.
         pretrained: load the backbone's weights; False if only the layout is used.
     """
 

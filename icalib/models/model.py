@@ -32,9 +32,5 @@ class Model(nn.Module):
         return ()
 
     def save(self, folder: Path, state: dict[str, Tensor]) -> None:
-        """Write a self-contained checkpoint of this model.
-
-        Args:
-            state: the weights, named as in `state_dict`.
-        """
+        """Write a self-contained checkpoint of this model."""
         raise NotImplementedError

@@ -76,7 +76,6 @@ class Ranker(Model):
     """Scores pairs, and predicts intents and masked tokens.
 
     Args:
-        config: encoder, head and intents.
         pretrained: load the backbone's weights; False if a checkpoint's weights are loaded later.
         masked_words: add the head for masked tokens (post-training only).
         task_heads: number of classes of each linear head on [CLS] of post-training, by name.

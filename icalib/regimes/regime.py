@@ -47,13 +47,9 @@ class AnswerTraining:
     """Request to train on the labelled pools, and optionally on pseudo labels or generated texts.
 
     Args:
-        ranker, loss, settings: what to train, and how.
-        estimator: what predicts with the trained ranker.
         rule: chooses the view that predicts; None: the plain one.
         start: stage with the initial weights; None starts from the backbone.
         with_intents: also train on the intent view and the intents of labelled pools.
-        pseudo_labels: stage with a round's pseudo labels.
-        augmentation: generated texts.
     """
 
     ranker: RankerConfig

@@ -20,11 +20,7 @@ GAIN_EDGES = 0.01 * np.sinh(np.linspace(-1, 1, 81) * np.arcsinh(70))
 
 
 class RoundTally:
-    """Accumulates the statistics of a round, shard by shard.
-
-    Args:
-        rule: the rule with absolute thresholds, for the summary.
-    """
+    """Accumulates the statistics of a round, shard by shard."""
 
     def __init__(self, rule: PseudoLabelRule) -> None:
         self._rule = rule

@@ -24,8 +24,6 @@ def resolve_rule(
     """Replace every threshold by its absolute value.
 
     Args:
-        rule: the rule.
-        shards: the round's scores, which quantiles are of.
         validation: the same teacher's scores of the validation pools, which precisions are of.
     """
     if rule.scale == "absolute":
@@ -87,7 +85,6 @@ def positive_at(best: Floats, second: Floats, is_right: npt.NDArray[np.int64], p
     Args:
         best, second: the two highest p̄ of each pool; a threshold selects those with just one above it.
         is_right: whether the best candidate is right; −1 where that is unknown.
-        precision: the fraction.
 
     Returns:
         `NOBODY` if no threshold selects ten pools with this precision.

@@ -50,7 +50,6 @@ def measure_costs(methods: Sequence[tuple[str, Loaded]], pools: Sequence[Pool], 
     Args:
         methods: labels and models; the others are compared with the first.
         pools: the pools to score; every method scores all of them.
-        repeats: number of rounds after a warm-up round.
     """
     with tempfile.TemporaryDirectory() as folder, _one_thread():
         tokenized = [

@@ -131,7 +131,6 @@ def choose_views(scores: pa.Table, intents: pa.Table | None, rule: GainRule) -> 
     """Choose the intent view of a pair iff it raises confidence by more than λ (ICAST §4.3, Alg. 1 line 7).
 
     Args:
-        scores: SCORE_SCHEMA of whole pools.
         intents: SHARD_INTENT_SCHEMA of the same pools; None if only the plain view was scored.
     """
     views = np.asarray(scores["view"].to_pylist(), dtype=object)

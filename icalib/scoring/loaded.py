@@ -69,8 +69,6 @@ class LoadedBiEncoder:
 
         Args:
             config: the method's encoder, whose backbone is used without a checkpoint.
-            checkpoint: that of a post-trained one.
-            device: where to compute.
 
         Raises:
             RunFolderError: the checkpoint is damaged.

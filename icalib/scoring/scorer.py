@@ -88,10 +88,6 @@ def score_pools(
     """Score pools (SCORE_SCHEMA); with intents, also score the intent view and return SHARD_INTENT_SCHEMA.
 
     Args:
-        context: how to score.
-        store: the pools' tokens.
-        rows: the pools to score.
-        with_intents: predict intents and score both views.
         seed: determines every dropout mask; each shard needs its own.
     """
     pools = list(store.pools(rows))

@@ -80,13 +80,7 @@ def selected_pools(data: Path, split: Split, selection: Selection) -> list[Pool]
 def untrained_table(
     pools: Sequence[Pool] | Sequence[TokenPool], scores: Sequence[Floats], rows: Sequence[int]
 ) -> pa.Table:
-    """Return SCORE_SCHEMA of pools: the score as the logit, its sigmoid as a preliminary, uncalibrated probability.
-
-    Args:
-        pools: some of a split's selected pools.
-        scores: those of each pool's candidates.
-        rows: the pools' rows.
-    """
+    """Return SCORE_SCHEMA of pools: the score as the logit, its sigmoid as a preliminary, uncalibrated probability."""
     sizes = [len(pool.candidates) for pool in pools]
     candidate = np.concatenate([np.arange(size) for size in sizes])
     gold = np.concatenate([candidate_labels(pool.label, pool.also_right, len(pool.candidates)) for pool in pools])

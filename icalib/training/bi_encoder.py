@@ -70,13 +70,6 @@ class PoolContrast:
     """Batches of pools and their in-batch loss, as a `JointCurriculum`.
 
     Pools without a right candidate are left out; of several right candidates, each epoch draws one.
-
-    Args:
-        pools: labels of pools, gold or pseudo.
-        store: the pools' tokens.
-        layout: assembles the inputs.
-        settings: see `BiEncoderTraining`.
-        seed: determines the order and the draws.
     """
 
     def __init__(
@@ -159,10 +152,7 @@ class CosineValidation:
     """R@1 and MAP of the bi-encoder's cosines on validation pools.
 
     Args:
-        store: the pools' tokens.
         rows: labelled validation pools; those with a right candidate count.
-        layout: assembles the inputs.
-        device: device of the bi-encoder.
     """
 
     def __init__(self, store: TokenStore, rows: Sequence[int], layout: Layout, device: torch.device) -> None:

@@ -29,9 +29,6 @@ class Conditioning:
     handles all of it, and all processes get the same posterior.
 
     Args:
-        curriculum: the training pairs.
-        settings: precision and batch size of the forward passes.
-        device: device of the ranker.
         seed: determines the support set and the random draws of the posterior.
     """
 
@@ -130,9 +127,7 @@ def choose_support(
 
     Args:
         examples: the training pairs, in the order of the last epoch's batches.
-        support: number of pairs, and how they are chosen.
         features: computes the features [N, D] of examples; only used by `per_class_kmeans`.
-        seed: determines the random draws.
     """
     if support.choice == "last_batch":
         return list(examples[-support.size :])

@@ -76,10 +76,7 @@ def grey_hinge(
     """Compute [μ₁ − s(r) + s(g)]₊ + [μ₁ − s(g) + s(n)]₊ + [μ₂ − s(r) + s(n)]₊, averaged over the grey answers g.
 
     Args:
-        right_B: scores of the right answers r.
-        grey_BK: scores of their grey answers.
         exists_BK: which grey answers exist; the others are ignored.
-        wrong_B: scores of random wrong answers n.
         margin: μ₁.
         wide_margin: μ₂.
     """
@@ -212,10 +209,6 @@ class AugmentedCurriculum(AnswerCurriculum):
 
     Contrast inputs are not counted in `max_tokens_per_batch`: with one wrong candidate per right one, an update has up
     to five inputs for every two pairs with two grey answers, and four with pseudo-positives.
-
-    Args:
-        contrast: makes the contrast inputs and computes their loss.
-        generated: the generated texts, by row of the pools.
     """
 
     def __init__(

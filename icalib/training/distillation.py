@@ -85,11 +85,7 @@ class DistilCurriculum(AnswerCurriculum):
     """Batches of pairs in the plain view, whose labels are a teacher's probabilities.
 
     Args:
-        targets: probabilities by row.
-        store: the pools' tokens.
-        layout: assembles the inputs.
         settings: batch sizes; all candidates of a pool are used.
-        seed: determines the order.
     """
 
     def __init__(

@@ -21,11 +21,8 @@ class PairLabels:
     """Labels of some candidates of one pool.
 
     Args:
-        row: row of the pool in its split.
-        candidates: indices of the labelled candidates.
         labels: 1 or 0 for each of them.
         intent_view: for each of them, whether the pair is also trained on in the intent view.
-        intents: the intents of the context's utterances.
         learn_intents: whether these intents are targets themselves, of the utterances that have any.
     """
 

@@ -22,7 +22,6 @@ def in_batch_losses(
         vectors_BTD: of length 1: the context, its target, and T − 2 further texts of each example.
         keys_BT: the texts' keys, those of the targets first; [B, T − 1]. Equal texts have equal keys.
         number_B: how many of an example's T − 1 texts count, the first ones; the others only fill it up.
-        temperature: divides the cosines.
 
     Returns:
         Negative log-likelihood of each context's target in a softmax over the texts, and whether its cosine is the

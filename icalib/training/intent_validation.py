@@ -27,13 +27,6 @@ class ValidationWithIntents:
 
     An utterance's intents are predicted given the gold intents of those before it, as in training, and those above
     probability ½ count as predicted. At most 500 utterances are used, spread evenly over the pools.
-
-    Args:
-        answers: validation of answers.
-        store: the pools' tokens.
-        rows: validation pools.
-        settings: precision and batch size of the passes.
-        device: device of the ranker.
     """
 
     def __init__(

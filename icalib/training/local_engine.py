@@ -27,7 +27,6 @@ class LocalEngine:
     """Trains in one process with plain torch, for notebooks, debuggers and tests.
 
     Args:
-        model: the model to train.
         settings: optimiser and schedule; `zero_stage` has no effect in one process.
         device: device of the model; None means the CPU.
         folder: where the checkpoint to resume from is stored; None disables checkpoints.

@@ -33,17 +33,7 @@ from icalib.training.similarity_memory import remember_similarities
 
 
 class AnswerCurriculum:
-    """Batches of pairs in either view and of intents of utterances, one task per batch (ICAST Eq. 15).
-
-    Args:
-        pools: labels of pools, which define the examples of each pool.
-        store: the pools' tokens.
-        layout: assembles the inputs.
-        loss: loss of pairs.
-        settings: batch sizes and number of negatives.
-        num_intents: K.
-        seed: determines the order and the negatives.
-    """
+    """Batches of pairs in either view and of intents of utterances, one task per batch (ICAST Eq. 15)."""
 
     def __init__(
         self,
@@ -101,11 +91,7 @@ class PlainValidation:
     σ(E f).
 
     Args:
-        store: the pools' tokens.
         rows: labelled validation pools; R@1 and MAP are of those with a right candidate.
-        layout: assembles the inputs.
-        settings: precision and batch size of the passes.
-        device: device of the ranker.
         link: maps logits to probabilities; with a softmax, F1 counts only each pool's best candidate as predicted
             right.
         prepare: called with the ranker, this worker's rank and their number before each pass, to compute the posterior

@@ -35,11 +35,7 @@ class PoolCurriculum:
 
     Args:
         pools: labels of pools; where some have no right candidate, the loss has "none of these" in every pool.
-        store: the pools' tokens.
-        layout: assembles the inputs.
-        loss: loss of whole pools.
         settings: batch sizes and number of negatives; `batch_size` counts pools.
-        seed: determines the order and the negatives.
     """
 
     def __init__(

@@ -31,14 +31,7 @@ class PredictiveValidation:
     have the same seeds after every epoch.
 
     Args:
-        store: the pools' tokens.
-        rows: labelled validation pools.
-        settings: precision and batch size of the passes.
-        device: device of the ranker.
-        estimator: what predicts.
         rule: which view predicts; None: the plain one.
-        seed: draws the pools and the dropout masks.
-        prepare: see `PlainValidation`.
     """
 
     def __init__(

@@ -35,16 +35,7 @@ def choose_ridge(
     settings: TrainingSettings,
     device: torch.device,
 ) -> None:
-    """Set the head's ridge to the best one on validation pools, from one pass over them.
-
-    Args:
-        ranker: the ranker, whose head has the posterior of its final weights.
-        head: its head.
-        store: tokens of the validation pools.
-        rows: labelled validation pools.
-        settings: precision and batch size of the pass.
-        device: device of the ranker.
-    """
+    """Set the head's ridge to the best one on validation pools, from one pass over them."""
     assert head.information_LL is not None
     ridges_R = RIDGES[::_EVERY].to(device)
     compute = partial(ranker.answer_variances, eigen=decomposed(head.information_LL), ridges_R=ridges_R)
@@ -62,8 +53,6 @@ def shifted_nll(mean_N: FloatArray, var_N: FloatArray, label_N: IntArray) -> flo
     """Return the smallest negative log-likelihood of predictive probabilities E σ(f) over shifts of their logits.
 
     Args:
-        mean_N: means of the logits.
-        var_N: their variances.
         label_N: 1 right, 0 wrong.
     """
     prob = mixture_moments(torch.from_numpy(mean_N)[None], torch.from_numpy(var_N)[None]).prob_mean

@@ -16,9 +16,6 @@ class RunningLosses:
 
     They stay on the device until a point needs them, because reading waits for the device. On a CPU, where it doesn't,
     every loss is read at once.
-
-    Args:
-        device: device of the losses.
     """
 
     def __init__(self, device: torch.device) -> None:

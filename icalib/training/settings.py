@@ -69,9 +69,7 @@ class TrainingSettings(Settings):
         """Return the factor of the learning rate.
 
         Args:
-            progress: fraction of all updates that are done.
             stalled_epochs: number of epochs without a better training loss, for `plateau`.
-            updates: number of updates that are done, for `staircase`.
         """
         if progress < self.warmup_fraction:
             return progress / self.warmup_fraction

@@ -97,11 +97,6 @@ def fit_to_posterior(
     means by labels. Both are held fixed in the fit, which is kept where it makes the labels more likely once the
     posterior is computed again: a Gaussian process with labels takes back a part of every change of the offset. Without
     a bi-encoder only the offset is fitted.
-
-    Args:
-        ranker, store, settings, device, seed: see `fit_start`.
-        pools: others than the posterior is computed from.
-        condition: computes the head's posterior for the ranker's weights.
     """
     start, pairs = ranker.similarity_start, _Pairs.of(ranker, pools, store, settings, device, seed)
     if start is None or not pairs.has_both_labels:
@@ -165,9 +160,7 @@ def _most_likely(
     """Return the slope and offset under which labels are most likely, as `fit_affine` does for logits without variance.
 
     Args:
-        similarity_N: similarities.
         added_SN: what is added to slope · similarity + offset to give the means of each pair's S Gaussian logits.
-        var_SN: their variances.
         label_N: 1 right, 0 wrong; targets are smoothed as in Platt scaling.
     """
     from scipy.optimize import minimize

@@ -37,11 +37,6 @@ class Contrastive(AbstractPostTraining):
 
     The trained bi-encoder replaces the untrained one in `similarity_start`, and its weights start the cross-encoder.
 
-    Args:
-        config: the settings.
-        corpus: what is read.
-        layout: assembles the inputs.
-
     Raises:
         SettingError: the dialogues contain no two different targets.
     """

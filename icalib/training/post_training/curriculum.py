@@ -31,14 +31,7 @@ class Outcome(NamedTuple):
 
 
 class PostTrainingCurriculum:
-    """A post-training task as a `Curriculum`, with masked tokens if `masked_word_weight` is above 0.
-
-    Args:
-        task: makes the examples and their classes.
-        settings: settings of the task.
-        layout: assembles the inputs.
-        vocabulary: replacements of masked tokens.
-    """
+    """A post-training task as a `Curriculum`, with masked tokens if `masked_word_weight` is above 0."""
 
     def __init__(self, task: WindowTask, settings: WindowTask.Config, layout: Layout, vocabulary: Vocabulary) -> None:
         self._task, self._settings, self._layout, self._vocabulary = task, settings, layout, vocabulary
@@ -116,13 +109,7 @@ class Judged(Protocol):
 
 
 class HeldOutWindows:
-    """Accuracy and mean loss of each task on held-out windows, the same windows after every epoch.
-
-    Args:
-        curriculum: over held-out windows.
-        settings: precision of the forward passes.
-        seed: determines which tokens are masked.
-    """
+    """Accuracy and mean loss of each task on held-out windows, the same windows after every epoch."""
 
     def __init__(self, curriculum: Judged, settings: TrainingSettings, device: torch.device, seed: int) -> None:
         self._curriculum, self._device, self._seed = curriculum, device, seed

@@ -47,8 +47,6 @@ class Responses:
     used once, with the longest context.
 
     Args:
-        corpus: what is read.
-        targets: what may be a target.
         context_turns: maximum number of utterances in a context, the last ones.
 
     Raises:

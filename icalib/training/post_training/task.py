@@ -47,12 +47,6 @@ class AbstractPostTraining(Component):
 class WindowTask(AbstractPostTraining):
     """A self-supervised task: batches of examples from windows of dialogues, and their classes.
 
-    Args:
-        config: the settings.
-        store: the tokens of a split's pools.
-        rows: pools whose contexts are used.
-        layout: assembles the inputs.
-
     Raises:
         SettingError: the contexts contain no windows.
     """
