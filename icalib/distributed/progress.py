@@ -21,12 +21,11 @@ from icalib.core.stage_cache import share
 from icalib.core.storage import is_mirrored, pull, push, remove
 from icalib.models.checkpoint import POSTERIOR
 from icalib.models.model import Model
-from icalib.pipeline.executor import SPECTRAL_NORMS, norms_message
 from icalib.training.job import TrainingJob
 
 PROGRESS = "progress.json"
 STOP = "stop.json"  # the workers stop when it exists
-_NOTHING: Mapping[str, Any] = {"done": 0.0, "total": 1.0, "note": "", "norms": {}, "points": []}
+_NOTHING: Mapping[str, Any] = {"done": 0.0, "total": 1.0, "note": "", "points": []}
 
 
 class ProgressWatcher:
@@ -36,7 +35,6 @@ class ProgressWatcher:
         self._job, self._folder, self._stage, self._emit = job, folder, stage, emit
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._norms_emitted = False
         self._num_points = 0
         self._error: Exception | None = None
 
@@ -67,9 +65,6 @@ class ProgressWatcher:
             return
         told = read_json(path)
         self._emit(Progress(self._stage, told["done"], told["total"], told["note"]))
-        if told["norms"] and not self._norms_emitted:
-            self._norms_emitted = True
-            self._emit(norms_message(self._stage, told["norms"]))
         if self._job.reports_epochs and len(told["points"]) > self._num_points:
             self._num_points = len(told["points"])
             try:
@@ -97,12 +92,6 @@ class Rank0:
     def __init__(self, model: Model, folder: Path) -> None:
         self._model, self._folder = model, folder
         self._told, self._last = dict(_NOTHING), 0.0
-
-    def spectral_norms(self, norms: Mapping[str, float]) -> None:
-        """Write the spectral norms before the first update."""
-        write_json(self._folder / SPECTRAL_NORMS, dict(norms))
-        share(self._folder, SPECTRAL_NORMS)
-        self._tell(norms=dict(norms))
 
     def progress(self, done: float, total: float, note: str) -> None:
         """Write the progress, at most twice a second; in an object store less often.

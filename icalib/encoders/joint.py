@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, final
+from typing import ClassVar, final
 
 import torch
-from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 from typing_extensions import override
@@ -40,26 +39,6 @@ class JointEncoder(BackboneEncoder):
         budget: Budget = Budget(max_context_tokens=192, max_candidate_tokens=30)
         """Tokens of context and each candidate; ten candidates fit into 512 positions. Of larger pools the longest
         texts are cut first."""
-        read: Literal["marker", "cls"] = "marker"
-        """`marker`: a candidate's features are the state of the marker before it, so any number of candidates can be
-        ranked. `cls`: the state of [CLS] in the candidate's slot, so that the linear head maps [CLS] to candidates; it
-        depends on their order, so training must shuffle them."""
-        num_candidates: int = Field(default=10, ge=1)
-        """C, slots of `cls`; every pool must have this number of candidates, also in training."""
-
-        @override
-        def check(self, sizes_of_pools: set[int]) -> None:
-            """Refuse pools that don't have one candidate for each slot of `cls`.
-
-            Raises:
-                SettingError: `read` is cls, and there are pools of another number of candidates.
-            """
-            if self.read == "cls" and sizes_of_pools != {self.num_candidates}:
-                raise SettingError(
-                    f"encoder.read=cls has {self.num_candidates} slots, and pools here have "
-                    f"{' or '.join(map(str, sorted(sizes_of_pools)))} candidates. Set encoder.num_candidates to the "
-                    "pools' number and leave train_negatives out, or take encoder.read=marker, which ranks any number."
-                )
 
     def __init__(self, config: Config, *, num_intents: int, pretrained: bool = True) -> None:
         if num_intents:
@@ -67,32 +46,19 @@ class JointEncoder(BackboneEncoder):
                 "a joint encoder learns no intents: its input is a whole pool. Take a regime without intents."
             )
         super().__init__(config, num_intents=1, pretrained=pretrained)  # the marker has the id of the first intent
-        self.config = config
         self._marker = self.vocabulary
-        if config.read == "cls":
-            self.width *= config.num_candidates
 
     @override
     def forward(self, batch: Batch) -> Encoded:
         """Encode whole pools; features and similarities [N, …] have one row for each candidate, pool by pool.
 
-        Raises:
-            SettingError: `read` is cls, and a pool has another number of candidates.
+        A candidate's features are the state of the marker before it.
         """
         states_BLD, mask_BL = self.token_states(batch)
         host = batch.on_host()  # numbers of candidates determine shapes, and reading them from a GPU would wait for it
         markers_BL = host.ids_BL == self._marker
-        if self.config.read == "marker":
-            features_ND = states_BLD[_indices(markers_BL, states_BLD.device)]
-        else:
-            features_ND = self._slots(states_BLD, markers_BL.sum(1))
+        features_ND = states_BLD[_indices(markers_BL, states_BLD.device)]
         return Encoded(states_BLD, features_ND, _similarities(states_BLD, host, mask_BL, markers_BL))
-
-    def _slots(self, states_BLD: Tensor, sizes_B: Tensor) -> Tensor:
-        """Return [N, C · D]: the state of [CLS] in the slot of the candidate's index, zeros in the others."""
-        self.config.check(set(sizes_B.tolist()))
-        slots_CC = torch.eye(self.config.num_candidates, dtype=states_BLD.dtype, device=states_BLD.device)
-        return torch.einsum("ck,bd->bckd", slots_CC, states_BLD[:, 0]).flatten(0, 1).flatten(1)
 
 
 def _indices(chosen_BL: Tensor, device: torch.device) -> tuple[Tensor, ...]:

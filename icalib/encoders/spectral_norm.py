@@ -115,11 +115,8 @@ def leading_singular_vectors(weight: Tensor) -> tuple[Tensor, Tensor]:
     return normalize(u, dim=0), normalize(v, dim=0)
 
 
-def bound_layers(backbone: nn.Module, scope: Scope, bound: float, relative: bool) -> dict[str, float]:
+def bound_layers(backbone: nn.Module, scope: Scope, bound: float, relative: bool) -> None:
     """Replace a backbone's linear layers by bounded ones that share their weights.
-
-    Returns:
-        The layers' names and their current spectral norms.
 
     Raises:
         SettingError: the backbone has no layer of that kind.
@@ -133,12 +130,6 @@ def bound_layers(backbone: nn.Module, scope: Scope, bound: float, relative: bool
         )
     for name, layer in chosen:
         backbone.set_submodule(name, SpectralLinear(layer, bound=bound, relative=relative))
-    return initial_norms(backbone)
-
-
-def initial_norms(module: nn.Module) -> dict[str, float]:
-    """Return the names of the bounded layers below a module with their initial spectral norms."""
-    return {n: m.initial_norm.item() for n, m in module.named_modules() if isinstance(m, SpectralLinear)}
 
 
 def warm_up(module: nn.Module, loaded: Container[str]) -> None:

@@ -20,7 +20,7 @@ from icalib.encoders.attention import ATTENTION, register_attention
 from icalib.encoders.backbone import EMBEDDED, backbone_digest, build_untrained, load_config, load_pretrained
 from icalib.encoders.dropout import replace_dropout
 from icalib.encoders.late_dropout import LowerStates, check_dropout_layers, lower_states, upper_states
-from icalib.encoders.spectral_norm import SpectralNorm, bound_layers, initial_norms
+from icalib.encoders.spectral_norm import SpectralNorm, bound_layers
 from icalib.encoders.transfer import to_device
 
 
@@ -92,8 +92,8 @@ class AbstractEncoder(Component, nn.Module):
         turn_separators: bool = False
         """Write a separator between the utterances of a context."""
 
-        def check(self, sizes_of_pools: set[int]) -> None:
-            """Refuse pools with an unsupported number of candidates, before anything is computed."""
+        def check(self) -> None:
+            """Refuse settings that don't fit the backbone, before anything is computed."""
 
         def check_dropout_layers(self, number: int) -> None:
             """Refuse dropout in the top `number` layers alone, before anything is computed.
@@ -115,11 +115,6 @@ class AbstractEncoder(Component, nn.Module):
     """Width of `states_BLD`, from which intents and masked tokens are predicted."""
     vocabulary: int
     max_length: int
-
-    @property
-    def spectral_norms(self) -> dict[str, float]:
-        """Initial spectral norms of the layers with a bounded norm, by layer."""
-        return {}
 
     def partly_encoded(self, batch: Batch, num_top: int) -> Batch:
         """Return the batch with the states below the top `num_top` layers, from which every pass over it continues.
@@ -163,8 +158,7 @@ class BackboneEncoder(AbstractEncoder):
             return TransformerEncoder.Config(**shared)
 
         @override
-        def check(self, sizes_of_pools: set[int]) -> None:
-            super().check(sizes_of_pools)
+        def check(self) -> None:
             if self.frozen_layers is not None:
                 self.load_backbone_config()
 
@@ -232,11 +226,6 @@ class BackboneEncoder(AbstractEncoder):
         if config.frozen_layers is not None:
             _freeze(backbone, config.frozen_layers, config.backbone)
         self.backbone = backbone
-
-    @property
-    @override
-    def spectral_norms(self) -> dict[str, float]:
-        return initial_norms(self.backbone)
 
     def token_states(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the last hidden states [B, L, D] and the mask of tokens that aren't padding [B, L]."""

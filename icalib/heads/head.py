@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -16,14 +16,10 @@ PairLoss = Callable[[Tensor, Tensor], Tensor]
 
 
 class Support(Settings):
-    """Training pairs that a posterior is computed from."""
+    """Training pairs that a posterior is computed from, drawn from different contexts if there are enough."""
 
     size: int = Field(default=256, ge=2)
     """S: number of pairs; fewer if training has too few of one class for `positive_share`."""
-    choice: Literal["balanced_random", "per_class_kmeans", "last_batch"] = "balanced_random"
-    """`balanced_random`: drawn at random, from different contexts if there are enough. `per_class_kmeans`: the pair
-    nearest to each k-means centroid of each class. `last_batch`: the last pairs of the last epoch, in the order of its
-    batches."""
     positive_share: float = Field(default=0.5, gt=0, lt=1)
     """Fraction of right pairs; ½ is the balance of 1:1 training, 0.1 that of pools of ten."""
 

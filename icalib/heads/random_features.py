@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Self, final
+from typing import Literal, Self, final
 
 import torch
-import torch.distributed as dist
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
-from icalib.core.errors import PosteriorError, SettingError
+from icalib.core.errors import PosteriorError
 from icalib.encoders.spectral_norm import SpectralLinear
 from icalib.heads.head import AbstractHead, LogitPosterior, PairLoss, PosteriorHead
 from icalib.heads.step_information import StepInformation
-from icalib.inference.evidence import Eigen, best_ridge, response, spectrum
+from icalib.inference.evidence import best_ridge, response, spectrum
 from icalib.inference.laplace import Likelihood, information, logit_variance, precision_factor
-from icalib.inference.random_features import median_distance, random_features
+from icalib.inference.random_features import random_features
 
 
 @final
@@ -37,9 +36,9 @@ class RandomFeatureHead(PosteriorHead):
         posterior (`num_features` is then D)."""
         num_features: int = Field(default=2048, ge=1)
         """L: the kernel's error is about 1/√L."""
-        length_scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] | Literal["median"] | None = None
-        """ℓ of the kernel exp(−‖x − x'‖²/2ℓ²); None is √(D/2), which gives features with cosine 0.9 a kernel of 0.82;
-        `median` is the median distance within the first batch of training, without the head's dropout."""
+        length_scale: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+        """ℓ of the kernel exp(−‖x − x'‖²/2ℓ²); None is √(D/2), which gives features with cosine 0.9 a kernel of
+        0.82."""
         spectral_bound: float | None = Field(default=0.95, gt=0)
         """Largest spectral norm of the dense layer; None for no bound."""
         activation: Literal["tanh", "none"] = "tanh"
@@ -48,16 +47,13 @@ class RandomFeatureHead(PosteriorHead):
         """Dropout before the LayerNorm, in training."""
         ridge: float = Field(default=1.0, gt=0, allow_inf_nan=False)
         """τ: prior precision of β, unless `ridge_choice` chooses it."""
-        ridge_choice: Literal["fixed", "evidence", "validation"] = "fixed"
+        ridge_choice: Literal["fixed", "evidence"] = "fixed"
         """How τ is chosen. fixed: it is `ridge`. evidence: after training, the τ between 10⁻⁴ and 10⁴ under which the
         training labels are most probable (Laplace's approximation, one eigendecomposition, no retraining); it needs
-        `laplace` exact, `likelihood` logistic and no `effective_n`. validation: the one with the smallest negative
-        log-likelihood of the validation pairs, after a shift of the logits, since other fractions of right pairs in
-        training must not count; until the end of training it is `ridge`. Only variances change: point logits don't."""
-        laplace: Literal["exact", "last_epoch_sum", "ema"] = "exact"
-        """What the posterior's precision is computed from. exact: all training pairs with the final weights.
-        last_epoch_sum: the steps of the last epoch, each with its weights. ema: a moving average of those steps, as in
-        SNGP's code."""
+        `laplace` exact, `likelihood` logistic and no `effective_n`. Only variances change: point logits don't."""
+        laplace: Literal["exact", "ema"] = "exact"
+        """What the posterior's precision is computed from. exact: all training pairs with the final weights. ema: a
+        moving average of the steps of the last epoch, each with its weights, as in SNGP's code."""
         ema_momentum: float = Field(default=0.999, ge=0, lt=1)
         """α: decay of the moving average."""
         likelihood: Likelihood = "logistic"
@@ -85,7 +81,6 @@ class RandomFeatureHead(PosteriorHead):
     frequencies_LD: Tensor
     phases_L: Tensor
     length_scale: Tensor
-    length_scale_known: Tensor
     factor_LL: Tensor | None
     ridge: float
     """τ of the posterior."""
@@ -101,19 +96,15 @@ class RandomFeatureHead(PosteriorHead):
         self.coefficients = Coefficients(self.num_features)
         self.register_buffer("frequencies_LD", torch.randn(self.num_features, width))
         self.register_buffer("phases_L", 2 * math.pi * torch.rand(self.num_features))
-        given = config.length_scale if isinstance(config.length_scale, float) else math.sqrt(width / 2)
-        median = config.length_scale == "median"
-        self.register_buffer("length_scale", torch.tensor([given]), persistent=median)
-        self.register_buffer("length_scale_known", torch.tensor([not median]), persistent=median)
-        self._has_length_scale = not median
+        length_scale = config.length_scale if config.length_scale is not None else math.sqrt(width / 2)
+        self.register_buffer("length_scale", torch.tensor([length_scale]), persistent=False)
         self.register_buffer("factor_LL", None, persistent=False)
-        self.steps = None if config.laplace == "exact" else StepInformation(self.num_features, _momentum(config))
+        self.steps = None if config.laplace == "exact" else StepInformation(self.num_features, config.ema_momentum)
         self._observed_LL: Tensor | None = None
         self._response_L: Tensor | None = None
         self._num_observed = 0
         self._counted = True
         self.ridge = config.ridge
-        self.information_LL: Tensor | None = None
 
     @override
     def start_at_mean(self) -> None:
@@ -126,14 +117,9 @@ class RandomFeatureHead(PosteriorHead):
 
     @override
     def losses(self, features_BD: Tensor, mean_B: Tensor, labels_B: Tensor, loss: PairLoss) -> Tensor:
-        """Return the training loss of each pair [B]; without exact Laplace, also add the step's information.
-
-        Raises:
-            SettingError: `length_scale` is median, and the first batch has no two different pairs.
-        """
+        """Return the training loss of each pair [B]; without exact Laplace, also add the step's information."""
         if self.training:
             self.forget()
-            self._fit_length_scale(features_BD)
         phi_BL, logits_B = self.features_and_logits(features_BD, mean_B)
         if self.training and self.steps is not None:
             seen = information(phi_BL.detach(), logits_B.detach(), self.config.likelihood)
@@ -186,27 +172,7 @@ class RandomFeatureHead(PosteriorHead):
         if self.config.ridge_choice == "evidence":
             self.ridge = best_ridge(spectrum(total_LL, _joined_response(observations).to(total_LL.device)))
         self.forget()
-        self._factorise(total_LL.to(self.phases_L.device))
-        if self.config.ridge_choice == "validation":
-            self.information_LL = total_LL.to(self.phases_L.device)
-
-    def candidate_variances(self, features_BD: Tensor, mean_B: Tensor, eigen: Eigen, ridges_R: Tensor) -> Tensor:
-        """Return the logits and, for each τ, their variances [B, 1 + R] by the eigenvectors of the information."""
-        phi_BL, logits_B = self.features_and_logits(features_BD, mean_B)
-        with _float32(phi_BL):
-            squared_BL = (phi_BL.double() @ eigen.vectors_LL).square()
-            var_BR = squared_BL @ (1 / (eigen.values_L + ridges_R[:, None])).T
-            return torch.cat([logits_B.double()[:, None], var_BR], dim=1)
-
-    def use_ridge(self, ridge: float) -> None:
-        """Compute the posterior again, with the τ that was chosen on validation."""
-        assert self.information_LL is not None
-        self.ridge = ridge
-        self._factorise(self.information_LL)
-        self.information_LL = None
-
-    def _factorise(self, information_LL: Tensor) -> None:
-        factor_LL, raised = precision_factor(information_LL, ridge=self.ridge)
+        factor_LL, raised = precision_factor(total_LL.to(self.phases_L.device), ridge=self.ridge)
         self.num_jitters += raised
         self.factor_LL = factor_LL.float()
 
@@ -256,7 +222,6 @@ class RandomFeatureHead(PosteriorHead):
         self.factor_LL = None
         self._observed_LL = None
         self._response_L = None
-        self.information_LL = None
         self._num_observed = 0
 
     def features_and_logits(self, features_BD: Tensor, mean_B: Tensor) -> tuple[Tensor, Tensor]:
@@ -272,32 +237,8 @@ class RandomFeatureHead(PosteriorHead):
         return random_features(hidden_BD / self.length_scale, self.frequencies_LD, self.phases_L)
 
     def _hidden(self, features_BD: Tensor) -> Tensor:
-        return self.norm(self.dropout(self._activated(features_BD)))
-
-    def _activated(self, features_BD: Tensor) -> Tensor:
         hidden_BD = self.dense(features_BD.float())
-        return torch.tanh(hidden_BD) if self.config.activation == "tanh" else hidden_BD
-
-    @torch.no_grad()
-    def _fit_length_scale(self, features_BD: Tensor) -> None:
-        """Set the length-scale in the first step, from the pairs of all processes.
-
-        Dropout would lengthen the distances between similar features, which predictions don't have.
-        """
-        if self._has_length_scale:
-            return
-        self._has_length_scale = True
-        if bool(self.length_scale_known):  # a checkpoint's; read once, because that waits for the device
-            return
-        with _float32(features_BD):
-            distance = median_distance(_gathered(self.norm(self._activated(features_BD))))
-        if distance.isnan():
-            raise SettingError(
-                "head.length_scale is `median`, but the first batch has no two different pairs. Give a number, or "
-                "lower `gradient_accumulation`."
-            )
-        self.length_scale.copy_(distance)
-        self.length_scale_known.fill_(True)
+        return self.norm(self.dropout(torch.tanh(hidden_BD) if self.config.activation == "tanh" else hidden_BD))
 
     def _observed(self) -> Tensor:
         if self._observed_LL is not None:
@@ -337,10 +278,6 @@ def _dense(width: int, bound: float | None) -> nn.Linear:
     return dense if bound is None else SpectralLinear(dense, bound=bound)
 
 
-def _momentum(config: RandomFeatureHead.Config) -> float | None:
-    return config.ema_momentum if config.laplace == "ema" else None
-
-
 def _joined(observations: Sequence[dict[str, Tensor]]) -> tuple[Tensor, int]:
     """Return the information and number of all processes' pairs, added in rank order."""
     total_LL = observations[0]["precision"]
@@ -355,15 +292,6 @@ def _joined_response(observations: Sequence[dict[str, Tensor]]) -> Tensor:
     for one in observations[1:]:
         total_L = total_L + one["response"].to(total_L)
     return total_L
-
-
-def _gathered(rows: Tensor) -> Tensor:
-    """Return the rows of all processes, in rank order."""
-    if not dist.is_initialized():
-        return rows
-    found: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(found, rows.cpu())
-    return torch.cat(found).to(rows.device)
 
 
 def _float32(features: Tensor) -> torch.autocast:

@@ -13,14 +13,14 @@ class StepInformation(nn.Module):
     """The information of an epoch's training steps over all processes, saved with the weights.
 
     Args:
-        momentum: α of a moving average; None sums.
+        momentum: α of the moving average.
     """
 
     moving_LL: Tensor
     num_pairs: Tensor
     num_steps: Tensor
 
-    def __init__(self, num_features: int, momentum: float | None) -> None:
+    def __init__(self, num_features: int, momentum: float) -> None:
         super().__init__()
         self._momentum = momentum
         self.register_buffer("moving_LL", torch.zeros(num_features, num_features, dtype=torch.float64))
@@ -40,11 +40,9 @@ class StepInformation(nn.Module):
             dist.all_reduce(step_LL)
             dist.all_reduce(pairs)
         counts = pairs > 0  # stays on the device: reading it would wait for the update
-        if self._momentum is None:
-            self.moving_LL.add_(step_LL)  # 0 without pairs
-        else:  # P̄ ← αP̄ + (1 − α)(1/M) Σ wφφᵀ over a step's M pairs: GPF-BERT Eq. 5 with the mean of SNGP's code
-            weight = (1 - self._momentum) * counts.to(self.moving_LL.dtype)
-            self.moving_LL.lerp_(step_LL / pairs.clamp(min=1), weight)
+        # P̄ ← αP̄ + (1 − α)(1/M) Σ wφφᵀ over a step's M pairs: GPF-BERT Eq. 5 with the mean of SNGP's code
+        weight = (1 - self._momentum) * counts.to(self.moving_LL.dtype)
+        self.moving_LL.lerp_(step_LL / pairs.clamp(min=1), weight)
         self.num_pairs += pairs
         self.num_steps += counts
 
@@ -60,6 +58,4 @@ class StepInformation(nn.Module):
                 "head.laplace computes the precision from the last epoch's training steps, and these weights had no "
                 "step. Train them, or set head.laplace=exact."
             )
-        if self._momentum is None:
-            return self.moving_LL, num_pairs
         return self.moving_LL * (num_pairs / (1 - self._momentum**num_steps)), num_pairs  # it started from 0

@@ -21,13 +21,6 @@ RIDGES = torch.logspace(-4, 4, 81, dtype=torch.float64)
 """The grid of τ, [81]."""
 
 
-class Eigen(NamedTuple):
-    """Eigenvalues of the information [L], ascending and at least 0, and its eigenvectors, one in each column [L, L]."""
-
-    values_L: Tensor
-    vectors_LL: Tensor
-
-
 class Spectrum(NamedTuple):
     """Eigenvalues λ of the information [L], ascending and at least 0, and the response in their basis [L]."""
 
@@ -42,16 +35,10 @@ def response(phi_BL: Tensor, logits_B: Tensor, mean_B: Tensor, labels_B: Tensor)
     return phi_BL.double().T @ (labels_B.double() - prob_B + prob_B * (1 - prob_B) * by_features_B)
 
 
-def decomposed(information_LL: Tensor) -> Eigen:
-    """Decompose the information of all pairs."""
-    values_L, vectors_LL = torch.linalg.eigh(information_LL.double())
-    return Eigen(values_L.clamp(min=0), vectors_LL)
-
-
 def spectrum(information_LL: Tensor, response_L: Tensor) -> Spectrum:
     """Return what the evidence depends on."""
-    values_L, vectors_LL = decomposed(information_LL)
-    return Spectrum(values_L, vectors_LL.T @ response_L.double())
+    values_L, vectors_LL = torch.linalg.eigh(information_LL.double())
+    return Spectrum(values_L.clamp(min=0), vectors_LL.T @ response_L.double())
 
 
 def log_evidence(found: Spectrum, ridges_R: Tensor) -> Tensor:

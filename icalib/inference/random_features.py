@@ -14,9 +14,3 @@ def random_features(x_BD: Tensor, frequencies_LD: Tensor, phases_L: Tensor) -> T
     With W ~ N(0, 1/ℓ²) and b ~ U(0, 2π), φ(x)ᵀφ(x') is exp(−‖x − x'‖²/2ℓ²) to O(1/√L).
     """
     return math.sqrt(2 / len(phases_L)) * torch.cos(torch.nn.functional.linear(x_BD, frequencies_LD, phases_L))
-
-
-def median_distance(x_BD: Tensor) -> Tensor:
-    """Return the median distance between different rows, the usual initial length-scale of a kernel."""
-    distances = torch.pdist(x_BD)
-    return distances[distances > 0].median()

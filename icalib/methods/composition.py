@@ -204,11 +204,6 @@ class Method(Settings):
             return 0.0
         return None if self.loss.gamma == "flsd-53" else self.loss.gamma
 
-    def sizes_of_pools(self, num_candidates: int) -> set[int]:
-        """Return the numbers of candidates that are read together, in training and at test."""
-        negatives = self.regime.train_negatives()
-        return {num_candidates, min(1 + negatives, num_candidates) if negatives else num_candidates}
-
     def train_prior(self, num_candidates: int, unanswerable: float = 0.0, mean_right: float = 1.0) -> float | None:
         """Return the fraction of right pairs among those that determine the probabilities; None without training.
 
@@ -220,7 +215,7 @@ class Method(Settings):
         if self.loss.link == "softmax":
             return (1 - unanswerable) / num_candidates  # a pool's probabilities sum to 1 however many are right
         support = self.head.pairs_for_posterior
-        if support is not None and support.choice != "last_batch":
+        if support is not None:
             return support.positive_share
         negatives = self.regime.train_negatives()
         per_right = negatives or num_candidates

@@ -305,7 +305,6 @@ def polya_gamma() -> dict[str, Sourced]:
         "head.normalise": ours(True, "not stated; without it the kernel of two different pairs is 0"),
         "head.train_sampler": ours("series"),
         "head.support.size": ours(256, "no word on the pairs that prediction conditions on"),
-        "head.support.choice": ours("balanced_random", "no word on the pairs that prediction conditions on"),
         "head.support.positive_share": ours(0.5, "no word on the pairs that prediction conditions on"),
         "loss.balanced": ours(True),
         "uncertainty.integration": Sourced("quadrature", "Eq. 14"),
@@ -394,7 +393,6 @@ def jm() -> dict[str, Sourced]:
         **icast_baseline(),
         "encoder.budget.max_context_tokens": ours(192, abstract),
         "encoder.budget.max_candidate_tokens": ours(30, abstract),
-        "encoder.read": ours("marker", abstract),
         "regime.training.batch_size": ours(4, "16, of pairs; here pools"),
         "decision": ours("argmax", "P, R and R@1 are nearly equal in ICAST's Table 2"),
     }

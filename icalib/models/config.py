@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BeforeValidator, SerializeAsAny
+from pydantic import SerializeAsAny
 
 from icalib.core.component import Settings
 from icalib.encoders.transformer import AbstractEncoder, TransformerEncoder
@@ -12,11 +12,7 @@ from icalib.heads.head import AbstractHead
 from icalib.heads.linear import LinearHead
 from icalib.losses.binary import Link
 
-# earlier configs have a bool
-SimilarityOf = Annotated[
-    Literal["none", "together", "separate", "both"],
-    BeforeValidator(lambda value: ("together" if value else "none") if isinstance(value, bool) else value),
-]
+SimilarityOf = Literal["none", "together", "separate", "both"]
 
 
 class RankerConfig(Settings):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -20,11 +20,6 @@ class Model(nn.Module):
         Args:
             counted: False if the examples only replace missing ones and have weight 0 in the loss.
         """
-
-    @property
-    def spectral_norms(self) -> Mapping[str, float]:
-        """Spectral norms of the bounded layers when they were loaded, by layer."""
-        return {}
 
     @property
     def weights_read_elsewhere(self) -> Sequence[Tensor]:

@@ -18,7 +18,6 @@ from icalib.encoders.bi_encoder import BiEncoder
 from icalib.encoders.spectral_norm import warm_up
 from icalib.encoders.transformer import BackboneEncoder, Batch, Encoded
 from icalib.heads.head import LogitPosterior, PosteriorHead
-from icalib.inference.evidence import Eigen
 from icalib.models.checkpoint import POSTERIOR, RECOMPUTE, load_ranker_config, read_posterior, read_weights, save_ranker
 from icalib.models.config import RankerConfig
 from icalib.models.dual_encoder import PREFIX, RANKERS_PREFIX, bi_encoder_weights
@@ -163,10 +162,6 @@ class Ranker(Model):
         """Compute the posterior of the logits [S, B]; only for heads with a posterior."""
         return self._answer(self.answer_head.posterior, self._encode(batch))
 
-    def answer_variances(self, batch: Batch, eigen: Eigen, ridges_R: Tensor) -> Tensor:
-        """Compute the logits and their variances for several prior precisions [B, 1 + R]; random-feature heads only."""
-        return self._answer(self.answer_head.candidate_variances, self._encode(batch), eigen, ridges_R)
-
     def observe(self, batch: Batch, labels_B: Tensor) -> None:
         """Let the head observe pairs that its posterior is computed from."""
         self._answer(self.answer_head.observe, self._encode(batch), labels_B)
@@ -178,11 +173,6 @@ class Ranker(Model):
     @override
     def start_part(self, *, counted: bool) -> None:
         self.answer_head.start_part(counted=counted)
-
-    @property
-    @override
-    def spectral_norms(self) -> Mapping[str, float]:
-        return self.encoder.spectral_norms
 
     @property
     def weights_read_elsewhere(self) -> Sequence[Tensor]:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, Self, final
@@ -14,8 +14,7 @@ from typing import Any, Protocol, Self, final
 import torch
 from torch import Tensor
 
-from icalib.core.events import Emit, EpochFinished, Message, Progress
-from icalib.core.files import write_json
+from icalib.core.events import Emit, EpochFinished, Progress
 from icalib.core.job import ShardedJob
 from icalib.core.stage_cache import RESUME
 from icalib.core.storage import remove
@@ -25,9 +24,6 @@ from icalib.pipeline.resources import Resources
 from icalib.training.job import TrainingJob, run_training
 from icalib.training.local_engine import LocalEngine
 from icalib.training.posterior import complete_posterior, run_here
-
-SPECTRAL_NORMS = "spectral_norms.json"
-"""File with the norms of the bounded layers before training, by layer; only for encoders with bounded weights."""
 
 
 class Executor(Protocol):
@@ -107,10 +103,6 @@ class _Observer:
     def __init__(self, job: TrainingJob, model: Model, folder: Path, stage: str, emit: Emit) -> None:
         self._job, self._model, self._folder, self._stage, self._emit = job, model, folder, stage, emit
 
-    def spectral_norms(self, norms: Mapping[str, float]) -> None:
-        write_json(self._folder / SPECTRAL_NORMS, dict(norms))
-        self._emit(norms_message(self._stage, norms))
-
     def progress(self, done: float, total: float, note: str) -> None:
         self._emit(Progress(self._stage, done, total, note))
 
@@ -120,14 +112,6 @@ class _Observer:
     def validated(self, points: Sequence[dict[str, Any]]) -> None:
         if self._job.reports_epochs:
             self._emit(EpochFinished(self._stage, self._job.loop_settings.epochs, points))
-
-
-def norms_message(stage: str, norms: Mapping[str, float]) -> Message:
-    """Return a message with the layers' spectral norms before bounding, which shows too tight a bound early."""
-    return Message(
-        f"{stage}: {len(norms)} layers had spectral norms from {min(norms.values()):.2f} to {max(norms.values()):.2f} "
-        f"before their bound; all norms are in {SPECTRAL_NORMS} next to the checkpoint"
-    )
 
 
 @contextmanager

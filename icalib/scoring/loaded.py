@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import pyarrow as pa
 import torch
@@ -22,33 +21,6 @@ from icalib.scoring.intent_choice import AUTHORS_CHOICE, IntentChoice
 from icalib.scoring.scorer import ScoringContext, average_members, score_pools
 from icalib.scoring.untrained import untrained_table
 from icalib.uncertainty.estimator import AbstractEstimator
-
-
-class Loaded(Protocol):
-    """Loaded models that score pools."""
-
-    @property
-    def device(self) -> torch.device:
-        """Where the models are."""
-        ...
-
-    @property
-    def num_parameters(self) -> int:
-        """Number of trained parameters."""
-        ...
-
-    @property
-    def num_fixed(self) -> int:
-        """Number of other values: frozen backbones, random features, a posterior and its support set."""
-        ...
-
-    def tokenize(self, pools: Sequence[Pool], path: Path) -> TokenStore:
-        """Tokenise pools into a file at `path`; gold intents are left out."""
-        ...
-
-    def score(self, store: TokenStore, rows: Sequence[int], seed: int) -> tuple[pa.Table, pa.Table | None]:
-        """Score pools (SCORE_SCHEMA), and return predicted intents (SHARD_INTENT_SCHEMA) if there are two views."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -180,6 +152,10 @@ class LoadedMembers:
             score_pools(context, store, rows, with_intents=self.with_intents, seed=seed) for context in self.contexts
         ]
         return average_members([scores for scores, _ in scored]), scored[0][1]
+
+
+Loaded = LoadedBiEncoder | LoadedMembers
+"""What scores pools in this process."""
 
 
 def _tokenized(pools: Sequence[Pool], path: Path, encoder: AbstractEncoder.Config) -> TokenStore:

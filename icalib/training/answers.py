@@ -17,7 +17,6 @@ from icalib.core.job import Artifact
 from icalib.data.encoding import Layout, TokenStore
 from icalib.data.generated import GeneratedStore
 from icalib.data.selection import Selection
-from icalib.heads.random_features import RandomFeatureHead
 from icalib.losses.binary import AbstractLoss
 from icalib.losses.listwise import AbstractPoolLoss
 from icalib.models.checkpoint import CHECKPOINT_VERSION, save_posterior
@@ -35,7 +34,6 @@ from icalib.training.pairs import AnswerCurriculum, PlainValidation, validation_
 from icalib.training.pools import PoolCurriculum
 from icalib.training.predictive_validation import PredictiveValidation
 from icalib.training.pseudo_labelled import pseudo_labelled
-from icalib.training.ridge_choice import choose_ridge
 from icalib.training.settings import TrainingSettings
 from icalib.training.similarity_fit import drawn_to_fit, fit_start, fit_to_posterior
 from icalib.training.similarity_memory import remember_similarities
@@ -217,10 +215,6 @@ class TrainJob(TrainingJob):
         head = ranker.posterior_head
         assert head is not None
         if engine.rank == 0:
-            if isinstance(head, RandomFeatureHead) and head.config.ridge_choice == "validation":
-                store = TokenStore(self.validation_tokens.path)
-                rows = validation_rows(store, self.selection)
-                choose_ridge(ranker, head, store, rows, self.training, engine.device)
             save_posterior(checkpoint, head.posterior_state())
         return head.num_jitters
 

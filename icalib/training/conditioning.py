@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -61,16 +60,18 @@ class Conditioning:
     def _observed(self, ranker: Ranker, rank: int, world_size: int) -> dict[str, Tensor]:
         """Let the head observe every world-size-th batch, and return its observations."""
         head, support = _head(ranker), ranker.config.head.pairs_for_posterior
-        passes = _Passes(ranker, self._curriculum, self._settings, self._device)
-        last = self._settings.epochs - 1 if support is not None and support.choice == "last_batch" else 0
-        examples = self._curriculum.pairs(last) if ranker.config.head.looks_at_pairs else []
+        examples = self._curriculum.pairs() if ranker.config.head.looks_at_pairs else []
         if support is not None:
-            examples = choose_support(examples, support, passes.features, seed=child_seed(self._seed, "support"))
+            examples = choose_support(examples, support, seed=child_seed(self._seed, "support"))
+        precision = resolve_precision(self._settings.precision, self._device)
+        lengths, max_tokens = [example.length for example in examples], self._settings.max_tokens_per_batch
         was_training = ranker.training
         ranker.eval()
         head.forget()
-        for batch in passes.batches(examples)[rank::world_size]:
-            passes.observe([examples[int(index)] for index in batch])
+        for batch in forward_batches(lengths, max_tokens, self._device)[rank::world_size]:
+            inputs, targets = self._curriculum.inputs([examples[int(index)] for index in batch], self._device)
+            with torch.no_grad(), autocast(self._device, precision):
+                ranker.observe(inputs, targets[:, 0])
         observed = head.observations()
         ranker.train(was_training)
         return observed
@@ -82,55 +83,8 @@ def _head(ranker: Ranker) -> PosteriorHead:
     return head
 
 
-class _Passes:
-    """Runs forward passes of a ranker over examples, without gradients."""
-
-    def __init__(
-        self, ranker: Ranker, curriculum: AnswerCurriculum, settings: TrainingSettings, device: torch.device
-    ) -> None:
-        self._ranker, self._curriculum, self._device = ranker, curriculum, device
-        self._precision: Any = resolve_precision(settings.precision, device)
-        self._max_tokens = settings.max_tokens_per_batch
-
-    def batches(self, examples: Sequence[Example]) -> list[npt.NDArray[np.int64]]:
-        return forward_batches([example.length for example in examples], self._max_tokens, self._device)
-
-    def observe(self, examples: Sequence[Example]) -> None:
-        self._run(self._ranker.observe, examples)
-
-    def features(self, examples: Sequence[Example]) -> npt.NDArray[np.float32]:
-        """Compute the encoder's features [N, D]."""
-        found: list[npt.NDArray[np.float32]] = [np.zeros(0, np.float32)] * len(examples)
-        for batch in self.batches(examples):
-            rows = self._run(
-                lambda inputs, _: self._ranker.encoder(inputs).features_BD.float().cpu().numpy(),
-                [examples[int(index)] for index in batch],
-            )
-            for index, row in zip(batch, rows, strict=True):
-                found[int(index)] = row
-        return np.stack(found)
-
-    def _run(self, function: Callable[..., Any], examples: Sequence[Example]) -> Any:
-        inputs, targets = self._curriculum.inputs(examples, self._device)
-        with torch.no_grad(), autocast(self._device, self._precision):
-            return function(inputs, targets[:, 0])
-
-
-def choose_support(
-    examples: Sequence[Example],
-    support: Support,
-    features: Callable[[Sequence[Example]], npt.NDArray[np.float32]],
-    *,
-    seed: int,
-) -> list[Example]:
-    """Choose the support pairs of a posterior, right pairs first.
-
-    Args:
-        examples: the training pairs, in the order of the last epoch's batches.
-        features: computes the features [N, D] of examples; only used by `per_class_kmeans`.
-    """
-    if support.choice == "last_batch":
-        return list(examples[-support.size :])
+def choose_support(examples: Sequence[Example], support: Support, *, seed: int) -> list[Example]:
+    """Draw the support pairs of a posterior, right pairs first."""
     rng = np.random.default_rng(seed)
     shuffled = [examples[int(index)] for index in rng.permutation(len(examples))]
     right = [example for example in shuffled if example.labels.labels[example.position] == 1]
@@ -138,11 +92,6 @@ def choose_support(
     fraction = support.positive_share
     size = int(min(support.size, len(right) / fraction, len(wrong) / (1 - fraction)))
     num_right = round(size * fraction)
-    if support.choice == "per_class_kmeans":
-        return [
-            *_nearest_to_centroids(right, num_right, features, seed),
-            *_nearest_to_centroids(wrong, size - num_right, features, seed),
-        ]
     chosen = _from_other_contexts(right, set())[:num_right]
     return [*chosen, *_from_other_contexts(wrong, {e.labels.row for e in chosen})[: size - num_right]]
 
@@ -159,27 +108,3 @@ def _from_other_contexts(examples: Sequence[Example], taken: set[int]) -> list[E
         (rest if example.labels.row in seen else first).append(example)
         seen.add(example.labels.row)
     return first + rest
-
-
-def _nearest_to_centroids(
-    examples: Sequence[Example],
-    num_centroids: int,
-    features: Callable[[Sequence[Example]], npt.NDArray[np.float32]],
-    seed: int,
-) -> list[Example]:
-    """Return the examples nearest to each of `num_centroids` k-means centroids.
-
-    Where features repeat, there are fewer centroids or several with the same nearest example; the first other examples
-    take the missing ones' place, so that the fraction of right pairs is the one asked for.
-    """
-    if len(examples) <= num_centroids:
-        return list(examples)
-    from sklearn.cluster import KMeans
-    from sklearn.metrics import pairwise_distances_argmin
-
-    known = features(examples)
-    num_clusters = min(num_centroids, len(np.unique(known, axis=0)))
-    centroids = KMeans(num_clusters, random_state=seed % 2**31).fit(known).cluster_centers_
-    nearest = np.unique(pairwise_distances_argmin(centroids, known))
-    others = np.setdiff1d(np.arange(len(examples)), nearest)[: num_centroids - len(nearest)]
-    return [examples[int(index)] for index in (*nearest, *others)]

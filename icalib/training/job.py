@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from icalib.core.files import read_json, write_json
 from icalib.core.job import Job
@@ -19,7 +18,7 @@ from icalib.heads.head import PosteriorHead
 from icalib.models.checkpoint import POSTERIOR
 from icalib.models.memory import explained_shortage
 from icalib.models.model import Model
-from icalib.training.loop import Curriculum, EarlyStoppingData, Engine, LoopState, train
+from icalib.training.loop import Curriculum, EarlyStoppingData, Engine, LoopState, Observer, train
 from icalib.training.settings import TrainingSettings
 
 _SMALLER_POSTERIOR = (
@@ -84,41 +83,18 @@ class TrainingJob(Job):
         raise NotImplementedError
 
 
-class TrainingObserver(Protocol):
-    """Receives the progress of a training job on rank 0."""
-
-    def spectral_norms(self, norms: Mapping[str, float]) -> None:
-        """Receive the spectral norms of the bounded layers before training, by layer."""
-        ...
-
-    def progress(self, done: float, total: float, note: str) -> None:
-        """Report that `done` of `total` updates are done."""
-        ...
-
-    def best(self, weights: dict[str, Tensor]) -> None:
-        """Receive the best weights so far."""
-        ...
-
-    def validated(self, points: Sequence[dict[str, Any]]) -> None:
-        """Receive the validation points of all epochs so far; may raise `Abandoned`."""
-        ...
-
-
 def run_training(
     job: TrainingJob,
     folder: Path,
     device: torch.device,
     make_engine: Callable[[Model, TrainingSettings], Engine],
-    make_observer: Callable[[Model], TrainingObserver],
+    make_observer: Callable[[Model], Observer],
 ) -> None:
     """Train in one of the job's workers; together they write checkpoint/, curve.json and result.json to `folder`."""
     with explained_shortage("training", _memory_advice(job.loop_settings)):
         training = job.prepare(device)
         engine = make_engine(training.model, job.loop_settings)
         observer = make_observer(training.model)
-        norms = training.model.spectral_norms
-        if norms and engine.rank == 0:
-            observer.spectral_norms(norms)
         state = train(
             training.model,
             engine,

@@ -134,7 +134,7 @@ class Observer(Protocol):
         ...
 
     def validated(self, points: Sequence[dict[str, Any]]) -> None:
-        """Receive the validation points of all epochs so far, after each epoch and for the start (epoch 0)."""
+        """Receive the validation points of all epochs so far, from the start (epoch 0) on; may raise `Abandoned`."""
         ...
 
 

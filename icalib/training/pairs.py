@@ -79,9 +79,9 @@ class AnswerCurriculum:
         targets = np.stack([target(example, self._num_intents) for example in examples])
         return make_batch(encoded, self._layout, device), to_device(torch.from_numpy(targets), device)
 
-    def pairs(self, epoch: int = 0) -> list[Example]:
-        """Return every pair of an epoch, in each of its views and in the order of its batches."""
-        return [example for batch in self.batches(epoch) for example in batch if example.task != "intent"]
+    def pairs(self) -> list[Example]:
+        """Return every pair of the first epoch, in each of its views and in the order of its batches."""
+        return [example for batch in self.batches(0) for example in batch if example.task != "intent"]
 
 
 class PlainValidation:

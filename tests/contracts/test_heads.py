@@ -53,11 +53,6 @@ def test_it_gives_one_finite_loss_a_pair_and_a_gradient_to_every_parameter(head:
     assert without_gradient(head) == []
 
 
-def test_touching_it_involves_every_parameter(head: AbstractHead) -> None:
-    begun(head).touch(FEATURES, MEAN).backward()
-    assert without_gradient(head) == []
-
-
 def test_a_few_updates_lower_the_loss(head: AbstractHead) -> None:
     loss, optimizer = loss_for(head), torch.optim.Adam(begun(head).parameters(), lr=1e-2)
     features = FEATURES + 2 * LABELS[:, None]

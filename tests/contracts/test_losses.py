@@ -61,11 +61,6 @@ def test_the_order_of_pairs_changes_nothing(loss: AbstractLoss) -> None:
     torch.testing.assert_close(loss(logits[order], LABELS[order]).sum(), loss(logits, LABELS).sum())
 
 
-def test_labels_may_be_whole_numbers(loss: AbstractLoss) -> None:
-    logits = random_logits()
-    assert torch.equal(loss(logits, LABELS.long()), loss(logits, LABELS))
-
-
 def test_the_objective_of_a_head_has_no_loss_of_pairs() -> None:
     with pytest.raises(SettingError, match="PolyaGammaHead"):
         HeadObjective.Config().build()(random_logits(), LABELS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 
 import pytest
@@ -30,12 +29,6 @@ def test_settings_survive_yaml(name: str) -> None:
     method = load_method(name)
     text = yaml.safe_dump(method.model_dump(mode="json"))
     assert validated(type(method), yaml.safe_load(text)) == method
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_settings_survive_pickling_between_processes(name: str) -> None:
-    method = load_method(name)
-    assert pickle.loads(pickle.dumps(method)) == method
 
 
 @pytest.mark.parametrize("name", NAMES)

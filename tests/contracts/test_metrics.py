@@ -103,12 +103,3 @@ def test_the_mean_over_pools_of_one_size_is_the_value(metric: Metric, pools: Poo
     values = metric.per_pool(evaluation.scores)
     assert values.shape == (NUM_POOLS,)
     assert values.mean() == pytest.approx(metric.value(evaluation))
-
-
-def test_the_pools_are_left_as_they_are(metric: Metric, pools: Pools) -> None:
-    evaluation = pools.evaluation()
-    scores = evaluation.scores
-    before = [values.copy() for values in (scores.logit, scores.prob, scores.label, scores.offsets)]
-    metric.value(evaluation)
-    for values, kept in zip((scores.logit, scores.prob, scores.label, scores.offsets), before, strict=True):
-        np.testing.assert_array_equal(values, kept)

@@ -24,7 +24,6 @@ def test_it_builds_from_its_settings_and_makes_a_method(config: Any) -> None:
     prior = method.train_prior(10)
     assert (prior is not None) == config.trains
     assert prior is None or 0 < prior <= 0.5
-    assert max(method.sizes_of_pools(10)) == 10
 
 
 def test_it_says_how_long_it_trains_and_on_how_many_wrong_candidates(config: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,8 +10,6 @@ import torch
 
 class Silent:
     """Wants no reports."""
-
-    def spectral_norms(self, norms: Mapping[str, float]) -> None: ...
 
     def progress(self, done: float, total: float, note: str) -> None: ...
 

@@ -8,7 +8,6 @@ import torch
 from helpers.tiny_models import BUDGET
 
 from icalib.data.encoding import Encoded, TokenPool
-from icalib.encoders.bi_encoder import BiEncoder
 from icalib.encoders.transformer import TransformerEncoder
 from icalib.models.checkpoint import save_ranker
 from icalib.models.config import RankerConfig
@@ -126,8 +125,3 @@ def test_training_does_not_change_it(ranker: Ranker, tmp_path: Path) -> None:
     loaded = load_ranker(tmp_path).eval()
     with torch.inference_mode():
         torch.testing.assert_close(loaded.answer_logits(batch), ranker.eval().answer_logits(batch))
-
-
-def test_it_has_all_layers_of_a_backbone_of_which_the_ranker_has_some(tiny_bert: Path) -> None:
-    config = TransformerEncoder.Config(backbone=str(tiny_bert), budget=BUDGET, num_layers=1)
-    assert BiEncoder(config).encoder.backbone.config.num_hidden_layers == 2

@@ -36,12 +36,6 @@ def test_another_file_than_the_tested_one_is_refused_before_it_is_read(installed
         load_tokenizer(EMBEDDED)
 
 
-def test_the_package_is_checked_once_in_a_process(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert embedded.embedded_path() == installed
-    monkeypatch.setattr(embedded, "file_digest", lambda path: pytest.fail("read again"))
-    assert embedded.embedded_path() == installed
-
-
 def test_without_the_package_another_backbone_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "find_spec", lambda name: None)
     with pytest.raises(SettingError, match="not installed"):

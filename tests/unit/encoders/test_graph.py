@@ -8,11 +8,8 @@ import torch
 from helpers.tiny_models import BUDGET
 from torch import Tensor
 
-from icalib.core.component import validated
-from icalib.core.errors import SettingError
 from icalib.encoders.graph import GraphEncoder, adjacency, utterance_nodes
-from icalib.encoders.iart import IART
-from icalib.encoders.transformer import AbstractEncoder, Encoded
+from icalib.encoders.transformer import Encoded
 from icalib.encoders.turns import turn_numbers
 from icalib.models.config import RankerConfig
 from icalib.models.ranker import Ranker, make_batch
@@ -91,24 +88,8 @@ def test_features_are_the_response_the_largest_and_the_attended_cls(tiny_bert: P
     torch.testing.assert_close(made.features_BD[0], expected, rtol=1e-5, atol=1e-6)
 
 
-def test_each_branch_works_alone(tiny_bert: Path) -> None:
-    both = graph(tiny_bert)
-    whole = encoded(both, TURNS).features_BD
-    for branches, part in (("graph", whole[:, :64]), ("sequence", whole[:, 64:])):
-        ranker = graph(tiny_bert, branches=branches)
-        ranker.encoder.load_state_dict(both.encoder.state_dict(), strict=False)
-        assert ranker.encoder.width == part.shape[1]
-        torch.testing.assert_close(encoded(ranker, TURNS).features_BD, part)
-
-
 def test_intents_are_read_from_token_states_whatever_the_features_width(tiny_bert: Path) -> None:
     config = graph(tiny_bert).config.model_copy(update={"intents": ("asks", "thanks")})
     ranker = Ranker(config).eval()
     pair = ranker.layout.pair(ranker.layout.context_ids(TURNS, [(0,), (), ()]), CANDIDATE)
     assert ranker.intent_logits(make_batch([pair], ranker.layout, CPU)).shape == (1, 2)
-
-
-@pytest.mark.parametrize("encoder", [GraphEncoder, IART])
-def test_encoders_that_read_turns_always_separate_them(encoder: type[AbstractEncoder]) -> None:
-    with pytest.raises(SettingError, match="turn_separators"):
-        validated(encoder.Config, {"turn_separators": False})

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers.device import META, NoWaiting, Waits
+from helpers.device import META, NoWaiting
 from helpers.tiny_models import BUDGET
 from torch import Tensor
 
@@ -19,7 +19,6 @@ from icalib.encoders.graph import GraphEncoder
 from icalib.encoders.joint import JointEncoder
 from icalib.encoders.transfer import to_device
 from icalib.encoders.transformer import AbstractEncoder, BackboneEncoder, Batch, TransformerEncoder
-from icalib.encoders.turns import candidate_words, context_words
 from icalib.models.config import RankerConfig
 from icalib.models.ranker import Ranker, make_batch
 
@@ -45,16 +44,6 @@ def test_forward_passes_do_not_wait_for_the_device(
         assert len(ranker.similarities(batch.to(META))) == 2
 
 
-def test_words_are_found_without_waiting_for_the_device(tiny_bert: Path) -> None:
-    config = TransformerEncoder.Config(backbone=str(tiny_bert), budget=BUDGET, turn_separators=True)
-    layout = Ranker(RankerConfig(encoder=config)).layout
-    batch = make_batch(layout.inputs(CONTEXT, None, CANDIDATES), layout, torch.device("cpu"))
-    for find in (context_words, candidate_words):
-        on_cpu, on_device = find(batch, layout.separator), find(batch.to(META), layout.separator)
-        assert on_device.mask_BTW.device == META
-        assert on_device.positions_BTW.shape == on_cpu.positions_BTW.shape
-
-
 HERE, THERE = torch.arange(3), torch.empty(3, device=META)
 WAYS_TO_WAIT: dict[str, Callable[[], object]] = {
     "item": lambda: THERE.sum().item(),
@@ -68,17 +57,6 @@ WAYS_TO_WAIT: dict[str, Callable[[], object]] = {
     "blocking copy": lambda: HERE.to(META),
     "tensor of values": lambda: torch.tensor([1.0, 2.0], device=META),
 }
-
-
-def test_every_way_to_wait_is_found_and_nothing_else() -> None:
-    for wait in WAYS_TO_WAIT.values():
-        with NoWaiting(), pytest.raises(Waits):
-            wait()
-    with NoWaiting():
-        assert to_device(HERE, META).device == META
-        assert THERE[to_device(HERE, META)].device == META
-        assert torch.where(THERE > 0, THERE, 0.0).sum().device == META
-        assert HERE[HERE > 0].sum().item() == 3
 
 
 def test_copies_to_a_gpu_are_pinned_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:

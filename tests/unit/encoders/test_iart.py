@@ -88,19 +88,6 @@ def test_positions_left_out_change_nothing(size: int, rows: int, columns: int) -
     torch.testing.assert_close(short, whole.flatten(1))
 
 
-def test_convolutions_are_computed_in_float32_whatever_the_precision() -> None:
-    """In bfloat16 torch 2.13 reads uninitialised memory for the gradient of these shapes on a CPU."""
-    torch.manual_seed(0)
-    network, similarity = Convolutions(10, 16), torch.randn(2, 10, 2, 9, 9)
-    gradients: list[Tensor] = []
-    for enabled in (False, True):
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
-            made = network(similarity.bfloat16(), 13)
-        assert made.dtype == torch.float32
-        gradients += torch.autograd.grad(made.square().sum(), network.second.weight)
-    assert torch.equal(*gradients)
-
-
 @pytest.mark.parametrize("kind", ["bilinear", "dot", "outer"])
 def test_without_weights_the_attention_is_uniform_over_real_turns(kind: AttentionKind) -> None:
     attention = IntentAttention(kind, 3)

@@ -74,17 +74,6 @@ def test_identical_candidates_differ_by_their_position_alone_and_others_by_what_
     torch.testing.assert_close(permuted, logits(ranker, CANDIDATES)[order], rtol=1e-5, atol=1e-6)
 
 
-def test_read_from_cls_the_head_is_a_linear_layer_onto_the_slots(tiny_bert: Path) -> None:
-    ranker = joint(tiny_bert, similarity_start="none", read="cls", num_candidates=4)
-    inputs = ranker.layout.inputs(CONTEXT, None, CANDIDATES)
-    with torch.inference_mode():
-        first = ranker.encoder(make_batch(inputs, ranker.layout, CPU)).states_BLD[0, 0]
-        expected = ranker.answer_head.linear.weight.view(4, 32) @ first + ranker.answer_head.linear.bias
-    torch.testing.assert_close(logits(ranker, CANDIDATES), expected)
-    with pytest.raises(SettingError, match=r"has 4 slots, and pools here have 2 or 4"):
-        logits(ranker, CANDIDATES, CANDIDATES[:2])
-
-
 def test_intents_are_refused(tiny_bert: Path) -> None:
     config = JointEncoder.Config.model_validate({"backbone": str(tiny_bert), "budget": BUDGET})
     with pytest.raises(SettingError, match="learns no intents"):

@@ -8,20 +8,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 from helpers.late_dropout import no_dropout_below
-from helpers.runs import small_settings
 from helpers.tiny_models import tiny_ranker
 
 from icalib.core.errors import SettingError
 from icalib.data.encoding import TokenStore
-from icalib.data.pools import read_pool_set
 from icalib.encoders.iart import IART
 from icalib.encoders.late_dropout import check_dropout_layers
-from icalib.encoders.transformer import TransformerEncoder
-from icalib.heads.random_features import RandomFeatureHead
-from icalib.models.config import RankerConfig
 from icalib.models.precision import Precision
 from icalib.models.ranker import Ranker
-from icalib.pipeline.run import check_fits
 from icalib.scoring.scorer import ScoringContext, score_pools
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout
 
@@ -54,14 +48,6 @@ def test_passes_equal_full_ones_without_dropout_below_to_the_bit(
         assert late["logit_mean"] == scores(ranker, store, Deterministic.Config())["logit_mean"]
 
 
-def test_a_head_keeps_its_dropout(tiny_bert: Path, store: TokenStore) -> None:
-    torch.manual_seed(0)
-    encoder = TransformerEncoder.Config(backbone=str(tiny_bert))
-    ranker = Ranker(RankerConfig(encoder=encoder, head=RandomFeatureHead.Config(num_features=16))).eval()
-    torch.nn.init.normal_(ranker.answer_head.coefficients.scaled_L)  # before training they are 0
-    assert min(scores(ranker, store, MCDropout.Config(num_passes=3, dropout_layers=0))["logit_var"]) > 0
-
-
 def test_lower_layers_run_once_and_upper_ones_in_each_pass(tiny_bert: Path, store: TokenStore) -> None:
     ranker = tiny_ranker(tiny_bert)
     backbone = ranker.encoder.backbone
@@ -75,15 +61,6 @@ def test_lower_layers_run_once_and_upper_ones_in_each_pass(tiny_bert: Path, stor
     context = ScoringContext(ranker, ranker.layout, MCDropout.Config(dropout_layers=1).build(), CPU, "fp32", 2048)
     score_pools(context, store, [0], with_intents=False, seed=0)
     assert calls == {"embeddings": 1, "lower": 1, "upper": 5}
-
-
-def test_layers_that_are_not_there_are_refused_before_anything_is_computed(tiny_pools: Path, tiny_bert: Path) -> None:
-    pool_set = read_pool_set(tiny_pools)
-    layers = {"uncertainty.dropout_layers": 2}
-    check_fits(small_settings("mc-dropout", tiny_pools, tiny_bert, **layers), pool_set)
-    fewer = small_settings("mc-dropout", tiny_pools, tiny_bert, **layers, **{"encoder.num_layers": 1})
-    with pytest.raises(SettingError, match="dropout_layers is 2, but the encoder uses 1 layers"):
-        check_fits(fewer, pool_set)
 
 
 def test_encoders_that_cannot_be_split_are_refused() -> None:

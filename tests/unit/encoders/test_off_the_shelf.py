@@ -54,12 +54,6 @@ def test_a_cross_encoder_scores_as_its_predict(
         assert scores == pytest.approx(expected, abs=1e-5)
 
 
-def test_a_classifier_that_transformers_saved_is_a_cross_encoder(classifier: Path) -> None:
-    found = StockRanker(str(classifier), CPU).scores(CONTEXTS, CANDIDATES)
-    expected = expected_of(CrossEncoder(str(classifier), activation_fn=torch.nn.Identity(), device="cpu"))
-    assert np.concatenate(found) == pytest.approx(np.concatenate(expected), abs=1e-5)
-
-
 @pytest.mark.parametrize(
     ("pooling", "normalised", "similarity"),
     [("mean", True, "cosine"), ("cls", False, "dot"), ("max", False, "cosine"), ("mean", True, "dot")],

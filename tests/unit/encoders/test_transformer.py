@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.stores import Machines
-from helpers.tiny_models import BUDGET, tiny_ranker
+from helpers.tiny_models import tiny_ranker
 from transformers import AlbertConfig, AlbertModel
 
 from icalib.core.component import validated
@@ -17,7 +16,6 @@ from icalib.core.storage import location, push
 from icalib.data.encoding import Budget
 from icalib.encoders.backbone import Tokenizer, backbone_digest, load_config
 from icalib.encoders.transformer import Batch, TransformerEncoder, _freeze
-from icalib.heads.linear import LinearHead
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.models.ranker import make_batch
 from icalib.training.local_engine import LocalEngine
@@ -73,29 +71,11 @@ def test_layers_that_are_not_there_or_share_their_weights_cannot_be_frozen(tiny_
     with pytest.raises(SettingError, match=r"frozen_layers is 3.*uses 2 layers"):
         tiny_ranker(tiny_bert, frozen_layers=3)
     with pytest.raises(SettingError, match=r"frozen_layers is 3.*uses 2 layers"):  # before anything is computed
-        TransformerEncoder.Config(backbone=str(tiny_bert), frozen_layers=3).check({10})
+        TransformerEncoder.Config(backbone=str(tiny_bert), frozen_layers=3).check()
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "embedding_size": 16}
     albert = AlbertModel(AlbertConfig(vocab_size=100, **sizes), add_pooling_layer=False)
     with pytest.raises(SettingError, match="`albert` has no layers named as in BERT"):
         _freeze(albert, 0, "albert")
-
-
-def test_the_first_layers_can_be_used_alone(tiny_bert: Path) -> None:
-    whole, half = tiny_ranker(tiny_bert), tiny_ranker(tiny_bert, num_layers=1)
-    assert len(half.encoder.backbone.encoder.layer) == 1
-    own = half.encoder.state_dict()
-    assert all(torch.equal(own[name], whole.encoder.state_dict()[name]) for name in own)
-    with pytest.raises(SettingError, match=r"num_layers is 3.*has 2 layers"):
-        tiny_ranker(tiny_bert, num_layers=3)
-
-
-def test_intents_add_embeddings_and_leave_the_others(tiny_bert: Path) -> None:
-    bare, more = (
-        tiny_ranker(tiny_bert, intents=i).encoder.backbone.get_input_embeddings().weight for i in ((), ("a",))
-    )
-    assert len(more) == len(bare) + 1
-    assert torch.equal(more[: len(bare)], bare)
-    assert more[-1].std() < 0.1
 
 
 def test_dropout_can_be_set_and_is_else_the_backbones(tiny_bert: Path) -> None:
@@ -104,18 +84,6 @@ def test_dropout_can_be_set_and_is_else_the_backbones(tiny_bert: Path) -> None:
         assert {module.p for module in ranker.modules() if hasattr(module, "p")} == {expected}
     with pytest.raises(SettingError, match="dropout"):
         validated(TransformerEncoder.Config, {"dropout": 1.0})
-
-
-def test_half_precision_backbones_are_computed_in_single(tiny_bert: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "half"
-    shutil.copytree(tiny_bert, folder)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"dtype": "bfloat16"}))
-    for pretrained in (True, False):
-        encoder = TransformerEncoder.Config(backbone=str(folder), budget=BUDGET).build(
-            num_intents=1, pretrained=pretrained
-        )
-        assert {parameter.dtype for parameter in encoder.parameters()} == {torch.float32}
 
 
 def test_the_digest_of_a_backbone_follows_its_files(tiny_bert: Path, tmp_path: Path) -> None:
@@ -135,13 +103,6 @@ def test_a_backbone_may_be_in_an_object_store(tiny_bert: Path, machines: Machine
     for nowhere in (f"{machines.uri}/none", str(tmp_path)):
         with pytest.raises(SettingError, match="can't load the backbone"):
             load_config(nowhere)
-
-
-def test_a_linear_head_adds_a_linear_map_to_the_mean_function() -> None:
-    head = LinearHead.Config().build(width=8)
-    features, mean = torch.randn(5, 8), torch.randn(5)
-    expected = mean + features @ head.linear.weight[0] + head.linear.bias
-    torch.testing.assert_close(head(features, mean), expected)
 
 
 def test_special_tokens_typed_by_a_user_are_text_and_long_texts_are_tokenised_whole(tiny_bert: Path) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from icalib.core.errors import PosteriorError
-from icalib.heads.polya_gamma import PolyaGammaHead, chain_problem
+from icalib.heads.polya_gamma import PolyaGammaHead
 from icalib.inference import gibbs
 
 WIDTH = 8
@@ -57,22 +57,6 @@ def test_losses_split_the_negative_evidence_of_the_batch_evenly(kernel: str) -> 
     assert torch.allclose(shares, -evidence.expand(16) / 16, rtol=1e-5)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("labels", [[1.0], [0.0, 0.0, 0.0], [0.0, 1.0, 1.0]])
-@pytest.mark.parametrize("same", [False, True])
-def test_any_batch_has_finite_losses_and_gradients(labels: list[float], kernel: str, same: bool) -> None:
-    head, count = make_head(kernel=kernel, learn_kernel=True), len(labels)
-    features = (torch.ones if same else torch.randn)(count, WIDTH).requires_grad_()
-    mean = torch.zeros(count, requires_grad=True)
-    losses(head, (features, mean, torch.tensor(labels))).sum().backward()
-    for tensor in (features, mean, *head.parameters()):
-        assert tensor.grad is not None
-        assert tensor.grad.isfinite().all()
-    assert mean.grad is not None
-    if not same:
-        assert ((mean.grad < 0) == (torch.tensor(labels) > 0)).all()  # the mean is pulled to the labels
-
-
 def test_both_samplers_estimate_the_same_loss() -> None:
     pairs = made_pairs()
     torch.manual_seed(1)
@@ -95,14 +79,6 @@ def test_the_posterior_separates_the_classes(kernel: str) -> None:
     logits = head(features, mean)
     assert torch.equal(logits, posterior.mean_SB.mean(0))
     assert ((logits > 0) == (labels > 0)).float().mean() > 0.9
-
-
-def test_predictions_turn_with_the_labels() -> None:
-    features, mean, labels = made_pairs(32)
-    here = conditioned(make_head(), (features, mean, labels))
-    there = conditioned(make_head(), (features, mean, 1 - labels), seed=2)
-    prob, flipped = (torch.sigmoid(head.posterior(features, mean).mean_SB).mean(0) for head in (here, there))
-    assert torch.allclose(flipped, 1 - prob, atol=0.08)
 
 
 def test_the_mean_function_is_corrected_only_near_the_support_set() -> None:
@@ -174,19 +150,3 @@ def test_half_precision_features_are_computed_in_single_under_autocast_and_in_in
     assert outside.requires_grad
     assert inside.dtype == posterior.mean_SB.dtype == posterior.var_SB.dtype == torch.float32
     assert torch.equal(posterior.mean_SB, head.posterior(features.float(), mean).mean_SB)
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_kernel_scales_are_parameters_only_if_learnt(kernel: str) -> None:
-    fixed, learnt = (set(make_head(kernel=kernel, learn_kernel=learn).state_dict()) for learn in (False, True))
-    assert fixed == {"projection.weight", "projection.bias"}
-    assert learnt - fixed == {"kernel.log_length_scale", "kernel.log_output_scale"}
-    scales = make_head(kernel=kernel, learn_kernel=True).kernel.parameters()
-    assert all(parameter.ndim > 0 for parameter in scales)  # sharding broadcasts no 0-d parameter
-
-
-def test_raised_jitter_is_counted() -> None:
-    head, state = make_head(), {"features": torch.eye(WIDTH)[:2], "mean": torch.zeros(2), "labels": torch.ones(2)}
-    head.load_posterior_state({**state, "kernel": torch.tensor([[1.0, 1.001], [1.001, 1.0]])})
-    head.take_results([gibbs.sample_chains(chain_problem(head.posterior_state()), num_chains=10, num_steps=1, seed=1)])
-    assert head.num_jitters == 2  # the prior's factor, once a block

@@ -47,14 +47,6 @@ def test_the_chosen_ridge_is_near_the_true_prior_precision_also_away_from_the_mo
     assert abs(np.mean(found)) < np.log(2)
 
 
-def test_directions_without_information_say_nothing() -> None:
-    """Random coefficients of features that no pair has."""
-    phi, beta, labels = simulated(1_000, 20, 0.1, 2)
-    wide = torch.cat([phi, torch.zeros(1_000, 200, dtype=torch.float64)], dim=1)
-    start = torch.cat([beta, 5 * torch.randn(200, dtype=torch.float64, generator=torch.Generator().manual_seed(0))])
-    assert chosen(wide, start, labels) == pytest.approx(chosen(phi, beta, labels))
-
-
 def test_one_coefficients_evidence_is_the_integral() -> None:
     """Against quadrature of likelihood times prior, at the mode of a flat prior."""
     phi, _, labels = simulated(400, 1, 0.5, 3)

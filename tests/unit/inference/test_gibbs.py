@@ -89,18 +89,6 @@ def test_cached_prediction_equals_the_direct_formula() -> None:
         assert torch.allclose(var[chain], expected_var, atol=1e-12)
 
 
-def test_predictions_do_not_depend_on_the_points_order() -> None:
-    x, problem = made_problem()
-    omega, cross, var = made_omega(3, 6), rbf(x[:2] + 0.5, x), torch.full((2,), 8.0).double()
-    order = torch.tensor([3, 0, 5, 1, 4, 2])
-    permuted = ChainProblem(problem.kernel_NN[order][:, order], problem.mean_N[order], problem.labels_N[order])
-    here = gibbs.condition(problem, omega)
-    there = gibbs.condition(permuted, omega[:, order])
-    assert torch.allclose(here.log_evidence(), there.log_evidence(), atol=1e-12)
-    for a, b in zip(here.predict(cross, var, var), there.predict(cross[:, order], var, var), strict=True):
-        assert torch.allclose(a, b, atol=1e-12)
-
-
 @pytest.mark.parametrize("method", ["exact", "series"])
 def test_chains_reach_the_posterior_of_a_grid_integral(method: polya_gamma.Method) -> None:
     kernel = torch.tensor([[8.0, 3.0], [3.0, 8.0]], dtype=torch.float64)
@@ -178,12 +166,3 @@ def test_a_matrix_that_is_not_a_kernel_is_counted_and_then_refused() -> None:
     assert gibbs.sample_chains(ChainProblem(slightly, torch.zeros(2), labels), **asked).num_jitters == 1
     with pytest.raises(NumericalError):
         gibbs.sample_chains(ChainProblem(torch.full((2, 2), float("nan")), torch.zeros(2), labels), **asked)
-
-
-def test_without_points_the_prior_remains() -> None:
-    nothing = ChainProblem(torch.zeros(0, 0), torch.zeros(0), torch.zeros(0))
-    chains = gibbs.sample_chains(nothing, num_chains=3, num_steps=2, seed=1)
-    conditional = gibbs.condition(nothing, chains.omega_SN)
-    mean, var = conditional.predict(torch.zeros(2, 0), torch.tensor([8.0, 8.0]), torch.tensor([0.0, 1.0]))
-    assert torch.equal(mean, torch.tensor([[0.0, 1.0]] * 3))
-    assert torch.equal(var, torch.full((3, 2), 8.0))

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from scipy.integrate import quad
@@ -65,11 +64,6 @@ def test_small_variances_keep_their_digits_and_none_is_no_integral() -> None:
 def test_the_mean_field_errs_by_what_is_known(var: float, error: float) -> None:
     found = mean_field(MEANS, torch.full_like(MEANS, var))
     assert (found - many_nodes(var)).abs().max().item() == pytest.approx(error, abs=6e-4)
-
-
-def test_a_mean_field_without_its_factor_ignores_the_variance() -> None:
-    found = mean_field(MEANS, torch.full_like(MEANS, 9.0), factor=0.0)
-    np.testing.assert_allclose(found, expit(MEANS.numpy()), rtol=1e-15)
 
 
 def test_nodes_first_asked_for_in_inference_mode_serve_outside_it() -> None:

@@ -5,10 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy.spatial.distance import pdist
 from sklearn.gaussian_process.kernels import RBF
 
-from icalib.inference.random_features import median_distance, random_features
+from icalib.inference.random_features import random_features
 
 WIDTH = 96
 
@@ -34,16 +33,3 @@ def test_products_are_the_rbf_kernel(length_scale: float) -> None:
     errors = (phi @ phi.T).numpy() - kernel
     assert np.sqrt((errors**2).mean()) < 0.02
     assert np.abs(errors).max() < 0.06
-
-
-def test_the_median_is_that_of_distances_between_different_rows() -> None:
-    x = torch.randn(9, 5, generator=torch.Generator().manual_seed(3))
-    repeated = torch.cat([x, x[:1]])
-    distances = pdist(repeated.numpy())
-    expected = np.sort(distances[distances > 1e-6])
-    assert median_distance(repeated).item() == pytest.approx(expected[(len(expected) - 1) // 2], rel=1e-5)
-
-
-@pytest.mark.parametrize("rows", [1, 3])
-def test_no_two_different_rows_have_no_median(rows: int) -> None:
-    assert median_distance(torch.ones(rows, 4)).isnan()

@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from icalib.core.component import validated
-from icalib.core.errors import SettingError
 from icalib.inference.focal import inverse_focal, inverse_focal_logits
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.losses.focal import FocalLoss
@@ -58,12 +56,6 @@ def test_the_gradient_is_that_of_finite_differences_and_finite_far_away(gamma: f
     loss = focal(gamma, far, torch.tensor([1, 1, 0, 0]))
     assert torch.isfinite(torch.autograd.grad(loss.sum(), far)[0]).all()
     torch.testing.assert_close(loss.detach(), torch.tensor([0.0, 100.0, 100.0, 0.0]))
-
-
-@pytest.mark.parametrize("wrong", [-0.1, "flsd-35"])
-def test_an_invalid_gamma_is_refused(wrong: object) -> None:
-    with pytest.raises(SettingError, match="gamma"):
-        validated(FocalLoss.Config, {"gamma": wrong})
 
 
 def minimiser(truth: float, gamma: float) -> float:

@@ -9,23 +9,11 @@ import pytest
 from icalib.calibration.calibrator import PriorShift
 from icalib.core.component import with_settings
 from icalib.core.errors import SettingError
-from icalib.methods.catalogue import describe, load_method, method_names, presets
+from icalib.methods.catalogue import describe, load_method, presets
 from icalib.methods.composition import Method
 from icalib.regimes.self_training import SelfTraining
-from icalib.regimes.supervised import Supervised
 from icalib.scoring.gain import ALWAYS_INTENTS
 from icalib.training.examples import PairLabels, sampled_negatives
-from icalib.training.post_training.utterance_relevance import UtteranceRelevance
-
-
-def test_methods_are_named_after_their_files() -> None:
-    names = method_names()
-    assert {"bert", "tsst", "icast", "icast-teacher", "icast-no-gain", "bm25", "bi-encoder"} <= set(names)
-    assert "catalogue" not in names
-
-
-def test_underscores_and_hyphens_name_the_same_method() -> None:
-    assert load_method("icast_teacher") == load_method("icast-teacher")
 
 
 @pytest.mark.parametrize(("name", "hint"), [("icats", "`icast`"), ("bert-", "`bert`"), ("qqq", "icalib methods")])
@@ -65,14 +53,6 @@ def rule_of(name: str) -> SelfTraining.Config:
     return regime
 
 
-def test_icast_has_the_published_thresholds() -> None:
-    rule = rule_of("icast").rule
-    assert (rule.gain_threshold, rule.positive_threshold, rule.negative_threshold) == (0.02, 0.8, 0.1)
-    assert (rule.calibrated_positive_threshold, rule.calibrated_negative_threshold) == (0.5, 0.5)
-    assert rule.confidence_threshold == 0.2
-    assert trained("icast").uncertainty.model_dump()["num_passes"] == 5
-
-
 def test_ablations_differ_from_icast_in_what_their_names_say_alone() -> None:
     icast, no_gain = trained("icast"), rule_of("icast-no-gain")
     assert no_gain.rule.gain_threshold == ALWAYS_INTENTS
@@ -80,44 +60,6 @@ def test_ablations_differ_from_icast_in_what_their_names_say_alone() -> None:
     neither = rule_of("icast-no-gain-no-calibration").rule
     assert neither == no_gain.rule.model_copy(update={"confidence_threshold": 1.0})
     assert trained("icast-no-gain").model_copy(update={"regime": icast.regime}) == icast
-
-
-def test_tsst_is_self_training_without_intents_and_calibration() -> None:
-    tsst = rule_of("tsst")
-    assert not tsst.with_intents
-    assert tsst.rule.confidence_threshold == 1.0
-    assert trained("tsst").uncertainty == trained("bert").uncertainty
-
-
-def test_the_teacher_shares_everything_with_icast_but_the_rounds() -> None:
-    teacher, icast = trained("icast-teacher"), trained("icast")
-    assert isinstance(teacher.regime, Supervised.Config)
-    assert teacher.model_copy(update={"regime": icast.regime}) == icast
-    assert teacher.regime.training == rule_of("icast").teacher
-
-
-@pytest.mark.parametrize(("name", "preset"), [(name, preset) for name in method_names() for preset in presets(name)])
-def test_presets_are_settings_that_the_method_has_and_change_them(name: str, preset: str) -> None:
-    method = load_method(name)
-    assert with_settings(method, presets(name)[preset]) != method
-
-
-def test_bert_fp_has_the_published_settings_and_is_bert_without_its_post_training() -> None:
-    published = trained("bert-fp")
-    training = UtteranceRelevance.Config().training
-    assert published.post_training == UtteranceRelevance.Config()
-    assert (training.epochs, training.batch_size, training.learning_rate) == (25, 50, 1.5e-5)
-    bert = with_settings(trained("bert"), {"similarity_start": "none", "post_training": None})
-    own = {name: getattr(bert, name) for name in ("encoder", "regime", "post_training")}
-    assert published.model_copy(update=own) == bert
-
-
-def test_a_part_of_another_components_settings_leaves_its_own_defaults() -> None:
-    changes = {"post_training": "utterance-relevance", "post_training.training.epochs": 2}
-    changed = with_settings(trained("bert"), changes).post_training
-    published = UtteranceRelevance.Config()
-    quick = published.training.model_copy(update={"epochs": 2})
-    assert changed == published.model_copy(update={"training": quick})
 
 
 def test_the_gain_without_an_uncertainty_estimate_is_refused() -> None:
@@ -131,7 +73,6 @@ def test_the_gain_without_an_uncertainty_estimate_is_refused() -> None:
         ("bert", {"regime.training.train_negatives": 1}, 0.5),
         ("bert", {}, 0.1),
         ("pg-drr", {"regime.training.train_negatives": 9}, 0.5),  # that of its support set
-        ("pg-drr", {"regime.training.train_negatives": 9, "head.support.choice": "last_batch"}, 0.1),
         ("icast", {"regime.student.train_negatives": 3}, 0.25),  # the students are kept, not the teacher
     ],
 )
@@ -179,11 +120,6 @@ def test_a_prior_shift_inverts_the_focal_loss_of_its_method(name: str, gamma: fl
     assert method.focal_gamma == gamma
 
 
-def test_an_inverse_of_the_focal_loss_that_was_trained_with_is_taken() -> None:
-    with_settings(load_method("focal"), {"calibration": "focal-inverse"})
-    with_settings(load_method("ensemble"), {"regime.members": "plain_and_estimated", "uncertainty": "mc-dropout"})
-
-
 @pytest.mark.parametrize("name", ["tsst", "icast", "icast-no-gain", "icast-no-gain-no-calibration", "icast-gpf"])
 def test_precise_thresholds_are_precisions_and_leave_out_what_the_method_leaves_out(name: str) -> None:
     before = rule_of(name).rule
@@ -209,13 +145,6 @@ def test_the_prior_of_pools_with_several_right_candidates_is_that_of_the_pairs_d
         pool = PairLabels(0, every, np.array(labels), every < 0, (), learn_intents=False)
         drawn += sampled_negatives(pool, negatives, rng).labels.tolist()
     assert method.train_prior(6, 0.25, float(num_right)) == pytest.approx(np.mean(drawn))
-
-
-def test_balanced_training_is_corrected_for_unless_the_paper_is_followed() -> None:
-    default = load_method("pg-drr")
-    assert isinstance(default, Method)
-    assert default.calibration == PriorShift.Config()
-    assert with_settings(default, presets("pg-drr")["paper"]).calibration is None  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("num_right", [1, 3])

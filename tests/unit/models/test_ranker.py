@@ -12,7 +12,7 @@ from helpers.tiny_models import ranker_config, tiny_ranker
 from icalib.core.errors import RunFolderError, SettingError
 from icalib.core.files import read_json, write_json
 from icalib.encoders.transformer import Batch
-from icalib.models.checkpoint import CHECKPOINT_VERSION, load_ranker_config, save_ranker
+from icalib.models.checkpoint import CHECKPOINT_VERSION, save_ranker
 from icalib.models.ranker import Ranker, load_ranker, make_batch, start_weights
 
 CPU = torch.device("cpu")
@@ -44,18 +44,6 @@ def test_a_saved_ranker_loads_with_bit_identical_logits_wherever_it_lies(
     assert not [path for path in (tmp_path / "moved").rglob("*") if path.suffix in (".bin", ".pt", ".pkl")]
 
 
-def test_questions_are_asked_of_the_state_of_cls(tiny_bert: Path) -> None:
-    ranker = Ranker(ranker_config(tiny_bert), masked_words=True, task_heads={"one": 3, "other": 2}).eval()
-    batch = some_batch(ranker)
-    with torch.inference_mode():
-        encoded = ranker.encoder(batch)
-        for name, head in ranker.task_heads.items():
-            torch.testing.assert_close(ranker("classify", batch, head=name), head(encoded.states_BLD[:, 0]))
-        logits, words = ranker("classify", batch, head="one", positions_N2=torch.tensor([[0, 1], [1, 2]]))
-        torch.testing.assert_close(logits, ranker("classify", batch, head="one"))
-    assert words.shape == (2, ranker.encoder.vocabulary)
-
-
 def test_after_questions_the_checkpoint_holds_the_encoder_alone(tiny_bert: Path, tmp_path: Path) -> None:
     asked = Ranker(ranker_config(tiny_bert), masked_words=True, task_heads={"one": 3})
     with torch.no_grad():
@@ -75,14 +63,6 @@ def checkpoint(tiny_bert: Path, tmp_path: Path) -> Path:
     ranker = tiny_ranker(tiny_bert)
     save_ranker(tmp_path / "checkpoint", ranker.config, ranker.state_dict())
     return tmp_path / "checkpoint"
-
-
-@pytest.mark.parametrize("text", ["{", "[1, 2]", None])
-def test_a_folder_without_a_readable_ranker_is_refused(tmp_path: Path, text: str | None) -> None:
-    if text is not None:
-        (tmp_path / "ranker.json").write_text(text)
-    with pytest.raises(RunFolderError, match=str(tmp_path)):
-        load_ranker_config(tmp_path)
 
 
 @pytest.mark.parametrize(

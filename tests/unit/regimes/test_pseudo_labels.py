@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -99,14 +98,6 @@ def test_a_pool_is_labelled_by_the_published_rule_and_its_variants(
     pool: list[tuple[float, float]], given: PseudoLabelRule, expected: dict[int, int]
 ) -> None:
     assert labels(pool, given) == expected
-
-
-def test_pools_are_judged_apart() -> None:
-    table = score_table([[(0.9, 0), (0.05, 0)], [(0.9, 0), (0.9, 0)], [(0.6, 0.3), (0.4, 0.1)]])
-    chosen = choose_views(table, None, GainRule())
-    assigned = assign(chosen, PUBLISHED)
-    assert assigned.keep.tolist() == [True, True, False, False, True, True]
-    assert assigned.rule.tolist() == ["confident"] * 2 + [""] * 2 + ["calibrated"] * 2
 
 
 # The gain.
@@ -223,31 +214,7 @@ def test_limit_a_perfect_teacher_gives_gold(given_rule: PseudoLabelRule) -> None
     assert table["label"].equals(table["gold"])
 
 
-@given(pools_of_two_views)
-def test_every_kept_pool_has_exactly_one_positive_as_published(
-    pools: list[list[tuple[float, float, float, float]]],
-) -> None:
-    plain = [[(p, g) for p, g, _, _ in pool] for pool in pools]
-    chosen = choose_views(score_table(plain), None, GainRule())
-    assigned = assign(chosen, PUBLISHED)
-    for row in set(chosen.row[assigned.keep]):
-        assert assigned.label[(chosen.row == row) & assigned.keep].sum() == 1
-
-
 # Tables and summaries.
-
-
-def test_the_table_has_kept_pairs_with_view_rule_and_gold() -> None:
-    scores = score_table([[(0.9, 0.1), (0.05, 0.1), (0.3, 0.1)]], [[(0.85, 0.3), (0.5, 0.1), (0.3, 0.1)]], [1])
-    chosen = choose_views(scores, intent_table(1), PUBLISHED)
-    table = pseudo_label_table(chosen, assign(chosen, PUBLISHED))
-    assert table.schema == PSEUDO_LABEL_SCHEMA
-    names = ("candidate", "label", "gold", "view", "rule")
-    rows = table.to_pylist()
-    assert [tuple(row[name] for name in names) for row in rows] == [
-        (0, 1, 0, "intent", "confident"), (1, 0, 1, "plain", "confident"),
-    ]  # fmt: skip
-    assert rows[0]["gain"] == pytest.approx(0.2)
 
 
 def test_a_summary_counts_what_a_round_did_whatever_the_shards() -> None:
@@ -281,26 +248,6 @@ def test_a_summary_counts_what_a_round_did_whatever_the_shards() -> None:
     assert summary.base_accuracy == pytest.approx((1 + 0 + 1 + 0.5) / 4)
     unknown = tally([shard([0], known=False)], 1)
     assert (unknown.pool_accuracy, unknown.pair_accuracy, unknown.base_accuracy) == (None, None, None)
-
-
-def test_a_round_that_selects_nothing_has_a_summary() -> None:
-    chosen = choose_views(score_table([[(0.5, 0.0), (0.5, 0.0)]], gold=[0]), None, PUBLISHED)
-    summary = tally([(chosen, assign(chosen, PUBLISHED))], 1)
-    assert (summary.num_pools_selected, summary.share_with_intents, summary.pool_accuracy) == (0, 0.0, None)
-
-
-@pytest.mark.parametrize("size", [0.003, 0.03, 0.69, math.log(2)])
-def test_the_gain_histogram_counts_every_pair_near_its_gain(size: float) -> None:
-    plain: Pools = [[(0.5, 0.0), (0.5, size), (0.5, 0.1)]]
-    intent: Pools = [[(0.5, size), (0.5, 0.0), (0.5, 0.1)]]
-    chosen = choose_views(score_table(plain, intent), intent_table(1), PUBLISHED)
-    summary = tally([(chosen, assign(chosen, PUBLISHED))], 1)
-    edges, counts = np.array(summary.gain_histogram_edges), np.array(summary.gain_histogram_counts)
-    assert counts.sum() == 3
-    low, middle, high = np.flatnonzero(counts)
-    for place, gain in ((low, -size), (middle, 0.0), (high, size)):
-        assert edges[place] <= gain <= edges[place + 1]
-        assert edges[place + 1] - edges[place] < max(0.0015, 0.2 * size)
 
 
 # Thresholds as quantiles of what was scored.

@@ -9,8 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from unit.regimes.made_scores import intent_table, score_table
 
-from icalib.core.component import validated
-from icalib.core.errors import SettingError
 from icalib.regimes.pseudo_labels import PseudoLabelRule, assign
 from icalib.regimes.round_tally import RoundTally
 from icalib.regimes.self_training import preview
@@ -91,14 +89,6 @@ def test_precisions_of_validation_hold_on_other_pools_of_the_same_kind() -> None
     summary = preview([unlabelled], rule, 1, [validation])
     assert (summary.validation_pools_selected or 0) > 500
     assert summary.thresholds["positive_threshold"] == found.positive_threshold
-
-
-def test_calibrated_pools_may_be_right_less_often() -> None:
-    settings = PseudoLabelRule.precisions().model_dump()
-    with pytest.raises(SettingError, match="λ̃⁺ <= λ⁺"):
-        validated(PseudoLabelRule, {**settings, "calibrated_positive_threshold": 0.95})
-    with pytest.raises(SettingError, match="λ̃⁻ <= λ⁻"):
-        validated(PseudoLabelRule, {**settings, "calibrated_negative_threshold": 0.995})
 
 
 def halves(plain: np.ndarray, intent: np.ndarray, names: list[list[list[int]]]) -> tuple[Any, Any]:

@@ -8,12 +8,11 @@ import torch
 from helpers.tiny_models import ranker_config, tiny_ranker
 
 from icalib.data.pools import as_pools, read_rows
-from icalib.heads.random_features import RandomFeatureHead
-from icalib.models.checkpoint import save_posterior, save_ranker
+from icalib.models.checkpoint import save_ranker
 from icalib.models.ranker import Ranker
 from icalib.scoring.cost import measure_costs
 from icalib.scoring.loaded import LoadedMembers
-from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout, Posterior
+from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout
 
 
 def load(*members: tuple[Path, AbstractEstimator.Config]) -> LoadedMembers:
@@ -46,23 +45,6 @@ def test_ten_passes_cost_several_times_one_and_share_the_model(
     assert single.milliseconds_per_pair == pytest.approx(1000 * single.seconds / single.num_pairs)
     assert single.num_parameters == double.num_parameters  # one model, read twice
     assert single.num_parameters == sum(p.numel() for p in one.contexts[0].ranker.parameters())
-
-
-def test_a_posterior_and_frozen_weights_count_among_what_is_fixed(
-    tiny_bert: Path, tiny_pools: Path, tmp_path: Path
-) -> None:
-    head = RandomFeatureHead.Config(num_features=8)
-    config = ranker_config(tiny_bert).model_copy(update={"head": head, "similarity_start": "both"})
-    ranker = Ranker(config)
-    save_ranker(tmp_path, config, ranker.state_dict())
-    save_posterior(tmp_path, {"factor": torch.eye(8)})
-    pools = list(as_pools(read_rows(tiny_pools, "test", range(2))))
-    (cost,) = measure_costs([("gp", load((tmp_path, Posterior.Config())))], pools, repeats=1)
-    assert ranker.bi_encoder is not None
-    frozen = sum(parameter.numel() for parameter in ranker.bi_encoder.parameters())
-    without = sum(buffer.numel() for buffer in ranker.buffers())
-    assert cost.num_fixed == without + 8 * 8 + frozen
-    assert cost.num_parameters == sum(p.numel() for p in ranker.parameters()) - frozen
 
 
 @pytest.mark.parametrize("learns", [True, False])

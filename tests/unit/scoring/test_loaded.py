@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 import torch
 from helpers.tiny_models import ranker_config
-from torch import Tensor
 
 from icalib.data.encoding import TokenStore
-from icalib.models.checkpoint import read_weights
 from icalib.models.ranker import Ranker, load_for_scoring, load_ranker
 from icalib.scoring.scorer import ScoringContext, score_pools
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout
@@ -45,29 +42,3 @@ def test_weights_rounded_once_give_the_same_scores(
         for ranker in rankers
     ]
     assert tables[0] == tables[1]
-
-
-def test_only_layers_that_autocast_rounds_are_rounded(checkpoint: Path) -> None:
-    kept = load_ranker(checkpoint)
-    ranker = load_for_scoring(checkpoint, "bf16", CPU)
-    rounded = {name for name, weight in ranker.named_parameters() if weight.dtype is torch.bfloat16}
-    layers = {name for name, module in kept.named_modules() if type(module) is torch.nn.Linear and ".backbone." in name}
-    assert rounded == {f"{name}.{part}" for name in layers for part in ("weight", "bias")}
-    single = load_for_scoring(checkpoint, "fp32", CPU)
-    assert {weight.dtype for weight in single.parameters()} == {torch.float32}
-
-
-def test_loading_draws_no_weights_that_it_then_replaces(checkpoint: Path) -> None:
-    shapes: list[torch.Size] = []
-    draw = Tensor.normal_
-
-    def noted(tensor: Tensor, *arguments: float, **options: object) -> Tensor:
-        shapes.append(tensor.shape)
-        return draw(tensor, *arguments, **options)  # type: ignore[arg-type]
-
-    with patch.object(Tensor, "normal_", noted):
-        ranker = load_ranker(checkpoint)
-    name = "encoder.backbone.encoder.layer.0.intermediate.dense.weight"
-    weight = ranker.get_parameter(name)
-    assert weight.shape not in shapes
-    assert torch.equal(weight, read_weights(checkpoint)[name])

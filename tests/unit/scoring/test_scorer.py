@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -42,16 +41,6 @@ def test_both_views_of_every_pair_are_scored_in_the_order_of_the_pools(ranker: R
     gold = [int(candidate == store.pool(row).label) for row in ROWS for candidate in range(4)]
     assert scores["label"].to_pylist() == gold * 2
     assert intents["row"].to_pylist() == ROWS
-
-
-@pytest.mark.parametrize(("device", "asked", "most"), [("cpu", 8192, 2048), ("cpu", 512, 512), ("cuda", 8192, 8192)])
-def test_batches_hold_the_tokens_asked_for_but_no_more_than_a_cpu_can_cache(
-    ranker: Ranker, device: str, asked: int, most: int
-) -> None:
-    made = replace(context(ranker, Deterministic.Config(), asked), device=torch.device(device))
-    batches = made.batches([(np.zeros(100, np.int32), 50)] * 200)
-    assert sorted(place for batch in batches for place in batch) == list(range(200))
-    assert {len(batch) for batch in batches[:-1]} == {most // 100}
 
 
 def test_a_deterministic_score_is_the_logit_of_the_pair(ranker: Ranker, store: TokenStore) -> None:

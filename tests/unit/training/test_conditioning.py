@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import torch
 from helpers.observers import Silent
@@ -96,9 +95,8 @@ def test_a_checkpoint_keeps_its_posterior(
         torch.testing.assert_close(part, again, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("laplace", ["last_epoch_sum", "ema"])
-def test_a_posterior_summed_in_training_needs_no_more_pairs(tokens: Path, tiny_bert: Path, laplace: str) -> None:
-    head = RandomFeatureHead.Config.model_validate({"num_features": 32, "laplace": laplace})
+def test_a_posterior_summed_in_training_needs_no_more_pairs(tokens: Path, tiny_bert: Path) -> None:
+    head = RandomFeatureHead.Config.model_validate({"num_features": 32, "laplace": "ema"})
     made = job_of(tokens, tiny_bert, head).prepare(CPU)
     engine = LocalEngine(made.model, SETTINGS)
     train(made.model, engine, made.curriculum, SETTINGS, Silent(), seed=0, validation=None)
@@ -107,13 +105,12 @@ def test_a_posterior_summed_in_training_needs_no_more_pairs(tokens: Path, tiny_b
     assert (made.model.eval().answer_posterior(first_pairs(made)).var_SB > 0).all()
 
 
-@pytest.mark.parametrize("laplace", ["last_epoch_sum", "ema"])
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_pairs_that_stand_in_for_a_worker_without_any_count_nowhere(
-    tokens: Path, tiny_bert: Path, laplace: str, accumulation: int
+    tokens: Path, tiny_bert: Path, accumulation: int
 ) -> None:
     """Two workers, batches of one pair: the second worker never has a pair of its own."""
-    head = RandomFeatureHead.Config.model_validate({"num_features": 32, "laplace": laplace})
+    head = RandomFeatureHead.Config.model_validate({"num_features": 32, "laplace": "ema"})
     made = job_of(tokens, tiny_bert, head).prepare(CPU)
     settings = SETTINGS.model_copy(update={"batch_size": 1, "gradient_accumulation": accumulation})
     made.curriculum._settings = settings  # type: ignore[attr-defined]
@@ -166,78 +163,22 @@ def label(example: Example) -> int:
     return int(example.labels.labels[example.position])
 
 
-def no_features(_: object) -> npt.NDArray[np.float32]:
-    raise AssertionError("features aren't needed")
-
-
 def test_a_balanced_support_has_both_classes_and_many_contexts(store: TokenStore) -> None:
     both_views = [e._replace(task=task) for task in ("answer_plain", "answer_intent") for e in some_examples(store, 20)]
     for examples in (both_views, some_examples(store, 20)):
-        chosen = choose_support(examples, Support(size=16), no_features, seed=1)
+        chosen = choose_support(examples, Support(size=16), seed=1)
         assert [label(example) for example in chosen] == [1] * 8 + [0] * 8
         assert len({example.labels.row for example in chosen}) == 16
-    assert chosen != choose_support(examples, Support(size=16), no_features, seed=2)
+    assert chosen != choose_support(examples, Support(size=16), seed=2)
 
 
 @pytest.mark.parametrize(("size", "share", "right", "wrong"), [(20, 0.1, 2, 18), (64, 0.5, 10, 10), (64, 0.1, 3, 30)])
 def test_a_support_that_lacks_pairs_of_one_class_is_smaller_and_keeps_its_share(
     store: TokenStore, size: int, share: float, right: int, wrong: int
 ) -> None:
-    chosen = choose_support(some_examples(store, 10), Support(size=size, positive_share=share), no_features, seed=1)
+    chosen = choose_support(some_examples(store, 10), Support(size=size, positive_share=share), seed=1)
     assert [label(example) for example in chosen] == [1] * right + [0] * wrong
     assert len({(example.labels.row, example.position) for example in chosen}) == right + wrong
-
-
-def test_the_last_batch_is_that_of_the_last_epoch(
-    tokens: Path, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    support = Support(size=8, choice="last_batch")
-    settings = SETTINGS.model_copy(update={"epochs": 3})
-    job = job_of(tokens, tiny_bert, POLYA_GAMMA.model_copy(update={"support": support}))
-    made = job.model_copy(update={"training": settings}).prepare(CPU)
-    assert isinstance(made.curriculum, AnswerCurriculum)
-    chosen: list[list[tuple[int, int]]] = []
-
-    def spy(*args: Any, **options: Any) -> list[Example]:
-        found = choose_support(*args, **options)
-        chosen.append(named(found))
-        return found
-
-    monkeypatch.setattr("icalib.training.conditioning.choose_support", spy)
-    Conditioning(made.curriculum, settings, CPU, 0).complete(made.model)
-    assert chosen == [named(made.curriculum.pairs(2)[-8:])]
-    assert chosen != [named(made.curriculum.pairs(0)[-8:])]
-
-
-def named(examples: Sequence[Example]) -> list[tuple[int, int]]:
-    return [(example.labels.row, example.position) for example in examples]
-
-
-def test_k_means_support_keeps_its_size_and_share_where_features_repeat(store: TokenStore) -> None:
-    examples = some_examples(store, 12)
-
-    def features(some: Sequence[Example]) -> npt.NDArray[np.float32]:
-        return np.array([[example.labels.row % 2, 0.0] for example in some], np.float32)
-
-    chosen = choose_support(examples, Support(size=12, choice="per_class_kmeans"), features, seed=1)
-    assert [label(example) for example in chosen] == [1] * 6 + [0] * 6
-    assert len({(example.labels.row, example.position) for example in chosen}) == 12
-    assert {example.labels.row % 2 for example in chosen[:2]} == {0, 1}
-
-
-def test_k_means_support_takes_a_real_pair_of_each_cluster(store: TokenStore) -> None:
-    examples = some_examples(store, 12)
-    rng = np.random.default_rng(0)
-    clusters = np.array([10.0, -10.0, 30.0])
-
-    def features(some: object) -> npt.NDArray[np.float32]:
-        places = np.array([examples.index(example) for example in some])
-        return (clusters[places % 3][:, None] + rng.normal(0, 0.1, (len(places), 4))).astype(np.float32)
-
-    chosen = choose_support(examples, Support(size=6, choice="per_class_kmeans"), features, seed=1)
-    for kind in (0, 1):
-        places = [examples.index(example) % 3 for example in chosen if label(example) == kind]
-        assert sorted(places) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("head", [RANDOM_FEATURES, POLYA_GAMMA], ids=["random-features", "polya-gamma"])

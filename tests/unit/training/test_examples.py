@@ -174,22 +174,6 @@ def test_a_head_whose_data_set_is_the_batch_gets_right_and_wrong_pairs_in_each(
         assert [[int(target(e, 7)[0]) for e in batch] for batch in of_task] == [[1] * 4 + [0] * 4] * 6
 
 
-def test_the_loss_of_a_batch_is_the_sum_over_its_examples(
-    store: TokenStore, layout: Layout, tiny_bert: Path, intents: tuple[str, ...]
-) -> None:
-    ranker = tiny_ranker(tiny_bert, intents=intents)
-    made = curriculum(store, layout, [0, 1, 2], batch_size=6)
-    cpu = torch.device("cpu")
-    seen = set()
-    with torch.inference_mode():
-        for batch in made.batches(0):
-            task, loss = made.losses(ranker, batch, cpu)
-            parts = sum(made.losses(ranker, [example], cpu)[1] for example in batch)
-            torch.testing.assert_close(loss, parts, rtol=1e-5, atol=1e-5)
-            seen.add(task)
-    assert seen == {"answer_plain", "answer_intent", "intent"}
-
-
 def test_validation_figures_are_the_same_however_many_workers_share_the_pools(tokens: Path, tiny_bert: Path) -> None:
     ranker = tiny_ranker(tiny_bert)
     store, settings = TokenStore(tokens / "validation.arrow"), TrainingSettings(precision="fp32")

@@ -58,14 +58,3 @@ def test_f1_is_that_of_scikit_learn(held_out: TokenStore, ranker: Ranker) -> Non
     assert metrics[MICRO] == pytest.approx(f1_score(y_true, y_pred, average="micro"))
     expected = f1_score(y_true[:, occurs], y_pred[:, occurs], average="macro", zero_division=0)
     assert metrics[MACRO] == pytest.approx(expected)
-
-
-def test_workers_share_the_utterances_and_answers_stay_as_they_are(held_out: TokenStore, ranker: Ranker) -> None:
-    found = validation(held_out, ranker)
-    alone = found.metrics([found(ranker, 0, 1)])
-    assert found.metrics([found(ranker, rank, 3) for rank in range(3)]) == pytest.approx(alone, rel=1e-5)
-    answers = PlainValidation(held_out, list(range(len(held_out))), ranker.layout, SETTINGS, CPU)
-    of_answers = answers.metrics([answers(ranker, 0, 1)])
-    assert of_answers == {tag: alone[tag] for tag in alone if tag not in (MICRO, MACRO)}
-    without = ValidationWithIntents(answers, held_out, [], SETTINGS, CPU)
-    assert without.metrics([without(ranker, 0, 1)]) == of_answers

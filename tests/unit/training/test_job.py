@@ -14,7 +14,6 @@ from helpers.tiny_models import ranker_config, tiny_ranker
 from helpers.train_jobs import answer_job
 from unit.regimes.made_scores import intent_table, score_table
 
-from icalib.core.job import read_job
 from icalib.data.encoding import TokenStore
 from icalib.data.selection import Selection
 from icalib.models.checkpoint import save_ranker
@@ -43,11 +42,6 @@ def post_train_job(tokens: Path, backbone: Path) -> PostTrainJob:
         train_tokens=known(tokens / "train.arrow"),
         validation_tokens=known(tokens / "validation.arrow"),
     )
-
-
-def test_a_job_travels_as_json(tokens: Path, tiny_bert: Path) -> None:
-    for job in (train_job(tokens, tiny_bert, ("a",)), post_train_job(tokens, tiny_bert)):
-        assert read_job(job.to_json()) == job
 
 
 def test_every_worker_builds_the_same_model_and_the_same_batches(

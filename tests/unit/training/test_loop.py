@@ -17,7 +17,6 @@ from torch import Tensor
 from icalib.core.errors import IcalibError
 from icalib.data.encoding import TokenStore
 from icalib.losses.binary import BinaryCrossEntropy
-from icalib.models.precision import resolve_precision
 from icalib.models.ranker import Ranker
 from icalib.training.examples import gold_labels
 from icalib.training.local_engine import LocalEngine
@@ -87,18 +86,6 @@ def fit(
 
 def logged(state: LoopState, tag: str) -> list[float]:
     return [point["value"] for point in state.log if point["tag"] == tag]
-
-
-def test_pairs_are_learnt_by_heart_and_without_validation_the_last_weights_are_kept(
-    store: TokenStore, tiny_bert: Path
-) -> None:
-    ranker = tiny_ranker(tiny_bert, dropout=0.0)
-    state, listener = fit(store, ranker, settings(epochs=20, learning_rate=3e-3, batch_size=4), rows=8)
-    losses = logged(state, "loss/answer_plain")
-    assert losses[0] > 0.3
-    assert losses[-1] < 0.1
-    assert (state.examples, state.best_epoch, listener.done[-1]) == (20 * 32, 20, 1.0)
-    assert all(torch.equal(tensor, ranker.state_dict()[name]) for name, tensor in listener.weights[-1].items())
 
 
 def weights_after(store: TokenStore, backbone: Path, **values: Any) -> dict[str, Tensor]:
@@ -233,19 +220,6 @@ def test_the_best_epoch_or_the_start_is_kept_and_training_stops_after_patience(
     assert kept_start == (best_epoch == 0)
 
 
-def test_a_resumed_run_remembers_its_start(store: TokenStore, tiny_bert: Path, tmp_path: Path) -> None:
-    made = settings(epochs=2, selection_metric="F1", batch_size=6, checkpoint_every=2)  # 3 updates in an epoch
-    ranker = tiny_ranker(tiny_bert)
-    dying, first = DyingEngine(ranker, made, 2, tmp_path), Scripted("class/F1", [0.4])
-    with pytest.raises(Interrupted):
-        fit(store, ranker, made, engine=dying, validation=first, keep_start=True)
-    second = tiny_ranker(tiny_bert)
-    engine, later = LocalEngine(second, made, folder=tmp_path), Scripted("class/F1", [0.1, 0.2])
-    state, _ = fit(store, second, made, engine=engine, validation=later, keep_start=True)
-    assert logged(state, "class/F1") == [0.4, 0.1, 0.2]
-    assert state.best_epoch == 0
-
-
 @pytest.mark.parametrize(
     ("schedule", "warmup", "stalls", "expected"),
     [
@@ -282,34 +256,6 @@ def test_an_epoch_stalls_whose_loss_falls_by_less_than_a_hundredth(means: list[f
     assert stalled_epochs(log, len(means)) == stalls
 
 
-def test_a_plateau_lowers_the_rate_of_the_epochs_after_it(store: TokenStore, tiny_bert: Path) -> None:
-    ranker = tiny_ranker(tiny_bert, dropout=0.0)
-    made = settings(epochs=3, learning_rate=1e-9, schedule="plateau", warmup_fraction=0.0)  # nothing is learnt
-    state, _ = fit(store, ranker, made)
-    rates = {point["epoch"]: point["value"] / 1e-9 for point in state.log if point["tag"] == "opt/lr"}
-    assert rates == pytest.approx({0: 1.0, 1: 1.0, 2: 0.9})
-
-
-def test_every_group_follows_the_schedule_at_its_own_peak(store: TokenStore, tiny_bert: Path) -> None:
-    rates: list[tuple[float, ...]] = []
-
-    class Watching(LocalEngine):
-        def backward_and_step(self, loss: Tensor) -> None:
-            rates.append(tuple(sorted({group["lr"] for group in self._optimizer.param_groups})))
-            super().backward_and_step(loss)
-
-    ranker = tiny_ranker(tiny_bert)
-    made = settings(epochs=5, batch_size=4, learning_rate=1e-4, head_learning_rate=1e-2, warmup_fraction=0.2)
-    fit(store, ranker, made, engine=Watching(ranker, made))
-    encoder, head = np.array(rates).T
-    np.testing.assert_allclose(head / encoder, 100)
-    assert len(rates) == 20
-    assert encoder[0] > 0  # the first update is not lost
-    assert encoder.argmax() == 4
-    assert encoder.max() == pytest.approx(1e-4, rel=0.01)
-    assert encoder[-1] < 1e-5
-
-
 @pytest.mark.parametrize("head_rate", [1e-3, None])
 def test_heads_have_their_own_rate_if_any_and_biases_and_norms_no_decay(
     tiny_bert: Path, head_rate: float | None
@@ -342,12 +288,6 @@ def test_gradients_are_clipped(store: TokenStore, tiny_bert: Path, monkeypatch: 
     monkeypatch.setattr(engine._optimizer, "step", watched)
     fit(store, ranker, made, engine=engine)
     assert norms == pytest.approx([0.01] * 4, rel=1e-3)
-
-
-def test_bf16_trains_with_float32_weights(store: TokenStore, tiny_bert: Path) -> None:
-    assert [resolve_precision(asked, CPU) for asked in ("fp32", "bf16")] == ["fp32", "bf16"]
-    _, listener = fit(store, tiny_ranker(tiny_bert), settings(epochs=1, precision="bf16"))
-    assert {tensor.dtype for tensor in listener.weights[-1].values() if tensor.is_floating_point()} == {torch.float32}
 
 
 def test_a_loss_or_a_figure_that_is_no_number_ends_the_training_there(store: TokenStore, tiny_bert: Path) -> None:

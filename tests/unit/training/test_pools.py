@@ -13,18 +13,15 @@ from scipy.special import log_softmax, softmax
 
 from icalib.core.component import with_settings
 from icalib.core.errors import SettingError
-from icalib.data.encoding import TokenPool, TokenStore
+from icalib.data.encoding import TokenStore
 from icalib.encoders.graph import GraphEncoder
 from icalib.encoders.joint import JointEncoder
 from icalib.losses.listwise import PoolCrossEntropy
 from icalib.methods.catalogue import load_method
-from icalib.methods.composition import Method
 from icalib.models.config import RankerConfig
-from icalib.models.pool_inputs import PoolInputs
 from icalib.models.ranker import Ranker
 from icalib.scoring.scorer import ScoringContext, score_pools
 from icalib.training.examples import gold_labels
-from icalib.training.pairs import PlainValidation
 from icalib.training.pools import PoolCurriculum, PoolExample
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import Deterministic
@@ -107,31 +104,6 @@ def test_a_loss_of_whole_pools_is_that_of_the_scored_probabilities(ranker: Ranke
     assert loss.item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_pools_of_any_size_can_be_scored(ranker: Ranker, store: TokenStore) -> None:
-    pool = store.pool(0)
-    pools = [
-        TokenPool(**{**vars(pool), "candidates": pool.candidates[:1]}),
-        TokenPool(**{**vars(pool), "candidates": pool.candidates * 2}),
-    ]
-    inputs = PoolInputs.of(pools, ranker.layout, None)
-    assert inputs.num_pairs == 9
-    assert sorted(np.concatenate([inputs.pairs(np.array([n])) for n in range(len(inputs.inputs))])) == list(range(9))
-
-
-def test_validation_is_by_softmax_and_argmax_however_many_workers_share_the_pools(ranker: Ranker, tokens: Path) -> None:
-    store = TokenStore(tokens / "validation.arrow")
-    settings = TrainingSettings(precision="fp32")
-    validation = PlainValidation(store, range(len(store)), ranker.layout, settings, CPU, link="softmax")
-    alone, three = (
-        validation.metrics([validation(ranker, rank, number) for rank in range(number)]) for number in (1, 3)
-    )
-    assert three == pytest.approx(alone, rel=1e-5)
-    assert alone["class/F1"] == alone["rank/R@1"]
-    scores = scored(ranker, store, range(len(store)))
-    prob, label = (scores[name].to_numpy() for name in ("prob_mean", "label"))
-    assert alone["cal/NLL"] == pytest.approx(-np.log(np.where(label == 1, prob, 1 - prob)).mean(), rel=1e-5)
-
-
 @pytest.mark.parametrize(
     ("name", "changes", "complaint"),
     [
@@ -145,32 +117,3 @@ def test_validation_is_by_softmax_and_argmax_however_many_workers_share_the_pool
 def test_what_whole_pools_cannot_go_with_is_refused(name: str, changes: dict[str, object], complaint: str) -> None:
     with pytest.raises(SettingError, match=complaint):
         with_settings(load_method(name), changes)
-
-
-def test_jm_reads_a_pool_at_once_and_grn_pair_by_pair(ranker: Ranker, store: TokenStore) -> None:
-    pool, layout = store.pool(0), ranker.layout
-    lengths = [len(ids) for ids, _ in layout.inputs(pool.context, None, pool.candidates)]
-    assert len(lengths) == (1 if isinstance(ranker.encoder, JointEncoder) else len(pool.candidates))
-    assert lengths == layout.input_lengths(pool.context, None, pool.candidates)
-
-
-@pytest.mark.parametrize(
-    ("changes", "candidates", "fits"),
-    [
-        ({}, 7, True),
-        ({"encoder.read": "cls"}, 10, True),
-        ({"encoder.read": "cls"}, 7, False),
-        ({"encoder.read": "cls", "regime.training.train_negatives": 3}, 10, False),
-        ({"encoder.read": "cls", "encoder.num_candidates": 7, "regime.training.train_negatives": 9}, 7, True),
-    ],
-)
-def test_pools_without_a_candidate_for_each_slot_are_refused_before_training(
-    changes: dict[str, object], candidates: int, fits: bool
-) -> None:
-    method = with_settings(load_method("jm"), changes)
-    assert isinstance(method, Method)
-    if fits:
-        method.encoder.check(method.sizes_of_pools(candidates))
-        return
-    with pytest.raises(SettingError, match=r"encoder\.read=cls has 10 slots.*encoder\.read=marker"):
-        method.encoder.check(method.sizes_of_pools(candidates))

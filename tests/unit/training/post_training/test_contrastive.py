@@ -74,55 +74,6 @@ def test_cached_gradients_are_those_of_the_whole_batch(tokens: Path, tiny_bert: 
             torch.testing.assert_close(split[name], tensor, rtol=1e-3, atol=2e-5, msg=name)
 
 
-class TwoWorkers:
-    """Plays both workers of an update in one process: their first passes are gathered, their gradients averaged."""
-
-    world_size = 2
-
-    def __init__(self, dual: DualEncoder, rank: int, gathered: list[Any], collected: list[Any]) -> None:
-        self.rank, self.device, self._reader = rank, CPU, dual
-        self._gathered, self._collected = gathered, collected
-
-    def forward(self, *args: Any) -> Any:
-        return self._reader(*args)
-
-    def gather(self, value: Any) -> list[Any]:
-        self._collected.append(value)
-        return self._gathered or [value]
-
-    def backward_and_step(self, loss: torch.Tensor) -> None:
-        loss.backward()
-
-
-def test_the_loss_of_two_workers_is_that_of_one(tokens: Path, dual: DualEncoder) -> None:
-    from icalib.training.loop import _update
-
-    dual.double().eval()  # in single precision, embeddings that all tokens share sum rounding errors
-    made = task(tokens, dual, settings())
-    batch = made.batches(0)[0][:5]  # the workers have three examples and two
-
-    def update(rank: int, gathered: list[Any], collected: list[Any]) -> tuple[str, float]:
-        engine: Any = TwoWorkers(dual, rank, gathered, collected)
-        return _update(dual, engine, made, made.config.training, batch, 3, 0)
-
-    parts: list[Any] = []
-    for rank in range(2):  # only to learn what each would send
-        engine: Any = TwoWorkers(dual, rank, [], parts)
-        with pytest.raises(KeyError):
-            _update(dual, engine, made, made.config.training, batch, 3, 0)
-    dual.zero_grad()
-    losses = [update(rank, parts, []) for rank in range(2)]
-    two = {name: p.grad.clone() / 2 for name, p in dual.named_parameters() if p.grad is not None}
-    dual.zero_grad()
-    _, loss = made.losses(dual, batch, CPU)
-    (loss / made.config.training.batch_size).backward()
-    assert losses[0] == losses[1] == ("contrastive", pytest.approx(loss.item() / 5, rel=1e-4))
-    assert two
-    for name, parameter in dual.named_parameters():
-        if parameter.grad is not None:
-            torch.testing.assert_close(two[name], parameter.grad, rtol=1e-9, atol=1e-12, msg=name)
-
-
 @pytest.fixture
 def job(tokens: Path, tiny_bert: Path) -> ContrastiveJob:
     return ContrastiveJob(

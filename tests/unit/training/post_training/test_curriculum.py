@@ -54,21 +54,6 @@ def test_the_question_has_the_cross_entropy_of_its_head(store: TokenStore, ranke
     assert 0 < int(outcome.right.sum()) < len(batch)
 
 
-def test_words_are_hidden_anew_when_a_window_comes_up_again(store: TokenStore, ranker: Ranker) -> None:
-    made = curriculum(UtteranceRelevance.Config(), ranker, store)
-    batch, hidden = made.batches(0)[0], []
-
-    def forward(task: str, inputs: torch.Tensor, *, head: str, positions_N2: torch.Tensor) -> object:
-        hidden.append(positions_N2.tolist())
-        return ranker(task, inputs, head=head, positions_N2=positions_N2)
-
-    with torch.inference_mode():
-        for seed in (1, 2, 1):
-            torch.manual_seed(seed)
-            made.losses(forward, batch, CPU)
-    assert hidden[0] == hidden[2] != hidden[1]
-
-
 def topics(folder: Path, number: int, seed: int) -> TokenStore:
     """Dialogues of four utterances of two words: one for the dialogue's topic, of two, and one for the place.
 
@@ -99,13 +84,3 @@ def test_relevance_is_learnt_beyond_chance_and_shown_on_held_out_windows(tmp_pat
     accuracy = [point["value"] for point in state.log if point["tag"] == tag]
     assert state.epoch == state.best_epoch == len(accuracy) == 6  # held-out windows choose nothing
     assert accuracy[-1] > 0.6  # ½ is chance, ¾ the most that can be had
-
-
-def test_shares_of_held_out_windows_make_the_figures_of_one_worker(store: TokenStore, ranker: Ranker) -> None:
-    training = TrainingSettings(batch_size=4, precision="fp32")
-    config = UtteranceRelevance.Config(training=training)
-    held_out = HeldOutWindows(curriculum(config, ranker, store), training, CPU, seed=0)
-    alone = held_out.metrics([held_out(ranker, 0, 1)])
-    shared = held_out.metrics([held_out(ranker, rank, 3) for rank in range(3)])
-    assert shared == pytest.approx(alone)
-    assert 0 <= alone["held_out/utterance_relevance/accuracy"] <= 1

@@ -1,17 +1,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import permutations
 from pathlib import Path
 
-import numpy as np
 from helpers.dialogues import number_store
-from hypothesis import given
-from hypothesis import strategies as st
 
 from icalib.data.encoding import TokenStore
 from icalib.models.ranker import Ranker
-from icalib.training.post_training.utterance_order import UtteranceOrder, permutation
+from icalib.training.post_training.utterance_order import UtteranceOrder
 
 
 def asked(store: TokenStore, ranker: Ranker, epoch: int = 0) -> list[tuple[str, list[int], int]]:
@@ -58,23 +54,3 @@ def test_windows_that_read_alike_in_every_order_have_no_order_to_learn(tmp_path:
     counts = Counter((task, label) for task, _, label in asked(store, ranker))
     next_ones = {("next_utterance", 0): 2, ("next_utterance", 1): 2}
     assert counts == {**next_ones, ("utterance_order", 0): 1, ("utterance_order", 1): 1}
-
-
-def test_permutations_are_drawn_uniformly_from_those_that_differ() -> None:
-    utterances = [np.array([word], np.int32) for word in (1, 2, 3)]
-    rng = np.random.default_rng(0)
-    counts = Counter(permutation(utterances, rng) for _ in range(1000))
-    assert set(counts) == set(permutations(range(3))) - {(0, 1, 2)}
-    # A chi-squared of four degrees of freedom is above 18.5 once in a thousand.
-    assert sum((count - 200) ** 2 / 200 for count in counts.values()) < 18.5
-
-
-@given(words=st.lists(st.integers(1, 3), min_size=1, max_size=5), seed=st.integers(0, 2**32))
-def test_a_permutation_reads_otherwise_or_there_is_none(words: list[int], seed: int) -> None:
-    order = permutation([np.array([word], np.int32) for word in words], np.random.default_rng(seed))
-    if len(set(words)) == 1:
-        assert order is None
-    else:
-        assert order is not None
-        assert sorted(order) == list(range(len(words)))
-        assert [words[place] for place in order] != words

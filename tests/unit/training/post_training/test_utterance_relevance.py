@@ -67,9 +67,3 @@ def test_windows_are_cut_to_their_length_at_the_start(tmp_path: Path, ranker: Ra
         assert len(ids) <= 30
         assert start - 2 == 30 - budget - 3
         assert ids[start - 2] in (10, 12)
-
-
-def test_a_dialogue_without_other_utterances_takes_them_from_others(tmp_path: Path, ranker: Ranker) -> None:
-    store = number_store(tmp_path, {"a": ["98", "10"], "b": ["99", "11"]})
-    made = kind(store, ranker)
-    assert {relevance for epoch in range(20) for _, _, relevance in drawn(made, epoch)} == {NEXT, OTHER_DIALOGUE}

@@ -34,11 +34,6 @@ def test_windows_slide_over_long_dialogues_and_short_ones_are_one_window(tmp_pat
     assert found(store, 2)[:3] == [[[10], [11], [12]], [[11], [12], [13]], [[12], [13], [14]]]
 
 
-def test_without_a_width_every_utterance_after_another_is_a_target_once(tmp_path: Path) -> None:
-    store = number_store(tmp_path, {"a/1": ["10", "11"], "a/2": ["10", "11", "12"], "b": ["10", "11"]})
-    assert found(store, None) == [[[10], [11]], [[10], [11], [12]], [[10], [11]]]
-
-
 def test_candidates_are_neither_targets_nor_spoken_in_their_own_dialogue(tmp_path: Path) -> None:
     store = number_store(tmp_path, {"a/1": ["10", "98", "12"], "a/2": ["12", "99", "14"], "b": ["10", "11"]})
     windows = Windows(store, range(len(store)), 3)

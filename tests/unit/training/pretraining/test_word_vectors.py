@@ -1,33 +1,25 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from helpers.artifacts import known
 from helpers.observers import Silent
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from icalib.core.errors import SettingError
-from icalib.core.job import read_job
-from icalib.data.encoding import Ids, TokenStore
-from icalib.data.selection import Selection
-from icalib.models.checkpoint import read_weights
+from icalib.data.encoding import Ids
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train
 from icalib.training.pretraining.word_vectors import (
     Pairs,
     SkipGram,
     SkipGramCurriculum,
-    WordVectorJob,
     WordVectors,
-    training_texts,
 )
 
 CPU = torch.device("cpu")
@@ -100,14 +92,6 @@ def test_noise_follows_the_flattened_frequencies() -> None:
     np.testing.assert_allclose(np.bincount(noise)[1:] / len(noise), expected / expected.sum(), atol=0.01)
 
 
-def test_frequent_words_are_thinned_out() -> None:
-    text = np.array([1, 2] * 2000, np.int32)
-    pairs = made_pairs([text], window=1, subsampling=0.125)  # each word has frequency ½, so half of them stay
-    assert len(pairs.words_P) == pytest.approx(2 * 2000, rel=0.1)
-    with pytest.raises(SettingError, match=r"pretraining\.word_vectors=null"):
-        made_pairs([np.array([1], np.int32)])
-
-
 def topics(seed: int) -> Tensor:
     """Vectors of words 0–4 and 5–9, learnt from texts that hold words of one of the two topics."""
     rng = np.random.default_rng(0)
@@ -127,26 +111,3 @@ def test_words_of_a_topic_come_together_the_same_way_every_time() -> None:
     within = torch.cat([cosines[:5, :5].flatten(), cosines[5:, 5:].flatten()])
     assert within.mean() > cosines[:5, 5:].mean() + 0.5
     assert torch.equal(topics(seed=3), vectors)
-
-
-def test_texts_are_those_of_the_training_pools_each_once(store: TokenStore) -> None:
-    rows = range(0, len(store), 2)
-    found = [text.tobytes() for text in training_texts(store, rows)]
-    expected = {ids.tobytes() for pool in store.pools(rows) for ids in (*pool.context, *pool.candidates)}
-    assert len(found) == len(set(found))
-    assert set(found) == expected
-
-
-def test_a_job_travels_and_leaves_the_words_vectors(tokens: Path, tiny_bert: Path, tmp_path: Path) -> None:
-    job = WordVectorJob(
-        settings=WordVectors(), backbone=str(tiny_bert), width=6, train_tokens=known(tokens / "train.arrow"),
-        selection=Selection(labelled_fraction=1.0),
-    )  # fmt: skip
-    assert read_job(job.to_json()) == job
-    made = job.build(CPU)
-    first, second = (sorted(n for batch in made.curriculum.batches(epoch) for n in batch) for epoch in (0, 1))
-    assert first == second
-    made.model.save(tmp_path, made.model.state_dict())
-    assert {name: tuple(tensor.shape) for name, tensor in read_weights(tmp_path).items()} == {
-        "encoder.embedding.weight": (made.model.neighbours.num_embeddings, 6)
-    }
