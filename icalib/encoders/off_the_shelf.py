@@ -96,11 +96,7 @@ def model_digest(name: str) -> str:
 
 
 def read_stock_model(name: str) -> StockModel:
-    """Read a model's settings.
-
-    Raises:
-        SettingError: it is neither a cross-encoder with one label nor a bi-encoder of stock modules.
-    """
+    """Read a model's settings."""
     folder = model_folder(name)
     listed = read_json_list(folder / "modules.json") if (folder / "modules.json").is_file() else []
     types = [str(module.get("type", "")) for module in listed]

@@ -92,9 +92,6 @@ class AbstractEncoder(Component, nn.Module):
         turn_separators: bool = False
         """Write a separator between the utterances of a context."""
 
-        def check(self) -> None:
-            """Refuse settings that don't fit the backbone, before anything is computed."""
-
         def check_dropout_layers(self, number: int) -> None:
             """Refuse dropout in the top `number` layers alone, before anything is computed.
 
@@ -142,9 +139,6 @@ class BackboneEncoder(AbstractEncoder):
         """Dropout of hidden states and attention; None keeps that of the backbone (0.1 in BERT)."""
         num_layers: int | None = Field(default=None, ge=1)
         """Use only the first layers of the backbone; None uses all. Half the layers take half the time."""
-        frozen_layers: int | None = Field(default=None, ge=0)
-        """Train neither the embeddings nor this many of the first layers after post-training; None trains everything.
-        Embeddings of intents then stay as they were drawn."""
         cheap_dropout: bool = True
         """On a CPU, draw dropout masks from 16 random bits for each element: the same distribution at half the cost."""
         spectral_norm: SpectralNorm | None = None
@@ -152,15 +146,9 @@ class BackboneEncoder(AbstractEncoder):
 
         @override
         def for_post_training(self) -> TransformerEncoder.Config:
-            """Return the plain cross-encoder on the same backbone, without bounds, to be trained as a whole."""
+            """Return the plain cross-encoder on the same backbone, without bounds."""
             shared: dict[str, Any] = {name: getattr(self, name) for name in BackboneEncoder.Config.model_fields}
-            shared |= {"spectral_norm": None, "frozen_layers": None}
-            return TransformerEncoder.Config(**shared)
-
-        @override
-        def check(self) -> None:
-            if self.frozen_layers is not None:
-                self.load_backbone_config()
+            return TransformerEncoder.Config(**shared | {"spectral_norm": None})
 
         @override
         def check_dropout_layers(self, number: int) -> None:
@@ -170,7 +158,7 @@ class BackboneEncoder(AbstractEncoder):
             """Return the transformers config of the backbone, with the number of layers that are used.
 
             Raises:
-                SettingError: `num_layers` or `frozen_layers` is larger than the number of layers.
+                SettingError: `num_layers` is larger than the number of layers.
             """
             loaded = load_config(self.backbone)
             if self.num_layers is not None:
@@ -180,11 +168,6 @@ class BackboneEncoder(AbstractEncoder):
                         f"{loaded.num_hidden_layers} layers. Give that many or fewer."
                     )
                 loaded.num_hidden_layers = self.num_layers
-            if self.frozen_layers is not None and self.frozen_layers > loaded.num_hidden_layers:
-                raise SettingError(
-                    f"encoder.frozen_layers is {self.frozen_layers}, but the encoder uses {loaded.num_hidden_layers} "
-                    f"layers of `{self.backbone}`. Give that many or fewer."
-                )
             return loaded
 
     def __init__(self, config: Config, *, num_intents: int, pretrained: bool = True) -> None:
@@ -223,8 +206,6 @@ class BackboneEncoder(AbstractEncoder):
         if config.spectral_norm is not None:
             norm = config.spectral_norm
             bound_layers(backbone, norm.scope, norm.bound, norm.relative)
-        if config.frozen_layers is not None:
-            _freeze(backbone, config.frozen_layers, config.backbone)
         self.backbone = backbone
 
     def token_states(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -248,17 +229,6 @@ class BackboneEncoder(AbstractEncoder):
 def _token_mask(batch: Batch) -> Tensor:
     """Return the mask of tokens that aren't padding [B, L]."""
     return torch.arange(batch.ids_BL.shape[1], device=batch.ids_BL.device) < batch.lengths_B[:, None]
-
-
-def _freeze(backbone: Any, num_layers: int, name: str) -> None:
-    """Exclude the embeddings and the first layers from training."""
-    layers = getattr(getattr(backbone, "encoder", None), "layer", None)
-    if layers is None or not hasattr(backbone, "embeddings"):
-        raise SettingError(
-            f"encoder.frozen_layers is set, but `{name}` has no layers named as in BERT or RoBERTa. Leave it out."
-        )
-    for module in (backbone.embeddings, *layers[:num_layers]):
-        module.requires_grad_(False)
 
 
 def _attention_mask(mask_BL: Tensor) -> Tensor:

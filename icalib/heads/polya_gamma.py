@@ -111,11 +111,7 @@ class PolyaGammaHead(PosteriorHead):
 
     @override
     def forward(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
-        """Return the posterior's mean logits [B].
-
-        Raises:
-            PosteriorError: there is no posterior for the current weights.
-        """
+        """Return the posterior's mean logits [B]."""
         return self.posterior(features_BD, mean_B).mean_SB.mean(0)
 
     @override
@@ -123,9 +119,6 @@ class PolyaGammaHead(PosteriorHead):
         """Return −log p(y|ω, X) / B for each pair [B], averaged over chains, with the batch as the data set.
 
         The chains' seed comes from torch's global generator. In training mode the posterior is dropped.
-
-        Raises:
-            NumericalError: the features aren't finite.
         """
         seed = int(torch.randint(2**62, ()))
         return (self.joint_loss(self.represent(features_BD, mean_B), labels_B, seed=seed) / len(labels_B)).expand(
@@ -148,11 +141,7 @@ class PolyaGammaHead(PosteriorHead):
 
     @override
     def joint_loss(self, representations_BR: Tensor, labels_B: Tensor, *, seed: int) -> Tensor:
-        """Return −log p(y|ω, X), averaged over chains, with all B pairs as one data set.
-
-        Raises:
-            NumericalError: the representations aren't finite.
-        """
+        """Return −log p(y|ω, X), averaged over chains, with all B pairs as one data set."""
         width = self.projection.in_features
         projected_BD, mean_B = representations_BR[:, :width], representations_BR[:, width]
         with torch.autocast(representations_BR.device.type, enabled=False):
@@ -221,11 +210,7 @@ class PolyaGammaHead(PosteriorHead):
 
     @override
     def take_results(self, results: Sequence[Chains]) -> None:
-        """Complete the collected support set by its chains.
-
-        Raises:
-            PosteriorError: nothing was collected, or the chains belong to another support set.
-        """
+        """Complete the collected support set by its chains."""
         chains, num_points = join_blocks(results), len(self._collected()["labels"])
         if chains.omega_SN.shape[1] != num_points:
             raise PosteriorError(
@@ -257,11 +242,7 @@ class PolyaGammaHead(PosteriorHead):
 
     @override
     def load_posterior_state(self, state: dict[str, Tensor]) -> None:
-        """Load a posterior, or a support set without chains, from a checkpoint.
-
-        Raises:
-            PosteriorError: the state belongs to another kind of head.
-        """
+        """Load a posterior, or a support set without chains, from a checkpoint."""
         missing = {"features", "mean", "labels", "kernel"} - state.keys()
         if missing:
             raise PosteriorError(

@@ -160,12 +160,7 @@ class RandomFeatureHead(PosteriorHead):
     @override
     @torch.no_grad()
     def condition(self, observations: Sequence[dict[str, Tensor]], *, seed: int) -> None:
-        """Factor the precision of all pairs, after choosing τ; `seed` is not used, since nothing is drawn.
-
-        Raises:
-            NumericalError: weights or features aren't finite.
-            PosteriorError: the information of training steps is needed, and there was no step.
-        """
+        """Factor the precision of all pairs, after choosing τ; `seed` is not used, since nothing is drawn."""
         total_LL, num_pairs = self.steps.total() if self.steps is not None else _joined(observations)
         if self.config.effective_n is not None:
             total_LL = total_LL * (self.config.effective_n / max(num_pairs, 1))
@@ -178,11 +173,7 @@ class RandomFeatureHead(PosteriorHead):
 
     @override
     def posterior(self, features_BD: Tensor, mean_B: Tensor) -> LogitPosterior:
-        """Return the posterior of the logits: one Gaussian, fields [1, B].
-
-        Raises:
-            PosteriorError: there is no posterior for the current weights.
-        """
+        """Return the posterior of the logits: one Gaussian, fields [1, B]."""
         factor_LL = self._factor()
         phi_BL, logits_B = self.features_and_logits(features_BD, mean_B)
         with _float32(phi_BL):
@@ -190,21 +181,13 @@ class RandomFeatureHead(PosteriorHead):
 
     @override
     def posterior_state(self) -> dict[str, Tensor]:
-        """Return the precision's Cholesky factor [L, L], and a chosen τ [1].
-
-        Raises:
-            PosteriorError: there is no posterior for the current weights.
-        """
+        """Return the precision's Cholesky factor [L, L], and a chosen τ [1]."""
         chosen = {} if self.config.ridge_choice == "fixed" else {"ridge": torch.tensor([self.ridge])}
         return {"factor": self._factor(), **chosen}
 
     @override
     def load_posterior_state(self, state: dict[str, Tensor]) -> None:
-        """Load the Cholesky factor of a checkpoint.
-
-        Raises:
-            PosteriorError: it is missing or of another size.
-        """
+        """Load the Cholesky factor of a checkpoint."""
         shape = list(state["factor"].shape) if "factor" in state else None
         if shape != [self.num_features] * 2:
             raise PosteriorError(

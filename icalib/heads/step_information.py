@@ -47,11 +47,7 @@ class StepInformation(nn.Module):
         self.num_steps += counts
 
     def total(self) -> tuple[Tensor, int]:
-        """Return the epoch's Σ wφφᵀ [L, L] and its number of pairs.
-
-        Raises:
-            PosteriorError: no step was added.
-        """
+        """Return the epoch's Σ wφφᵀ [L, L] and its number of pairs."""
         num_pairs, num_steps = int(self.num_pairs), int(self.num_steps)
         if not num_steps:
             raise PosteriorError(

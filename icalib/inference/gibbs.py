@@ -118,11 +118,7 @@ class Conditional:
 
 
 def condition(problem: ChainProblem, omega_SN: Tensor) -> Conditional:
-    """Return f | y, ω for each chain's ω.
-
-    Raises:
-        NumericalError: K isn't finite, or isn't a valid kernel matrix.
-    """
+    """Return f | y, ω for each chain's ω."""
     root_SN, kernel_NN = omega_SN.sqrt(), problem.kernel_NN
     identity_NN = torch.eye(len(kernel_NN), dtype=kernel_NN.dtype, device=kernel_NN.device)
     b_SNN = identity_NN + root_SN[:, :, None] * kernel_NN * root_SN[:, None, :]
@@ -152,9 +148,6 @@ def run_chains(
     Args:
         num_steps: T, how many times ω is drawn; at least 1.
         method: how ω is drawn.
-
-    Raises:
-        NumericalError: the kernel matrix isn't finite, or isn't valid.
     """
     prior_factor_NN, num_jitters = _prior_factor(problem.kernel_NN)
     f_SN = draw_prior(problem, prior_factor_NN, num_chains, generator)

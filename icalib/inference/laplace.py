@@ -32,9 +32,6 @@ def precision_factor(information_LL: Tensor, *, ridge: float) -> tuple[Tensor, i
 
     Args:
         ridge: τ, the prior's precision.
-
-    Raises:
-        NumericalError: the information isn't finite.
     """
     identity = torch.eye(len(information_LL), dtype=information_LL.dtype, device=information_LL.device)
     return safe_cholesky(information_LL + ridge * identity, jitter=_JITTER)

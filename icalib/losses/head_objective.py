@@ -27,9 +27,5 @@ class HeadObjective(AbstractLoss):
 
     @override
     def __call__(self, logits_B: Tensor, labels_B: Tensor) -> Tensor:
-        """Refuse to compute a loss of single pairs.
-
-        Raises:
-            SettingError: always; heads with `own_objective` do not call it.
-        """
+        """Refuse to compute a loss of single pairs."""
         raise SettingError("HeadObjective works only with a head that defines its objective, e.g. PolyaGammaHead.")

@@ -55,22 +55,14 @@ class DualEncoder(Model):
 
     @classmethod
     def load(cls, folder: Path) -> DualEncoder:
-        """Load a checkpoint that `save` wrote.
-
-        Raises:
-            RunFolderError: the files are missing or damaged.
-        """
+        """Load a checkpoint that `save` wrote."""
         config, weights = load_ranker_config(folder).encoder, read_weights(folder)
         loaded = cls(config.backbone, config.budget, pretrained=False)
         loaded.encoder.load_state_dict(bi_encoder_weights(weights))
         return loaded
 
     def start(self, folder: Path) -> None:
-        """Copy the weights of a bi-encoder's checkpoint, or of the bi-encoder in a ranker's, if it has one.
-
-        Raises:
-            RunFolderError: the files are missing or damaged.
-        """
+        """Copy the weights of a bi-encoder's checkpoint, or of the bi-encoder in a ranker's, if it has one."""
         if found := bi_encoder_weights(read_weights(folder)):
             self.encoder.load_state_dict(found)
 

@@ -294,9 +294,6 @@ def load_for_scoring(folder: Path, precision: Precision, device: torch.device) -
 
     In bf16 it holds the weights of the backbones' linear layers as bfloat16, which autocast would otherwise make of
     them in every pass; the scores are the same to the bit. Passes outside of autocast need `load_ranker`.
-
-    Raises:
-        RunFolderError, PosteriorError: see `load_ranker`.
     """
     ranker = load_ranker(folder).to(device).eval()
     ranker.skips_encoder = ranker.is_at_start

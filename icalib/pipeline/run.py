@@ -156,7 +156,6 @@ def check_fits(settings: RunSettings, pool_set: PoolSet) -> None:
             )
     method = settings.settings
     method.regime.check()
-    method.encoder.check()
     method.uncertainty.check(method.encoder)
     if method.regime.needs_intents() and not pool_set.intents:
         raise SettingError(

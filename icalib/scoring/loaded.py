@@ -41,9 +41,6 @@ class LoadedBiEncoder:
 
         Args:
             config: the method's encoder, whose backbone is used without a checkpoint.
-
-        Raises:
-            RunFolderError: the checkpoint is damaged.
         """
         if checkpoint is not None:
             return cls._of(DualEncoder.load(checkpoint).encoder, load_ranker_config(checkpoint).encoder, device)
@@ -102,11 +99,7 @@ class LoadedMembers:
         device: torch.device,
         learns_bi_encoder: bool = False,
     ) -> LoadedMembers:
-        """Load the members' checkpoints, each distinct one once.
-
-        Raises:
-            RunFolderError, PosteriorError: see `load_ranker`.
-        """
+        """Load the members' checkpoints, each distinct one once."""
         rankers = {path: load_for_scoring(path, precision, device) for path, _ in members}
         contexts = tuple(
             ScoringContext(

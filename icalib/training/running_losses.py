@@ -25,11 +25,7 @@ class RunningLosses:
         self._note: dict[str, str] = {}
 
     def add(self, task: str, loss: Tensor, step: int) -> None:
-        """Add an update's loss [].
-
-        Raises:
-            IcalibError: a loss that is read isn't finite.
-        """
+        """Add an update's loss []."""
         self._unread.append((task, loss, step))
         if self._reads_at_once:
             self._read_all()
@@ -39,11 +35,7 @@ class RunningLosses:
         return self._note.get(task, "")
 
     def taken(self) -> dict[str, list[float]]:
-        """Return the losses of each task since the last call.
-
-        Raises:
-            IcalibError: one of them isn't finite.
-        """
+        """Return the losses of each task since the last call."""
         self._read_all()
         taken, self._read = self._read, {}
         return taken

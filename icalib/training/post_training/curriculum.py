@@ -83,11 +83,7 @@ def _outcome(logits: Tensor, classes: Tensor) -> Outcome:
 def post_training_curriculum(
     settings: WindowTask.Config, ranker: Ranker, store: TokenStore, selection: Selection, split: Split
 ) -> PostTrainingCurriculum:
-    """Build the curriculum of a post-training task on the contexts of a split's pools, labelled or not.
-
-    Raises:
-        SettingError: the contexts contain no windows.
-    """
+    """Build the curriculum of a post-training task on the contexts of a split's pools, labelled or not."""
     rows = selection.rows(split, "all", store.column("label_order")).tolist()
     vocabulary = Vocabulary(Tokenizer(ranker.config.encoder.backbone).mask_token, ranker.encoder.vocabulary)
     task = settings.build(store=store, rows=rows, layout=ranker.layout)

@@ -74,11 +74,7 @@ class WordVectorJob(TrainingJob):
         return self.settings.seed
 
     def build(self, device: torch.device) -> Training:
-        """Build the model, and its curriculum of texts of training pools, labelled or not.
-
-        Raises:
-            SettingError: no text has two words.
-        """
+        """Build the model, and its curriculum of texts of training pools, labelled or not."""
         store = TokenStore(self.train_tokens.path)
         rows = self.selection.rows("train", "all", store.column("label_order"))
         vocabulary = int(load_config(self.backbone).vocab_size)

@@ -67,7 +67,7 @@ def test_words_are_compared_with_what_they_attend_to_in_the_other_text() -> None
 def test_new_layers_learn_at_the_heads_rate_and_frozen_ones_of_the_backbone_not_at_all(tiny_bert: Path) -> None:
     settings = TrainingSettings(learning_rate=2e-5, head_learning_rate=1e-3)
     own = "encoder.backbone."
-    cases = (({}, own), ({"frozen_layers": 1}, f"{own}encoder.layer.1."), ({"frozen_backbone": True}, "nothing"))
+    cases = (({}, own), ({"frozen_backbone": True}, "nothing"))
     for frozen, learnt in cases:
         made = ranker(tiny_bert, **frozen)
         names = {id(parameter): name for name, parameter in made.named_parameters()}

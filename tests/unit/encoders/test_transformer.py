@@ -8,18 +8,14 @@ import pytest
 import torch
 from helpers.stores import Machines
 from helpers.tiny_models import tiny_ranker
-from transformers import AlbertConfig, AlbertModel
 
 from icalib.core.component import validated
 from icalib.core.errors import SettingError
 from icalib.core.storage import location, push
 from icalib.data.encoding import Budget
 from icalib.encoders.backbone import Tokenizer, backbone_digest, load_config
-from icalib.encoders.transformer import Batch, TransformerEncoder, _freeze
-from icalib.losses.binary import BinaryCrossEntropy
+from icalib.encoders.transformer import Batch, TransformerEncoder
 from icalib.models.ranker import make_batch
-from icalib.training.local_engine import LocalEngine
-from icalib.training.settings import TrainingSettings
 
 CPU = torch.device("cpu")
 
@@ -48,34 +44,6 @@ def test_roberta_uses_every_position_but_its_two_reserved_and_has_no_segments(
     with torch.inference_mode():
         assert ranker.encoder(longest).states_BLD.shape == (1, 128, 32)
     assert tiny_ranker(tiny_bert).encoder.has_segments
-
-
-def test_frozen_layers_stay_as_they_are_and_the_others_learn(tiny_bert: Path) -> None:
-    ranker = tiny_ranker(tiny_bert, frozen_layers=1)
-    before = {name: weights.clone() for name, weights in ranker.state_dict().items()}
-    engine = LocalEngine(ranker, TrainingSettings(learning_rate=1e-2, precision="fp32"))
-    layout = ranker.layout
-    pair = layout.pair(np.arange(10, 15, dtype=np.int32), np.arange(90, 93, dtype=np.int32))
-    batch = make_batch([pair], layout, CPU)
-    engine.backward_and_step(
-        engine.forward("answer", batch, labels_B=torch.ones(1), loss=BinaryCrossEntropy.Config().build()).sum()
-    )
-    changed = {name for name, weights in ranker.state_dict().items() if not torch.equal(weights, before[name])}
-    frozen = ("encoder.backbone.embeddings.", "encoder.backbone.encoder.layer.0.")
-    assert not [name for name in changed if name.startswith(frozen)]
-    assert any(name.startswith("encoder.backbone.encoder.layer.1.") for name in changed)
-    assert ranker.config.encoder.for_post_training().frozen_layers is None
-
-
-def test_layers_that_are_not_there_or_share_their_weights_cannot_be_frozen(tiny_bert: Path) -> None:
-    with pytest.raises(SettingError, match=r"frozen_layers is 3.*uses 2 layers"):
-        tiny_ranker(tiny_bert, frozen_layers=3)
-    with pytest.raises(SettingError, match=r"frozen_layers is 3.*uses 2 layers"):  # before anything is computed
-        TransformerEncoder.Config(backbone=str(tiny_bert), frozen_layers=3).check()
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "embedding_size": 16}
-    albert = AlbertModel(AlbertConfig(vocab_size=100, **sizes), add_pooling_layer=False)
-    with pytest.raises(SettingError, match="`albert` has no layers named as in BERT"):
-        _freeze(albert, 0, "albert")
 
 
 def test_dropout_can_be_set_and_is_else_the_backbones(tiny_bert: Path) -> None:
