@@ -59,7 +59,6 @@ def _load(kind: str, name: str, **options: Any) -> Any:
 
 @contextmanager
 def _loading(name: str) -> Generator[None, None, None]:
-    """Turn whatever transformers and tokenizers raise on damaged files into one error."""
     try:
         with quiet_transformers():
             yield

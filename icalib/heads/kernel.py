@@ -56,7 +56,6 @@ class ScaledKernel(nn.Module):
 
 
 def _unit_kernel(name: KernelName, *, like: Tensor) -> Any:
-    """Return gpytorch's kernel with its scales set to 1."""
     with warnings.catch_warnings():
         # linear_operator compiles one of its functions by torch.jit.script when it is imported.
         warnings.filterwarnings("ignore", r"`torch\.jit\.script` is deprecated", DeprecationWarning)

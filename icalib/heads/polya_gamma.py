@@ -274,7 +274,6 @@ class PolyaGammaHead(PosteriorHead):
         return self._state
 
     def _conditional_on(self, device: torch.device) -> Conditional:
-        """Return the posterior's factors, computed once for each device."""
         state = self._collected()
         if "omega" not in state:
             raise PosteriorError(

@@ -262,7 +262,6 @@ def _dense(width: int, bound: float | None) -> nn.Linear:
 
 
 def _joined(observations: Sequence[dict[str, Tensor]]) -> tuple[Tensor, int]:
-    """Return the information and number of all processes' pairs, added in rank order."""
     total_LL = observations[0]["precision"]
     for one in observations[1:]:
         total_LL = total_LL + one["precision"].to(total_LL.device)
@@ -270,7 +269,6 @@ def _joined(observations: Sequence[dict[str, Tensor]]) -> tuple[Tensor, int]:
 
 
 def _joined_response(observations: Sequence[dict[str, Tensor]]) -> Tensor:
-    """Return the response of all processes' pairs, added in rank order."""
     total_L = observations[0]["response"].double()
     for one in observations[1:]:
         total_L = total_L + one["response"].to(total_L)

@@ -21,16 +21,6 @@ def inverse_focal_logits(logits: Tensor, gamma: float) -> Tensor:
     return (1 + gamma) * logits + _log_excess(-logits, gamma) - _log_excess(logits, gamma)
 
 
-def inverse_focal(prob: Tensor, gamma: float) -> Tensor:
-    """Return the probability η whose focal-loss minimiser is `prob`; any shape, float64.
-
-    Example:
-        >>> round(inverse_focal(torch.tensor(0.774), gamma=1.0).item(), 2)
-        0.9
-    """
-    return torch.sigmoid(inverse_focal_logits(torch.logit(prob.double()), gamma))
-
-
 def _log_excess(logits: Tensor, gamma: float) -> Tensor:
     """Return log A(f); A is between 1 and 1 + γ and reaches its limits, to 1e-15, at |f| = 40."""
     bounded = logits.clamp(-40.0, 40.0)

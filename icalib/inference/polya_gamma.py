@@ -93,7 +93,6 @@ def _exact(c: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _until_accepted(proposal: Proposal, z: Tensor, generator: torch.Generator) -> Tensor:
-    """Propose for the elements not yet accepted until all are."""
     draws = torch.empty_like(z)
     waiting = torch.arange(len(z), device=z.device)
     while len(waiting):

@@ -137,7 +137,6 @@ _NO_CROSS_ENCODER: Mapping[str, dict[str, Any]] = MappingProxyType(
 
 
 def _can_do_with_bi_encoder(method: Method) -> bool:
-    """Return whether a method's parts have a meaning without its cross-encoder."""
     return (
         type(method.regime).owner.__name__ in _NO_CROSS_ENCODER
         and method.similarity_start == "separate"

@@ -69,7 +69,6 @@ def counts(preset: Preset) -> dict[Kind, int]:
 
 
 def _cross_encoder_alone(source: str) -> dict[str, Sourced]:
-    """Return what switches off everything that the papers don't have."""
     return {
         "similarity_start": Sourced("none", source),
         "bi_encoder_training": Sourced(None, source),

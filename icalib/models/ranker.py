@@ -231,7 +231,6 @@ class Ranker(Model):
             return self.intent_head(last.float())
 
     def _class_logits(self, encoded: Encoded, name: str) -> Tensor:
-        """Compute the logits of the task head with the given name."""
         with torch.autocast(encoded.features_BD.device.type, enabled=False):
             logits = {other: head(encoded.features_BD.float()) for other, head in self.task_heads.items()}
         unused = [self._answer(self.answer_head, encoded), *(logits[other] for other in logits if other != name)]
@@ -256,7 +255,6 @@ class Ranker(Model):
 
 
 def _small_linear(width: int, outputs: int) -> nn.Linear:
-    """Return a linear layer with BERT's initialisation."""
     layer = nn.Linear(width, outputs)
     nn.init.normal_(layer.weight, std=0.02)
     nn.init.zeros_(layer.bias)

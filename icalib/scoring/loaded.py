@@ -157,7 +157,6 @@ def _tokenized(pools: Sequence[Pool], path: Path, encoder: AbstractEncoder.Confi
 
 
 def _learnt(ranker: Ranker, learns_bi_encoder: bool) -> dict[int, int]:
-    """Return the number of values of each trained tensor, by its address."""
     bi_encoder = list(ranker.bi_encoder.parameters()) if ranker.bi_encoder is not None and learns_bi_encoder else []
     trained = [parameter for parameter in ranker.parameters() if parameter.requires_grad and not ranker.skips_encoder]
     return {parameter.data_ptr(): parameter.numel() for parameter in (*bi_encoder, *trained)}

@@ -72,13 +72,8 @@ class TrainJob(TrainingJob):
 
     @property
     @override
-    def loop_settings(self) -> TrainingSettings:
-        return self.training
-
-    @property
-    @override
-    def loop_seed(self) -> int:
-        return self.seed
+    def loop(self) -> tuple[TrainingSettings, int]:
+        return self.training, self.seed
 
     @property
     @override

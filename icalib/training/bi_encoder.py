@@ -195,13 +195,8 @@ class BiEncoderJob(TrainingJob):
 
     @property
     @override
-    def loop_settings(self) -> TrainingSettings:
-        return self.settings.training
-
-    @property
-    @override
-    def loop_seed(self) -> int:
-        return self.seed
+    def loop(self) -> tuple[TrainingSettings, int]:
+        return self.settings.training, self.seed
 
     @override
     def build(self, device: torch.device) -> Training:

@@ -58,7 +58,6 @@ class Conditioning:
         _head(ranker).collect(observed, seed=child_seed(self._seed, "posterior"))
 
     def _observed(self, ranker: Ranker, rank: int, world_size: int) -> dict[str, Tensor]:
-        """Let the head observe every world-size-th batch, and return its observations."""
         head, support = _head(ranker), ranker.config.head.pairs_for_posterior
         examples = self._curriculum.pairs() if ranker.config.head.looks_at_pairs else []
         if support is not None:

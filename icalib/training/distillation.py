@@ -56,13 +56,8 @@ class DistilJob(TrainingJob):
 
     @property
     @override
-    def loop_settings(self) -> TrainingSettings:
-        return self.training
-
-    @property
-    @override
-    def loop_seed(self) -> int:
-        return self.seed
+    def loop(self) -> tuple[TrainingSettings, int]:
+        return self.training, self.seed
 
     @override
     def build(self, device: torch.device) -> Training:

@@ -44,14 +44,19 @@ class TrainingJob(Job):
     """Base of training jobs, with everything that a worker needs."""
 
     @property
+    def loop(self) -> tuple[TrainingSettings, int]:
+        """Optimiser and schedule, and the seed of all random draws."""
+        raise NotImplementedError
+
+    @property
     def loop_settings(self) -> TrainingSettings:
         """Optimiser and schedule."""
-        raise NotImplementedError
+        return self.loop[0]
 
     @property
     def loop_seed(self) -> int:
         """The seed of all random draws."""
-        raise NotImplementedError
+        return self.loop[1]
 
     @property
     def reports_epochs(self) -> bool:

@@ -329,7 +329,6 @@ def _validate(
     observer: Observer,
     validation: EarlyStoppingData | None,
 ) -> None:
-    """Judge the weights after `state.epoch` epochs, and keep them if they are the best so far."""
     value = float(state.epoch)  # without a selection metric, the last epoch counts as the best
     if validation is not None:
         model.eval()

@@ -127,7 +127,6 @@ def _posterior(ranker: Ranker, pairs: _Pairs, condition: Callable[[Ranker], None
 
 
 def _loss(mean_SN: npt.NDArray[np.float64], var_SN: npt.NDArray[np.float64], label_N: npt.NDArray[np.int64]) -> float:
-    """Return the mean negative log-likelihood of E σ(f)."""
     prob_N = probability_moments(torch.from_numpy(mean_SN), torch.from_numpy(var_SN)).mean.mean(0)
     return nll(prob_N.numpy(), label_N)
 
@@ -138,7 +137,6 @@ def _add(parameter: Tensor, value: float) -> None:
 
 
 def _offset(values_N: npt.NDArray[np.float64], label_N: npt.NDArray[np.int64]) -> float:
-    """Return what to add to logits so that their mean probability is the fraction of right pairs."""
     from scipy.optimize import brentq
     from scipy.special import expit
 
@@ -232,7 +230,6 @@ def _values(
     settings: TrainingSettings,
     device: torch.device,
 ) -> npt.NDArray[np.float64]:
-    """Compute values of pairs without dropout."""
     was_training = ranker.training
     ranker.to(device).eval()
     precision = resolve_precision(settings.precision, device)

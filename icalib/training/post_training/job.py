@@ -43,13 +43,8 @@ class PostTrainJob(TrainingJob):
 
     @property
     @override
-    def loop_settings(self) -> TrainingSettings:
-        return self.task.training
-
-    @property
-    @override
-    def loop_seed(self) -> int:
-        return self.task.seed
+    def loop(self) -> tuple[TrainingSettings, int]:
+        return self.task.training, self.task.seed
 
     @override
     def build(self, device: torch.device) -> Training:
@@ -105,13 +100,8 @@ class ContrastiveJob(DialogueJob):
 
     @property
     @override
-    def loop_settings(self) -> TrainingSettings:
-        return self.task.training
-
-    @property
-    @override
-    def loop_seed(self) -> int:
-        return self.task.seed
+    def loop(self) -> tuple[TrainingSettings, int]:
+        return self.task.training, self.task.seed
 
     @override
     def build(self, device: torch.device) -> Training:

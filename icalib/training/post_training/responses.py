@@ -98,14 +98,12 @@ class Responses:
 
 
 def _longest(keys: Keys, sizes: Ints) -> Ints:
-    """Return the index of the greatest size of each key, the first of equal ones, in ascending order."""
     order = np.lexsort((-sizes, keys))
     _, first = np.unique(keys[order], return_index=True)
     return np.sort(order[first])
 
 
 def _windows(corpus: Corpus) -> _Found:
-    """Find the targets in contexts that are no candidate of a pool."""
     contexts = corpus.store.keys("context_keys")
     row, position, flat = following(contexts)
     kept = np.isin(row, corpus.rows) & ~are_candidates(corpus.store, corpus.held_out)[flat]
@@ -125,7 +123,6 @@ def _log_windows(corpus: Corpus, logs: LogStore) -> _Found:
 
 
 def _replies(corpus: Corpus) -> _Found:
-    """Find the right candidates of the pools whose label is known."""
     contexts, candidates = corpus.store.keys("context_keys"), corpus.store.keys("candidate_keys")
     labels = corpus.store.column("label").astype(np.int64)
     rows = np.asarray(corpus.rows, np.int64)

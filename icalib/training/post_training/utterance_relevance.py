@@ -99,7 +99,6 @@ class UtteranceRelevance(WindowTask):
         )
 
     def _draw(self, index: int, rng: np.random.Generator) -> tuple[Window, int]:
-        """Draw the last utterance of a window and return it with its class."""
         window = self._windows.windows[index]
         relevance = int(rng.choice(len(_CLASS_PROBS), p=_CLASS_PROBS))
         if relevance == NEXT:
@@ -110,12 +109,10 @@ class UtteranceRelevance(WindowTask):
         return self._sample_other_dialogue(index, rng), OTHER_DIALOGUE
 
     def _others(self, index: int) -> list[Window]:
-        """Return the other utterances of the window's dialogue, including those of its context."""
         utterances = self._utterances[self._windows.dialogues[index]]
         return [other for other in utterances if self._windows.can_replace_target(index, other)]
 
     def _sample_other_dialogue(self, index: int, rng: np.random.Generator) -> Window:
-        """Draw an utterance of another dialogue: first the dialogue, then the utterance, each uniformly."""
         for _ in range(MAX_DRAWS):
             dialogue = self._dialogues[int(rng.integers(len(self._dialogues)))]
             other = self._utterances[dialogue][int(rng.integers(len(self._utterances[dialogue])))]

@@ -109,7 +109,6 @@ class Windows:
         return {dialogue: list(windows.values()) for dialogue, windows in found.items()}
 
     def _find(self, rows: Sequence[int]) -> tuple[list[Window], list[str]]:
-        """Return the windows and the ids of their dialogues."""
         found: dict[tuple[str, bytes, bytes], Window] = {}
         for pool in self._store.pools(rows):
             for position in range(1, len(pool.context)):
@@ -123,7 +122,6 @@ class Windows:
         return list(found.values()), [dialogue for dialogue, _, _ in found]
 
     def _is_candidate(self, row: int, position: int) -> bool:
-        """Return whether an utterance of a context is a candidate of a pool."""
         return bool(self._are_candidates[self._keys.offsets[row] + position])
 
     def _is_known(self, earlier: Window | None, window: Window) -> bool:
@@ -135,12 +133,10 @@ class Windows:
     def _longest_contexts(
         self, found: dict[tuple[str, bytes, bytes], Window]
     ) -> dict[tuple[str, bytes, bytes], Window]:
-        """Keep the windows with the longest context of their dialogue, at most `width` utterances."""
         longest: dict[str, int] = {}
         for (dialogue, _, _), window in found.items():
             longest[dialogue] = max(self._context_size(window), longest.get(dialogue, 0))
         return {key: window for key, window in found.items() if self._context_size(window) == longest[key[0]]}
 
     def _context_size(self, window: Window) -> int:
-        """Return the number of utterances in a window's context."""
         return window.position - self._start(window)

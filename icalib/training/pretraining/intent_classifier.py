@@ -67,13 +67,8 @@ class IntentClassifierJob(TrainingJob):
 
     @property
     @override
-    def loop_settings(self) -> TrainingSettings:
-        return self.settings.training
-
-    @property
-    @override
-    def loop_seed(self) -> int:
-        return self.settings.seed
+    def loop(self) -> tuple[TrainingSettings, int]:
+        return self.settings.training, self.settings.seed
 
     @override
     def build(self, device: torch.device) -> Training:

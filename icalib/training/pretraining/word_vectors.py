@@ -65,13 +65,8 @@ class WordVectorJob(TrainingJob):
 
     @property
     @override
-    def loop_settings(self) -> TrainingSettings:
-        return self.settings.training
-
-    @property
-    @override
-    def loop_seed(self) -> int:
-        return self.settings.seed
+    def loop(self) -> tuple[TrainingSettings, int]:
+        return self.settings.training, self.settings.seed
 
     def build(self, device: torch.device) -> Training:
         """Build the model, and its curriculum of texts of training pools, labelled or not."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from icalib.inference.focal import inverse_focal, inverse_focal_logits
+from icalib.inference.focal import inverse_focal_logits
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.losses.focal import FocalLoss
 
@@ -56,6 +56,10 @@ def test_the_gradient_is_that_of_finite_differences_and_finite_far_away(gamma: f
     loss = focal(gamma, far, torch.tensor([1, 1, 0, 0]))
     assert torch.isfinite(torch.autograd.grad(loss.sum(), far)[0]).all()
     torch.testing.assert_close(loss.detach(), torch.tensor([0.0, 100.0, 100.0, 0.0]))
+
+
+def inverse_focal(prob: torch.Tensor, gamma: float) -> torch.Tensor:
+    return torch.sigmoid(inverse_focal_logits(torch.logit(prob.double()), gamma))
 
 
 def minimiser(truth: float, gamma: float) -> float:
