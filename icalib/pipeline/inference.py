@@ -35,7 +35,7 @@ from icalib.pipeline.run import CACHE, RunContext, RunSettings
 from icalib.pipeline.stages import RunStages
 from icalib.regimes.regime import AbstractRegime, Member
 from icalib.scoring.cost import Cost, measure_costs
-from icalib.scoring.intent_choice import AUTHORS_CHOICE
+from icalib.scoring.gain import AUTHORS_CHOICE
 from icalib.scoring.loaded import Loaded, LoadedBiEncoder, LoadedMembers
 from icalib.scoring.untrained import selected_pools
 from icalib.uncertainty.estimator import AbstractEstimator

@@ -17,8 +17,7 @@ from icalib.encoders.transformer import AbstractEncoder
 from icalib.generation.generator import AbstractGenerator
 from icalib.losses.binary import AbstractLoss
 from icalib.models.config import RankerConfig
-from icalib.scoring.gain import GainRule
-from icalib.scoring.intent_choice import AUTHORS_CHOICE, IntentChoice
+from icalib.scoring.gain import AUTHORS_CHOICE, GainRule, IntentChoice
 from icalib.training.contrast import AbstractContrast
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import AbstractEstimator

@@ -26,7 +26,7 @@ from icalib.data.selection import Part, Rows, Selection
 from icalib.models.checkpoint import CHECKPOINT_VERSION
 from icalib.models.precision import Precision
 from icalib.models.ranker import Ranker, load_for_scoring
-from icalib.scoring.intent_choice import IntentChoice
+from icalib.scoring.gain import IntentChoice
 from icalib.scoring.scorer import ScoringContext, score_pools
 from icalib.uncertainty.estimator import AbstractEstimator
 

@@ -17,7 +17,7 @@ from icalib.models.checkpoint import load_ranker_config
 from icalib.models.dual_encoder import DualEncoder, pool_cosines
 from icalib.models.precision import Precision
 from icalib.models.ranker import Ranker, load_for_scoring
-from icalib.scoring.intent_choice import AUTHORS_CHOICE, IntentChoice
+from icalib.scoring.gain import AUTHORS_CHOICE, IntentChoice
 from icalib.scoring.scorer import ScoringContext, average_members, score_pools
 from icalib.scoring.untrained import untrained_table
 from icalib.uncertainty.estimator import AbstractEstimator

@@ -17,7 +17,7 @@ import torch
 
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Encoded, Intents, Layout, TokenPool, TokenStore
-from icalib.data.schema import candidate_labels
+from icalib.data.schema import Pool, candidate_labels
 from icalib.encoders.forward_batches import forward_batches
 from icalib.encoders.transformer import Batch
 from icalib.heads.head import LogitPosterior
@@ -26,7 +26,7 @@ from icalib.inference.pool_softmax import pool_softmax
 from icalib.models.pool_inputs import PoolInputs
 from icalib.models.precision import Precision, autocast, resolve_precision
 from icalib.models.ranker import Ranker, make_batch
-from icalib.scoring.intent_choice import AUTHORS_CHOICE, IntentChoice
+from icalib.scoring.gain import AUTHORS_CHOICE, IntentChoice
 from icalib.uncertainty.estimator import AbstractEstimator
 
 SCORE_SCHEMA = pa.schema(
@@ -205,20 +205,24 @@ def _view_table(
     context: ScoringContext, pools: Sequence[TokenPool], intents: Sequence[Intents] | None, view: str, seed: int
 ) -> pa.Table:
     moments = _pair_moments(context, PoolInputs.of(pools, context.layout, intents), view, seed)
-    sizes = np.array([len(pool.candidates) for pool in pools])
     if context.ranker.config.link == "softmax":
+        sizes = np.array([len(pool.candidates) for pool in pools])
         moments["prob_mean"] = pool_softmax(moments["logit_mean"], sizes)
-    candidates = np.concatenate([np.arange(size) for size in sizes])
-    labels = np.concatenate([candidate_labels(pool.label, pool.also_right, len(pool.candidates)) for pool in pools])
-    columns = {
+    return score_table({**pair_columns(pools, [pool.row for pool in pools], view), **moments})
+
+
+def pair_columns(pools: Sequence[Pool] | Sequence[TokenPool], rows: Sequence[int], view: str) -> dict[str, Any]:
+    """Return the columns of SCORE_SCHEMA that name the pairs of some pools, whose rows in their split are given."""
+    sizes = [len(pool.candidates) for pool in pools]
+    return {
         "pool_id": np.repeat(np.array([pool.pool_id for pool in pools], dtype=object), sizes),
-        "row": np.repeat([pool.row for pool in pools], sizes),
-        "candidate": candidates,
-        "label": labels,
-        "view": np.full(len(candidates), view, dtype=object),
-        **moments,
+        "row": np.repeat(np.asarray(rows, np.int64), sizes),
+        "candidate": np.concatenate([np.arange(size) for size in sizes]),
+        "label": np.concatenate(
+            [candidate_labels(pool.label, pool.also_right, len(pool.candidates)) for pool in pools]
+        ),
+        "view": np.full(sum(sizes), view, dtype=object),
     }
-    return score_table(columns)
 
 
 def _pair_moments(

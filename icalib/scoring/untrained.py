@@ -20,13 +20,13 @@ from icalib.core.job import Artifact, ShardedJob
 from icalib.data.bm25 import tokenize
 from icalib.data.encoding import Budget, TokenPool
 from icalib.data.pools import as_pools, read_column, read_rows
-from icalib.data.schema import Pool, Split, candidate_labels
+from icalib.data.schema import Pool, Split
 from icalib.data.selection import Selection
 from icalib.data.tfidf import tfidf_vectors
 from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.transformer import AbstractEncoder
 from icalib.models.dual_encoder import DualEncoder, Floats, pool_cosines
-from icalib.scoring.scorer import score_table
+from icalib.scoring.scorer import pair_columns, score_table
 
 Scorer = Literal["bm25", "bi-encoder", "candidates-only"]
 
@@ -81,17 +81,10 @@ def untrained_table(
     pools: Sequence[Pool] | Sequence[TokenPool], scores: Sequence[Floats], rows: Sequence[int]
 ) -> pa.Table:
     """Return SCORE_SCHEMA of pools: the score as the logit, its sigmoid as a preliminary, uncalibrated probability."""
-    sizes = [len(pool.candidates) for pool in pools]
-    candidate = np.concatenate([np.arange(size) for size in sizes])
-    gold = np.concatenate([candidate_labels(pool.label, pool.also_right, len(pool.candidates)) for pool in pools])
     logit = np.concatenate(scores)
     zeros = np.zeros(len(logit))
     columns = {
-        "pool_id": np.repeat(np.array([pool.pool_id for pool in pools], dtype=object), sizes),
-        "row": np.repeat(np.asarray(rows, np.int64), sizes),
-        "candidate": candidate,
-        "label": gold,
-        "view": np.full(len(logit), "plain", dtype=object),
+        **pair_columns(pools, rows, "plain"),
         "prob_mean": expit(logit),
         "prob_var": zeros,
         "logit_mean": logit,

@@ -30,13 +30,12 @@ from icalib.training.intent_validation import ValidationWithIntents
 from icalib.training.job import Training, TrainingJob
 from icalib.training.joint_pairs import JointAnswerCurriculum, JointLoss
 from icalib.training.loop import Curriculum, EarlyStoppingData, Engine
-from icalib.training.pairs import AnswerCurriculum, PlainValidation, validation_rows
+from icalib.training.pairs import AnswerCurriculum, PlainValidation, remember_similarities, validation_rows
 from icalib.training.pools import PoolCurriculum
 from icalib.training.predictive_validation import PredictiveValidation
 from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.training.settings import TrainingSettings
 from icalib.training.similarity_fit import drawn_to_fit, fit_start, fit_to_posterior
-from icalib.training.similarity_memory import remember_similarities
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic
 
 

@@ -29,7 +29,8 @@ from icalib.models.precision import autocast, resolve_precision
 from icalib.models.ranker import Ranker, make_batch
 from icalib.training.examples import Example, PairLabels, encode, epoch_batches, target
 from icalib.training.settings import TrainingSettings
-from icalib.training.similarity_memory import remember_similarities
+
+_POOLS_TOGETHER = 256  # of which many have the same candidates
 
 
 class AnswerCurriculum:
@@ -141,6 +142,23 @@ class PlainValidation:
         prob = pool_softmax(logit, np.diff(offsets)) if softmax else expit(logit)
         scores = PoolScores(tuple(str(row) for row, _, _ in pools), logit, prob, label, offsets)
         return answer_metrics(scores, by_argmax=softmax, loss=None if softmax else nll_from_logits(logit, label))
+
+
+def remember_similarities(
+    ranker: Ranker, store: TokenStore, rows: Sequence[int], settings: TrainingSettings, device: torch.device
+) -> None:
+    """Let a ranker's bi-encoder remember the similarities of the pairs of some pools.
+
+    ZeRO stage 3 is left out: its workers must run the same passes, and their batches have different pairs.
+    """
+    if ranker.bi_encoder is None or settings.zero_stage == 3:
+        return
+    ranker.to(device)
+    layout = ranker.layout
+    with autocast(device, resolve_precision(settings.precision, device)):
+        for start in range(0, len(rows), _POOLS_TOGETHER):
+            pools = [store.pool(row) for row in rows[start : start + _POOLS_TOGETHER]]
+            ranker.bi_encoder.remember(PoolInputs.of(pools, layout, None).inputs, device)
 
 
 def validation_rows(store: TokenStore, selection: Selection) -> list[int]:

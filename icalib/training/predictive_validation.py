@@ -15,8 +15,8 @@ from icalib.metrics.answers import answer_metrics
 from icalib.models.ranker import Ranker
 from icalib.scoring.gain import GainRule, Shard, pool_scores, resolve_gain_rule
 from icalib.scoring.scorer import ScoringContext, score_token_pools
+from icalib.training.pairs import remember_similarities
 from icalib.training.settings import TrainingSettings
-from icalib.training.similarity_memory import remember_similarities
 from icalib.uncertainty.estimator import AbstractEstimator
 
 MAX_POOLS = 300

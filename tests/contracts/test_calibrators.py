@@ -10,7 +10,6 @@ from scipy.special import expit
 
 from icalib.calibration.calibrator import AbstractCalibrator
 from icalib.calibration.fitted import AnyMap, FittedMap
-from icalib.core.component import validated
 from icalib.core.errors import DataError
 
 CALIBRATORS = {owner.__name__: owner for owner in discovered(AbstractCalibrator)}
@@ -31,12 +30,6 @@ def validation_pairs(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 def fit(calibrator: AbstractCalibrator) -> FittedMap:
     return calibrator.fit(*validation_pairs(), train_prior=0.5)
-
-
-@pytest.mark.parametrize("name", CALIBRATORS)
-def test_settings_survive_a_file(name: str) -> None:
-    config = CALIBRATORS[name].Config()
-    assert validated(AbstractCalibrator.Config, config.model_dump(mode="json")) == config
 
 
 def test_the_map_gives_probabilities_that_never_fall(calibrator: AbstractCalibrator) -> None:

@@ -9,7 +9,6 @@ import torch
 from helpers.discovery import discovered
 from torch import Tensor
 
-from icalib.core.component import validated
 from icalib.heads.head import LogitPosterior
 from icalib.inference.mutual_information import Moments, binary_entropy
 from icalib.uncertainty.estimator import AbstractEstimator
@@ -44,12 +43,6 @@ def estimator(request: pytest.FixtureRequest) -> AbstractEstimator.Config:
 
 def estimate(config: AbstractEstimator.Config, *, noise: float = 1.0, order: Tensor | None = None) -> Moments:
     return config.build().estimate(NoisyModel(config.needs, noise, order))
-
-
-@pytest.mark.parametrize("name", ESTIMATORS)
-def test_settings_survive_a_file(name: str) -> None:
-    config = ESTIMATORS[name].Config()
-    assert validated(AbstractEstimator.Config, config.model_dump(mode="json")) == config
 
 
 def test_it_says_what_the_model_must_have(estimator: AbstractEstimator.Config) -> None:

@@ -6,7 +6,6 @@ import pytest
 import torch
 from helpers.discovery import discovered
 
-from icalib.core.component import validated
 from icalib.core.errors import SettingError
 from icalib.losses.binary import AbstractLoss
 from icalib.losses.head_objective import HeadObjective
@@ -23,12 +22,6 @@ def loss(request: pytest.FixtureRequest) -> AbstractLoss:
 
 def random_logits(seed: int = 0) -> torch.Tensor:
     return torch.randn(4, generator=torch.Generator().manual_seed(seed))
-
-
-@pytest.mark.parametrize("name", LOSSES)
-def test_settings_survive_a_file(name: str) -> None:
-    config = LOSSES[name].Config()
-    assert validated(AbstractLoss.Config, config.model_dump(mode="json")) == config
 
 
 def test_gradients_raise_the_right_candidate_and_lower_the_others(loss: AbstractLoss) -> None:

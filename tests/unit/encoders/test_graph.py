@@ -86,10 +86,3 @@ def test_features_are_the_response_the_largest_and_the_attended_cls(tiny_bert: P
         sequence = attention.norm(states + mixed)[0, 0]
     expected = torch.cat([nodes[0], nodes.max(0).values, sequence])
     torch.testing.assert_close(made.features_BD[0], expected, rtol=1e-5, atol=1e-6)
-
-
-def test_intents_are_read_from_token_states_whatever_the_features_width(tiny_bert: Path) -> None:
-    config = graph(tiny_bert).config.model_copy(update={"intents": ("asks", "thanks")})
-    ranker = Ranker(config).eval()
-    pair = ranker.layout.pair(ranker.layout.context_ids(TURNS, [(0,), (), ()]), CANDIDATE)
-    assert ranker.intent_logits(make_batch([pair], ranker.layout, CPU)).shape == (1, 2)

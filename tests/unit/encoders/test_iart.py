@@ -88,21 +88,6 @@ def test_positions_left_out_change_nothing(size: int, rows: int, columns: int) -
     torch.testing.assert_close(short, whole.flatten(1))
 
 
-@pytest.mark.parametrize("kind", ["bilinear", "dot", "outer"])
-def test_without_weights_the_attention_is_uniform_over_real_turns(kind: AttentionKind) -> None:
-    attention = IntentAttention(kind, 3)
-    turns, candidate = torch.rand(2, 4, 3), torch.rand(2, 3)
-    real = torch.tensor([[True, True, True, False], [True, False, False, False]])
-    expected = torch.tensor([[1 / 3, 1 / 3, 1 / 3, 0], [1, 0, 0, 0]])
-    torch.testing.assert_close(attention(turns, candidate, real), expected)
-    torch.testing.assert_close(IntentAttention(kind, 0)(turns[:, :, :0], candidate[:, :0], real), expected)
-    nn.init.normal_(attention.weight)  # type: ignore[arg-type]
-    weights = attention(turns, candidate, real)
-    torch.testing.assert_close(weights.sum(1), torch.ones(2))
-    assert torch.equal(weights == 0, ~real)
-    assert not torch.allclose(weights, expected)
-
-
 def test_attention_logits_are_the_papers_three_forms() -> None:
     turns, candidate, real = torch.rand(1, 2, 3), torch.rand(1, 3), torch.ones(1, 2, dtype=torch.bool)
     matrix, vector = torch.randn(3, 3), torch.randn(6)

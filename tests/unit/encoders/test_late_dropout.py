@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers.late_dropout import no_dropout_below
 from helpers.tiny_models import tiny_ranker
 
 from icalib.core.errors import SettingError
@@ -17,7 +16,7 @@ from icalib.encoders.late_dropout import check_dropout_layers
 from icalib.models.precision import Precision
 from icalib.models.ranker import Ranker
 from icalib.scoring.scorer import ScoringContext, score_pools
-from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout
+from icalib.uncertainty.estimator import AbstractEstimator, MCDropout
 
 CPU = torch.device("cpu")
 COLUMNS = ("prob_mean", "prob_var", "logit_mean", "logit_var", "mutual_information")
@@ -29,23 +28,6 @@ def scores(
     context = ScoringContext(ranker, ranker.layout, estimator.build(), CPU, precision, 512)
     table, _ = score_pools(context, store, range(8), with_intents=False, seed=3)
     return {name: table[name].to_pylist() for name in COLUMNS}
-
-
-@pytest.mark.parametrize(
-    ("backbone", "num_layers", "precision"),
-    [("tiny_bert", 0, "fp32"), ("tiny_roberta", 1, "fp32"), ("tiny_roberta", 1, "bf16"), ("tiny_bert", 2, "bf16")],
-)
-def test_passes_equal_full_ones_without_dropout_below_to_the_bit(
-    request: pytest.FixtureRequest, backbone: str, num_layers: int, precision: Precision, store: TokenStore
-) -> None:
-    ranker = tiny_ranker(request.getfixturevalue(backbone))
-    late = scores(ranker, store, MCDropout.Config(num_passes=3, dropout_layers=num_layers), precision)
-    with no_dropout_below(num_layers):
-        full = scores(ranker, store, MCDropout.Config(num_passes=3), precision)
-    assert late == full
-    assert (max(late["logit_var"]) > 0) == (num_layers > 0)
-    if num_layers == 0:
-        assert late["logit_mean"] == scores(ranker, store, Deterministic.Config())["logit_mean"]
 
 
 def test_lower_layers_run_once_and_upper_ones_in_each_pass(tiny_bert: Path, store: TokenStore) -> None:

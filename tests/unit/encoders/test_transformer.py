@@ -9,12 +9,11 @@ import torch
 from helpers.stores import Machines
 from helpers.tiny_models import tiny_ranker
 
-from icalib.core.component import validated
 from icalib.core.errors import SettingError
 from icalib.core.storage import location, push
 from icalib.data.encoding import Budget
 from icalib.encoders.backbone import Tokenizer, backbone_digest, load_config
-from icalib.encoders.transformer import Batch, TransformerEncoder
+from icalib.encoders.transformer import Batch
 from icalib.models.ranker import make_batch
 
 CPU = torch.device("cpu")
@@ -44,14 +43,6 @@ def test_roberta_uses_every_position_but_its_two_reserved_and_has_no_segments(
     with torch.inference_mode():
         assert ranker.encoder(longest).states_BLD.shape == (1, 128, 32)
     assert tiny_ranker(tiny_bert).encoder.has_segments
-
-
-def test_dropout_can_be_set_and_is_else_the_backbones(tiny_bert: Path) -> None:
-    for asked, expected in ((None, 0.1), (0.3, 0.3)):
-        ranker = tiny_ranker(tiny_bert, dropout=asked)
-        assert {module.p for module in ranker.modules() if hasattr(module, "p")} == {expected}
-    with pytest.raises(SettingError, match="dropout"):
-        validated(TransformerEncoder.Config, {"dropout": 1.0})
 
 
 def test_the_digest_of_a_backbone_follows_its_files(tiny_bert: Path, tmp_path: Path) -> None:

@@ -57,28 +57,9 @@ def test_losses_split_the_negative_evidence_of_the_batch_evenly(kernel: str) -> 
     assert torch.allclose(shares, -evidence.expand(16) / 16, rtol=1e-5)
 
 
-def test_both_samplers_estimate_the_same_loss() -> None:
-    pairs = made_pairs()
-    torch.manual_seed(1)
-    series, exact = (losses(make_head(train_sampler=name, num_chains=500), pairs) for name in ("series", "exact"))
-    assert torch.allclose(series, exact, rtol=0.08)
-
-
 def test_limit_without_prior_variance_every_pair_costs_a_coin_toss() -> None:
     shares = losses(make_head(output_scale=1e-6), made_pairs())
     assert torch.allclose(shares, torch.tensor(2.0).log().expand(16), atol=1e-4)
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_the_posterior_separates_the_classes(kernel: str) -> None:
-    head = conditioned(make_head(kernel=kernel), made_pairs(64))
-    features, mean, labels = made_pairs(40, seed=1)
-    posterior = head.posterior(features, mean)
-    assert posterior.mean_SB.shape == posterior.var_SB.shape == (30, 40)
-    assert (posterior.var_SB > 0).all()
-    logits = head(features, mean)
-    assert torch.equal(logits, posterior.mean_SB.mean(0))
-    assert ((logits > 0) == (labels > 0)).float().mean() > 0.9
 
 
 def test_the_mean_function_is_corrected_only_near_the_support_set() -> None:

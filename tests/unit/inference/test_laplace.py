@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 from torch.autograd.functional import hessian, jacobian
@@ -39,23 +37,6 @@ def test_at_the_mode_the_precision_is_the_hessian_of_the_log_posterior() -> None
     test, *_ = made(7, seed=1)
     found = variance(information(phi, phi @ beta, "logistic"), test)
     torch.testing.assert_close(found, torch.einsum("bl,lm,bm->b", test, covariance, test))
-
-
-def test_a_gaussian_likelihood_weighs_each_pair_by_1() -> None:
-    phi, logits, _ = made(20)
-    torch.testing.assert_close(information(phi, logits, "gaussian"), phi.T @ phi)
-    torch.testing.assert_close(information(phi, 0 * logits, "logistic"), phi.T @ phi / 4)
-
-
-@given(st.integers(1, 40), st.integers(1, 40), st.floats(0.1, 10))
-def test_more_data_never_adds_variance_and_none_exceeds_the_priors(first: int, second: int, ridge: float) -> None:
-    phi, logits, _ = made(first + second)
-    test, *_ = made(4, seed=2)
-    some = variance(information(phi[:first], logits[:first], "logistic"), test, ridge)
-    more = variance(information(phi, logits, "logistic"), test, ridge)
-    assert (more <= some * (1 + 1e-9)).all()
-    assert (more >= 0).all()
-    assert (some <= test.square().sum(1) / ridge * (1 + 1e-9)).all()
 
 
 def test_limit_two_logits_with_unit_prior_are_one_logit_with_half_the_prior_precision() -> None:

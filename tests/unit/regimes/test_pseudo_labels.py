@@ -139,14 +139,6 @@ def test_a_gain_of_exactly_lambda_is_not_enough_and_one_view_has_none() -> None:
     assert quantiles.gain_threshold == NEVER_INTENTS
 
 
-def test_the_intents_of_a_pool_are_found_by_row() -> None:
-    table = score_table(PLAIN * 2, INTENT * 2)
-    intents = intent_table(2)
-    names = intents.schema.field("intents")
-    intents = intents.set_column(2, names, pa.array([[[]], [[0]]], names.type)).take([1, 0])
-    assert choose_views(table, intents, GainRule()).has_intents.tolist() == [False] * 3 + [True] * 3
-
-
 # Thresholds.
 
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pytest
 import torch
-from scipy.special import expit
 from unit.regimes.made_scores import score_table
 
 from icalib.inference.mutual_information import RunningMoments
-from icalib.metrics.calibration import nll
 from icalib.scoring.scorer import SCORE_SCHEMA, average_members
 
 RNG = np.random.default_rng(0)
@@ -47,11 +44,3 @@ def test_limit_an_ensemble_of_copies_is_the_member() -> None:
     copies = average_members([member] * 3)
     for name in ("prob_mean", "prob_var", "logit_mean", "logit_var", "mutual_information"):
         np.testing.assert_allclose(copies[name].to_numpy(), member[name].to_numpy(), rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("label", [0, 1])
-def test_the_mean_probability_is_no_worse_than_the_members_on_average(label: int) -> None:
-    tables = [member_table(passes[:1]) for passes in PASSES]
-    labels = np.full(6, label)
-    mean = nll(average_members(tables)["prob_mean"].to_numpy(), labels)
-    assert mean <= np.mean([nll(expit(passes[0]), labels) for passes in PASSES])  # Jensen

@@ -13,7 +13,7 @@ from icalib.data.encoding import TokenStore
 from icalib.encoders.transformer import Batch
 from icalib.heads.random_features import RandomFeatureHead
 from icalib.models.ranker import Ranker
-from icalib.scoring.intent_choice import IntentChoice
+from icalib.scoring.gain import IntentChoice
 from icalib.scoring.scorer import SCORE_SCHEMA, SHARD_INTENT_SCHEMA, ScoringContext, predict_intents, score_pools
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout, Posterior
 
@@ -80,14 +80,6 @@ def test_a_posteriors_score_is_the_integral_over_it_and_its_mean_the_logit(tiny_
     shrunk = 1 / (1 + np.exp(-logit / np.sqrt(1 + np.pi * var / 8)))
     np.testing.assert_allclose(unsure["prob_mean"].to_numpy(), shrunk, atol=0.006)
     assert set(unsure["num_passes"].to_pylist()) == {1}
-
-
-def test_scores_of_a_deterministic_pass_do_not_depend_on_the_batches(ranker: Ranker, store: TokenStore) -> None:
-    one, two = (
-        score_pools(context(ranker, Deterministic.Config(), budget), store, range(10), with_intents=False, seed=1)[0]
-        for budget in (512, 8192)
-    )
-    np.testing.assert_allclose(one["logit_mean"].to_numpy(), two["logit_mean"].to_numpy(), rtol=1e-4, atol=1e-6)
 
 
 def test_intents_are_asked_one_after_the_other_given_those_before(

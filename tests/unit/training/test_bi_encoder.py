@@ -13,9 +13,8 @@ from helpers.observers import Silent
 from helpers.tiny_models import tiny_dual_encoder
 
 from icalib.data.encoding import TokenStore
-from icalib.metrics.catalogue import metric_tag
 from icalib.models.dual_encoder import DualEncoder, pool_cosines
-from icalib.training.bi_encoder import BiEncoderTraining, CosineValidation, PoolContrast
+from icalib.training.bi_encoder import BiEncoderTraining, PoolContrast
 from icalib.training.examples import PairLabels, gold_labels
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train
@@ -111,17 +110,3 @@ def test_parts_of_a_batch_change_nothing_but_rounding(store: TokenStore, tiny_be
     for name, tensor in weights[0].items():
         for split in weights[1:]:
             torch.testing.assert_close(split[name], tensor, rtol=1e-3, atol=2e-5, msg=name)
-
-
-def test_training_raises_the_cosine_of_right_candidates(store: TokenStore, dual: DualEncoder) -> None:
-    training = {"epochs": 4, "learning_rate": 3e-3}
-    made = task(store, dual, gold(store, 24), **training)
-    judge = CosineValidation(store, range(24), dual.layout, CPU)
-    before = judge.metrics([judge(dual, 0, 1)])
-    loop = settings(**training).training
-    train(dual, LocalEngine(dual, loop), made, loop, Silent(), seed=3, validation=None)
-    after = judge.metrics([judge(dual, 0, 1)])
-    assert after[metric_tag("MAP")] > before[metric_tag("MAP")] + 0.1
-    shared = [judge(dual, rank, 30) for rank in range(30)]
-    assert judge.metrics(shared) == after
-    assert shared[-1] == []  # more workers than pools

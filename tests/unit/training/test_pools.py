@@ -65,15 +65,6 @@ def test_the_right_candidate_moves_and_wrong_ones_change_from_epoch_to_epoch(ran
     assert len({tuple(sorted(labels.candidates.tolist())) for labels in drawn}) > 1
 
 
-def test_no_batch_of_pools_exceeds_the_token_budget(ranker: Ranker, store: TokenStore) -> None:
-    made = curriculum(ranker, store, range(30), batch_size=64, max_tokens_per_batch=1200)
-    batches = made.batches(0)
-    for batch in batches:
-        inputs = [written for example in batch for written in made._inputs(example.labels)]
-        assert len(inputs) * max(len(ids) for ids, _ in inputs) <= 1200
-    assert max(map(len, batches)) > 1
-
-
 def test_the_loss_of_a_batch_is_the_sum_over_its_pools_wherever_they_are_computed(
     ranker: Ranker, store: TokenStore
 ) -> None:

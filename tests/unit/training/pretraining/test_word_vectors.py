@@ -74,17 +74,6 @@ def test_with_a_window_of_one_neighbours_are_the_words_beside_within_a_text(give
     assert sorted(zip(pairs.words_P.tolist(), pairs.neighbours_P.tolist(), strict=True)) == expected
 
 
-@given(given_texts=texts, window=st.integers(1, 8))
-def test_no_neighbour_is_farther_than_the_window(given_texts: list[Ids], window: int) -> None:
-    numbered = [np.arange(100 * n, 100 * n + len(text), dtype=np.int32) for n, text in enumerate(given_texts)]
-    pairs = made_pairs(numbered, vocabulary=500, window=window)
-    distance = (pairs.words_P - pairs.neighbours_P).abs()
-    assert ((distance >= 1) & (distance <= window)).all()
-    # A word reaches at least one place, so each has its nearest neighbours as pairs.
-    found = set(zip(pairs.words_P.tolist(), pairs.neighbours_P.tolist(), strict=True))
-    assert {(int(ids[0]), int(ids[1])) for ids in numbered} <= found
-
-
 def test_noise_follows_the_flattened_frequencies() -> None:
     text = np.repeat(np.arange(1, 4), [1, 4, 16]).astype(np.int32)
     noise = made_pairs([text], noise_words=40_000).noise_M.numpy()
