@@ -148,7 +148,8 @@ class BackboneEncoder(AbstractEncoder):
         def for_post_training(self) -> TransformerEncoder.Config:
             """Return the plain cross-encoder on the same backbone, without bounds."""
             shared: dict[str, Any] = {name: getattr(self, name) for name in BackboneEncoder.Config.model_fields}
-            return TransformerEncoder.Config(**shared | {"spectral_norm": None})
+            shared["spectral_norm"] = None
+            return TransformerEncoder.Config(**shared)
 
         @override
         def check_dropout_layers(self, number: int) -> None:
