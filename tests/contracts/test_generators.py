@@ -39,14 +39,6 @@ def writer(tiny_pools: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @every_generator
-@pytest.mark.parametrize("wanted", WANTED)
-def test_it_says_in_a_line_what_makes_the_texts(owner: Any, wanted: Wanted) -> None:
-    config: Any = default_config(owner)
-    assert len(config.title(wanted).splitlines()) == 1
-    assert set(config.learnt_tasks(wanted)) <= {"answer", "question"}
-
-
-@every_generator
 def test_answers_and_contexts_fit_their_pools_and_never_repeat_the_right_answer(
     owner: Any, tiny_pools: Path, pools: list[Pool], writer: Path
 ) -> None:

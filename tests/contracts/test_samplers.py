@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 
 import numpy as np
@@ -81,10 +80,3 @@ def test_scores_are_finite_and_rows_occur_once(sampler: str, texts: list[str], t
         assert len(rows) == len(scores) == len(set(rows.tolist()))
         assert set(rows.tolist()) <= set(range(NUM_ROWS))
         assert np.isfinite(scores).all()
-
-
-def test_a_task_is_small_and_names_its_sampler(sampler: str, tmp_path: Path) -> None:
-    (block,) = query_blocks(tmp_path, 5, sampler=sampler, num_negatives=3, seed=1)
-    task = pickle.dumps((mine_block, block))
-    assert len(task) < 1000
-    assert pickle.loads(task)[1] == block

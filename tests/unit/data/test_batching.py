@@ -37,12 +37,6 @@ def test_shuffled_batches_hold_each_index_once_under_the_budget(
     check_budget(batches, lengths, size, budget)
 
 
-@given(lengths_of_examples, sizes, budgets)
-def test_one_seed_gives_one_order(lengths: list[int], size: int, budget: int) -> None:
-    one, two = (shuffled_batches(lengths, size, budget, np.random.default_rng(3)) for _ in range(2))
-    assert [batch.tolist() for batch in one] == [batch.tolist() for batch in two]
-
-
 def test_epochs_differ_and_batches_hold_like_lengths() -> None:
     lengths = np.random.default_rng(0).integers(5, 400, 2000)
     rng = np.random.default_rng(1)
@@ -82,11 +76,3 @@ def test_each_batch_and_each_workers_part_of_it_has_the_classes_in_their_proport
         assert {int(classes[batch[part::4]].sum()) for batch in batches for part in range(4)} == {2}
     padded = sum(len(batch) * int(lengths[batch].max()) for batch in batches)
     assert padded < 1.2 * lengths.sum()
-
-
-def test_classes_that_are_all_alike_change_nothing() -> None:
-    lengths = np.random.default_rng(0).integers(5, 400, 300)
-    plain, alike = (
-        shuffled_batches(lengths, 8, 2000, np.random.default_rng(1), classes=classes) for classes in (None, [1] * 300)
-    )
-    assert [batch.tolist() for batch in plain] == [batch.tolist() for batch in alike]

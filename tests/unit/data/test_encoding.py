@@ -43,13 +43,6 @@ def test_bert_writes_a_plain_pair_with_one_separator() -> None:
     assert start == 8  # where the candidate starts: segment 1 is the candidate and the last separator
 
 
-def test_roberta_writes_two_separators() -> None:
-    two = layout(separators=2)
-    pair, start = two.pair(two.context_ids(CONTEXT, None), ids(7, 8))
-    assert pair.tolist() == [CLS, 1, 2, 3, 4, 5, 6, SEP, SEP, 7, 8, SEP]
-    assert start == 9
-
-
 def test_the_intent_view_writes_intents_after_their_utterance() -> None:
     assert layout().context_ids(CONTEXT, INTENTS).tolist() == [1, 2, 1000, 3, 4, 5, 6, 1002, 1001]
 
@@ -70,10 +63,6 @@ def test_turn_separators_are_between_utterances_after_their_intents() -> None:
     assert turns.context_ids(CONTEXT, INTENTS).tolist() == [1, 2, 1000, SEP, 3, SEP, 4, 5, 6, 1002, 1001]
     assert turns.intent_question(CONTEXT, INTENTS, 1)[0].tolist() == [CLS, 1, 2, 1000, SEP, 3, SEP]
     assert layout(turns=True, context=5).context_ids(CONTEXT, None).tolist() == [3, SEP, 4, 5, 6]
-
-
-def test_one_utterance_is_written_alike_with_and_without_turn_separators() -> None:
-    assert layout(turns=True).context_ids(CONTEXT[:1], None).tolist() == [1, 2]
 
 
 def test_a_long_context_keeps_its_end_and_intents_count() -> None:
@@ -281,13 +270,3 @@ def test_a_token_store_is_mapped_into_memory_not_read(tmp_path: Path) -> None:
     store = TokenStore(tmp_path / "t.arrow")
     assert store.pool(250).candidates[2].tolist() == list(range(2, 502))
     assert pa.total_allocated_bytes() - before < (tmp_path / "t.arrow").stat().st_size / 10
-
-
-def test_a_failed_tokenisation_leaves_no_file(tmp_path: Path, tiny_pools: Path) -> None:
-    def fail(texts: list[str]) -> list[list[int]]:
-        raise RuntimeError(f"{len(texts)} texts")
-
-    batches = (list(as_pools(batch)) for batch in iter_pools(tiny_pools, "test"))
-    with pytest.raises(RuntimeError):
-        write_tokens(tmp_path / "test.arrow", batches, fail, (), Budget())
-    assert not list(tmp_path.iterdir())

@@ -37,15 +37,6 @@ def test_labels_get_the_names_of_their_role(speaker: Any, labels: list[str], exp
     assert mapped_intents(parsed_intent_map(BY_ROLE), speaker, labels) == expected
 
 
-def test_a_flat_map_is_for_both_roles() -> None:
-    intent_map = parsed_intent_map({"a": "X"})
-    assert mapped_intents(intent_map, "user", ["a"]) == mapped_intents(intent_map, "agent", ["a"]) == ("X",)
-
-
-def test_without_a_map_intents_are_the_labels() -> None:
-    assert mapped_intents(parsed_intent_map({}), "user", ["a", "b"]) == ("a", "b")
-
-
 def test_a_label_without_a_name_is_an_error_that_names_it() -> None:
     with pytest.raises(DataError, match=r"the intent 'other' of an utterance by the user isn't in the intent map\."):
         mapped_intents(parsed_intent_map(BY_ROLE), "user", ["other"])

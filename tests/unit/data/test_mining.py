@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from icalib.core.errors import DataError
-from icalib.data.neighbourhood import neighbourhood
 from icalib.data.pools import as_pools, iter_pools
 from icalib.data.prepare import prepare
 from icalib.data.schema import SPLITS, Split
@@ -67,18 +65,6 @@ def test_pools_of_all_splits_are_equally_hard(tmp_path: Path, texts: Callable[[S
     assert max(found.values()) / min(found.values()) < 1.05
 
 
-def test_otherwise_those_of_the_largest_split_are_the_hardest(
-    tmp_path: Path, texts: Callable[[Split, int], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What `equal_blocks` prevents; it also shows that `likeness` measures it."""
-    from icalib.data import neighbourhood as module
-
-    monkeypatch.setattr(module, "neighbourhood", replace(neighbourhood, equal_blocks=False))
-    source = corpus(tmp_path / "d.jsonl", texts)
-    prepare(source, tmp_path / "pools", PrepareSettings(num_candidates=5))
-    assert likeness(tmp_path / "pools", "train") > 1.25 * likeness(tmp_path / "pools", "validation")
-
-
 def test_blocks_grow_until_they_have_enough_different_responses(tmp_path: Path) -> None:
     def response(split: Split, number: int) -> str:
         return f"answer {number // 60 if split == 'train' else number}"  # three in a block of 150
@@ -90,35 +76,6 @@ def test_blocks_grow_until_they_have_enough_different_responses(tmp_path: Path) 
     assert all(len(set(pool.candidates)) == 5 for pool in pools)
     with pytest.raises(DataError, match="a response has 24 other responses"):
         prepare(source, tmp_path / "many", PrepareSettings(num_candidates=26))
-
-
-def test_a_source_that_is_sorted_by_topic_has_equally_hard_pools_too(tmp_path: Path) -> None:
-    rng = np.random.default_rng(3)
-
-    def text(split: Split, number: int) -> str:
-        topic = 6 * number // SIZES[split]
-        return " ".join(f"topic{topic}word{word}" for word in rng.choice(12, 6, replace=False))
-
-    prepare(corpus(tmp_path / "d.jsonl", text), tmp_path / "pools", PrepareSettings(num_candidates=5))
-    train, validation, test = (likeness(tmp_path / "pools", split) for split in SPLITS)
-    assert train == pytest.approx((validation + test) / 2, rel=0.05)
-
-
-def test_a_dialogue_with_most_responses_does_not_enlarge_all_blocks(tmp_path: Path) -> None:
-    def utterances(row: int, number: int) -> list[dict[str, str]]:
-        return [{"speaker": ["user", "agent"][turn % 2], "text": f"text {row} {turn}"} for turn in range(number)]
-
-    splits = {"train": [4] * 400 + [700], "validation": [4] * 50, "test": [4] * 50}
-    lines = [
-        json.dumps({"dialog_id": f"{split}{row}", "split": split, "utterances": utterances(row, number)})
-        for split, numbers in splits.items()
-        for row, number in enumerate(numbers)
-    ]
-    (tmp_path / "d.jsonl").write_text("\n".join(lines) + "\n")
-    prepare(tmp_path / "d.jsonl", tmp_path / "pools", PrepareSettings(num_candidates=5))
-    sizes = mined_together(tmp_path / "pools")
-    assert len(sizes) > 3
-    assert sorted(sizes)[-2] < 150
 
 
 @pytest.mark.parametrize("parts", [1, 7])

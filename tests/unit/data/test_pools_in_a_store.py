@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from helpers.stores import Machines
 
 from icalib.core.errors import DataError, StorageError
-from icalib.core.storage import location, names_in, push
+from icalib.core.storage import names_in
 from icalib.data.pools import read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.simulate import simulate
@@ -39,15 +37,6 @@ def test_mining_tasks_may_run_on_other_machines(machines: Machines, source: Path
     assert names_in(out) == {"pools.json", "train.parquet", "validation.parquet", "test.parquet"}
 
 
-def test_dialogues_may_be_stored_there_too(machines: Machines, source: Path) -> None:
-    path = machines.on("a", "dialogues.jsonl")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, path)
-    push(path)
-    here = machines.on("b", "dialogues.jsonl")
-    assert prepare(here, here.with_name("pools"), PrepareSettings(num_candidates=3)).source == location(here)
-
-
 def test_pools_that_were_not_uploaded_are_uploaded_by_the_same_command(machines: Machines, source: Path) -> None:
     out = machines.on("a", "pools")
     with pytest.MonkeyPatch.context() as patch:
@@ -59,13 +48,3 @@ def test_pools_that_were_not_uploaded_are_uploaded_by_the_same_command(machines:
         read_pool_set(machines.on("b", "pools"))
     prepare(source, machines.on("a", "pools"), PrepareSettings(num_candidates=3))
     assert read_pool_set(machines.on("b", "pools")).num_pools["train"] > 0
-
-
-def test_downloaded_pools_are_compared_with_their_digest(machines: Machines, source: Path) -> None:
-    prepare(source, machines.on("a", "pools"), PrepareSettings(num_candidates=3))
-    file = machines.there("pools/test.parquet")
-    table = pq.read_table(file)
-    pq.write_table(table.take(list(reversed(range(table.num_rows)))), file)
-    for _ in range(2):
-        with pytest.raises(DataError, match=r"test\.parquet: damaged \(has \d+ bytes instead of \d+\)"):
-            read_pool_set(machines.on("b", "pools"))

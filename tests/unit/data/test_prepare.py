@@ -20,11 +20,9 @@ from helpers.damage import DAMAGES, Damage
 from icalib.core.component import validated
 from icalib.core.errors import DataError, SettingError, StorageError
 from icalib.data.pools import (
-    ROW_GROUP,
     as_pools,
     iter_pools,
     pools_digest,
-    prepared_inputs,
     read_pool_set,
     read_rows,
 )
@@ -32,7 +30,6 @@ from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.preview import preview
 from icalib.data.schema import SPLITS, Pool
 from icalib.data.selection import Selection
-from icalib.data.simulate import simulate
 
 
 def corpus(path: Path, num_dialogues: int, with_split: bool = True, num_words: int = 8) -> Path:
@@ -94,16 +91,6 @@ def test_labels_are_uniform_over_positions(prepared: tuple[Path, Path]) -> None:
     labels = [pool.label for pool in pools_of(prepared[1], "train")]
     counts = np.bincount(labels, minlength=5)
     assert ((counts - 96) ** 2 / 96).sum() < 18.5  # chi-square, 4 degrees of freedom, p = 0.001
-
-
-def test_files_and_row_groups(prepared: tuple[Path, Path]) -> None:
-    folder = prepared[1]
-    names = {"pools.json", "train.parquet", "validation.parquet", "test.parquet"}
-    assert {path.name for path in folder.iterdir()} == names
-    assert not list(folder.parent.glob(".*tmp"))
-    metadata = pq.ParquetFile(folder / "train.parquet").metadata
-    assert [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)] == [ROW_GROUP, 480 - ROW_GROUP]
-    assert prepared_inputs(folder).items() >= {"num_candidates": 5, "seed": 7, "min_context": 2}.items()
 
 
 def labelled_rows(folder: Path, fraction: float) -> list[int]:
@@ -178,14 +165,6 @@ def test_limit_random_negatives_and_mining_blocks(tmp_path: Path, monkeypatch: p
         linked = [group for group in together if group & set(pool.candidates)]
         together = [group for group in together if group not in linked] + [set(pool.candidates).union(*linked)]
     assert all(len(group) <= 50 for group in together)
-
-
-def test_dialogues_without_split_are_assigned_one(tmp_path: Path) -> None:
-    source = corpus(tmp_path / "d.jsonl", 200, with_split=False)
-    found = prepare(source, tmp_path / "a", PrepareSettings(num_candidates=3)).num_dialogues
-    assert sum(found.values()) == 200
-    assert found["train"] > 130
-    assert min(found.values()) > 5
 
 
 def test_bad_records_stop_or_are_set_aside(tmp_path: Path) -> None:
@@ -271,27 +250,12 @@ def test_missing_splits_are_taken_from_training_dialogues(tmp_path: Path, missin
     assert read_pool_set(tmp_path / "a").num_dialogues["train"] == len(dialogues["train"])
 
 
-def test_held_out_dialogues_suffice_for_their_candidates(tmp_path: Path) -> None:
-    source = with_splits(corpus(tmp_path / "d.jsonl", 100), "train", "test")
-    pools = prepare(source, tmp_path / "a", PrepareSettings(num_candidates=10))
-    assert pools.num_pools["validation"] == 20
-
-
 def test_a_source_without_training_pools_is_left_as_it_is(tmp_path: Path) -> None:
     source = with_splits(corpus(tmp_path / "d.jsonl", 60), "test")
     notes: list[str] = []
     pools = prepare(source, tmp_path / "a", PrepareSettings(num_candidates=3), note=notes.append)
     assert (pools.num_pools["train"], pools.num_pools["validation"]) == (0, 0)
     assert notes == ["there are no train pools", "there are no validation pools"]
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [{"num_candidates": 1}, {"context_turns": 0}, {"limit": 0}, {"negative_sampler": "dense"}, {"labelled": 0.0}],
-)
-def test_settings_out_of_range(tmp_path: Path, settings: dict[str, Any]) -> None:
-    with pytest.raises(SettingError, match=next(iter(settings))):
-        prepare(corpus(tmp_path / "d.jsonl", 20), tmp_path / "a", validated(PrepareSettings, settings))
 
 
 def test_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,15 +334,6 @@ def test_damaged_pools_are_refused_by_file(
         read_pool_set(folder)
 
 
-def test_edited_metadata_is_refused(prepared: tuple[Path, Path], tmp_path: Path) -> None:
-    folder = tmp_path / "pools"
-    shutil.copytree(prepared[1], folder)
-    metadata = json.loads((folder / "pools.json").read_text())
-    (folder / "pools.json").write_text(json.dumps(metadata | {"intents": ["XX"]}, indent=2))
-    with pytest.raises(DataError, match=r"pools\.json: damaged \(other metadata than was written"):
-        read_pool_set(folder)
-
-
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("icalib.data.spill.BATCH_ROWS", 32)
     monkeypatch.setattr("icalib.data.pool_folder.ROW_GROUP", 32)
@@ -412,11 +367,6 @@ def test_real_dialogues_give_the_published_number_of_pairs(tmp_path: Path) -> No
     assert len(pool_set.intents) == 18
 
 
-def test_a_simulated_corpus_can_be_prepared(tmp_path: Path) -> None:
-    truth = simulate(tmp_path / "desk.jsonl", num_dialogues=200)
-    assert prepare(tmp_path / "desk.jsonl", tmp_path / "pools").num_pools == truth.num_responses
-
-
 def test_logs_are_kept_outside_the_pools_and_decide_nothing_in_them(
     prepared: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -435,15 +385,6 @@ def test_logs_are_kept_outside_the_pools_and_decide_nothing_in_them(
     assert "no action needed" in notes[0]
     with pytest.raises(SettingError, match=r"other inputs \(logs_digest\)"):
         prepare(source, tmp_path / "pools", settings)
-
-
-def test_logs_without_dialogues_leave_nothing(prepared: tuple[Path, Path], tmp_path: Path) -> None:
-    source, _ = prepared
-    short = tmp_path / "short.jsonl"
-    short.write_text('{"dialog_id": "a", "utterances": [{"speaker": "user", "text": "hello"}]}\n')
-    with pytest.raises(DataError, match="no dialogue of two or more utterances"):
-        prepare(source, tmp_path / "pools", PrepareSettings(num_candidates=5), logs=short)
-    assert not (tmp_path / "pools").exists()
 
 
 def chats(path: Path, num_chats: int, num_turns: int) -> Path:

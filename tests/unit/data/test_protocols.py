@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -13,7 +12,7 @@ import pytest
 from icalib.core.errors import DataError, SettingError
 from icalib.data.pools import as_pools, read_pool_set, read_rows
 from icalib.data.prepare import prepare
-from icalib.data.protocols import PROTOCOLS, prepare_command, unmet, with_protocol
+from icalib.data.protocols import PROTOCOLS, unmet, with_protocol
 from icalib.data.schema import SPLITS, Pool, PoolSet
 from icalib.data.settings import PrepareSettings
 
@@ -152,11 +151,6 @@ def test_settings_that_agree_or_that_the_paper_leaves_open_are_kept() -> None:
     assert with_protocol(PrepareSettings.model_validate({"protocol": "gpf", "context_turns": 8}), "").context_turns == 8
 
 
-def test_settings_without_a_protocol_are_as_they_were() -> None:
-    settings = PrepareSettings()
-    assert with_protocol(settings, "jsonl") is settings
-
-
 def test_the_complete_corpus_and_its_part_with_intents_are_read_together(tmp_path: Path) -> None:
     both = tmp_path / "both"
     both.mkdir()
@@ -205,60 +199,6 @@ def test_dialogues_with_intents_leave_the_sources_test_split(tmp_path: Path) -> 
     assert (pool_set.intents_in, pool_set.split_origin) == (("train",), "source")
 
 
-def test_missing_splits_are_drawn_from_dialogues_without_intents(tmp_path: Path) -> None:
-    pool_set, pools = made(jsonl(tmp_path, intents=range(10), splits=("train",)), "icast")
-    assert all(number_of(pool) >= 10 for split in SPLITS[1:] for pool in pools[split])
-    assert pool_set.num_pools["validation"] >= 10 <= pool_set.num_pools["test"]
-    assert (pool_set.intents_in, pool_set.split_origin) == (("train",), "mixed")
-
-
-def test_intents_outside_training_are_unmet_where_all_dialogues_have_them(tmp_path: Path) -> None:
-    pool_set, _ = made(jsonl(tmp_path, intents=range(240)), "icast")
-    assert pool_set.intents_in == SPLITS
-    assert any("intents: also in validation and test" in sentence for sentence in unmet(pool_set, PROTOCOLS["icast"]))
-
-
-def test_messages_and_tables_may_mark_accepted_answers(tmp_path: Path) -> None:
-    table, chats = tmp_path / "export.csv", tmp_path / "chats.jsonl"
-    rows = [
-        (number, ("user", "agent")[turn % 2], utterance(number, turn), turn == accepted_turn(number))
-        for number in range(240)
-        for turn in range(6)
-    ]
-    table.write_text("chat,sender,text,is_answer\n" + "".join(f"{a},{b},{c},{d or ''}\n" for a, b, c, d in rows))
-    chats.write_text(
-        "".join(
-            json.dumps(
-                {
-                    "id": number,
-                    "messages": [{"role": b, "content": c, "is_answer": d} for a, b, c, d in rows if a == number],
-                }
-            )
-            + "\n"
-            for number in range(240)
-        )
-    )
-    for source in (table, chats):
-        pool_set, pools = made(source, "icast", labelled=0.1)
-        assert sum(pool_set.num_pools.values()) == 180
-        for pool in (pool for split in SPLITS for pool in pools[split]):
-            turn = accepted_turn(number_of(pool))
-            assert turn is not None
-            assert pool.candidates[pool.label] == utterance(number_of(pool), turn)
-
-
-def test_a_source_in_which_nothing_was_accepted_is_refused(tmp_path: Path) -> None:
-    table = tmp_path / "export.csv"
-    rows = [f"{number},{speaker},{speaker} {number},0" for number in range(30) for speaker in ("user", "agent")]
-    table.write_text("\n".join(["chat,sender,text,is_answer", *rows]))
-    with pytest.raises(DataError, match="nothing in this source of the format table says which answers were accepted"):
-        made(table, "icast")
-    table.write_text(table.read_text().replace(",0", ",perhaps", 1))
-    with pytest.raises(DataError, match="perhaps") as caught:
-        made(table, "icast")
-    assert "is_answer" in caught.value.field
-
-
 def authors_folder(folder: Path) -> Path:
     """The ICAST authors' files: 15 pools of each part, with nine wrong answers."""
     for number, part in enumerate(("train", "unlabeled", "valid", "test")):
@@ -283,15 +223,6 @@ def test_the_authors_pools_are_icasts_own(tmp_path: Path) -> None:
     assert {sentence.split()[-3:][0] for sentence in unmet(pool_set, PROTOCOLS["icast"])} <= {str(100)}
     labelled_first = sorted(pools["train"], key=lambda pool: pool.label_order)[:15]
     assert all(pool.context[0].intents for pool in labelled_first)
-
-
-@pytest.mark.parametrize("protocol", ["gpf", "pg"])
-def test_the_authors_pools_keep_their_candidates_and_are_not_those_of_other_papers(
-    protocol: str, tmp_path: Path
-) -> None:
-    pool_set, _ = made(authors_folder(tmp_path), protocol)
-    assert pool_set.negative_sampler == "source"
-    assert any("negatives: source" in sentence for sentence in unmet(pool_set, PROTOCOLS[protocol]))
 
 
 def mantis_tsv(folder: Path) -> Path:
@@ -357,13 +288,6 @@ META = {
 }  # fmt: skip
 
 
-def test_pools_that_meet_a_protocol_have_nothing_unmet() -> None:
-    assert unmet(PoolSet.model_validate(META), PROTOCOLS["icast"]) == []
-    others = {"context_turns": 100, "negative_sampler": "random", "answers": "all"}
-    assert unmet(PoolSet.model_validate(META | others), PROTOCOLS["gpf"]) == []
-    assert unmet(PoolSet.model_validate(META | others), PROTOCOLS["pg"]) == []
-
-
 @pytest.mark.parametrize(
     ("protocol", "changes", "words"),
     [
@@ -392,10 +316,3 @@ def test_ready_pools_of_the_authors_meet_their_protocol() -> None:
     assert unmet(PoolSet.model_validate(own), PROTOCOLS["icast"]) == []
     other = META | {"reader": "udc", "negative_sampler": "source", "context_turns": 100}
     assert unmet(PoolSet.model_validate(other), PROTOCOLS["pg"]) == []
-
-
-def test_the_command_prepares_the_source_by_the_protocol_beside_the_pools() -> None:
-    words = shlex.split(prepare_command(PoolSet.model_validate(META), PROTOCOLS["icast"], "pools/mine"))
-    assert words == [
-        "icalib", "prepare", "/data/my chats.jsonl", "--out", "pools/mine-icast", "--protocol", "icast",
-    ]  # fmt: skip

@@ -68,13 +68,6 @@ def test_a_bad_line_is_named_with_field_and_cure(tmp_path: Path, bad: Any, field
     assert "--skip-bad" not in str(caught.value)
 
 
-def test_bytes_that_are_not_utf8_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "q.jsonl"
-    path.write_bytes(json.dumps(question()).encode().replace(b"hums", b"h\xffms"))
-    with pytest.raises(DataError, match="byte 0xff"):
-        read_questions(path)
-
-
 def test_a_missing_or_empty_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         read_questions(tmp_path / "nowhere.jsonl")

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icalib.core.component import validated
 from icalib.core.errors import SettingError
 from icalib.data.selection import Selection
 
@@ -59,15 +58,3 @@ def test_no_pool_is_an_error_that_names_split_and_cure() -> None:
         Selection(labelled_fraction=0.1).rows("test", "all", np.array([], np.int64))
     with pytest.raises(SettingError, match=r"no labelled pools.*limit is 5"):
         Selection(labelled_fraction=0.1, limit={"train": 5}).rows("train", "labelled", np.full(9, -1))
-
-
-def test_no_unlabelled_pool_is_not_an_error() -> None:
-    assert len(Selection(labelled_fraction=1.0).rows("train", "unlabelled", ORDER)) == 0
-
-
-@pytest.mark.parametrize(
-    "values", [{"labelled_fraction": 0}, {"labelled_fraction": 1.1}, {"labelled_fraction": 0.1, "limit": {"train": 0}}]
-)
-def test_values_out_of_range_are_refused(values: dict[str, object]) -> None:
-    with pytest.raises(SettingError, match=r"labelled_fraction|limit\.train"):
-        validated(Selection, values)

@@ -14,7 +14,6 @@ from pydantic import ValidationError
 from icalib.data.encoding import Budget, TokenStore, write_tokens
 from icalib.data.pools import as_pools, iter_pools, read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
-from icalib.data.preview import preview
 from icalib.data.schema import POOL_SCHEMA, SPLITS, Pool
 from icalib.scoring.untrained import untrained_table
 from icalib.training.examples import gold_labels, sampled_negatives
@@ -83,12 +82,6 @@ def test_long_lists_keep_half_of_the_pool_for_wrong_candidates(tmp_path: Path) -
     few_wrong = ranking_file(tmp_path / "few.jsonl", num_right=9, num_wrong=2)
     pools = prepared(few_wrong, tmp_path / "few", num_candidates=6)
     assert {len(pool.right) for pool in pools} == {4, 1}
-
-
-def test_the_preview_marks_every_right_candidate(tmp_path: Path) -> None:
-    lines = list(preview(ranking_file(tmp_path / "train.jsonl", num_right=2, num_wrong=2), PrepareSettings()))
-    assert lines.count("    right: right 0 1") == 1
-    assert any(line.endswith("with several right ones") for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -61,12 +61,6 @@ def test_label_order_puts_pools_with_intents_first(flags: list[tuple[bool, bool]
     assert max(first, default=-1) < min(rest, default=math.inf)
 
 
-def test_label_order_is_shuffled_by_seed() -> None:
-    many = [True] * 100
-    assert list(label_order(many, many, 1)) == list(label_order(many, many, 1))
-    assert list(label_order(many, many, 1)) != list(label_order(many, many, 2))
-
-
 def test_leak_check_names_the_dialogues() -> None:
     leaks = LeakCheck()
     leaks.add("d1", "train", ["a", "b"])

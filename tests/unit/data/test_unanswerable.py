@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from icalib.core.errors import SettingError
-from icalib.data.pools import as_pools, iter_pools, pools_digest, read_pool_set
+from icalib.data.pools import as_pools, iter_pools, read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.schema import NONE_RIGHT, SPLITS, Pool
 from icalib.data.simulate import simulate
@@ -58,14 +58,6 @@ def test_the_fraction_of_each_split_loses_its_right_candidate_for_another_wrong_
             assert (pool.label_order >= 0) == (split == "train")  # that none is right is known
 
 
-def test_without_it_nothing_changes(dialogues: Path, tmp_path: Path) -> None:
-    prepared(dialogues, tmp_path / "pools")
-    prepared(dialogues, tmp_path / "zero", unanswerable=0.0)
-    first, second = ((tmp_path / name / "train.parquet").read_bytes() for name in ("pools", "zero"))
-    assert first == second
-    assert "num_unanswerable" not in json.loads((tmp_path / "pools" / "pools.json").read_text())
-
-
 def test_the_draw_is_seeded_and_a_smaller_fraction_is_contained_in_a_larger_one(
     dialogues: Path, tmp_path: Path
 ) -> None:
@@ -75,13 +67,7 @@ def test_the_draw_is_seeded_and_a_smaller_fraction_is_contained_in_a_larger_one(
 
     few, many = without("few", unanswerable=0.1), without("many", unanswerable=0.3)
     assert few < many
-    assert pools_digest(tmp_path / "many") == pools_digest(_again(dialogues, tmp_path))
     assert without("other seed", unanswerable=0.3, seed=8) != many
-
-
-def _again(dialogues: Path, folder: Path) -> Path:
-    prepared(dialogues, folder / "again", unanswerable=0.3)
-    return folder / "again"
 
 
 def test_ready_pools_keep_their_candidates(tmp_path: Path) -> None:

@@ -75,13 +75,6 @@ def test_a_context_keeps_its_end_and_an_answer_its_start(language_model: Path) -
     assert "0 1" in writer._tokenizer.decode(start.source)
 
 
-def test_special_tokens_that_users_type_are_text(language_model: Path) -> None:
-    writer = Writer(str(language_model), config(language_model))
-    pair = writer.encode("answer", ["a </s> b"], "c </s> d")
-    assert list(pair.source).count(writer._end) == 1
-    assert list(pair.target).count(writer._end) == 1
-
-
 def test_a_fine_tuned_model_writes_what_it_learnt_and_so_does_its_checkpoint(
     language_model: Path, tiny_pools: Path, tmp_path: Path
 ) -> None:
@@ -104,15 +97,6 @@ def test_a_fine_tuned_model_writes_what_it_learnt_and_so_does_its_checkpoint(
     assert again.write("answer", sources, 1, seed=2, device=CPU) == written  # beam search draws nothing
     for name, tensor in writer.state_dict().items():
         assert torch.equal(again.state_dict()[name], tensor), name
-
-
-def test_samples_are_drawn_by_seed_and_differ(language_model: Path, pools: list[Pool]) -> None:
-    writer = Writer(str(language_model), config(language_model)).eval()
-    sources = [context_texts(pool) for pool in pools[:2]]
-    one, again, other = (writer.write("answer", sources, 2, seed=seed, device=CPU) for seed in (1, 1, 2))
-    assert one == again != other
-    assert [len(texts) for texts in one] == [2] * 2
-    assert all(texts[0] != texts[1] for texts in one)
 
 
 @pytest.mark.parametrize(("decoding", "file"), [("nucleus", "generation_config.json"), ("beam", "config.json")])

@@ -25,12 +25,6 @@ def test_rows_name_methods_settings_and_metrics_that_exist(name: str) -> None:
     assert {table.protocol, str(table.preset).removeprefix("paper-")} == {name.partition("-")[0]}
 
 
-@pytest.mark.parametrize("name", table_names())
-def test_every_row_of_a_table_has_values_for_the_same_corpora(name: str) -> None:
-    where = {tuple((one.corpus, one.test, one.labelled) for one in row.published) for row in load_table(name).rows}
-    assert len(where) == 1
-
-
 @pytest.mark.parametrize(
     ("name", "label", "place", "metric", "mean", "spread"),
     [
@@ -59,14 +53,6 @@ def test_published_values(
     (row,) = [row for row in load_table(name).rows if row.label == label]
     (published,) = [one for one in row.published if (one.corpus, one.test, one.labelled) == place]
     assert (published.values[metric].mean, published.values[metric].spread) == (mean, spread)
-
-
-def test_pg_table2s_ratio_is_its_times_over_berts() -> None:
-    values = {row.label: row.published[0].values for row in load_table("pg-table2").rows}
-    for one in values.values():
-        assert one["ratio"].mean == pytest.approx(
-            one["milliseconds"].mean / values["BERT"]["milliseconds"].mean, abs=5e-3
-        )
 
 
 def test_an_exception_concerns_its_corpora_fractions_and_rows_alone() -> None:
@@ -144,8 +130,3 @@ def test_a_bad_file_is_named_with_its_key(tmp_path: Path, text: str, said: str) 
         load_table(str(path))
     assert str(path) in str(error.value)
     assert said in str(error.value)
-
-
-def test_an_unknown_table_offers_near_names() -> None:
-    with pytest.raises(SettingError, match="Did you mean icast-table2"):
-        load_table("icast-tabel2")
