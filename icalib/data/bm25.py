@@ -1,4 +1,4 @@
-"""BM25 between texts, and the negative sampler that prefers the responses with the highest BM25 score.
+"""BM25 and TF-IDF between texts, and the negative sampler that prefers the responses with the highest BM25 score.
 
 The scores are those of `rank_bm25.BM25Okapi`, the right response being the query.
 """
@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rank_bm25 import BM25Okapi
@@ -67,6 +68,16 @@ def _scores(index: Path, queries: range) -> Iterator[tuple[Rows, Scores]]:
         values = np.asarray(scores.data, dtype=np.float64)
         for first, last in zip(scores.indptr[:-1], scores.indptr[1:], strict=True):
             yield scores.indices[first:last].astype(np.int64), values[first:last]
+
+
+def tfidf_vectors(texts: Sequence[str]) -> csr_array:
+    """Return vectors [N, V] of length 1, with 1 + log of the counts; zero for texts without words."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    if not any(map(tokenize, texts)):
+        return csr_array((len(texts), 1))
+    options: dict[str, Any] = {"analyzer": tokenize, "sublinear_tf": True}
+    return csr_array(TfidfVectorizer(**options).fit_transform(texts))
 
 
 def save_sparse(folder: Path, name: str, matrix: csr_array) -> None:

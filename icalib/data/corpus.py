@@ -122,13 +122,6 @@ def read_corpus(
 ) -> Corpus:
     """Read a source into files in `folder`, one for each split.
 
-    Args:
-        source: dialogues, pools, or contexts with answers.
-        folder: gets the files.
-        settings: what the pools depend on.
-        on_reject: receives records that are not valid; without it the first one raises DataError.
-        progress: receives the stage `read`.
-
     Raises:
         DataError: a record that is not valid, without `on_reject`; a source without pools, or without accepted answers
             where only those count.

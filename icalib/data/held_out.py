@@ -20,11 +20,6 @@ def hold_out(corpus: Corpus, folder: Path, settings: PrepareSettings) -> list[st
 
     Which dialogues is drawn by their ids and the seed; those with a pool whose right candidate is unknown stay. A
     source without training pools is left as it is: it may be meant for `score` or `evaluate`.
-
-    Args:
-        corpus: the rows, in files that are closed.
-        folder: gets the new files.
-        settings: seed and number of candidates, for which a split needs enough responses.
     """
     moved = _moved_dialogues(corpus, settings)
     taken: list[Split] = [split for split in SPLITS if split in moved.values()]

@@ -5,10 +5,9 @@ A pool folder keeps them in `logs.parquet`, one row for each dialogue. They have
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,20 +27,9 @@ _LOG_SCHEMA = pa.schema([("dialog_id", pa.string()), ("utterances", pa.list_(pa.
 _TOKEN_SCHEMA = pa.schema([("ids", pa.list_(pa.list_(pa.int32()))), ("keys", pa.list_(pa.uint64()))])
 _ROW_GROUP = 1024
 
-T = TypeVar("T")
-
 
 def write_logs(source: Source, path: Path, on_reject: OnReject | None, progress: Progress) -> int:
-    """Write the dialogues of logs; those with fewer than two utterances are left out.
-
-    Args:
-        source: the logs.
-        path: the Parquet file.
-        on_reject: receives records that are not valid; without it the first one raises DataError.
-        progress: receives the stage `logs`.
-
-    Returns:
-        Number of dialogues.
+    """Write the dialogues of logs, without those of fewer than two utterances, and return their number.
 
     Raises:
         DataError: no dialogue is left.
@@ -53,7 +41,7 @@ def write_logs(source: Source, path: Path, on_reject: OnReject | None, progress:
     )
     done = 0
     with pq.ParquetWriter(path, _LOG_SCHEMA, compression="zstd") as writer:
-        for group in _batches(rows, _ROW_GROUP):
+        while group := list(islice(rows, _ROW_GROUP)):
             writer.write_table(pa.Table.from_pylist(group, schema=_LOG_SCHEMA))
             done += len(group)
             progress("logs", done, None)
@@ -65,13 +53,6 @@ def write_logs(source: Source, path: Path, on_reject: OnReject | None, progress:
         )
     progress("logs", done, done)
     return done
-
-
-def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Yield lists of `size` items, the last one possibly shorter."""
-    remaining = iter(items)
-    while batch := list(islice(remaining, size)):
-        yield batch
 
 
 def write_log_tokens(path: Path, logs: Path, tokenize: Tokenize, budget: Budget) -> Iterator[int]:

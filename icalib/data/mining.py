@@ -39,10 +39,6 @@ def responses_together(num_rows: Mapping[Split, int], settings: PrepareSettings)
     """Return about how many responses are mined together, those of one block.
 
     Blocks of `neighbourhood` have about as many as the smallest split, so that the pools of all splits are alike.
-
-    Args:
-        num_rows: responses of each split.
-        settings: the sampler.
     """
     if not NEGATIVE_SAMPLERS.load(settings.negative_sampler).equal_blocks:
         return MINING_BLOCK
@@ -62,16 +58,8 @@ def mine_split(
 ) -> NDArray[np.int64] | None:
     """Return the rows of each response's negatives, [num_rows, C − 1], mapped from a file in `folder`; None: no rows.
 
-    If some pools are to lose their right candidate, each response has one negative more, the last.
-
-    Args:
-        spill: the split's rows.
-        folder: gets the file, and the indices while they are needed.
-        split: its name.
-        settings: sampler, number of candidates, seed.
-        parallel_map: runs the tasks.
-        progress: receives the stage `mine <split>`.
-        together: about how many responses are mined together.
+    If some pools are to lose their right candidate, each response has one negative more, the last. `together` is about
+    how many responses are mined together.
 
     Raises:
         DataError: too few responses.

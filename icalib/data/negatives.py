@@ -72,16 +72,7 @@ NEGATIVE_SAMPLERS = Extensions(
 
 
 class QueryBlock(NamedTuple):
-    """A task of mining: the responses in rows `start` to `stop` of an index are the queries.
-
-    Args:
-        folder: where the index is stored.
-        start: the first row.
-        stop: the row after the last one.
-        sampler: name of the negative sampler; a worker loads it by this name.
-        num_negatives: negatives of each query.
-        seed: of ties and random negatives.
-    """
+    """A task of mining: the responses in rows `start` to `stop` of the index in `folder` are the queries."""
 
     folder: str
     start: int
@@ -96,14 +87,7 @@ ParallelMap = Callable[[Callable[[QueryBlock], Rows], Sequence[QueryBlock]], Ite
 
 
 def write_index(index: Path, responses: Iterable[str], dialogues: Iterable[int], sampler: str) -> None:
-    """Write what mining needs to know of N responses.
-
-    Args:
-        index: the folder to write.
-        responses: the texts; iterated more than once.
-        dialogues: a number for each response that differs between dialogues.
-        sampler: name of the negative sampler, which adds its own files.
-    """
+    """Write what mining needs to know of N responses, which are iterated more than once, and of their dialogues."""
     own = index / SAMPLER_FOLDER
     own.mkdir(parents=True, exist_ok=True)
     np.save(index / "key.npy", np.fromiter(map(text_key, responses), dtype=np.uint64))

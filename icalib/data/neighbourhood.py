@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from icalib.core.seeding import child_seed
-from icalib.data.bm25 import load_sparse, save_sparse
+from icalib.data.bm25 import load_sparse, save_sparse, tfidf_vectors
 from icalib.data.negatives import NegativeSampler, Rows, Scores
-from icalib.data.tfidf import tfidf_vectors
 
 _NUM_PIVOTS = 4
 """Pivots that are tried for each response, drawn among its own nearest neighbours."""

@@ -63,13 +63,8 @@ class PoolWriter:
     ) -> None:
         """Write a split.
 
-        Args:
-            split: its name.
-            corpus: the rows; without negatives they hold all their candidates.
-            negatives: rows of each row's negatives, [num_rows, C − 1]; with `unanswerable` one more, its replacement
-                of a right candidate.
-            progress: receives the stage `write <split>`.
-            unanswerable: fraction of the pools that lose their right candidate.
+        `negatives` are the rows of each row's negatives [num_rows, C − 1], with `unanswerable`, the fraction of pools
+        that lose their right candidate, one more that replaces it; None: rows hold all their candidates.
         """
         spill, order = corpus.spills[split], None
         loses_right = _drawn(spill, unanswerable, self.seed) if unanswerable else None

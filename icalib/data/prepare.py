@@ -7,7 +7,6 @@ the result is written in row groups. The folder appears when it is complete.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from icalib.core.errors import DataError, SettingError
 from icalib.core.files import content_digest, write_json
 from icalib.core.storage import location, pull, push
 from icalib.core.version import __version__
-from icalib.data.corpus import Corpus, RejectedRecords, read_corpus, shortest_context
+from icalib.data.corpus import RejectedRecords, read_corpus, shortest_context
 from icalib.data.held_out import hold_out
 from icalib.data.logs import LOGS_FILE, write_logs
 from icalib.data.mining import Progress, mine_split, responses_together
@@ -79,16 +78,26 @@ def prepare(
     if min_context < settings.min_context:
         note("the dialogues have two turns: a response needs one utterance before it")
     settings = settings.model_copy(update={"min_context": min_context})
-    work = _Preparation(source, log_source, settings, parallel_map, progress, note)
     if out.exists() and not (out / POOLS_FILE).is_file():
         raise SettingError(f"{out} exists and is not a pool folder. Choose another name, or remove it yourself.")
     if out.exists() and not fresh:
-        pool_set = _existing(out, work.inputs(), note)
+        pool_set = _existing(out, _inputs(source, log_source, settings), note)
     else:
         rejected_path = out.with_name(f"{out.name}.rejected.jsonl")
         with whole_folder(out) as folder:
             rejected = RejectedRecords(folder / "rejected.jsonl") if settings.skip_bad else None
-            pool_set = work.write(folder, out.name, location(Path(source_path)), rejected)
+            pool_set = _write(
+                folder,
+                out.name,
+                source_path,
+                source,
+                log_source,
+                settings,
+                rejected,
+                parallel_map,
+                progress,
+                note,
+            )
             if rejected:
                 rejected.move_to(rejected_path)
         if pool_set.num_rejected:
@@ -98,108 +107,79 @@ def prepare(
     return pool_set
 
 
-@dataclass(frozen=True)
-class _Preparation:
-    """What `prepare` makes a pool folder of, and whom it tells what it does.
+def _write(
+    folder: Path,
+    name: str,
+    source_path: str | Path,
+    source: Source,
+    logs: Source | None,
+    settings: PrepareSettings,
+    rejected: RejectedRecords | None,
+    parallel_map: ParallelMap,
+    progress: Progress,
+    note: Note,
+) -> PoolSet:
+    """Write all files of a pool set into a folder, and say what is unusual about it."""
+    corpus = read_corpus(source, folder, settings, rejected, progress)
+    messages = [
+        *(f"left out: {number} {what}" for what, number in source.left_out.items()),
+        *hold_out(corpus, folder, settings),
+    ]
+    inputs = _inputs(source, logs, settings)
+    writer = PoolWriter(folder, settings.seed, inputs)
+    together = responses_together({split: corpus.spills[split].num_rows for split in corpus.mined}, settings)
+    for split in SPLITS:
+        spill, negatives = corpus.spills[split], None
+        if split in corpus.mined:
+            negatives = mine_split(spill, folder, split, settings, parallel_map, progress, together=together)
+        elif settings.unanswerable and spill.num_rows:
+            raise SettingError(
+                f"--unanswerable is for wrong candidates that are mined, and the {split} pools of this source "
+                "have their own. Leave it out, or take right candidates out of the source."
+            )
+        writer.write(split, corpus, negatives, progress, settings.unanswerable)
+    num_copies = writer.leaks.num_copies_across_splits()
+    num_logs = write_logs(logs, folder / LOGS_FILE, rejected, progress) if logs else 0
+    files = [*map(split_file, SPLITS), *([LOGS_FILE] if logs else [])]
+    pool_set = PoolSet(
+        version=POOLS_VERSION,
+        name=name,
+        digest=content_digest(writer.digests),
+        source=location(Path(source_path)),
+        source_digest=inputs["source_digest"],
+        reader=source.reader,
+        negative_sampler=settings.negative_sampler if corpus.mined else "source",
+        num_candidates=writer.num_candidates,
+        context_turns=settings.context_turns,
+        protocol=settings.protocol,
+        answers="accepted" if source.accepted_only else settings.answers,
+        intents_in=tuple(split for split in SPLITS if split in corpus.intents_in),
+        split_origin=corpus.split_origin(),
+        limit=settings.limit,
+        seed=settings.seed,
+        default_labelled_fraction=settings.labelled or corpus.fraction_with_intents(),
+        intents=tuple(sorted(corpus.intents)),
+        num_pools=corpus.num_rows,
+        num_unanswerable=+writer.num_unanswerable,
+        num_several_right=+writer.num_several_right,
+        mean_right=writer.mean_right(),
+        num_dialogues=writer.leaks.num_dialogues(),
+        num_rejected=rejected.count if rejected else 0,
+        num_logs=num_logs,
+        logs_digest=inputs.get("logs_digest", ""),
+        created_with=f"icalib {__version__}",
+        files={file: facts_of(folder / file) for file in files},
+    ).sealed()
+    write_json(folder / POOLS_FILE, pool_set.model_dump())
+    for message in [*messages, *_remarks(pool_set, num_copies)]:
+        note(message)
+    return pool_set
 
-    Args:
-        source: dialogues or pools.
-        logs: dialogues outside the pools, if any.
-        settings: what the pools depend on, the protocol's included.
-        parallel_map: as for `prepare`, like the others.
-    """
 
-    source: Source
-    logs: Source | None
-    settings: PrepareSettings
-    parallel_map: ParallelMap
-    progress: Progress
-    note: Note
-
-    def inputs(self) -> dict[str, Any]:
-        """Return everything that the pools depend on."""
-        logs = {"logs_digest": self.logs.digest()} if self.logs else {}
-        return {
-            "version": POOLS_VERSION,
-            "source_digest": self.source.digest(),
-            **self.settings.inputs(),
-            **logs,
-        }
-
-    def write(self, folder: Path, name: str, source_path: str, rejected: RejectedRecords | None) -> PoolSet:
-        """Write all files of a pool set into a folder, and say what is unusual about it.
-
-        Args:
-            folder: the working folder.
-            name: of the pool set.
-            source_path: what the metadata call the source.
-            rejected: receives records that are not valid; without it the first one raises DataError.
-        """
-        corpus = read_corpus(self.source, folder, self.settings, rejected, self.progress)
-        messages = [
-            *(f"left out: {number} {what}" for what, number in self.source.left_out.items()),
-            *hold_out(corpus, folder, self.settings),
-        ]
-        inputs = self.inputs()
-        writer = PoolWriter(folder, self.settings.seed, inputs)
-        self._write_splits(corpus, folder, writer)
-        num_copies = writer.leaks.num_copies_across_splits()
-        num_logs = write_logs(self.logs, folder / LOGS_FILE, rejected, self.progress) if self.logs else 0
-        files = [*map(split_file, SPLITS), *([LOGS_FILE] if self.logs else [])]
-        pool_set = PoolSet(
-            version=POOLS_VERSION,
-            name=name,
-            digest=content_digest(writer.digests),
-            source=source_path,
-            source_digest=inputs["source_digest"],
-            reader=self.source.reader,
-            negative_sampler=self.settings.negative_sampler if corpus.mined else "source",
-            num_candidates=writer.num_candidates,
-            context_turns=self.settings.context_turns,
-            protocol=self.settings.protocol,
-            answers="accepted" if self.source.accepted_only else self.settings.answers,
-            intents_in=tuple(split for split in SPLITS if split in corpus.intents_in),
-            split_origin=corpus.split_origin(),
-            limit=self.settings.limit,
-            seed=self.settings.seed,
-            default_labelled_fraction=self.settings.labelled or corpus.fraction_with_intents(),
-            intents=tuple(sorted(corpus.intents)),
-            num_pools=corpus.num_rows,
-            num_unanswerable=+writer.num_unanswerable,
-            num_several_right=+writer.num_several_right,
-            mean_right=writer.mean_right(),
-            num_dialogues=writer.leaks.num_dialogues(),
-            num_rejected=rejected.count if rejected else 0,
-            num_logs=num_logs,
-            logs_digest=inputs.get("logs_digest", ""),
-            created_with=f"icalib {__version__}",
-            files={file: facts_of(folder / file) for file in files},
-        ).sealed()
-        write_json(folder / POOLS_FILE, pool_set.model_dump())
-        for message in [*messages, *_remarks(pool_set, num_copies)]:
-            self.note(message)
-        return pool_set
-
-    def _write_splits(self, corpus: Corpus, folder: Path, writer: PoolWriter) -> None:
-        """Mine the negatives of each split and write its pools.
-
-        Raises:
-            SettingError: pools that are ready would have to lose their right candidates.
-        """
-        settings = self.settings
-        together = responses_together({split: corpus.spills[split].num_rows for split in corpus.mined}, settings)
-        for split in SPLITS:
-            spill, negatives = corpus.spills[split], None
-            if split in corpus.mined:
-                negatives = mine_split(
-                    spill, folder, split, settings, self.parallel_map, self.progress, together=together
-                )
-            elif settings.unanswerable and spill.num_rows:
-                raise SettingError(
-                    f"--unanswerable is for wrong candidates that are mined, and the {split} pools of this source "
-                    "have their own. Leave it out, or take right candidates out of the source."
-                )
-            writer.write(split, corpus, negatives, self.progress, settings.unanswerable)
+def _inputs(source: Source, logs: Source | None, settings: PrepareSettings) -> dict[str, Any]:
+    """Return everything that the pools depend on."""
+    logs_digest = {"logs_digest": logs.digest()} if logs else {}
+    return {"version": POOLS_VERSION, "source_digest": source.digest(), **settings.inputs(), **logs_digest}
 
 
 def _opened(path: str | Path, format: str | None, settings: PrepareSettings) -> Source:
@@ -245,12 +225,7 @@ def _existing(out: Path, inputs: Mapping[str, Any], note: Note) -> PoolSet:
 
 
 def _remarks(pool_set: PoolSet, num_copies: int) -> Iterator[str]:
-    """Yield what is unusual about a pool set.
-
-    Args:
-        pool_set: its metadata.
-        num_copies: texts of validation or test that occur in another split, too.
-    """
+    """Yield what is unusual; `num_copies` counts texts of validation or test that occur in another split, too."""
     for split, number in pool_set.num_pools.items():
         if not number:
             yield f"there are no {split} pools"

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
 from icalib.core.errors import DataError
 from icalib.core.storage import pull
+from icalib.core.text import shortened
 from icalib.data.corpus import responses_of, shortest_context
-from icalib.data.intent_map import IntentMap, mapped_intents
+from icalib.data.intent_map import mapped_intents
 from icalib.data.protocols import with_protocol
-from icalib.data.schema import NONE_RIGHT, AnsweredContext, Dialogue, Pool, Utterance
+from icalib.data.schema import AnsweredContext, Dialogue, Pool
 from icalib.data.settings import PrepareSettings
-from icalib.data.sources.base import Source
 from icalib.data.sources.readers import open_source
 
 NUM_SHOWN = 3
@@ -48,12 +48,22 @@ def preview(source_path: str | Path, settings: PrepareSettings) -> Iterator[str]
     dialogues = list(islice(source.dialogues(reject), NUM_READ))
     answered = list(islice(source.answers(reject), NUM_READ))
     pools = list(islice(source.pools(reject), NUM_READ))
+    for records in (dialogues, answered, pools):
+        for record in records[:NUM_SHOWN]:
+            yield from _lines(record, settings)
     if dialogues:
-        yield from _dialogues(source, dialogues, settings)
+        roles = Counter(utterance.speaker for dialogue in dialogues for utterance in dialogue.utterances)
+        num_pools = sum(1 for dialogue in dialogues for _ in responses_of(dialogue, source, settings))
+        yield (
+            f"the first {len(dialogues)} dialogues: {roles['user']} turns of users, {roles['agent']} of agents, "
+            f"{num_pools} pools with {settings.min_context} or more utterances before the response"
+        )
     if answered:
-        yield from _answered(answered, settings.map_intents)
+        num_pools = sum(len(record.answers) for record in answered)
+        yield f"the first {len(answered)} queries: {num_pools} pools, whose wrong answers will be mined"
     if pools:
-        yield from _pools(pools, settings.map_intents)
+        sizes = [len(pool.candidates) for pool in pools]
+        yield f"the first {len(pools)} pools: {min(sizes)} to {max(sizes)} candidates"
     for what, number in source.left_out.items():
         yield f"left out: {number} {what}"
     for error in rejected[:NUM_SHOWN]:
@@ -64,53 +74,20 @@ def preview(source_path: str | Path, settings: PrepareSettings) -> Iterator[str]
         yield "no record could be read"
 
 
-def _dialogues(source: Source, dialogues: list[Dialogue], settings: PrepareSettings) -> Iterator[str]:
-    for dialogue in dialogues[:NUM_SHOWN]:
-        yield f"dialogue {dialogue.dialog_id}" + _about(dialogue.split, dialogue.domain)
-        yield from _turns(dialogue.utterances, settings.map_intents)
-    roles = Counter(utterance.speaker for dialogue in dialogues for utterance in dialogue.utterances)
-    num_pools = sum(1 for dialogue in dialogues for _ in responses_of(dialogue, source, settings))
-    yield (
-        f"the first {len(dialogues)} dialogues: {roles['user']} turns of users, {roles['agent']} of agents, "
-        f"{num_pools} pools with {settings.min_context} or more utterances before the response"
-    )
-
-
-def _answered(answered: list[AnsweredContext], intent_map: IntentMap) -> Iterator[str]:
-    for record in answered[:NUM_SHOWN]:
-        yield f"query {record.dialog_id}" + _about(record.split, record.domain)
-        yield from _turns(record.context, intent_map)
+def _lines(record: Dialogue | AnsweredContext | Pool, settings: PrepareSettings) -> Iterator[str]:
+    """Yield a record's name, its utterances, and its candidates as right or wrong."""
+    kind, name = ("pool", record.pool_id) if isinstance(record, Pool) else ("dialogue", record.dialog_id)
+    about = ", ".join(filter(None, (record.split, record.domain)))
+    yield f"{kind} {name}" + (f" ({about})" if about else "")
+    for utterance in record.utterances if isinstance(record, Dialogue) else record.context:
+        names = mapped_intents(settings.map_intents, utterance.speaker, utterance.intents)
+        yield f"  {utterance.speaker}: {_short(utterance.text)}" + (f" [{', '.join(names)}]" if names else "")
+    if isinstance(record, AnsweredContext):
         yield from (f"    right: {_short(text)}" for text in record.answers)
-    num_pools = sum(len(record.answers) for record in answered)
-    yield f"the first {len(answered)} queries: {num_pools} pools, whose wrong answers will be mined"
-
-
-def _pools(pools: list[Pool], intent_map: IntentMap) -> Iterator[str]:
-    for pool in pools[:NUM_SHOWN]:
-        yield f"pool {pool.pool_id}" + _about(pool.split, pool.domain)
-        yield from _turns(pool.context, intent_map)
-        for index, text in enumerate(pool.candidates[: NUM_SHOWN + 1]):
-            yield f"    {'right' if index in pool.right else 'wrong'}: {_short(text)}"
-    sizes = [len(pool.candidates) for pool in pools]
-    unanswerable = sum(pool.label == NONE_RIGHT for pool in pools)
-    several = sum(bool(pool.also_right) for pool in pools)
-    without = f", {unanswerable} of them without a right one" if unanswerable else ""
-    with_several = f", {several} of them with several right ones" if several else ""
-    yield f"the first {len(pools)} pools: {min(sizes)} to {max(sizes)} candidates{without}{with_several}"
-
-
-def _turns(utterances: Iterable[Utterance], intent_map: IntentMap) -> Iterator[str]:
-    for utterance in utterances:
-        names = mapped_intents(intent_map, utterance.speaker, utterance.intents)
-        intents = f" [{', '.join(names)}]" if names else ""
-        yield f"  {utterance.speaker}: {_short(utterance.text)}{intents}"
-
-
-def _about(split: str | None, domain: str) -> str:
-    found = ", ".join(part for part in (split or "", domain) if part)
-    return f" ({found})" if found else ""
+    if isinstance(record, Pool):
+        for index, text in enumerate(record.candidates[: NUM_SHOWN + 1]):
+            yield f"    {'right' if index in record.right else 'wrong'}: {_short(text)}"
 
 
 def _short(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
+    return shortened(" ".join(text.split()), _WIDTH)

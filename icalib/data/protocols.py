@@ -27,17 +27,13 @@ _MANY_TURNS = 100
 
 @dataclass(frozen=True)
 class Rule:
-    """A setting of a protocol.
-
-    Args:
-        value: of the setting.
-        source: section, table or code that it comes from, or `OURS` and why.
-        also: other values that the source has, too.
-    """
+    """A setting of a protocol."""
 
     value: Any
     source: str
+    """Section, table or code that it comes from, or `OURS` and why."""
     also: tuple[Any, ...] = ()
+    """Other values that the source has, too."""
 
     @property
     def is_stated(self) -> bool:
@@ -128,11 +124,7 @@ _OPTIONS = {
 
 
 def with_protocol(settings: PrepareSettings, reader: str) -> PrepareSettings:
-    """Return settings with what their protocol sets; without a protocol, as they are.
-
-    Args:
-        settings: those that were given count, also at their defaults.
-        reader: name of the source's reader.
+    """Return settings with what their protocol sets for a reader's sources; those that were given are kept.
 
     Raises:
         SettingError: a given setting contradicts what the paper states.

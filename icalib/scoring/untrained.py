@@ -17,12 +17,11 @@ from typing_extensions import override
 
 from icalib.core.files import whole_file
 from icalib.core.job import Artifact, ShardedJob
-from icalib.data.bm25 import tokenize
+from icalib.data.bm25 import tfidf_vectors, tokenize
 from icalib.data.encoding import Budget, TokenPool
 from icalib.data.pools import as_pools, read_column, read_rows
 from icalib.data.schema import Pool, Split
 from icalib.data.selection import Selection
-from icalib.data.tfidf import tfidf_vectors
 from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.transformer import AbstractEncoder
 from icalib.models.dual_encoder import DualEncoder, Floats, pool_cosines
