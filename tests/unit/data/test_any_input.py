@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,7 +17,7 @@ from hypothesis import strategies as st
 from icalib.core.errors import IcalibError
 from icalib.data.preview import preview
 from icalib.data.settings import PrepareSettings
-from icalib.data.sources.readers import open_source
+from icalib.data.sources.readers import READERS, open_source
 
 NAMES = (
     "id", "messages", "conversations", "role", "from", "content", "value", "text", "author",
@@ -57,12 +60,46 @@ def test_any_json(tmp_path_factory: pytest.TempPathFactory, format: str | None, 
 
 @pytest.mark.parametrize("format", ROW_FORMATS)
 @settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    cells=st.lists(st.lists(st.text(max_size=5), min_size=2, max_size=4), min_size=1, max_size=4),
+    names=st.permutations(NAMES),
+)
+def test_any_csv(tmp_path_factory: pytest.TempPathFactory, format: str | None, cells: Any, names: Any) -> None:
+    path = tmp_path_factory.mktemp("any") / "rows.csv"
+    with path.open("w", newline="", encoding="utf-8", errors="surrogatepass") as file:
+        csv.writer(file).writerows([names[: len(cells[0])], *cells])
+    read_all(path, format)
+
+
+@pytest.mark.parametrize("format", ROW_FORMATS)
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 @given(content=st.binary(max_size=40) | st.text(max_size=40).map(lambda text: text.encode("utf-8", "surrogatepass")))
 def test_any_bytes(tmp_path_factory: pytest.TempPathFactory, format: str | None, content: bytes) -> None:
     path = tmp_path_factory.mktemp("any") / "rows.dat"
     for start in (b"", b"PAR1", b"\xff\xff\xff\xff", b"ARROW1", b'{"', b"["):
         path.write_bytes(start + content)
         read_all(path, format)
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    rows=st.lists(
+        st.fixed_dictionaries(
+            {
+                "conversation_id": st.none() | st.integers(0, 3),
+                "time": st.none() | st.datetimes(),
+                "sender": st.sampled_from([None, "user", "bot", "x"]),
+                "text": st.none() | st.text(max_size=5),
+            }
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_any_table_in_parquet(tmp_path_factory: pytest.TempPathFactory, rows: Any) -> None:
+    path = tmp_path_factory.mktemp("any") / "rows.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    read_all(path, "table")
 
 
 @pytest.mark.parametrize("format", ROW_FORMATS)
@@ -75,3 +112,7 @@ def test_what_json_allows_and_nobody_writes(tmp_path: Path, format: str | None) 
             path = tmp_path / "rows.jsonl"
             path.write_text("{" + line + "}\n")
             read_all(path, format)
+
+
+def test_every_reader_takes_known_options() -> None:
+    assert {option for name in READERS.names() for option in READERS.load(name).options} == {"speakers", "columns"}

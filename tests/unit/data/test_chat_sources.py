@@ -169,6 +169,14 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
         dialogues(path, "table", columns={"body": "what"})
 
 
+def test_rows_keep_their_order_where_the_time_is_not_known(tmp_path: Path) -> None:
+    path = tmp_path / "export.csv"
+    path.write_text("chat,date,sender,text\n1,last week,client,first\n1,yesterday,bot,second\n")
+    source = open_source(path)
+    assert "keep their order" in source.understood
+    assert turns(next(source.dialogues(None))) == [("user", "first"), ("agent", "second")]
+
+
 @pytest.mark.parametrize(
     ("earlier", "later"),
     [
@@ -184,6 +192,11 @@ def test_times_of_usual_forms_are_in_order(earlier: Any, later: Any) -> None:
     assert first is not None
     assert second is not None
     assert first < second
+
+
+@pytest.mark.parametrize("value", ["", "nan", "yesterday", None])
+def test_other_times_are_none(value: Any) -> None:
+    assert parsed_time(value) is None
 
 
 def save_to_disk(folder: Path, tables: dict[str, pa.Table]) -> Path:
@@ -228,6 +241,14 @@ def test_a_hub_folder_of_parquet_takes_splits_from_names(tmp_path: Path) -> None
         ("train 1", "train"),
         ("validation 1", "validation"),
     }
+
+
+def test_damaged_arrow_and_parquet_are_data_errors(tmp_path: Path) -> None:
+    path = tmp_path / "chats.parquet"
+    pq.write_table(pa.Table.from_pylist([OPENAI] * 9), path)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(DataError, match="damaged"):
+        dialogues(path, "messages")
 
 
 def test_records_are_streamed_and_a_table_is_grouped_on_disk(tmp_path: Path) -> None:

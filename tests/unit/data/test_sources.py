@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from icalib.core.errors import DataError
+from icalib.core.errors import DataError, SettingError
+from icalib.data.schema import Dialogue
 from icalib.data.sources.json_text import json_members
 from icalib.data.sources.readers import open_source
 
@@ -86,7 +89,43 @@ def test_rejected_records_are_reported_and_reading_continues(tmp_path: Path) -> 
     assert "byte 0xff at character 16 is not UTF-8" in reported[1][1]
 
 
+def test_wrong_path_empty_file_and_unknown_format(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such file"):
+        open_source(tmp_path / "nowhere.jsonl")
+    (tmp_path / "empty.jsonl").write_text("\n")
+    with pytest.raises(DataError, match="empty"):
+        open_source(tmp_path / "empty.jsonl")
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(SettingError, match="--format"):
+        open_source(tmp_path / "notes.txt")
+    with pytest.raises(SettingError, match="mantis-tsv"):
+        open_source(tmp_path / "notes.txt", format="xml")
+
+
+words = st.text(min_size=1, max_size=20).filter(lambda text: bool(text.strip()))
+
+
+@given(texts=st.lists(words, min_size=1, max_size=5), intents=st.lists(words, max_size=3), domain=words)
+def test_any_dialogue_survives_the_round_trip(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str], intents: list[str], domain: str
+) -> None:
+    dialogue = Dialogue.model_validate(
+        record("x", domain=domain, utterances=[turn("user", text, *intents) for text in texts])
+    )
+    path = write_jsonl(tmp_path_factory.mktemp("trip") / "d.jsonl", dialogue.model_dump())
+    assert list(open_source(path).dialogues(None)) == [dialogue]
+
+
 # one JSON object
+
+
+@given(members=st.dictionaries(words, st.recursive(st.text() | st.integers(), st.lists), max_size=6))
+def test_members_of_a_json_object_are_those_json_reads(
+    tmp_path_factory: pytest.TempPathFactory, members: dict[str, Any]
+) -> None:
+    path = tmp_path_factory.mktemp("members") / "o.json"
+    path.write_text(json.dumps(members, indent=1, ensure_ascii=False), encoding="utf-8")
+    assert dict(raw.value for raw in json_members(path)) == members
 
 
 def test_members_are_found_across_chunks_with_their_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,6 +161,14 @@ def test_msdialog_tags_and_roles(tmp_path: Path) -> None:
         ("user", "my screen is black", ("OQ", "GG")),
         ("agent", "plug it in", ("PA",)),
     ]
+
+
+def test_msdialog_error_names_the_sources_own_field(tmp_path: Path) -> None:
+    bad = {"utterances": [{"actor_type": "Robot", "utterance": "x"}]}
+    source = open_source(forum(tmp_path / "m.json", "tags", "OQ GG", bad=bad))
+    with pytest.raises(DataError, match="robot") as caught:
+        list(source.dialogues(None))
+    assert caught.value.field == "utterances.0.actor_type"
 
 
 def test_mantis_folder_takes_splits_from_names_and_prefers_intents(tmp_path: Path) -> None:
@@ -168,6 +215,13 @@ def test_mantis_tsv_errors(tmp_path: Path, text: str, line: int, words: str) -> 
     with pytest.raises(DataError, match=words) as caught:
         list(open_source(path).pools(None))
     assert caught.value.line == line
+
+
+def test_mantis_tsv_needs_a_split_in_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "pools.tsv"
+    path.write_text("1\tu\ta\n0\tu\tb\n")
+    with pytest.raises(SettingError, match="name"):
+        open_source(path)
 
 
 def write_csv(path: Path, *rows: list[str]) -> None:
@@ -253,3 +307,11 @@ def test_icast_errors(tmp_path: Path) -> None:
     (root / "valid" / "answer.tsv").unlink()
     with pytest.raises(DataError, match=r"no answer\.tsv"):
         open_source(root)
+
+
+def test_digest_depends_on_content_alone(tmp_path: Path) -> None:
+    first = write_jsonl(tmp_path / "d.jsonl", record("a"))
+    (tmp_path / "copy").mkdir()
+    copy = write_jsonl(tmp_path / "copy" / "d.jsonl", record("a"))
+    other = write_jsonl(tmp_path / "other.jsonl", record("b"))
+    assert open_source(first).digest() == open_source(copy).digest() != open_source(other).digest()
