@@ -32,7 +32,7 @@ from icalib.metrics.pairs import FloatArray
 
 PROB = "calibrated_prob"
 BATCH_ROWS = 1 << 16
-_SUFFIXES: dict[Kind, str] = {"arrow": ".parquet", "lines": ".jsonl", "csv": ".csv"}
+_SUFFIXES: dict[Kind, str] = {"parquet": ".parquet", "lines": ".jsonl", "csv": ".csv"}
 _MANY_OUTSIDE = 0.05
 ToProb = Callable[[FloatArray], FloatArray]
 
@@ -71,7 +71,7 @@ def apply(calibrator: Calibrator, scores: Path, out: Path, columns: Columns) -> 
     _check_out(scores, out, kind)
     seen = _Seen(calibrator)
     with whole_file(out) as temporary:
-        if kind == "arrow":
+        if kind == "parquet":
             _write_parquet(scores, temporary, columns, seen.prob)
         else:
             with temporary.open("w", encoding="utf-8", newline="") as file:

@@ -1,7 +1,7 @@
 """Corpus readers, one file a format; what a reader outside icalib needs can be imported from here."""
 
 from icalib.data.schema import AnsweredContext, Dialogue, Pool
-from icalib.data.sources.base import Reader, Source, dialogues_in, pools_in
+from icalib.data.sources.base import Reader, Source, records_in
 from icalib.data.sources.files import first_line, read_lines
 from icalib.data.sources.json_text import json_members
 from icalib.data.sources.records import Raw, build, parse_json
@@ -15,11 +15,10 @@ __all__ = [
     "Reader",
     "Source",
     "build",
-    "dialogues_in",
     "first_line",
     "json_members",
     "parse_json",
-    "pools_in",
     "read_lines",
+    "records_in",
     "role_of",
 ]

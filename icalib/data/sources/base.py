@@ -14,7 +14,7 @@ from icalib.data.schema import NONE_RIGHT, AnsweredContext, Dialogue, Pool, Spli
 from icalib.data.sources.records import SKIP_CURE, OnReject, Raw, accepted, build, unique
 
 T = TypeVar("T")
-M = TypeVar("M", Dialogue, Pool)
+M = TypeVar("M", Dialogue, Pool, AnsweredContext)
 
 
 def _nothing(on_reject: OnReject | None) -> Iterator[Any]:
@@ -23,97 +23,71 @@ def _nothing(on_reject: OnReject | None) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class Source:
-    """An opened source: whole dialogues, ready pools, or some of each (the Ubuntu corpus).
-
-    Args:
-        files: everything that is read, in order.
-        dialogues: streams the dialogues; without `on_reject` the first record that is not valid raises DataError.
-        pools: streams the ready pools, in the same way.
-        answers: streams contexts with their right answers, for which wrong ones are mined, in the same way.
-        last_turn_only: the last utterance of each dialogue is its only response (contexts of such sources overlap).
-        keeps_all_candidates: ready pools keep all their candidates; false: at most as many as were asked for, the
-            first right and the first wrong ones.
-        accepted_only: the right candidates of its ready pools are accepted answers.
-        understood: one line for the user: what was guessed; empty where nothing was.
-        left_out: counts what is left out without being an error, by its description; reading adds to it.
-        reader: name of the reader; `open_source` sets it.
-    """
+    """An opened source: whole dialogues, ready pools, or some of each (the Ubuntu corpus)."""
 
     files: tuple[Path, ...]
+    """Everything that is read, in order."""
     dialogues: Callable[[OnReject | None], Iterator[Dialogue]] = _nothing
+    """Streams the dialogues; without `on_reject` the first record that is not valid raises DataError."""
     pools: Callable[[OnReject | None], Iterator[Pool]] = _nothing
     answers: Callable[[OnReject | None], Iterator[AnsweredContext]] = _nothing
+    """Streams contexts with their right answers, for which wrong ones are mined."""
     last_turn_only: bool = False
+    """The last utterance of each dialogue is its only response (contexts of such sources overlap)."""
     keeps_all_candidates: bool = True
+    """Ready pools keep all their candidates; false: as many as were asked for, the first right and wrong ones."""
     accepted_only: bool = False
+    """The right candidates of its ready pools are accepted answers."""
     understood: str = ""
+    """One line for the user: what was guessed."""
     left_out: Counter[str] = field(default_factory=Counter[str])
+    """Counts what is left out without being an error, by its description; reading adds to it."""
     reader: str = ""
+    """Name of the reader; `open_source` sets it."""
 
     def digest(self) -> str:
         """Return a digest of the reader's name and of the files' bytes and names (names say the split)."""
         return content_digest([self.reader, *([file.name, file_digest(file)] for file in self.files)])
 
 
-def _detects_nothing(path: Path) -> bool:
-    return False
-
-
 @dataclass(frozen=True)
 class Reader:
-    """A corpus format.
-
-    Args:
-        open: opens a file or folder of this format; raises DataError if it cannot be one. Called with the path and,
-            as keywords, those of `options` that the user has set.
-        detects: whether a file or folder that exists looks like this format, from its name or first record. Without
-            it the format is read only when `--format` names it.
-        options: which of the options of `open_source` its `open` takes: `speakers`, `columns`.
-    """
+    """A corpus format."""
 
     open: Callable[..., Source]
-    detects: Callable[[Path], bool] = _detects_nothing
+    """Opens a file or folder; raises DataError if it cannot be of this format. Called with the path and, as keywords,
+    those of `options` that the user has set."""
+    detects: Callable[[Path], bool] = lambda path: False
+    """Whether a file or folder that exists looks like this format, from its name or first record; DataError if it is
+    damaged. Without it the format is read only when `--format` names it."""
     options: tuple[str, ...] = ()
+    """Which of the options of `open_source` its `open` takes: `speakers`, `columns`."""
 
 
-def dialogues_in(
-    files: Iterable[T], read: Callable[[T], Iterator[Raw]], parse: Callable[[Raw], Dialogue | None]
-) -> Callable[[OnReject | None], Iterator[Dialogue]]:
-    """Return the `Source.dialogues` of some files.
+def records_in(
+    files: Iterable[T],
+    read: Callable[[T], Iterator[Raw]],
+    parse: Callable[[Raw], M | None],
+    unique_field: str = "dialog_id",
+) -> Callable[[OnReject | None], Iterator[M]]:
+    """Return the `dialogues`, `pools` or `answers` of a source.
 
     Args:
         files: what is read, in order.
         read: yields the raw records of one file, e.g. `read_lines`.
-        parse: makes a dialogue of a raw record, or None where it holds none; raises DataError if it is not valid.
+        parse: makes our record of a raw one, or None where it holds none; raises DataError if it is not valid.
+        unique_field: the id that no two records may share: `dialog_id`, or `pool_id` of pools.
     """
-    return _records_in(files, read, parse, "dialog_id")
-
-
-def pools_in(
-    files: Iterable[T], read: Callable[[T], Iterator[Raw]], parse: Callable[[Raw], Pool | None]
-) -> Callable[[OnReject | None], Iterator[Pool]]:
-    """Return the `Source.pools` of some files; arguments as for `dialogues_in`."""
-    return _records_in(files, read, parse, "pool_id")
-
-
-def _records_in(
-    files: Iterable[T], read: Callable[[T], Iterator[Raw]], parse: Callable[[Raw], M | None], id_field: str
-) -> Callable[[OnReject | None], Iterator[M]]:
-    return lambda on_reject: accepted(chain.from_iterable(map(read, files)), unique(parse, id_field), on_reject)
+    return lambda on_reject: accepted(chain.from_iterable(map(read, files)), unique(parse, unique_field), on_reject)
 
 
 def spaced(value: Any) -> Any:
-    """Return a text with every run of white space as one space, and any other value as it is."""
+    """Return a text with every run of white space as one space; any other value as it is."""
     return " ".join(value.split()) if isinstance(value, str) else value
 
 
 def alternating(texts: Iterable[str]) -> tuple[dict[str, Any], ...]:
-    """Return the utterances of a two-party context without speakers: the last one is the user's.
-
-    Example:
-        >>> [utterance["speaker"] for utterance in alternating(["hello", "what is wrong?", "it hums"])]
-        ['user', 'agent', 'user']
-    """
+    """Return the utterances of a two-party context without speakers: the last one is the user's."""
     turns = list(texts)
     return tuple(
         {"speaker": "agent" if (len(turns) - index) % 2 == 0 else "user", "text": text}
@@ -126,7 +100,7 @@ def pool_from(
     pool_id: str,
     split: Split,
     context: Iterable[Any],
-    right: str | Sequence[str],
+    right: Sequence[str],
     wrong: Iterable[str],
     domain: str,
     dialog_id: str = "",
@@ -136,7 +110,7 @@ def pool_from(
     Raises:
         DataError: an empty utterance or answer, or fewer than two candidates.
     """
-    first = [spaced(text) for text in ([right] if isinstance(right, str) else right)]
+    first = [spaced(text) for text in right]
     candidates = [*first, *(text for text in map(spaced, wrong) if text)]
     if len(candidates) < 2:
         raise raw.error("found one candidate only", f"A pool needs two or more. {SKIP_CURE}.", "candidates")

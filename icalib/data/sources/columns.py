@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
-from icalib.core.errors import SettingError
+from icalib.core.errors import DataError, SettingError
+from icalib.data.sources.rows import first_rows, row_files
 
 NO_COLUMNS: Mapping[str, str] = {}
+NUM_SAMPLED = 100
+"""Rows by which the columns of a table are known."""
+
+
+def sampled(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the valid rows among the first ones of a file or folder, and the names of their columns.
+
+    Raises:
+        DataError: an empty or damaged file, or no valid row.
+    """
+    file = row_files(path)[0]
+    if rows := first_rows(path, NUM_SAMPLED):
+        return rows, list(dict.fromkeys(name for row in rows for name in row))
+    raise DataError(
+        f"found no valid row among the first {NUM_SAMPLED}",
+        "Expected one JSON object a line, or a header and rows.",
+        path=file,
+    )
 
 
 def guessed_columns(
@@ -32,7 +52,7 @@ def guessed_columns(
         raise SettingError(
             f"--columns {odd[0]}={given[odd[0]]}: expected one of {', '.join(common)} before the sign =."
         )
-    by_plain = {plain_name(name): name for name in reversed(list(names))}
+    by_plain = {re.sub(r"[^a-z0-9]", "", name.lower()): name for name in reversed(list(names))}
     found: dict[str, str] = {}
     for column, candidates in common.items():
         free = [by_plain[name] for name in candidates if name in by_plain and by_plain[name] not in found.values()]
@@ -43,23 +63,10 @@ def guessed_columns(
     return {column: name for column, name in found.items() if name}
 
 
-def plain_name(name: str) -> str:
-    """Return a column's name in lower case without spaces and signs, such as `ticketid` for "Ticket_ID"."""
-    return re.sub(r"[^a-z0-9]", "", name.lower())
-
-
 def check_columns(
-    path: Path, names: Collection[str], found: Mapping[str, str], required: Iterable[str], given: Mapping[str, str]
+    path: Path, names: list[str], found: Mapping[str, str], required: Iterable[str], given: Mapping[str, str]
 ) -> None:
-    """Refuse a choice of columns that lacks a required one or names one that a table doesn't have.
-
-    Args:
-        path: the table.
-        names: its columns.
-        found: the columns that will be read, by what they are.
-        required: what must be among them.
-        given: the user's choice.
-    """
+    """Refuse a choice of columns that lacks a required one or names one that a table doesn't have."""
     missing = [column for column in required if column not in found]
     unknown = [name for name in given.values() if name and name not in names]
     if unknown or missing:

@@ -14,11 +14,9 @@ from icalib.core.errors import DataError, SettingError
 from icalib.data.schema import Split
 from icalib.data.sources.records import SKIP_CURE, Raw
 
-FIRST_LINE_BYTES = 1 << 16
-"""A JSON document may be one line of any length."""
 LINE_LIMIT = 1 << 24
 """Bytes that a line may have: far more than a dialogue needs, and far less than fills the memory."""
-_KEPT = 1 << 12  # bytes of a longer line, for messages and for detecting a format
+_KEPT = 1 << 12  # bytes of a longer line, for messages
 
 SPLIT_WORDS: dict[str, Split] = {
     "train": "train",
@@ -53,14 +51,11 @@ def read_lines(path: Path, cure: str = SKIP_CURE) -> Iterator[Raw]:
 
 
 def all_lines(path: Path, cure: str = SKIP_CURE) -> Iterator[Raw]:
-    """Yield the lines of a text file with their numbers, blank ones too.
+    """Yield the lines of a plain or gzipped text file with their numbers, blank ones too.
 
     Bytes that aren't UTF-8 become lone surrogates, and a line of more than LINE_LIMIT bytes is yielded as its beginning
-    with a `problem`, so that one record that is not valid doesn't stop the file.
-
-    Args:
-        path: plain or gzipped.
-        cure: what to do about a record that is not valid.
+    with a `problem`, so that one record that is not valid doesn't stop the file. `cure` is what to do about such a
+    record.
 
     Raises:
         DataError: damaged gzip data.
@@ -79,26 +74,18 @@ def all_lines(path: Path, cure: str = SKIP_CURE) -> Iterator[Raw]:
 
 
 def first_line(path: Path) -> str:
-    """Return the first line of a file that isn't blank, at most `FIRST_LINE_BYTES` of it.
+    """Return the first line of a file that isn't blank, or the beginning of one of more than LINE_LIMIT bytes.
 
     Raises:
         DataError: there is none, or damaged gzip data.
     """
-    with open_bytes(path) as file:
-        while line := file.readline(FIRST_LINE_BYTES):
-            text = line.decode("utf-8", "surrogateescape").removeprefix("\ufeff").rstrip("\r\n")
-            if text.strip():
-                return text
+    for raw in read_lines(path):
+        return raw.text
     raise DataError("the file is empty", "Choose a file with dialogues or pools.", path=path)
 
 
 def plain_name(path: Path) -> str:
-    """Return a file's name in lower case, without .gz.
-
-    Example:
-        >>> plain_name(Path("Train.CSV.gz"))
-        'train.csv'
-    """
+    """Return a file's name in lower case, without .gz."""
     return path.name.lower().removesuffix(".gz")
 
 
@@ -128,23 +115,30 @@ def required_split(path: Path) -> Split:
     return split
 
 
-def named_files(path: Path, suffix: str) -> tuple[Path, ...]:
-    """Return the file itself, or the folder's files of this kind whose names have a split; there may be none."""
+def files_in(path: Path, *suffixes: str) -> tuple[Path, ...]:
+    """Return a file itself, or a folder's files of the first of these kinds that it has; there may be none.
+
+    Where some of their names have a split, the others are left out.
+    """
     if path.is_file():
         return (path,)
-    return tuple(file for file in sorted(path.iterdir()) if plain_name(file).endswith(suffix) and split_in_name(file))
+    files = sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else []
+    for suffix in suffixes:
+        if found := [file for file in files if plain_name(file).endswith(suffix)]:
+            return tuple([file for file in found if split_in_name(file)] or found)
+    return ()
 
 
-def files_of(path: Path, suffix: str) -> tuple[Path, ...]:
-    """Return `named_files`.
+def required_files(path: Path, *suffixes: str) -> tuple[Path, ...]:
+    """Return `files_in`.
 
     Raises:
-        DataError: the folder has no such file.
+        DataError: there are none.
     """
-    if files := named_files(path, suffix):
+    if files := files_in(path, *suffixes):
         return files
     raise DataError(
-        f"no {suffix} file with train, valid, dev or test in its name",
-        "Name the folder that holds them, or one file.",
+        f"the folder has no file that ends in {', '.join(suffixes)}",
+        "Name the folder that holds the files, or one file.",
         path=path,
     )

@@ -13,10 +13,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from icalib.core.errors import DataError
 from icalib.data.schema import Dialogue, Split
-from icalib.data.sources.base import Reader, Source, dialogues_in, spaced
-from icalib.data.sources.files import files_of, first_line, named_files, plain_name, split_in_name
+from icalib.data.sources.base import Reader, Source, records_in, spaced
+from icalib.data.sources.files import files_in, first_line, plain_name, required_files, split_in_name
 from icalib.data.sources.json_text import json_members
 from icalib.data.sources.records import Raw, build
 from icalib.data.splits import text_key
@@ -32,9 +31,7 @@ def _open_msdialog(path: Path) -> Source:
     The dialogues of MSDialog-Intent are among those of MSDialog-Complete, where they have no intents; they are read
     once, with their intents.
     """
-    files = sorted(_json_files(path), key=lambda file: not _has_intents(file))
-    if not files:
-        raise DataError("found no JSON file", "Name the folder that holds them, or one file.", path=path)
+    files = tuple(sorted(required_files(path, ".json"), key=lambda file: not _has_intents(file)))
     with_intents: set[int] = set()
     left_out = Counter[str]()
 
@@ -49,65 +46,42 @@ def _open_msdialog(path: Path) -> Source:
             return None
         return dialogue
 
-    return Source(tuple(files), dialogues_in(files, json_members, parse), left_out=left_out)
-
-
-def _json_files(path: Path) -> list[Path]:
-    if path.is_file():
-        return [path]
-    return [file for file in sorted(path.iterdir()) if plain_name(file).endswith(".json")]
+    return Source(files, records_in(files, json_members, parse), left_out=left_out)
 
 
 def _has_intents(file: Path) -> bool:
     return "intent" in plain_name(file)
 
 
-def _detects_msdialog(path: Path) -> bool:
-    if path.is_file():
-        return _is_msdialog(path)
-    try:
-        found = [_is_msdialog(file) for file in _json_files(path)]
-    except DataError:  # a JSON file of another format
-        return False
-    return bool(found) and all(found)
-
-
-def _is_msdialog(file: Path) -> bool:
-    fields = _fields(file)
-    return fields is not None and not fields & _MANTIS_FIELDS
-
-
 def _open_mantis(path: Path) -> Source:
     """Open one file, or a folder of them; where it holds both, the files with intents are read."""
-    files = files_of(path, ".json")
-    if with_intents := tuple(file for file in files if plain_name(file).endswith("_intents.json")):
-        files = with_intents
+    files = required_files(path, ".json")
+    files = tuple(filter(_has_intents, files)) or files
 
     def parse(raw: Raw) -> Dialogue:
         return _dialogue(raw, "mantis", split_in_name(raw.path), "intent")
 
-    return Source(files, dialogues_in(files, json_members, parse))
+    return Source(files, records_in(files, json_members, parse))
+
+
+def _detects_msdialog(path: Path) -> bool:
+    fields = _fields(path)
+    return "actor_type" in fields and not fields & _MANTIS_FIELDS
 
 
 def _detects_mantis(path: Path) -> bool:
-    return any((_fields(file) or frozenset()) & _MANTIS_FIELDS for file in named_files(path, ".json"))
+    fields = _fields(path)
+    return "actor_type" in fields and bool(fields & _MANTIS_FIELDS)
 
 
-def _fields(path: Path) -> frozenset[str] | None:
-    """Return the names of the fields that the first dialogue's utterances have; None if a path is no such file.
-
-    Raises:
-        DataError: broken JSON, or an object without members.
-    """
-    if not path.is_file() or not first_line(path).lstrip().startswith("{"):
-        return None
-    first = next(json_members(path), None)
-    if first is None:
-        raise DataError("the JSON object is empty", "Choose a file with dialogues.", path=path)
-    _, value = first.value
-    if not isinstance(value, dict) or not isinstance(value.get("utterances"), list):
-        return None
-    return frozenset(field for utterance in value["utterances"] if isinstance(utterance, dict) for field in utterance)
+def _fields(path: Path) -> frozenset[str]:
+    """Return the names of the fields that the utterances of the first file's first dialogue have."""
+    for file in files_in(path, ".json")[:1]:
+        raw = next(json_members(file), None) if first_line(file).lstrip().startswith("{") else None
+        value = raw.value[1] if raw else None
+        if isinstance(value, dict) and isinstance(value.get("utterances"), list):
+            return frozenset(name for turn in value["utterances"] if isinstance(turn, dict) for name in turn)
+    return frozenset()
 
 
 def _dialogue(raw: Raw, source: str, split: Split | None, intent_field: str) -> Dialogue:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from icalib.core.errors import DataError
 from icalib.data.schema import Pool, Split
-from icalib.data.sources.base import Reader, Source, alternating, pool_from, pools_in, spaced
+from icalib.data.sources.base import Reader, Source, alternating, pool_from, records_in, spaced
 from icalib.data.sources.files import all_lines
 from icalib.data.sources.records import Raw
 
@@ -26,14 +26,13 @@ COLUMNS = ("context.tsv", "answer.tsv", "negative_sampling.tsv")
 
 
 def _open(path: Path) -> Source:
-    """Open the folder that holds train, valid and test."""
     folders = [path / name for name in FOLDERS if (path / name).is_dir()]
     files = tuple(_file(folder, column) for folder in folders for column in COLUMNS)
     if not files:
         raise DataError(
             f"found none of the folders {', '.join(FOLDERS)}", "Name the folder that holds them.", path=path
         )
-    return Source(files, pools=pools_in(folders, _aligned, _pool), accepted_only=True)
+    return Source(files, pools=records_in(folders, _aligned, _pool, "pool_id"), accepted_only=True)
 
 
 def _detects(path: Path) -> bool:
@@ -69,19 +68,20 @@ def _pool(raw: Raw) -> Pool:
     folder = raw.path.parent.name
     split = FOLDERS[folder]
     fields = context.split("\t")
-    tagged = folder != "unlabeled"
-    if tagged and len(fields) % 2:
-        raise raw.error(
-            f"found {len(fields)} fields, expected an even number: utterance, tags, ...", field="context.tsv"
-        )
-    texts, tags = (fields[::2], fields[1::2]) if tagged else (fields, [""] * len(fields))
+    if folder == "unlabeled":
+        texts, tags = fields, [""] * len(fields)
+    elif len(fields) % 2:
+        found = f"found {len(fields)} fields, expected an even number: utterance, tags, ..."
+        raise raw.error(found, field="context.tsv")
+    else:
+        texts, tags = fields[::2], fields[1::2]
     utterances = [
         utterance | {"intents": [name for name in tag.strip().split("_") if name]}
         for utterance, tag in zip(alternating(map(spaced, texts)), tags, strict=True)
     ]
     if not answer.strip():
         raise raw.error("found an empty answer", field="answer.tsv")
-    return pool_from(raw, f"icast-{folder}-{raw.line}", split, utterances, answer, negatives.split("\t"), "icast")
+    return pool_from(raw, f"icast-{folder}-{raw.line}", split, utterances, [answer], negatives.split("\t"), "icast")
 
 
 icast = Reader(_open, _detects)

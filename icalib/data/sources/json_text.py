@@ -12,15 +12,11 @@ from typing import Any, TextIO
 
 from icalib.core.errors import DataError
 from icalib.core.invalid import abbreviated
-from icalib.data.sources.files import open_bytes
+from icalib.data.sources.files import LINE_LIMIT, open_bytes
 from icalib.data.sources.records import Raw
 
 CHUNK = 1 << 18
-MEMBER_LIMIT = 1 << 24
-"""Characters that a member may have, as `LINE_LIMIT` for lines."""
-CONTAINERS = frozenset(
-    ("chats", "conversations", "dialogs", "dialogues", "list", "data", "rows", "sessions", "tickets", "threads")
-)
+CONTAINERS = frozenset(("chats", "conversations", "dialogs", "dialogues", "list", "data", "rows"))
 """Members of an object that may hold its records: of Telegram's export, `chats` and in it `list`."""
 _SPACE = re.compile("[ \t\r\n\ufeff]*")
 _CLOSING = {"{": "}", "[": "]"}
@@ -36,8 +32,7 @@ def json_members(path: Path) -> Iterator[Raw]:
         DataError: broken JSON, or a file that isn't one object.
     """
     with _opened(path) as text:
-        for _ in text.each("{"):
-            key = text.key()
+        for key in text.members():
             line, member, value = text.value()
             yield Raw(path, line, member, (key, value))
 
@@ -53,42 +48,38 @@ def json_records(path: Path, is_record: Callable[[Any], bool]) -> Iterator[Raw]:
     Raises:
         DataError: broken JSON.
     """
-    number = 0
     with _opened(path) as text:
-        while text.next_mark():
-            for line, member, value in _document(text, is_record):
-                number += 1
-                yield Raw(path, line, member, value, number=number)
+        for number, (line, member, value) in enumerate(_records(text, is_record), 1):
+            yield Raw(path, line, member, value, number=number)
 
 
-def _document(text: _JsonText, is_record: Callable[[Any], bool]) -> Iterator[Record]:
-    mark = text.next_mark()
-    if mark == "[":
-        yield from (text.value() for _ in text.each("["))
-    elif mark == "{":
-        line, rest, found = text.line, dict[str, Any](), False
-        for record in _inside(text, is_record, rest):
-            found = True
-            yield record
-        if not found:
-            yield line, "", rest
-    else:
-        yield text.value()
+def _records(text: _JsonText, is_record: Callable[[Any], bool]) -> Iterator[Record]:
+    while mark := text.next_mark():
+        if mark == "[":
+            yield from text.items()
+        elif mark == "{":
+            line, rest, found = text.line, dict[str, Any](), False
+            for record in _inside(text, is_record, rest):
+                found = True
+                yield record
+            if not found:
+                yield line, "", rest
+        else:
+            yield text.value()
 
 
 def _inside(text: _JsonText, is_record: Callable[[Any], bool], rest: dict[str, Any]) -> Iterator[Record]:
     """Yield the records inside of an object; what belongs to none of them is put into `rest`."""
-    for _ in text.each("{"):
-        key = text.key()
-        mark = text.next_mark()
-        if key in CONTAINERS and mark == "[":
+    for key in text.members():
+        mark = text.next_mark() if key in CONTAINERS else ""
+        if mark == "[":
             rest[key] = list[Any]()  # may be the messages of the only record
-            for record in (text.value() for _ in text.each("[")):
+            for record in text.items():
                 if is_record(record[2]):
                     yield record
                 else:
                     rest[key].append(record[2])
-        elif key in CONTAINERS and mark == "{":
+        elif mark == "{":
             rest[key] = dict[str, Any]()
             yield from _inside(text, is_record, rest[key])
         else:
@@ -114,20 +105,25 @@ class _JsonText:
         self._decoder = json.JSONDecoder()
         self.line = 1
 
-    def each(self, opening: str) -> Iterator[None]:
-        """Walk over an object or array: yield before each member, which must be taken before the next one."""
+    def items(self) -> Iterator[Record]:
+        """Take the items of an array."""
+        for _ in self._each("["):
+            yield self.value()
+
+    def members(self) -> Iterator[str]:
+        """Take the keys of an object; the caller takes the value of each."""
+        for _ in self._each("{"):
+            _, _, key = self.value()
+            self._expect(":")
+            yield str(key)
+
+    def _each(self, opening: str) -> Iterator[None]:
         self._expect(opening)
         while self.next_mark() != _CLOSING[opening]:
             yield
             if self.next_mark() != _CLOSING[opening]:
                 self._expect(",")
         self._expect(_CLOSING[opening])
-
-    def key(self) -> str:
-        """Take the name of an object's member and the colon after it."""
-        _, _, key = self.value()
-        self._expect(":")
-        return str(key)
 
     def value(self) -> Record:
         """Take one whole JSON value."""
@@ -139,9 +135,9 @@ class _JsonText:
                     line = self.line
                     return line, self._take(end), value
             except json.JSONDecodeError as error:
-                too_long = len(self._text) - self._at > MEMBER_LIMIT
+                too_long = len(self._text) - self._at > LINE_LIMIT
                 if self._at_end or too_long:
-                    where = f" in a member of more than {MEMBER_LIMIT >> 20} MiB" if not self._at_end else ""
+                    where = f" in a member of more than {LINE_LIMIT >> 20} MiB" if not self._at_end else ""
                     raise self._broken(error.msg + where, self._text.count("\n", self._at, error.pos)) from None
             except (ValueError, RecursionError) as error:
                 raise self._broken(str(error)) from None
@@ -157,7 +153,6 @@ class _JsonText:
             self._more()
 
     def _expect(self, mark: str) -> None:
-        """Take one mark."""
         if (found := self.next_mark()) != mark:
             raise self._broken(f'found {abbreviated(found) if found else "the end of the file"} instead of "{mark}"')
         self._take(self._at + 1)

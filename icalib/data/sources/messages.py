@@ -1,27 +1,36 @@
-"""Chat logs: one conversation a record, with a list of messages, each of which has a speaker and a text.
+"""One dialogue a record, with a list of utterances or messages, each of which has a speaker and a text.
+
+`jsonl`, icalib's own, one dialogue a line; all but `speaker` and `text` may be left out:
+
+    {"dialog_id": str, "source": str, "domain": str, "split": "train" | "validation" | "test",
+     "utterances": [{"speaker": "user" | "agent", "text": str, "intents": [str, ...], "is_answer": bool}]}
+
+`messages`, chat logs:
 
     {"messages": [{"role": "user" | "assistant" | "system" | ..., "content": str}]}        OpenAI
     {"conversations": [{"from": "human" | "gpt" | ..., "value": str}]}                      ShareGPT
     {"chats": {"list": [{"id": int, "messages": [{"from": str, "text": str | list}]}]}}     Telegram's export
 
-as JSONL, as one JSON document, as Parquet, or saved by the datasets library. `id`, `domain` and `split` may be left
-out. `is_answer`: true or false of a message says whether it is an accepted answer. Messages without text (pictures,
-calls of tools) are left out.
+as JSONL, as one JSON document or as Parquet. `id`, `domain` and `split` may be left out. `is_answer`: true or false of
+a message says whether it is an accepted answer. Messages without text (pictures, calls of tools) are left out.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from itertools import chain
+from contextlib import suppress
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, cast
 
-from icalib.data.schema import Dialogue, Split
-from icalib.data.sources.base import Reader, Source, dialogues_in
-from icalib.data.sources.jsonl import jsonl
+from icalib.core.errors import DataError
+from icalib.data.schema import Dialogue
+from icalib.data.sources.base import Reader, Source, records_in
+from icalib.data.sources.files import plain_name, read_lines
 from icalib.data.sources.records import Raw, build
-from icalib.data.sources.rows import first_rows, own_id, own_split, read_rows, record_id, row_files, row_of
+from icalib.data.sources.rows import first_rows, own_id, read_rows, record_id, row_files, row_of, split_of_row
 from icalib.data.sources.speakers import NO_SPEAKERS, Role, role_of
 
 NO_TEXT = "conversations without a text of user or agent"
@@ -35,39 +44,58 @@ _NUM_TRIED = 5
 """Records that detection looks at."""
 
 
-def _open(path: Path, speakers: Mapping[str, Role] = NO_SPEAKERS) -> Source:
-    splits: dict[Path, Split | None] = {file.path: file.split for file in row_files(path)}
+def _open_jsonl(path: Path, speakers: Mapping[str, Role] = NO_SPEAKERS) -> Source:
+    def dialogue(raw: Raw) -> Dialogue:
+        row = row_of(raw)
+        given = row.get("dialog_id")
+        row["dialog_id"] = record_id(raw) if given is None else str(given) if isinstance(given, int) else given
+        if isinstance(row.get("utterances"), list):
+            row["utterances"] = list(mapped(row["utterances"], raw))
+        return build(Dialogue, row, raw)
+
+    def mapped(utterances: list[Any], raw: Raw) -> Iterator[Any]:
+        for index, utterance in enumerate(utterances):
+            if not isinstance(utterance, dict):
+                yield utterance  # which `build` refuses
+                continue
+            role = role_of(utterance.get("speaker"), speakers, raw, f"utterances.{index}.speaker")
+            if role != "skip":
+                yield {**utterance, "speaker": role}
+
+    return Source((path,), records_in((path,), read_lines, dialogue))
+
+
+def _detects_jsonl(path: Path) -> bool:
+    """Whether the first line is a dialogue, or can't be read in a file that is named so."""
+    if not path.is_file():
+        return False
+    with suppress(DataError):
+        return any("utterances" in row_of(line) for line in islice(read_lines(path), 1))
+    return plain_name(path).endswith(".jsonl")
+
+
+def _open_messages(path: Path, speakers: Mapping[str, Role] = NO_SPEAKERS) -> Source:
     left_out = Counter[str]()
 
-    def parse(raw: Raw) -> Dialogue | None:
-        dialogue = _dialogue(raw, splits[raw.path], speakers)
-        if dialogue is None:
+    def dialogue(raw: Raw) -> Dialogue | None:
+        row = row_of(raw)
+        field, messages = _messages(row)
+        if not field:
+            raise raw.error(f"found no list of messages under any of {', '.join(LISTS)}")
+        utterances = turns(raw, messages, speakers, field)
+        if not utterances:
             left_out[NO_TEXT] += 1
-        return dialogue
+            return None
+        record = {
+            "dialog_id": own_id(row, *IDS) or record_id(raw),
+            "domain": next((row[key] for key in DOMAINS if isinstance(row.get(key), str)), ""),
+            "split": split_of_row(raw.path, row),
+            "utterances": utterances,
+        }
+        return build(Dialogue, record, raw, {"utterances": field})
 
-    return Source(tuple(splits), dialogues_in(splits, _rows, parse), left_out=left_out)
-
-
-def _rows(file: Path) -> Iterator[Raw]:
-    return read_rows(file, is_conversation)
-
-
-def _dialogue(raw: Raw, split: Split | None, speakers: Mapping[str, Role]) -> Dialogue | None:
-    """Return a record as a dialogue, or None if user and agent say nothing in it."""
-    row = row_of(raw)
-    field, messages = _messages(row)
-    if not field:
-        raise raw.error(f"found no list of messages under any of {', '.join(LISTS)}")
-    utterances = turns(raw, messages, speakers, field)
-    if not utterances:
-        return None
-    record = {
-        "dialog_id": own_id(row, *IDS) or record_id(raw),
-        "domain": next((row[key] for key in DOMAINS if isinstance(row.get(key), str)), ""),
-        "split": split or own_split(row),
-        "utterances": utterances,
-    }
-    return build(Dialogue, record, raw, {"utterances": field})
+    files = row_files(path)
+    return Source(files, records_in(files, partial(read_rows, is_record=is_conversation), dialogue), left_out=left_out)
 
 
 def is_conversation(value: Any) -> bool:
@@ -125,22 +153,12 @@ def _text(value: Any) -> str:
 
 def _messages(row: Mapping[str, Any]) -> tuple[str, list[Any]]:
     """Return the name and the value of the field that holds a record's messages, or an empty name."""
-    for name in LISTS:
-        value = row.get(name)
-        if isinstance(value, list):
-            return name, value
-        if isinstance(value, dict) and _is_columns(value):
-            return name, [dict(zip(value, fields, strict=True)) for fields in zip(*value.values(), strict=True)]
-    return "", []
+    return next(((name, value) for name in LISTS if isinstance(value := row.get(name), list)), ("", []))
 
 
-def _is_columns(value: Mapping[str, Any]) -> bool:
-    """Whether an object is a sequence of objects as the datasets library may store one: an object of sequences."""
-    return all(isinstance(column, list) for column in value.values()) and len(set(map(len, value.values()))) == 1
+def _detects_messages(path: Path) -> bool:
+    return not _detects_jsonl(path) and any(map(is_conversation, first_rows(path, _NUM_TRIED, is_conversation)))
 
 
-def _detects(path: Path) -> bool:
-    return not jsonl.detects(path) and any(map(is_conversation, first_rows(path, _NUM_TRIED, is_conversation)))
-
-
-messages = Reader(_open, _detects, options=("speakers",))
+jsonl = Reader(_open_jsonl, _detects_jsonl, options=("speakers",))
+messages = Reader(_open_messages, _detects_messages, options=("speakers",))

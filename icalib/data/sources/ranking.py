@@ -5,41 +5,28 @@
     {"query_id", "query", "positive_passages": [{"title", "text"}], "negative_passages": [...]}          tevatron
     (query, positive, negative, ...) or (query, passage, label)                             sentence-transformers
 
-as JSONL, JSON, CSV, TSV, Parquet, or saved by the datasets library. Consecutive rows of one query are one record, which
+as JSONL, JSON, CSV, TSV or Parquet. Consecutive rows of one query are one record, which
 becomes a pool with all its answers. Where nothing is wrong, `prepare` mines wrong answers as it does for dialogues:
 each right one becomes a pool, in which the others don't occur.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
 from icalib.core.errors import DataError
 from icalib.core.invalid import abbreviated
-from icalib.data.schema import AnsweredContext, Pool, Split
+from icalib.data.schema import AnsweredContext, Pool
 from icalib.data.sources.base import Reader, Source, alternating, pool_from, spaced
-from icalib.data.sources.columns import NO_COLUMNS, check_columns, described, guessed_columns
-from icalib.data.sources.grouping import joined
+from icalib.data.sources.columns import NO_COLUMNS, check_columns, described, guessed_columns, sampled
 from icalib.data.sources.messages import turns
-from icalib.data.sources.records import Raw, accepted, build
-from icalib.data.sources.rows import (
-    first_rows,
-    own_id,
-    own_split,
-    read_rows,
-    record_id,
-    row_files,
-    row_of,
-    sample_rows,
-)
+from icalib.data.sources.records import Raw, accepted, build, joined
+from icalib.data.sources.rows import first_rows, own_id, read_rows, record_id, row_files, row_of, split_of_row
 from icalib.data.sources.speakers import NO_SPEAKERS, Role
 from icalib.data.splits import assigned_split, text_key
 
@@ -48,7 +35,6 @@ COMMON: Mapping[str, tuple[str, ...]] = {
     "query": ("query", "question", "anchor", "querytext", "context"),
     "positive": (
         "pos", "positive", "positives", "positivepassages", "positivepassage", "answer", "answers", "response",
-        "positivectxs",
     ),
     "negative": ("neg", "negative", "negatives", "negativepassages", "negativepassage", "hardnegatives", "negative1"),
     "passage": ("candidates", "passage", "document", "candidate", "passagetext", "text"),
@@ -59,24 +45,8 @@ COMMON: Mapping[str, tuple[str, ...]] = {
 """Common names of columns, in lower case without spaces and signs; the most telling first."""
 NO_RIGHT = "queries without a right answer"
 NO_WRONG = "queries without a wrong answer"
-_RIGHT_ABOVE = 0.5
-"""Labels above it are of right answers."""
-_LABELS = {"true": 1.0, "yes": 1.0, "relevant": 1.0, "false": 0.0, "no": 0.0, "irrelevant": 0.0}
-_TEXTS = ("text", "contents", "content", "passage", "body")
-_SPLIT_SEED = 0
-"""Of the split of a query whose source has none: it depends on the query alone."""
-
-
-@dataclass(frozen=True)
-class _Question:
-    """A query, right and wrong answers in the order of their importance, and its own split if it has one."""
-
-    id: str
-    context: tuple[dict[str, Any], ...]
-    right: list[str]
-    wrong: list[str]
-    domain: str
-    split: Split | None
+_RIGHT_ABOVE = 0.5  # labels above it are of right answers
+_SPLIT_SEED = 0  # of the split of a query whose source has none: it depends on the query alone
 
 
 @dataclass(frozen=True)
@@ -87,47 +57,32 @@ class _Table:
     negatives: tuple[str, ...]
     """All columns of wrong answers (`negative_1`, `negative_2`, ...)."""
     speakers: Mapping[str, Role]
-    splits: Mapping[Path, Split | None]
     left_out: Counter[str] = field(default_factory=Counter[str])
 
-    def records(self) -> Iterator[Raw]:
+    def records(self, files: Iterable[Path]) -> Iterator[Raw]:
         """Yield the consecutive rows of each query as one record."""
-        for file in self.splits:
+        for file in files:
             for _, members in groupby(read_rows(file), key=self._key):
                 yield joined(list(members))
 
     def pool(self, raw: Raw) -> Pool | None:
         """Return a pool of all answers; None where there is nothing to rank."""
-        question = self._question(raw)
-        num_right, num_wrong = len(question.right), len(question.wrong)
-        if not num_wrong or (not num_right and num_wrong == 1):
-            self.left_out[NO_WRONG if num_right else NO_RIGHT] += 1
+        query, wrong = self._query(raw)
+        right, dialog_id = query["answers"], query["dialog_id"]
+        if not wrong or (not right and len(wrong) == 1):
+            self.left_out[NO_WRONG if right else NO_RIGHT] += 1
             return None
-        return pool_from(
-            raw,
-            f"{record_id(raw)}#0",
-            question.split or assigned_split(question.id, _SPLIT_SEED),
-            question.context,
-            question.right,
-            question.wrong,
-            question.domain,
-            question.id,
-        )
+        split = query["split"] or assigned_split(dialog_id, _SPLIT_SEED)
+        pool_id = f"{record_id(raw)}#0"
+        return pool_from(raw, pool_id, split, query["context"], right, wrong, query["domain"], dialog_id)
 
     def answers(self, raw: Raw) -> AnsweredContext | None:
         """Return the right answers; None where there is none."""
-        question = self._question(raw)
-        if not question.right:
+        query, _ = self._query(raw)
+        if not query["answers"]:
             self.left_out[NO_RIGHT] += 1
             return None
-        record = {
-            "dialog_id": question.id,
-            "domain": question.domain,
-            "split": question.split,
-            "context": question.context,
-            "answers": question.right,
-        }
-        return build(AnsweredContext, record, raw)
+        return build(AnsweredContext, query, raw)
 
     def has_wrong(self, row: Mapping[str, Any]) -> bool:
         """Whether a row has a wrong answer."""
@@ -136,39 +91,34 @@ class _Table:
         number = _number(row.get(self.columns["label"]))
         return isinstance(row.get(self.columns["passage"]), list) or (number is not None and number <= _RIGHT_ABOVE)
 
-    def _key(self, raw: Raw) -> str:
+    def _key(self, raw: Raw) -> Hashable:
         """Return what consecutive rows of one query have in common; unique for a row that is not valid."""
         try:
             row = row_of(raw)
             return repr((row.get(self.columns.get("id", "")), row.get(self.columns["query"])))
         except (DataError, RecursionError):
-            return f"{raw.path}:{raw.line}:{raw.number}"
+            return raw.line, raw.number
 
-    def _question(self, raw: Raw) -> _Question:
-        """Return the rows of a query, `raw.value`, as one."""
-        members: tuple[Raw, ...] = raw.value
-        first = row_of(members[0])
+    def _query(self, raw: Raw) -> tuple[dict[str, Any], list[str]]:
+        """Return the fields of an AnsweredContext, which may have no answer, and the wrong answers."""
+        first = row_of(raw.value[0])
         context = self._context(raw, first.get(self.columns["query"]))
-        labelled = [pair for member in members for pair in self._answers(member)]
+        labelled = list(chain.from_iterable(map(self._labelled, raw.value)))
         right = _distinct(text for text, is_right in labelled if is_right)
+        wrong = _distinct(text for text, is_right in labelled if not is_right)
         text = " ".join(str(turn["text"]) for turn in context)
-        return _Question(
-            id=own_id(first, self.columns.get("id", "")) or f"query-{text_key(text):016x}",
-            context=context,
-            right=right,
-            wrong=[
-                text for text in _distinct(text for text, is_right in labelled if not is_right) if text not in right
-            ],
-            domain=str(first.get(self.columns.get("domain", "")) or ""),
-            split=self.splits[raw.path] or own_split(first, self.columns.get("split", "split")),
-        )
+        query = {
+            "dialog_id": own_id(first, self.columns.get("id", "")) or f"query-{text_key(text):016x}",
+            "domain": str(first.get(self.columns.get("domain", "")) or ""),
+            "split": split_of_row(raw.path, first, self.columns.get("split", "split")),
+            "context": context,
+            "answers": right,
+        }
+        return query, [text for text in wrong if text not in right]
 
     def _context(self, raw: Raw, query: Any) -> tuple[dict[str, Any], ...]:
-        """Return a query as utterances: one of the user, or those of a list of texts or messages (also as JSON)."""
+        """Return a query as utterances: one of the user, or those of a list of texts or messages."""
         column = self.columns["query"]
-        if isinstance(query, str) and query.lstrip().startswith('[{"'):
-            with suppress(ValueError, RecursionError):
-                query = json.loads(query)
         if isinstance(query, list) and query and all(isinstance(turn, str) for turn in query):
             return alternating(filter(str.strip, query))
         if isinstance(query, list) and query:
@@ -177,7 +127,7 @@ class _Table:
             raise raw.error(f"found {abbreviated(query)} as query", field=column)
         return ({"speaker": "user", "text": str(query)},)
 
-    def _answers(self, raw: Raw) -> Iterator[tuple[str, bool]]:
+    def _labelled(self, raw: Raw) -> Iterator[tuple[str, bool]]:
         """Yield the answers of a row, and whether each is right."""
         row = row_of(raw)
         if "positive" in self.columns:
@@ -202,27 +152,30 @@ class _Table:
 
 
 def _open(path: Path, speakers: Mapping[str, Role] = NO_SPEAKERS, columns: Mapping[str, str] = NO_COLUMNS) -> Source:
-    splits: dict[Path, Split | None] = {file.path: file.split for file in row_files(path)}
-    sample = sample_rows(path)
-    names = list(dict.fromkeys(name for row in sample for name in row))
+    files = row_files(path)
+    sample, names = sampled(path)
     found = _found(names, columns)
     required = ("query", "passage", "label") if "label" in found else ("query", "positive")
-    check_columns(next(iter(splits)), names, found, required, columns)
-    table = _Table(found, _negatives(names, found), speakers, splits)
-    source = partial(Source, files=tuple(splits), left_out=table.left_out)
+    check_columns(files[0], names, found, required, columns)
+    table = _Table(found, _negatives(names, found), speakers)
+    understood = described(found, columns)
     if any(map(table.has_wrong, sample)):
-        return source(
-            pools=lambda on_reject: accepted(table.records(), table.pool, on_reject),
+        return Source(
+            files,
+            pools=lambda on_reject: accepted(table.records(files), table.pool, on_reject),
             keeps_all_candidates=False,
-            understood=described(found, columns),
+            understood=understood,
+            left_out=table.left_out,
         )
-    return source(
-        answers=lambda on_reject: accepted(table.records(), table.answers, on_reject),
-        understood=f"{described(found, columns)}; wrong answers are mined, since there are none",
+    return Source(
+        files,
+        answers=lambda on_reject: accepted(table.records(files), table.answers, on_reject),
+        understood=f"{understood}; wrong answers are mined, since there are none",
+        left_out=table.left_out,
     )
 
 
-def _found(names: list[str], given: Mapping[str, str]) -> dict[str, str]:
+def _found(names: Iterable[str], given: Mapping[str, str]) -> dict[str, str]:
     """Return the columns: those of right and wrong answers, else those of answers and labels."""
     found = guessed_columns(names, COMMON, given)
     unused = ("passage", "label") if "positive" in found else ("positive", "negative")
@@ -239,25 +192,23 @@ def _negatives(names: list[str], found: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _number(label: Any) -> float | None:
-    """Return a label that is a number or a word as a number; None for any other."""
+    """Return a label that is a number, true or false, also as text; None for any other."""
     text = str(label).strip().lower()
-    with suppress(ValueError):
-        number = _LABELS[text] if text in _LABELS else float(text)
-        return number if number == number else None
-    return None
+    try:
+        number = float({"true": 1, "false": 0}.get(text, text))
+    except ValueError:
+        return None
+    return number if number == number else None
 
 
 def _passages(value: Any) -> list[str]:
     """Return answers that are a text, an object with title and text, or a list of them; empty ones are left out."""
-    values = value if isinstance(value, list) else [value]
-    return [text for text in map(_passage, values) if text]
+    return [text for text in map(_passage, value if isinstance(value, list) else [value]) if text]
 
 
 def _passage(value: Any) -> str:
-    """Return the text of an answer, after its title if it has one."""
     if isinstance(value, dict):
-        text = next((str(value[name]) for name in _TEXTS if value.get(name)), "")
-        value = f"{value.get('title') or ''} {text}"
+        value = f"{value.get('title') or ''} {value.get('text') or ''}"
     return str(value).strip() if isinstance(value, str | int | float) and value == value else ""
 
 
@@ -266,11 +217,8 @@ def _distinct(texts: Iterable[str]) -> list[str]:
 
 
 def _detects(path: Path) -> bool:
-    rows = first_rows(path, 1)
-    if not rows:
-        return False
-    found = _found(list(rows[0]), {})
-    return "query" in found and ("positive" in found or {"passage", "label"} <= found.keys())
+    found = [_found(row, {}) for row in first_rows(path, 1)]
+    return any("query" in one and ("positive" in one or {"passage", "label"} <= one.keys()) for one in found)
 
 
 ranking = Reader(_open, _detects, options=("speakers", "columns"))

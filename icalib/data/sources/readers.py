@@ -12,14 +12,14 @@ from icalib.core.extensions import Extensions
 from icalib.core.invalid import abbreviated
 from icalib.data.sources.base import Reader, Source
 from icalib.data.sources.files import first_line
-from icalib.data.sources.rows import first_rows
+from icalib.data.sources.rows import first_rows, row_files
 
 READERS = Extensions(
     Reader,
     setting="--format",
     group="icalib.readers",
     builtin={
-        "jsonl": "icalib.data.sources.jsonl:jsonl",
+        "jsonl": "icalib.data.sources.messages:jsonl",
         "icast": "icalib.data.sources.icast:icast",
         "udc": "icalib.data.sources.udc:udc",
         "mantis-tsv": "icalib.data.sources.mantis_tsv:mantis_tsv",
@@ -40,14 +40,12 @@ _CURE = (
 
 
 def open_source(path: str | Path, format: str | None = None, options: Mapping[str, Any] = NO_OPTIONS) -> Source:
-    """Open a file or folder of dialogues or pools.
+    """Open a file or folder of dialogues or pools, plain or gzipped.
 
     Args:
-        path: what to read; every file may be gzipped.
+        path: what to read.
         format: a reader's name or import path; None detects it from name and content.
-        options: what the user has set, by name: `speakers`, what speakers are, by the source's own names;
-            `columns`, the source's own names of columns, by what they are. Those that the reader doesn't take are left
-            out.
+        options: `speakers` and `columns` as in `PrepareSettings`; a reader is given those that it takes.
 
     Raises:
         SettingError: no such reader, or a format that cannot be detected.
@@ -73,20 +71,23 @@ def _detected(path: Path, columns: Collection[str]) -> str:
     """Return the name of the first reader that detects its format, else the one that the named columns are of."""
     if path.is_file():
         first_line(path)
+    damaged: DataError | None = None
     for name in READERS.names():
-        if READERS.load(name).detects(path):
-            return name
+        try:
+            if READERS.load(name).detects(path):
+                return name
+        except DataError as error:  # perhaps of another format
+            damaged = damaged or error
     if columns:
         return "ranking" if {"query", "positive", "negative", "passage", "label"} & {*columns} else "table"
-    raise SettingError(
-        f"{path}: the format is unknown. Tried: {', '.join(READERS.names())}. {_first_record(path)} {_CURE}"
+    if damaged:
+        raise damaged
+    rows = first_rows(path, 1)
+    found = (
+        f"fields {', '.join(map(str, rows[0]))[:300]}"
+        if rows
+        else f"text {abbreviated(first_line(row_files(path)[0]))}"
     )
-
-
-def _first_record(path: Path) -> str:
-    """Return a sentence that says what a file, or a folder's first file, begins with."""
-    if rows := first_rows(path, 1):
-        return f"The first record has the fields {', '.join(map(str, rows[0]))[:300]}."
-    if path.is_dir():
-        return f"The folder holds {', '.join(sorted(item.name for item in path.iterdir())[:10]) or 'nothing'}."
-    return f"The file begins with {abbreviated(first_line(path))}."
+    raise SettingError(
+        f"{path}: the format is unknown. Tried: {', '.join(READERS.names())}. The first record has the {found}. {_CURE}"
+    )

@@ -21,7 +21,6 @@ OnReject = Callable[[DataError, str], None]
 T = TypeVar("T")
 Model = TypeVar("Model", bound=BaseModel)
 SKIP_CURE = "Fix the record, or leave such records out with --skip-bad"
-LONE_SURROGATE = "found half of a surrogate pair, which is no character"
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Raw:
     Args:
         path: the file.
         line: number of the record's first line, from 1.
-        text: the record's text.
+        text: as in the file.
         value: what the text holds, where reading the file has parsed it already.
         number: index of the record in its file, from 1, where several records may be on one line; 0: the line counts.
         cure: what to do if the record is not valid; completed by a full stop in messages.
@@ -51,6 +50,14 @@ class Raw:
         return DataError(found, cure or f"{self.cure}.", path=self.path, line=self.line, field=field)
 
 
+def joined(members: list[Raw]) -> Raw:
+    """Return records as one, which begins where the first one does; its `value` is the tuple of them."""
+    first = members[0]
+    problem = next((raw.problem for raw in members if raw.problem), "")
+    text = "\n".join(raw.text for raw in members)
+    return Raw(first.path, first.line, text, tuple(members), number=first.number, problem=problem)
+
+
 def accepted(raws: Iterable[Raw], parse: Callable[[Raw], T | None], on_reject: OnReject | None) -> Iterator[T]:
     """Parse raw records, leaving out those for which `parse` returns None.
 
@@ -59,22 +66,22 @@ def accepted(raws: Iterable[Raw], parse: Callable[[Raw], T | None], on_reject: O
     """
     for raw in raws:
         try:
-            refuse_bad_bytes(raw)
             record = _parsed(raw, parse)
         except DataError as error:
             if on_reject is None:
                 raise
             on_reject(error, raw.text)
-            continue
-        if record is not None:
-            yield record
+        else:
+            if record is not None:
+                yield record
 
 
 def _parsed(raw: Raw, parse: Callable[[Raw], T]) -> T:
+    refuse_bad_bytes(raw)
     try:
         return parse(raw)
     except UnicodeEncodeError:  # JSON can spell what no file can hold
-        raise raw.error(LONE_SURROGATE) from None
+        raise raw.error("found half of a surrogate pair, which is no character") from None
 
 
 def unique(parse: Callable[[Raw], T | None], field: str) -> Callable[[Raw], T | None]:
@@ -110,11 +117,7 @@ def refuse_bad_bytes(raw: Raw) -> None:
 def build(model: type[Model], value: Any, raw: Raw, names: Mapping[str, str] | None = None) -> Model:
     """Validate the fields of a record.
 
-    Args:
-        model: the class to build, e.g. `Dialogue`.
-        value: its fields.
-        raw: the record that they were read from.
-        names: the source's own name of each of our fields that it calls otherwise, for the message.
+    `names` has the source's own name of each of our fields that it calls otherwise, for the message.
 
     Raises:
         DataError: with the dotted name of the first field that is not valid, what was found and what was expected.

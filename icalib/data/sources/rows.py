@@ -1,4 +1,4 @@
-"""Rows of any file: JSONL, JSON, CSV, TSV, Parquet, Arrow, and folders of them, also those of the datasets library.
+"""Rows of any file: JSONL, JSON, CSV, TSV, Parquet, and folders of them.
 
 The kind of a file is detected by its content. A row is a dictionary, from the record's or the column's names to values.
 """
@@ -10,9 +10,7 @@ import gzip
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import date, datetime
-from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -23,69 +21,36 @@ import pyarrow.parquet as pq
 from icalib.core.errors import DataError
 from icalib.core.invalid import abbreviated
 from icalib.data.schema import Split
-from icalib.data.sources.files import SPLIT_WORDS, first_line, open_bytes, plain_name, read_lines, split_in_name
+from icalib.data.sources.files import (
+    SPLIT_WORDS,
+    files_in,
+    first_line,
+    open_bytes,
+    plain_name,
+    read_lines,
+    required_files,
+    split_in_name,
+)
 from icalib.data.sources.json_text import json_records
 from icalib.data.sources.records import Raw, parse_json, refuse_bad_bytes
 
-Kind = Literal["lines", "json", "csv", "arrow"]
-SUFFIXES = (".parquet", ".arrow", ".jsonl", ".ndjson", ".json", ".csv", ".tsv")
+Kind = Literal["lines", "json", "csv", "parquet"]
+SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json", ".csv", ".tsv")
 """Files of a folder that have rows; where it holds several kinds, the first kind is read."""
-NUM_SAMPLED = 100
-"""Rows by which the columns of a table are known."""
-_DELIMITERS = "\t,;|"
-_HEAD = 1 << 16
 _BATCH_ROWS = 256
-_PARQUET = b"PAR1"
-_ARROW_FILE = b"ARROW1"
-_ARROW_STREAM = b"\xff\xff\xff\xff"
-"""How a stream of Arrow batches begins: what the datasets library saves."""
 
 
-@dataclass(frozen=True)
-class RowFile:
-    """A file of rows; the split is None where no name says it."""
-
-    path: Path
-    split: Split | None
-
-
-def row_files(path: Path) -> tuple[RowFile, ...]:
-    """Return a file, or the files of a folder: those with a split in their names, else all of one kind.
+def row_files(path: Path) -> tuple[Path, ...]:
+    """Return a file, or the files of a folder or its `data`: those with a split in their names, else all of one kind.
 
     Raises:
         DataError: the folder has no such file.
     """
-    if files := _row_files(path):
-        return files
-    raise DataError(
-        f"the folder has no file that ends in {', '.join(SUFFIXES)}",
-        "Name the folder that holds the files, or one file.",
-        path=path,
-    )
+    return _row_files(path) or required_files(path, *SUFFIXES)
 
 
-def _row_files(path: Path) -> tuple[RowFile, ...]:
-    if path.is_file():
-        return (RowFile(path, split_in_name(path)),)
-    if saved := _saved_splits(path):
-        return saved
-    for folder in (path, path / "data"):
-        files = sorted(file for file in folder.iterdir() if file.is_file()) if folder.is_dir() else []
-        for suffix in SUFFIXES:
-            found = [RowFile(file, split_in_name(file)) for file in files if plain_name(file).endswith(suffix)]
-            if found:
-                return tuple([file for file in found if file.split] or found)
-    return ()
-
-
-def _saved_splits(folder: Path) -> tuple[RowFile, ...]:
-    """Return the Arrow files of a folder that the datasets library has saved (`save_to_disk`)."""
-    parts = [folder] if (folder / "state.json").is_file() else []
-    if (folder / "dataset_dict.json").is_file():
-        parts = [part for part in sorted(folder.iterdir()) if (part / "state.json").is_file()]
-    return tuple(
-        RowFile(file, split_in_name(part)) for part in parts for file in sorted(part.glob("*.arrow")) if file.is_file()
-    )
+def _row_files(path: Path) -> tuple[Path, ...]:
+    return files_in(path, *SUFFIXES) or files_in(path / "data", *SUFFIXES)
 
 
 def kind_of(path: Path) -> Kind:
@@ -95,12 +60,12 @@ def kind_of(path: Path) -> Kind:
         DataError: damaged or empty.
     """
     with open_bytes(path) as file:
-        head = file.read(_HEAD)
+        head = file.read(1 << 16)
         is_gzip = isinstance(file, gzip.GzipFile)
-    if head.startswith((_PARQUET, _ARROW_FILE, _ARROW_STREAM)):
+    if head.startswith(b"PAR1"):
         if is_gzip:
-            raise DataError("a Parquet or Arrow file inside of gzip", "Decompress it first (gunzip).", path=path)
-        return "arrow"
+            raise DataError("a Parquet file inside of gzip", "Decompress it first (gunzip).", path=path)
+        return "parquet"
     text = head.decode("utf-8", "replace").removeprefix("\ufeff").lstrip()
     if not text:
         raise DataError("the file is empty", "Choose a file with dialogues or pools.", path=path)
@@ -139,33 +104,22 @@ def read_rows(path: Path, is_record: Callable[[Any], bool] = is_object) -> Itera
         return read_lines(path)
     if kind == "json":
         return json_records(path, is_record)
-    return _arrow_rows(path) if kind == "arrow" else _csv_rows(path)
+    return _parquet_rows(path) if kind == "parquet" else _csv_rows(path)
 
 
-def _arrow_rows(path: Path) -> Iterator[Raw]:
-    """Yield the rows of a Parquet file, an Arrow file or an Arrow stream; `Raw.line` is the row's number."""
+def _parquet_rows(path: Path) -> Iterator[Raw]:
+    """Yield the rows of a Parquet file; `Raw.line` is the row's number."""
     number = 0
     try:
-        for batch in _batches(path):
-            for row in batch.to_pylist():
-                number += 1
-                value = {name: _plain(field) for name, field in row.items()}
-                yield Raw(path, number, json.dumps(value, default=str), value)
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=_BATCH_ROWS):
+                for row in batch.to_pylist():
+                    number += 1
+                    value = {name: _plain(field) for name, field in row.items()}
+                    yield Raw(path, number, json.dumps(value, default=str), value)
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         cure = "Get the file again, or write it again."
         raise DataError(f"damaged ({error})", cure, path=path, line=number) from error
-
-
-def _batches(path: Path) -> Iterator[pa.RecordBatch]:
-    with path.open("rb") as file:
-        magic = file.read(len(_ARROW_FILE))
-    if magic.startswith(_PARQUET):
-        with pq.ParquetFile(path) as parquet:
-            yield from parquet.iter_batches(batch_size=_BATCH_ROWS)
-    else:
-        opened = pa.ipc.open_file if magic == _ARROW_FILE else pa.ipc.open_stream
-        with pa.memory_map(str(path)) as file, opened(file) as reader:
-            yield from reader.read_all().to_batches(max_chunksize=_BATCH_ROWS)
 
 
 def _plain(value: Any) -> Any:
@@ -185,7 +139,8 @@ def _csv_rows(path: Path) -> Iterator[Raw]:
             taken.append(raw)
             yield raw.text + "\n"
 
-    reader = csv.reader(lines(), delimiter=delimiter_of(path))
+    delimiter = max("\t,;|", key=first_line(path).count)
+    reader = csv.reader(lines(), delimiter=delimiter)
     try:
         header = [name.strip() for name in next(reader)]
         taken.clear()
@@ -196,11 +151,6 @@ def _csv_rows(path: Path) -> Iterator[Raw]:
             taken.clear()
     except csv.Error as error:
         raise DataError(f"broken CSV: {error}", cure, path=path, line=taken[-1].line) from error
-
-
-def delimiter_of(path: Path) -> str:
-    """Return the character that separates the columns of a file: the most frequent one of its first line."""
-    return max(_DELIMITERS, key=first_line(path).count)
 
 
 def row_of(raw: Raw) -> dict[str, Any]:
@@ -217,34 +167,17 @@ def row_of(raw: Raw) -> dict[str, Any]:
 
 
 def first_rows(path: Path, count: int, is_record: Callable[[Any], bool] = is_object) -> list[dict[str, Any]]:
-    """Return the first rows of a file or folder: those among the first `count` records that are valid.
-
-    For detection, so what can't be read has no rows.
-    """
-    rows: list[dict[str, Any]] = []
-    with suppress(DataError):
-        for file in _row_files(path)[:1]:
-            for raw in islice(read_rows(file.path, is_record), count):
-                with suppress(DataError):
-                    rows.append(row_of(raw))
-    return rows
-
-
-def sample_rows(path: Path) -> list[dict[str, Any]]:
-    """Return the valid rows among the first ones of a file or folder, by which its columns are known.
+    """Return the valid rows among the first `count` records of a file or folder.
 
     Raises:
-        DataError: an empty or damaged file, or no valid row.
+        DataError: an empty or damaged file.
     """
-    file = row_files(path)[0].path
-    kind_of(file)
-    if rows := first_rows(path, NUM_SAMPLED):
-        return rows
-    raise DataError(
-        f"found no valid row among the first {NUM_SAMPLED}",
-        "Expected one JSON object a line, or a header and rows.",
-        path=file,
-    )
+    rows: list[dict[str, Any]] = []
+    for file in _row_files(path)[:1]:
+        for raw in islice(read_rows(file, is_record), count):
+            with suppress(DataError):
+                rows.append(row_of(raw))
+    return rows
 
 
 def own_id(row: Mapping[str, Any], *names: str) -> str:
@@ -252,18 +185,11 @@ def own_id(row: Mapping[str, Any], *names: str) -> str:
     return next((str(row[name]).strip() for name in names if isinstance(row.get(name), str | int)), "")
 
 
-def own_split(row: Mapping[str, Any], name: str = "split") -> Split | None:
-    """Return the split that a row names, in any of the usual words; None if it names none."""
-    return SPLIT_WORDS.get(str(row.get(name, "")).strip().lower())
+def split_of_row(path: Path, row: Mapping[str, Any], column: str = "split") -> Split | None:
+    """Return the split that the file's name or the row has, in any of the usual words; None if neither has one."""
+    return split_in_name(path) or SPLIT_WORDS.get(str(row.get(column, "")).strip().lower())
 
 
 def record_id(raw: Raw) -> str:
-    """Return an id for a record without one: the file's name and the record's number in it."""
-    return f"{_stem(raw.path)}-{raw.number or raw.line}"
-
-
-@cache
-def _stem(path: Path) -> str:
-    """Return a file's name up to its first point, with its folder's where that says the split."""
-    stem = plain_name(path).partition(".")[0]
-    return f"{path.parent.name}-{stem}" if (path.parent / "state.json").is_file() else stem
+    """Return an id for a record without one: the file's name up to its first point, and the record's number in it."""
+    return f"{plain_name(raw.path).partition('.')[0]}-{raw.number or raw.line}"

@@ -1,4 +1,4 @@
-"""Exports with one message a row: conversation id, time, sender, text; CSV, TSV, Parquet, JSONL, saved data sets.
+"""Exports with one message a row: conversation id, time, sender, text; CSV, TSV, Parquet, JSONL.
 
 Columns are named with `--columns id=ticket,time=created,sender=who,text=body` or guessed from common names. The rows of
 a conversation may be apart from each other; they are sorted by time, or keep their order where there is none.
@@ -6,24 +6,27 @@ a conversation may be apart from each other; they are sorted by time, or keep th
 
 from __future__ import annotations
 
+import pickle
+import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
+from itertools import chain, groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from icalib.core.errors import SettingError
+from icalib.core.errors import DataError, SettingError, StorageError
 from icalib.core.invalid import abbreviated
 from icalib.data.schema import Dialogue, Split
-from icalib.data.sources.base import Reader, Source, dialogues_in
-from icalib.data.sources.columns import NO_COLUMNS, check_columns, described, guessed_columns, plain_name
-from icalib.data.sources.grouping import grouped
+from icalib.data.sources.base import Reader, Source, records_in
+from icalib.data.sources.columns import NO_COLUMNS, check_columns, described, guessed_columns, sampled
+from icalib.data.sources.files import split_in_name
 from icalib.data.sources.messages import NO_TEXT
-from icalib.data.sources.records import Raw, build
-from icalib.data.sources.rows import first_rows, own_split, read_rows, row_files, row_of, sample_rows
+from icalib.data.sources.records import Raw, build, joined
+from icalib.data.sources.rows import first_rows, read_rows, row_files, row_of, split_of_row
 from icalib.data.sources.speakers import NO_SPEAKERS, Role, role_of
 
 COMMON: Mapping[str, tuple[str, ...]] = {
@@ -31,10 +34,7 @@ COMMON: Mapping[str, tuple[str, ...]] = {
         "conversationid", "convid", "conversation", "dialogid", "dialogueid", "dialog", "dialogue", "chatid", "chat",
         "threadid", "thread", "ticketid", "ticket", "sessionid", "session", "caseid", "case", "id",
     ),
-    "time": (
-        "timestamp", "time", "createdat", "created", "sentat", "sent", "datetime", "date", "ts",
-        "turn", "turnid", "turnindex", "messageindex", "position",
-    ),
+    "time": ("timestamp", "time", "createdat", "created", "sentat", "sent", "datetime", "date", "turn", "position"),
     "sender": (
         "sendertype", "senderrole", "authortype", "speakerrole", "role", "sender", "speaker", "from", "author",
         "actor", "participant", "who", "user", "username", "name",
@@ -46,13 +46,6 @@ COMMON: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Common names of columns, in lower case without spaces and signs; the most telling first."""
 REQUIRED = ("id", "sender", "text")
-_TIME_FORMATS = (
-    "%a %b %d %H:%M:%S %z %Y",
-    "%Y/%m/%d %H:%M:%S",
-    "%Y/%m/%d %H:%M",
-    "%d.%m.%Y %H:%M:%S",
-    "%d.%m.%Y %H:%M",
-)
 
 
 @dataclass(frozen=True)
@@ -61,38 +54,55 @@ class _Table:
 
     columns: Mapping[str, str]
     speakers: Mapping[str, Role]
-    splits: Mapping[Path, Split | None]
     left_out: Counter[str] = field(default_factory=Counter[str])
 
     def conversations(self, files: Iterable[Path]) -> Iterator[Raw]:
-        """Yield the rows of each conversation in some files as one record."""
-        return grouped((raw for file in files for raw in read_rows(file)), self._id)
+        """Yield the rows of each conversation as one record, in the order of first appearance.
+
+        Rows wait on disk; only the ids are held in memory. A row without id is yielded first, by itself.
+
+        Raises:
+            StorageError: the disk refused a write.
+        """
+        indices: dict[tuple[Split | None, str], int] = {}
+        try:
+            with closing(sqlite3.connect("")) as database:  # a temporary file
+                database.execute("PRAGMA journal_mode = OFF")
+                database.execute("CREATE TABLE rows (conversation INTEGER, raw BLOB)")
+                for raw in chain.from_iterable(map(read_rows, files)):
+                    try:
+                        index = indices.setdefault((split_in_name(raw.path), self._id(raw)), len(indices))
+                        database.execute("INSERT INTO rows VALUES (?, ?)", (index, pickle.dumps(raw)))
+                    except (DataError, RecursionError):
+                        yield joined([raw])
+                rows = database.execute("SELECT * FROM rows ORDER BY conversation, rowid")
+                for _, members in groupby(rows, key=itemgetter(0)):
+                    yield joined([pickle.loads(raw) for _, raw in members])
+        except sqlite3.OperationalError as error:
+            raise StorageError(
+                f"cannot write a temporary file: {error}. Free space, or set SQLITE_TMPDIR to a folder on another disk."
+            ) from error
 
     def dialogue(self, raw: Raw) -> Dialogue | None:
         """Return the rows of a conversation as a dialogue, without those that have no text; None if none is left."""
-        rows = [(member, row_of(member)) for member in (raw.value if isinstance(raw.value, tuple) else (raw,))]
+        rows = [(member, row_of(member)) for member in raw.value]
+        dialog_id = self._id(raw.value[0])
         if "time" in self.columns:
             rows.sort(key=lambda row: self._time(*row))
-        first = rows[0][1]
-        dialog_id = self._id(rows[0][0])
         utterances = [utterance for row in rows for utterance in self._utterances(*row)]
         if not utterances:
             self.left_out[NO_TEXT] += 1
             return None
+        first = rows[0][1]
         record = {
             "dialog_id": dialog_id,
             "domain": str(first.get(self.columns.get("domain", "")) or ""),
-            "split": self.splits[raw.path] or own_split(first, self.columns.get("split", "split")),
+            "split": split_of_row(raw.path, first, self.columns.get("split", "split")),
             "utterances": utterances,
         }
         return build(Dialogue, record, raw, self.columns)
 
     def _id(self, raw: Raw) -> str:
-        """Return the id of a row's conversation.
-
-        Raises:
-            DataError: not a row of this table, or one without id.
-        """
         column = self.columns["id"]
         value = row_of(raw).get(column)
         if value is None or value != value or not str(value).strip():
@@ -120,28 +130,27 @@ class _Table:
 
 
 def _open(path: Path, speakers: Mapping[str, Role] = NO_SPEAKERS, columns: Mapping[str, str] = NO_COLUMNS) -> Source:
-    splits: dict[Path, Split | None] = {file.path: file.split for file in row_files(path)}
-    first_file = next(iter(splits))
-    sample = sample_rows(path)
-    names = list(dict.fromkeys(name for row in sample for name in row))
+    files = row_files(path)
+    sample, names = sampled(path)
     found = guessed_columns(names, COMMON, columns)
-    check_columns(first_file, names, found, REQUIRED, columns)
-    if "id" not in columns and plain_name(found["id"]) == "id":
-        _check_ids(first_file, found["id"], sample)
+    check_columns(files[0], names, found, REQUIRED, columns)
+    ids = {str(row.get(found["id"])) for row in sample}
+    if "id" not in columns and found["id"].strip("_").lower() == "id" and len(ids) == len(sample) > 1:
+        raise SettingError(  # ids of messages are often called so, too
+            f"{files[0]}: each of the first {len(sample)} rows has another `{found['id']}`, so that is not a "
+            "conversation's. Name the column that the messages of a conversation share with --columns id=NAME."
+        )
     understood = described(found, columns)
     if "time" in found and parsed_time(time := sample[0].get(found["time"])) is None:
-        understood += f"; rows keep their order, since the time {abbreviated(time)} can't be read"
+        understood += f"; rows keep their order, since the time {abbreviated(time)} is neither a number nor ISO 8601"
         del found["time"]
-    table = _Table(found, speakers, splits)
-    files_of: dict[Split | None, list[Path]] = {}
-    for file, split in splits.items():
-        files_of.setdefault(split, []).append(file)
-    dialogues = dialogues_in(list(files_of.values()), table.conversations, table.dialogue)
-    return Source(tuple(splits), dialogues, understood=understood, left_out=table.left_out)
+    table = _Table(found, speakers)
+    dialogues = records_in([files], table.conversations, table.dialogue)
+    return Source(files, dialogues, understood=understood, left_out=table.left_out)
 
 
 def parsed_time(value: Any) -> float | None:
-    """Return a time as a number: of a number (also as text), of ISO 8601 and a few other forms; None for any other.
+    """Return a time as a number: of a number (also as text) or of ISO 8601; None for any other.
 
     Example:
         >>> parsed_time("2026-01-31 09:05:00Z") - parsed_time("2026-01-31T09:04:00+00:00")
@@ -151,37 +160,18 @@ def parsed_time(value: Any) -> float | None:
     with suppress(ValueError):
         number = float(text)
         return number if number == number else None
-    for parse in (datetime.fromisoformat, *(partial(_in_format, form) for form in _TIME_FORMATS)):
-        with suppress(ValueError, OverflowError):
-            time = parse(text)
-            return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+    with suppress(ValueError, OverflowError):
+        time = datetime.fromisoformat(text)
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
     return None
 
 
-def _in_format(form: str, text: str) -> datetime:
-    return datetime.strptime(text, form)
-
-
-def _check_ids(path: Path, column: str, sample: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse ids of messages, which are often called `id`, too.
-
-    Raises:
-        SettingError: each row of the sample has another value.
-    """
-    if len(sample) > 1 and len({str(row.get(column)) for row in sample}) == len(sample):
-        raise SettingError(
-            f"{path}: each of the first {len(sample)} rows has another `{column}`, so that is not a conversation's. "
-            "Name the column that the messages of a conversation share with --columns id=NAME."
-        )
-
-
 def _detects(path: Path) -> bool:
-    rows = first_rows(path, 1)
-    if not rows:
-        return False
-    found = guessed_columns(rows[0], COMMON, {})
-    flat = not any(isinstance(rows[0][name], list | dict) for name in found.values())
-    return flat and all(column in found for column in REQUIRED)
+    for row in first_rows(path, 1):
+        found = guessed_columns(row, COMMON)
+        flat = not any(isinstance(row[name], list | dict) for name in found.values())
+        return flat and all(column in found for column in REQUIRED)
+    return False
 
 
 table = Reader(_open, _detects, options=("speakers", "columns"))

@@ -6,70 +6,50 @@ Utterance,Distractor_0..8` (ready pools). `__eou__` ends an utterance, `__eot__`
 
 from __future__ import annotations
 
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from icalib.core.errors import DataError
 from icalib.data.schema import Dialogue, Pool
-from icalib.data.sources.base import Reader, Source, dialogues_in, pool_from, pools_in, spaced
-from icalib.data.sources.files import (
-    files_of,
-    first_line,
-    plain_name,
-    read_lines,
-    required_split,
-    split_in_name,
-)
+from icalib.data.sources.base import Reader, Source, alternating, pool_from, records_in, spaced
+from icalib.data.sources.files import files_in, first_line, required_files, required_split, split_in_name
 from icalib.data.sources.records import Raw, build
 from icalib.data.sources.rows import read_rows, row_of
 
-TRAIN_HEADER = ("Context", "Utterance", "Label")
-POOL_HEADER = ("Context", "Ground Truth Utterance")
+TRAIN_HEADER = "Context,Utterance,Label"
+POOL_HEADER = "Context,Ground Truth Utterance,"
 
 
 def _open(path: Path) -> Source:
     """Open one CSV file, or a folder with train.csv, valid.csv and test.csv."""
-    files = files_of(path, ".csv")
-    if odd := [file for file in files if not _is_header(first_line(file))]:
-        raise DataError(
-            f'found the header "{first_line(odd[0])[:60]}"',
-            f'Expected "{",".join(TRAIN_HEADER)}" or "{",".join(POOL_HEADER)},Distractor_0,...".',
-            path=odd[0],
-            line=1,
-        )
-    dialogue_files = [file for file in files if first_line(file) == ",".join(TRAIN_HEADER)]
+    files = required_files(path, ".csv")
+    dialogue_files = [file for file in files if first_line(file) == TRAIN_HEADER]
     pool_files = [file for file in files if file not in dialogue_files]
     for file in pool_files:
+        if not (header := first_line(file)).startswith(POOL_HEADER):
+            cure = f'Expected "{TRAIN_HEADER}" or "{POOL_HEADER}Distractor_0,...".'
+            raise DataError(f'found the header "{header[:60]}"', cure, path=file, line=1)
         required_split(file)
     return Source(
         files,
-        dialogues_in(dialogue_files, read_rows, _dialogue),
-        pools_in(pool_files, read_rows, _pool),
+        records_in(dialogue_files, read_rows, _dialogue),
+        records_in(pool_files, read_rows, _pool, "pool_id"),
         last_turn_only=True,
     )
 
 
 def _detects(path: Path) -> bool:
-    if path.is_file():
-        return _is_header(first_line(path))
-    files = [file for file in sorted(path.iterdir()) if plain_name(file).endswith(".csv")]
-    return any(_is_header(raw.text) for file in files for raw in islice(read_lines(file), 1))
-
-
-def _is_header(line: str) -> bool:
-    """Whether a file's first line is that of the corpus."""
-    header = tuple(line.split(","))
-    return header == TRAIN_HEADER or header[:2] == POOL_HEADER
+    headers = map(first_line, files_in(path, ".csv"))
+    return any(header == TRAIN_HEADER or header.startswith(POOL_HEADER) for header in headers)
 
 
 def _turns(context: str) -> list[dict[str, Any]]:
     """Return the utterances of a context: the turn before the response is the user's, the one before it the agent's."""
     turns = [turn for turn in context.split("__eot__") if turn.replace("__eou__", "").strip()]
     return [
-        {"speaker": "agent" if (len(turns) - index) % 2 == 0 else "user", "text": spaced(text)}
-        for index, turn in enumerate(turns)
-        for text in turn.split("__eou__")
+        {**turn, "text": spaced(text)}
+        for turn in alternating(turns)
+        for text in turn["text"].split("__eou__")
         if text.strip()
     ]
 
@@ -98,9 +78,8 @@ def _dialogue(raw: Raw) -> Dialogue | None:
 def _pool(raw: Raw) -> Pool:
     context, right, *wrong = row_of(raw).values()
     split = required_split(raw.path)
-    return pool_from(
-        raw, f"udc-{split}-{raw.line}", split, _turns(context), _response(right), map(_response, wrong), "ubuntu"
-    )
+    pool_id = f"udc-{split}-{raw.line}"
+    return pool_from(raw, pool_id, split, _turns(context), [_response(right)], map(_response, wrong), "ubuntu")
 
 
 udc = Reader(_open, _detects)

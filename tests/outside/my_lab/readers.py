@@ -8,14 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from icalib.data.sources import Dialogue, Raw, Reader, Source, build, dialogues_in, first_line, parse_json, read_lines
+from icalib.data.sources import Dialogue, Raw, Reader, Source, build, first_line, parse_json, read_lines, records_in
 
 SPEAKERS = {"requester": "user", "agent": "agent"}
 NAMES = {"dialog_id": "ticket", "domain": "group", "utterances": "comments", "speaker": "from", "text": "body"}
 
 
 def open_export(path: Path) -> Source:
-    return Source(files=(path,), dialogues=dialogues_in((path,), read_lines, ticket))
+    return Source(files=(path,), dialogues=records_in((path,), read_lines, ticket))
 
 
 def ticket(raw: Raw) -> Dialogue:

@@ -13,7 +13,6 @@ import pytest
 from icalib.core.errors import DataError
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.questions import read_questions
-from icalib.data.simulate import simulate
 from icalib.data.sources.files import LINE_LIMIT
 from icalib.data.sources.readers import open_source
 
@@ -120,11 +119,3 @@ def test_questions_have_ids_of_their_own(tmp_path: Path) -> None:
     with pytest.raises(DataError, match='id "q" was used before, on line 1') as caught:
         read_questions(path)
     assert caught.value.line == 3
-
-
-def test_a_simulated_corpus_is_compressed_where_its_name_says_so(tmp_path: Path) -> None:
-    simulate(tmp_path / "plain.jsonl", num_dialogues=20)
-    simulate(tmp_path / "small.jsonl.gz", num_dialogues=20)
-    simulate(tmp_path / "again.jsonl.gz", num_dialogues=20)
-    assert (tmp_path / "again.jsonl.gz").read_bytes() == (tmp_path / "small.jsonl.gz").read_bytes()
-    assert gzip.decompress((tmp_path / "small.jsonl.gz").read_bytes()) == (tmp_path / "plain.jsonl").read_bytes()

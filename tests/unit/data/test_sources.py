@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icalib.core.errors import DataError, SettingError
-from icalib.data.schema import Dialogue
 from icalib.data.sources.json_text import json_members
 from icalib.data.sources.readers import open_source
 
@@ -60,11 +59,8 @@ def test_jsonl_streams_dialogues_plain_or_gzipped(tmp_path: Path, compress: bool
         ('{"dialog_id": "x"', "", "broken JSON at character"),
         ("[1, 2]", "", "JSON object was expected"),
         (record(utterances=[turn("robot", "hi")]), "utterances.0.speaker", "'user' or 'agent'"),
-        (record(utterances=[turn("user", "  ")]), "utterances.0.text", "at least 1 character"),
-        (record(utterances=[turn("user", "hi"), turn("agent", 3)]), "utterances.1.text", "found 3"),  # type: ignore[arg-type]
-        (record(utterances=[{"speaker": "user"}]), "utterances.0.text", "missing"),
-        (record(utterances=[]), "utterances", "at least 1 item"),
-        (record(split="dev"), "split", "'train', 'validation' or 'test'"),
+        (record(utterances=["hi"]), "utterances.0", "found"),
+        (record(utterances=[turn("user", "hi"), turn("agent", "  ")]), "utterances.1.text", "at least 1 character"),
         (record("good"), "dialog_id", 'dialog_id "good" was used before, on line 1'),
         (record(utterances=[turn("user", "\ud800")]), "utterances.0.text", "valid unicode"),
     ],
@@ -103,17 +99,6 @@ def test_wrong_path_empty_file_and_unknown_format(tmp_path: Path) -> None:
 
 
 words = st.text(min_size=1, max_size=20).filter(lambda text: bool(text.strip()))
-
-
-@given(texts=st.lists(words, min_size=1, max_size=5), intents=st.lists(words, max_size=3), domain=words)
-def test_any_dialogue_survives_the_round_trip(
-    tmp_path_factory: pytest.TempPathFactory, texts: list[str], intents: list[str], domain: str
-) -> None:
-    dialogue = Dialogue.model_validate(
-        record("x", domain=domain, utterances=[turn("user", text, *intents) for text in texts])
-    )
-    path = write_jsonl(tmp_path_factory.mktemp("trip") / "d.jsonl", dialogue.model_dump())
-    assert list(open_source(path).dialogues(None)) == [dialogue]
 
 
 # one JSON object
@@ -215,13 +200,8 @@ def test_mantis_tsv_errors(tmp_path: Path, text: str, line: int, words: str) -> 
     with pytest.raises(DataError, match=words) as caught:
         list(open_source(path).pools(None))
     assert caught.value.line == line
-
-
-def test_mantis_tsv_needs_a_split_in_its_name(tmp_path: Path) -> None:
-    path = tmp_path / "pools.tsv"
-    path.write_text("1\tu\ta\n0\tu\tb\n")
-    with pytest.raises(SettingError, match="name"):
-        open_source(path)
+    with pytest.raises(SettingError, match="the file name has no split"):
+        open_source(path.rename(tmp_path / "pools.tsv"))
 
 
 def write_csv(path: Path, *rows: list[str]) -> None:
@@ -307,11 +287,3 @@ def test_icast_errors(tmp_path: Path) -> None:
     (root / "valid" / "answer.tsv").unlink()
     with pytest.raises(DataError, match=r"no answer\.tsv"):
         open_source(root)
-
-
-def test_digest_depends_on_content_alone(tmp_path: Path) -> None:
-    first = write_jsonl(tmp_path / "d.jsonl", record("a"))
-    (tmp_path / "copy").mkdir()
-    copy = write_jsonl(tmp_path / "copy" / "d.jsonl", record("a"))
-    other = write_jsonl(tmp_path / "other.jsonl", record("b"))
-    assert open_source(first).digest() == open_source(copy).digest() != open_source(other).digest()
