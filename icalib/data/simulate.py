@@ -16,15 +16,12 @@ probability `intent_noise` an intent by another one.
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
 import random
 from collections import Counter
-from collections.abc import Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TextIO, cast
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -206,6 +203,10 @@ class Simulation(BaseModel):
     """R@1 by split of a ranker that knows every rule: the fraction of responses that the noise did not replace."""
 
 
+Turn = tuple[Utterance, str]
+"""An utterance, and the text that it would have without noise (empty for the user's)."""
+
+
 class _Desk(NamedTuple):
     """One user's device and symptom, and the noise of replies and intents."""
 
@@ -215,16 +216,17 @@ class _Desk(NamedTuple):
     intent_noise: float
     label_noise: float
 
-    def user(self, templates: tuple[str, ...], intent: str) -> Utterance:
+    def user(self, templates: tuple[str, ...], intent: str) -> Turn:
         text = self.rng.choice(templates).format(
             device=self.rng.choice(DEVICES[self.device]), symptom=self.rng.choice(SYMPTOMS[self.symptom])
         )
-        return Utterance(speaker="user", text=text, intents=(self._noisy(intent),))
+        return Utterance(speaker="user", text=text, intents=(self._noisy(intent),)), ""
 
-    def agent(self, reply: str, intent: str) -> Utterance:
+    def agent(self, right: str, intent: str) -> Turn:
+        reply = right
         if self.rng.random() < self.label_noise:
-            reply = self.rng.choice([other for other in REPLIES if other != reply])
-        return Utterance(speaker="agent", text=reply, intents=(self._noisy(intent),))
+            reply = self.rng.choice([other for other in REPLIES if other != right])
+        return Utterance(speaker="agent", text=reply, intents=(self._noisy(intent),)), right
 
     def _noisy(self, intent: str) -> str:
         if self.rng.random() < self.intent_noise:
@@ -243,7 +245,7 @@ def simulate(
     """Write a corpus in icalib's JSONL format, and its `Simulation` beside it (`<name>.truth.json`).
 
     Args:
-        path: the JSONL file to write; one that ends in .gz is compressed.
+        path: the JSONL file to write.
         num_dialogues: dialogues of about 1.7 responses each; 70, 15 and 15 % train, validation and test.
         seed: root seed.
         intent_noise: probability that an utterance's intent is another one.
@@ -260,7 +262,7 @@ def simulate(
         raise SettingError(f"num_dialogues is {num_dialogues}. Give 20 or more, so that every split has some.")
     path = Path(path)
     responses, untouched = Counter[str](), Counter[str]()
-    with whole_file(path) as temporary, _text_file(temporary, compress=path.suffix == ".gz") as file:
+    with whole_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         for dialogue, right in _dialogues(num_dialogues, seed, intent_noise, label_noise):
             file.write(json.dumps(dialogue.model_dump(), ensure_ascii=False) + "\n")
             for pair in context_responses(dialogue):
@@ -277,15 +279,6 @@ def simulate(
     )
     write_json(path.with_name(f"{path.name}.truth.json"), simulation.model_dump())
     return simulation
-
-
-@contextmanager
-def _text_file(path: Path, compress: bool) -> Generator[TextIO]:
-    with ExitStack() as stack:
-        file: BinaryIO = stack.enter_context(path.open("wb"))
-        if compress:  # without a name and a time, so that the same corpus has the same bytes
-            file = cast("BinaryIO", stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0)))
-        yield stack.enter_context(io.TextIOWrapper(file, encoding="utf-8"))
 
 
 def _dialogues(
@@ -315,33 +308,25 @@ def _splits(num_dialogues: int, seed: int) -> list[Split]:
     return splits
 
 
-def _turns(desk: _Desk) -> Iterator[tuple[Utterance, str]]:
-    """Yield the dialogue's utterances, each with its text before noise (empty for the user's)."""
-
-    def said(templates: tuple[str, ...], intent: str) -> tuple[Utterance, str]:
-        return desk.user(templates, intent), ""
-
-    def replied(reply: str, intent: str) -> tuple[Utterance, str]:
-        return desk.agent(reply, intent), reply
-
+def _turns(desk: _Desk) -> Iterator[Turn]:
     rng = desk.rng
     first_fix, alternative = FIXES[desk.device, desk.symptom]
     if rng.random() < 0.5:
-        yield said(HELLO, "greetings_gratitude")
+        yield desk.user(HELLO, "greetings_gratitude")
         yield Utterance(speaker="agent", text=HELLO_REPLY, intents=("greetings_gratitude",)), HELLO_REPLY
     opening = rng.choice(("both", "no symptom", "no device"))
     if opening == "both":
-        yield said(QUESTION_BOTH, "original_question")
+        yield desk.user(QUESTION_BOTH, "original_question")
     else:
         question = QUESTION_NO_SYMPTOM if opening == "no symptom" else QUESTION_NO_DEVICE
         request = ASK_SYMPTOM[desk.device] if opening == "no symptom" else ASK_DEVICE[desk.symptom]
-        yield said(question, "original_question")
-        yield replied(request, "information_request")
-        yield said(DETAILS, "further_details")
-    yield replied(first_fix, "potential_answer")
+        yield desk.user(question, "original_question")
+        yield desk.agent(request, "information_request")
+        yield desk.user(DETAILS, "further_details")
+    yield desk.agent(first_fix, "potential_answer")
     if rng.random() < 0.5:
-        yield said(NEGATIVE, "negative_feedback")
-        yield replied(alternative, "potential_answer")
+        yield desk.user(NEGATIVE, "negative_feedback")
+        yield desk.agent(alternative, "potential_answer")
     if rng.random() < 0.6:
-        yield said(POSITIVE, "positive_feedback")
-        yield replied(CLOSING[desk.device], "greetings_gratitude")
+        yield desk.user(POSITIVE, "positive_feedback")
+        yield desk.agent(CLOSING[desk.device], "greetings_gratitude")

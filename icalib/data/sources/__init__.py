@@ -1,4 +1,4 @@
-"""Corpus readers, one file a format; what a reader outside icalib needs can be imported from here."""
+"""Corpus readers; what a reader outside icalib needs can be imported from here."""
 
 from icalib.data.schema import AnsweredContext, Dialogue, Pool
 from icalib.data.sources.base import Reader, Source, records_in

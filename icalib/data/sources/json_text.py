@@ -16,8 +16,6 @@ from icalib.data.sources.files import LINE_LIMIT, open_bytes
 from icalib.data.sources.records import Raw
 
 CHUNK = 1 << 18
-CONTAINERS = frozenset(("chats", "conversations", "dialogs", "dialogues", "list", "data", "rows"))
-"""Members of an object that may hold its records: of Telegram's export, `chats` and in it `list`."""
 _SPACE = re.compile("[ \t\r\n\ufeff]*")
 _CLOSING = {"{": "}", "[": "]"}
 
@@ -32,7 +30,7 @@ def json_members(path: Path) -> Iterator[Raw]:
         DataError: broken JSON, or a file that isn't one object.
     """
     with _opened(path) as text:
-        for key in text.members():
+        for key in text.each("{"):
             line, member, value = text.value()
             yield Raw(path, line, member, (key, value))
 
@@ -40,9 +38,11 @@ def json_members(path: Path) -> Iterator[Raw]:
 def json_records(path: Path, is_record: Callable[[Any], bool]) -> Iterator[Raw]:
     """Yield the records of a file of JSON; `Raw.value` is a record, `Raw.number` its index.
 
+    The file may hold several documents one after the other. Each is an array of records, an object that holds records
+    by their ids or in a list called `data`, or a record itself.
+
     Args:
-        path: plain or gzipped: an array of records, or an object that holds records by their ids or in a list. It may
-            hold several documents one after the other.
+        path: plain or gzipped.
         is_record: whether a value inside of an object is a record. An object without any is a record itself.
 
     Raises:
@@ -56,38 +56,28 @@ def json_records(path: Path, is_record: Callable[[Any], bool]) -> Iterator[Raw]:
 def _records(text: _JsonText, is_record: Callable[[Any], bool]) -> Iterator[Record]:
     while mark := text.next_mark():
         if mark == "[":
-            yield from text.items()
+            yield from (text.value() for _ in text.each("["))
         elif mark == "{":
-            line, rest, found = text.line, dict[str, Any](), False
-            for record in _inside(text, is_record, rest):
-                found = True
-                yield record
-            if not found:
-                yield line, "", rest
+            yield from _inside(text, is_record)
         else:
             yield text.value()
 
 
-def _inside(text: _JsonText, is_record: Callable[[Any], bool], rest: dict[str, Any]) -> Iterator[Record]:
-    """Yield the records inside of an object; what belongs to none of them is put into `rest`."""
-    for key in text.members():
-        mark = text.next_mark() if key in CONTAINERS else ""
-        if mark == "[":
-            rest[key] = list[Any]()  # may be the messages of the only record
-            for record in text.items():
-                if is_record(record[2]):
-                    yield record
-                else:
-                    rest[key].append(record[2])
-        elif mark == "{":
-            rest[key] = dict[str, Any]()
-            yield from _inside(text, is_record, rest[key])
+def _inside(text: _JsonText, is_record: Callable[[Any], bool]) -> Iterator[Record]:
+    start, rest, found = text.line, dict[str, Any](), False
+    for key in text.each("{"):
+        if key == "data" and text.next_mark() == "[":
+            found = True
+            yield from (text.value() for _ in text.each("["))
+            continue
+        line, member, value = text.value()
+        if isinstance(value, dict) and is_record(value):
+            found = True
+            yield line, member, {"id": key, **value}
         else:
-            line, member, value = text.value()
-            if isinstance(value, dict) and is_record(value):
-                yield line, member, {"id": key, **value}
-            else:
-                rest[key] = value
+            rest[key] = value
+    if not found:
+        yield start, "", rest
 
 
 @contextmanager
@@ -105,22 +95,15 @@ class _JsonText:
         self._decoder = json.JSONDecoder()
         self.line = 1
 
-    def items(self) -> Iterator[Record]:
-        """Take the items of an array."""
-        for _ in self._each("["):
-            yield self.value()
-
-    def members(self) -> Iterator[str]:
-        """Take the keys of an object; the caller takes the value of each."""
-        for _ in self._each("{"):
-            _, _, key = self.value()
-            self._expect(":")
-            yield str(key)
-
-    def _each(self, opening: str) -> Iterator[None]:
+    def each(self, opening: str) -> Iterator[str]:
+        """Walk over an object or array: yield each member's key (empty in an array); the caller takes its value."""
         self._expect(opening)
         while self.next_mark() != _CLOSING[opening]:
-            yield
+            key = ""
+            if opening == "{":
+                _, _, key = self.value()
+                self._expect(":")
+            yield str(key)
             if self.next_mark() != _CLOSING[opening]:
                 self._expect(",")
         self._expect(_CLOSING[opening])

@@ -9,7 +9,7 @@
 
     {"messages": [{"role": "user" | "assistant" | "system" | ..., "content": str}]}        OpenAI
     {"conversations": [{"from": "human" | "gpt" | ..., "value": str}]}                      ShareGPT
-    {"chats": {"list": [{"id": int, "messages": [{"from": str, "text": str | list}]}]}}     Telegram's export
+    {"id": int, "messages": [{"from": str, "text": str | list}]}                 one chat of Telegram's export
 
 as JSONL, as one JSON document or as Parquet. `id`, `domain` and `split` may be left out. `is_answer`: true or false of
 a message says whether it is an accepted answer. Messages without text (pictures, calls of tools) are left out.

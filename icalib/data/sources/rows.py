@@ -41,16 +41,12 @@ _BATCH_ROWS = 256
 
 
 def row_files(path: Path) -> tuple[Path, ...]:
-    """Return a file, or the files of a folder or its `data`: those with a split in their names, else all of one kind.
+    """Return a file, or the files of a folder: those with a split in their names, else all of one kind.
 
     Raises:
         DataError: the folder has no such file.
     """
-    return _row_files(path) or required_files(path, *SUFFIXES)
-
-
-def _row_files(path: Path) -> tuple[Path, ...]:
-    return files_in(path, *SUFFIXES) or files_in(path / "data", *SUFFIXES)
+    return required_files(path, *SUFFIXES)
 
 
 def kind_of(path: Path) -> Kind:
@@ -173,7 +169,7 @@ def first_rows(path: Path, count: int, is_record: Callable[[Any], bool] = is_obj
         DataError: an empty or damaged file.
     """
     rows: list[dict[str, Any]] = []
-    for file in _row_files(path)[:1]:
+    for file in files_in(path, *SUFFIXES)[:1]:
         for raw in islice(read_rows(file, is_record), count):
             with suppress(DataError):
                 rows.append(row_of(raw))

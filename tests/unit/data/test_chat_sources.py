@@ -55,36 +55,35 @@ def test_chats_in_any_layout_of_json(tmp_path: Path, record: Any, layout: str) -
     assert [dialogue.dialog_id for dialogue in found] == ids
 
 
-def test_exports_of_chat_programs(tmp_path: Path) -> None:
-    telegram = {
-        "about": "Here is your data",
-        "chats": {
-            "list": [
-                {
-                    "id": 7,
-                    "type": "personal_chat",
-                    "messages": [
-                        {"id": 1, "type": "service", "action": "phone_call", "actor": "Ann"},
-                        {"id": 2, "type": "message", "from": "Ann", "text": ["It ", {"type": "bold", "text": "hums."}]},
-                        {"id": 3, "type": "message", "from": "Help desk", "text": "Restart it."},
-                    ],
-                }
+@pytest.mark.parametrize(
+    "export",
+    [
+        {  # a chat of Telegram's
+            "type": "personal_chat",
+            "messages": [
+                {"id": 1, "type": "service", "action": "phone_call", "actor": "Ann"},
+                {"id": 2, "type": "message", "from": "Ann", "text": ["It ", {"type": "bold", "text": "hums."}]},
+                {"id": 3, "type": "message", "from": "Help desk", "text": "Restart it."},
+            ],
+        },
+        {  # DiscordChatExporter's
+            "guild": {"id": "1", "name": "desk"},
+            "messages": [
+                {"id": "1", "content": "It hums.", "author": {"id": "1", "name": "Ann"}},
+                {"id": "2", "content": "Restart it.", "author": {"id": "2", "name": "Help desk"}},
+            ],
+        },
+        {
+            "data": [
+                {"chat_messages": [{"sender": "human", "text": "It hums."}, {"sender": "bot", "text": TURNS[1][1]}]}
             ]
         },
-    }
-    discord = {
-        "guild": {"id": "1", "name": "desk"},
-        "messages": [
-            {"id": "1", "content": "It hums.", "author": {"id": "1", "name": "Ann"}},
-            {"id": "2", "content": "Restart it.", "author": {"id": "2", "name": "Help desk"}},
-        ],
-    }
-    chat_messages = [{"sender": "human", "text": "It hums."}, {"sender": "assistant", "text": "Restart it."}]
-    claude = [{"uuid": "c", "name": "", "chat_messages": chat_messages}]
+    ],
+)
+def test_exports_of_chat_programs(tmp_path: Path, export: Any) -> None:
     speakers = {"Help desk": "agent", "*": "user"}
-    for export in (telegram, discord, claude):
-        (found,) = dialogues(write_json(tmp_path / "export.json", export), speakers=speakers)
-        assert turns(found) == TURNS
+    (found,) = dialogues(write_json(tmp_path / "export.json", export), speakers=speakers)
+    assert turns(found) == TURNS
 
 
 def test_speakers_are_mapped_in_every_dialogue_format(tmp_path: Path) -> None:
@@ -185,15 +184,17 @@ def test_times_of_usual_forms_are_in_order(earlier: Any, later: Any) -> None:
     assert [parsed_time(value) for value in ("", "nan", "yesterday", None)] == [None] * 4
 
 
-def test_a_hub_folder_of_parquet_takes_splits_from_names(tmp_path: Path) -> None:
-    (tmp_path / "hub" / "data").mkdir(parents=True)
+def test_a_folder_of_parquet_takes_splits_from_names(tmp_path: Path) -> None:
     for split in ("train", "validation"):
-        path = tmp_path / "hub" / "data" / f"{split}-00000-of-00001.parquet"
+        path = tmp_path / f"{split}-00000-of-00001.parquet"
         pq.write_table(pa.Table.from_pylist([{"id": f"{split} 1", **OPENAI}]), path)
-    assert {(d.dialog_id, d.split) for d in dialogues(tmp_path / "hub")} == {
+    assert [(d.dialog_id, d.split) for d in dialogues(tmp_path)] == [
         ("train 1", "train"),
         ("validation 1", "validation"),
-    }
+    ]
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(DataError, match="damaged"):
+        dialogues(tmp_path)
 
 
 def test_records_are_streamed_and_a_table_is_grouped_on_disk(tmp_path: Path) -> None:
