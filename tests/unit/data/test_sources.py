@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icalib.core.errors import DataError, SettingError
+from icalib.data.questions import read_questions
+from icalib.data.sources.files import LINE_LIMIT
 from icalib.data.sources.json_text import json_members
 from icalib.data.sources.readers import open_source
 
@@ -26,31 +29,6 @@ def record(dialog_id: str = "d1", **changes: Any) -> dict[str, Any]:
 def write_jsonl(path: Path, *records: Any) -> Path:
     path.write_text("".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in records))
     return path
-
-
-def forum(path: Path, intent_field: str, intents: Any, **members: Any) -> Path:
-    utterances = [
-        {"actor_type": "User", "utterance": "my  screen\nis black", intent_field: intents, "vote": 0},
-        {"actor_type": "Agent", "utterance": "plug it in", intent_field: "PA" if intents == "OQ GG" else ["PA"]},
-    ]
-    path.write_text(json.dumps({"7": {"title": "t", "category": "Word", "utterances": utterances}, **members}))
-    return path
-
-
-# JSONL
-
-
-@pytest.mark.parametrize("compress", [False, True])
-def test_jsonl_streams_dialogues_plain_or_gzipped(tmp_path: Path, compress: bool) -> None:
-    text = json.dumps(record("a")) + "\n\n" + json.dumps(record("b", split=None)) + "\n"
-    path = tmp_path / "d.jsonl"
-    path.write_bytes(gzip.compress(text.encode()) if compress else text.encode())
-    source = open_source(path)
-    dialogues = list(source.dialogues(None))
-    assert source.reader == "jsonl"
-    assert [d.dialog_id for d in dialogues] == ["a", "b"]
-    assert dialogues[0].utterances[0].intents == ("GG",)
-    assert dialogues[1].split is None
 
 
 @pytest.mark.parametrize(
@@ -101,9 +79,6 @@ def test_wrong_path_empty_file_and_unknown_format(tmp_path: Path) -> None:
 words = st.text(min_size=1, max_size=20).filter(lambda text: bool(text.strip()))
 
 
-# one JSON object
-
-
 @given(members=st.dictionaries(words, st.recursive(st.text() | st.integers(), st.lists), max_size=6))
 def test_members_of_a_json_object_are_those_json_reads(
     tmp_path_factory: pytest.TempPathFactory, members: dict[str, Any]
@@ -135,24 +110,28 @@ def test_broken_json_object_names_the_line(tmp_path: Path, text: str, line: int)
     assert caught.value.line == line
 
 
+def forum(path: Path, intent_field: str, intents: Any, **members: Any) -> Path:
+    utterances = [
+        {"actor_type": "User", "utterance": "my  screen\nis black", intent_field: intents, "vote": 0},
+        {"actor_type": "Agent", "utterance": "plug it in", intent_field: "PA" if intents == "OQ GG" else ["PA"]},
+    ]
+    path.write_text(json.dumps({"7": {"title": "t", "category": "Word", "utterances": utterances}, **members}))
+    return path
+
+
 def test_msdialog_tags_and_roles(tmp_path: Path) -> None:
-    source = open_source(forum(tmp_path / "MSDialog-Intent.json", "tags", "OQ GG"))
-    (dialogue,) = source.dialogues(None)
+    bad = {"utterances": [{"actor_type": "Robot", "utterance": "x"}]}
+    source = open_source(forum(tmp_path / "MSDialog-Intent.json", "tags", "OQ GG", bad=bad))
+    found = source.dialogues(None)
+    dialogue = next(found)
     assert source.reader == "msdialog"
-    assert dialogue.dialog_id == "msdialog-7"
-    assert dialogue.domain == "Word"
-    assert dialogue.split is None
+    assert (dialogue.dialog_id, dialogue.domain, dialogue.split) == ("msdialog-7", "Word", None)
     assert [(u.speaker, u.text, u.intents) for u in dialogue.utterances] == [
         ("user", "my screen is black", ("OQ", "GG")),
         ("agent", "plug it in", ("PA",)),
     ]
-
-
-def test_msdialog_error_names_the_sources_own_field(tmp_path: Path) -> None:
-    bad = {"utterances": [{"actor_type": "Robot", "utterance": "x"}]}
-    source = open_source(forum(tmp_path / "m.json", "tags", "OQ GG", bad=bad))
     with pytest.raises(DataError, match="robot") as caught:
-        list(source.dialogues(None))
+        next(found)
     assert caught.value.field == "utterances.0.actor_type"
 
 
@@ -168,9 +147,6 @@ def test_mantis_folder_takes_splits_from_names_and_prefers_intents(tmp_path: Pat
     ]
     assert dialogues[0].utterances[0].intents == ("OQ", "FD")
     assert open_source(tmp_path / "merged_train_intents.json").reader == "mantis"
-
-
-# ready pools
 
 
 def test_mantis_tsv_groups_lines_of_a_context(tmp_path: Path) -> None:
@@ -287,3 +263,70 @@ def test_icast_errors(tmp_path: Path) -> None:
     (root / "valid" / "answer.tsv").unlink()
     with pytest.raises(DataError, match=r"no answer\.tsv"):
         open_source(root)
+
+
+@pytest.mark.parametrize("field", ["domain", "dialog_id"])
+def test_lone_surrogates_are_refused_and_skipped(tmp_path: Path, field: str) -> None:
+    path = write_jsonl(tmp_path / "d.jsonl", record("a"), record(**{field: "x \ud800"}), record("b"))
+    with pytest.raises(DataError) as caught:
+        list(open_source(path).dialogues(None))
+    assert (caught.value.line, caught.value.field) == (2, field)
+    assert len(list(open_source(path).dialogues(lambda error, raw: None))) == 2
+
+
+def test_ids_are_unique_on_one_line_and_across_files(tmp_path: Path) -> None:
+    member = json.dumps({"category": "c", "utterances": [{"actor_type": "User", "utterance": "hi", "tags": "OQ"}]})
+    forum = tmp_path / "forum.json"
+    forum.write_text(f'{{"7": {member}, "7": {member}, "8": {member}}}')
+    with pytest.raises(DataError, match='dialog_id "msdialog-7" was used before, on line 1'):
+        list(open_source(forum).dialogues(None))
+    kept = list(open_source(forum).dialogues(lambda error, raw: None))
+    assert [one.dialog_id for one in kept] == ["msdialog-7", "msdialog-8"]
+    for name in ("test.csv", "test_small.csv"):
+        write_csv(tmp_path / name, ["Context", "Ground Truth Utterance", "Distractor_0"], ["hum", "restart", "hello"])
+    with pytest.raises(DataError, match=r'pool_id "udc-test-2" was used before, on line 2 of .*test.csv'):
+        list(open_source(tmp_path, "udc").pools(None))
+
+
+def test_questions_have_ids_of_their_own(tmp_path: Path) -> None:
+    question = {"context": ["it hums"], "candidates": ["a", "b"], "id": "q"}
+    with pytest.raises(DataError, match='id "q" was used before, on line 1') as caught:
+        read_questions(write_jsonl(tmp_path / "questions.jsonl", question, question | {"id": "r"}, question))
+    assert caught.value.line == 3
+
+
+def test_an_endless_line_is_refused_without_being_held(tmp_path: Path) -> None:
+    lines = [json.dumps(record("a")).encode(), b'{"dialog_id": "' + b"x" * (4 * LINE_LIMIT) + b'"}']
+    path = tmp_path / "d.jsonl.gz"
+    path.write_bytes(gzip.compress(b"\n".join([*lines, json.dumps(record("b")).encode()]), compresslevel=1))
+    del lines
+    rejected: list[tuple[DataError, str]] = []
+    tracemalloc.start()
+    kept = list(open_source(path, "jsonl").dialogues(lambda error, raw: rejected.append((error, raw))))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [one.dialog_id for one in kept] == ["a", "b"]
+    ((error, raw),) = rejected
+    assert (error.path, error.line) == (str(path), 2)
+    assert "a line of more than 16 MiB" in str(error)
+    assert len(raw) < 10_000
+    assert peak < 4 * LINE_LIMIT
+
+
+def test_an_endless_member_of_a_json_object_is_refused_without_being_held(tmp_path: Path) -> None:
+    path = tmp_path / "forum.json.gz"
+    path.write_bytes(gzip.compress(b'{"7": "' + b"x" * (8 * LINE_LIMIT) + b'"}', compresslevel=1))
+    tracemalloc.start()
+    with pytest.raises(DataError, match="in a member of more than 16 MiB"):
+        list(open_source(path, "msdialog").dialogues(None))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 7 * LINE_LIMIT
+
+
+def test_an_endless_line_in_an_icast_folder_can_be_skipped(tmp_path: Path) -> None:
+    folder = icast_folder(tmp_path / "icast")
+    (folder / "train" / "answer.tsv").write_text("x" * (LINE_LIMIT + 1) + "\n")
+    rejected: list[DataError] = []
+    assert len(list(open_source(folder).pools(lambda error, raw: rejected.append(error)))) == 3
+    assert "more than 16 MiB in answer.tsv" in str(rejected[0])
