@@ -16,11 +16,7 @@ NUM_SAMPLED = 100
 
 
 def sampled(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the valid rows among the first ones of a file or folder, and the names of their columns.
-
-    Raises:
-        DataError: an empty or damaged file, or no valid row.
-    """
+    """Return the valid rows among the first ones of a file or folder, and the names of their columns."""
     file = row_files(path)[0]
     if rows := first_rows(path, NUM_SAMPLED):
         return rows, list(dict.fromkeys(name for row in rows for name in row))
@@ -36,13 +32,8 @@ def guessed_columns(
 ) -> dict[str, str]:
     """Return the table's own name of each column, by what it is; columns that aren't found are left out.
 
-    Args:
-        names: the table's columns.
-        common: common names of each column, the most telling first; case, spaces and signs don't count.
-        given: the user's choice; an empty name means none.
-
-    Raises:
-        SettingError: the user named a column for something that isn't among `common`.
+    Of the `common` names the most telling come first; case, spaces and signs don't count. The user's choice is `given`,
+    an empty name of which means none; SettingError if it has something that isn't among `common`.
 
     Example:
         >>> guessed_columns(["Ticket ID", "Body"], {"id": ("ticketid",), "text": ("text", "body")})

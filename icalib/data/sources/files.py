@@ -54,11 +54,7 @@ def all_lines(path: Path, cure: str = SKIP_CURE) -> Iterator[Raw]:
     """Yield the lines of a plain or gzipped text file with their numbers, blank ones too.
 
     Bytes that aren't UTF-8 become lone surrogates, and a line of more than LINE_LIMIT bytes is yielded as its beginning
-    with a `problem`, so that one record that is not valid doesn't stop the file. `cure` is what to do about such a
-    record.
-
-    Raises:
-        DataError: damaged gzip data.
+    with a `problem`, so that one record that is not valid doesn't stop the file.
     """
     number = 0
     with open_bytes(path) as file:
@@ -101,18 +97,13 @@ def split_in_name(path: Path) -> Split | None:
 
 
 def required_split(path: Path) -> Split:
-    """Return the split in the name of a file of ready pools.
-
-    Raises:
-        SettingError: there is none.
-    """
-    split = split_in_name(path)
-    if split is None:
-        raise SettingError(
-            f"{path}: the file name has no split. The name of a file of ready pools must say its split. "
-            'Put "train", "valid" (or "dev") or "test" into the name.'
-        )
-    return split
+    """Return the split in the name of a file of ready pools, or raise SettingError."""
+    if split := split_in_name(path):
+        return split
+    raise SettingError(
+        f"{path}: the file name has no split. The name of a file of ready pools must say its split. "
+        'Put "train", "valid" (or "dev") or "test" into the name.'
+    )
 
 
 def files_in(path: Path, *suffixes: str) -> tuple[Path, ...]:
@@ -130,11 +121,7 @@ def files_in(path: Path, *suffixes: str) -> tuple[Path, ...]:
 
 
 def required_files(path: Path, *suffixes: str) -> tuple[Path, ...]:
-    """Return `files_in`.
-
-    Raises:
-        DataError: there are none.
-    """
+    """Return `files_in`, or raise DataError if there are none."""
     if files := files_in(path, *suffixes):
         return files
     raise DataError(

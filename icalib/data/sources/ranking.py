@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
@@ -158,20 +158,13 @@ def _open(path: Path, speakers: Mapping[str, Role] = NO_SPEAKERS, columns: Mappi
     required = ("query", "passage", "label") if "label" in found else ("query", "positive")
     check_columns(files[0], names, found, required, columns)
     table = _Table(found, _negatives(names, found), speakers)
-    understood = described(found, columns)
+    source = Source(files, keeps_all_candidates=False, understood=described(found, columns), left_out=table.left_out)
     if any(map(table.has_wrong, sample)):
-        return Source(
-            files,
-            pools=lambda on_reject: accepted(table.records(files), table.pool, on_reject),
-            keeps_all_candidates=False,
-            understood=understood,
-            left_out=table.left_out,
-        )
-    return Source(
-        files,
+        return replace(source, pools=lambda on_reject: accepted(table.records(files), table.pool, on_reject))
+    return replace(
+        source,
         answers=lambda on_reject: accepted(table.records(files), table.answers, on_reject),
-        understood=f"{understood}; wrong answers are mined, since there are none",
-        left_out=table.left_out,
+        understood=f"{source.understood}; wrong answers are mined, since there are none",
     )
 
 

@@ -25,25 +25,20 @@ SKIP_CURE = "Fix the record, or leave such records out with --skip-bad"
 
 @dataclass(frozen=True)
 class Raw:
-    """One record as written in its file.
-
-    Args:
-        path: the file.
-        line: number of the record's first line, from 1.
-        text: as in the file.
-        value: what the text holds, where reading the file has parsed it already.
-        number: index of the record in its file, from 1, where several records may be on one line; 0: the line counts.
-        cure: what to do if the record is not valid; completed by a full stop in messages.
-        problem: why the record can't be read, whatever it holds; it is then refused before it is parsed.
-    """
+    """One record as written in its file."""
 
     path: Path
     line: int
+    """Number of the record's first line, from 1."""
     text: str
     value: Any = None
+    """What the text holds, where reading the file has parsed it already."""
     cure: str = SKIP_CURE
+    """What to do if the record is not valid."""
     number: int = 0
+    """Index of the record in its file, from 1, where several records may be on one line; 0: the line counts."""
     problem: str = ""
+    """Why the record can't be read, whatever it holds; it is then refused before it is parsed."""
 
     def error(self, found: str, cure: str = "", field: str = "") -> DataError:
         """Return a DataError that points at this record."""
@@ -121,15 +116,6 @@ def build(model: type[Model], value: Any, raw: Raw, names: Mapping[str, str] | N
 
     Raises:
         DataError: with the dotted name of the first field that is not valid, what was found and what was expected.
-
-    Example:
-        >>> from icalib.data.schema import Dialogue
-        >>> raw = Raw(Path("tickets.txt"), 3, "17: it hums")
-        >>> dialogue = {"dialog_id": "17", "utterances": [{"speaker": "caller", "text": "it hums"}]}
-        >>> build(Dialogue, dialogue, raw, {"speaker": "role"})
-        Traceback (most recent call last):
-        icalib.core.errors.DataError: tickets.txt, line 3, field `utterances.0.role`: found "caller". Expected: 'user' \
-or 'agent'. Fix the record, or leave such records out with --skip-bad.
     """
     if not isinstance(value, dict):
         raise raw.error(f"found {abbreviated(value)} where a JSON object was expected")

@@ -41,20 +41,12 @@ _BATCH_ROWS = 256
 
 
 def row_files(path: Path) -> tuple[Path, ...]:
-    """Return a file, or the files of a folder: those with a split in their names, else all of one kind.
-
-    Raises:
-        DataError: the folder has no such file.
-    """
+    """Return a file, or a folder's files of the first kind that it has; DataError if it has none."""
     return required_files(path, *SUFFIXES)
 
 
 def kind_of(path: Path) -> Kind:
-    """Return how a file is read, from its first bytes and its name.
-
-    Raises:
-        DataError: damaged or empty.
-    """
+    """Return how a file is read, from its first bytes and its name; DataError if it is damaged or empty."""
     with open_bytes(path) as file:
         head = file.read(1 << 16)
         is_gzip = isinstance(file, gzip.GzipFile)
@@ -88,9 +80,7 @@ def is_object(value: Any) -> bool:
 def read_rows(path: Path, is_record: Callable[[Any], bool] = is_object) -> Iterator[Raw]:
     """Yield the rows of a file as raw records; `row_of` makes a dictionary of one.
 
-    Args:
-        path: the file.
-        is_record: for JSON documents: whether a value inside of an object is a record.
+    `is_record`, for JSON documents, says whether a value inside of an object is a record.
 
     Raises:
         DataError: a damaged file.

@@ -12,9 +12,6 @@ Role = Literal["user", "agent", "skip"]
 """`skip` leaves out what a speaker says."""
 
 NO_SPEAKERS: Mapping[str, Role] = {}
-OTHERS = "*"
-"""Stands for every speaker that nothing else names."""
-
 _USERS = (
     "user customer client human visitor guest caller requester seeker asker buyer patient consumer contact prompter "
     "member end-user end_user enduser"
@@ -34,20 +31,14 @@ DEFAULT_SPEAKERS: Mapping[str, Role] = {
 
 
 def role_of(speaker: Any, given: Mapping[str, Role], raw: Raw, field: str) -> Role:
-    """Return what a speaker is, by the names that the user has given and those that are usual.
-
-    Args:
-        speaker: the source's own name of the speaker.
-        given: roles by name; `*` stands for all others.
-        raw: the record, for the message.
-        field: where the name was found, for the message.
+    """Return what a speaker is, by the names that the user has given (`*`: all others) and those that are usual.
 
     Raises:
-        DataError: a name that is neither given nor known.
+        DataError: a name that is neither given nor known, found in `field` of a record.
     """
     name = str(speaker).strip().lower() if isinstance(speaker, str | int | bool) else ""
     ours: dict[str, Role] = {key.strip().lower(): role for key, role in given.items()}
-    role: Role | None = ours.get(name) or DEFAULT_SPEAKERS.get(name) or ours.get(OTHERS)
+    role: Role | None = ours.get(name) or DEFAULT_SPEAKERS.get(name) or ours.get("*")
     if not name or role is None:
         example = speaker if isinstance(speaker, str) and speaker.strip() else "NAME"
         raise raw.error(
