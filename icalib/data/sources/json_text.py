@@ -1,10 +1,10 @@
-"""JSON documents of any size, read as a stream: one big object, an array, or records inside of an object."""
+"""JSON documents of any size, read as a stream: one big object or array."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
@@ -19,9 +19,6 @@ CHUNK = 1 << 18
 _SPACE = re.compile("[ \t\r\n\ufeff]*")
 _CLOSING = {"{": "}", "[": "]"}
 
-Record = tuple[int, str, Any]
-"""The line where it begins, its text, its value."""
-
 
 def json_members(path: Path) -> Iterator[Raw]:
     """Yield the members of a file that is one big JSON object; `Raw.value` is (key, value).
@@ -35,49 +32,16 @@ def json_members(path: Path) -> Iterator[Raw]:
             yield Raw(path, line, member, (key, value))
 
 
-def json_records(path: Path, is_record: Callable[[Any], bool]) -> Iterator[Raw]:
-    """Yield the records of a file of JSON; `Raw.value` is a record, `Raw.number` its index.
-
-    The file may hold several documents one after the other. Each is an array of records, an object that holds records
-    by their ids or in a list called `data`, or a record itself.
-
-    Args:
-        path: plain or gzipped.
-        is_record: whether a value inside of an object is a record. An object without any is a record itself.
+def json_items(path: Path) -> Iterator[Raw]:
+    """Yield the items of a file that is one big JSON array; `Raw.number` is their index, from 1.
 
     Raises:
-        DataError: broken JSON.
+        DataError: broken JSON, or a file that isn't one array.
     """
     with _opened(path) as text:
-        for number, (line, member, value) in enumerate(_records(text, is_record), 1):
-            yield Raw(path, line, member, value, number=number)
-
-
-def _records(text: _JsonText, is_record: Callable[[Any], bool]) -> Iterator[Record]:
-    while mark := text.next_mark():
-        if mark == "[":
-            yield from (text.value() for _ in text.each("["))
-        elif mark == "{":
-            yield from _inside(text, is_record)
-        else:
-            yield text.value()
-
-
-def _inside(text: _JsonText, is_record: Callable[[Any], bool]) -> Iterator[Record]:
-    start, rest, found = text.line, dict[str, Any](), False
-    for key in text.each("{"):
-        if key == "data" and text.next_mark() == "[":
-            found = True
-            yield from (text.value() for _ in text.each("["))
-            continue
-        line, member, value = text.value()
-        if isinstance(value, dict) and is_record(value):
-            found = True
-            yield line, member, {"id": key, **value}
-        else:
-            rest[key] = value
-    if not found:
-        yield start, "", rest
+        for number, _ in enumerate(text.each("["), 1):
+            line, item, value = text.value()
+            yield Raw(path, line, item, value, number=number)
 
 
 @contextmanager
@@ -108,8 +72,8 @@ class _JsonText:
                 self._expect(",")
         self._expect(_CLOSING[opening])
 
-    def value(self) -> Record:
-        """Take one whole JSON value."""
+    def value(self) -> tuple[int, str, Any]:
+        """Take one whole JSON value; return the line where it begins, its text and itself."""
         self.next_mark()
         while True:
             try:

@@ -11,7 +11,7 @@
     {"conversations": [{"from": "human" | "gpt" | ..., "value": str}]}                      ShareGPT
     {"id": int, "messages": [{"from": str, "text": str | list}]}                 one chat of Telegram's export
 
-as JSONL, as one JSON document or as Parquet. `id`, `domain` and `split` may be left out. `is_answer`: true or false of
+as JSONL, as a JSON array or as Parquet. `id`, `domain` and `split` may be left out. `is_answer`: true or false of
 a message says whether it is an accepted answer. Messages without text (pictures, calls of tools) are left out.
 """
 
@@ -20,10 +20,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from icalib.core.errors import DataError
 from icalib.data.schema import Dialogue
@@ -95,14 +94,12 @@ def _open_messages(path: Path, speakers: Mapping[str, Role] = NO_SPEAKERS) -> So
         return build(Dialogue, record, raw, {"utterances": field})
 
     files = row_files(path)
-    return Source(files, records_in(files, partial(read_rows, is_record=is_conversation), dialogue), left_out=left_out)
+    return Source(files, records_in(files, read_rows, dialogue), left_out=left_out)
 
 
-def is_conversation(value: Any) -> bool:
-    """Whether a value is a record with messages: objects of which one at least has a speaker and a text."""
-    if not isinstance(value, dict):
-        return False
-    _, messages = _messages(cast("dict[str, Any]", value))
+def _is_conversation(row: Mapping[str, Any]) -> bool:
+    """Whether a row has messages: objects of which one at least has a speaker and a text."""
+    _, messages = _messages(row)
     return any(isinstance(message, dict) and _key(message, SPEAKERS) and _key(message, TEXTS) for message in messages)
 
 
@@ -157,7 +154,7 @@ def _messages(row: Mapping[str, Any]) -> tuple[str, list[Any]]:
 
 
 def _detects_messages(path: Path) -> bool:
-    return not _detects_jsonl(path) and any(map(is_conversation, first_rows(path, _NUM_TRIED, is_conversation)))
+    return not _detects_jsonl(path) and any(map(_is_conversation, first_rows(path, _NUM_TRIED)))
 
 
 jsonl = Reader(_open_jsonl, _detects_jsonl, options=("speakers",))

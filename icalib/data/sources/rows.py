@@ -1,4 +1,4 @@
-"""Rows of any file: JSONL, JSON, CSV, TSV, Parquet, and folders of them.
+"""Rows of any file: JSONL, a JSON array, CSV, TSV, Parquet, and folders of them.
 
 The kind of a file is detected by its content. A row is a dictionary, from the record's or the column's names to values.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import date, datetime
 from itertools import islice
@@ -31,7 +31,7 @@ from icalib.data.sources.files import (
     required_files,
     split_in_name,
 )
-from icalib.data.sources.json_text import json_records
+from icalib.data.sources.json_text import json_items
 from icalib.data.sources.records import Raw, parse_json, refuse_bad_bytes
 
 Kind = Literal["lines", "json", "csv", "parquet"]
@@ -57,40 +57,19 @@ def kind_of(path: Path) -> Kind:
     text = head.decode("utf-8", "replace").removeprefix("\ufeff").lstrip()
     if not text:
         raise DataError("the file is empty", "Choose a file with dialogues or pools.", path=path)
-    if plain_name(path).endswith((".jsonl", ".ndjson")):
+    if text.startswith("{") or plain_name(path).endswith((".jsonl", ".ndjson")):
         return "lines"
-    if not text.startswith(("{", "[")):
-        return "csv"
-    first, _, rest = text.partition("\n")
-    return "lines" if text.startswith("{") and rest.strip() and _is_json(first) else "json"
+    return "json" if text.startswith("[") else "csv"
 
 
-def _is_json(text: str) -> bool:
-    with suppress(ValueError, RecursionError):
-        json.loads(text)
-        return True
-    return False
-
-
-def is_object(value: Any) -> bool:
-    """Whether a value of a JSON document is an object."""
-    return isinstance(value, dict)
-
-
-def read_rows(path: Path, is_record: Callable[[Any], bool] = is_object) -> Iterator[Raw]:
+def read_rows(path: Path) -> Iterator[Raw]:
     """Yield the rows of a file as raw records; `row_of` makes a dictionary of one.
-
-    `is_record`, for JSON documents, says whether a value inside of an object is a record.
 
     Raises:
         DataError: a damaged file.
     """
-    kind = kind_of(path)
-    if kind == "lines":
-        return read_lines(path)
-    if kind == "json":
-        return json_records(path, is_record)
-    return _parquet_rows(path) if kind == "parquet" else _csv_rows(path)
+    readers = {"lines": read_lines, "json": json_items, "csv": _csv_rows, "parquet": _parquet_rows}
+    return readers[kind_of(path)](path)
 
 
 def _parquet_rows(path: Path) -> Iterator[Raw]:
@@ -152,7 +131,7 @@ def row_of(raw: Raw) -> dict[str, Any]:
     return cast("dict[str, Any]", value)
 
 
-def first_rows(path: Path, count: int, is_record: Callable[[Any], bool] = is_object) -> list[dict[str, Any]]:
+def first_rows(path: Path, count: int) -> list[dict[str, Any]]:
     """Return the valid rows among the first `count` records of a file or folder.
 
     Raises:
@@ -160,7 +139,7 @@ def first_rows(path: Path, count: int, is_record: Callable[[Any], bool] = is_obj
     """
     rows: list[dict[str, Any]] = []
     for file in files_in(path, *SUFFIXES)[:1]:
-        for raw in islice(read_rows(file, is_record), count):
+        for raw in islice(read_rows(file), count):
             with suppress(DataError):
                 rows.append(row_of(raw))
     return rows
