@@ -85,20 +85,13 @@ def test_files_may_be_gzipped(reader: str, samples: Path, tmp_path: Path) -> Non
     assert records_of(open_source(_changed(samples, tmp_path, compress), reader)) == plain
 
 
-def test_damaged_gzip_is_a_data_error_with_its_file(reader: str, samples: Path, tmp_path: Path) -> None:
-    def cut(file: Path) -> None:
-        file.write_bytes(gzip.compress(file.read_bytes())[:-9])
-
-    path = _changed(samples, tmp_path, cut)
-    with pytest.raises(DataError, match="damaged gzip data") as caught:
+@pytest.mark.parametrize("cut", [lambda data: gzip.compress(data)[:-9], lambda data: b"\n"], ids=["gzip", "empty"])
+def test_a_damaged_file_is_a_data_error_with_its_name(
+    reader: str, samples: Path, tmp_path: Path, cut: Callable[[bytes], bytes]
+) -> None:
+    path = _changed(samples, tmp_path, lambda file: file.write_bytes(cut(file.read_bytes())))
+    with pytest.raises(DataError, match=r"damaged gzip data|empty|found no|found the header") as caught:
         records_of(open_source(path, reader))
-    assert caught.value.path.startswith(str(path))
-
-
-def test_an_empty_file_is_a_data_error_with_its_file(reader: str, samples: Path, tmp_path: Path) -> None:
-    path = _changed(samples, tmp_path, lambda file: file.write_text("\n"))
-    with pytest.raises(DataError) as caught:
-        open_source(path, reader)
     assert caught.value.path.startswith(str(path))
 
 

@@ -120,20 +120,3 @@ def test_a_protocol_makes_pools_as_the_paper_did_and_says_what_it_lacks(prepare:
     assert sum(pool_set.num_pools.values()) == 240
     assert "left out: 120 dialogues without an accepted answer" in err
     assert all(sentence in err for sentence in unmet(pool_set, PROTOCOLS["icast"]))
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--protocol", "icast", "--candidates", "5"), "--candidates 5 contradicts --protocol icast"),
-        (("--protocol", "icast", "--negatives", "neighbourhood"), "--negatives neighbourhood contradicts"),
-        (("--protocol", "bert"), "bert"),
-    ],
-)
-def test_what_contradicts_a_protocol_is_refused(
-    options: tuple[str, ...], words: str, prepare: Any, tmp_path: Path
-) -> None:
-    code, err = prepare(marked(tmp_path), "--out", tmp_path / "pools", "--executor", "local", *options)
-    assert code
-    assert words in err
-    assert not (tmp_path / "pools").exists()

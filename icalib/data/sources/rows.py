@@ -6,7 +6,6 @@ The kind of a file is detected by its content. A row is a dictionary, from the r
 from __future__ import annotations
 
 import csv
-import gzip
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -49,10 +48,7 @@ def kind_of(path: Path) -> Kind:
     """Return how a file is read, from its first bytes and its name; DataError if it is damaged or empty."""
     with open_bytes(path) as file:
         head = file.read(1 << 16)
-        is_gzip = isinstance(file, gzip.GzipFile)
     if head.startswith(b"PAR1"):
-        if is_gzip:
-            raise DataError("a Parquet file inside of gzip", "Decompress it first (gunzip).", path=path)
         return "parquet"
     text = head.decode("utf-8", "replace").removeprefix("\ufeff").lstrip()
     if not text:
@@ -83,7 +79,7 @@ def _parquet_rows(path: Path) -> Iterator[Raw]:
                     value = {name: _plain(field) for name, field in row.items()}
                     yield Raw(path, number, json.dumps(value, default=str), value)
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-        cure = "Get the file again, or write it again."
+        cure = "Get the file again, or write it again; Parquet isn't read from gzip."
         raise DataError(f"damaged ({error})", cure, path=path, line=number) from error
 
 

@@ -7,8 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -54,37 +52,6 @@ def test_any_json(tmp_path_factory: pytest.TempPathFactory, format: str | None, 
     path = tmp_path_factory.mktemp("any") / "rows.json"
     path.write_text(json.dumps(rows) if layout == "array" else "\n".join(map(json.dumps, rows)))
     read_all(path, format)
-
-
-@pytest.mark.parametrize("format", ROW_FORMATS)
-@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
-@given(content=st.binary(max_size=40) | st.text(max_size=40).map(lambda text: text.encode("utf-8", "surrogatepass")))
-def test_any_bytes(tmp_path_factory: pytest.TempPathFactory, format: str | None, content: bytes) -> None:
-    path = tmp_path_factory.mktemp("any") / "rows.dat"
-    for start in (b"", b"PAR1", b'{"', b"[", b"conversation_id,sender,text\n"):
-        path.write_bytes(start + content)
-        read_all(path, format)
-
-
-@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    rows=st.lists(
-        st.fixed_dictionaries(
-            {
-                "conversation_id": st.none() | st.integers(0, 3),
-                "time": st.none() | st.datetimes(),
-                "sender": st.sampled_from([None, "user", "bot", "x"]),
-                "text": st.none() | st.text(max_size=5),
-            }
-        ),
-        min_size=1,
-        max_size=6,
-    )
-)
-def test_any_table_in_parquet(tmp_path_factory: pytest.TempPathFactory, rows: Any) -> None:
-    path = tmp_path_factory.mktemp("any") / "rows.parquet"
-    pq.write_table(pa.Table.from_pylist(rows), path)
-    read_all(path, "table")
 
 
 @pytest.mark.parametrize("format", ROW_FORMATS)

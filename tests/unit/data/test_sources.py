@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from icalib.core.errors import DataError, SettingError
 from icalib.data.questions import read_questions
@@ -41,6 +39,7 @@ def write_jsonl(path: Path, *records: Any) -> Path:
         (record(utterances=[turn("user", "hi"), turn("agent", "  ")]), "utterances.1.text", "at least 1 character"),
         (record("good"), "dialog_id", 'dialog_id "good" was used before, on line 1'),
         (record(utterances=[turn("user", "\ud800")]), "utterances.0.text", "valid unicode"),
+        (record("x \ud800"), "dialog_id", "valid unicode"),
     ],
 )
 def test_a_bad_record_is_named_by_line_and_field(tmp_path: Path, bad: Any, field: str, words: str) -> None:
@@ -74,18 +73,6 @@ def test_wrong_path_empty_file_and_unknown_format(tmp_path: Path) -> None:
         open_source(tmp_path / "notes.txt")
     with pytest.raises(SettingError, match="mantis-tsv"):
         open_source(tmp_path / "notes.txt", format="xml")
-
-
-words = st.text(min_size=1, max_size=20).filter(lambda text: bool(text.strip()))
-
-
-@given(members=st.dictionaries(words, st.recursive(st.text() | st.integers(), st.lists), max_size=6))
-def test_members_of_a_json_object_are_those_json_reads(
-    tmp_path_factory: pytest.TempPathFactory, members: dict[str, Any]
-) -> None:
-    path = tmp_path_factory.mktemp("members") / "o.json"
-    path.write_text(json.dumps(members, indent=1, ensure_ascii=False), encoding="utf-8")
-    assert dict(raw.value for raw in json_members(path)) == members
 
 
 def test_members_are_found_across_chunks_with_their_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,17 +176,15 @@ def test_udc_folder_gives_dialogues_and_pools(tmp_path: Path) -> None:
     context = (
         "hi all __eou__ my disk is full __eou__ __eot__ which one __eou__ __eot__ sda,\nof course __eou__ __eot__ "
     )
-    write_csv(
-        tmp_path / "train.csv",
-        ["Context", "Utterance", "Label"],
-        [context, "empty it __eou__", "1"],
-        [context, "no", "0"],
-    )
+    rows = [[context, "empty it __eou__", "1"], [context, "no", "0"], ["a", "b"], ["a", "b", "maybe"], ["", "", "1"]]
+    write_csv(tmp_path / "train.csv", ["Context", "Utterance", "Label"], *rows)
     header = ["Context", "Ground Truth Utterance", *(f"Distractor_{n}" for n in range(9))]
     write_csv(tmp_path / "test.csv", header, [context, "good __eou__ luck", *(f"w{n}" for n in range(9))])
     source = open_source(tmp_path)
-    (dialogue,) = source.dialogues(None)
+    rejected: list[tuple[int, str]] = []
+    (dialogue,) = source.dialogues(lambda error, raw: rejected.append((error.line, error.field)))
     (pool,) = source.pools(None)
+    assert rejected == [(6, ""), (7, "Label"), (8, "Context.0.Utterance")]  # the lines where the rows begin
     assert source.last_turn_only
     assert [(u.speaker, u.text) for u in dialogue.utterances] == [
         ("user", "hi all"),
@@ -210,16 +195,6 @@ def test_udc_folder_gives_dialogues_and_pools(tmp_path: Path) -> None:
     ]
     assert pool.candidates == ("good luck", *(f"w{n}" for n in range(9)))
     assert (pool.split, len(pool.context)) == ("test", 4)
-
-
-def test_udc_bad_rows_name_the_line_where_they_begin(tmp_path: Path) -> None:
-    path = tmp_path / "train.csv"
-    write_csv(
-        path, ["Context", "Utterance", "Label"], ["a\nb", "c", "1"], ["a", "b"], ["a", "b", "maybe"], ["", "", "1"]
-    )
-    reported: list[tuple[int, str]] = []
-    assert len(list(open_source(path).dialogues(lambda e, raw: reported.append((e.line, e.field))))) == 1
-    assert reported == [(4, ""), (5, "Label"), (6, "Context.0.Utterance")]
 
 
 def icast_folder(root: Path) -> Path:
@@ -263,15 +238,6 @@ def test_icast_errors(tmp_path: Path) -> None:
     (root / "valid" / "answer.tsv").unlink()
     with pytest.raises(DataError, match=r"no answer\.tsv"):
         open_source(root)
-
-
-@pytest.mark.parametrize("field", ["domain", "dialog_id"])
-def test_lone_surrogates_are_refused_and_skipped(tmp_path: Path, field: str) -> None:
-    path = write_jsonl(tmp_path / "d.jsonl", record("a"), record(**{field: "x \ud800"}), record("b"))
-    with pytest.raises(DataError) as caught:
-        list(open_source(path).dialogues(None))
-    assert (caught.value.line, caught.value.field) == (2, field)
-    assert len(list(open_source(path).dialogues(lambda error, raw: None))) == 2
 
 
 def test_ids_are_unique_on_one_line_and_across_files(tmp_path: Path) -> None:
@@ -322,11 +288,3 @@ def test_an_endless_member_of_a_json_object_is_refused_without_being_held(tmp_pa
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 7 * LINE_LIMIT
-
-
-def test_an_endless_line_in_an_icast_folder_can_be_skipped(tmp_path: Path) -> None:
-    folder = icast_folder(tmp_path / "icast")
-    (folder / "train" / "answer.tsv").write_text("x" * (LINE_LIMIT + 1) + "\n")
-    rejected: list[DataError] = []
-    assert len(list(open_source(folder).pools(lambda error, raw: rejected.append(error)))) == 3
-    assert "more than 16 MiB in answer.tsv" in str(rejected[0])
