@@ -28,148 +28,20 @@ from pydantic import BaseModel, ConfigDict
 from icalib.core.errors import SettingError
 from icalib.core.files import whole_file, write_json
 from icalib.core.seeding import child_seed
+from icalib.core.yaml_text import parse_yaml
 from icalib.data.contexts import context_responses
 from icalib.data.schema import SPLITS, Dialogue, Split, Utterance
 
 SPLIT_FRACTIONS = (0.7, 0.15, 0.15)
 
-DEVICES: dict[str, tuple[str, ...]] = {
-    "printer": ("printer", "inkjet", "laser printer"),
-    "laptop": ("laptop", "notebook", "thinkpad"),
-    "router": ("router", "wifi box", "gateway"),
-    "phone": ("phone", "smartphone", "handset"),
+_DESK = parse_yaml(Path(__file__).with_name("support_desk.yaml").read_text(encoding="utf-8"))
+DEVICES: dict[str, list[str]] = _DESK["devices"]
+SYMPTOMS: dict[str, list[str]] = _DESK["symptoms"]
+FIXES: dict[tuple[str, str], list[str]] = {
+    (device, symptom): fixes for device, by_symptom in _DESK["fixes"].items() for symptom, fixes in by_symptom.items()
 }
-SYMPTOMS: dict[str, tuple[str, ...]] = {
-    "dead": (
-        "does not turn on any more",
-        "stays dead when i press the button",
-        "shows no sign of life",
-        "will not start since yesterday",
-    ),
-    "offline": (
-        "can not connect to anything",
-        "keeps losing its connection",
-        "says it is offline",
-        "is not found by my other machines",
-    ),
-    "noisy": (
-        "makes a terrible noise",
-        "buzzes loudly all the time",
-        "rattles and hums like crazy",
-        "sounds awful as soon as it runs",
-    ),
-}
-FIXES: dict[tuple[str, str], tuple[str, str]] = {
-    ("printer", "dead"): (
-        "open the rear hatch and seat the fuser unit firmly again",
-        "swap the fuse beside the mains inlet for a two ampere one",
-    ),
-    ("printer", "offline"): (
-        "delete the old queue and add it by its fixed address",
-        "update the spooler service and clear its pending jobs folder",
-    ),
-    ("printer", "noisy"): (
-        "put two drops of silicone oil on the carriage rail",
-        "replace the worn pickup roller, part number seven in the manual",
-    ),
-    ("laptop", "dead"): (
-        "hold escape and refresh for ten seconds to reset the controller",
-        "take out the memory module and put it into the second slot",
-    ),
-    ("laptop", "offline"): (
-        "reinstall the wireless driver from the vendor's recovery partition",
-        "disable airplane mode in the firmware menu and save the change",
-    ),
-    ("laptop", "noisy"): (
-        "blow the dust out of the fan grille with canned air",
-        "apply fresh thermal paste below the heat sink",
-    ),
-    ("router", "dead"): (
-        "use the twelve volt adapter, the nine volt one is too weak",
-        "flash the rescue image over the yellow port with tftp",
-    ),
-    ("router", "offline"): (
-        "set the channel to eleven and renew the lease",
-        "ask your provider to provision the line profile once more",
-    ),
-    ("router", "noisy"): (
-        "move it away from the cordless base station and its charger",
-        "exchange the cheap power brick, its coil is vibrating",
-    ),
-    ("phone", "dead"): (
-        "leave the battery on a slow charger for one whole night",
-        "keep volume down and home together until the logo appears",
-    ),
-    ("phone", "offline"): (
-        "remove the sim card, clean its contacts and insert it again",
-        "enter the access point name of your carrier by hand",
-    ),
-    ("phone", "noisy"): (
-        "brush the earpiece mesh gently with a soft dry toothbrush",
-        "switch off the dolby equaliser in the audio settings",
-    ),
-}
-ASK_SYMPTOM: dict[str, str] = {
-    "printer": "please tell me what exactly goes wrong when you print a page",
-    "laptop": "what happens on the screen when you lift the lid of it",
-    "router": "how do the lamps on its front blink at the moment",
-    "phone": "could you describe how it behaves when somebody calls you",
-}
-ASK_DEVICE: dict[str, str] = {
-    "dead": "which product is it that gets no power, and how old",
-    "offline": "which product drops out of the network, please name the model",
-    "noisy": "which product is it that disturbs you with such sounds",
-}
-CLOSING: dict[str, str] = {
-    "printer": "wonderful, enjoy your clean pages and come back any time",
-    "laptop": "good to hear, have a nice day at your desk",
-    "router": "splendid, happy surfing and greetings to the whole household",
-    "phone": "perfect, then you can call your friends again, bye",
-}
-HELLO_REPLY = "welcome to the support desk, how may i help you today"
-
-HELLO = (
-    "hello, is somebody there who can help me",
-    "hi there, i need some support please",
-    "good morning, i hope this is the right place",
-    "hey, do you have a minute for me",
-)
-QUESTION_BOTH = (
-    "my {device} {symptom}, what should i do",
-    "i have a problem, the {device} {symptom}",
-    "can you help, since today my {device} {symptom}",
-    "the {device} in our office {symptom}, any idea",
-)
-QUESTION_NO_SYMPTOM = (
-    "there is something wrong with my {device}, what now",
-    "my {device} is broken, can you help me with it",
-    "i have got trouble with the {device} again",
-    "how do i get my {device} repaired quickly",
-)
-QUESTION_NO_DEVICE = (
-    "one of my things {symptom}, what can i do",
-    "it {symptom}, do you know what this may be",
-    "help please, what i bought from you {symptom}",
-    "my new toy {symptom}, is there a remedy",
-)
-DETAILS = (
-    "it is the {device} and it {symptom}",
-    "well, the {device} {symptom}, that is all i know",
-    "my {device}, bought last year, {symptom}",
-    "the {device} {symptom}, even after a reboot",
-)
-POSITIVE = (
-    "great, that did it, the {device} is fine now",
-    "thank you so much, my {device} works again",
-    "super, problem solved, the {device} is like new",
-    "yes, this was it, i am happy with my {device}",
-)
-NEGATIVE = (
-    "i tried that but no luck with the {device}",
-    "no change at all, the {device} is as bad as before",
-    "sadly this did not help my {device}, anything else",
-    "done, but the {device} still has the same trouble",
-)
+"""The first fix and its alternative."""
+_TEMPLATES: dict[str, list[str]] = _DESK["templates"]
 
 INTENTS = (
     "original_question",
@@ -182,9 +54,9 @@ INTENTS = (
 )
 REPLIES: tuple[str, ...] = (
     *(fix for fixes in FIXES.values() for fix in fixes),
-    *ASK_SYMPTOM.values(),
-    *ASK_DEVICE.values(),
-    *CLOSING.values(),
+    *_DESK["ask_symptom"].values(),
+    *_DESK["ask_device"].values(),
+    *_DESK["closing"].values(),
 )
 """Every reply that a pool may contain; the greeting is always the second utterance, so it is never a response."""
 
@@ -216,8 +88,8 @@ class _Desk(NamedTuple):
     intent_noise: float
     label_noise: float
 
-    def user(self, templates: tuple[str, ...], intent: str) -> Turn:
-        text = self.rng.choice(templates).format(
+    def user(self, template: str, intent: str) -> Turn:
+        text = self.rng.choice(_TEMPLATES[template]).format(
             device=self.rng.choice(DEVICES[self.device]), symptom=self.rng.choice(SYMPTOMS[self.symptom])
         )
         return Utterance(speaker="user", text=text, intents=(self._noisy(intent),)), ""
@@ -244,12 +116,8 @@ def simulate(
 ) -> Simulation:
     """Write a corpus in icalib's JSONL format, and its `Simulation` beside it (`<name>.truth.json`).
 
-    Args:
-        path: the JSONL file to write.
-        num_dialogues: dialogues of about 1.7 responses each; 70, 15 and 15 % train, validation and test.
-        seed: root seed.
-        intent_noise: probability that an utterance's intent is another one.
-        label_noise: probability that a reply is a wrong one.
+    Dialogues have about 1.7 responses each; 70, 15 and 15 % of them are for training, validation and test. The noises
+    are the probabilities that an utterance's intent is another one, and that a reply is a wrong one.
 
     Raises:
         SettingError: a noise outside [0, 1), or too few dialogues for three splits.
@@ -312,21 +180,20 @@ def _turns(desk: _Desk) -> Iterator[Turn]:
     rng = desk.rng
     first_fix, alternative = FIXES[desk.device, desk.symptom]
     if rng.random() < 0.5:
-        yield desk.user(HELLO, "greetings_gratitude")
-        yield Utterance(speaker="agent", text=HELLO_REPLY, intents=("greetings_gratitude",)), HELLO_REPLY
-    opening = rng.choice(("both", "no symptom", "no device"))
-    if opening == "both":
-        yield desk.user(QUESTION_BOTH, "original_question")
-    else:
-        question = QUESTION_NO_SYMPTOM if opening == "no symptom" else QUESTION_NO_DEVICE
-        request = ASK_SYMPTOM[desk.device] if opening == "no symptom" else ASK_DEVICE[desk.symptom]
-        yield desk.user(question, "original_question")
+        yield desk.user("hello", "greetings_gratitude")
+        hello = _DESK["hello_reply"]
+        yield Utterance(speaker="agent", text=hello, intents=("greetings_gratitude",)), hello
+    opening = rng.choice(("question_both", "question_no_symptom", "question_no_device"))
+    yield desk.user(opening, "original_question")
+    if opening != "question_both":
+        no_symptom = opening == "question_no_symptom"
+        request = _DESK["ask_symptom"][desk.device] if no_symptom else _DESK["ask_device"][desk.symptom]
         yield desk.agent(request, "information_request")
-        yield desk.user(DETAILS, "further_details")
+        yield desk.user("details", "further_details")
     yield desk.agent(first_fix, "potential_answer")
     if rng.random() < 0.5:
-        yield desk.user(NEGATIVE, "negative_feedback")
+        yield desk.user("negative", "negative_feedback")
         yield desk.agent(alternative, "potential_answer")
     if rng.random() < 0.6:
-        yield desk.user(POSITIVE, "positive_feedback")
-        yield desk.agent(CLOSING[desk.device], "greetings_gratitude")
+        yield desk.user("positive", "positive_feedback")
+        yield desk.agent(_DESK["closing"][desk.device], "greetings_gratitude")
