@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from pydantic import ValidationError
 
 from icalib.core.contents import damages, read_record
 from icalib.core.errors import DamagedFileError, DataError, SettingError
-from icalib.core.files import content_digest, reading
+from icalib.core.files import reading
 from icalib.core.storage import location, pull
 from icalib.core.text import short_repr
 from icalib.data.schema import (
@@ -24,7 +23,6 @@ from icalib.data.schema import (
     POOL_SCHEMA,
     POOLS_FILE,
     POOLS_VERSION,
-    SPLITS,
     Pool,
     PoolSet,
     Split,
@@ -149,18 +147,6 @@ def as_pools(table: pa.Table | pa.RecordBatch) -> Iterator[Pool]:
             yield Pool.model_validate(row)
         except ValidationError as error:
             raise DataError(f"damaged ({short_repr(row)} is not a valid pool)", _AGAIN) from error
-
-
-def pools_digest(folder: str | Path) -> str:
-    """Return a digest of the three splits' pools; the files' compression and metadata don't count."""
-    digests: dict[str, str] = {}
-    for split in SPLITS:
-        digest = hashlib.sha256()
-        for batch in iter_pools(folder, split):
-            for row in batch.to_pylist():
-                digest.update(row_digest(row))
-        digests[split] = digest.hexdigest()
-    return content_digest(digests)
 
 
 def row_digest(row: dict[str, Any]) -> bytes:

@@ -16,13 +16,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from helpers.damage import DAMAGES, Damage
+from helpers.pool_folders import pools_digest
 
 from icalib.core.component import validated
 from icalib.core.errors import DataError, SettingError, StorageError
 from icalib.data.pools import (
     as_pools,
     iter_pools,
-    pools_digest,
     read_pool_set,
     read_rows,
 )
