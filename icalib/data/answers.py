@@ -36,9 +36,6 @@ class PoolAnswers:
     """The candidates of pools, right or wrong, as next utterances after their contexts.
 
     Right and wrong candidates count alike, so that what is left out says nothing about unknown labels.
-
-    Args:
-        stores: tokens of splits.
     """
 
     def __init__(self, stores: Sequence[TokenStore]) -> None:

@@ -32,13 +32,8 @@ def shuffled_batches(
 ) -> list[Batch]:
     """Return the batches of one epoch: shuffled examples, bucketed by length, in shuffled order.
 
-    Args:
-        lengths: tokens of each example.
-        batch_size: maximum number of examples in a batch.
-        max_tokens: maximum number of padded tokens in a batch; a longer example is a batch of its own.
-        rng: of the shuffling.
-        classes: each example's class; every batch then has the classes in about the same proportions, the highest
-            first, so that every n-th example of a batch has the same proportions.
+    They are cut as in `ordered_batches`. With each example's class in `classes`, every batch has the classes in about
+    the same proportions, the highest first, so that every n-th example of a batch has the same proportions.
     """
     lengths = np.asarray(lengths)
     classes = np.zeros(len(lengths), np.int64) if classes is None else np.asarray(classes)

@@ -27,14 +27,8 @@ def context_responses(
     """Yield the pairs of a dialogue.
 
     A response is an utterance of the agent with at least `min_context` utterances before it, one of them (anywhere
-    before) by the user. Its context is the last `context_turns` utterances.
-
-    Args:
-        dialogue: the whole dialogue.
-        context_turns: maximum length of a context.
-        min_context: minimum number of utterances before a response; 1 includes the answers of two-turn dialogues.
-        last_turn_only: only the dialogue's last utterance may be a response.
-        accepted_only: only an utterance that the source marks as an accepted answer may be a response.
+    before) by the user. Its context is the last `context_turns` utterances. With `last_turn_only` only the dialogue's
+    last utterance may be a response, with `accepted_only` one that the source marks as an accepted answer.
 
     Example:
         >>> speakers = ["user", "agent", "user", "agent"]

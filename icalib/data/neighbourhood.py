@@ -64,11 +64,6 @@ class _Neighbours:
     """The responses that share words with one, except itself, the most similar first.
 
     Most of a corpus share some word with a response, so only what is asked for is sorted.
-
-    Args:
-        rows: the responses, in any order.
-        cosines: their cosines with the response.
-        response: the response itself.
     """
 
     def __init__(self, rows: NDArray[Any], cosines: Floats, response: int) -> None:

@@ -34,13 +34,7 @@ DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROF
 
 
 class PoolWriter:
-    """Turns spilled rows into shuffled pools in Parquet.
-
-    Args:
-        folder: gets one file a split.
-        seed: root seed.
-        inputs: what the pools depend on; stored in the files' metadata.
-    """
+    """Turns spilled rows into shuffled pools in Parquet, one file a split, with `inputs` in its metadata."""
 
     def __init__(self, folder: Path, seed: int, inputs: dict[str, Any]) -> None:
         self.folder, self.seed = folder, seed

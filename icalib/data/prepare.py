@@ -57,7 +57,7 @@ def prepare(
         logs: dialogues outside the pools, in any format with whole dialogues, for post-training; they may contain
             those of the source.
         fresh: replace a pool folder of other inputs; a folder of anything else is never touched.
-        parallel_map: runs the mining tasks: receives `mine_block` and the blocks, returns the results in order.
+        parallel_map: maps `mine_block` over blocks, in order.
         progress: receives the stages `read`, `mine <split>` and `write <split>`.
         note: receives messages about what is unusual but no error.
 

@@ -43,21 +43,16 @@ class Rule:
 
 @dataclass(frozen=True)
 class Protocol:
-    """How a paper made its pools.
-
-    Args:
-        name: as in `--protocol`.
-        paper: the method and the authors.
-        rules: by the name of a setting of `PrepareSettings`.
-        of_reader: rules that are different for the sources of some readers.
-        own_pools: readers whose ready pools are the paper's own or have candidates that it used.
-    """
+    """How a paper made its pools."""
 
     name: str
     paper: str
     rules: Mapping[str, Rule]
+    """By the name of a setting of `PrepareSettings`."""
     of_reader: Mapping[str, Mapping[str, Rule]] = field(default_factory=dict[str, Mapping[str, Rule]])
+    """Rules that are different for the sources of some readers."""
     own_pools: tuple[str, ...] = ()
+    """Readers whose ready pools are the paper's own or have candidates that it used."""
 
     def rules_for(self, reader: str) -> Mapping[str, Rule]:
         """Return the rules for sources of a reader."""

@@ -71,17 +71,7 @@ class Candidates(BaseModel):
 
 
 def validated(model: type[M], values: Any, *, path: Path | str = "", line: int = 0) -> M:
-    """Return a model of values from outside.
-
-    Args:
-        model: its class.
-        values: its fields.
-        path: the file that they were read from, for the message, if there is one.
-        line: the line in it, from 1; 0 if there is none.
-
-    Raises:
-        DataError: a field is not valid.
-    """
+    """Return a model of values from outside; DataError, with any file and line, where one is not valid."""
     try:
         return model.model_validate(values)
     except ValidationError as error:

@@ -44,12 +44,9 @@ class Selection(Settings):
         )
 
     def rows(self, split: Split, part: Part, label_order: npt.NDArray[np.int64]) -> Rows:
-        """Return the rows of a split's pools, ascending.
+        """Return the rows of a split's pools, or of a part of the training pools, ascending.
 
-        Args:
-            split: the split.
-            part: which of its training pools; other splits have no parts.
-            label_order: the split's column; −1 marks pools that never become labelled.
+        `label_order` is the split's column; −1 marks pools that never become labelled.
 
         Raises:
             SettingError: no pool remains.
