@@ -20,9 +20,8 @@ from icalib.data.pools import as_pools, read_column, read_rows
 from icalib.data.schema import NONE_RIGHT, Pool
 from icalib.data.selection import Selection
 from icalib.data.splits import text_key
-from icalib.generation.bm25 import BM25Index
 from icalib.generation.generator import AbstractGenerator, Answer, Context, Task
-from icalib.generation.texts import is_near_duplicate, question_index, sentences
+from icalib.generation.texts import BM25Index, is_near_duplicate, question_index, sentences
 
 _ROWS_AT_A_TIME = 1024
 
@@ -57,7 +56,7 @@ class Retrieval(AbstractGenerator):
     """Generates texts by retrieval and rearrangement, without a model or training.
 
     The papers fine-tune sequence-to-sequence models (GRAY, Lin et al. 2020, Section 3.1, also uses a retriever); these
-    substitutes are our design.
+    substitutes are our design. Grey answers are the best BM25 results for the user's last utterance.
 
     A wrong candidate is the right answer to another context, which is a true positive if that context is known: by
     default, if it is the right answer of a labelled pool. For other candidates, the context of the most similar known
@@ -67,10 +66,6 @@ class Retrieval(AbstractGenerator):
     class Config(AbstractGenerator.Config):
         """Settings of retrieval."""
 
-        grey: Literal["question", "answer", "corrupted"] = "question"
-        """Source of grey answers. `question`: the best BM25 results for the user's last utterance. `answer`: the best
-        BM25 results for the right answer, like BM25 negatives. `corrupted`: the right answer with a sentence dropped,
-        or with half of it replaced by a sentence of a BM25 result for it."""
         max_repository: int = Field(default=50_000, ge=1)
         """Maximum number of answers to retrieve from: the candidates of the labelled pools, then those of other pools,
         whose labels are not used."""
@@ -82,11 +77,7 @@ class Retrieval(AbstractGenerator):
         def title(self, wanted: Wanted) -> str:
             if wanted == "pseudo_positives":
                 return "true contexts of wrong answers (else bm25), reordered right answers"
-            return {
-                "question": "retrieved (bm25 of the last user utterance)",
-                "answer": "retrieved (bm25 of the right answer)",
-                "corrupted": "corrupted right answers",
-            }[self.grey]
+            return "retrieved (bm25 of the last user utterance)"
 
     def __init__(
         self, config: Config, *, data: Path, selection: Selection, models: Mapping[Task, Path], device: torch.device
@@ -94,15 +85,13 @@ class Retrieval(AbstractGenerator):
         self.config, self._data, self._selection = config, data, selection
 
     def grey_answers(self, pools: Sequence[Pool], number: int, seed: int) -> list[list[Answer]]:
-        """Return retrieved or corrupted answers that are neither candidates nor near-duplicates of the right answer."""
-        if self.config.grey == "corrupted":
-            return [self._corrupted(pool, number, seed) for pool in pools]
-        source = f"bm25 of the {self.config.grey}"
+        """Return retrieved answers that are neither candidates nor near-duplicates of the right answer."""
+        source = "bm25 of the question"
         return [[Answer(text, source) for text in islice(self._retrieved(pool), number)] for pool in pools]
 
     def right_answers(self, pools: Sequence[Pool], seed: int) -> list[list[Answer]]:
         """Return the right answer with its sentences in another order; unchanged if it has only one sentence."""
-        return [[_reordered(gold(pool), _rng(seed, pool))] for pool in pools]
+        return [[_reordered(pool, seed)] for pool in pools]
 
     def contexts(self, pools: Sequence[Pool], seed: int) -> list[list[Context | None]]:
         """Return the context that a wrong answer was taken from, or that of the most similar known answer."""
@@ -124,22 +113,12 @@ class Retrieval(AbstractGenerator):
         return None
 
     def _retrieved(self, pool: Pool) -> Iterator[str]:
-        query = gold(pool) if self.config.grey != "question" else pool.context[question_index(pool.context)].text
+        query = pool.context[question_index(pool.context)].text
         candidates = {text_key(candidate) for candidate in pool.candidates}
         for row in self._repository_index.ranked(query)[0]:
             text = self._repository[int(row)]
             if text_key(text) not in candidates and not is_like_gold(text, pool):
                 yield text
-
-    def _corrupted(self, pool: Pool, number: int, seed: int) -> list[Answer]:
-        """Corrupt the right answer, alternately by dropping a sentence and by replacing half of it."""
-        rng, replacements = _rng(seed, pool), self._retrieved(pool)
-        found: dict[int, Answer] = {}
-        for turn in range(4 * number):  # several attempts, because a short answer can be corrupted in few ways
-            answer = _dropped(gold(pool), rng) if turn % 2 == 0 else _replaced(gold(pool), next(replacements, ""))
-            if answer.text and not is_like_gold(answer.text, pool):
-                found.setdefault(text_key(answer.text), answer)
-        return list(found.values())[:number]
 
     @cached_property
     def _repository(self) -> list[str]:
@@ -176,12 +155,10 @@ class Retrieval(AbstractGenerator):
         return rows
 
 
-def _rng(seed: int, pool: Pool) -> np.random.Generator:
-    """Return a generator of random draws for a pool, independent of its shard."""
-    return np.random.default_rng(child_seed(seed, pool.pool_id))
-
-
-def _reordered(text: str, rng: np.random.Generator) -> Answer:
+def _reordered(pool: Pool, seed: int) -> Answer:
+    """Return the right answer with its sentences in a random order that depends on the pool, not on its shard."""
+    text = gold(pool)
+    rng = np.random.default_rng(child_seed(seed, pool.pool_id))
     parts = sentences(text)
     if len(set(parts)) < 2:
         return Answer(text, "right answer")
@@ -189,26 +166,3 @@ def _reordered(text: str, rng: np.random.Generator) -> Answer:
     while shuffled == parts:
         shuffled = [parts[int(index)] for index in rng.permutation(len(parts))]
     return Answer(" ".join(shuffled), "right answer, reordered")
-
-
-def _parts(text: str) -> list[str]:
-    """Split a text into sentences, or into words if it is a single sentence."""
-    parts = sentences(text)
-    return parts if len(parts) > 1 else text.split()
-
-
-def _dropped(text: str, rng: np.random.Generator) -> Answer:
-    """Drop one sentence of a text, or half of the words of a single sentence."""
-    parts = sentences(text)
-    if len(parts) == 1:
-        words = text.split()
-        start = int(rng.integers(len(words) - len(words) // 2 + 1))
-        return Answer(" ".join(words[:start] + words[start + len(words) // 2 :]), "half of the words dropped")
-    del parts[int(rng.integers(len(parts)))]
-    return Answer(" ".join(parts), "sentence dropped")
-
-
-def _replaced(text: str, replacement: str) -> Answer:
-    """Replace the second half of a text by the first sentence of another text."""
-    parts = _parts(text)
-    return Answer(" ".join([*parts[: len(parts) // 2], *sentences(replacement)[:1]]), "half replaced")

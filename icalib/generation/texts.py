@@ -1,12 +1,17 @@
-"""Text utilities of generators: sentences, and the similarity of two texts."""
+"""Text utilities of generators: sentences, the similarity of two texts, BM25 of any query."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 
-from icalib.data.bm25 import tokenize
+import numpy as np
+from numpy.typing import NDArray
+
+from icalib.data.bm25 import bm25_matrices, tokenize
+from icalib.data.negatives import SCORE_DIGITS
 from icalib.data.schema import Utterance
 
 NEAR_DUPLICATE = 0.9
@@ -35,3 +40,21 @@ def question_index(context: Sequence[Utterance]) -> int:
     """Return the index of the question to answer: the user's last utterance, or else the last utterance."""
     from_user = [index for index, utterance in enumerate(context) if utterance.speaker == "user"]
     return from_user[-1] if from_user else len(context) - 1
+
+
+class BM25Index:
+    """Ranks texts by their BM25 score for a query, with the scores of `rank_bm25.BM25Okapi`."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        tokens = [tokenize(text) for text in texts]
+        _, weights_NV = bm25_matrices(tokens)
+        self._weights_VN = weights_NV.T.tocsr()
+        words = dict.fromkeys(chain.from_iterable(tokens))  # by first appearance, as the weights' columns are
+        self._columns = {word: column for column, word in enumerate(words)}
+
+    def ranked(self, query: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return the indices of texts with a score above 0, best first (ties in order), and their scores."""
+        columns = [self._columns[word] for word in tokenize(query) if word in self._columns]
+        scores_N = np.round(self._weights_VN[columns].sum(axis=0), SCORE_DIGITS)
+        order = np.argsort(-scores_N, kind="stable")[: np.count_nonzero(scores_N > 0)]
+        return order, scores_N[order]
