@@ -70,7 +70,7 @@ def test_an_export_is_prepared(prepare: Any, export: Path) -> None:
         ([], "--out is missing"),
         (["--preview"], "The first record has the fields nr, who, what."),
         (["--preview", "--columns", "text"], "--columns text can't be parsed"),
-        (["--preview", "--speakers", "bob=robot"], "--speakers bob=robot: expected"),
+        (["--preview", "--speakers", "bob=robot"], "speakers.bob: Input should be"),
     ],
 )
 def test_wrong_options_are_named_with_the_cure(prepare: Any, export: Path, arguments: list[str], said: str) -> None:

@@ -43,8 +43,8 @@ def test_an_unknown_name_gets_a_suggestion() -> None:
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("no_lab.metrics:mean_rank", 'metric "no_lab.metrics:mean_rank" cannot be imported: No module named'),
-        ("icalib.metrics.ranking:mean_rank", "has no `mean_rank`"),
+        ("no_lab.metrics:mean_rank", "no object for metric `no_lab.metrics`: No module named 'no_lab'"),
+        ("icalib.metrics.ranking:mean_rank", "has none of that name"),
         ("icalib.metrics.ranking:recall_at_k", r"Expected an instance of icalib\.metrics\.metric\.Metric"),
     ],
 )
