@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -13,20 +13,8 @@ from icalib.data.schema import Pool
 
 Task = Literal["answer", "question"]
 """What a language model is fine-tuned to generate: the answer to a context, or the question before an answer."""
-
-
-class Answer(NamedTuple):
-    """A generated answer, and how it was generated."""
-
-    text: str
-    source: str
-
-
-class Context(NamedTuple):
-    """A generated context, and how it was generated."""
-
-    utterances: tuple[str, ...]
-    source: str
+Context = tuple[str, ...]
+"""The utterances of a generated context."""
 
 
 class AbstractGenerator(Component):
@@ -63,17 +51,17 @@ class AbstractGenerator(Component):
         def check(self) -> None:
             """Raise a SettingError for settings that can't work, before anything is computed."""
 
-    def grey_answers(self, pools: Sequence[Pool], number: int, seed: int) -> list[list[Answer]]:
+    def grey_answers(self, pools: Sequence[Pool], number: int, seed: int) -> list[list[str]]:
         """Generate at most `number` answers per pool that fit its context, but less well than the right answer."""
         raise NotImplementedError
 
-    def right_answers(self, pools: Sequence[Pool], seed: int) -> list[list[Answer]]:
+    def right_answers(self, pools: Sequence[Pool], seed: int) -> list[list[str]]:
         """Generate at most one other right answer per pool."""
         raise NotImplementedError
 
-    def contexts(self, pools: Sequence[Pool], seed: int) -> list[list[Context | None]]:
+    def contexts(self, pools: Sequence[Pool], seed: int) -> list[list[Context]]:
         """Generate, for each candidate of each pool, a context in which it would be right.
 
-        The result is None for the right candidate, and if no context is found.
+        It is empty for the right candidate, and if no context is found.
         """
         raise NotImplementedError

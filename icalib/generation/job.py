@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -25,8 +24,7 @@ from icalib.data.schema import Pool
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import Tokenizer, backbone_digest
 from icalib.generation.generator import AbstractGenerator, Task
-from icalib.generation.retrieval import gold, training_pools, training_rows
-from icalib.generation.texts import question_index
+from icalib.generation.retrieval import gold, question_index, training_pools, training_rows
 from icalib.models.checkpoint import CHECKPOINT_VERSION
 
 SUMMARY = "generated.json"
@@ -39,9 +37,7 @@ TEXT_SCHEMA = pa.schema(
         ("question", pa.string()),  # for people who read the table, like the right answer
         ("right_answer", pa.string()),
         ("answers", pa.list_(pa.string())),
-        ("answer_sources", pa.list_(pa.string())),
         ("contexts", pa.list_(pa.list_(pa.string()))),  # one per candidate, empty for none; or an empty outer list
-        ("context_sources", pa.list_(pa.string())),
     ]
 )
 
@@ -85,8 +81,14 @@ class GenerateJob(ShardedJob):
             pq.write_table(table, temporary)
 
     def finish(self, folder: Path) -> None:
-        """Write a description of the generator and the number of texts by source."""
-        write_json(folder / SUMMARY, _summary(self, folder))
+        """Write a description of the generator and the number of texts."""
+        summary: dict[str, Any] = {"wanted": self.wanted, "generator": self.generator.title(self.wanted)}
+        counts = {"num_pools": 0, "answers": 0, "contexts": 0}
+        for table in generated_texts(folder):
+            counts["num_pools"] += table.num_rows
+            counts["answers"] += sum(map(len, table["answers"].to_pylist()))
+            counts["contexts"] += sum(bool(context) for row in table["contexts"].to_pylist() for context in row)
+        write_json(folder / SUMMARY, summary | counts)
 
 
 _built: dict[str, AbstractGenerator] = {}
@@ -115,10 +117,8 @@ def _generated(
             "pool_id": pool.pool_id,
             "question": pool.context[question_index(pool.context)].text,
             "right_answer": gold(pool),
-            "answers": [answer.text for answer in own_answers],
-            "answer_sources": [answer.source for answer in own_answers],
-            "contexts": [list(context.utterances) if context else [] for context in own_contexts],
-            "context_sources": [context.source if context else "" for context in own_contexts],
+            "answers": own_answers,
+            "contexts": own_contexts,
         }
         for row, pool, own_answers, own_contexts in zip(rows, pools, answers, contexts, strict=True)
     ]
@@ -128,21 +128,6 @@ def _generated(
 def generated_texts(folder: Path) -> Iterator[pa.Table]:
     """Iterate over the tables of the shards (TEXT_SCHEMA)."""
     return (read_parquet(path) for path in sorted(folder.glob("texts-*.parquet")))
-
-
-def _summary(job: GenerateJob, folder: Path) -> dict[str, Any]:
-    answers, contexts, num_pools = Counter[str](), Counter[str](), 0
-    for table in generated_texts(folder):
-        num_pools += table.num_rows
-        answers.update(table["answer_sources"].combine_chunks().flatten().to_pylist())
-        contexts.update(filter(None, table["context_sources"].combine_chunks().flatten().to_pylist()))
-    return {
-        "wanted": job.wanted,
-        "generator": job.generator.title(job.wanted),
-        "num_pools": num_pools,
-        "answers": dict(answers),
-        "contexts": dict(contexts),
-    }
 
 
 class TokenizeTextsJob(LocalJob):

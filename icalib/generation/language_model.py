@@ -1,11 +1,10 @@
-"""Sequence-to-sequence and causal language models, fine-tuned to generate answers and questions."""
+"""Sequence-to-sequence language models, fine-tuned to generate answers and questions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, final
+from typing import Annotated, Any, ClassVar, NamedTuple, final
 
 import numpy as np
 import torch
@@ -19,13 +18,12 @@ from icalib.core.job import Artifact, ByContent
 from icalib.core.seeding import child_seed
 from icalib.data.batching import ordered_batches, shuffled_batches
 from icalib.data.generated import Wanted
-from icalib.data.schema import Pool, Utterance
+from icalib.data.schema import Pool
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import backbone_digest, quiet_transformers
 from icalib.encoders.transfer import to_device
-from icalib.generation.generator import AbstractGenerator, Answer, Context, Task
-from icalib.generation.retrieval import gold, is_like_gold, training_pools, training_rows
-from icalib.generation.texts import question_index
+from icalib.generation.generator import AbstractGenerator, Context, Task
+from icalib.generation.retrieval import gold, is_like_gold, question_index, training_pools, training_rows
 from icalib.models.checkpoint import CHECKPOINT_VERSION
 from icalib.models.model import Model
 from icalib.models.precision import autocast, resolve_precision
@@ -45,9 +43,8 @@ class LanguageModel(AbstractGenerator):
 
     It maps a context to its right answer, and a right answer to the user's last utterance. GRAY (Lin et al. 2020) and
     BIG (Deng Y. et al. 2021) both fine-tune one on positive pairs; the input format, schedule and decoding are our
-    choice. Models with an encoder (BART, T5) encode the source; causal models (DialoGPT) read source and target in one
-    sequence, with the loss on the target only. Utterances end with the model's end-of-sequence token, like the turns of
-    DialoGPT.
+    choice: BART or T5, utterances that end with the model's end-of-sequence token, samples from the smallest set of
+    tokens with probability `top_p` (Holtzman et al. 2020).
     """
 
     class Config(AbstractGenerator.Config):
@@ -61,18 +58,12 @@ class LanguageModel(AbstractGenerator):
         """Maximum number of source tokens; contexts are truncated at their start, answers at their end."""
         max_target_tokens: int = Field(default=64, ge=2)
         """Maximum number of generated tokens."""
-        decoding: Literal["nucleus", "beam"] = "nucleus"
-        """`nucleus`: samples from the smallest set of tokens with probability `top_p` (Holtzman et al. 2020). `beam`:
-        the most probable texts found by beam search."""
         top_p: float = Field(default=0.9, gt=0, le=1)
-        """p, the probability of the nucleus."""
-        num_beams: int = Field(default=4, ge=1)
-        """Number of beams; raised to the number of answers if that is larger."""
+        """Probability of the nucleus that tokens are drawn from."""
 
         @override
         def title(self, wanted: Wanted) -> str:
-            how = f"nucleus, p = {self.top_p:g}" if self.decoding == "nucleus" else f"{self.num_beams} beams"
-            return f"{self.model}, fine-tuned ({how})"
+            return f"{self.model}, fine-tuned (nucleus, p = {self.top_p:g})"
 
         def learnt_tasks(self, wanted: Wanted) -> tuple[Task, ...]:
             """Return "answer", and for contexts of wrong answers also "question"."""
@@ -82,10 +73,14 @@ class LanguageModel(AbstractGenerator):
             """Check that the model can be loaded and can generate text.
 
             Raises:
-                SettingError: the model doesn't exist, or has no end-of-sequence token.
+                SettingError: the model doesn't exist, or isn't a sequence-to-sequence language model.
             """
-            _load("AutoConfig", self.model)
-            _end_of_sequence(self.model, _load("AutoTokenizer", self.model))
+            encoder_decoder = _load("AutoConfig", self.model).is_encoder_decoder
+            if not encoder_decoder or _load("AutoTokenizer", self.model).eos_token_id is None:
+                raise SettingError(
+                    f"`{self.model}` is not a sequence-to-sequence language model with an end-of-sequence token, so it "
+                    "can't generate texts. Expected one such as facebook/bart-base."
+                )
 
     def __init__(
         self, config: Config, *, data: Path, selection: Selection, models: Mapping[Task, Path], device: torch.device
@@ -93,29 +88,28 @@ class LanguageModel(AbstractGenerator):
         self.config, self._device = config, device
         self._writers = {task: Writer(str(path), config).to(device).eval() for task, path in models.items()}
 
-    def grey_answers(self, pools: Sequence[Pool], number: int, seed: int) -> list[list[Answer]]:
-        """Return distinct answers to the context that aren't near-duplicates of the right answer."""
+    @override
+    def grey_answers(self, pools: Sequence[Pool], number: int, seed: int) -> list[list[str]]:
         written = self._write("answer", [context_texts(pool) for pool in pools], number, seed)
         return [
-            [Answer(text, "generated") for text in texts if not is_like_gold(text, pool)]
-            for pool, texts in zip(pools, written, strict=True)
+            [text for text in texts if not is_like_gold(text, pool)] for pool, texts in zip(pools, written, strict=True)
         ]
 
-    def right_answers(self, pools: Sequence[Pool], seed: int) -> list[list[Answer]]:
-        """Return an answer to the context."""
-        written = self._write("answer", [context_texts(pool) for pool in pools], 1, seed)
-        return [[Answer(text, "generated") for text in texts] for texts in written]
+    @override
+    def right_answers(self, pools: Sequence[Pool], seed: int) -> list[list[str]]:
+        return self._write("answer", [context_texts(pool) for pool in pools], 1, seed)
 
-    def contexts(self, pools: Sequence[Pool], seed: int) -> list[list[Context | None]]:
+    @override
+    def contexts(self, pools: Sequence[Pool], seed: int) -> list[list[Context]]:
         """Return the pool's context with the user's last utterance replaced by a question for each wrong answer."""
-        wrong = dict.fromkeys(chain.from_iterable(_wrong_answers(pool) for pool in pools))
+        wrong = dict.fromkeys(
+            candidate for pool in pools for index, candidate in enumerate(pool.candidates) if index not in pool.right
+        )
         written = self._write("question", [[answer] for answer in wrong], 1, seed)
         questions = {answer: texts[0] for answer, texts in zip(wrong, written, strict=True) if texts}
         return [
             [
-                _asking(pool.context, questions[candidate])
-                if index not in pool.right and candidate in questions
-                else None
+                _asking(pool, questions[candidate]) if index not in pool.right and candidate in questions else ()
                 for index, candidate in enumerate(pool.candidates)
             ]
             for pool in pools
@@ -131,14 +125,10 @@ def context_texts(pool: Pool) -> list[str]:
     return [utterance.text for utterance in pool.context]
 
 
-def _wrong_answers(pool: Pool) -> Iterator[str]:
-    return (candidate for index, candidate in enumerate(pool.candidates) if index not in pool.right)
-
-
-def _asking(context: Sequence[Utterance], question: str) -> Context:
-    texts = [utterance.text for utterance in context]
-    texts[question_index(context)] = question
-    return Context(tuple(texts), "generated question")
+def _asking(pool: Pool, question: str) -> Context:
+    texts = context_texts(pool)
+    texts[question_index(pool.context)] = question
+    return tuple(texts)
 
 
 class GeneratorJob(TrainingJob):
@@ -153,8 +143,13 @@ class GeneratorJob(TrainingJob):
 
     @property
     @override
-    def loop(self) -> tuple[TrainingSettings, int]:
-        return self.generator.training, child_seed(self.generator.seed, "fine-tuning", self.task)
+    def loop_settings(self) -> TrainingSettings:
+        return self.generator.training
+
+    @property
+    @override
+    def loop_seed(self) -> int:
+        return child_seed(self.generator.seed, "fine-tuning", self.task)
 
     @override
     def build(self, device: torch.device) -> Training:
@@ -182,32 +177,24 @@ class Writer(Model):
         self.config = config
         self._tokenizer = _load("AutoTokenizer", name)
         self._tokenizer.split_special_tokens = True  # users' texts must not contain special tokens
-        self._end = _end_of_sequence(name, self._tokenizer)
+        self._end: int = self._tokenizer.eos_token_id
         self._padding: int = self._end if self._tokenizer.pad_token_id is None else self._tokenizer.pad_token_id
-        # Tokens that the tokenizer adds before every text: <s> for BART, none for T5 and GPT-2.
+        # Tokens that the tokenizer adds before every text: <s> for BART, none for T5.
         self._start: list[int] = [token for token in self._tokenizer("")["input_ids"] if token != self._end]
-        self.has_encoder: bool = _load("AutoConfig", name).is_encoder_decoder
-        kind = "AutoModelForSeq2SeqLM" if self.has_encoder else "AutoModelForCausalLM"
-        self.network: Any = _load(kind, name, dtype=torch.float32)
+        self.network: Any = _load("AutoModelForSeq2SeqLM", name, dtype=torch.float32)
         self.network.generation_config = _special_tokens(self.network.generation_config)
-        self._max_source, self._max_target = self._lengths(name)
-
-    def _lengths(self, name: str) -> tuple[int, int]:
-        """Return the maximum lengths of source and target, limited to the model's positions."""
-        source, target = self.config.max_source_tokens, self.config.max_target_tokens
-        positions = getattr(self.network.config, "max_position_embeddings", None) or source + target
-        room = positions if self.has_encoder else positions - target
-        if min(room, positions - target) < 1:
+        positions = getattr(self.network.config, "max_position_embeddings", None)
+        if positions is not None and positions <= config.max_target_tokens:
             raise SettingError(
-                f"generator.max_target_tokens is {target}, but `{name}` has only {positions} positions for source and "
-                "target. Set a smaller number."
+                f"generator.max_target_tokens is {config.max_target_tokens}, but `{name}` has only {positions} "
+                "positions. Set a smaller number."
             )
-        return min(source, room), target
+        self._max_source = min(config.max_source_tokens, positions or config.max_source_tokens)
+        self._max_target = config.max_target_tokens
 
     def encode(self, task: Task, source: Sequence[str], target: str) -> TextPair:
         """Return the token ids of a training pair."""
-        first = [] if not self.has_encoder else self._start
-        ids = [*first, *self._ids([target])[0]][: self._max_target - 1]
+        ids = [*self._start, *self._ids([target])[0]][: self._max_target - 1]
         return TextPair(self._source(task, source), np.array([*ids, self._end], np.int64))
 
     def _source(self, task: Task, texts: Sequence[str]) -> Ids:
@@ -221,31 +208,21 @@ class Writer(Model):
 
     def forward(self, pairs: Sequence[TextPair], device: torch.device) -> Tensor:
         """Compute the mean negative log-likelihood of each target's tokens [B], in nats."""
-        sources = [pair.source if self.has_encoder else np.concatenate(pair) for pair in pairs]
-        ids_BL, mask_BL = self._padded(sources, device)
-        if self.has_encoder:
-            targets_BL, _ = self._padded([pair.target for pair in pairs], device, _NO_TARGET)
-            shifted_BL = self.network.prepare_decoder_input_ids_from_labels(targets_BL)
-            logits_BLV = self.network(input_ids=ids_BL, attention_mask=mask_BL, decoder_input_ids=shifted_BL).logits
-        else:
-            targets = [np.concatenate([np.full(len(pair.source), _NO_TARGET), pair.target]) for pair in pairs]
-            targets_BL = self._padded(targets, device, _NO_TARGET)[0][:, 1:]
-            logits_BLV = self.network(input_ids=ids_BL, attention_mask=mask_BL).logits[:, :-1]
+        ids_BL, mask_BL = self._padded([pair.source for pair in pairs], device, self._padding)
+        targets_BL, _ = self._padded([pair.target for pair in pairs], device, _NO_TARGET)
+        shifted_BL = self.network.prepare_decoder_input_ids_from_labels(targets_BL)
+        logits_BLV = self.network(input_ids=ids_BL, attention_mask=mask_BL, decoder_input_ids=shifted_BL).logits
         nll_BL = nn.functional.cross_entropy(
             logits_BLV.float().transpose(1, 2), targets_BL, ignore_index=_NO_TARGET, reduction="none"
         )
         return nll_BL.sum(1) / (targets_BL != _NO_TARGET).sum(1)
 
-    def _padded(
-        self, ids: Sequence[Ids], device: torch.device, padding: int | None = None, *, left: bool = False
-    ) -> tuple[Tensor, Tensor]:
+    def _padded(self, ids: Sequence[Ids], device: torch.device, padding: int) -> tuple[Tensor, Tensor]:
         """Return ids and mask [B, L], padded to the maximum length L."""
         longest = max(map(len, ids))
-        padding = self._padding if padding is None else padding
         ids_BL, mask_BL = np.full((len(ids), longest), padding), np.zeros((len(ids), longest), np.int64)
         for row, tokens in enumerate(ids):
-            columns = slice(longest - len(tokens), longest) if left else slice(0, len(tokens))
-            ids_BL[row, columns], mask_BL[row, columns] = tokens, 1
+            ids_BL[row, : len(tokens)], mask_BL[row, : len(tokens)] = tokens, 1
         return to_device(torch.from_numpy(ids_BL), device), to_device(torch.from_numpy(mask_BL), device)
 
     @torch.inference_mode()
@@ -265,19 +242,13 @@ class Writer(Model):
         return written
 
     def _generate(self, sources: Sequence[Ids], number: int, device: torch.device) -> list[str]:
-        ids_BL, mask_BL = self._padded(sources, device, left=not self.has_encoder)
-        decoding: dict[str, Any] = (
-            {"do_sample": True, "top_p": self.config.top_p, "top_k": 0}
-            if self.config.decoding == "nucleus"
-            else {"do_sample": False, "num_beams": max(number, self.config.num_beams)}
-        )
+        ids_BL, mask_BL = self._padded(sources, device, self._padding)
         with autocast(device, resolve_precision(self.config.training.precision, device)):
             generated_BL = self.network.generate(
-                input_ids=ids_BL, attention_mask=mask_BL, num_return_sequences=number,
-                max_new_tokens=self._max_target, pad_token_id=self._padding, eos_token_id=self._end, **decoding,
+                input_ids=ids_BL, attention_mask=mask_BL, do_sample=True, top_p=self.config.top_p, top_k=0,
+                num_return_sequences=number, max_new_tokens=self._max_target, pad_token_id=self._padding,
+                eos_token_id=self._end,
             )  # fmt: skip
-        if not self.has_encoder:
-            generated_BL = generated_BL[:, ids_BL.shape[1] :]
         return self._tokenizer.batch_decode(generated_BL, skip_special_tokens=True)
 
     def save(self, folder: Path, state: dict[str, Tensor]) -> None:
@@ -334,8 +305,7 @@ def _load(kind: str, name: str, **options: Any) -> Any:
     except (OSError, ValueError) as error:
         raise SettingError(
             f"can't load the generator `{name}`: {str(error).splitlines()[0]} Expected a name on the Hugging Face Hub "
-            "or a folder of a sequence-to-sequence or causal language model (config.json, model.safetensors, "
-            "tokenizer)."
+            "or a folder of a sequence-to-sequence language model (config.json, model.safetensors, tokenizer)."
         ) from error
 
 
@@ -344,12 +314,3 @@ def _special_tokens(found: Any) -> Any:
     from transformers import GenerationConfig
 
     return GenerationConfig(**{name: getattr(found, name) for name in _SPECIAL_TOKENS})
-
-
-def _end_of_sequence(name: str, tokenizer: Any) -> int:
-    if tokenizer.eos_token_id is None:
-        raise SettingError(
-            f"`{name}` has no end-of-sequence token, so it can't generate texts. Expected a sequence-to-sequence or "
-            "causal language model, such as facebook/bart-base or microsoft/DialoGPT-small."
-        )
-    return tokenizer.eos_token_id

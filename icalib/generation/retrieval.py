@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, islice
@@ -10,20 +12,23 @@ from typing import Literal, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
 from icalib.core.seeding import child_seed
+from icalib.data.bm25 import bm25_matrices, tokenize
 from icalib.data.generated import Wanted
-from icalib.data.negatives import Rows
+from icalib.data.negatives import SCORE_DIGITS, Rows
 from icalib.data.pools import as_pools, read_column, read_rows
-from icalib.data.schema import NONE_RIGHT, Pool
+from icalib.data.schema import NONE_RIGHT, Pool, Utterance
 from icalib.data.selection import Selection
 from icalib.data.splits import text_key
-from icalib.generation.generator import AbstractGenerator, Answer, Context, Task
-from icalib.generation.texts import BM25Index, is_near_duplicate, question_index, sentences
+from icalib.generation.generator import AbstractGenerator, Context, Task
 
 _ROWS_AT_A_TIME = 1024
+_NEAR_DUPLICATE = 0.9
+"""Token F1 above which two texts count as near-duplicates."""
 
 
 def training_rows(data: Path, selection: Selection, part: Literal["labelled", "all"]) -> Rows:
@@ -46,9 +51,41 @@ def gold(pool: Pool) -> str:
     return pool.candidates[pool.label]
 
 
+def question_index(context: Sequence[Utterance]) -> int:
+    """Return the index of the question to answer: the user's last utterance, or else the last utterance."""
+    from_user = [index for index, utterance in enumerate(context) if utterance.speaker == "user"]
+    return from_user[-1] if from_user else len(context) - 1
+
+
 def is_like_gold(text: str, pool: Pool) -> bool:
     """Return whether a text is nearly the same as a right answer of a labelled pool."""
     return any(is_near_duplicate(text, pool.candidates[index]) for index in pool.right)
+
+
+def is_near_duplicate(text: str, other: str) -> bool:
+    """Return whether the F1 of the words that two texts share (SQuAD's measure) is above `_NEAR_DUPLICATE`."""
+    words, other_words = Counter(tokenize(text)), Counter(tokenize(other))
+    if not words or not other_words:
+        return words == other_words
+    return 2 * (words & other_words).total() / (words.total() + other_words.total()) > _NEAR_DUPLICATE
+
+
+class BM25Index:
+    """Ranks texts by their BM25 score for any query, with the scores of `rank_bm25.BM25Okapi`."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        tokens = [tokenize(text) for text in texts]
+        _, weights_NV = bm25_matrices(tokens)
+        self._weights_VN = weights_NV.T.tocsr()
+        words = dict.fromkeys(chain.from_iterable(tokens))  # by first appearance, as the weights' columns are
+        self._columns = {word: column for column, word in enumerate(words)}
+
+    def ranked(self, query: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return the indices of texts with a score above 0, best first (ties in order), and their scores."""
+        columns = [self._columns[word] for word in tokenize(query) if word in self._columns]
+        scores_N = np.round(self._weights_VN[columns].sum(axis=0), SCORE_DIGITS)
+        order = np.argsort(-scores_N, kind="stable")[: np.count_nonzero(scores_N > 0)]
+        return order, scores_N[order]
 
 
 @final
@@ -84,38 +121,35 @@ class Retrieval(AbstractGenerator):
     ) -> None:
         self.config, self._data, self._selection = config, data, selection
 
-    def grey_answers(self, pools: Sequence[Pool], number: int, seed: int) -> list[list[Answer]]:
-        """Return retrieved answers that are neither candidates nor near-duplicates of the right answer."""
-        source = "bm25 of the question"
-        return [[Answer(text, source) for text in islice(self._retrieved(pool), number)] for pool in pools]
+    @override
+    def grey_answers(self, pools: Sequence[Pool], number: int, seed: int) -> list[list[str]]:
+        return [list(islice(self._retrieved(pool), number)) for pool in pools]
 
-    def right_answers(self, pools: Sequence[Pool], seed: int) -> list[list[Answer]]:
-        """Return the right answer with its sentences in another order; unchanged if it has only one sentence."""
+    @override
+    def right_answers(self, pools: Sequence[Pool], seed: int) -> list[list[str]]:
         return [[_reordered(pool, seed)] for pool in pools]
 
-    def contexts(self, pools: Sequence[Pool], seed: int) -> list[list[Context | None]]:
-        """Return the context that a wrong answer was taken from, or that of the most similar known answer."""
+    @override
+    def contexts(self, pools: Sequence[Pool], seed: int) -> list[list[Context]]:
         return [
             [
-                None if index in pool.right else self._context_of(candidate, pool)
+                () if index in pool.right else self._context_of(candidate, pool)
                 for index, candidate in enumerate(pool.candidates)
             ]
             for pool in pools
         ]
 
-    def _context_of(self, answer: str, pool: Pool) -> Context | None:
-        known = ((row, "true context") for row in self._known_rows.get(text_key(answer), ()))
-        nearest = ((int(row), "bm25 context") for row in self._known_index.ranked(answer)[0])
-        for row, source in chain(known, nearest):
-            found = self._known[row]
-            if found.dialog_id != pool.dialog_id:
-                return Context(tuple(utterance.text for utterance in found.context), source)
-        return None
+    def _context_of(self, answer: str, pool: Pool) -> Context:
+        """Return a context that is known to have the answer, or that of the most similar known answer."""
+        rows = chain(self._known_rows.get(text_key(answer), ()), self._known_index.ranked(answer)[0])
+        others = (self._known[row] for row in rows if self._known[row].dialog_id != pool.dialog_id)
+        found = next(others, None)
+        return tuple(utterance.text for utterance in found.context) if found else ()
 
     def _retrieved(self, pool: Pool) -> Iterator[str]:
-        query = pool.context[question_index(pool.context)].text
+        """Yield answers, the best first, that are neither candidates nor near-duplicates of the right answer."""
         candidates = {text_key(candidate) for candidate in pool.candidates}
-        for row in self._repository_index.ranked(query)[0]:
+        for row in self._repository_index.ranked(pool.context[question_index(pool.context)].text)[0]:
             text = self._repository[int(row)]
             if text_key(text) not in candidates and not is_like_gold(text, pool):
                 yield text
@@ -155,14 +189,18 @@ class Retrieval(AbstractGenerator):
         return rows
 
 
-def _reordered(pool: Pool, seed: int) -> Answer:
-    """Return the right answer with its sentences in a random order that depends on the pool, not on its shard."""
-    text = gold(pool)
-    rng = np.random.default_rng(child_seed(seed, pool.pool_id))
-    parts = sentences(text)
+def sentences(text: str) -> list[str]:
+    """Split a text into sentences, after . ! ? and at line ends."""
+    return [part for part in re.split(r"(?<=[.!?])\s+|\s*\n\s*", text.strip()) if part]
+
+
+def _reordered(pool: Pool, seed: int) -> str:
+    """Return the right answer with its sentences in another order; unchanged if it has only one sentence."""
+    parts = sentences(gold(pool))
     if len(set(parts)) < 2:
-        return Answer(text, "right answer")
+        return gold(pool)
+    rng = np.random.default_rng(child_seed(seed, pool.pool_id))  # the same whatever the pool's shard
     shuffled = parts
     while shuffled == parts:
         shuffled = [parts[int(index)] for index in rng.permutation(len(parts))]
-    return Answer(" ".join(shuffled), "right answer, reordered")
+    return " ".join(shuffled)

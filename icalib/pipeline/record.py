@@ -82,11 +82,10 @@ class RunRecord:
         self._folder.write_table(f"generated/{stage.label}.parquet", pa.concat_tables(generated_texts(stage.path)))
         provenance = read_json(self._folder.path / "provenance.json")
         self._folder.write_json("provenance.json", {**provenance, "generated": summary})
-        texts = {source: number for kind in ("answers", "contexts") for source, number in summary[kind].items()}
         self._emit(
             Message(
                 f"{stage.label.replace('-', ' ')}: {summary['generator']}; for {summary['num_pools']} pools "
-                + (", ".join(f"{number} × {source}" for source, number in texts.items()) or "none was found")
+                f"{summary['answers']} answers and {summary['contexts']} contexts"
             )
         )
 

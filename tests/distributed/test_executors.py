@@ -79,7 +79,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Side:
 def generator(tiny_pools: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Settings of a tiny language model that is fine-tuned."""
     folder = tmp_path_factory.mktemp("generator")
-    return {"target": str(write_tiny_language_model(folder, "gpt2", pool_texts(tiny_pools))), **GENERATOR}
+    return {"target": str(write_tiny_language_model(folder, "bart", pool_texts(tiny_pools))), **GENERATOR}
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Tiny random language models: what tests use where users have BART, T5 or DialoGPT."""
+"""Tiny random language models: what tests use where users have BART or T5."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from transformers import (
     BartConfig,
     BartForConditionalGeneration,
-    GPT2Config,
-    GPT2LMHeadModel,
     PreTrainedTokenizerFast,
     T5Config,
     T5ForConditionalGeneration,
@@ -20,7 +18,7 @@ from transformers import (
 
 from icalib.encoders.backbone import quiet_transformers
 
-Kind = Literal["bart", "t5", "gpt2"]
+Kind = Literal["bart", "t5"]
 
 
 def write_tiny_language_model(folder: Path, kind: Kind, texts: Iterable[str]) -> Path:
@@ -29,7 +27,7 @@ def write_tiny_language_model(folder: Path, kind: Kind, texts: Iterable[str]) ->
     with torch.random.fork_rng():
         torch.manual_seed(0)
         network = _network(kind, tokenizer.get_vocab_size())
-    names = {"eos": "</s>"} if kind == "gpt2" else {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>"}
+    names = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>"}
     with quiet_transformers():
         network.save_pretrained(folder)
         PreTrainedTokenizerFast(
@@ -49,7 +47,7 @@ def _tokenizer(kind: Kind, texts: Iterable[str]) -> Tokenizer:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )
     tokenizer.train_from_iterator(texts, trainer)
-    template = {"bart": "<s> $A </s>", "t5": "$A </s>", "gpt2": "$A"}[kind]
+    template = {"bart": "<s> $A </s>", "t5": "$A </s>"}[kind]
     tokenizer.post_processor = processors.TemplateProcessing(
         single=template, special_tokens=[(token, tokenizer.token_to_id(token)) for token in ("<s>", "</s>")]
     )
@@ -65,12 +63,7 @@ def _network(kind: Kind, vocabulary: int) -> Any:
             BartConfig(vocab_size=vocabulary, d_model=32, max_position_embeddings=96, decoder_start_token_id=2,
                        **layers, **ids)
         )  # fmt: skip
-    if kind == "t5":
-        return T5ForConditionalGeneration(
-            T5Config(vocab_size=vocabulary, d_model=32, d_kv=16, d_ff=64, num_layers=1, num_heads=2,
-                     decoder_start_token_id=1, **ids)
-        )  # fmt: skip
-    return GPT2LMHeadModel(
-        GPT2Config(vocab_size=vocabulary, n_embd=32, n_layer=1, n_head=2, n_positions=96, bos_token_id=2,
-                   eos_token_id=2)
+    return T5ForConditionalGeneration(
+        T5Config(vocab_size=vocabulary, d_model=32, d_kv=16, d_ff=64, num_layers=1, num_heads=2,
+                 decoder_start_token_id=1, **ids)
     )  # fmt: skip

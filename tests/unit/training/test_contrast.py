@@ -1,30 +1,36 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 from helpers.artifacts import known
 from helpers.observers import Silent
-from helpers.tiny_models import BUDGET, tiny_ranker
+from helpers.tiny_language_models import write_tiny_language_model
+from helpers.tiny_models import BUDGET, pool_texts, tiny_ranker
 from torch import Tensor
 from torch.nn.functional import relu
 from unit.regimes.test_regimes import PARTS, RecordingStages
 
 from icalib.core.component import validated, with_settings
 from icalib.core.errors import SettingError
+from icalib.core.files import read_json
 from icalib.core.stage_cache import Stage, StageName
 from icalib.data.encoding import TokenStore
 from icalib.data.generated import GeneratedStore
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import Tokenizer
-from icalib.generation.job import GenerateJob, write_generated_tokens
+from icalib.generation.job import SUMMARY, GenerateJob, generated_texts, write_generated_tokens
+from icalib.generation.language_model import LanguageModel
 from icalib.generation.retrieval import Retrieval
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.methods.catalogue import load_method
 from icalib.models.ranker import Ranker, make_batch
+from icalib.regimes.augmented import Augmented
 from icalib.training.contrast import (
     AbstractContrast,
     AugmentedCurriculum,
@@ -99,6 +105,35 @@ def texts(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFa
     }
 
 
+def test_what_is_made_up_can_be_read_and_comes_back_as_ids(tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    wanted = job(tiny_pools, wanted="pseudo_positives")
+    store = generated(wanted, tmp_path, tiny_bert)
+    tokenize = Tokenizer(str(tiny_bert))
+    records = [record for table in generated_texts(tmp_path) for record in table.to_pylist()]
+    assert len(records) == sum(map(len, wanted.shards()))
+    for record in records:
+        pool = store.pool(record["row"])
+        expected = [ids[: BUDGET.max_candidate_tokens] for ids in tokenize(record["answers"])]
+        assert [ids.tolist() for ids in pool.answers] == expected
+        contexts = [tokenize(texts) if texts else [] for texts in record["contexts"]]
+        assert [[ids.tolist() for ids in context] for context in pool.contexts] == contexts
+    wanted.finish(tmp_path)
+    summary = read_json(tmp_path / SUMMARY)
+    assert (summary["num_pools"], summary["contexts"]) == (len(records), 3 * len(records))
+
+
+def test_a_shard_does_not_depend_on_what_was_made_up_before(tiny_pools: Path, tmp_path: Path) -> None:
+    model = write_tiny_language_model(tmp_path / "bart", "bart", pool_texts(tiny_pools))
+    generator = LanguageModel.Config(model=str(model), max_source_tokens=30, max_target_tokens=8, pools_per_shard=6)
+    wanted = job(tiny_pools, generator=generator, models={"answer": known(model)})
+    for folder, order in (("in-order", (0, 1)), ("backwards", (1, 0))):
+        for number in order:
+            wanted.compute_shard(number, wanted.shards()[number], tmp_path / folder, CPU)
+    one, other = (wanted.shard_path(tmp_path / folder, 1) for folder in ("in-order", "backwards"))
+    assert pq.read_table(one).equals(pq.read_table(other))
+    assert any(pq.read_table(one)["answers"].to_pylist())
+
+
 def trained(
     store: TokenStore, backbone: Path, contrast: AbstractContrast | None, texts: GeneratedStore
 ) -> dict[str, Tensor]:
@@ -147,6 +182,21 @@ class NoGenerator(RecordingStages):
         assert not self.trained
         self.generated = wanted, num_answers
         return self._stage(StageName("texts"))
+
+
+@pytest.mark.parametrize("name", ["gray", "big"])
+def test_without_weight_the_regime_asks_for_what_bert_asks_for(name: str, tmp_path: Path) -> None:
+    method, bert = load_method(name), load_method("bert")
+    assert isinstance(method.regime, Augmented.Config)
+    contrast = method.regime.contrast.model_copy(update={"weight": 0.0})
+    one, other = NoGenerator(tmp_path / "one"), NoGenerator(tmp_path / "other")
+    method.regime.model_copy(update={"contrast": contrast}).build().run(one, PARTS)
+    bert.regime.build().run(other, PARTS)
+    assert one.generated is None
+    ((name_of_one, asked),) = one.trained
+    ((name_of_other, bert_asked),) = other.trained
+    settings = bert_asked.settings.model_copy(update={"train_negatives": method.regime.train_negatives()})
+    assert (name_of_one, asked) == (name_of_other, replace(bert_asked, settings=settings))
 
 
 @pytest.mark.parametrize(("name", "wanted", "number"), [("gray", "grey_answers", 2), ("big", "pseudo_positives", 1)])
