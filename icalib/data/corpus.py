@@ -12,18 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from icalib.core.errors import DataError
+from icalib.core.seeding import child_seed
 from icalib.data.contexts import ContextResponse, context_responses
-from icalib.data.intent_map import mapped_intents
 from icalib.data.mining import Progress
-from icalib.data.schema import ALSO_RIGHT, SPLITS, UNKNOWN_LABEL, AnsweredContext, Dialogue, Pool, Split, Utterance
-from icalib.data.settings import PrepareSettings
+from icalib.data.schema import SPLITS, UNKNOWN_LABEL, AnsweredContext, Dialogue, Pool, Split, Utterance
+from icalib.data.settings import PrepareSettings, mapped_intents
 from icalib.data.sources.base import Source
 from icalib.data.sources.records import OnReject
 from icalib.data.spill import Spill
-from icalib.data.splits import assigned_split, split_of
+from icalib.data.splits import FRACTIONS, assigned_split, split_of
 
 _NUM_TRIED = 1000
 """Dialogues that decide whether two-turn dialogues count."""
+_MAX_FRACTION = 1 / 3
+"""Maximum fraction of the training dialogues that are held out for a split that the source lacks."""
 
 
 class Corpus:
@@ -33,8 +35,6 @@ class Corpus:
         self.spills: dict[Split, Spill] = {split: Spill(folder / f"{split}.arrow") for split in SPLITS}
         self.mined: set[Split] = set()
         """Splits whose rows hold the right response alone."""
-        self.several_right: set[Split] = set()
-        """Splits in which a pool has several right candidates."""
         self.intents: set[str] = set()
         self.intents_in: set[Split] = set()
         """Splits in which contexts have intents."""
@@ -44,7 +44,7 @@ class Corpus:
         """Whether each training pool has intents (0 or 1)."""
         self.label_known = array("b")
         """Whether it is known which candidate of each training pool is right, if any (0 or 1)."""
-        self._limit, self._intent_map = settings.limit, settings.map_intents
+        self._limit = settings.limit
 
     def split_origin(self) -> str:
         """Return `PoolSet.split_origin`."""
@@ -59,21 +59,9 @@ class Corpus:
         """Whether a split has reached the limit."""
         return self._limit is not None and self.spills[split].num_rows >= self._limit
 
-    def all_full(self) -> bool:
-        """Whether every split has reached the limit."""
-        return all(map(self.is_full, SPLITS))
-
     def add(self, row: dict[str, Any]) -> None:
-        """Add a row with its intents by the map, unless its split has reached the limit.
-
-        Raises:
-            DataError: the map has no name for a label.
-        """
+        """Add a row."""
         split: Split = row["split"]
-        if self.is_full(split):
-            return
-        for utterance in row["context"]:
-            utterance["intents"] = mapped_intents(self._intent_map, utterance["speaker"], utterance["intents"])
         names = {name for utterance in row["context"] for name in utterance["intents"]}
         self.intents |= names
         if names:
@@ -81,8 +69,6 @@ class Corpus:
         if split == "train":
             self.has_intents.append(bool(names))
             self.label_known.append(row["label"] != UNKNOWN_LABEL)
-        if row.get(ALSO_RIGHT):
-            self.several_right.add(split)
         self.spills[split].append(row)
 
     def replace(self, spills: dict[Split, Spill]) -> None:
@@ -123,17 +109,21 @@ def read_corpus(
     """Read a source into files in `folder`, one for each split.
 
     Raises:
-        DataError: a record that is not valid, without `on_reject`; a source without pools, or without accepted answers
-            where only those count.
+        DataError: a record that is not valid, without `on_reject`; a label that the intent map lacks; a source without
+            pools, or without accepted answers where only those count.
     """
     corpus = Corpus(folder, settings)
     source.left_out.clear()
     for done, rows in enumerate(_records(source, corpus, settings, on_reject), 1):
         for row in rows:
-            corpus.add(row)
+            if not corpus.is_full(row["split"]):
+                for utterance in row["context"]:
+                    labels = utterance["intents"]
+                    utterance["intents"] = mapped_intents(settings.map_intents, utterance["speaker"], labels)
+                corpus.add(row)
         if done % 1000 == 0:
             progress("read", done, None)
-        if corpus.all_full():
+        if all(map(corpus.is_full, SPLITS)):
             break
     for spill in corpus.spills.values():
         spill.close()
@@ -154,11 +144,7 @@ def read_corpus(
 def _records(
     source: Source, corpus: Corpus, settings: PrepareSettings, on_reject: OnReject | None
 ) -> Iterator[list[dict[str, Any]]]:
-    """Yield the rows of each record; rows of splits in `corpus.mined` have the right response as their only candidate.
-
-    Raises:
-        DataError: nothing says which answers were accepted, where only those count.
-    """
+    """Yield the rows of each record, in splits of `corpus.mined` with the right response as their only candidate."""
     yield from _dialogue_rows(source, corpus, settings, on_reject)
     for answered in source.answers(on_reject):
         if settings.answers == "accepted":
@@ -172,7 +158,7 @@ def _records(
         if settings.answers == "accepted" and not source.accepted_only:
             raise _unmarked(source)
         corpus.split_origins.add("source")
-        row = pool.row()
+        row = pool.model_dump()
         keeps_all = source.keeps_all_candidates and settings.protocol is None
         if not keeps_all and len(pool.candidates) > settings.num_candidates:
             row |= _cut(pool, settings.num_candidates, source.left_out)
@@ -216,6 +202,7 @@ def _row(
         "candidates": [response],
         "label": 0,
         "label_order": -1,
+        "also_right": [],
     }
 
 
@@ -245,7 +232,7 @@ def _cut(pool: Pool, num_candidates: int, left_out: Counter[str]) -> dict[str, A
     return {
         "candidates": [pool.candidates[index] for index in kept],
         "label": 0 if right else pool.label,
-        ALSO_RIGHT: list(range(1, num_right)),
+        "also_right": list(range(1, num_right)),
     }
 
 
@@ -268,3 +255,59 @@ class RejectedRecords:
             os.replace(self.path, target)
         else:
             target.unlink(missing_ok=True)
+
+
+def hold_out(corpus: Corpus, folder: Path, settings: PrepareSettings) -> list[str]:
+    """Move training dialogues to the splits that have no pools, and return a message for each such split.
+
+    Which dialogues is drawn by their ids and the seed; those with a pool whose right candidate is unknown stay. A
+    source without training pools is left as it is: it may be meant for `score` or `evaluate`.
+    """
+    moved = _moved_dialogues(corpus, settings)
+    taken: list[Split] = [split for split in SPLITS if split in moved.values()]
+    if not taken:
+        return []
+    earlier = corpus.spills["train"]
+    splits: list[Split] = ["train", *taken]
+    begun: dict[Split, Spill] = {split: Spill(folder / f"held-out-{split}.arrow") for split in splits}
+    corpus.replace(begun)
+    corpus.split_origins.add("drawn")
+    for row in earlier.rows():
+        corpus.add({**row, "split": moved.get(row["dialog_id"], "train")})
+    for spill in begun.values():
+        spill.close()
+    if "train" in corpus.mined:
+        corpus.mined.update(taken)
+    num_dialogues = Counter(moved.values())
+    return [
+        f"the source has no {split} pools: {corpus.num_rows[split]} pools of {num_dialogues[split]} training dialogues "
+        f"are used for it (drawn with seed {settings.seed})"
+        for split in taken
+    ]
+
+
+def _moved_dialogues(corpus: Corpus, settings: PrepareSettings) -> dict[str, Split]:
+    """Return the new split of each dialogue that leaves the training pools."""
+    num_pools, unknown, with_intents = Counter[str](), set[str](), set[str]()
+    rows = corpus.spills["train"].rows(columns=["dialog_id", "label"])
+    for row, has_intents in zip(rows, corpus.has_intents, strict=True):
+        num_pools[row["dialog_id"]] += 1
+        if has_intents:
+            with_intents.add(row["dialog_id"])
+        if row["label"] == UNKNOWN_LABEL:
+            unknown.add(row["dialog_id"])
+    draw = {dialog_id: child_seed(settings.seed, "held out", dialog_id) for dialog_id in num_pools.keys() - unknown}
+    last = with_intents if settings.intents_in == "train" else set[str]()
+    order = iter(sorted(draw, key=lambda dialog_id: (dialog_id in last, draw[dialog_id], dialog_id)))
+    # mined candidates are other responses of the split
+    min_pools = 2 * settings.num_candidates if "train" in corpus.mined else 1
+    moved: dict[str, Split] = {}
+    for split, fraction in zip(SPLITS[1:], FRACTIONS[1:], strict=True):
+        if corpus.num_rows[split]:
+            continue
+        wanted, limit = max(1, round(fraction * len(num_pools))), int(_MAX_FRACTION * len(num_pools))
+        taken = taken_pools = 0
+        while taken < limit and (taken < wanted or taken_pools < min_pools) and (dialog_id := next(order, "")):
+            moved[dialog_id] = split
+            taken, taken_pools = taken + 1, taken_pools + num_pools[dialog_id]
+    return moved

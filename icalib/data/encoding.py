@@ -19,11 +19,11 @@ The context keeps its end, the candidate its start.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, final
+from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
 import numpy.typing as npt
@@ -41,8 +41,6 @@ Ids = npt.NDArray[np.int32]
 Keys = npt.NDArray[np.uint64]
 Intents = Sequence[Sequence[int]]
 """Intent numbers (indices into the label list) of each utterance of a context."""
-
-VIEWS = ("plain", "intent")
 
 TOKEN_SCHEMA = pa.schema(
     [
@@ -69,12 +67,14 @@ class Budget(Settings):
     """Tokens of a candidate; its start is kept."""
 
 
-class Tokenize(Protocol):
-    """Function from texts to token ids, without special tokens."""
+Tokenize = Callable[[list[str]], list[list[int]]]
+"""Function from texts to the token ids of each, without special tokens."""
 
-    def __call__(self, texts: list[str]) -> list[list[int]]:
-        """Return the token ids of each text."""
-        ...
+
+def ids_by_text(texts: Iterable[str], tokenize: Tokenize) -> dict[str, list[int]]:
+    """Return the ids of each distinct text: candidates recur as negatives, utterances in the next context."""
+    distinct = list(dict.fromkeys(texts))
+    return dict(zip(distinct, tokenize(distinct), strict=True))
 
 
 def write_tokens(
@@ -89,9 +89,8 @@ def write_tokens(
 
 def _token_batch(pools: Sequence[Pool], tokenize: Tokenize, numbers: dict[str, int], budget: Budget) -> pa.RecordBatch:
     texts = [u.text for pool in pools for u in pool.context] + [c for pool in pools for c in pool.candidates]
-    distinct = list(dict.fromkeys(texts))  # candidates recur as negatives, utterances in the next context
-    ids = dict(zip(distinct, tokenize(distinct), strict=True))
-    keys = {text: text_key(text) for text in distinct}
+    ids = ids_by_text(texts, tokenize)
+    keys = {text: text_key(text) for text in ids}
     return pa.RecordBatch.from_pylist(
         [
             {
@@ -258,7 +257,7 @@ class Layout:
         return np.concatenate(parts, dtype=np.int32)[-self._max_context :]
 
     def pair_length(self, context: Sequence[Ids], intents: Intents | None, candidate: Ids) -> int:
-        """Return the number of ids in `pair` of these `context_ids`."""
+        """Return the number of ids in `pair`."""
         return self._context_length(context, intents) + len(candidate) + self.num_separators + 2
 
     def question_length(self, context: Sequence[Ids], intents: Intents, utterance: int) -> int:
@@ -294,9 +293,7 @@ class Layout:
 
 @final
 class PoolLayout(Layout):
-    """Writes a pool as one input, a marker before each candidate.
-
-    There are no intents; the marker takes the id of the first one.
+    """Writes a pool as one input without intents, whose first id marks each candidate.
 
     A pool that exceeds the encoder's positions is cut where it is longest: each text keeps at most some number of
     tokens, the largest with which all fit (our reading; the paper doesn't say).
@@ -308,11 +305,7 @@ class PoolLayout(Layout):
         return self.first_intent
 
     def inputs(self, context: Sequence[Ids], intents: Intents | None, candidates: Sequence[Ids]) -> list[Encoded]:
-        """Return the one input of a pool.
-
-        Raises:
-            SettingError: more candidates than fit into the encoder's positions.
-        """
+        """Return the one input of a pool; one whose candidates don't fit into the encoder's positions is an error."""
         context_ids = super().context_ids(context, None)
         kept = self._kept([len(context_ids), *map(len, candidates)])
         before = [[self.cls], context_ids[-kept:], [self.separator] * self.num_separators]
@@ -329,7 +322,7 @@ class PoolLayout(Layout):
         return 1 + self.num_separators + 2 * num_candidates
 
     def _kept(self, lengths: Sequence[int]) -> int:
-        """Return the maximum number of tokens that each text keeps."""
+        """Return the maximum number of tokens that each text, the context first, keeps."""
         num_candidates = len(lengths) - 1
         max_candidates = (self.max_length - self.num_separators - 2) // 3  # then each text has one token
         if num_candidates > max_candidates:

@@ -6,7 +6,7 @@ A pool folder keeps them in `logs.parquet`, one row for each dialogue. They have
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from icalib.core.errors import DataError
 from icalib.core.files import whole_file
 from icalib.core.parquet import map_arrow
-from icalib.data.encoding import Budget, Ids, Lists, Tokenize, id_lists
+from icalib.data.encoding import Budget, Ids, Lists, Tokenize, id_lists, ids_by_text
 from icalib.data.mining import Progress
 from icalib.data.sources.base import Source
 from icalib.data.sources.records import OnReject
@@ -75,8 +75,7 @@ def write_log_tokens(path: Path, logs: Path, tokenize: Tokenize, budget: Budget)
 
 
 def _token_batch(dialogues: list[list[str]], tokenize: Tokenize, budget: Budget) -> pa.RecordBatch:
-    distinct = list(dict.fromkeys(text for texts in dialogues for text in texts))
-    ids = dict(zip(distinct, tokenize(distinct), strict=True))
+    ids = ids_by_text(chain.from_iterable(dialogues), tokenize)
     return pa.RecordBatch.from_pylist(
         [
             {

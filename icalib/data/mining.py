@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,10 +77,9 @@ def mine_split(
     shape = (spill.num_rows, num_negatives)
     negatives = np.lib.format.open_memmap(path, mode="w+", dtype=np.int64, shape=shape)
     dialogues = np.fromiter(_dialogue_numbers(spill), np.int64, spill.num_rows)
-    seed = child_seed(settings.seed, "blocks", split)
-    blocks = _blocks(spill, dialogues, together, num_negatives, seed)
+    blocks = _blocks(spill, dialogues, together, num_negatives, child_seed(settings.seed, "blocks", split))
     done = 0
-    for group in _groups(blocks, MINING_BLOCK):
+    for group in _groups(blocks):
         queries: list[tuple[Rows, QueryBlock]] = []  # with the rows of the split that their index has
         for number, rows in group:
             index = folder / f"{split}_index_{number}"
@@ -121,51 +120,33 @@ def _blocks(spill: Spill, dialogues: Rows, size: int, num_negatives: int, seed: 
     block_of[order] = (middle * num_blocks / spill.num_rows).astype(np.int64)
     by_block = np.argsort(block_of[dialogues], kind="stable")
     drawn = np.split(by_block, np.flatnonzero(np.diff(block_of[dialogues][by_block])) + 1)
-    return _merged(drawn, lambda: _Variety(spill, dialogues, num_negatives), MINING_BLOCK)
-
-
-def _merged(blocks: Sequence[Rows], make_variety: Callable[[], _Variety], max_rows: int) -> list[Rows]:
-    """Return blocks with enough different responses, as far as `max_rows` rows have them; each in ascending order."""
     merged: list[Rows] = []
-    parts, variety = list[Rows](), make_variety()
-    for rows in blocks:
+    parts, dialogues_of = list[Rows](), defaultdict[int, set[int]](set)
+    for rows in drawn:
         parts.append(rows)
-        variety.add(rows)
-        if variety.is_enough() or sum(map(len, parts)) > max_rows:
+        for key, dialogue in zip(map(text_key, _Responses(spill, rows)), dialogues[rows].tolist(), strict=True):
+            dialogues_of[key].add(dialogue)
+        if _have_enough(dialogues_of.values(), num_negatives) or sum(map(len, parts)) > MINING_BLOCK:
             merged.append(np.sort(np.concatenate(parts)))
-            parts, variety = [], make_variety()
+            parts, dialogues_of = [], defaultdict[int, set[int]](set)
     return [*merged[:-1], np.sort(np.concatenate([*merged[-1:], *parts]))]
 
 
-def _groups(blocks: Sequence[Rows], max_rows: int) -> Iterator[list[tuple[int, Rows]]]:
-    """Yield numbered blocks that are mined in parallel, of at most `max_rows` rows together, or single ones."""
+def _have_enough(dialogues_of: Collection[set[int]], num_negatives: int) -> bool:
+    """Return whether each dialogue has enough different responses of others, given the dialogues that each is in."""
+    only_in = Counter(dialogue for dialogues in dialogues_of if len(dialogues) == 1 for dialogue in dialogues)
+    return len(dialogues_of) - 1 - max(only_in.values(), default=0) >= num_negatives
+
+
+def _groups(blocks: Sequence[Rows]) -> Iterator[list[tuple[int, Rows]]]:
+    """Yield numbered blocks that are mined in parallel, of at most `MINING_BLOCK` rows together, or single ones."""
     group: list[tuple[int, Rows]] = []
     for number, rows in enumerate(blocks):
-        if group and sum(len(others) for _, others in group) + len(rows) > max_rows:
+        if group and sum(len(others) for _, others in group) + len(rows) > MINING_BLOCK:
             yield group
             group = []
         group.append((number, rows))
     yield group
-
-
-class _Variety:
-    """The different responses in some rows of a spill, and the dialogues that each is in."""
-
-    def __init__(self, spill: Spill, dialogues: Rows, num_negatives: int) -> None:
-        self._spill, self._dialogues, self._num_negatives = spill, dialogues, num_negatives
-        self._dialogues_of = defaultdict[int, set[int]](set)
-
-    def add(self, rows: Rows) -> None:
-        """Add rows."""
-        keys = map(text_key, _Responses(self._spill, rows))
-        for key, dialogue in zip(keys, self._dialogues[rows].tolist(), strict=True):
-            self._dialogues_of[key].add(dialogue)
-
-    def is_enough(self) -> bool:
-        """Return whether there are enough different responses for each, from other dialogues than its own."""
-        found = self._dialogues_of.values()
-        only_in = Counter(dialogue for dialogues in found if len(dialogues) == 1 for dialogue in dialogues)
-        return len(found) - 1 - max(only_in.values(), default=0) >= self._num_negatives
 
 
 @dataclass(frozen=True)

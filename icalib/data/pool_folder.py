@@ -25,7 +25,7 @@ from icalib.core.storage import remove
 from icalib.data.corpus import Corpus
 from icalib.data.mining import Progress
 from icalib.data.pools import INPUTS_KEY, ROW_GROUP, row_digest, split_file
-from icalib.data.schema import ALSO_RIGHT, NONE_RIGHT, POOL_SCHEMA, SEVERAL_RIGHT_SCHEMA, Split, right_indices
+from icalib.data.schema import NONE_RIGHT, POOL_SCHEMA, Split, right_indices
 from icalib.data.spill import Spill
 from icalib.data.splits import LeakCheck, label_order
 
@@ -64,8 +64,7 @@ class PoolWriter:
         loses_right = _drawn(spill, unanswerable, self.seed) if unanswerable else None
         if split == "train":
             order = label_order(corpus.has_intents, corpus.label_known, self.seed)
-        schema = SEVERAL_RIGHT_SCHEMA if split in corpus.several_right else POOL_SCHEMA
-        schema = schema.with_metadata(self.metadata)
+        schema = POOL_SCHEMA.with_metadata(self.metadata)
         digest = hashlib.sha256()
         group: list[dict[str, Any]] = []
         with pq.ParquetWriter(self.folder / split_file(split), schema, compression="zstd") as writer:
@@ -80,8 +79,8 @@ class PoolWriter:
                 row["label_order"] = -1 if order is None else int(order[number])
                 pool = self._shuffled(row)
                 self.num_unanswerable[split] += int(pool["label"] == NONE_RIGHT)
-                self.num_several_right[split] += int(bool(pool[ALSO_RIGHT]))
-                self._num_right[split] += len(right_indices(pool["label"], pool[ALSO_RIGHT]))
+                self.num_several_right[split] += int(bool(pool["also_right"]))
+                self._num_right[split] += len(right_indices(pool["label"], pool["also_right"]))
                 self._num_answerable[split] += int(pool["label"] >= 0)
                 digest.update(row_digest(pool))
                 group.append(pool)
@@ -103,7 +102,7 @@ class PoolWriter:
         order = rng.permutation(len(candidates)).tolist()
         row["candidates"] = [candidates[index] for index in order]
         row["label"] = order.index(row["label"]) if row["label"] >= 0 else row["label"]
-        row[ALSO_RIGHT] = sorted(map(order.index, row.get(ALSO_RIGHT) or ()))
+        row["also_right"] = sorted(map(order.index, row["also_right"]))
         texts = [utterance["text"] for utterance in row["context"]]
         self.leaks.add(row["dialog_id"], row["split"], [*texts, *candidates[:1]])
         return row

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,12 +15,11 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from icalib.core.contents import damages, read_record
-from icalib.core.errors import DamagedFileError, DataError, SettingError
+from icalib.core.errors import DamagedFileError, DataError
 from icalib.core.files import reading
 from icalib.core.storage import location, pull
 from icalib.core.text import short_repr
 from icalib.data.schema import (
-    ALSO_RIGHT,
     POOL_SCHEMA,
     POOLS_FILE,
     POOLS_VERSION,
@@ -81,10 +81,8 @@ def read_pool_set(folder: str | Path) -> PoolSet:
 
 def prepared_inputs(folder: str | Path) -> dict[str, Any]:
     """Return the settings and the source's digest that a pool folder was prepared from."""
-    path = Path(folder) / split_file("train")
-    metadata: dict[bytes, bytes] = _open(Path(folder), "train").schema_arrow.metadata
-    with reading(path):
-        return cast("dict[str, Any]", json.loads(metadata[INPUTS_KEY]))
+    with _opened(folder, "train") as file, reading(Path(folder) / split_file("train")):
+        return cast("dict[str, Any]", json.loads(file.schema_arrow.metadata[INPUTS_KEY]))
 
 
 def iter_pools(
@@ -95,11 +93,8 @@ def iter_pools(
     Raises:
         DataError: the file is missing or damaged.
     """
-    file = _open(Path(folder), split)
-    try:
+    with _opened(folder, split) as file:
         yield from file.iter_batches(batch_size=batch_size, columns=list(columns) if columns else None)
-    except (pa.ArrowException, OSError) as error:
-        raise _damaged(Path(folder) / split_file(split), str(error)) from error
 
 
 def read_rows(
@@ -109,20 +104,11 @@ def read_rows(
 
     Raises:
         DataError: the file is missing or damaged.
-        SettingError: a row outside the split.
     """
     wanted = np.asarray(rows, dtype=np.int64)
-    file = _open(Path(folder), split)
-    if len(wanted) and not 0 <= wanted.min() <= wanted.max() < file.metadata.num_rows:
-        raise SettingError(
-            f"rows {wanted.min()} to {wanted.max()} were requested from {folder}/{split}, which has rows 0 to "
-            f"{file.metadata.num_rows - 1}. Request only those."
-        )
     groups = np.unique(wanted // ROW_GROUP)
-    try:
+    with _opened(folder, split) as file:
         table = file.read_row_groups(groups.tolist(), columns=list(columns) if columns else None)
-    except (pa.ArrowException, OSError) as error:
-        raise _damaged(Path(folder) / split_file(split), str(error)) from error
     indices = np.searchsorted(groups, wanted // ROW_GROUP) * ROW_GROUP + wanted % ROW_GROUP
     return table.take(pa.array(indices))
 
@@ -150,19 +136,19 @@ def as_pools(table: pa.Table | pa.RecordBatch) -> Iterator[Pool]:
 
 
 def row_digest(row: dict[str, Any]) -> bytes:
-    """Return a pool as bytes for the set's digest: JSON with `POOL_SCHEMA`'s order of fields, then any `also_right`."""
+    """Return a pool as bytes for the set's digest: JSON in `POOL_SCHEMA`'s order, `also_right` where it has any."""
     fields = [row[name] for name in POOL_SCHEMA.names]
-    if row.get(ALSO_RIGHT):
-        fields.append(row[ALSO_RIGHT])
-    return json.dumps(fields, ensure_ascii=False, sort_keys=True).encode()
+    return json.dumps(fields if row["also_right"] else fields[:-1], ensure_ascii=False, sort_keys=True).encode()
 
 
-def _open(folder: Path, split: Split) -> pq.ParquetFile:
-    path = folder / split_file(split)
+@contextmanager
+def _opened(folder: str | Path, split: Split) -> Iterator[pq.ParquetFile]:
+    path = Path(folder) / split_file(split)
     if not path.is_file():
         raise DataError("a file of the pool set is missing", PREPARE_CURE, path=path)
     try:
-        return pq.ParquetFile(path)
+        with pq.ParquetFile(path) as file:
+            yield file
     except (pa.ArrowException, OSError) as error:
         raise _damaged(path, str(error)) from error
 

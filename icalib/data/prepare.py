@@ -15,8 +15,7 @@ from icalib.core.errors import DataError, SettingError
 from icalib.core.files import content_digest, write_json
 from icalib.core.storage import location, pull, push
 from icalib.core.version import __version__
-from icalib.data.corpus import RejectedRecords, read_corpus, shortest_context
-from icalib.data.held_out import hold_out
+from icalib.data.corpus import RejectedRecords, hold_out, read_corpus, shortest_context
 from icalib.data.logs import LOGS_FILE, write_logs
 from icalib.data.mining import Progress, mine_split, responses_together
 from icalib.data.negatives import NEGATIVE_SAMPLERS, ParallelMap

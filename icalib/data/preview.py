@@ -11,10 +11,9 @@ from icalib.core.errors import DataError
 from icalib.core.storage import pull
 from icalib.core.text import shortened
 from icalib.data.corpus import responses_of, shortest_context
-from icalib.data.intent_map import mapped_intents
 from icalib.data.protocols import with_protocol
 from icalib.data.schema import AnsweredContext, Dialogue, Pool
-from icalib.data.settings import PrepareSettings
+from icalib.data.settings import PrepareSettings, mapped_intents
 from icalib.data.sources.readers import open_source
 
 NUM_SHOWN = 3

@@ -46,14 +46,7 @@ class Question(BaseModel):
 
     def pool(self, pool_id: str, context_turns: int) -> Pool:
         """Return a pool of unknown label with the last `context_turns` utterances."""
-        return Pool(
-            pool_id=pool_id,
-            dialog_id=pool_id,
-            split="test",
-            context=self.context[-context_turns:],
-            candidates=self.candidates,
-            label=-1,
-        )
+        return unlabelled_pool(pool_id, self.context[-context_turns:], self.candidates)
 
 
 class Pair(BaseModel):
@@ -81,7 +74,7 @@ def validated(model: type[M], values: Any, *, path: Path | str = "", line: int =
 
 
 def unlabelled_pool(pool_id: str, context: Sequence[Utterance], candidates: Sequence[str]) -> Pool:
-    """Return a pool without validation, since `Pool` doesn't accept a single candidate."""
+    """Return a pool of unknown label, without validation, since `Pool` doesn't accept a single candidate."""
     return Pool.model_construct(
         pool_id=pool_id, dialog_id=pool_id, split="test", context=tuple(context), candidates=tuple(candidates), label=-1
     )

@@ -103,7 +103,7 @@ class Pool(BaseModel):
     candidates: tuple[Text, ...] = Field(min_length=2)
     label: int = Field(ge=NONE_RIGHT)
     label_order: int = Field(default=-1, ge=-1)
-    also_right: tuple[int, ...] = Field(default=(), exclude_if=lambda found: not found)
+    also_right: tuple[int, ...] = ()
 
     @model_validator(mode="after")
     def _check_also_right(self) -> Self:
@@ -121,10 +121,6 @@ class Pool(BaseModel):
         """Indices of the right candidates, that of `label` first; empty where none is right or it is unknown."""
         return right_indices(self.label, self.also_right)
 
-    def row(self) -> dict[str, Any]:
-        """Return the pool as a row of `POOL_SCHEMA`."""
-        return self.model_dump()
-
 
 _UTTERANCE = pa.struct(
     [pa.field("speaker", pa.string()), pa.field("text", pa.string()), pa.field("intents", pa.list_(pa.string()))]
@@ -141,13 +137,11 @@ POOL_SCHEMA = pa.schema(
             ("candidates", pa.list_(pa.string())),
             ("label", pa.int32()),
             ("label_order", pa.int32()),
+            ("also_right", pa.list_(pa.int32())),
         )
     ]
 )
 """One row for each pool, one file for each split: `train.parquet`, `validation.parquet`, `test.parquet`."""
-ALSO_RIGHT = "also_right"
-SEVERAL_RIGHT_SCHEMA = POOL_SCHEMA.append(pa.field(ALSO_RIGHT, pa.list_(pa.int32()), nullable=False))
-"""The same of splits in which some pools have several right candidates."""
 
 POOLS_VERSION = 1
 POOLS_FILE = "pools.json"
@@ -187,11 +181,11 @@ class PoolSet(BaseModel):
     default_labelled_fraction: float | None
     intents: tuple[str, ...]
     num_pools: dict[str, int]
-    num_unanswerable: dict[str, int] = Field(default={}, exclude_if=lambda found: not found)
+    num_unanswerable: dict[str, int] = {}
     """Pools of each split without a right candidate; empty where there are none."""
-    num_several_right: dict[str, int] = Field(default={}, exclude_if=lambda found: not found)
+    num_several_right: dict[str, int] = {}
     """Pools of each split with several right candidates; empty where there are none."""
-    mean_right: dict[str, float] = Field(default={}, exclude_if=lambda found: not found)
+    mean_right: dict[str, float] = {}
     """Mean number of right candidates of the pools that have any, of each split in which some have several."""
     num_dialogues: dict[str, int]
     num_rejected: int

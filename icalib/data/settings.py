@@ -2,13 +2,68 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import BeforeValidator, Field
 
 from icalib.core.component import Settings
-from icalib.data.intent_map import IntentMap, parsed_intent_map
+from icalib.core.errors import DataError
+from icalib.data.schema import OptionalText, Text
 from icalib.data.sources.speakers import Role
+
+_OTHERS = "*"
+"""Stands for every label that an intent map doesn't name."""
+
+
+def _intent_map(given: Any) -> Any:
+    """Return an intent map by role from a JSON file or from its content; `IntentMap` says whether it is valid.
+
+    The content is {label: intent} for both roles, or {"user": {label: intent}, "agent": {label: intent}}. Instead of an
+    intent there may be a list of intents, or null for none. `*` stands for all other labels. Names that start with an
+    underscore, such as `_note`, are left out.
+    """
+    if isinstance(given, str | Path):
+        try:
+            given = json.loads(Path(given).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ValueError(f"{given} can't be read ({error.strerror})") from error
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{given} is not valid JSON ({error})") from error
+    if not isinstance(given, Mapping):
+        return given
+    named = {name: value for name, value in cast("Mapping[Any, Any]", given).items() if not str(name).startswith("_")}
+    if not any(isinstance(value, Mapping) for value in named.values()):
+        return {"user": named, "agent": named} if named else {}
+    return {"user": {}, "agent": {}, **named}
+
+
+def _listed(given: Any) -> Any:
+    return () if given is None else (given,) if isinstance(given, str) else given
+
+
+IntentMap = dict[Literal["user", "agent"], dict[OptionalText, Annotated[tuple[Text, ...], BeforeValidator(_listed)]]]
+"""Names of intents by role and label."""
+
+
+def mapped_intents(intent_map: IntentMap, speaker: Literal["user", "agent"], labels: Sequence[str]) -> tuple[str, ...]:
+    """Return an utterance's intents by the map, each once; without a map its own labels.
+
+    Raises:
+        DataError: the map has no name for a label.
+    """
+    if not intent_map:
+        return tuple(labels)
+    names = intent_map[speaker]
+    if missing := [label for label in labels if label not in names and _OTHERS not in names]:
+        raise DataError(
+            f"the intent {missing[0]!r} of an utterance by the {speaker} isn't in the intent map",
+            'Add it to the map, or "*" for all others ("*": null gives them none)',
+            field="intents",
+        )
+    return tuple(dict.fromkeys(intent for label in labels for intent in names.get(label, names.get(_OTHERS, ()))))
 
 
 class PrepareSettings(Settings):
@@ -48,9 +103,9 @@ class PrepareSettings(Settings):
     """What speakers are (user, agent or skip), by the source's own names; `*` stands for all others."""
     columns: dict[str, str] = Field(default={})
     """The source's own names of columns, by what they are (id, sender, text, query, ...); the others are guessed."""
-    map_intents: Annotated[IntentMap, BeforeValidator(parsed_intent_map)] = Field(default={})
-    """Names of intents by the source's own labels: a JSON file or its content, see `parsed_intent_map`. Without it,
-    intents are the labels."""
+    map_intents: Annotated[IntentMap, BeforeValidator(_intent_map)] = Field(default={})
+    """Names of intents by the source's own labels: a JSON file or its content (docs/data.md). Without it, intents are
+    the labels."""
     unanswerable: float = Field(default=0.0, ge=0, lt=1)
     """Fraction of each split's pools that lose their right candidate for another wrong one, drawn by the seed."""
     skip_bad: bool = False

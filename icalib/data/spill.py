@@ -8,10 +8,9 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from icalib.data.schema import ALSO_RIGHT, POOL_SCHEMA
+from icalib.data.schema import POOL_SCHEMA
 
 BATCH_ROWS = 1024
-_SCHEMA = POOL_SCHEMA.append(pa.field(ALSO_RIGHT, pa.list_(pa.int32())))  # null in rows without it
 
 
 class Spill:
@@ -21,7 +20,7 @@ class Spill:
         self.path = path
         self.num_rows = 0
         self._pending: list[dict[str, Any]] = []
-        self._writer = pa.ipc.new_file(path, _SCHEMA)
+        self._writer = pa.ipc.new_file(path, POOL_SCHEMA)
         self._batches: list[pa.RecordBatch] = []
         self._candidates: list[pa.ListArray] = []
 
@@ -41,14 +40,9 @@ class Spill:
         self._batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
         self._candidates = [batch.column("candidates") for batch in self._batches]
 
-    def rows(self, start: int = 0, stop: int | None = None, columns: list[str] | None = None) -> Iterator[Any]:
-        """Yield rows `start` to `stop` in order, as dictionaries."""
-        stop = self.num_rows if stop is None else stop
-        for number in range(start // BATCH_ROWS, -(-stop // BATCH_ROWS)):
-            first = number * BATCH_ROWS
-            batch = self._batches[number].slice(
-                max(0, start - first), min(stop, first + BATCH_ROWS) - max(start, first)
-            )
+    def rows(self, columns: list[str] | None = None) -> Iterator[Any]:
+        """Yield all rows in order, as dictionaries."""
+        for batch in self._batches:
             yield from (batch.select(columns) if columns else batch).to_pylist()
 
     def response(self, row: int) -> str:
@@ -57,5 +51,5 @@ class Spill:
         return cast("str", self._candidates[number][index][0].as_py())
 
     def _flush(self) -> None:
-        self._writer.write_batch(pa.RecordBatch.from_pylist(self._pending, schema=_SCHEMA))
+        self._writer.write_batch(pa.RecordBatch.from_pylist(self._pending, schema=POOL_SCHEMA))
         self._pending = []

@@ -17,7 +17,7 @@ from icalib.core.files import whole_file, write_json
 from icalib.core.job import Artifact, ByContent, LocalJob, ShardedJob
 from icalib.core.parquet import read_parquet
 from icalib.core.seeding import child_seed
-from icalib.data.encoding import Budget, Tokenize
+from icalib.data.encoding import Budget, Tokenize, ids_by_text
 from icalib.data.generated import GENERATED_TOKENS, ID_SCHEMA, Wanted
 from icalib.data.negatives import Rows
 from icalib.data.schema import Pool
@@ -150,9 +150,8 @@ def write_generated_tokens(texts: Path, path: Path, tokenize: Tokenize, budget: 
 
 
 def _id_batch(records: Sequence[dict[str, Any]], tokenize: Tokenize, budget: Budget) -> pa.RecordBatch:
-    texts = [text for record in records for texts in (record["answers"], *record["contexts"]) for text in texts]
-    distinct = list(dict.fromkeys(texts))
-    ids = dict(zip(distinct, tokenize(distinct), strict=True))
+    texts = (text for record in records for texts in (record["answers"], *record["contexts"]) for text in texts)
+    ids = ids_by_text(texts, tokenize)
     return pa.RecordBatch.from_pylist(
         [
             {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -10,19 +11,14 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from icalib.core.component import Settings, validated
 from icalib.core.errors import SettingError
-from icalib.core.text import short_repr, shortened
+from icalib.core.text import shortened
 from icalib.core.yaml_text import parse_yaml
 from icalib.metrics.catalogue import known_metrics
 
 _FOLDER = Path(__file__).parent
 
-ProtocolName = Literal["icast", "gpf", "pg"]
-Kind = Literal["metrics", "shift", "cost", "curve", "reliability", "cases"]
 COSTS = ("parameters", "milliseconds", "ratio")
 """What a table about cost can show."""
-
-
-Spread = Literal["standard error", "standard deviation"]
 
 
 class Value(Settings):
@@ -96,19 +92,19 @@ class Table(Settings):
     """Paper and number."""
     corpora: tuple[str, ...] = ()
     """The paper's corpora; pools that were read from one of them, or have its name, are assumed to be it."""
-    protocol: ProtocolName | None = None
+    protocol: Literal["icast", "gpf", "pg"] | None = None
     """How the paper made its pools: `icalib prepare --protocol`."""
     preset: str | None = None
     """The paper's hyper-parameters, for all rows."""
     seeds: int = Field(default=1, ge=1)
     """Runs behind each of the paper's values."""
-    spread: Spread | None = None
+    spread: Literal["standard error", "standard deviation"] | None = None
     """What the paper's ± is; ours is computed alike."""
     exceptions: tuple[Exceptional, ...] = ()
     """What differs from the preset for some corpora, labelled fractions or rows."""
     note: str = ""
     """What a reader must know about the published values."""
-    kind: Kind
+    kind: Literal["metrics", "shift", "cost", "curve", "reliability", "cases"]
     """metrics: methods × metrics, by labelled fraction. shift: the same, and on other corpora. cost: size and time.
     curve: over `x`. reliability: diagrams. cases: pools on which the first two rows differ."""
     metrics: tuple[str, ...] = Field(min_length=1)
@@ -125,31 +121,21 @@ class Table(Settings):
 
     @model_validator(mode="after")
     def _holds_together(self) -> Self:
-        known = COSTS if self.kind == "cost" else tuple(known_metrics())
-        if odd := [metric for metric in self.metrics if metric not in known]:
-            raise ValueError(
-                f"metrics: `{odd[0]}` is not a metric of a {self.kind} table; expected one of: {', '.join(known)}"
-            )
-        labels = [row.label.lower() for row in self.rows]
-        if twice := [row.label for row in self.rows if labels.count(row.label.lower()) > 1]:
-            raise ValueError(f"rows: two rows have the label `{twice[0]}`; labels must be distinct")
+        labels = [row.label for row in self.rows]
+        _check_names("metrics", self.metrics, COSTS if self.kind == "cost" else tuple(known_metrics()))
+        if len({label.lower() for label in labels}) < len(labels):
+            raise ValueError("rows: labels must be distinct")
         if self.kind == "curve" and (without := [row.label for row in self.rows if row.x is None]):
             raise ValueError(f"rows: `{without[0]}` has no x, its position on the curve's axis")
         for one in self.exceptions:
-            if odd := [name for name in one.rows if name not in {row.label for row in self.rows}]:
-                raise ValueError(f"exceptions: there is no row with the label `{odd[0]}`")
-            if odd := [corpus for corpus in one.corpora if corpus not in self.corpora]:
-                raise ValueError(f"exceptions: `{odd[0]}` is not among the corpora")
+            _check_names("exceptions: rows", one.rows, labels)
+            _check_names("exceptions: corpora", one.corpora, self.corpora)
         for row in self.rows:
-            self._check_published(row)
+            for one in row.published:
+                where = f"rows: published values of `{row.label}`"
+                _check_names(where, filter(None, (one.corpus, one.test)), self.corpora)
+                _check_names(where, one.values, self.metrics)
         return self
-
-    def _check_published(self, row: Row) -> None:
-        for one in row.published:
-            if odd := [corpus for corpus in (one.corpus, one.test) if corpus and corpus not in self.corpora]:
-                raise ValueError(f"corpora: lacks `{odd[0]}`, for which `{row.label}` has published values")
-            if odd := [metric for metric in one.values if metric not in self.metrics]:
-                raise ValueError(f"rows: `{row.label}` has published values of `{odd[0]}`, which isn't in metrics")
 
     def settings_of(self, row: Row, corpus: str | None, labelled: float) -> dict[str, Any]:
         """Return what a row changes in its method's preset, for a corpus and a labelled fraction, by dotted name."""
@@ -178,6 +164,12 @@ class Table(Settings):
         return self.model_copy(update={"rows": rows, "exceptions": exceptions})
 
 
+def _check_names(where: str, names: Iterable[str], known: Collection[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise ValueError(f"{where}: `{name}` is unknown; expected one of: {', '.join(known)}")
+
+
 def table_names() -> list[str]:
     """Names of the tables that come with icalib."""
     return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
@@ -201,10 +193,6 @@ def load_table(name: str) -> Table:
             f"{path} can't be read as YAML: {shortened(str(error), 300)}. Correct it; the tables of "
             f"icalib are in {_FOLDER}."
         ) from error
-    if not isinstance(values, dict):
-        raise SettingError(
-            f"{path} holds {short_repr(values)} where a table was expected: title, source, kind, metrics, rows."
-        )
     try:
         return validated(Table, values)
     except SettingError as error:

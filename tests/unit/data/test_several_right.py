@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
 from icalib.data.encoding import Budget, TokenStore, write_tokens
 from icalib.data.pools import as_pools, iter_pools, read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
-from icalib.data.schema import POOL_SCHEMA, SPLITS, Pool
+from icalib.data.schema import SPLITS, Pool
 from icalib.scoring.untrained import untrained_table
 from icalib.training.examples import gold_labels, sampled_negatives
 
@@ -59,12 +58,9 @@ def test_all_right_answers_of_a_query_are_right_in_its_pool(tmp_path: Path) -> N
     assert any(note.startswith("pools with several right candidates: ") for note in notes)
 
 
-def test_without_such_pools_files_and_digests_are_as_before(tmp_path: Path) -> None:
+def test_without_such_pools_the_digest_leaves_them_out(tmp_path: Path) -> None:
     prepared(ranking_file(tmp_path / "train.jsonl", num_right=1), tmp_path / "pools")
-    for split in SPLITS:
-        assert pq.read_schema(tmp_path / "pools" / f"{split}.parquet").names == POOL_SCHEMA.names
-    assert "num_several_right" not in json.loads((tmp_path / "pools" / "pools.json").read_text())
-    assert read_pool_set(tmp_path / "pools").digest == "58fefb05ad3b1965"  # of the version without them
+    assert read_pool_set(tmp_path / "pools").digest == "58fefb05ad3b1965"
 
 
 def test_long_lists_keep_half_of_the_pool_for_wrong_candidates(tmp_path: Path) -> None:

@@ -87,6 +87,7 @@ def _pool(rng: np.random.Generator, number: int) -> dict[str, Any]:
         "candidates": candidates,
         "label": int(rng.integers(NUM_CANDIDATES)),
         "label_order": -1,
+        "also_right": [],
     }
 
 

@@ -79,7 +79,8 @@ def test_rows_are_chosen_by_label_or_method() -> None:
     ("text", "said"),
     [
         ("title: [", "can't be read as YAML"),
-        ("- a\n- b\n", "where a table was expected"),
+        ("- a\n- b\n", "valid dictionary"),
+        ("title: T\nsource: S\nkind: metrics\nmetrics: [F1]\nrows: []\n", "rows"),
         ("title: T\nsource: S\nkind: metrix\nmetrics: [F1]\nrows: [{label: A, method: bert}]\n", "kind"),
         ("title: T\nsource: S\nkind: metrics\nmetrics: [F1]\nrows: [{label: A, methd: bert}]\n", "rows.0.methd"),
         (
@@ -89,7 +90,11 @@ def test_rows_are_chosen_by_label_or_method() -> None:
         ),
         (
             "title: T\nsource: S\nkind: metrics\nmetrics: [F1, ratio]\nrows: [{label: A, method: bert}]\n",
-            "metrics: `ratio` is not a metric of a metrics table",
+            "metrics: `ratio` is unknown",
+        ),
+        (
+            "title: T\nsource: S\nkind: cost\nmetrics: [ratio, F1]\nrows: [{label: A, method: bert}]\n",
+            "expected one of: parameters, milliseconds, ratio",
         ),
         (
             "title: T\nsource: S\nkind: curve\nmetrics: [F1]\n"
@@ -97,14 +102,24 @@ def test_rows_are_chosen_by_label_or_method() -> None:
             "`B` has no x",
         ),
         (
+            "title: T\nsource: S\nkind: metrics\nmetrics: [F1]\n"
+            "rows: [{label: A, method: bert}, {label: a, method: tsst}]\n",
+            "labels must be distinct",
+        ),
+        (
             "title: T\nsource: S\nkind: metrics\nmetrics: [F1]\ncorpora: [D]\n"
             "rows: [{label: A, method: bert, published: [{corpus: C, values: {F1: 1}}]}]\n",
-            "corpora: lacks `C`",
+            "`A`: `C` is unknown",
+        ),
+        (
+            "title: T\nsource: S\nkind: metrics\nmetrics: [F1]\ncorpora: [C]\n"
+            "rows: [{label: A, method: bert, published: [{corpus: C, values: {MAP: 1}}]}]\n",
+            "`A`: `MAP` is unknown",
         ),
         (
             "title: T\nsource: S\nkind: metrics\nmetrics: [F1]\nrows: [{label: A, method: bert}]\n"
             "exceptions: [{rows: [B], settings: {regime.training.epochs: 1}, source: S}]\n",
-            "no row with the label `B`",
+            "exceptions: rows: `B` is unknown",
         ),
     ],
 )
