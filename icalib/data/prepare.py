@@ -86,16 +86,7 @@ def prepare(
         with whole_folder(out) as folder:
             rejected = RejectedRecords(folder / "rejected.jsonl") if settings.skip_bad else None
             pool_set = _write(
-                folder,
-                out.name,
-                source_path,
-                source,
-                log_source,
-                settings,
-                rejected,
-                parallel_map,
-                progress,
-                note,
+                folder, out.name, source_path, source, log_source, settings, rejected, parallel_map, progress, note
             )
             if rejected:
                 rejected.move_to(rejected_path)

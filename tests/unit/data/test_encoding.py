@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from icalib.core.component import validated
 from icalib.core.errors import SettingError
-from icalib.data.encoding import Budget, Layout, PoolLayout, TokenStore, pad, write_tokens
+from icalib.data.encoding import Budget, Layout, PoolLayout, TokenStore, write_tokens
 from icalib.data.pools import as_pools, iter_pools, read_pool_set
 from icalib.data.schema import Pool
 from icalib.encoders.backbone import Tokenizer
@@ -183,13 +183,6 @@ def test_a_candidate_budget_beyond_the_positions_is_refused() -> None:
         layout(candidate=100, max_length=64)
     with pytest.raises(SettingError, match="max_context_tokens"):
         validated(Budget, {"max_context_tokens": 0})
-
-
-def test_padding_fills_up_to_the_longest_of_the_batch() -> None:
-    ids_BL, segments_BL, lengths_B = pad([(ids(1, 2, 3, 4), 2), (ids(5, 6), 2)], 9)
-    assert ids_BL.tolist() == [[1, 2, 3, 4], [5, 6, 9, 9]]
-    assert segments_BL.tolist() == [[0, 0, 1, 1], [0, 0, 0, 0]]
-    assert lengths_B.tolist() == [4, 2]
 
 
 @pytest.mark.parametrize("name", ["tiny_bert", "tiny_roberta"])

@@ -55,24 +55,6 @@ def test_mined_negatives_are_the_best_of_plain_bm25(
         assert scores[rows][positive] == pytest.approx(best[positive], abs=1e-8)
 
 
-def test_copies_and_the_own_dialogue_are_left_out(tmp_path: Path) -> None:
-    texts = [
-        "reset the router",
-        "Reset  the router",
-        "reset the modem",
-        "RESET the modem",
-        "reset the lamp",
-        "feed cats",
-        "buy milk",
-    ]
-    mined = mine(tmp_path, texts, 3, dialogues=[0, 1, 2, 3, 0, 5, 6])
-    chosen = {texts[row].lower() for row in mined[0]}
-    assert "reset the lamp" not in chosen
-    assert not any("router" in text for text in chosen)
-    assert len(chosen) == 3
-    assert mined[0][0] in (2, 3)
-
-
 def test_short_lists_are_filled_at_random_and_too_few_are_refused(tmp_path: Path) -> None:
     texts = [f"only{n}" for n in range(10)]
     mined = mine(tmp_path / "a", texts, 9)

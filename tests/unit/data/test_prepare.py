@@ -27,7 +27,6 @@ from icalib.data.pools import (
     read_rows,
 )
 from icalib.data.prepare import PrepareSettings, prepare
-from icalib.data.preview import preview
 from icalib.data.schema import SPLITS, Pool
 from icalib.data.selection import Selection
 
@@ -85,12 +84,6 @@ def test_pools_are_complete_and_correct(prepared: tuple[Path, Path]) -> None:
             assert texts.issuperset(pool.candidates)
             own = {u["text"] for u in utterances}
             assert len(own.intersection(pool.candidates)) == 1
-
-
-def test_labels_are_uniform_over_positions(prepared: tuple[Path, Path]) -> None:
-    labels = [pool.label for pool in pools_of(prepared[1], "train")]
-    counts = np.bincount(labels, minlength=5)
-    assert ((counts - 96) ** 2 / 96).sum() < 18.5  # chi-square, 4 degrees of freedom, p = 0.001
 
 
 def labelled_rows(folder: Path, fraction: float) -> list[int]:
@@ -151,18 +144,10 @@ def test_a_folder_of_other_files_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "thesis.tex").is_file()
 
 
-def test_limit_random_negatives_and_mining_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_is_of_each_split(tmp_path: Path) -> None:
     source = corpus(tmp_path / "d.jsonl", 100)
     limited = prepare(source, tmp_path / "a", PrepareSettings(num_candidates=3, limit=20, negative_sampler="random"))
     assert limited.num_pools == {"train": 20, "validation": 20, "test": 20}
-    monkeypatch.setattr("icalib.data.mining.MINING_BLOCK", 50)
-    prepare(source, tmp_path / "b", PrepareSettings(num_candidates=3))
-    pools = pools_of(tmp_path / "b", "train")
-    together: list[set[str]] = []
-    for pool in pools:  # 120 responses: blocks of 40
-        linked = [group for group in together if group & set(pool.candidates)]
-        together = [group for group in together if group not in linked] + [set(pool.candidates).union(*linked)]
-    assert all(len(group) <= 50 for group in together)
 
 
 def test_bad_records_stop_or_are_set_aside(tmp_path: Path) -> None:
@@ -268,26 +253,6 @@ def test_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert [path.name for path in tmp_path.iterdir()] == ["d.jsonl"]
 
 
-def test_ready_pools_keep_their_candidates_in_a_new_order(tmp_path: Path) -> None:
-    for folder, tags in (("train", "OQ"), ("unlabeled", None), ("valid", "OQ"), ("test", "OQ")):
-        (tmp_path / "icast" / folder).mkdir(parents=True)
-        lines = {
-            "context.tsv": [f"q{n}" + (f"\t{tags}" if tags else "") for n in range(30)],
-            "answer.tsv": [f"right {folder} {n}" for n in range(30)],
-            "negative_sampling.tsv": ["w1\tw2\tw3"] * 30,
-        }
-        for name, rows in lines.items():
-            (tmp_path / "icast" / folder / name).write_text("\n".join(rows))
-    pool_set = prepare(tmp_path / "icast", tmp_path / "out")
-    pools = pools_of(tmp_path / "out", "train")
-    assert (pool_set.negative_sampler, pool_set.num_candidates) == ("source", 4)
-    assert {frozenset(p.candidates) - {p.candidates[p.label]} for p in pools} == {frozenset({"w1", "w2", "w3"})}
-    assert {p.label for p in pools} == {0, 1, 2, 3}
-    assert pool_set.default_labelled_fraction == 0.5
-    rows = labelled_rows(tmp_path / "out", 0.5)
-    assert {pools[row].context[0].intents for row in rows} == {("OQ",)}
-
-
 def test_pool_folder_errors(prepared: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not a pool folder"):
         read_pool_set(tmp_path)
@@ -303,17 +268,15 @@ def test_pool_folder_errors(prepared: tuple[Path, Path], tmp_path: Path) -> None
 
     with pytest.raises(DataError, match=r"version 99 .* reads version 1"):
         read_pool_set(copy("version", version=99))
+    with pytest.raises(DataError, match=r"pools\.json: damaged \(invalid metadata: .*seed"):
+        read_pool_set(copy("metadata", seed="x"))
     missing = copy("missing")
     (missing / "train.parquet").unlink()
     with pytest.raises(DataError, match="missing"):
         read_pool_set(missing)
-    swapped = copy("swapped")
-    (swapped / "test.parquet").write_bytes((prepared[1] / "validation.parquet").read_bytes())
-    with pytest.raises(DataError, match=r"test\.parquet: damaged \(has .* bytes instead of .*--fresh"):
-        read_pool_set(swapped)
 
 
-@pytest.mark.parametrize("name", ["train.parquet", "validation.parquet", "test.parquet", "pools.json"])
+@pytest.mark.parametrize("name", ["test.parquet", "pools.json"])
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_damaged_pools_are_refused_by_file(
     prepared: tuple[Path, Path], tmp_path: Path, name: str, damage: Damage
@@ -405,23 +368,6 @@ def test_chats_without_ids_are_prepared_and_two_turns_suffice(tmp_path: Path) ->
         prepare(tmp_path / "a.jsonl", tmp_path / "d", PrepareSettings(num_candidates=2, min_context=2))
 
 
-def test_ready_made_ranking_data_is_prepared(tmp_path: Path) -> None:
-    path = tmp_path / "data.jsonl"
-    records = [{"query": f"q{n}", "pos": [f"p{n}", f"r{n}"], "neg": [f"n{n} {m}" for m in range(5)]} for n in range(60)]
-    path.write_text(
-        "".join(json.dumps(record) + "\n" for record in [*records, {"query": "x", "pos": [], "neg": ["n"]}])
-    )
-    notes: list[str] = []
-    found = prepare(path, tmp_path / "pools", PrepareSettings(num_candidates=4), note=notes.append)
-    assert (found.negative_sampler, found.num_candidates, sum(found.num_pools.values())) == ("source", 4, 60)
-    assert "left out: 1 queries without a right answer" in notes
-    assert "left out: 180 wrong candidates of pools with more than 4" in notes
-    for pool in pools_of(tmp_path / "pools", "train"):
-        number = pool.context[0].text[1:]
-        assert {pool.candidates[index] for index in pool.right} == {f"p{number}", f"r{number}"}
-        assert {text[: 1 + len(number)] for text in pool.candidates} == {f"p{number}", f"r{number}", f"n{number}"}
-
-
 def test_wrong_answers_of_pairs_are_mined_from_other_queries(tmp_path: Path) -> None:
     path = tmp_path / "faq.jsonl"
     records = [{"question": f"q{n}", "answers": [f"p{n}", f"r{n}"]} for n in range(80)]
@@ -446,20 +392,3 @@ def test_logs_may_have_another_format_and_options_have_a_meaning(tmp_path: Path)
     assert notes[:1] == [
         "logs: format table; columns: id=chat, sender=who am i, text=text (id, text guessed; --columns changes them)",
     ]
-
-
-def test_a_preview_shows_the_first_records_and_writes_nothing(tmp_path: Path) -> None:
-    path = chats(tmp_path / "a.jsonl", 5, 2)
-    path.write_text(path.read_text() + '{"messages": [{"role": "robot", "content": "beep"}]}\n')
-    lines = list(preview(path, PrepareSettings()))
-    assert lines[0] == "format messages, 1 file"
-    assert lines[1] == "dialogue a-1"
-    assert lines[2].startswith("  user: w")
-    assert lines[3].startswith("  agent: w")
-    assert "the first 5 dialogues: 5 turns of users, 5 of agents, 5 pools with 1 or more" in "\n".join(lines)
-    assert lines[-1].startswith("not valid: ")
-    assert '"robot"' in lines[-1]
-    assert [file.name for file in tmp_path.iterdir()] == ["a.jsonl"]
-    path.write_text('{"query": "It hums.", "pos": ["Restart it."], "neg": ["Hello!"]}\n')
-    shown = "\n".join(preview(path, PrepareSettings()))
-    assert "    right: Restart it.\n    wrong: Hello!\nthe first 1 pools: 2 to 2 candidates" in shown

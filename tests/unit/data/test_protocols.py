@@ -129,7 +129,6 @@ def test_a_source_without_marks_is_refused(tmp_path: Path) -> None:
     ("protocol", "settings", "option"),
     [
         ("icast", {"num_candidates": 5}, "--candidates 5"),
-        ("icast", {"negative_sampler": "neighbourhood"}, "--negatives neighbourhood"),
         ("icast", {"labelled": 0.2}, "--labelled 0.2"),
         ("gpf", {"negative_sampler": "bm25-response"}, "--negatives bm25-response"),
     ],
@@ -262,19 +261,6 @@ def test_candidates_that_a_corpus_ships_are_kept_up_to_ten(
     assert all("too few" in sentence for sentence in unmet(pool_set, PROTOCOLS[protocol]))
 
 
-def ranking(folder: Path) -> Path:
-    path = folder / "faq.jsonl"
-    path.write_text("".join(json.dumps({"query": f"q {n}", "pos": [f"a {n}"]}) + "\n" for n in range(60)))
-    return path
-
-
-@pytest.mark.parametrize("corpus", [mantis_tsv, udc, ranking])
-def test_formats_that_cannot_mark_accepted_answers_are_refused(corpus: Callable[[Path], Path], tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="says which answers were accepted") as caught:
-        made(corpus(tmp_path), "icast")
-    assert "without --protocol icast" in caught.value.cure
-
-
 META = {
     "version": 1, "name": "mine", "digest": "0", "source": "/data/my chats.jsonl", "source_digest": "0",
     "reader": "jsonl", "negative_sampler": "bm25-response", "num_candidates": 10, "context_turns": 4,
@@ -289,11 +275,11 @@ META = {
     ("protocol", "changes", "words"),
     [
         ("icast", {"negative_sampler": "neighbourhood"}, ["negatives: neighbourhood", "the paper: bm25-response"]),
-        ("icast", {"answers": "all"}, ["all", "accepted"]),
+        ("icast", {"num_candidates": 5}, ["candidates: 5", "the paper: 10"]),
         ("icast", {"intents": [], "intents_in": []}, ["intents: none"]),
         ("icast", {"intents_in": ["train", "test"]}, ["intents: also in test pools"]),
         ("icast", {"limit": 50}, ["at most 50 pools", "--limit"]),
-        ("icast", {"num_unanswerable": {"train": 2}}, ["2 train pools", "no right"]),
+        ("icast", {"num_several_right": {"test": 2}}, ["2 test pools", "several right"]),
         ("icast", {"num_pools": {"train": 9, "validation": 100, "test": 3}}, ["3 test pools", "too few"]),
         ("pg", {"reader": "mantis", "negative_sampler": "random", "context_turns": 100}, ["the paper: bm25-response"]),
         ("gpf", {"negative_sampler": "random"}, ["4", "the protocol: 100", "not stated: ours"]),

@@ -59,11 +59,6 @@ def test_scores_are_those_of_rank_bm25(texts: list[list[str]], query: list[str])
     assert list(zip(-scores, places, strict=True)) == sorted(zip(-scores, places, strict=True))
 
 
-def test_sentences_end_at_marks_and_lines() -> None:
-    text = " Reboot it. Then wait!\nDone? v1.2 is out "
-    assert sentences(text) == ["Reboot it.", "Then wait!", "Done?", "v1.2 is out"]
-
-
 def test_no_grey_answer_repeats_the_right_one_or_stands_in_the_pool(tiny_pools: Path, labelled: list[Pool]) -> None:
     found = retrieval(tiny_pools).grey_answers(labelled, 2, seed=1)
     assert sum(map(len, found)) > len(labelled)
