@@ -33,7 +33,7 @@ def following(lists: Lists) -> tuple[Ints, Ints, Ints]:
 
 
 class PoolAnswers:
-    """The candidates of pools, right or wrong, as next utterances after their contexts.
+    """The candidates of pools, as next utterances after their contexts.
 
     Right and wrong candidates count alike, so that what is left out says nothing about unknown labels.
     """

@@ -91,10 +91,7 @@ class _Neighbours:
 
 
 def _nearest_to_middle(candidates: list[_Neighbours], response: int) -> Rows:
-    """Return `_NUM_NEIGHBOURS` consecutive neighbours around a response, of the pivot that suits it best.
-
-    That is the one among whose nearest neighbours the response is closest to the middle.
-    """
+    """Return `_NUM_NEIGHBOURS` neighbours around a response, of the pivot where it is closest to their middle."""
     ranks = [neighbours.rank(response) for neighbours in candidates]
     best = int(np.argmin([abs(rank - _NUM_NEIGHBOURS // 2) for rank in ranks]))
     start = max(0, min(ranks[best] - _NUM_NEIGHBOURS // 2, len(candidates[best]) - _NUM_NEIGHBOURS))

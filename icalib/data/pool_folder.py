@@ -109,10 +109,7 @@ class PoolWriter:
 
 
 def _drawn(spill: Spill, fraction: float, seed: int) -> NDArray[np.bool_]:
-    """Return which of a split's pools lose their right candidate, [num_rows].
-
-    They are those with the smallest draws, so that a smaller fraction is contained in a larger one.
-    """
+    """Return which pools lose their right candidate, [num_rows]: a smaller fraction is contained in a larger one."""
     rows = spill.rows(columns=["pool_id"])
     draws = np.fromiter((child_seed(seed, "unanswerable", row["pool_id"]) for row in rows), np.uint64, spill.num_rows)
     drawn = np.zeros(len(draws), dtype=bool)
@@ -153,10 +150,7 @@ def whole_folder(out: Path) -> Generator[Path]:
 
 @contextmanager
 def _claimed(folder: Path) -> Generator[None]:
-    """Create a folder that no other process works in, and remove it when the block ends.
-
-    The claim is a lock on the folder, which the system releases when the process dies.
-    """
+    """Create a folder that no other process works in, by a lock that ends with it, and remove it at the end."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder)
     if not lock.acquire(wait=False):

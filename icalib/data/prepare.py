@@ -178,11 +178,7 @@ def _opened(path: str | Path, format: str | None, settings: PrepareSettings) -> 
 
 
 def _show_sources(source: Source, logs: Source | None, settings: PrepareSettings, note: Note) -> None:
-    """Show what was detected and guessed.
-
-    Raises:
-        SettingError: an option that neither reader takes.
-    """
+    """Show what was detected and guessed, and refuse an option that neither reader takes."""
     taken: set[str] = set()
     for name, opened in (("", source), ("logs: ", logs)):
         if opened is not None:

@@ -25,12 +25,7 @@ _WIDTH = 66
 
 
 def preview(source_path: str | Path, settings: PrepareSettings) -> Iterator[str]:
-    """Yield lines that show the first records of a source as `prepare` would read it: roles, turns, pools.
-
-    Raises:
-        SettingError: an unknown reader, or a format that cannot be detected.
-        DataError: a source that cannot be read, or a label that the intent map lacks.
-    """
+    """Yield lines that show the first records of a source as `prepare` would read it: roles, turns, pools."""
     source_path = Path(source_path)
     pull(source_path)
     source = open_source(source_path, settings.format, settings.reading())

@@ -32,11 +32,7 @@ class Selection(Settings):
     the same in all runs. Smaller fractions are contained in larger ones with either."""
 
     def for_training(self, labelled_fraction: float | None = None) -> Selection:
-        """Return the selection of training pools alone, for stages that don't depend on other splits.
-
-        Args:
-            labelled_fraction: another fraction; None keeps it.
-        """
+        """Return the selection of training pools alone, for stages that don't depend on other splits."""
         return Selection(
             labelled_fraction=labelled_fraction or self.labelled_fraction,
             limit={split: size for split, size in self.limit.items() if split == "train"},

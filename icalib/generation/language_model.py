@@ -70,11 +70,7 @@ class LanguageModel(AbstractGenerator):
             return ("answer",) if wanted == "grey_answers" else ("answer", "question")
 
         def check(self) -> None:
-            """Check that the model can be loaded and can generate text.
-
-            Raises:
-                SettingError: the model doesn't exist, or isn't a sequence-to-sequence language model.
-            """
+            """Check that the model can be loaded and can generate text."""
             encoder_decoder = _load("AutoConfig", self.model).is_encoder_decoder
             if not encoder_decoder or _load("AutoTokenizer", self.model).eos_token_id is None:
                 raise SettingError(
@@ -165,12 +161,7 @@ class TextPair(NamedTuple):
 
 
 class Writer(Model):
-    """A language model with its tokenizer, for fine-tuning and generation.
-
-    Args:
-        name: name on the Hugging Face Hub, or folder.
-        config: maximum lengths and decoding.
-    """
+    """A language model with its tokenizer, by hub name or folder, for fine-tuning and generation."""
 
     def __init__(self, name: str, config: LanguageModel.Config) -> None:
         super().__init__()
@@ -260,11 +251,7 @@ class Writer(Model):
 
 
 class WritingCurriculum:
-    """Batches of right answers and questions of labelled pools, to fine-tune on.
-
-    Raises:
-        SettingError: the model can't be fine-tuned on them.
-    """
+    """Batches of right answers and questions of labelled pools, to fine-tune on."""
 
     def __init__(self, writer: Writer, job: GeneratorJob) -> None:
         self._job = job
@@ -292,11 +279,7 @@ class WritingCurriculum:
 
 
 def _load(kind: str, name: str, **options: Any) -> Any:
-    """Load the config, tokenizer or network of a model; weights must be safetensors or weights-only files.
-
-    Raises:
-        SettingError: the model doesn't exist, or isn't a language model.
-    """
+    """Load the config, tokenizer or network of a model; weights must be safetensors or weights-only files."""
     import transformers
 
     try:

@@ -13,7 +13,6 @@ from typing import Literal, final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from typing_extensions import override
 
 from icalib.core.seeding import child_seed
@@ -27,6 +26,8 @@ from icalib.data.splits import text_key
 from icalib.generation.generator import AbstractGenerator, Context, Task
 
 _ROWS_AT_A_TIME = 1024
+_MAX_REPOSITORY = 50_000
+"""Maximum number of answers to retrieve from."""
 _NEAR_DUPLICATE = 0.9
 """Token F1 above which two texts count as near-duplicates."""
 
@@ -103,9 +104,6 @@ class Retrieval(AbstractGenerator):
     class Config(AbstractGenerator.Config):
         """Settings of retrieval."""
 
-        max_repository: int = Field(default=50_000, ge=1)
-        """Maximum number of answers to retrieve from: the candidates of the labelled pools, then those of other pools,
-        whose labels are not used."""
         contexts_from: Literal["labelled", "all"] = "labelled"
         """Pools whose true contexts may be used. `labelled`: labelled pools only. `all`: every training pool, which
         reveals right answers of unlabelled pools that are wrong candidates of labelled ones."""
@@ -156,16 +154,16 @@ class Retrieval(AbstractGenerator):
 
     @cached_property
     def _repository(self) -> list[str]:
-        """The distinct answers to retrieve from."""
+        """The distinct answers to retrieve from: candidates of labelled pools, then of others, without their labels."""
         found: dict[int, str] = {}
         labelled = training_rows(self._data, self._selection, "labelled")
         others = np.setdiff1d(training_rows(self._data, self._selection, "all"), labelled)
         for pool in chain(training_pools(self._data, labelled), training_pools(self._data, others)):
-            if len(found) >= self.config.max_repository:
+            if len(found) >= _MAX_REPOSITORY:
                 break
             for candidate in pool.candidates:
                 found.setdefault(text_key(candidate), candidate)
-        return list(found.values())[: self.config.max_repository]
+        return list(found.values())[:_MAX_REPOSITORY]
 
     @cached_property
     def _repository_index(self) -> BM25Index:
