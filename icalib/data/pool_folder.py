@@ -150,7 +150,7 @@ def whole_folder(out: Path) -> Generator[Path]:
 
 @contextmanager
 def _claimed(folder: Path) -> Generator[None]:
-    """Create a folder that no other process works in, by a lock that ends with it, and remove it at the end."""
+    """Create a folder that no other process works in, by a lock that dies with this one, and remove it at the end."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder)
     if not lock.acquire(wait=False):

@@ -59,14 +59,6 @@ class Exceptional(Settings):
     rows: tuple[str, ...] = ()
     """Labels of rows."""
 
-    def applies(self, row: str, corpus: str | None, labelled: float) -> bool:
-        """Return whether it concerns a row with a labelled fraction; `corpus` is None for pools of another one."""
-        return (
-            (not self.corpora or corpus in self.corpora)
-            and (not self.labelled or any(abs(labelled - one) < 1e-9 for one in self.labelled))
-            and (not self.rows or row in self.rows)
-        )
-
 
 class Row(Settings):
     """One method of a table."""
@@ -138,10 +130,12 @@ class Table(Settings):
         return self
 
     def settings_of(self, row: Row, corpus: str | None, labelled: float) -> dict[str, Any]:
-        """Return what a row changes in its method's preset, for a corpus and a labelled fraction, by dotted name."""
+        """Return what a row changes in its method's preset, by dotted name; `corpus` is None for any other corpus."""
         found = dict(row.settings)
         for one in self.exceptions:
-            if one.applies(row.label, corpus, labelled):
+            of_corpus = not one.corpora or corpus in one.corpora
+            of_fraction = not one.labelled or any(abs(labelled - fraction) < 1e-9 for fraction in one.labelled)
+            if of_corpus and of_fraction and (not one.rows or row.label in one.rows):
                 found |= one.settings
         return found
 
