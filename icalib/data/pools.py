@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -142,7 +142,7 @@ def row_digest(row: dict[str, Any]) -> bytes:
 
 
 @contextmanager
-def _opened(folder: str | Path, split: Split) -> Iterator[pq.ParquetFile]:
+def _opened(folder: str | Path, split: Split) -> Generator[pq.ParquetFile]:
     path = Path(folder) / split_file(split)
     if not path.is_file():
         raise DataError("a file of the pool set is missing", PREPARE_CURE, path=path)
