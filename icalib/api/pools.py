@@ -119,6 +119,7 @@ def prepare_pools(
 ) -> PoolSet:
     """Prepare a pool folder with its stages shown; the settings are `PoolKeywords`."""
     from icalib.core.component import validated
+    from icalib.core.events import Progress, StageFinished, StageStarted
     from icalib.data.prepare import PrepareSettings
     from icalib.data.prepare import prepare as make_pools
 
@@ -129,15 +130,16 @@ def prepare_pools(
     def begin(stage: str) -> None:
         nonlocal current, since
         if current:
-            progress.finished(current, time.monotonic() - since, False)
+            seconds = time.monotonic() - since
+            progress.show(StageFinished(current, current, 0, "", out, seconds, reused=False))
         if stage:
-            progress.stage(stage, "")
+            progress.show(StageStarted(stage, reused=False))
         current, since = stage, time.monotonic()
 
     def on_progress(stage: str, done: int, total: int | None) -> None:
         if stage != current:
             begin(stage)
-        progress.advance(stage, done, total)
+        progress.show(Progress(stage, done, total))
 
     pool_set = make_pools(
         source,

@@ -237,7 +237,7 @@ def load(run: str | Path) -> LoadedRanker:
 
 def write_curve(found: LabelCurve, path: Path) -> Path:
     """Write the HTML report of a label curve."""
-    from icalib.reports.label_curve_html import write_label_curve
+    from icalib.reports.label_curve import write_label_curve
 
     write_label_curve(found, path, command_line())
     push(path)

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from icalib.data.negatives import ParallelMap
     from icalib.pipeline.executor import Executor
     from icalib.pipeline.run import RunContext, RunSettings
-    from icalib.reports.json_lines import JsonLines
-    from icalib.reports.progress import TerminalProgress
+    from icalib.reports.progress import JsonLines, TerminalProgress
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,9 @@ class Session:
 
     def message(self, text: str) -> None:
         """Show one line."""
-        self.progress.message(text)
+        from icalib.core.events import Message
+
+        self.progress.show(Message(text))
 
     @property
     def parallel_map(self) -> ParallelMap:
@@ -112,19 +113,17 @@ def session(place: Place, progress: TerminalProgress | JsonLines | None = None) 
         place: which executor, and where.
         progress: the display to use; None makes one on standard error, as the command line asks.
     """
-    with progress or progress_display() as shown, _ray(place, shown.message):
-        yield Session(place, shown)
+    with progress or progress_display() as shown:
+        active = Session(place, shown)
+        with _ray(place, active.message):
+            yield active
 
 
 def progress_display() -> TerminalProgress | JsonLines:
     """Return a display of progress on standard error, as the command line asks."""
-    if display().log_format == "json":
-        from icalib.reports.json_lines import JsonLines
+    from icalib.reports.progress import JsonLines, TerminalProgress
 
-        return JsonLines()
-    from icalib.reports.progress import TerminalProgress
-
-    return TerminalProgress()
+    return JsonLines() if display().log_format == "json" else TerminalProgress()
 
 
 @contextmanager

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from icalib.core.check import Check
     from icalib.distributed.doctor.examination import Wanted
-    from icalib.reports.doctor_terminal import Examination
+    from icalib.reports.cluster import Examination
 
 
 @verb
@@ -34,7 +34,7 @@ def doctor(
     tiny ranker is trained by the workers and scores two shards. The exit code is 1 if anything failed.
     """
     from icalib.distributed.doctor.examination import Wanted
-    from icalib.reports.doctor_terminal import Examination
+    from icalib.reports.cluster import Examination
 
     with Examination() as shown:
         checks = list(_examined(address, Wanted(runs.resolve(), workers), shown))

@@ -111,7 +111,7 @@ def jobs(
 
 
 def _list(server: JobServer, *, as_json: bool) -> None:
-    from icalib.reports.jobs_terminal import print_jobs
+    from icalib.reports.cluster import print_jobs
 
     found = server.jobs()
     print_jobs(found, server.address)

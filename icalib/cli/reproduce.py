@@ -112,7 +112,7 @@ def _print_plan(rows: Sequence[TableRow], runs: Path) -> None:
     from icalib.core.storage import pull
     from icalib.pipeline.claim import is_started
     from icalib.pipeline.run import run_folder_of
-    from icalib.reports.paper_table_terminal import print_planned
+    from icalib.reports.paper_table import print_planned
 
     lines: list[tuple[str, str]] = []
     for one in rows:
@@ -142,9 +142,7 @@ def _list_tables() -> None:
 
 def _show(reproduction: Reproduction, page: Path) -> None:
     from icalib.api.runs import write_comparison
-    from icalib.reports.paper_table import write_markdown
-    from icalib.reports.paper_table_html import write_reproduced
-    from icalib.reports.paper_table_terminal import print_reproduced
+    from icalib.reports.paper_table import print_reproduced, write_markdown, write_reproduced
 
     print_reproduced(reproduction)
     markdown = write_markdown(reproduction, page.with_suffix(".md"))

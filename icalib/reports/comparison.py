@@ -24,8 +24,7 @@ COLUMNS = ("F1", "P", "R", "R@1", "R@2", "R@5", "MAP", "ECE", "NLL", "Brier", "A
 SHIFT_COLUMNS = ("R@1", "MAP", "ECE", "ECE_adaptive", "NLL", "Brier")
 """Metrics of the tables of runs on pools that they were not trained on, in order."""
 
-ARROWS: Mapping[Direction | None, str] = {"maximize": " ↑", "minimize": " ↓", None: ""}
-"""What follows the name of a metric in a heading."""
+_ARROWS: Mapping[Direction | None, str] = {"maximize": " ↑", "minimize": " ↓", None: ""}
 
 MISSING = "–"
 
@@ -152,25 +151,10 @@ def best_labels(rows: Sequence[MethodRow], metric: str) -> set[str]:
     return {label for label, mean in means.items() if mean == best}
 
 
-def giveaway(recalls: Mapping[str, float | None]) -> str | None:
-    """Return a warning if a ranker that never reads the context ranks better than some method, else None.
-
-    Args:
-        recalls: R@1 by label.
-    """
-    known = {label: recall for label, recall in recalls.items() if recall is not None}
-    blind = {label: recall for label, recall in known.items() if label.startswith(CANDIDATES_ONLY)}
-    if not blind:
-        return None
-    highest = max(blind.values())
-    beaten = [label for label, recall in known.items() if label not in blind and recall < highest]
-    if not beaten:
-        return None
-    return (
-        f"These pools give right answers away: candidates-only, which never reads a context, has R@1 {highest:.3f}, "
-        f"more than {', '.join(beaten)}. A right answer is then recognised by its likeness to the other candidates. "
-        "Prepare the dialogues again with --negatives neighbourhood, which hides it."
-    )
+def heading(metric: str, unit: str = "") -> str:
+    """Return a metric's title, with an arrow that says what is better."""
+    found = find_metric(metric)
+    return found.title + unit + _ARROWS[found.direction]
 
 
 def format_value(value: float | None) -> str:
@@ -183,11 +167,11 @@ def format_spread(mean: float | None, deviation: float | None) -> str:
     return format_value(mean) + (f" ± {format_value(deviation)}" if deviation else "")
 
 
-def format_difference(value: float | None) -> str:
-    """Three decimals with a sign, or a dash if there is no value."""
+def format_difference(value: float | None, digits: int = 3) -> str:
+    """Decimals with a sign, or a dash if there is no value."""
     if value is None:
         return MISSING
-    return f"{round(value, 3) + 0.0:+.3f}".replace("-", "−")  # adding 0 turns −0.0 into 0.0
+    return f"{round(value, digits) + 0.0:+.{digits}f}".replace("-", "−")  # adding 0 turns −0.0 into 0.0
 
 
 def format_share(value: float | None) -> str:

@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import final
 
 import numpy as np
@@ -14,7 +15,15 @@ from icalib.core.run_folder import RunFolder
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.metrics.significance import PairedTest, paired_permutation_test
-from icalib.reports.comparison import CANDIDATES_ONLY, format_difference, format_p
+from icalib.reports.comparison import (
+    CANDIDATES_ONLY,
+    MISSING,
+    format_difference,
+    format_p,
+    format_spread,
+    format_value,
+    heading,
+)
 
 METRICS = ("R@1", "MAP", "NLL")
 """Metrics of a label curve."""
@@ -90,6 +99,11 @@ class LabelCurve:
     curves: tuple[MethodCurve, ...]
     lines: tuple[RunFolder, ...]
 
+    @property
+    def title(self) -> str:
+        """What stands above table and page."""
+        return f"What labels are worth on {self.data}"
+
     def verdict(self, curve: MethodCurve) -> str:
         """Return a sentence: by how much a curve rises, how far it is above rankers without labels, what is next."""
         first, last = curve.points[0], curve.points[-1]
@@ -105,6 +119,23 @@ class LabelCurve:
         if worth is not None:
             parts.append(f"the next {NEXT_LABELS} are worth about {format_difference(worth)}")
         return f"{curve.label}: {'; '.join(parts)}."
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Return headings and rows: method, labels, seeds, `METRICS`, then what the next labels are worth in each."""
+        headings = ["method", "labels", "seeds", *map(heading, METRICS)]
+        headings += [f"next {NEXT_LABELS}: {metric}" for metric in METRICS]
+        rows: list[list[str]] = []
+        for one in self.curves:
+            for point in one.points:
+                row = [one.label, str(point.num_labels), str(len(point.runs))]
+                row += [format_spread(point.mean(m, self.split), point.deviation(m, self.split)) for m in METRICS]
+                rows.append([*row, *("" for _ in METRICS)])
+            worth = [one.worth_of_next(metric, self.split) for metric in METRICS]
+            rows[-1][-len(METRICS) :] = ["" if value is None else format_difference(value) for value in worth]
+        for run in self.lines:
+            values = [format_value(run.result[self.split].get(metric)) for metric in METRICS]
+            rows.append([str(run.result["method"]), MISSING, "1", *values, *("" for _ in METRICS)])
+        return headings, rows
 
 
 def _tested(outcome: PairedTest) -> str:
@@ -130,3 +161,23 @@ def label_curve(data: str, split: str, runs: Mapping[int | None, Sequence[RunFol
         for method, points in grouped.items()
     )
     return LabelCurve(data, split, tuple(curves), tuple(runs.get(None, ())))
+
+
+def write_label_curve(curve: LabelCurve, out: Path, command: str) -> Path:
+    """Write the report as one self-contained HTML page; returns `out`."""
+    from icalib.reports.charts import label_curve_figure
+    from icalib.reports.page import figure_json, write_page
+
+    headings, rows = curve.table()
+    return write_page(
+        "label_curve.html.j2",
+        out,
+        title=curve.title,
+        split=curve.split,
+        command=command,
+        figure_json=figure_json(label_curve_figure(curve)),
+        verdicts=[curve.verdict(one) for one in curve.curves],
+        headings=headings,
+        rows=rows,
+        next_labels=NEXT_LABELS,
+    )

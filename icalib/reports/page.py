@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 from plotly.utils import PlotlyJSONEncoder
 
 from icalib.core.files import whole_file
-from icalib.reports.comparison import format_difference, format_p, format_seconds, format_share, format_value
+from icalib.reports.comparison import format_difference, format_p, format_seconds, format_share, format_value, heading
 
 LIBRARY = Path(__file__).parent / "plotly-basic.min.js.gz"
 """Plotly.js 4.1.1 with lines, dots, bars and no more (npm: plotly.js-basic-dist-min, MIT): all of it has four times the
@@ -40,6 +40,7 @@ def write_page(template: str, out: Path, **content: Any) -> Path:
         "share": format_share,
         "p": format_p,
         "difference": format_difference,
+        "heading": heading,
         "breakable": _breakable,
         "commands": _commands,
         "unbroken": _unbroken,

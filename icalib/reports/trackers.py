@@ -42,7 +42,8 @@ class Tracking:
 
     def __init__(self, begin: Callable[[RunFolder], TrackedRun]) -> None:
         self._begin = begin
-        self._runs: dict[Path, tuple[TrackedRun, set[tuple[str, int]]]] = {}
+        self._runs: dict[Path, TrackedRun] = {}
+        self._sent: set[tuple[Path, str, int]] = set()
         self._ended: set[Path] = set()
 
     def __call__(self, event: Event) -> None:
@@ -51,11 +52,11 @@ class Tracking:
             return
         folder = RunFolder(event.path)
         if event.path not in self._runs:
-            self._runs[event.path] = self._begin(folder), set()
-        tracked, sent = self._runs[event.path]
+            self._runs[event.path] = self._begin(folder)
+        tracked = self._runs[event.path]
         for name, value, step in _points(folder):
-            if (name, step) not in sent and math.isfinite(value):
-                sent.add((name, step))
+            if (event.path, name, step) not in self._sent and math.isfinite(value):
+                self._sent.add((event.path, name, step))
                 tracked.metric(name, value, step)
         if (folder.path / "metrics.parquet").is_file():
             tracked.finish()
@@ -80,20 +81,19 @@ def trackers(names: Sequence[str]) -> list[Emit]:
     Raises:
         SettingError: a tracker is unknown, or its package is missing.
     """
-    return [_tracker(name) for name in dict.fromkeys(names)]
-
-
-def _tracker(name: str) -> Emit:
     known = {"mlflow": _MlflowRun, "wandb": _WandbRun}
-    if name not in known:
-        raise SettingError(f"--track {name} is unknown. Choose one of: {', '.join(known)}.")
-    try:
-        package = import_module(name)
-    except ModuleNotFoundError as error:
-        raise SettingError(
-            f"--track {name} needs the package {name}. Install it: pip install 'icalib[{name}]'."
-        ) from error
-    return Tracking(partial(known[name], package))
+    found: list[Emit] = []
+    for name in dict.fromkeys(names):
+        if name not in known:
+            raise SettingError(f"--track {name} is unknown. Choose one of: {', '.join(known)}.")
+        try:
+            package = import_module(name)
+        except ModuleNotFoundError as error:
+            raise SettingError(
+                f"--track {name} needs the package {name}. Install it: pip install 'icalib[{name}]'."
+            ) from error
+        found.append(Tracking(partial(known[name], package)))
+    return found
 
 
 class _MlflowRun:

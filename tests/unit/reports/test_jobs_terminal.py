@@ -8,7 +8,7 @@ import time
 from rich.console import Console
 
 from icalib.core.cluster_job import ClusterJob
-from icalib.reports.jobs_terminal import print_jobs
+from icalib.reports.cluster import print_jobs
 
 
 def test_a_table_has_one_line_a_job() -> None:

@@ -6,8 +6,7 @@ from pathlib import Path
 from unit.reports.fake_runs import write_pools, write_run
 from unit.reports.pages import read_page, visible
 
-from icalib.reports.label_curve import label_curve
-from icalib.reports.label_curve_html import write_label_curve
+from icalib.reports.label_curve import label_curve, write_label_curve
 from icalib.reports.page import _commands
 
 

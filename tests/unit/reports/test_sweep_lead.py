@@ -12,12 +12,10 @@ from rich.console import Console
 from unit.reports.fake_sweeps import Made, write_predictions, write_sweep
 from unit.reports.pages import read_page, visible
 
-from icalib.reports.sweep_html import write_sweep_report
-from icalib.reports.sweep_lead import lead_text, ties_text
-from icalib.reports.sweep_terminal import print_sweep
+from icalib.reports.sweep_views import SweepSummary, print_sweep, write_views
 from icalib.sweeps.folder import SweepFolder
 from icalib.sweeps.ties import Tie, ties
-from icalib.sweeps.trials import ranked, sweep_trials
+from icalib.sweeps.trials import sweep_trials
 
 GOOD, OTHER, POOR = [1.0, 2.0, 3.0, 1.0], [1.0, 2.0, 3.0, 1.5], [-1.0, -2.0, 3.0, 1.0]
 
@@ -35,13 +33,11 @@ def _ties(folder: SweepFolder) -> list[Tie]:
 
 
 def _said(folder: SweepFolder) -> str | None:
-    trials = sweep_trials(folder)
-    return ties_text(ties(folder, trials), len(trials))
+    return SweepSummary(folder).unchanged
 
 
 def _lead(folder: SweepFolder) -> str:
-    trials, metrics = sweep_trials(folder), folder.settings.metrics
-    lead = lead_text(ranked(trials, metrics), metrics, ties(folder, trials))
+    lead = SweepSummary(folder).lead
     assert lead is not None
     return lead
 
@@ -58,7 +54,8 @@ def test_a_setting_that_changed_nothing_is_named_with_its_values(tmp_path: Path)
     stream = io.StringIO()
     print_sweep(folder, Console(file=stream, width=200))
     assert said in " ".join(stream.getvalue().split())
-    assert said in visible(read_page(write_sweep_report(folder, sweep_trials(folder))))
+    write_views(folder)
+    assert said in visible(read_page(folder.path / "report.html"))
 
 
 def test_trials_that_kept_their_initial_weights_tie_whatever_their_training(tmp_path: Path) -> None:

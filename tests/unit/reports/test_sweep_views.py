@@ -26,8 +26,7 @@ from unit.reports.pages import Page, read_page, visible
 
 from icalib.core.errors import DamagedFileError
 from icalib.reports.sweep_figures import spans_decades, study_of
-from icalib.reports.sweep_terminal import print_dry, print_sweep
-from icalib.reports.sweep_views import write_views
+from icalib.reports.sweep_views import print_dry, print_sweep, write_views
 from icalib.sweeps.folder import SweepFolder
 from icalib.sweeps.trials import Trial, ranked, sweep_trials
 

@@ -10,11 +10,10 @@ import pytest
 from rich.console import Console
 
 from icalib.core.display import Display, showing
-from icalib.core.events import Progress, StageFinished, StageStarted
+from icalib.core.events import Message, Progress, StageFinished, StageStarted
 from icalib.core.run_folder import RunFolder
 from icalib.reports.comparison import COLUMNS, best_labels, method_rows, shown_metrics
-from icalib.reports.json_lines import JsonLines
-from icalib.reports.progress import TerminalProgress
+from icalib.reports.progress import JsonLines, TerminalProgress
 from icalib.reports.terminal import (
     print_comparison,
     print_costs,
@@ -169,78 +168,68 @@ def test_costs_show_size_and_time_a_pair() -> None:
     assert ["icast", "22.70", "M", "1.50", "M", "21.00", "s", "42.00", "ms", "10.50", "(9.00–11.00)"] in lines
 
 
+def _finished(stage: str, seconds: float = 2.5, reused: bool = False) -> StageFinished:
+    return StageFinished(stage, stage, 0, "5f", Path("x"), seconds, reused)
+
+
 def test_log_lines_are_rate_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("icalib.reports.progress.time.monotonic", lambda: now)
     console, stream = _console()
     with TerminalProgress(console) as progress:
-        progress.stage("scores 1", "[1140] pools")
-        for done in range(10):
+        progress.show(StageStarted("teacher", reused=False))
+        for done in (*range(10), *[8] * 10):
             now += 2.0
-            progress.advance("scores 1", done, 10)
-        for _ in range(10):
-            now += 10.0
-            progress.advance("scores 1", 8, 10)
-        progress.finished("scores 1", 120.0, reused=False)
-        progress.finished("teacher", 0.0, reused=True)
-        progress.message("see [runs]/x")
-    assert stream.getvalue().splitlines() == [
-        "scores 1: [1140] pools",
-        "scores 1: 2/10",
-        "scores 1: 5/10",
-        "scores 1: 8/10",
-        "scores 1: done in 2 min 0 s",
-        "teacher: reused",
+            progress.show(Progress("teacher", done, 10))
+        progress.show(_finished("teacher", 120.0))
+        progress.show(_finished("scores 1", reused=True))
+        progress.show(Message("see [runs]/x"))
+    first, *lines = stream.getvalue().splitlines()
+    assert first.startswith("teacher: trains")
+    assert lines == [
+        "teacher: 2/10",
+        "teacher: 5/10",
+        "teacher: 8/10",
+        "teacher: done in 2 min 0 s",
+        "scores 1: reused",
         "see [runs]/x",
     ]
 
 
-def test_bars_show_totals_and_the_time_left() -> None:
+def test_bars_show_totals_and_the_time_left_and_end_with_one_line_a_stage() -> None:
     now, stream = 100.0, io.StringIO()
     console = Console(file=stream, width=80, force_terminal=True, color_system=None, get_time=lambda: now)
     with TerminalProgress(console) as progress:
-        progress.show(StageStarted("round-1/pseudo-labels", reused=False))
         progress.show(StageStarted("teacher", reused=False))
         for done in (600, 700, 800):
             now += 30.0
             progress.show(Progress("teacher", done, 1800, "epoch 1, loss 0.432"))
+        progress.show(Progress("scores 1", 1, None))
         progress._bars.refresh()  # pyright: ignore[reportPrivateUsage]
+        progress.show(_finished("teacher", 61.0))
+        progress.show(_finished("scores 1", reused=True))
     text = stream.getvalue()
-    assert "800/1,800" in text
-    assert " left" in text
+    for shown in ("800/1,800", " left", "trains on the", "✓ teacher  1 min 1 s", "✓ scores 1  reused"):
+        assert shown in text
     assert "/?" not in text
-    assert "trains on the" in text
 
 
 def test_quiet_shows_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
     with showing(Display(quiet=True)), TerminalProgress() as progress:
-        progress.message("run 1 of 2")
-        progress.finished("teacher", 1.0, reused=False)
+        progress.show(Message("run 1 of 2"))
+        progress.show(_finished("teacher"))
     assert capsys.readouterr().err == ""
 
 
 def test_json_lines_are_one_object_an_event() -> None:
     stream = io.StringIO()
     with JsonLines(stream) as progress:
-        progress.message("run 1 of 2")
+        progress.show(Message("run 1 of 2"))
         progress.show(StageStarted("teacher", reused=False))
         for done in range(3):
             progress.show(Progress("teacher", done, 3))
-        progress.show(StageFinished("teacher", "teacher", 0, "5f", Path("x"), 2.5, reused=False))
+        progress.show(_finished("teacher"))
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert [line["event"] for line in lines] == ["Message", "StageStarted", "Progress", "StageFinished"]
     assert lines[-1]["seconds"] == 2.5
     assert all("time" in line for line in lines)
-
-
-def test_bars_end_with_one_line_a_stage() -> None:
-    console, stream = _console(terminal=True)
-    with TerminalProgress(console) as progress:
-        progress.stage("teacher", "[5 %] labelled")
-        progress.advance("teacher", 3, 4, "loss 0.2")
-        progress.advance("scores 1", 1, None)
-        progress.finished("teacher", 61.0, reused=False)
-        progress.finished("scores 1", 0.0, reused=True)
-    text = stream.getvalue()
-    assert "✓ teacher  1 min 1 s" in text
-    assert "✓ scores 1  reused" in text
