@@ -91,7 +91,9 @@ def build_case_table(runs: Mapping[str, RunFolder]) -> CaseTable | None:
     is_wanted = pc.field("pool_id").isin(pa.array(wanted, pa.string()))  # typed: there may be none
     with reading(pools_file):
         pools = {pool["pool_id"]: pool for pool in pq.read_table(pools_file, filters=is_wanted).to_pylist()}
-    intents = _intents(first)
+    table = first.predicted_intents("test")
+    rows = table.to_pylist() if table is not None else []
+    intents = {(row["pool_id"], row["utterance"]): tuple(row["intents"]) for row in rows}
     cases = {
         pool_id: _case(pool, [table[pool_id] for table in predictions], intents) for pool_id, pool in pools.items()
     }
@@ -113,37 +115,24 @@ def _kinds(
     labels: Sequence[str], predictions: Sequence[Mapping[str, _Rows]], shared: Sequence[str]
 ) -> dict[str, list[str]]:
     """Return the pools of each kind by its title, the most informative pools first."""
-
-    def is_hit(method: int, pool_id: str) -> bool:
-        rows = predictions[method][pool_id]
-        return rows[_top(rows)]["label"] == 1
-
-    def right_prob(method: int, pool_id: str) -> float:
-        return max(row["prob"] for row in predictions[method][pool_id] if row["label"] == 1)
-
+    compared = predictions[:2]
+    hits = {one: [table[one][_top(table[one])]["label"] == 1 for table in compared] for one in shared}
+    probs = {one: [max(row["prob"] for row in table[one] if row["label"] == 1) for table in compared] for one in shared}
     if len(labels) == 1:
-        by_prob = sorted(shared, key=lambda pool_id: (-right_prob(0, pool_id), pool_id))
+        order = sorted(shared, key=lambda one: (-probs[one][0], one))
         return {
-            f"{labels[0]} is right": [pool_id for pool_id in by_prob if is_hit(0, pool_id)],
-            f"{labels[0]} is wrong": [pool_id for pool_id in reversed(by_prob) if not is_hit(0, pool_id)],
+            f"{labels[0]} is right": [one for one in order if hits[one][0]],
+            f"{labels[0]} is wrong": [one for one in reversed(order) if not hits[one][0]],
         }
-    by_gap = sorted(shared, key=lambda pool_id: (right_prob(1, pool_id) - right_prob(0, pool_id), pool_id))
+    order = sorted(shared, key=lambda one: (probs[one][1] - probs[one][0], one))
     return {
-        f"{labels[right]} is right, {labels[wrong]} is wrong": [
-            pool_id for pool_id in ordered if is_hit(right, pool_id) and not is_hit(wrong, pool_id)
-        ]
-        for right, wrong, ordered in ((0, 1, by_gap), (1, 0, by_gap[::-1]))
+        f"{labels[0]} is right, {labels[1]} is wrong": [one for one in order if hits[one] == [True, False]],
+        f"{labels[1]} is right, {labels[0]} is wrong": [one for one in reversed(order) if hits[one] == [False, True]],
     }
 
 
 def _top(rows: _Rows) -> int:
     return int(np.argmax([row["logit"] for row in rows]))
-
-
-def _intents(run: RunFolder) -> dict[tuple[str, int], tuple[str, ...]]:
-    table = run.predicted_intents("test")
-    rows = table.to_pylist() if table is not None else []
-    return {(row["pool_id"], row["utterance"]): tuple(row["intents"]) for row in rows}
 
 
 def _case(

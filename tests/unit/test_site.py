@@ -42,13 +42,6 @@ def test_the_navigation_has_every_page_once(hooks: ModuleType) -> None:
     assert sorted(pages(CONFIG["nav"])) == sorted([*own, *hooks.site_paths().values()])
 
 
-def test_broken_links_fail_and_nothing_is_fetched() -> None:
-    assert CONFIG["strict"] is True
-    assert set(CONFIG["validation"]["links"].values()) == {"warn"}
-    assert CONFIG["theme"]["font"] is False
-    assert not {"extra_javascript", "extra_css"} & CONFIG.keys()
-
-
 @pytest.mark.parametrize(
     ("path", "link", "on_site"),
     [

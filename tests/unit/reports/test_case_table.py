@@ -46,28 +46,3 @@ def test_texts_and_scores_belong_together(tmp_path: Path) -> None:
             assert candidate.probs[place] == row["prob"]
             assert candidate.is_right == (row["label"] == 1)
     assert [candidate.is_top[0] for candidate in case.candidates] == [True] + [False] * 9
-
-
-def test_predicted_intents_are_the_first_methods(tmp_path: Path) -> None:
-    table, runs = _table(tmp_path)
-    case = table.groups[0].cases[0]
-    intents = runs["icast"].predicted_intents("test")
-    assert intents is not None
-    expected = [tuple(row["intents"]) for row in intents.to_pylist() if row["pool_id"] == case.pool["pool_id"]]
-    assert list(case.predicted_intents) == expected
-
-
-def test_method_without_views_has_no_gain(tmp_path: Path) -> None:
-    data = write_pools(tmp_path / "desk")
-    table = build_case_table({"bm25": write_run(tmp_path / "runs", data, "bm25", 1)})
-    assert table is not None
-    assert not table.has_gain
-    assert sum(group.num_pools for group in table.groups) == table.num_pools == 60
-
-
-def test_methods_that_agree_everywhere_have_no_cases(tmp_path: Path) -> None:
-    data = write_pools(tmp_path / "desk")
-    run = write_run(tmp_path / "runs", data, "tsst", 1)
-    table = build_case_table({"tsst": run, "bert": run})
-    assert table is not None
-    assert [group.num_pools for group in table.groups] == [0, 0]

@@ -65,12 +65,6 @@ def test_ours_are_means_over_the_seeds_and_theirs_stand_below(runs: list[RunFold
     assert block.lines[-1].cells == ("55.650 ± 0.500", "–")
 
 
-def test_the_spread_is_of_the_papers_kind(runs: list[RunFolder]) -> None:
-    (block,) = blocks(reproduction(runs, table(spread="standard error")))
-    values = [run.result["test"]["F1"] for run in runs if run.result["method"] == "tsst"]
-    assert block.lines[0].cells[0] == f"{fmean(values):.3f} ± {stdev(values) / len(values) ** 0.5:.3f}"
-
-
 def test_values_of_another_protocol_are_marked_wherever_they_stand(runs: list[RunFolder], tmp_path: Path) -> None:
     made = reproduction(runs, table(), marks=["backbone minilm, the paper: bert", "1 seed, the paper: 5"])
     (block,) = blocks(made)
@@ -103,38 +97,6 @@ def test_per_cent_tables_show_ours_in_per_cent(runs: list[RunFolder]) -> None:
     assert block.lines[0].cells[0] == f"{fmean(values):.2f} ± {stdev(values):.2f}"
     assert block.lines[1].cells == ("53.14", "1.50")
     assert block.columns == ("F1 % ↑", "ECE % ↓")
-
-
-def test_a_row_that_failed_is_shown_with_its_error(runs: list[RunFolder]) -> None:
-    (block,) = blocks(reproduction(runs, table()))
-    (failed,) = [line for line in block.lines if line.label == "GONE"]
-    assert failed.failed
-    assert "no method `gone`." in failed.remark
-    assert failed.cells == ("–", "–")
-
-
-def test_values_for_other_labelled_fractions_are_left_out(runs: list[RunFolder]) -> None:
-    rows = [
-        {"label": "TSST", "method": "tsst",
-         "published": [{"corpus": "A", "labelled": part, "values": {"F1": part}} for part in (0.01, 0.05)]},
-    ]  # fmt: skip
-    (block,) = blocks(reproduction(runs, table(rows=rows, corpora=["A"])))
-    assert [line.cells[0] for line in block.lines if line.source] == ["0.050"]
-
-
-def test_tests_are_against_the_papers_own_method(runs: list[RunFolder]) -> None:
-    (block,) = blocks(reproduction(runs, table()))
-    assert {(test.first, test.second) for test in block.tests} == {("TSST", "ICAST")}
-    assert {test.metric for test in block.tests} == {"R@1", "MAP", "Brier"}
-
-
-def test_a_tables_note_is_shown_everywhere(runs: list[RunFolder], tmp_path: Path) -> None:
-    made = reproduction(runs, table(note="413 are MiB"))
-    stream = StringIO()
-    print_reproduced(made, Console(file=stream, width=200))
-    assert "413 are MiB" in stream.getvalue()
-    assert "413 are MiB" in write_markdown(made, tmp_path / "t.md").read_text()
-    assert "413 are MiB" in visible(read_page(write_reproduced(made, tmp_path / "t.html")))
 
 
 def evaluate_on(run: RunFolder, other: Path, number: int, f1: float) -> RunFolder:
@@ -177,19 +139,6 @@ def test_each_labelled_part_has_a_block_of_its_own_for_each_other_pool_set(
             ("ICAST", "", f"{fraction} ± 0.000 a"), ("", "A → B", fraction),
         ]  # fmt: skip
         assert {(test.first, test.second) for test in block.tests} == {("TSST", "ICAST")}
-
-
-def test_markdown_is_one_table_a_block(runs: list[RunFolder], tmp_path: Path) -> None:
-    lines = write_markdown(reproduction(runs, table()), tmp_path / "t.md").read_text().splitlines()
-    rows = [line for line in lines if line.startswith("|")]
-    assert len({row.count("|") for row in rows[:7]}) == 1
-    assert any(line.startswith("| MAP | TSST − ICAST |") for line in lines)
-
-
-def test_the_page_asks_nothing_of_the_network_and_escapes_text(runs: list[RunFolder], tmp_path: Path) -> None:
-    page = read_page(write_reproduced(reproduction(runs, table()), tmp_path / "t.html"))
-    assert all(address.startswith(("#", "data:")) for address in page.addresses)
-    assert "T <1>" in visible(page)
 
 
 def figures(page: Page) -> list[Any]:

@@ -25,10 +25,10 @@ from unit.reports.fake_sweeps import (
 from unit.reports.pages import Page, read_page, visible
 
 from icalib.core.errors import DamagedFileError
-from icalib.reports.sweep_figures import spans_decades, study_of
+from icalib.reports.sweep_figures import study_of
 from icalib.reports.sweep_views import print_dry, print_sweep, write_views
 from icalib.sweeps.folder import SweepFolder
-from icalib.sweeps.trials import Trial, ranked, sweep_trials
+from icalib.sweeps.trials import ranked, sweep_trials
 
 GAIN = f"{RULE}.gain_threshold"
 OUTLINE = """
@@ -152,15 +152,6 @@ def test_a_winner_without_settings_is_a_typed_error(tmp_path: Path) -> None:
         write_views(folder)
 
 
-def test_the_terminal_has_the_best_trials_the_failure_and_the_winner(sampled: SweepFolder) -> None:
-    table, winner = _printed(sampled).split("Winner: trial ")
-    numbers = [int(line.split()[0]) for line in table.splitlines() if line.strip()[:1].isdigit()]
-    assert numbers == [trial.number for trial in ranked(sweep_trials(sampled), {"R@1": "maximize"})][:10]
-    assert int(winner.split()[0]) == numbers[0]
-    assert [line.split(" (")[0] for line in table.splitlines() if HOSTILE in line] == ["trial 4 failed"]
-    assert f"icalib run {sampled.path}/best/config.yaml --runs {sampled.path.parents[1]}\n" in winner
-
-
 def test_the_table_has_a_row_for_each_trial_and_seed(published: SweepFolder, sampled: SweepFolder) -> None:
     rows = _rows(published)
     assert [(row["trial"], row["seed"]) for row in rows[:3]] == [("0", "1"), ("0", "2"), ("1", "1")]
@@ -206,23 +197,3 @@ def test_pictures_keep_numbers_and_have_settings_on_their_scales(tmp_path: Path)
     assert [trial.number for trial in shown if trial.state == TrialState.COMPLETE] == [0, 2, 3]
     assert shown[2].params == {"rate": 0.01, "layers": "[2]", "head.gate": "true", "loss.gate": 0.2}
     assert shown[2].distributions["rate"] == FloatDistribution(0.001, 0.1, log=True)
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([1e-5, 3e-5, 1e-4], True),
-        ([1, 2, 4, 8, 16], True),
-        ([0.1, 0.2, 0.5], False),
-        ([0.1, 2.0, 3.0, 4.0], False),
-        ([0.0, 1e-4, 1.0], False),
-        (["rbf", "linear"], False),
-        ([True, 10], False),
-    ],
-)
-def test_logarithmic_axes_are_for_values_even_by_ratio(values: list[Any], expected: bool) -> None:
-    assert spans_decades(values) == expected
-
-
-def test_trials_without_all_metrics_are_not_ranked() -> None:
-    assert ranked([Trial(0, "complete", {})], {"R@1": "maximize"}) == []

@@ -112,25 +112,6 @@ def test_again_adds_only_what_is_new(tmp_path: Path) -> None:
     assert not list(unfinished.path.glob(".tb-*"))
 
 
-def test_untrained_method_has_only_its_test(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "runs", write_pools(tmp_path / "desk"), "bm25", 1)
-    folder = write_tensorboard(run)
-    assert [path.name for path in folder.iterdir()] == ["test"]
-    assert _read(folder / "test").Scalars(metric_tag("MAP"))[0].step == 0
-
-
-def test_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = write_run(tmp_path / "runs", write_pools(tmp_path / "desk"), "bm25", 1)
-
-    def fail(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("icalib.reports.tensorboard.hparams", fail)
-    with pytest.raises(Exception, match="can't write"):
-        write_tensorboard(run)
-    assert not [path for path in run.path.rglob("*") if "tfevents" in path.name or path.name.startswith(".")]
-
-
 def test_a_disk_that_fills_while_events_are_written_is_reported_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

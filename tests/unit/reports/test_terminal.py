@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,8 @@ from icalib.reports.comparison import COLUMNS, best_labels, method_rows, shown_m
 from icalib.reports.progress import JsonLines, TerminalProgress
 from icalib.reports.terminal import (
     print_comparison,
-    print_costs,
-    print_result,
-    print_runs,
-    print_shift,
     print_shifts,
 )
-from icalib.scoring.cost import Cost
 
 
 def _result(method: str, seed: int, labelled: float = 0.05, **test: float | None) -> dict[str, Any]:
@@ -58,12 +52,6 @@ def test_best_follows_the_metrics_direction_and_printed_digits() -> None:
     assert best_labels(rows[:1], "ECE") == set()
 
 
-def test_names_with_brackets_are_shown_as_they_are() -> None:
-    console, stream = _console()
-    print_comparison([{**_result("a", 1, MAP=0.7), "data": "pools/[red]desk"}], console)
-    assert "[red]desk, labelled fraction 0.05" in stream.getvalue()
-
-
 def test_labelled_parts_are_rows_of_their_own() -> None:
     results = [_result("a", 1, labelled=0.01, MAP=0.4), _result("a", 1, labelled=0.05, MAP=0.5)]
     assert [row.label for row in method_rows(results)] == ["a 1.00%", "a 5.00%"]
@@ -73,13 +61,6 @@ def test_a_recall_that_is_1_for_every_ranker_is_no_column() -> None:
     results = [_result("a", 1, **{"R@1": 0.4, "R@5": 1.0}), _result("b", 1, **{"R@1": 0.6, "R@5": 1.0})]
     assert "R@5" not in shown_metrics(results)
     assert "R@5" in shown_metrics([*results, _result("c", 1, **{"R@1": 0.6, "R@5": 0.9})])
-
-
-def test_missing_and_nan_values_become_dashes() -> None:
-    console, stream = _console()
-    print_comparison([_result("a", 1, MAP=float("nan"), ECE=None, F1=0.25)], console)
-    assert "0.250" in stream.getvalue()
-    assert "nan" not in stream.getvalue()
 
 
 def _long_names(runs: list[RunFolder]) -> list[dict[str, Any]]:
@@ -112,24 +93,6 @@ def test_wide_shows_every_column(runs: list[RunFolder]) -> None:
     assert "--wide" not in stream.getvalue()
 
 
-def test_the_verdict_comes_first_and_the_results_last(runs: list[RunFolder]) -> None:
-    console, stream = _console(80)
-    print_runs(runs, console)
-    shown = stream.getvalue()
-    assert shown.startswith("icast ranks best")
-    lines = shown.splitlines()
-    first = max(number for number, line in enumerate(lines) if line.split()[:2] == ["method", "seeds"])
-    assert {run.result["method"] for run in runs} <= {(line.split() or [""])[0] for line in lines[first:]}
-    assert not re.search(r"\bp\b|Holm", shown)
-
-
-def test_result_shows_test_validation_and_stages(runs: list[RunFolder]) -> None:
-    console, stream = _console()
-    print_result(runs[-1].result, console)
-    assert f"{runs[-1].result['test']['R@1']:.3f}" in stream.getvalue()
-    assert "teacher 3.5 s" in stream.getvalue()
-
-
 def _shift(method: str, seed: int, limit: int | None = None, **test: float) -> dict[str, Any]:
     return {
         **_result(method, seed, **test),
@@ -149,23 +112,6 @@ def test_shift_tables_hold_what_can_be_compared() -> None:
     assert "0.500" in whole
     assert "±.141" in whole
     assert "0.700" in limited
-
-
-def test_a_shift_stands_beside_the_runs_own_figures() -> None:
-    console, stream = _console()
-    print_shift(_shift("a", 1, MAP=0.4), _result("a", 1, MAP=0.8), console)
-    lines = [line.split() for line in stream.getvalue().splitlines()]
-    assert ["metric", "counter", "desk", "better"] in lines
-    assert ["MAP", "0.400", "0.800", "higher"] in lines
-
-
-def test_costs_show_size_and_time_a_pair() -> None:
-    console, stream = _console()
-    costs = [Cost("bert", 22_700_000, 0, 500, 2.0, 1, 1, 1), Cost("icast", 22_700_000, 1_500_000, 500, 21, 10.5, 9, 11)]
-    print_costs(costs, console)
-    assert "Scoring 500 pairs" in stream.getvalue()
-    lines = [line.split() for line in stream.getvalue().splitlines()]
-    assert ["icast", "22.70", "M", "1.50", "M", "21.00", "s", "42.00", "ms", "10.50", "(9.00–11.00)"] in lines
 
 
 def _finished(stage: str, seconds: float = 2.5, reused: bool = False) -> StageFinished:

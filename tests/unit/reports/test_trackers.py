@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from unit.reports.fake_runs import write_pools, write_run
@@ -89,43 +88,6 @@ def test_mlflow_has_curves_settings_and_one_run_a_folder(tmp_path: Path, monkeyp
     assert found.data.params["settings.regime.num_passes"] == "5"
     assert found.data.metrics["final_test/R_at_1"] == pytest.approx(run.result["test"]["R@1"])
     assert found.info.status == "FINISHED"
-
-
-class Client:
-    """MLflow's client as far as it is used: a setting that was recorded can't change."""
-
-    runs: ClassVar[list[SimpleNamespace]] = []
-
-    def search_runs(self, experiments: list[str], filter_string: str, max_results: int) -> list[SimpleNamespace]:
-        return [run for run in self.runs if f"'{run.tags['icalib_run']}'" in filter_string]
-
-    def create_run(self, experiment: str, tags: dict[str, str], run_name: str) -> SimpleNamespace:
-        info = SimpleNamespace(run_id=str(len(self.runs)))
-        self.runs.append(SimpleNamespace(info=info, tags=tags, params={}))
-        return self.runs[-1]
-
-    def log_param(self, run: str, name: str, value: str) -> None:
-        assert self.runs[int(run)].params.setdefault(name, value) == value
-
-    def log_metric(self, run: str, name: str, value: float, step: int) -> None:
-        pass
-
-    def set_terminated(self, run: str) -> None:
-        pass
-
-
-def test_a_folder_with_other_settings_is_another_run_of_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As after `icalib run --fresh --set …`."""
-    monkeypatch.setattr(Client, "runs", [])
-    fake = SimpleNamespace(MlflowClient=Client, set_experiment=lambda name: SimpleNamespace(experiment_id="1"))
-    monkeypatch.setattr("icalib.reports.trackers.import_module", lambda name: fake)
-    run = write_run(tmp_path / "runs", write_pools(tmp_path / "desk"), "tsst", 1, rounds=1)
-    for seed in (1, 1, 2):
-        config = {name: value for name, value in run.config.items() if name != "version"}
-        run.write_config({**config, "seed": seed})
-        (tracker,) = trackers(["mlflow"])
-        tracker(RunUpdated(run.path))
-    assert [run.params["seed"] for run in Client.runs] == ["1", "2"]
 
 
 def test_wandb_writes_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,32 +61,6 @@ def warned(*methods: MethodFacts) -> str:
     return " ".join(verdict(methods, []).warnings)
 
 
-def test_three_sentences() -> None:
-    calibrated = {"ECE": 0.2, "NLL": 0.3, "ECE@platt": 0.005, "NLL@platt": 0.2, "ECE@isotonic": 0.004}
-    best = facts("tsst", 0.72, rounds=(summary(),), means=calibrated, ece=Interval(0.19, 0.22))
-    tests = [paired(BM25, best, 0.001), paired(best, BERT, 0.2), paired(READER, best, 0.01)]
-    assert verdict([BM25, READER, BERT, best], tests).sentences == (
-        "tsst ranks best (MAP 0.720, R@1 0.620), beyond chance against bi-encoder and bm25, perhaps by chance against "
-        "bert.",
-        "Training on labels pays (tsst against bi-encoder: MAP +0.220); self-training has not paid beyond chance "
-        "(tsst against bert: MAP +0.020).",
-        "Calibrate the probabilities of tsst (ECE 0.200, 95 % interval 0.190–0.220): `--set calibration=platt` has "
-        "0.005.",
-    )
-
-
-def test_what_was_not_tested_is_not_judged() -> None:
-    assert "not tested" in said([READER, BERT], [])
-    assert "chance" not in said([READER, BERT], [])
-    assert len(verdict([READER, BERT, TSST], []).sentences) == 1
-
-
-def test_where_none_ranks_nothing_else_is_said() -> None:
-    found = verdict([facts("bert", 0.3, ranks=False, ece=Interval(0, 0.01))], [])
-    assert len(found.sentences) == 1
-    assert not found.warnings
-
-
 @pytest.mark.parametrize(
     ("mean", "p", "word"), [(0.7, 0.001, "pays"), (0.51, 0.4, "not paid"), (0.3, 0.001, "did harm")]
 )
