@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from statistics import median
 from typing import Any, final
 
 import optuna
@@ -104,20 +103,6 @@ def study_of(trials: Sequence[Trial], metrics: Mapping[str, Direction]) -> optun
     return study
 
 
-def spans_decades(values: Sequence[Any]) -> bool:
-    """Return whether a logarithmic axis suits values better: positive numbers over a decade or more, even by ratio.
-
-    Example:
-        >>> spans_decades([1e-5, 3e-5, 1e-4]), spans_decades([0.1, 2.0, 4.0]), spans_decades([1, 2, 3])
-        (True, False, False)
-    """
-    if not all(_is_number(value) and value > 0 for value in values):
-        return False
-    minimum, maximum, middle = min(values), max(values), median(values)
-    by_ratio, by_difference = math.sqrt(minimum * maximum), (minimum + maximum) / 2
-    return maximum >= 10 * minimum and middle / by_ratio < by_difference / middle
-
-
 def _together(
     trials: Sequence[Trial], study: optuna.Study, title: str, metrics: Mapping[str, Direction]
 ) -> Iterator[Picture]:
@@ -129,11 +114,10 @@ def _together(
         visualization.plot_slice(study, target_name=title),
         is_wide=True,
     )
-    drawn = study if len(trials) <= MOST_LINES else study_of(trials[:MOST_LINES], metrics)
+    drawn = study_of(trials[:MOST_LINES], metrics)
     yield Picture(
         f"{title} in parallel coordinates",
-        f"One line for each {'complete trial' if drawn is study else f'of the best {MOST_LINES} trials'}, through its "
-        "metric and its settings.",
+        f"One line for each of at most {MOST_LINES} trials, the best ones, through its metric and its settings.",
         visualization.plot_parallel_coordinate(drawn, target_name=title),
         is_wide=True,
     )
@@ -207,7 +191,7 @@ def _axes(trials: Sequence[Trial]) -> dict[str, FloatDistribution | CategoricalD
 
 def _axis(values: Sequence[Any]) -> FloatDistribution | CategoricalDistribution:
     if all(map(_is_number, values)):
-        return FloatDistribution(float(min(values)), float(max(values)), log=spans_decades(values))
+        return FloatDistribution(float(min(values)), float(max(values)), log=0 < 10 * min(values) <= max(values))
     return CategoricalDistribution(sorted({value_text(value) for value in values}))
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.segment import Segment, Segments
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -69,8 +67,8 @@ def print_comparison(results: Sequence[Result], console: Console | None = None) 
         title = f"{name}, labelled fraction {fractions}"
         columns = shown_metrics(group)
         if display().wide:
-            _print_wide(_method_table(title, group, columns), console)
-            continue
+            # Console.print cuts what is wider than the console.
+            console.width = max(console.width, _width_of(_method_table(title, group, columns), console))
         shown = _fitting(group, columns, console)
         table = _method_table(title, group, shown)
         if len(shown) < len(columns):
@@ -78,13 +76,6 @@ def print_comparison(results: Sequence[Result], console: Console | None = None) 
             assert isinstance(table.caption, Text)
             table.caption.append(f"; --wide also shows {left_out}")
         console.print(table)
-
-
-def _print_wide(table: Table, console: Console) -> None:
-    """Print a table in full, wider than the terminal if need be; `Console.print` would cut it."""
-    options = console.options.update_width(max(console.width, _width_of(table, console)))
-    for line in console.render_lines(table, options, pad=False):
-        console.print(Segments([*line, Segment.line()]), soft_wrap=True, end="")
 
 
 def _fitting(results: Sequence[Result], columns: Sequence[str], console: Console) -> tuple[str, ...]:
@@ -98,10 +89,8 @@ def _fitting(results: Sequence[Result], columns: Sequence[str], console: Console
 
 
 def _width_of(table: Table, console: Console) -> int:
-    """The width of a table's columns in full, whatever its title and caption."""
-    bare = copy(table)
-    bare.title = bare.caption = None
-    return console.measure(bare, options=console.options.update_width(10_000)).maximum
+    """The width of a table's columns in full."""
+    return console.measure(table, options=console.options.update_width(10_000)).maximum
 
 
 def print_runs(runs: Sequence[RunFolder], console: Console | None = None) -> None:

@@ -31,20 +31,6 @@ from icalib.sweeps.folder import SweepFolder
 from icalib.sweeps.trials import ranked, sweep_trials
 
 GAIN = f"{RULE}.gain_threshold"
-OUTLINE = """
-# Sweep of made on desk
-## What was asked
-## Winner: trial 1
-## Best trials
-## Pictures
-### History of R@1: scatter
-### Importance for R@1: bar
-### R@1 by the two most important settings: scatter
-### R@1 by each setting: scatter
-### R@1 in parallel coordinates: scatter
-## Failed and pruned trials
-## Cost
-"""
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +77,12 @@ def _rows(folder: SweepFolder) -> list[dict[str, str]]:
 
 
 def test_the_page_of_a_sampled_sweep(sampled: SweepFolder) -> None:
-    assert _outline(sampled) == OUTLINE.strip().splitlines()
+    assert _outline(sampled) == [
+        "# Sweep of made on desk", "## What was asked", "## Winner: trial 1", "## Best trials", "## Pictures",
+        "### History of R@1: scatter", "### Importance for R@1: bar",
+        "### R@1 by the two most important settings: scatter", "### R@1 by each setting: scatter",
+        "### R@1 in parallel coordinates: scatter", "## Failed and pruned trials", "## Cost",
+    ]  # fmt: skip
     page, best = _page(sampled), sampled.best()
     assert best is not None
     assert {address for address in page.addresses if not address.startswith(("#", "data:"))} == {best.config}

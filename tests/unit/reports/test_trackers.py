@@ -12,54 +12,34 @@ from unit.reports.fake_runs import write_pools, write_run
 from icalib.core.errors import SettingError
 from icalib.core.events import Message, RunUpdated
 from icalib.core.run_folder import RunFolder
-from icalib.reports.trackers import Tracking, trackers
-
-
-class Noted:
-    """Keeps what it is sent."""
-
-    def __init__(self, folder: RunFolder) -> None:
-        self.points, self.is_finished = list[tuple[str, float, int]](), False
-
-    def metric(self, name: str, value: float, step: int) -> None:
-        assert not self.is_finished
-        self.points.append((name, value, step))
-
-    def finish(self) -> None:
-        self.is_finished = True
+from icalib.reports.trackers import TrackedRun, Tracking, trackers
 
 
 def test_all_of_a_run_is_sent_once(tmp_path: Path) -> None:
     data = write_pools(tmp_path / "desk")
     run = write_run(tmp_path / "runs", data, "icast", 1, finished=False, rounds=2)
-    begun: list[Noted] = []
-
-    def begin(folder: RunFolder) -> Noted:
-        begun.append(Noted(folder))
-        return begun[-1]
-
-    tracking = Tracking(begin)
+    points, ended = list[tuple[str, float, int]](), list[RunFolder]()
+    tracking = Tracking(lambda folder: TrackedRun(lambda *point: points.append(point), lambda: ended.append(folder)))
     for event in (Message("x"), RunUpdated(run.path), RunUpdated(run.path)):
         tracking(event)
-    (noted,) = begun
-    assert not noted.is_finished
+    assert not ended
     training = run.training().to_pylist()
-    assert len(noted.points) == len(set(noted.points))
-    curves = [point for point in noted.points if point[0] == "validation/rank/MAP"]
+    assert len(points) == len(set(points))
+    curves = [point for point in points if point[0] == "validation/rank/MAP"]
     assert curves == [
         ("validation/rank/MAP", row["value"], row["step"])
         for row in training
         if (row["tag"], row["split"]) == ("rank/MAP", "validation")
     ]
-    assert [point[1:] for point in noted.points if point[0] == "round/pools_selected"] == [(470.0, 1), (560.0, 2)]
+    assert [point[1:] for point in points if point[0] == "round/pools_selected"] == [(470.0, 1), (560.0, 2)]
 
     finished = write_run(tmp_path / "other", data, "icast", 1, rounds=2)
     for name in ("metrics.parquet", "predictions"):
         (finished.path / name).rename(run.path / name)
     tracking(RunUpdated(run.path))
     tracking(RunUpdated(run.path))
-    assert noted.is_finished
-    (final,) = [point[1] for point in noted.points if point[0] == "final_test/R@1"]
+    assert [folder.path for folder in ended] == [run.path]
+    (final,) = [point[1] for point in points if point[0] == "final_test/R@1"]
     assert final == finished.result["test"]["R@1"]
 
 

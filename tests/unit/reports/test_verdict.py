@@ -28,23 +28,10 @@ def paired(first: MethodFacts, second: MethodFacts, p: float) -> MethodTest:
     return MethodTest("MAP", first.label, second.label, first.means["MAP"] - second.means["MAP"], p, p)
 
 
-def summary(selected: int = 50, right: float | None = 0.9, base: float = 0.6, **more: Any) -> RoundSummary:
-    fields: dict[str, Any] = {
-        "round": 1,
-        "num_pools_scored": 200,
-        "num_pools_selected": selected,
-        "num_pairs_selected": selected * 10,
-        "num_pools_by_rule": {"confident": selected},
-        "share_with_intents": 0.0,
-        "pool_accuracy": right if selected else None,
-        "pair_accuracy": None,
-        "base_accuracy": base,
-        "confusion": {},
-        "gain_histogram_edges": [],
-        "gain_histogram_counts": [],
-        **more,
-    }
-    return RoundSummary(**fields)
+def summary(selected: int = 50, right: float = 0.9, base: float = 0.6) -> RoundSummary:
+    return RoundSummary.model_construct(
+        num_pools_selected=selected, pool_accuracy=right if selected else None, base_accuracy=base
+    )
 
 
 BM25 = facts("bm25", 0.4, trained=False)
