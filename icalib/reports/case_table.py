@@ -22,53 +22,26 @@ from icalib.core.run_folder import RunFolder
 
 CASES_PER_KIND = 4
 
+Case = Mapping[str, Any]
+"""`pool` as POOL_SCHEMA has it, `predicted_intents` of each utterance, `candidates` as the first method ranks them.
 
-@final
-@dataclass(frozen=True)
-class Candidate:
-    """One candidate; `probs` and `is_top` have one entry per method, `gain` and `view` are the first method's."""
-
-    text: str
-    is_right: bool
-    gain: float | None
-    view: str
-    probs: tuple[float, ...]
-    is_top: tuple[bool, ...]
-
-
-@final
-@dataclass(frozen=True)
-class Case:
-    """One pool as POOL_SCHEMA has it, the predicted intents of each utterance, candidates as the first method ranks."""
-
-    pool: Mapping[str, Any]
-    predicted_intents: tuple[tuple[str, ...], ...]
-    candidates: tuple[Candidate, ...]
-
-
-@final
-@dataclass(frozen=True)
-class CaseGroup:
-    """Cases of one kind: how many pools there are of it, and the first few of them."""
-
-    title: str
-    num_pools: int
-    cases: tuple[Case, ...]
+A candidate has `text`, `is_right`, `probs` and `is_top` by method, and the first method's `gain` and `view`.
+"""
 
 
 @final
 @dataclass(frozen=True)
 class CaseTable:
-    """Case groups of the methods `labels`; the first one's gains and views are shown."""
+    """Cases of the methods `labels`; a group has its title, its number of pools, and the first few cases."""
 
     labels: tuple[str, ...]
     num_pools: int
-    groups: tuple[CaseGroup, ...]
+    groups: tuple[tuple[str, int, list[Case]], ...]
 
     @property
     def has_gain(self) -> bool:
         """Whether the first method weighs intents."""
-        return any(c.gain is not None for group in self.groups for case in group.cases for c in case.candidates)
+        return any(c["gain"] is not None for *_, cases in self.groups for case in cases for c in case["candidates"])
 
 
 _Rows = list[dict[str, Any]]
@@ -98,8 +71,7 @@ def build_case_table(runs: Mapping[str, RunFolder]) -> CaseTable | None:
         pool_id: _case(pool, [table[pool_id] for table in predictions], intents) for pool_id, pool in pools.items()
     }
     groups = (
-        CaseGroup(title, len(ids), tuple(cases[one] for one in ids[:CASES_PER_KIND] if one in cases))
-        for title, ids in kinds.items()
+        (title, len(ids), [cases[one] for one in ids[:CASES_PER_KIND] if one in cases]) for title, ids in kinds.items()
     )
     return CaseTable(labels, len(shared), tuple(groups))
 
@@ -142,16 +114,19 @@ def _case(
 ) -> Case:
     tops = [_top(rows) for rows in predictions]
     candidates = [
-        Candidate(
-            text=pool["candidates"][row["candidate"]],
-            is_right=row["label"] == 1,
-            gain=None if math.isnan(row["gain"]) else row["gain"],
-            view=row["view"],
-            probs=tuple(rows[index]["prob"] for rows in predictions),
-            is_top=tuple(top == index for top in tops),
-        )
+        {
+            "text": pool["candidates"][row["candidate"]],
+            "is_right": row["label"] == 1,
+            "gain": None if math.isnan(row["gain"]) else row["gain"],
+            "view": row["view"],
+            "probs": [rows[index]["prob"] for rows in predictions],
+            "is_top": [top == index for top in tops],
+        }
         for index, row in enumerate(predictions[0])
     ]
     ranked = np.argsort([-row["logit"] for row in predictions[0]], kind="stable")
-    predicted = (intents.get((pool["pool_id"], number), ()) for number in range(len(pool["context"])))
-    return Case(pool, tuple(predicted), tuple(candidates[index] for index in ranked))
+    return {
+        "pool": pool,
+        "predicted_intents": [intents.get((pool["pool_id"], number), ()) for number in range(len(pool["context"]))],
+        "candidates": [candidates[index] for index in ranked],
+    }

@@ -37,6 +37,18 @@ def line_style(index: int, width: float = 2.5) -> dict[str, Any]:
     return {"color": OKABE_ITO[index % len(OKABE_ITO)], "width": width, "dash": dash}
 
 
+def seeds_line(index: int, means: Sequence[float | None], deviations: Sequence[float | None]) -> dict[str, Any]:
+    """Means over the seeds as a line with dots, bars for the standard deviations if there are any."""
+    bars = {"array": [deviation or 0.0 for deviation in deviations], "thickness": 1.3, "width": 3}
+    return {
+        "y": means,
+        "error_y": bars if any(deviations) else None,
+        "mode": "lines+markers",
+        "line": line_style(index),
+        "marker": {"size": 8},
+    }
+
+
 def reliability_figure(scores: PoolScores, index: int) -> go.Figure:
     """Fraction of right pairs against mean probability in ten bins, with Wilson intervals; counts below (log).
 
@@ -239,16 +251,12 @@ def label_curve_figure(curve: LabelCurve) -> go.Figure:
     for column, metric in enumerate(METRICS, 1):
         place = {"row": 1, "col": column, "showlegend": column == 1}
         for index, one in enumerate(curve.curves):
-            spread = [point.deviation(metric, curve.split) or 0.0 for point in one.points]
+            rows = [point.values(curve.split) for point in one.points]
             figure.add_scatter(
+                **seeds_line(index, [row.mean(metric) for row in rows], [row.deviation(metric) for row in rows]),
                 x=[point.num_labels for point in one.points],
-                y=[point.mean(metric, curve.split) for point in one.points],
-                error_y={"array": spread, "thickness": 1.2, "width": 3} if any(spread) else None,
                 name=one.label,
                 legendgroup=one.label,
-                mode="lines+markers",
-                line=line_style(index, 2),
-                marker={"size": 7},
                 hovertemplate="%{x} labels: %{y:.3f}",
                 **place,
             )
@@ -286,16 +294,9 @@ def over_x_figure(
         figure.add_bar(x=x, y=selected, name="selected intents", marker_color=NEUTRAL, opacity=0.45, width=0.4)
         figure.update_yaxes(title_text="selected intents", side="right", showgrid=False, rangemode="tozero")
     # The axis that is drawn last is on top, so the line has the second axis, which is on the left.
-    figure.add_scatter(
-        x=x,
-        y=[statistics.fmean(one) for one in values],
-        error_y={"array": [statistics.stdev(one) if len(one) > 1 else 0.0 for one in values], "thickness": 1.4},
-        name=titles[1],
-        mode="lines+markers",
-        line=line_style(0),
-        marker={"size": 8},
-        secondary_y=True,
-    )
+    means = [statistics.fmean(one) for one in values]
+    line = seeds_line(0, means, [statistics.stdev(one) if len(one) > 1 else None for one in values])
+    figure.add_scatter(**line, x=x, name=titles[1], secondary_y=True)
     figure.update_yaxes(title_text=titles[1], side="left", tickmode="auto", secondary_y=True)
     figure.update_xaxes(title_text=titles[0], type="category")
     figure.update_layout(height=380, showlegend=selected is not None)

@@ -35,10 +35,11 @@ CANDIDATES_ONLY = "candidates-only"
 @final
 @dataclass(frozen=True)
 class MethodRow:
-    """One method on one data set with one labelled fraction: `results` has one entry per seed."""
+    """One method on the pools of one split with one labelled fraction: `results` has one entry per seed."""
 
     label: str
     results: tuple[Result, ...]
+    split: str = "test"
 
     @property
     def num_seeds(self) -> int:
@@ -51,7 +52,7 @@ class MethodRow:
         return statistics.fmean(result["seconds"]["total"] for result in self.results)
 
     def mean(self, metric: str) -> float | None:
-        """Mean test value over the seeds; None where no run has the metric."""
+        """Mean value over the seeds; None where no run has the metric."""
         values = self._values(metric)
         return statistics.fmean(values) if values else None
 
@@ -70,7 +71,7 @@ class MethodRow:
         return statistics.stdev(values) if len(values) > 1 else None
 
     def _values(self, metric: str) -> list[float]:
-        values = [result["test"].get(metric) for result in self.results]
+        values = [result[self.split].get(metric) for result in self.results]
         return [value for value in values if value is not None and math.isfinite(value)]
 
 
@@ -99,17 +100,16 @@ def by_shift(results: Sequence[Result]) -> list[tuple[str, list[Result]]]:
     ]
 
 
-def method_label(result: Result, results: Sequence[Result]) -> str:
-    """The method's name, with the labelled fraction where `results` have several of them."""
-    several = len({other["labelled"] for other in results}) > 1
-    return f"{result['method']} {result['labelled']:.2%}" if several else str(result["method"])
-
-
 def method_rows(results: Sequence[Result]) -> list[MethodRow]:
-    """One row per method (and labelled fraction) in order of first appearance, seeds ascending."""
+    """One row per method in order of first appearance, seeds ascending.
+
+    Labelled fractions are rows of their own, and named where there are several.
+    """
+    several = len({result["labelled"] for result in results}) > 1
     grouped: dict[str, list[Result]] = {}
     for result in results:
-        grouped.setdefault(method_label(result, results), []).append(result)
+        label = f"{result['method']} {result['labelled']:.2%}" if several else str(result["method"])
+        grouped.setdefault(label, []).append(result)
     return [
         MethodRow(label, tuple(sorted(members, key=lambda result: result["seed"])))
         for label, members in grouped.items()

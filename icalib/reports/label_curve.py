@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from icalib.metrics.significance import PairedTest, paired_permutation_test
 from icalib.reports.comparison import (
     CANDIDATES_ONLY,
     MISSING,
+    MethodRow,
     format_difference,
     format_p,
     format_spread,
@@ -40,21 +40,13 @@ class CurvePoint:
     num_labels: int
     runs: tuple[RunFolder, ...]
 
-    def mean(self, metric: str, split: str) -> float:
-        """Mean over the seeds."""
-        return statistics.fmean(self._values(metric, split))
-
-    def deviation(self, metric: str, split: str) -> float | None:
-        """Sample standard deviation over the seeds; None below two."""
-        values = self._values(metric, split)
-        return statistics.stdev(values) if len(values) > 1 else None
+    def values(self, split: str) -> MethodRow:
+        """Its metrics over the seeds."""
+        return MethodRow(str(self.num_labels), tuple(run.result for run in self.runs), split)
 
     def minus(self, other: CurvePoint, split: str) -> PairedTest:
         """Compare the two in `TESTED` over the same pools, means over the seeds."""
         return paired_permutation_test(self._per_pool(split), other._per_pool(split), seed=0)
-
-    def _values(self, metric: str, split: str) -> list[float]:
-        return [float(run.result[split][metric]) for run in self.runs]
 
     def _per_pool(self, split: str) -> FloatArray:
         per_pool = find_metric(TESTED).per_pool
@@ -77,9 +69,9 @@ class MethodCurve:
         if len(self.points) < 2:
             return None
         before, last = self.points[-2:]
-        gain = last.mean(metric, split) - before.mean(metric, split)
+        values = [point.values(split).mean(metric) or 0.0 for point in (before, last)]
         doublings = math.log2(last.num_labels / before.num_labels)
-        return gain / doublings * math.log2((last.num_labels + NEXT_LABELS) / last.num_labels)
+        return (values[1] - values[0]) / doublings * math.log2((last.num_labels + NEXT_LABELS) / last.num_labels)
 
 
 @final
@@ -127,9 +119,9 @@ class LabelCurve:
         rows: list[list[str]] = []
         for one in self.curves:
             for point in one.points:
-                row = [one.label, str(point.num_labels), str(len(point.runs))]
-                row += [format_spread(point.mean(m, self.split), point.deviation(m, self.split)) for m in METRICS]
-                rows.append([*row, *("" for _ in METRICS)])
+                found = point.values(self.split)
+                spreads = [format_spread(found.mean(metric), found.deviation(metric)) for metric in METRICS]
+                rows.append([one.label, str(point.num_labels), str(len(point.runs)), *spreads, *("" for _ in METRICS)])
             worth = [one.worth_of_next(metric, self.split) for metric in METRICS]
             rows[-1][-len(METRICS) :] = ["" if value is None else format_difference(value) for value in worth]
         for run in self.lines:

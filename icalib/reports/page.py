@@ -41,7 +41,6 @@ def write_page(template: str, out: Path, **content: Any) -> Path:
         "p": format_p,
         "difference": format_difference,
         "heading": heading,
-        "breakable": _breakable,
         "commands": _commands,
         "unbroken": _unbroken,
     }
@@ -49,11 +48,6 @@ def write_page(template: str, out: Path, **content: Any) -> Path:
     with whole_file(out) as temporary:
         temporary.write_text(page, encoding="utf-8")
     return out
-
-
-def _breakable(name: str) -> Markup:
-    """A setting's name that may break after its dots and underscores."""
-    return Markup(re.sub(r"([._])", r"\1<wbr>", str(escape(name))))
 
 
 def _commands(text: str) -> Markup:

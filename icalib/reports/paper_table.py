@@ -145,36 +145,33 @@ class Reproduction:
 @final
 @dataclass(frozen=True)
 class Line:
-    """One line of a block; `source` is empty for ours, else the corpus of a paper's values.
-
-    `made` says how ours came about: seeds and mean time; `remark` what must be known of it.
-    """
+    """One line of a block; `source` is "ours" or the corpus of a paper's values, `remark` says how ours came about."""
 
     label: str
     source: str
     cells: tuple[str, ...]
-    made: str = ""
     remark: str = ""
-    failed: bool = False
 
 
 @final
 @dataclass(frozen=True)
 class Block:
-    """Values that can be compared: of one labelled fraction, trained and tested on the same.
-
-    A group is a row of the table: ours, then the paper's.
-    """
+    """Values that can be compared: of one labelled fraction, trained and tested on the same; ours, then the paper's."""
 
     title: str
     columns: tuple[str, ...]
-    groups: tuple[tuple[Line, ...], ...]
+    lines: tuple[Line, ...]
     tests: tuple[MethodTest, ...] = ()
 
     @property
-    def lines(self) -> list[Line]:
-        """All lines, row after row."""
-        return [line for group in self.groups for line in group]
+    def headings(self) -> tuple[str, ...]:
+        """Those of the table."""
+        return ("method", "values of", *self.columns, "remarks on ours")
+
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """Those of the table."""
+        return [(line.label, line.source, *line.cells, line.remark) for line in self.lines]
 
 
 def blocks(reproduction: Reproduction) -> list[Block]:
@@ -183,10 +180,11 @@ def blocks(reproduction: Reproduction) -> list[Block]:
         Block(
             title=_title(reproduction.data, fraction, other),
             columns=_columns(reproduction.table),
-            groups=tuple(
-                (_ours(reproduction, one, other), *_theirs(reproduction, one, other))
+            lines=tuple(
+                line
                 for one in reproduction.rows
                 if one.labelled == fraction
+                for line in (_ours(reproduction, one, other), *_theirs(reproduction, one, other))
             ),
             tests=reproduction.tested(fraction, other),
         )
@@ -227,11 +225,9 @@ def _ours(reproduction: Reproduction, one: TableRow, other: str | None) -> Line:
             made.append(format_seconds(statistics.fmean(run.result["seconds"]["total"] for run in one.runs)))
     return Line(
         label=one.row.label,
-        source="",
+        source="ours",
         cells=tuple(f"{value} {letters}" if letters and value != MISSING else value for value in values),
-        made="; ".join(made),
-        remark="; ".join(filter(None, (one.row.note, one.error))),
-        failed=bool(one.error),
+        remark="; ".join(filter(None, (*made, one.row.note, one.error))),
     )
 
 
@@ -309,16 +305,11 @@ def print_reproduced(reproduction: Reproduction, console: Console | None = None)
         console.print(Text(reproduction.table.note), soft_wrap=True)
     for block in blocks(reproduction):
         rows = [
-            [Text(cell, "dim" if line.source else "bold") for cell in (line.label, line.source or "ours", *line.cells)]
-            + [Text(line.made, "dim")]
-            for line in block.lines
+            [Text(cell, "bold" if row[1] == "ours" else "dim") for cell in row[:-1]] + [Text(row[-1], "dim")]
+            for row in block.rows
         ]
-        headings = ("method", "values of", *block.columns, Column(""))
+        headings = (*block.headings[:-1], Column(block.headings[-1], overflow="fold"))
         console.print(text_table(headings, rows, title=f"{reproduction.table.title}: {block.title}", num_texts=2))
-        for line in block.lines:
-            if line.remark:
-                style = "red" if line.failed else "dim"
-                console.print(Text(f"{line.label}: {line.remark}", style=style), soft_wrap=True)
     for mark, letter in reproduction.legend.items():
         console.print(Text(f"{letter}: {mark}"), soft_wrap=True)
 
@@ -335,16 +326,8 @@ def write_markdown(reproduction: Reproduction, out: Path) -> Path:
     text += [table.note, ""] if table.note else []
     text += [f"{table.source}. {_spread_note(table)} Ours:", "", f"    {reproduction.command}"]
     for block in blocks(reproduction):
-        rows = [
-            (
-                f"**{line.label}**" if line.label else "",
-                line.source or "ours",
-                *line.cells,
-                "; ".join(filter(None, (line.made, line.remark))),
-            )
-            for line in block.lines
-        ]
-        text += ["", f"## {block.title}", "", *_markdown_table(("method", "values of", *block.columns, ""), rows)]
+        rows = [(f"**{label}**" if label else "", *others) for label, *others in block.rows]
+        text += ["", f"## {block.title}", "", *_markdown_table(block.headings, rows)]
         if block.tests:
             text += ["", "Paired permutation tests on the test pools:", ""]
             text += _markdown_table(_TEST_HEADINGS, _test_rows(block))

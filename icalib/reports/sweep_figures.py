@@ -18,7 +18,7 @@ from optuna.trial import TrialState, create_trial
 
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.metric import Direction
-from icalib.reports.charts import line_style
+from icalib.reports.charts import seeds_line
 from icalib.reports.comparison import heading
 from icalib.reports.page import figure_json
 from icalib.sweeps.trials import Trial, short_names, value_text
@@ -163,13 +163,9 @@ def _curves(trials: Sequence[Trial], metric: str) -> Iterator[Picture]:
         own.sort(key=lambda trial: _place(trial.settings[name], axis))
         figure = go.Figure()
         figure.add_scatter(
+            **seeds_line(0, [trial.mean(metric) for trial in own], [trial.deviation(metric) for trial in own]),
             x=[_place(trial.settings[name], axis) for trial in own],
-            y=[trial.mean(metric) for trial in own],
-            error_y={"array": [trial.deviation(metric) or 0.0 for trial in own], "width": 4},
             text=[f"trial {trial.number}" for trial in own],
-            mode="lines+markers",
-            line=line_style(0),
-            marker={"size": 8},
         )
         figure.update_xaxes(title_text=label, type="log" if isinstance(axis, FloatDistribution) and axis.log else None)
         figure.update_yaxes(title_text=f"{heading(metric)}, validation")

@@ -35,16 +35,12 @@ from icalib.reports.comparison import COLUMNS, with_outside_metrics
 from icalib.reports.gain import bulk
 
 ROUND_TAGS = {
-    "round/pools_selected": "num_pools_selected",
-    "round/pairs_selected": "num_pairs_selected",
-    "round/share_with_intents": "share_with_intents",
-    "round/pool_accuracy": "pool_accuracy",
-    "round/pair_accuracy": "pair_accuracy",
-    "round/base_accuracy": "base_accuracy",
-    "round/validation_accuracy": "validation_accuracy",
-    "round/pools_with_intents": "num_pools_with_intents",
-    "round/information_reliability": "information_reliability",
-    "round/gain_reliability": "gain_reliability",
+    f"round/{field.removeprefix('num_')}": field
+    for field in (
+        *("num_pools_selected", "num_pairs_selected", "share_with_intents", "num_pools_with_intents"),
+        *("pool_accuracy", "pair_accuracy", "base_accuracy", "validation_accuracy"),
+        *("information_reliability", "gain_reliability"),
+    )
 }
 """Fields of a round's summary by tag."""
 

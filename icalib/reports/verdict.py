@@ -91,19 +91,14 @@ def verdict_of(runs: Sequence[RunFolder], tests: Sequence[MethodTest] | None = N
         runs: finished runs on the same pools.
         tests: their paired tests, if there is one labelled fraction and they are known already.
     """
-    by_fraction: dict[float, list[RunFolder]] = {}
-    for run in runs:
-        by_fraction.setdefault(float(run.result["labelled"]), []).append(run)
-    if len(by_fraction) == 1:
-        return _verdict_of(runs, tests)
-    parts = {fraction: _verdict_of(members, None) for fraction, members in sorted(by_fraction.items())}
-    return Verdict(
-        tuple(f"{fraction:.2%} labelled: {' '.join(part.sentences)}" for fraction, part in parts.items()),
-        tuple(dict.fromkeys(warning for part in parts.values() for warning in part.warnings)),
-    )
-
-
-def _verdict_of(runs: Sequence[RunFolder], tests: Sequence[MethodTest] | None) -> Verdict:
+    fractions = sorted({float(run.result["labelled"]) for run in runs})
+    if len(fractions) > 1:
+        parts = [verdict_of([run for run in runs if run.result["labelled"] == fraction]) for fraction in fractions]
+        said = zip(fractions, parts, strict=True)
+        return Verdict(
+            tuple(f"{fraction:.2%} labelled: {' '.join(part.sentences)}" for fraction, part in said),
+            tuple(dict.fromkeys(warning for part in parts for warning in part.warnings)),
+        )
     rows = method_rows([run.result for run in runs])
     members = {row.label: [run for run in runs if run.result["method"] == row.label] for row in rows}
     if tests is None:
