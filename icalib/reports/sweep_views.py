@@ -171,7 +171,7 @@ class SweepSummary:
         ]
         return headings, rows
 
-    def winners_metrics(self) -> list[tuple[str, str, str]]:
+    def winners_metrics(self) -> list[tuple[str, ...]]:
         """Return name, validation and test of what was tuned, then of the columns of every comparison."""
         if self.winner is None:
             return []

@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from tensorboard.compat.proto.event_pb2 import Event as TensorBoardEvent
-from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.compat.proto.event_pb2 import Event as TensorBoardEvent  # pyright: ignore[reportAttributeAccessIssue]
 from tensorboard.summary.writer.record_writer import RecordWriter
 from torch.utils.tensorboard.summary import custom_scalars, histogram_raw, hparams, pr_curve, scalar
 
@@ -35,33 +34,34 @@ from icalib.reports.comparison import COLUMNS, with_outside_metrics
 from icalib.reports.gain import bulk
 
 ROUND_TAGS = {
-    f"round/{field.removeprefix('num_')}": field
-    for field in (
-        *("num_pools_selected", "num_pairs_selected", "share_with_intents", "num_pools_with_intents"),
-        *("pool_accuracy", "pair_accuracy", "base_accuracy", "validation_accuracy"),
-        *("information_reliability", "gain_reliability"),
-    )
+    "round/pools_selected": "num_pools_selected",
+    "round/pairs_selected": "num_pairs_selected",
+    "round/share_with_intents": "share_with_intents",
+    "round/pool_accuracy": "pool_accuracy",
+    "round/pair_accuracy": "pair_accuracy",
+    "round/base_accuracy": "base_accuracy",
+    "round/validation_accuracy": "validation_accuracy",
+    "round/pools_with_intents": "num_pools_with_intents",
+    "round/information_reliability": "information_reliability",
+    "round/gain_reliability": "gain_reliability",
 }
 """Fields of a round's summary by tag."""
 
-LAYOUT = {
+_CHARTS = {
     "Rounds of self-training": {
-        "pools selected": ["Multiline", [r"round/pools_selected", r"round/pools_with_intents"]],
-        "precision: selected, every pool, validation": [
-            "Multiline",
-            [r"round/pool_accuracy", r"round/base_accuracy", r"round/validation_accuracy"],
-        ],
-        "gain: fraction with intents, reliability": [
-            "Multiline",
-            [r"round/share_with_intents", r"round/.*reliability"],
-        ],
+        "pools selected": ["round/pools_selected", "round/pools_with_intents"],
+        "precision: selected, every pool, validation": ["round/(pool|base|validation)_accuracy"],
+        "gain: fraction with intents, reliability": ["round/share_with_intents", "round/.*reliability"],
     },
     "Learning curves": {
-        "ranking on validation": ["Multiline", [r"rank/(R@1|MAP)$"]],
-        "loss": ["Multiline", [r"loss/total"]],
-        "calibration on validation": ["Multiline", [r"cal/(ECE|NLL)$"]],
-        "learning rate": ["Multiline", [r"opt/lr.*"]],
+        "ranking on validation": ["rank/(R@1|MAP)$"],
+        "loss": ["loss/total"],
+        "calibration on validation": ["cal/(ECE|NLL)$"],
+        "learning rate": ["opt/lr.*"],
     },
+}
+LAYOUT = {
+    section: {title: ["Multiline", tags] for title, tags in charts.items()} for section, charts in _CHARTS.items()
 }
 """The page CUSTOM SCALARS: charts by section, each with regular expressions of tags."""
 
@@ -103,7 +103,7 @@ def write_tensorboard(run: RunFolder) -> Path:
     return run.path / "tb"
 
 
-_Points = Iterable[tuple[Summary, int]]
+_Points = Iterable[tuple[Any, int]]
 """Summaries, each at a step."""
 
 
@@ -122,12 +122,12 @@ def _write_once(folder: Path, part: str, name: str, points: _Points) -> None:
             writer.write(TensorBoardEvent(wall_time=time.time(), step=step, summary=summary).SerializeToString())
 
 
-def _curves(rows: pa.Table) -> Iterator[tuple[Summary, int]]:
+def _curves(rows: pa.Table) -> Iterator[tuple[Any, int]]:
     for row in rows.sort_by("step").to_pylist():
         yield scalar(row["tag"], row["value"]), row["step"]
 
 
-def _round(summary: RoundSummary) -> Iterator[tuple[Summary, int]]:
+def _round(summary: RoundSummary) -> Iterator[tuple[Any, int]]:
     values = {tag: getattr(summary, field) for tag, field in ROUND_TAGS.items()}
     values |= {f"round/pools_{rule}": num_pools for rule, num_pools in summary.num_pools_by_rule.items()}
     for tag, value in values.items():
@@ -137,7 +137,7 @@ def _round(summary: RoundSummary) -> Iterator[tuple[Summary, int]]:
         yield _gain(summary), summary.round
 
 
-def _gain(summary: RoundSummary) -> Summary:
+def _gain(summary: RoundSummary) -> Any:
     edges, counts = np.array(summary.gain_histogram_edges), np.array(summary.gain_histogram_counts)
     centres = (edges[1:] + edges[:-1]) / 2  # the pairs' own gains are not kept, so moments are the bins'
     # The page divides min to max into 30 even bins, so the tails go into the outermost bins that it gets.
@@ -157,7 +157,7 @@ def _gain(summary: RoundSummary) -> Summary:
     )
 
 
-def _test(run: RunFolder, last_step: int) -> Iterator[tuple[Summary, int]]:
+def _test(run: RunFolder, last_step: int) -> Iterator[tuple[Any, int]]:
     rows = run.metrics().filter(pc.field("split") == "test").to_pylist()
     values = {row["metric"]: row["value"] for row in rows if math.isfinite(row["value"])}
     shown = {metric_tag(metric): values[metric] for metric in with_outside_metrics(COLUMNS, values) if metric in values}
