@@ -80,10 +80,27 @@ def prepare_pools(
 ) -> PoolSet:
     """Prepare a pool folder with its stages shown; the settings are `PoolKeywords`."""
     from icalib.core.component import validated
+    from icalib.core.events import Progress, StageFinished, StageStarted
     from icalib.data.prepare import PrepareSettings
     from icalib.data.prepare import prepare as make_pools
 
-    started = time.monotonic()
+    progress, started = active.progress, time.monotonic()
+    current, since = "", started
+
+    def begin(stage: str) -> None:
+        nonlocal current, since
+        if current:
+            seconds = time.monotonic() - since
+            progress.show(StageFinished(current, current, 0, "", out, seconds, reused=False))
+        if stage:
+            progress.show(StageStarted(stage, reused=False))
+        current, since = stage, time.monotonic()
+
+    def on_progress(stage: str, done: int, total: int | None) -> None:
+        if stage != current:
+            begin(stage)
+        progress.show(Progress(stage, done, total))
+
     pool_set = make_pools(
         source,
         out,
@@ -91,9 +108,10 @@ def prepare_pools(
         logs=logs,
         fresh=fresh,
         parallel_map=active.parallel_map,
-        progress=active.progress.advance,
+        progress=on_progress,
         note=active.message,
     )
+    begin("")
     counts = ", ".join(f"{number} {split}" for split, number in pool_set.num_pools.items())
     logged = f", {pool_set.num_logs} dialogues of logs" if pool_set.num_logs else ""
     active.message(

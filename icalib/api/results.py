@@ -137,7 +137,7 @@ class Sweep:
         return self.folder.best_config_path if self.best else None
 
     def __repr__(self) -> str:
-        from icalib.reports.sweep_terminal import print_sweep
+        from icalib.reports.sweep_views import print_sweep
 
         return printed(lambda console: print_sweep(self.folder, console))
 

@@ -146,8 +146,7 @@ def curve(
         split: pools that the curve is measured on: validation, to decide by it, or test.
     """
     from icalib.data.pools import read_column
-    from icalib.reports.label_curve import label_curve
-    from icalib.reports.label_curve_html import write_label_curve
+    from icalib.reports.label_curve import label_curve, write_label_curve
 
     measured = choice("split", split, ("validation", "test"))
     template, place, fresh = RunTemplate.of(data, None, options), Place.of(options), options.get("fresh", False)

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from icalib.data.negatives import ParallelMap
     from icalib.pipeline.executor import Executor
     from icalib.pipeline.run import RunContext, RunSettings
-    from icalib.reports.json_lines import JsonLines
-    from icalib.reports.progress import TerminalProgress
+    from icalib.reports.progress import JsonLines, TerminalProgress
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,9 @@ class Session:
 
     def message(self, text: str) -> None:
         """Show one line."""
-        self.progress.message(text)
+        from icalib.core.events import Message
+
+        self.progress.show(Message(text))
 
     @property
     def parallel_map(self) -> ParallelMap:
@@ -98,15 +99,16 @@ class Session:
 def session(place: Place) -> Generator[Session, None, None]:
     """Start an executor for as long as the block lasts; in local mode no Ray is started."""
     with _progress() as progress:
+        active = Session(place, progress)
         if place.executor == "local":
-            yield Session(place, progress)
+            yield active
             return
         from icalib.distributed.session import has_joined, start, stop
 
         is_users_own = has_joined()
-        start(place.address, note=progress.message)
+        start(place.address, note=active.message)
         try:
-            yield Session(place, progress)
+            yield active
         finally:
             if not is_users_own:
                 stop()
@@ -114,13 +116,9 @@ def session(place: Place) -> Generator[Session, None, None]:
 
 def _progress() -> TerminalProgress | JsonLines:
     """Return a display of progress on standard error, as the command line asks."""
-    if display().log_format == "json":
-        from icalib.reports.json_lines import JsonLines
+    from icalib.reports.progress import JsonLines, TerminalProgress
 
-        return JsonLines()
-    from icalib.reports.progress import TerminalProgress
-
-    return TerminalProgress()
+    return JsonLines() if display().log_format == "json" else TerminalProgress()
 
 
 def command_line() -> str:

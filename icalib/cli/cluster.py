@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from icalib.core.check import Check
-    from icalib.reports.doctor_terminal import Examination
+    from icalib.reports.cluster import Examination
 
 
 @verb
@@ -32,7 +32,7 @@ def doctor(
     Every node reports its versions and token, and whether it shares --runs with the others; then a tiny ranker is
     trained by the workers, on GPUs if there are any, and scores some shards. The exit code is 1 if anything failed.
     """
-    from icalib.reports.doctor_terminal import Examination
+    from icalib.reports.cluster import Examination
 
     with Examination() as shown:
         checks = list(_examined(address, runs.resolve(), workers, shown))

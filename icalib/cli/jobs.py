@@ -100,7 +100,7 @@ def jobs(
         raise SettingError("expected `icalib jobs`, `icalib jobs logs ID` or `icalib jobs stop ID`.")
     server = _server(address)
     if action == "list":
-        from icalib.reports.jobs_terminal import print_jobs
+        from icalib.reports.cluster import print_jobs
 
         found = server.jobs()
         print_jobs(found, server.address)

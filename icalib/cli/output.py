@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def show_sweep(folder: SweepFolder) -> None:
     """Print a sweep's tables, and where its views are."""
-    from icalib.reports.sweep_terminal import print_sweep
+    from icalib.reports.sweep_views import print_sweep
 
     print_sweep(folder)
     say(f"report: {near(folder.path / 'report.html')}")

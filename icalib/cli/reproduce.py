@@ -112,9 +112,7 @@ def _say_plan(rows: Sequence[TableRow], runs: Path) -> None:
 
 def _show(reproduction: Reproduction, page: Path) -> None:
     from icalib.api.runs import write_comparison
-    from icalib.reports.paper_table import write_markdown
-    from icalib.reports.paper_table_html import write_reproduced
-    from icalib.reports.paper_table_terminal import print_reproduced
+    from icalib.reports.paper_table import print_reproduced, write_markdown, write_reproduced
 
     print_reproduced(reproduction)
     markdown = write_markdown(reproduction, page.with_suffix(".md"))

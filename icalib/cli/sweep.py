@@ -79,7 +79,7 @@ def sweep(
     }
     if dry:
         folder = dry_sweep(space, data, labelled, trials, keywords)
-        from icalib.reports.sweep_terminal import print_dry
+        from icalib.reports.sweep_views import print_dry
 
         print_dry(folder)
         say(f"table: {folder.dry_path}")

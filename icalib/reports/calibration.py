@@ -7,27 +7,20 @@ from rich.text import Text
 
 from icalib.external.calibrator import Calibrator, Measured
 from icalib.external.fit import METRICS, UNCHANGED
-from icalib.metrics.catalogue import find_metric
-from icalib.reports.comparison import ARROWS, format_value
-from icalib.reports.console import people_console, titled_table
+from icalib.reports.comparison import format_value, heading
+from icalib.reports.console import people_console, text_table
 
 
 def print_calibration(calibrator: Calibrator, console: Console | None = None) -> None:
     """Print the metrics of each method on the queries that fitted nothing, and what was chosen."""
     console = console or people_console()
-    table = titled_table(
-        f"{calibrator.num_measured} queries that fitted nothing ({calibrator.num_fitted} others did)",
-        "95 % intervals over queries below",
-    )
-    table.add_column("calibrator", no_wrap=True)
-    for name in METRICS:
-        table.add_column(name + ARROWS[find_metric(name).direction], justify="right", no_wrap=True)
+    rows: list[list[Text]] = []
     for method, metrics in calibrator.metrics.items():
-        style = "bold" if method == calibrator.method else ""
-        table.add_row(
-            "before" if method == UNCHANGED else method, *(_cell(metrics[name]) for name in METRICS), style=style
-        )
-    console.print(table)
+        cells = ["before" if method == UNCHANGED else method, *(_cell(metrics[name]) for name in METRICS)]
+        rows.append([Text(cell, style="bold" if method == calibrator.method else "") for cell in cells])
+    title = f"{calibrator.num_measured} queries that fitted nothing ({calibrator.num_fitted} others did)"
+    columns = ("calibrator", *map(heading, METRICS))
+    console.print(text_table(columns, rows, title=title, caption="95 % intervals over queries below"))
     read_as = "probabilities" if calibrator.scale == "probability" else "logits: before, their sigmoid"
     chosen = "none is better, so scores stay as they are" if calibrator.method == UNCHANGED else calibrator.method
     console.print(Text(f"scores are read as {read_as}"))

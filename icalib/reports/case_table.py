@@ -22,53 +22,26 @@ from icalib.core.run_folder import RunFolder
 
 CASES_PER_KIND = 4
 
+Case = Mapping[str, Any]
+"""`pool` as POOL_SCHEMA has it, `predicted_intents` of each utterance, `candidates` as the first method ranks them.
 
-@final
-@dataclass(frozen=True)
-class Candidate:
-    """One candidate; `probs` and `is_top` have one entry per method, `gain` and `view` are the first method's."""
-
-    text: str
-    is_right: bool
-    gain: float | None
-    view: str
-    probs: tuple[float, ...]
-    is_top: tuple[bool, ...]
-
-
-@final
-@dataclass(frozen=True)
-class Case:
-    """One pool as POOL_SCHEMA has it, the predicted intents of each utterance, candidates as the first method ranks."""
-
-    pool: Mapping[str, Any]
-    predicted_intents: tuple[tuple[str, ...], ...]
-    candidates: tuple[Candidate, ...]
-
-
-@final
-@dataclass(frozen=True)
-class CaseGroup:
-    """Cases of one kind: how many pools there are of it, and the first few of them."""
-
-    title: str
-    num_pools: int
-    cases: tuple[Case, ...]
+A candidate has `text`, `is_right`, `probs` and `is_top` by method, and the first method's `gain` and `view`.
+"""
 
 
 @final
 @dataclass(frozen=True)
 class CaseTable:
-    """Case groups of the methods `labels`; the first one's gains and views are shown."""
+    """Cases of the methods `labels`; a group has its title, its number of pools, and the first few cases."""
 
     labels: tuple[str, ...]
     num_pools: int
-    groups: tuple[CaseGroup, ...]
+    groups: tuple[tuple[str, int, list[Case]], ...]
 
     @property
     def has_gain(self) -> bool:
         """Whether the first method weighs intents."""
-        return any(c.gain is not None for group in self.groups for case in group.cases for c in case.candidates)
+        return any(c["gain"] is not None for *_, cases in self.groups for case in cases for c in case["candidates"])
 
 
 _Rows = list[dict[str, Any]]
@@ -91,13 +64,14 @@ def build_case_table(runs: Mapping[str, RunFolder]) -> CaseTable | None:
     is_wanted = pc.field("pool_id").isin(pa.array(wanted, pa.string()))  # typed: there may be none
     with reading(pools_file):
         pools = {pool["pool_id"]: pool for pool in pq.read_table(pools_file, filters=is_wanted).to_pylist()}
-    intents = _intents(first)
+    table = first.predicted_intents("test")
+    rows = table.to_pylist() if table is not None else []
+    intents = {(row["pool_id"], row["utterance"]): tuple(row["intents"]) for row in rows}
     cases = {
         pool_id: _case(pool, [table[pool_id] for table in predictions], intents) for pool_id, pool in pools.items()
     }
     groups = (
-        CaseGroup(title, len(ids), tuple(cases[one] for one in ids[:CASES_PER_KIND] if one in cases))
-        for title, ids in kinds.items()
+        (title, len(ids), [cases[one] for one in ids[:CASES_PER_KIND] if one in cases]) for title, ids in kinds.items()
     )
     return CaseTable(labels, len(shared), tuple(groups))
 
@@ -113,37 +87,24 @@ def _kinds(
     labels: Sequence[str], predictions: Sequence[Mapping[str, _Rows]], shared: Sequence[str]
 ) -> dict[str, list[str]]:
     """Return the pools of each kind by its title, the most informative pools first."""
-
-    def is_hit(method: int, pool_id: str) -> bool:
-        rows = predictions[method][pool_id]
-        return rows[_top(rows)]["label"] == 1
-
-    def right_prob(method: int, pool_id: str) -> float:
-        return max(row["prob"] for row in predictions[method][pool_id] if row["label"] == 1)
-
+    compared = predictions[:2]
+    hits = {one: [table[one][_top(table[one])]["label"] == 1 for table in compared] for one in shared}
+    probs = {one: [max(row["prob"] for row in table[one] if row["label"] == 1) for table in compared] for one in shared}
     if len(labels) == 1:
-        by_prob = sorted(shared, key=lambda pool_id: (-right_prob(0, pool_id), pool_id))
+        order = sorted(shared, key=lambda one: (-probs[one][0], one))
         return {
-            f"{labels[0]} is right": [pool_id for pool_id in by_prob if is_hit(0, pool_id)],
-            f"{labels[0]} is wrong": [pool_id for pool_id in reversed(by_prob) if not is_hit(0, pool_id)],
+            f"{labels[0]} is right": [one for one in order if hits[one][0]],
+            f"{labels[0]} is wrong": [one for one in reversed(order) if not hits[one][0]],
         }
-    by_gap = sorted(shared, key=lambda pool_id: (right_prob(1, pool_id) - right_prob(0, pool_id), pool_id))
+    order = sorted(shared, key=lambda one: (probs[one][1] - probs[one][0], one))
     return {
-        f"{labels[right]} is right, {labels[wrong]} is wrong": [
-            pool_id for pool_id in ordered if is_hit(right, pool_id) and not is_hit(wrong, pool_id)
-        ]
-        for right, wrong, ordered in ((0, 1, by_gap), (1, 0, by_gap[::-1]))
+        f"{labels[0]} is right, {labels[1]} is wrong": [one for one in order if hits[one] == [True, False]],
+        f"{labels[1]} is right, {labels[0]} is wrong": [one for one in reversed(order) if hits[one] == [False, True]],
     }
 
 
 def _top(rows: _Rows) -> int:
     return int(np.argmax([row["logit"] for row in rows]))
-
-
-def _intents(run: RunFolder) -> dict[tuple[str, int], tuple[str, ...]]:
-    table = run.predicted_intents("test")
-    rows = table.to_pylist() if table is not None else []
-    return {(row["pool_id"], row["utterance"]): tuple(row["intents"]) for row in rows}
 
 
 def _case(
@@ -153,16 +114,19 @@ def _case(
 ) -> Case:
     tops = [_top(rows) for rows in predictions]
     candidates = [
-        Candidate(
-            text=pool["candidates"][row["candidate"]],
-            is_right=row["label"] == 1,
-            gain=None if math.isnan(row["gain"]) else row["gain"],
-            view=row["view"],
-            probs=tuple(rows[index]["prob"] for rows in predictions),
-            is_top=tuple(top == index for top in tops),
-        )
+        {
+            "text": pool["candidates"][row["candidate"]],
+            "is_right": row["label"] == 1,
+            "gain": None if math.isnan(row["gain"]) else row["gain"],
+            "view": row["view"],
+            "probs": [rows[index]["prob"] for rows in predictions],
+            "is_top": [top == index for top in tops],
+        }
         for index, row in enumerate(predictions[0])
     ]
     ranked = np.argsort([-row["logit"] for row in predictions[0]], kind="stable")
-    predicted = (intents.get((pool["pool_id"], number), ()) for number in range(len(pool["context"])))
-    return Case(pool, tuple(predicted), tuple(candidates[index] for index in ranked))
+    return {
+        "pool": pool,
+        "predicted_intents": [intents.get((pool["pool_id"], number), ()) for number in range(len(pool["context"]))],
+        "candidates": [candidates[index] for index in ranked],
+    }

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -19,6 +21,7 @@ from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.metrics.ranking import top_candidate
 from icalib.metrics.selective import risk_coverage
 from icalib.reports.gain import bulk
+from icalib.reports.label_curve import METRICS, LabelCurve
 
 # Okabe and Ito's palette without black and yellow, which vanish on dark and light pages.
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -26,6 +29,24 @@ NEUTRAL = "#8a8f98"
 _DASHES = ("solid", "dot", "dash", "dashdot")
 _COVERAGE = np.linspace(0.02, 1.0, 99)
 _FALSE_ACCEPTS = np.linspace(0.0, 1.0, 101)
+
+
+def line_style(index: int, width: float = 2.5) -> dict[str, Any]:
+    """The colour of the method or line at an index, and dashes, which distinguish those with the same colour."""
+    dash = _DASHES[index // len(OKABE_ITO) % len(_DASHES)]
+    return {"color": OKABE_ITO[index % len(OKABE_ITO)], "width": width, "dash": dash}
+
+
+def seeds_line(index: int, means: Sequence[float | None], deviations: Sequence[float | None]) -> dict[str, Any]:
+    """Means over the seeds as a line with dots, bars for the standard deviations if there are any."""
+    bars = {"array": [deviation or 0.0 for deviation in deviations], "thickness": 1.3, "width": 3}
+    return {
+        "y": means,
+        "error_y": bars if any(deviations) else None,
+        "mode": "lines+markers",
+        "line": line_style(index),
+        "marker": {"size": 8},
+    }
 
 
 def reliability_figure(scores: PoolScores, index: int) -> go.Figure:
@@ -50,7 +71,7 @@ def reliability_figure(scores: PoolScores, index: int) -> go.Figure:
         customdata=counts,
         hovertemplate="probability %{x:.3f}<br>right %{y:.3f}<br>%{customdata:,} pairs<extra></extra>",
         mode="lines+markers",
-        line={"color": colour(index), "width": 1.5},
+        line=line_style(index, 1.5) | {"dash": "solid"},
         marker={"size": 8},
         row=1,
         col=1,
@@ -59,7 +80,7 @@ def reliability_figure(scores: PoolScores, index: int) -> go.Figure:
         x=[(one["lo"] + one["hi"]) / 2 for one in used],
         y=counts,
         width=0.096,
-        marker_color=colour(index),
+        marker_color=line_style(index)["color"],
         opacity=0.75,
         hovertemplate="%{y:,} pairs<extra></extra>",
         row=2,
@@ -76,60 +97,89 @@ def reliability_figure(scores: PoolScores, index: int) -> go.Figure:
 
 def risk_coverage_figure(scores: Mapping[str, Sequence[PoolScores]]) -> go.Figure:
     """Error rate of the most confident fraction of pools, mean over seeds, one line per method."""
-    figure = go.Figure()
-    for index, (label, members) in enumerate(scores.items()):
-        risks = np.array([_risk_at(one) for one in members])
-        figure.add_scatter(
-            x=_COVERAGE,
-            y=risks.mean(axis=0),
-            name=label,
-            mode="lines",
-            line={"color": colour(index), "width": 2.5, "dash": dash(index)},
-            hovertemplate="%{x:.0%} answered: %{y:.1%} wrong",
-        )
-    figure.update_xaxes(title_text="coverage: fraction of pools answered", range=[0, 1.005], tickformat=".0%")
-    figure.update_yaxes(title_text="risk: fraction of these wrong", rangemode="tozero", tickformat=".0%")
-    figure.update_layout(height=420, hovermode="x unified")
+    figure = _lines(scores, _COVERAGE, _risk_at, "%{x:.0%} answered: %{y:.1%} wrong")
+    figure.update_xaxes(title_text="coverage: fraction of pools answered")
+    figure.update_yaxes(title_text="risk: fraction of these wrong", rangemode="tozero")
     return figure
 
 
 def accepted_figure(scores: Mapping[str, Sequence[PoolScores]]) -> go.Figure:
     """Accepted answerable pools against accepted unanswerable ones, mean over seeds, one line per method."""
-    figure = go.Figure()
-    for index, (label, members) in enumerate(scores.items()):
-        figure.add_scatter(
-            x=_FALSE_ACCEPTS,
-            y=np.mean([_accepted_at(one) for one in members], axis=0),
-            name=label,
-            mode="lines",
-            line={"color": colour(index), "width": 2.5, "dash": dash(index)},
-            hovertemplate="%{x:.0%} false accepts: %{y:.1%} of the answerable",
-        )
+    figure = _lines(scores, _FALSE_ACCEPTS, _accepted_at, "%{x:.0%} false accepts: %{y:.1%} of the answerable")
     figure.add_shape(type="line", x0=0, y0=0, x1=1, y1=1, line={"dash": "dash", "width": 1})
     figure.add_hline(y=RECALL, line={"dash": "dot", "width": 1})
-    figure.update_xaxes(title_text="fraction of unanswerable pools accepted", range=[0, 1.005], tickformat=".0%")
-    figure.update_yaxes(title_text="fraction of answerable pools accepted", range=[0, 1.005], tickformat=".0%")
+    figure.update_xaxes(title_text="fraction of unanswerable pools accepted")
+    figure.update_yaxes(title_text="fraction of answerable pools accepted", range=[0, 1.005])
+    return figure
+
+
+def _lines(
+    scores: Mapping[str, Sequence[PoolScores]], x: FloatArray, y: Callable[[PoolScores], FloatArray], hover: str
+) -> go.Figure:
+    """Mean over seeds, on a grid that they share."""
+    figure = go.Figure()
+    for index, (label, members) in enumerate(scores.items()):
+        mean = np.mean([y(one) for one in members], axis=0)
+        figure.add_scatter(x=x, y=mean, name=label, mode="lines", line=line_style(index), hovertemplate=hover)
+    figure.update_xaxes(range=[0, 1.005], tickformat=".0%")
+    figure.update_yaxes(tickformat=".0%")
     figure.update_layout(height=420, hovermode="x unified")
     return figure
 
 
+def _risk_at(scores: PoolScores) -> FloatArray:
+    top = top_candidate(scores)
+    coverage, risk = risk_coverage(top.prob, 1 - top.hit)
+    return np.interp(_COVERAGE, coverage, risk)
+
+
+def _accepted_at(scores: PoolScores) -> FloatArray:
+    """Fraction of answerable pools accepted at each of `_FALSE_ACCEPTS`; tied pools are accepted together."""
+    confidence = answerability(scores)
+    thresholds = np.append(np.unique(confidence)[::-1], -np.inf)
+    none, answerable = np.sort(confidence[~scores.answerable]), np.sort(confidence[scores.answerable])
+    accepted, false = (1 - np.searchsorted(one, thresholds) / len(one) for one in (answerable, none))
+    return np.interp(_FALSE_ACCEPTS, np.append(0.0, false), np.append(0.0, accepted))
+
+
 def loss_figure(training: pa.Table) -> go.Figure:
     """Training losses over steps that continue over the stages, and validation losses as dots at the epochs' ends."""
-    figure = go.Figure()
-    for index, tag in enumerate(_tags(training, ("loss/",))):
-        name = tag.removeprefix("loss/")
-        _add_curve(figure, training, tag, "train", f"{name}, train", index, width=1.2)
-        _add_curve(figure, training, tag, "validation", f"{name}, validation", index, width=2.5)
-    _finish_curves(figure, training)
-    return figure
+    return _training_figure(training, ("loss/",), ("train", "validation"))
 
 
 def validation_figure(training: pa.Table) -> go.Figure:
     """Validation metrics over steps that continue over the stages."""
+    return _training_figure(training, ("rank/", "class/", "cal/", "sel/"), ("validation",))
+
+
+def _training_figure(training: pa.Table, groups: tuple[str, ...], splits: Sequence[str]) -> go.Figure:
     figure = go.Figure()
-    for index, tag in enumerate(_tags(training, ("rank/", "class/", "cal/", "sel/"))):
-        _add_curve(figure, training, tag, "validation", tag.split("/", 1)[1], index, width=2.5)
-    _finish_curves(figure, training)
+    tags = sorted(tag for tag in set(training["tag"].to_pylist()) if tag.startswith(groups))
+    for index, tag in enumerate(tags):
+        for split in splits:
+            rows = training.filter((pc.field("tag") == tag) & (pc.field("split") == split)).sort_by("step")
+            if rows.num_rows:
+                name, is_train = tag.split("/", 1)[1], split == "train"
+                figure.add_scatter(
+                    x=rows["step"].to_pylist(),
+                    y=rows["value"].to_pylist(),
+                    name=f"{name}, {split}" if len(splits) > 1 else name,
+                    mode="lines" if is_train else "lines+markers",
+                    opacity=0.55 if is_train else 1.0,
+                    line=line_style(index, 1.2 if is_train else 2.5),
+                )
+    # A rule marks where each stage but the first starts.
+    stages = training.group_by(["stage", "round"]).aggregate([("step", "min")]).sort_by("step_min").to_pylist()
+    for _, stage in pairwise(stages):
+        figure.add_vline(
+            x=stage["step_min"],
+            line={"color": NEUTRAL, "width": 1, "dash": "dot"},
+            annotation={"text": f"round {stage['round']}" if stage["round"] else stage["stage"], "font_size": 11},
+            annotation_position="top right",
+        )
+    figure.update_xaxes(title_text="step", rangemode="tozero")
+    figure.update_yaxes(rangemode="tozero")
+    figure.update_layout(height=360, showlegend=True)
     return figure
 
 
@@ -174,19 +224,16 @@ def gain_figure(summaries: Sequence[RoundSummary], threshold: float | None) -> g
             y=np.append(density, density[-1]),
             name=f"round {summary.round}",
             mode="lines",
-            line={"shape": "hv", "color": colour(index), "width": 2, "dash": dash(index)},
+            line=line_style(index, 2) | {"shape": "hv"},
         )
         bins = bulk(summary)
         shown += [edges[bins.start], edges[bins.stop]]
     if threshold is not None:
-        figure.add_vline(x=threshold, line={"color": NEUTRAL, "width": 1.5, "dash": "dash"})
-        figure.add_annotation(
+        figure.add_vline(
             x=threshold,
-            y=1,
-            yref="paper",
-            text=f"λ = {threshold:g}",
-            showarrow=False,
-            xanchor="right" if threshold > (min(shown) + max(shown)) / 2 else "left",
+            line={"color": NEUTRAL, "width": 1.5, "dash": "dash"},
+            annotation_text=f"λ = {threshold:g}",
+            annotation_position="top left" if threshold > (min(shown) + max(shown)) / 2 else "top right",
         )
     margin = 0.03 * (max(shown) - min(shown))
     figure.update_xaxes(
@@ -197,66 +244,60 @@ def gain_figure(summaries: Sequence[RoundSummary], threshold: float | None) -> g
     return figure
 
 
-def _risk_at(scores: PoolScores) -> FloatArray:
-    """Risk on the common grid of coverages, so that seeds can be averaged."""
-    top = top_candidate(scores)
-    coverage, risk = risk_coverage(top.prob, 1 - top.hit)
-    return np.interp(_COVERAGE, coverage, risk)
+def label_curve_figure(curve: LabelCurve) -> go.Figure:
+    """One panel per metric over the number of labels (logarithmic); bars are ± sd over the seeds."""
+    figure = make_subplots(rows=1, cols=len(METRICS), subplot_titles=METRICS, horizontal_spacing=0.07)
+    numbers = sorted({point.num_labels for one in curve.curves for point in one.points})
+    for column, metric in enumerate(METRICS, 1):
+        place = {"row": 1, "col": column, "showlegend": column == 1}
+        for index, one in enumerate(curve.curves):
+            rows = [point.values(curve.split) for point in one.points]
+            figure.add_scatter(
+                **seeds_line(index, [row.mean(metric) for row in rows], [row.deviation(metric) for row in rows]),
+                x=[point.num_labels for point in one.points],
+                name=one.label,
+                legendgroup=one.label,
+                hovertemplate="%{x} labels: %{y:.3f}",
+                **place,
+            )
+        for index, run in enumerate(curve.lines):
+            value, name = run.result[curve.split].get(metric), str(run.result["method"])
+            if value is not None:
+                figure.add_scatter(
+                    x=[numbers[0], numbers[-1]],
+                    y=[value, value],
+                    name=name,
+                    legendgroup=name,
+                    mode="lines",
+                    line={"color": NEUTRAL, "width": 1.5, "dash": ("dash", "dot", "dashdot", "longdash")[index % 4]},
+                    hovertemplate=f"{name}: %{{y:.3f}}<extra></extra>",
+                    **place,
+                )
+    figure.update_xaxes(type="log", title_text="labelled pools", tickvals=numbers, ticktext=list(map(str, numbers)))
+    figure.update_layout(height=420, legend={"orientation": "h", "y": -0.25})
+    return figure
 
 
-def _accepted_at(scores: PoolScores) -> FloatArray:
-    """Fraction of answerable pools accepted at each of `_FALSE_ACCEPTS`; tied pools are accepted together."""
-    confidence = answerability(scores)
-    thresholds = np.append(np.unique(confidence)[::-1], -np.inf)
-    none, answerable = np.sort(confidence[~scores.answerable]), np.sort(confidence[scores.answerable])
-    accepted, false = (1 - np.searchsorted(one, thresholds) / len(one) for one in (answerable, none))
-    return np.interp(_FALSE_ACCEPTS, np.append(0.0, false), np.append(0.0, accepted))
+def over_x_figure(
+    x: Sequence[str], values: Sequence[Sequence[float]], selected: Sequence[float] | None, titles: tuple[str, str]
+) -> go.Figure:
+    """Values over seeds as a line with their deviation; numbers of selected intents as bars behind it.
 
-
-def _tags(training: pa.Table, groups: tuple[str, ...]) -> list[str]:
-    return sorted(tag for tag in set(training["tag"].to_pylist()) if tag.startswith(groups))
-
-
-def _add_curve(
-    figure: go.Figure, training: pa.Table, tag: str, split: str, name: str, index: int, *, width: float
-) -> None:
-    rows = training.filter((pc.field("tag") == tag) & (pc.field("split") == split)).sort_by("step")
-    if rows.num_rows:
-        figure.add_scatter(
-            x=rows["step"].to_pylist(),
-            y=rows["value"].to_pylist(),
-            name=name,
-            mode="lines" if split == "train" else "lines+markers",
-            opacity=0.55 if split == "train" else 1.0,
-            line={"color": colour(index), "width": width, "dash": dash(index)},
-        )
-
-
-def _finish_curves(figure: go.Figure, training: pa.Table) -> None:
-    for step, name in _boundaries(training):
-        figure.add_vline(x=step, line={"color": NEUTRAL, "width": 1, "dash": "dot"})
-        figure.add_annotation(
-            x=step, y=1, yref="paper", text=name, showarrow=False, xanchor="left", yanchor="bottom", font_size=11
-        )
-    figure.update_xaxes(title_text="step", rangemode="tozero")
-    figure.update_yaxes(rangemode="tozero")
-    figure.update_layout(height=360, showlegend=True)
-
-
-def _boundaries(training: pa.Table) -> list[tuple[int, str]]:
-    """First step of every stage but the first, with the stage's name."""
-    stages = training.group_by(["stage", "round"]).aggregate([("step", "min")]).sort_by("step_min").to_pylist()
-    return [
-        (after["step_min"], f"round {after['round']}" if after["round"] else after["stage"])
-        for _, after in pairwise(stages)
-    ]
-
-
-def colour(index: int) -> str:
-    """The colour of the method or line at an index."""
-    return OKABE_ITO[index % len(OKABE_ITO)]
-
-
-def dash(index: int) -> str:
-    """Its dashes, which distinguish those with the same colour."""
-    return _DASHES[index // len(OKABE_ITO) % len(_DASHES)]
+    Args:
+        x: positions.
+        values: at each position, one per seed.
+        selected: selected intents at each position.
+        titles: of both axes.
+    """
+    figure = make_subplots(specs=[[{"secondary_y": True}]])
+    if selected is not None:
+        figure.add_bar(x=x, y=selected, name="selected intents", marker_color=NEUTRAL, opacity=0.45, width=0.4)
+        figure.update_yaxes(title_text="selected intents", side="right", showgrid=False, rangemode="tozero")
+    # The axis that is drawn last is on top, so the line has the second axis, which is on the left.
+    means = [statistics.fmean(one) for one in values]
+    line = seeds_line(0, means, [statistics.stdev(one) if len(one) > 1 else None for one in values])
+    figure.add_scatter(**line, x=x, name=titles[1], secondary_y=True)
+    figure.update_yaxes(title_text=titles[1], side="left", tickmode="auto", secondary_y=True)
+    figure.update_xaxes(title_text=titles[0], type="category")
+    figure.update_layout(height=380, showlegend=selected is not None)
+    return figure

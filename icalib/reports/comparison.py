@@ -24,8 +24,7 @@ COLUMNS = ("F1", "P", "R", "R@1", "R@2", "R@5", "MAP", "ECE", "NLL", "Brier", "A
 SHIFT_COLUMNS = ("R@1", "MAP", "ECE", "ECE_adaptive", "NLL", "Brier")
 """Metrics of the tables of runs on pools that they were not trained on, in order."""
 
-ARROWS: Mapping[Direction | None, str] = {"maximize": " ↑", "minimize": " ↓", None: ""}
-"""What follows the name of a metric in a heading."""
+_ARROWS: Mapping[Direction | None, str] = {"maximize": " ↑", "minimize": " ↓", None: ""}
 
 MISSING = "–"
 
@@ -36,10 +35,11 @@ CANDIDATES_ONLY = "candidates-only"
 @final
 @dataclass(frozen=True)
 class MethodRow:
-    """One method on one data set with one labelled fraction: `results` has one entry per seed."""
+    """One method on the pools of one split with one labelled fraction: `results` has one entry per seed."""
 
     label: str
     results: tuple[Result, ...]
+    split: str = "test"
 
     @property
     def num_seeds(self) -> int:
@@ -52,7 +52,7 @@ class MethodRow:
         return statistics.fmean(result["seconds"]["total"] for result in self.results)
 
     def mean(self, metric: str) -> float | None:
-        """Mean test value over the seeds; None where no run has the metric."""
+        """Mean value over the seeds; None where no run has the metric."""
         values = self._values(metric)
         return statistics.fmean(values) if values else None
 
@@ -71,7 +71,7 @@ class MethodRow:
         return statistics.stdev(values) if len(values) > 1 else None
 
     def _values(self, metric: str) -> list[float]:
-        values = [result["test"].get(metric) for result in self.results]
+        values = [result[self.split].get(metric) for result in self.results]
         return [value for value in values if value is not None and math.isfinite(value)]
 
 
@@ -100,17 +100,16 @@ def by_shift(results: Sequence[Result]) -> list[tuple[str, list[Result]]]:
     ]
 
 
-def method_label(result: Result, results: Sequence[Result]) -> str:
-    """The method's name, with the labelled fraction where `results` have several of them."""
-    several = len({other["labelled"] for other in results}) > 1
-    return f"{result['method']} {result['labelled']:.2%}" if several else str(result["method"])
-
-
 def method_rows(results: Sequence[Result]) -> list[MethodRow]:
-    """One row per method (and labelled fraction) in order of first appearance, seeds ascending."""
+    """One row per method in order of first appearance, seeds ascending.
+
+    Labelled fractions are rows of their own, and named where there are several.
+    """
+    several = len({result["labelled"] for result in results}) > 1
     grouped: dict[str, list[Result]] = {}
     for result in results:
-        grouped.setdefault(method_label(result, results), []).append(result)
+        label = f"{result['method']} {result['labelled']:.2%}" if several else str(result["method"])
+        grouped.setdefault(label, []).append(result)
     return [
         MethodRow(label, tuple(sorted(members, key=lambda result: result["seed"])))
         for label, members in grouped.items()
@@ -152,25 +151,10 @@ def best_labels(rows: Sequence[MethodRow], metric: str) -> set[str]:
     return {label for label, mean in means.items() if mean == best}
 
 
-def giveaway(recalls: Mapping[str, float | None]) -> str | None:
-    """Return a warning if a ranker that never reads the context ranks better than some method, else None.
-
-    Args:
-        recalls: R@1 by label.
-    """
-    known = {label: recall for label, recall in recalls.items() if recall is not None}
-    blind = {label: recall for label, recall in known.items() if label.startswith(CANDIDATES_ONLY)}
-    if not blind:
-        return None
-    highest = max(blind.values())
-    beaten = [label for label, recall in known.items() if label not in blind and recall < highest]
-    if not beaten:
-        return None
-    return (
-        f"These pools give right answers away: candidates-only, which never reads a context, has R@1 {highest:.3f}, "
-        f"more than {', '.join(beaten)}. A right answer is then recognised by its likeness to the other candidates. "
-        "Prepare the dialogues again with --negatives neighbourhood, which hides it."
-    )
+def heading(metric: str, unit: str = "") -> str:
+    """Return a metric's title, with an arrow that says what is better."""
+    found = find_metric(metric)
+    return found.title + unit + _ARROWS[found.direction]
 
 
 def format_value(value: float | None) -> str:
@@ -183,11 +167,11 @@ def format_spread(mean: float | None, deviation: float | None) -> str:
     return format_value(mean) + (f" ± {format_value(deviation)}" if deviation else "")
 
 
-def format_difference(value: float | None) -> str:
-    """Three decimals with a sign, or a dash if there is no value."""
+def format_difference(value: float | None, digits: int = 3) -> str:
+    """Decimals with a sign, or a dash if there is no value."""
     if value is None:
         return MISSING
-    return f"{round(value, 3) + 0.0:+.3f}".replace("-", "−")  # adding 0 turns −0.0 into 0.0
+    return f"{round(value, digits) + 0.0:+.{digits}f}".replace("-", "−")  # adding 0 turns −0.0 into 0.0
 
 
 def format_share(value: float | None) -> str:

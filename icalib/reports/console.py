@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 _LOG_WIDTH = 160
@@ -18,21 +20,38 @@ def people_console() -> Console:
     return console
 
 
-def titled_table(title: str = "", caption: str = "", *, gap: int = 2, expand: bool = False) -> Table:
-    """Return a table without columns.
+def text_table(
+    columns: Iterable[str | Column],
+    rows: Iterable[Sequence[str | Text]],
+    *,
+    title: str = "",
+    caption: str = "",
+    num_texts: int = 1,
+    gap: int = 2,
+) -> Table:
+    """Return a table that shows all texts as they are, even with brackets, as names of folders may have them.
 
     Args:
-        title: shown above as it is, even with brackets, as names of folders may have them.
+        columns: a heading stands for a column that is never cut: texts first, then numbers.
+        rows: cells of each row.
+        title: shown above.
         caption: shown below.
+        num_texts: number of leading columns that are texts.
         gap: spaces between columns.
-        expand: use the whole width.
     """
-    return Table(
+    headers = (
+        Column(one, no_wrap=True, justify="left" if index < num_texts else "right") if isinstance(one, str) else one
+        for index, one in enumerate(columns)
+    )
+    table = Table(
+        *headers,
         title=Text(title, style="bold") if title else None,
         title_justify="left",
         caption=Text(caption, style="table.caption") if caption else None,
         caption_justify="left",
         box=SIMPLE_HEAD,
         padding=(0, gap, 0, 0),
-        expand=expand,
     )
+    for row in rows:
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+    return table

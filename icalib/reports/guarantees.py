@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from rich.console import Console
+from rich.table import Column
 
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.risk_control import RiskControl
 from icalib.pipeline.guarantees import CONFIDENCE, MAX_ERRORS, Guarantees
-from icalib.reports.console import people_console, titled_table
+from icalib.reports.console import people_console, text_table
 
 HEADINGS = tuple(f"at most {max_error:.0%} wrong" for max_error in MAX_ERRORS)
-"""What each promise allows."""
 HOW_TO_READ = (
     f"the fraction of the test pools that would be answered, so that with {CONFIDENCE:.0%} confidence no more answers "
     "are wrong than allowed, the lowest probability of an answer, and how many were wrong when it was tested "
@@ -26,18 +26,15 @@ def promise_cells(run: RunFolder) -> tuple[str, ...]:
 
 def print_promises(run: RunFolder, console: Console | None = None) -> None:
     """Print what the run can promise."""
-    table = titled_table("What can be promised", HOW_TO_READ)
-    for heading in HEADINGS:
-        table.add_column(heading)
-    table.add_row(*promise_cells(run))
+    columns = [Column(heading) for heading in HEADINGS]
+    table = text_table(columns, [promise_cells(run)], title="What can be promised", caption=HOW_TO_READ)
     (console or people_console()).print(table)
 
 
 def _cell(found: RiskControl) -> str:
     if found.threshold is not None:
-        return (
-            f"{found.coverage:.0%}, from {found.threshold:.3f} ({found.num_wrong} of {found.num_answered} were wrong)"
-        )
+        wrong = f"{found.num_wrong} of {found.num_answered} were wrong"
+        return f"{found.coverage:.0%}, from {found.threshold:.3f} ({wrong})"
     if found.num_needed is None:
         return "none: the most confident answers are wrong too often"
     return f"none: needs about {found.num_needed:,} test pools"

@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
 from icalib.calibration.post_hoc import POST_HOC, post_hoc_tag
 from icalib.core.errors import DataError
-from icalib.core.files import FileObject
+from icalib.core.files import FileObject, read_json, reading
 from icalib.core.run_folder import RunFolder
-from icalib.core.run_tables import RoundSummary
-from icalib.data.schema import SPLITS
+from icalib.core.storage import local_path
+from icalib.data.schema import POOLS_FILE, SPLITS
 from icalib.metrics.answerability import has_unanswerable
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.pairs import PoolScores
 from icalib.reports import charts
-from icalib.reports.case_table import CaseTable, build_case_table
+from icalib.reports.case_table import build_case_table
 from icalib.reports.comparison import (
-    ARROWS,
+    MISSING,
     SHIFT_COLUMNS,
     MethodRow,
     Result,
     best_labels,
     by_data,
     by_shift,
+    format_seconds,
+    format_share,
     format_value,
     method_rows,
     shown_metrics,
@@ -36,49 +36,10 @@ from icalib.reports.comparison import (
 from icalib.reports.guarantees import HEADINGS, HOW_TO_READ, promise_cells
 from icalib.reports.page import figure_json, write_page
 from icalib.reports.paired_tests import MethodTest, matrices, paired_tests
-from icalib.reports.run_facts import RunFacts, run_facts
-from icalib.reports.verdict import Verdict, mean_interval, verdict_of
+from icalib.reports.verdict import mean_interval, verdict_of
 
 _POST_HOC_METRICS = ("ECE", "NLL")
 """Metrics that are shown after each post-hoc calibrator."""
-
-
-@final
-@dataclass(frozen=True)
-class _MethodPart:
-    """What is shown of one method: tables of all its runs, charts of the run with the lowest seed."""
-
-    row: MethodRow
-    intervals: Mapping[str, str]
-    shown_seed: int
-    reliability: Markup
-    loss: Markup | None
-    validation: Markup | None
-    rounds: Markup | None
-    gain: Markup | None
-    summaries: tuple[RoundSummary, ...]
-    promises: tuple[str, ...]
-    settings: str
-    runs: tuple[RunFacts, ...]
-
-
-@final
-@dataclass(frozen=True)
-class _DataPart:
-    """All methods on one pool set."""
-
-    name: str
-    methods: tuple[_MethodPart, ...]
-    best: Mapping[str, set[str]]
-    commands: tuple[str, ...]
-    environments: tuple[str, ...]
-    post_hoc: Sequence[tuple[MethodRow, Mapping[str, Sequence[tuple[str, bool]]]]]
-    risk_coverage: Markup
-    accepted: Markup | None
-    verdict: Verdict
-    tests: Mapping[str, Mapping[str, Mapping[str, MethodTest]]]
-    tests_missing: str
-    cases: CaseTable | None
 
 
 def write_report(runs: Sequence[RunFolder], out: Path, title: str) -> Path:
@@ -103,37 +64,8 @@ def write_report(runs: Sequence[RunFolder], out: Path, title: str) -> Path:
         shifts=[(title, rows := method_rows(group), _best(rows, shift_columns)) for title, group in by_shift(shifts)],
         post_hoc_metrics=_POST_HOC_METRICS,
         calibrators=list(POST_HOC),
-        arrows=ARROWS,
-        find_metric=find_metric,
         promise_note=HOW_TO_READ,
-        promise_headings=HEADINGS,
-    )
-
-
-def _data_part(name: str, results: Sequence[Result], columns: Sequence[str]) -> _DataPart:
-    rows = method_rows(results)
-    runs = {row.label: [RunFolder(result["run"]) for result in row.results] for row in rows}
-    scores = {
-        label: [PoolScores.from_predictions(run.predictions("test")) for run in members]
-        for label, members in runs.items()
-    }
-    tests, tests_missing = _tests(runs)
-    methods = tuple(
-        _method_part(row, runs[row.label], columns, scores[row.label][0], index) for index, row in enumerate(rows)
-    )
-    return _DataPart(
-        name=name,
-        methods=methods,
-        best=_best(rows, columns),
-        commands=tuple(dict.fromkeys(run.command for method in methods for run in method.runs)),
-        environments=tuple(dict.fromkeys(run.environment for method in methods for run in method.runs)),
-        post_hoc=[(row, cells) for row in rows if (cells := _post_hoc(row))],
-        risk_coverage=figure_json(charts.risk_coverage_figure(scores)),
-        accepted=_accepted(scores),
-        verdict=verdict_of([run for members in runs.values() for run in members], tests if not tests_missing else ()),
-        tests=matrices(tests),
-        tests_missing=tests_missing,
-        cases=build_case_table({label: runs[label][0] for label in _case_order(rows, runs)}),
+        promise_headings=("method", *HEADINGS),
     )
 
 
@@ -141,38 +73,58 @@ def _best(rows: Sequence[MethodRow], columns: Sequence[str]) -> dict[str, set[st
     return {metric: best_labels(rows, metric) for metric in columns}
 
 
-def _interval(runs: Sequence[RunFolder], metric: str) -> str:
-    interval = mean_interval(runs, metric)
-    return "" if interval is None else f"{format_value(interval.low)}–{format_value(interval.high)}"
+def _data_part(name: str, results: Sequence[Result], columns: Sequence[str]) -> dict[str, Any]:
+    """Return what is shown of all methods on one pool set."""
+    rows = method_rows(results)
+    runs = {row.label: [RunFolder(result["run"]) for result in row.results] for row in rows}
+    every = [run for members in runs.values() for run in members]
+    scores = {
+        label: [PoolScores.from_predictions(run.predictions("test")) for run in members]
+        for label, members in runs.items()
+    }
+    has_both = all(has_unanswerable(one) and one.answerable.any() for members in scores.values() for one in members)
+    tests, tests_missing = _tests(runs)
+    methods = [
+        _method_part(row, runs[row.label], columns, scores[row.label][0], index) for index, row in enumerate(rows)
+    ]
+    facts = [run for method in methods for run in method["runs"]]
+    return {
+        "name": name,
+        "methods": methods,
+        "best": _best(rows, columns),
+        "commands": list(dict.fromkeys(run["command"] for run in facts)),
+        "environments": list(dict.fromkeys(run["environment"] for run in facts)),
+        "post_hoc": [(row, cells) for row in rows if (cells := _post_hoc(row))],
+        "risk_coverage": figure_json(charts.risk_coverage_figure(scores)),
+        "accepted": figure_json(charts.accepted_figure(scores)) if has_both else None,
+        "promises": [(method["row"].label, *promise_cells(runs[method["row"].label][0])) for method in methods],
+        "verdict": verdict_of(every, tests),
+        "tests": matrices(tests),
+        "tests_missing": tests_missing,
+        "cases": build_case_table({label: runs[label][0] for label in _case_order(rows, runs)}),
+    }
 
 
-def _post_hoc(row: MethodRow) -> dict[str, list[tuple[str, bool]]]:
-    """Return for each metric its names as it is and after each calibrator, and which is lowest; empty if unmeasured."""
-    cells: dict[str, list[tuple[str, bool]]] = {}
+def _post_hoc(row: MethodRow) -> list[list[tuple[str, bool]]]:
+    """Return each metric's names as it is and after each calibrator, and which is lowest; empty if unmeasured."""
+    cells: list[list[tuple[str, bool]]] = []
     for metric in _POST_HOC_METRICS:
         names = (metric, *(post_hoc_tag(metric, calibrator) for calibrator in POST_HOC))
         shown = {name: round(mean, 3) for name in names if (mean := row.mean(name)) is not None}
-        if len(shown) > 1:
-            cells[metric] = [(name, shown.get(name) == min(shown.values())) for name in names]
-    return cells if len(cells) == len(_POST_HOC_METRICS) else {}
+        if len(shown) < 2:
+            return []
+        cells.append([(name, shown.get(name) == min(shown.values())) for name in names])
+    return cells
 
 
-def _accepted(scores: Mapping[str, Sequence[PoolScores]]) -> Markup | None:
-    """The chart of answerable and unanswerable pools, where all runs have both."""
-    all_scores = [one for members in scores.values() for one in members]
-    if not all(has_unanswerable(one) and one.answerable.any() for one in all_scores):
-        return None
-    return figure_json(charts.accepted_figure(scores))
-
-
-def _tests(runs: Mapping[str, Sequence[RunFolder]]) -> tuple[tuple[MethodTest, ...], str]:
-    """Paired tests, or why there are none."""
+def _tests(runs: Mapping[str, Sequence[RunFolder]]) -> tuple[list[MethodTest], str]:
+    """Return paired tests, or why there are none."""
     if len(runs) < 2:
-        return (), "There is one method only."
+        return [], "There is one method only."
     try:
-        return tuple(paired_tests(runs)), ""
+        return paired_tests(runs), ""
     except DataError as error:
-        return (), str(error)
+        return [], str(error)
 
 
 def _case_order(rows: Sequence[MethodRow], runs: Mapping[str, Sequence[RunFolder]]) -> list[str]:
@@ -187,30 +139,31 @@ def _case_order(rows: Sequence[MethodRow], runs: Mapping[str, Sequence[RunFolder
 
 
 def _method_part(
-    row: MethodRow,
-    runs: Sequence[RunFolder],
-    columns: Sequence[str],
-    scores: PoolScores,
-    index: int,
-) -> _MethodPart:
+    row: MethodRow, runs: Sequence[RunFolder], columns: Sequence[str], scores: PoolScores, index: int
+) -> dict[str, Any]:
+    """Return what is shown of one method: tables of all its runs, charts of the run with the lowest seed."""
     run = runs[0]
     training, summaries = run.training(), run.round_summaries()
     with_gain = [summary for summary in summaries if sum(summary.gain_histogram_counts)]
     trained = training.num_rows > 0
-    return _MethodPart(
-        row=row,
-        intervals={metric: _interval(runs, metric) for metric in columns},
-        shown_seed=row.results[0]["seed"],
-        reliability=figure_json(charts.reliability_figure(scores, index)),
-        loss=figure_json(charts.loss_figure(training)) if trained else None,
-        validation=figure_json(charts.validation_figure(training)) if trained else None,
-        rounds=figure_json(charts.rounds_figure(summaries)) if summaries else None,
-        gain=figure_json(charts.gain_figure(with_gain, _gain_threshold(run.config))) if with_gain else None,
-        summaries=tuple(summaries),
-        promises=promise_cells(run),
-        settings=(run.path / "config.yaml").read_text(encoding="utf-8"),
-        runs=tuple(run_facts(member) for member in runs),
-    )
+    return {
+        "row": row,
+        "intervals": {metric: _interval(runs, metric) for metric in columns},
+        "shown_seed": row.results[0]["seed"],
+        "reliability": figure_json(charts.reliability_figure(scores, index)),
+        "loss": figure_json(charts.loss_figure(training)) if trained else None,
+        "validation": figure_json(charts.validation_figure(training)) if trained else None,
+        "rounds": figure_json(charts.rounds_figure(summaries)) if summaries else None,
+        "gain": figure_json(charts.gain_figure(with_gain, _gain_threshold(run.config))) if with_gain else None,
+        "summaries": summaries,
+        "settings": (run.path / "config.yaml").read_text(encoding="utf-8"),
+        "runs": [_run_facts(member) for member in runs],
+    }
+
+
+def _interval(runs: Sequence[RunFolder], metric: str) -> str:
+    interval = mean_interval(runs, metric)
+    return "" if interval is None else f"{format_value(interval.low)}–{format_value(interval.high)}"
 
 
 def _gain_threshold(settings: Mapping[str, Any]) -> float | None:
@@ -221,3 +174,40 @@ def _gain_threshold(settings: Mapping[str, Any]) -> float | None:
         if isinstance(value, Mapping) and (found := _gain_threshold(value)) is not None:
             return found
     return None
+
+
+def _run_facts(run: RunFolder) -> dict[str, Any]:
+    """Return what was run: from config.yaml, provenance.json, stages.json and result.json."""
+    with reading(run.path):  # its files have what was written unless someone removed their digests
+        config, provenance = run.config, read_json(run.path / "provenance.json")
+        versions = {"icalib": provenance["icalib"], "Python": provenance["python"], **provenance["packages"]}
+        with_versions = ", ".join(f"{name} {version}" for name, version in versions.items())
+        machine = ", ".join(f"{name} {value}" for name, value in provenance["machine"].items())
+        generated = f" Generated texts: {provenance['generated']['generator']}." if "generated" in provenance else ""
+        digest = provenance["data_digest"][:16]
+        return {
+            "name": run.name,
+            "seed": config["seed"],
+            "labelled": format_share(config["labelled"]),
+            "pools": _pools_used(config),
+            "duration": format_seconds(run.result["seconds"]["total"]),
+            "command": provenance["command"],
+            "started": provenance["started"][:16].replace("T", " "),
+            "environment": f"With {with_versions}; machine: {machine}; data digest {digest}.{generated}",
+            "stages": run.stages,
+            "summaries": tuple(run.round_summaries()),
+        }
+
+
+def _pools_used(config: Mapping[str, Any]) -> list[str]:
+    """Return the pools of each split, after the limit; a dash where neither the pool set nor a limit says."""
+    metadata = local_path(config["data"]) / POOLS_FILE
+    with reading(metadata):
+        totals = read_json(metadata)["num_pools"] if metadata.is_file() else {}
+        return [_num_used(totals.get(split), config["limit"].get(split)) for split in SPLITS]
+
+
+def _num_used(total: int | None, limit: int | None) -> str:
+    known = [number for number in (total, limit) if number is not None]
+    limited = limit is not None and (total is None or limit < total)
+    return (f"{min(known):,}" if known else MISSING) + (" (limit)" if limited else "")

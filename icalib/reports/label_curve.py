@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import final
 
 import numpy as np
@@ -14,7 +14,16 @@ from icalib.core.run_folder import RunFolder
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.metrics.significance import PairedTest, paired_permutation_test
-from icalib.reports.comparison import CANDIDATES_ONLY, format_difference, format_p
+from icalib.reports.comparison import (
+    CANDIDATES_ONLY,
+    MISSING,
+    MethodRow,
+    format_difference,
+    format_p,
+    format_spread,
+    format_value,
+    heading,
+)
 
 METRICS = ("R@1", "MAP", "NLL")
 """Metrics of a label curve."""
@@ -31,21 +40,13 @@ class CurvePoint:
     num_labels: int
     runs: tuple[RunFolder, ...]
 
-    def mean(self, metric: str, split: str) -> float:
-        """Mean over the seeds."""
-        return statistics.fmean(self._values(metric, split))
-
-    def deviation(self, metric: str, split: str) -> float | None:
-        """Sample standard deviation over the seeds; None below two."""
-        values = self._values(metric, split)
-        return statistics.stdev(values) if len(values) > 1 else None
+    def values(self, split: str) -> MethodRow:
+        """Its metrics over the seeds."""
+        return MethodRow(str(self.num_labels), tuple(run.result for run in self.runs), split)
 
     def minus(self, other: CurvePoint, split: str) -> PairedTest:
         """Compare the two in `TESTED` over the same pools, means over the seeds."""
         return paired_permutation_test(self._per_pool(split), other._per_pool(split), seed=0)
-
-    def _values(self, metric: str, split: str) -> list[float]:
-        return [float(run.result[split][metric]) for run in self.runs]
 
     def _per_pool(self, split: str) -> FloatArray:
         per_pool = find_metric(TESTED).per_pool
@@ -68,9 +69,9 @@ class MethodCurve:
         if len(self.points) < 2:
             return None
         before, last = self.points[-2:]
-        gain = last.mean(metric, split) - before.mean(metric, split)
+        values = [point.values(split).mean(metric) or 0.0 for point in (before, last)]
         doublings = math.log2(last.num_labels / before.num_labels)
-        return gain / doublings * math.log2((last.num_labels + NEXT_LABELS) / last.num_labels)
+        return (values[1] - values[0]) / doublings * math.log2((last.num_labels + NEXT_LABELS) / last.num_labels)
 
 
 @final
@@ -90,6 +91,11 @@ class LabelCurve:
     curves: tuple[MethodCurve, ...]
     lines: tuple[RunFolder, ...]
 
+    @property
+    def title(self) -> str:
+        """What stands above table and page."""
+        return f"What labels are worth on {self.data}"
+
     def verdict(self, curve: MethodCurve) -> str:
         """Return a sentence: by how much a curve rises, how far it is above rankers without labels, what is next."""
         first, last = curve.points[0], curve.points[-1]
@@ -105,6 +111,23 @@ class LabelCurve:
         if worth is not None:
             parts.append(f"the next {NEXT_LABELS} are worth about {format_difference(worth)}")
         return f"{curve.label}: {'; '.join(parts)}."
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Return headings and rows: method, labels, seeds, `METRICS`, then what the next labels are worth in each."""
+        headings = ["method", "labels", "seeds", *map(heading, METRICS)]
+        headings += [f"next {NEXT_LABELS}: {metric}" for metric in METRICS]
+        rows: list[list[str]] = []
+        for one in self.curves:
+            for point in one.points:
+                found = point.values(self.split)
+                spreads = [format_spread(found.mean(metric), found.deviation(metric)) for metric in METRICS]
+                rows.append([one.label, str(point.num_labels), str(len(point.runs)), *spreads, *("" for _ in METRICS)])
+            worth = [one.worth_of_next(metric, self.split) for metric in METRICS]
+            rows[-1][-len(METRICS) :] = ["" if value is None else format_difference(value) for value in worth]
+        for run in self.lines:
+            values = [format_value(run.result[self.split].get(metric)) for metric in METRICS]
+            rows.append([str(run.result["method"]), MISSING, "1", *values, *("" for _ in METRICS)])
+        return headings, rows
 
 
 def _tested(outcome: PairedTest) -> str:
@@ -130,3 +153,23 @@ def label_curve(data: str, split: str, runs: Mapping[int | None, Sequence[RunFol
         for method, points in grouped.items()
     )
     return LabelCurve(data, split, tuple(curves), tuple(runs.get(None, ())))
+
+
+def write_label_curve(curve: LabelCurve, out: Path, command: str) -> Path:
+    """Write the report as one self-contained HTML page; returns `out`."""
+    from icalib.reports.charts import label_curve_figure
+    from icalib.reports.page import figure_json, write_page
+
+    headings, rows = curve.table()
+    return write_page(
+        "label_curve.html.j2",
+        out,
+        title=curve.title,
+        split=curve.split,
+        command=command,
+        figure_json=figure_json(label_curve_figure(curve)),
+        verdicts=[curve.verdict(one) for one in curve.curves],
+        headings=headings,
+        rows=rows,
+        next_labels=NEXT_LABELS,
+    )

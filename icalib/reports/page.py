@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 from plotly.utils import PlotlyJSONEncoder
 
 from icalib.core.files import whole_file
-from icalib.reports.comparison import format_difference, format_p, format_seconds, format_share, format_value
+from icalib.reports.comparison import format_difference, format_p, format_seconds, format_share, format_value, heading
 
 LIBRARY = Path(__file__).parent / "plotly-basic.min.js.gz"
 """Plotly.js 4.1.1 with lines, dots, bars and no more (npm: plotly.js-basic-dist-min, MIT): all of it has four times the
@@ -40,7 +40,7 @@ def write_page(template: str, out: Path, **content: Any) -> Path:
         "share": format_share,
         "p": format_p,
         "difference": format_difference,
-        "breakable": _breakable,
+        "heading": heading,
         "commands": _commands,
         "unbroken": _unbroken,
     }
@@ -48,11 +48,6 @@ def write_page(template: str, out: Path, **content: Any) -> Path:
     with whole_file(out) as temporary:
         temporary.write_text(page, encoding="utf-8")
     return out
-
-
-def _breakable(name: str) -> Markup:
-    """A setting's name that may break after its dots and underscores."""
-    return Markup(re.sub(r"([._])", r"\1<wbr>", str(escape(name))))
 
 
 def _commands(text: str) -> Markup:

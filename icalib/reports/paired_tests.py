@@ -14,6 +14,11 @@ from icalib.metrics.pairs import FloatArray, PoolScores, check_same_pools
 from icalib.metrics.significance import holm, paired_permutation_test
 from icalib.reports.comparison import CANDIDATES_ONLY, with_outside_metrics
 
+SIGNIFICANT = 0.05
+"""A difference with a smaller p-value is called beyond chance."""
+TESTED = ("R@1", "MAP", "Brier")
+"""Metrics that are tested, and with them any from outside icalib that has values of single pools."""
+
 
 class MethodTest(NamedTuple):
     """Two methods compared in one metric: mean difference first − second over pools, p-value, Holm's p-value."""
@@ -33,11 +38,10 @@ class MethodTest(NamedTuple):
         lower_is_better = find_metric(self.metric).direction == "minimize"
         return "better" if (self.difference < 0) == lower_is_better else "worse"
 
-
-SIGNIFICANT = 0.05
-"""A difference with a smaller p-value is called beyond chance."""
-TESTED = ("R@1", "MAP", "Brier")
-"""Metrics that are tested, and with them any from outside icalib that has values of single pools."""
+    @property
+    def turned(self) -> MethodTest:
+        """The same from the second method's view."""
+        return self._replace(first=self.second, second=self.first, difference=-self.difference)
 
 
 def paired_tests(
@@ -49,12 +53,15 @@ def paired_tests(
     `candidates-only` says something about pools, not about methods, so it is tested only if `against` names it.
 
     Args:
+        runs: runs by method.
         against: test only the pairs that this method is in.
         shift: the other pool set on which the runs were evaluated; None takes their own.
 
     Raises:
         DataError: the runs were not evaluated on the same pools.
     """
+    if len(runs) < 2:
+        return []
     scores = {
         label: [
             PoolScores.from_predictions(run.predictions("test") if shift is None else run.shift_predictions(shift))
@@ -63,14 +70,14 @@ def paired_tests(
         for label, members in runs.items()
     }
     check_same_pools([one for members in scores.values() for one in members])
+    pairs = [
+        pair
+        for pair in combinations(runs, 2)
+        if (against in pair if against is not None else CANDIDATES_ONLY not in pair)
+    ]
     tests: list[MethodTest] = []
     for metric, per_pool in _per_pool(run for members in runs.values() for run in members).items():
         values = {label: np.mean([per_pool(s) for s in members], axis=0) for label, members in scores.items()}
-        pairs = [
-            pair
-            for pair in combinations(values, 2)
-            if (against in pair if against is not None else CANDIDATES_ONLY not in pair)
-        ]
         defined = ~np.any([np.isnan(value) for value in values.values()], axis=0)  # pools that count in this metric
         values = {label: value[defined] for label, value in values.items()}
         outcomes = [paired_permutation_test(values[a], values[b], seed=seed) for a, b in pairs]
@@ -85,11 +92,8 @@ def paired_tests(
 def matrices(tests: Sequence[MethodTest]) -> dict[str, dict[str, dict[str, MethodTest]]]:
     """Return the tests by metric and method, each from both methods' view."""
     found: dict[str, dict[str, dict[str, MethodTest]]] = {}
-    for one in tests:
-        rows = found.setdefault(one.metric, {})
-        rows.setdefault(one.first, {})[one.second] = one
-        turned = one._replace(first=one.second, second=one.first, difference=-one.difference)
-        rows.setdefault(one.second, {})[one.first] = turned
+    for one in [*tests, *(test.turned for test in tests)]:
+        found.setdefault(one.metric, {}).setdefault(one.first, {})[one.second] = one
     return found
 
 

@@ -1,4 +1,4 @@
-"""A reproduced table: our values beside the paper's, as lines that terminal, Markdown and HTML show alike.
+"""A reproduced table: our values beside the paper's, in the terminal, in Markdown and on a page.
 
 Our values are marked with a letter for each way in which they differ from the paper's protocol; the letters are
 explained below the table.
@@ -8,17 +8,30 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from string import ascii_lowercase
 from typing import TYPE_CHECKING, final
 
+from rich.console import Console
+from rich.table import Column
+from rich.text import Text
+
 from icalib.core.errors import DataError
+from icalib.core.files import read_json, whole_file
 from icalib.core.run_folder import RunFolder
-from icalib.metrics.catalogue import find_metric
-from icalib.reports.comparison import ARROWS, MISSING, data_name, format_seconds
+from icalib.reports.comparison import (
+    MISSING,
+    data_name,
+    format_difference,
+    format_p,
+    format_seconds,
+    heading,
+    run_command,
+)
+from icalib.reports.console import people_console, text_table
 from icalib.reports.paired_tests import MethodTest, paired_tests
 from icalib.tables.table import Row, Table, Value
 
@@ -39,14 +52,8 @@ _CORPORA = {"msdialog": "MSDialog", "mantis": "MANtIS", "mantis-tsv": "MANtIS", 
 class TableRow:
     """A row of a table with one labelled fraction, and what became of it.
 
-    Args:
-        row: the row.
-        labelled: labelled fraction.
-        settings: of its runs, one for each seed; none where it can't run.
-        marks: sentences that say where the runs differ from the paper's protocol.
-        runs: those that are finished.
-        error: what went wrong.
-        cost: size and time, in tables about cost.
+    `settings` are of its runs, one for each seed, none where it can't run; `marks` say where these differ from the
+    paper's protocol; `runs` are those that are finished.
     """
 
     row: Row
@@ -104,7 +111,8 @@ class Reproduction:
         """Return the letter of each way in which our values differ from the paper's protocol."""
         every = [mark for one in self.rows for mark in one.marks]
         every += [mark for name in self.others for mark in self.shift_marks(name)]
-        return dict(zip(dict.fromkeys(every), _names(), strict=False))
+        letters = (*ascii_lowercase, *("".join(pair) for pair in product(ascii_lowercase, repeat=2)))  # a … z, aa, ab …
+        return dict(zip(dict.fromkeys(every), letters, strict=False))
 
     def shift_marks(self, other: str) -> list[str]:
         """Return where another pool set differs from what the paper tested on."""
@@ -120,68 +128,82 @@ class Reproduction:
             "size of their differences, not the values."
         )
 
-
-def _names() -> Iterator[str]:
-    """a, b, ..., z, aa, ab, ..."""
-    yield from ascii_lowercase
-    yield from ("".join(pair) for pair in product(ascii_lowercase, repeat=2))
+    def tested(self, fraction: float, other: str | None) -> tuple[MethodTest, ...]:
+        """Test each method against the last row, which is the paper's own; on another pool set where one is named."""
+        rows = [one for one in self.rows if one.labelled == fraction]
+        runs = {one.row.label: [run for run in one.runs if other is None or run.has_shift(other)] for one in rows}
+        runs = {label: members for label, members in runs.items() if members}
+        last = self.table.rows[-1].label
+        if last not in runs or self.table.kind == "cost":
+            return ()
+        try:
+            return tuple(paired_tests(runs, against=last, shift=other))
+        except DataError:  # the runs were limited to other test pools
+            return ()
 
 
 @final
 @dataclass(frozen=True)
 class Line:
-    """One line of a block; `source` is empty for ours, else the corpus of a paper's values.
-
-    `made` says how ours came about: seeds and mean time; `remark` what must be known of it.
-    """
+    """One line of a block; `source` is "ours" or the corpus of a paper's values, `remark` says how ours came about."""
 
     label: str
     source: str
     cells: tuple[str, ...]
-    made: str = ""
     remark: str = ""
-    failed: bool = False
 
 
 @final
 @dataclass(frozen=True)
 class Block:
-    """Values that can be compared: of one labelled fraction, trained and tested on the same.
-
-    A group is a row of the table: ours, then the paper's.
-    """
+    """Values that can be compared: of one labelled fraction, trained and tested on the same; ours, then the paper's."""
 
     title: str
     columns: tuple[str, ...]
-    groups: tuple[tuple[Line, ...], ...]
+    lines: tuple[Line, ...]
     tests: tuple[MethodTest, ...] = ()
 
     @property
-    def lines(self) -> list[Line]:
-        """All lines, row after row."""
-        return [line for group in self.groups for line in group]
+    def headings(self) -> tuple[str, ...]:
+        """Those of the table."""
+        return ("method", "values of", *self.columns, "remarks on ours")
+
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """Those of the table."""
+        return [(line.label, line.source, *line.cells, line.remark) for line in self.lines]
 
 
 def blocks(reproduction: Reproduction) -> list[Block]:
     """A block for each labelled fraction, and in it for each other pool set that the runs were evaluated on."""
-    made = [_block(reproduction, fraction) for fraction in reproduction.fractions]
-    return made + [
-        _block(reproduction, fraction, other) for fraction in reproduction.fractions for other in reproduction.others
+    return [
+        Block(
+            title=_title(reproduction.data, fraction, other),
+            columns=_columns(reproduction.table),
+            lines=tuple(
+                line
+                for one in reproduction.rows
+                if one.labelled == fraction
+                for line in (_ours(reproduction, one, other), *_theirs(reproduction, one, other))
+            ),
+            tests=reproduction.tested(fraction, other),
+        )
+        for fraction, other in (
+            *((fraction, None) for fraction in reproduction.fractions),
+            *product(reproduction.fractions, reproduction.others),
+        )
     ]
 
 
-def _block(reproduction: Reproduction, fraction: float, other: str | None = None) -> Block:
-    trained = f"{reproduction.data}, {fraction:.3g} labelled"
-    return Block(
-        title=trained if other is None else f"trained on {trained}, tested on {other}",
-        columns=_columns(reproduction.table),
-        groups=tuple(
-            (_ours(reproduction, one, other), *_theirs(reproduction, one, other))
-            for one in reproduction.rows
-            if one.labelled == fraction
-        ),
-        tests=() if reproduction.table.kind == "cost" else _tests(reproduction, fraction, other),
-    )
+def _title(data: str, fraction: float, other: str | None) -> str:
+    trained = f"{data}, {fraction:.3g} labelled"
+    return trained if other is None else f"trained on {trained}, tested on {other}"
+
+
+def _columns(table: Table) -> tuple[str, ...]:
+    if table.kind == "cost":
+        return tuple(_COSTS[metric] for metric in table.metrics)
+    return tuple(heading(metric, " %" if table.percent else "") for metric in table.metrics)
 
 
 def _ours(reproduction: Reproduction, one: TableRow, other: str | None) -> Line:
@@ -190,35 +212,34 @@ def _ours(reproduction: Reproduction, one: TableRow, other: str | None) -> Line:
     letters = ",".join(reproduction.legend[mark] for mark in dict.fromkeys(marks))
     if table.kind == "cost":
         values = _cost_cells(table, one.cost)
-    elif other is None:
-        values = _cells(table, [run.result["test"] for run in one.runs])
     else:
-        shifts = [result for run in one.runs for result in run.shifts() if data_name(result) == other]
-        values = _cells(table, [result["test"] for result in shifts])
-    seconds = statistics.fmean(run.result["seconds"]["total"] for run in one.runs) if one.runs else None
-    seeds = f"{len(one.runs)} {'seed' if len(one.runs) == 1 else 'seeds'}" if one.runs else ""
+        results = [run.result for run in one.runs]
+        if other is not None:
+            results = [result for run in one.runs for result in run.shifts() if data_name(result) == other]
+        tests = [result["test"] for result in results]
+        values = tuple(_spread(table, [test[name] for test in tests if name in test]) for name in table.metrics)
+    made: list[str] = []
+    if one.runs:
+        made.append(f"{len(one.runs)} {'seed' if len(one.runs) == 1 else 'seeds'}")
+        if other is None:
+            made.append(format_seconds(statistics.fmean(run.result["seconds"]["total"] for run in one.runs)))
     return Line(
         label=one.row.label,
-        source="",
+        source="ours",
         cells=tuple(f"{value} {letters}" if letters and value != MISSING else value for value in values),
-        made=_joined([seeds, format_seconds(seconds) if seconds is not None and other is None else ""]),
-        remark=_joined([one.row.note, one.error]),
-        failed=bool(one.error),
+        remark="; ".join(filter(None, (*made, one.row.note, one.error))),
     )
 
 
 def _theirs(reproduction: Reproduction, one: TableRow, other: str | None) -> list[Line]:
     """The paper's lines for our corpora; where ours is none of the paper's, those for all of its corpora."""
-    trained_on = reproduction.corpus
+    table, trained_on = reproduction.table, reproduction.corpus
     tested_on = None if other is None else reproduction.others[other][0]
     return [
         Line(
             "",
             each.corpus if each.test is None else f"{each.corpus} → {each.test}",
-            tuple(
-                _text(reproduction.table, each.values[metric]) if metric in each.values else MISSING
-                for metric in reproduction.table.metrics
-            ),
+            tuple(_text(table, each.values[name]) if name in each.values else MISSING for name in table.metrics),
         )
         for each in one.row.published
         if (each.labelled is None or abs(each.labelled - one.labelled) < 1e-9)
@@ -226,14 +247,6 @@ def _theirs(reproduction: Reproduction, one: TableRow, other: str | None) -> lis
         and (trained_on is None or each.corpus == trained_on)
         and (tested_on is None or each.test == tested_on)
     ]
-
-
-def _joined(parts: Sequence[str]) -> str:
-    return "; ".join(part for part in parts if part)
-
-
-def _cells(table: Table, results: Sequence[Mapping[str, float]]) -> tuple[str, ...]:
-    return tuple(_spread(table, [result[metric] for result in results if metric in result]) for metric in table.metrics)
 
 
 def _cost_cells(table: Table, cost: Cost | None) -> tuple[str, ...]:
@@ -264,61 +277,55 @@ def _text(table: Table, value: Value) -> str:
     return f"{value.mean:.{digits}f}{spread}"
 
 
-def _columns(table: Table) -> tuple[str, ...]:
-    if table.kind == "cost":
-        return tuple(_COSTS[metric] for metric in table.metrics)
-    unit = " %" if table.percent else ""
-    return tuple(f"{metric}{unit}{ARROWS[find_metric(metric).direction]}" for metric in table.metrics)
-
-
-def _tests(reproduction: Reproduction, fraction: float, other: str | None = None) -> tuple[MethodTest, ...]:
-    """Each method against the last row, which is the paper's own; on another pool set where one is named."""
-    rows = [one for one in reproduction.rows if one.labelled == fraction]
-    runs = {one.row.label: [run for run in one.runs if other is None or run.has_shift(other)] for one in rows}
-    runs = {label: members for label, members in runs.items() if members}
-    last = reproduction.table.rows[-1].label
-    if last not in runs or len(runs) < 2:
-        return ()
-    try:
-        return tuple(paired_tests(runs, against=last, shift=other))
-    except DataError:  # the runs were limited to other test pools
-        return ()
-
-
-def spread_note(table: Table) -> str:
-    """Say what ± is."""
+def _spread_note(table: Table) -> str:
     return f"± is the {table.spread} over the seeds, as in the paper." if table.spread else "The paper has no ±."
+
+
+_TEST_HEADINGS = ("metric", "methods", "difference", "p", "p by Holm")
+
+
+def _test_rows(block: Block) -> list[tuple[str, ...]]:
+    return [
+        (
+            test.metric,
+            f"{test.first} − {test.second}",
+            format_difference(test.difference),
+            format_p(test.p_value),
+            format_p(test.p_holm),
+        )
+        for test in block.tests
+    ]
+
+
+def print_reproduced(reproduction: Reproduction, console: Console | None = None) -> None:
+    """Print our values, and the paper's under each row."""
+    console = console or people_console()
+    console.print(Text(reproduction.notice), soft_wrap=True)
+    if reproduction.table.note:
+        console.print(Text(reproduction.table.note), soft_wrap=True)
+    for block in blocks(reproduction):
+        rows = [
+            [Text(cell, "bold" if row[1] == "ours" else "dim") for cell in row[:-1]] + [Text(row[-1], "dim")]
+            for row in block.rows
+        ]
+        headings = (*block.headings[:-1], Column(block.headings[-1], overflow="fold"))
+        console.print(text_table(headings, rows, title=f"{reproduction.table.title}: {block.title}", num_texts=2))
+    for mark, letter in reproduction.legend.items():
+        console.print(Text(f"{letter}: {mark}"), soft_wrap=True)
 
 
 def write_markdown(reproduction: Reproduction, out: Path) -> Path:
     """Write the blocks as Markdown tables; returns `out`."""
-    from icalib.core.files import whole_file
-
     table = reproduction.table
-    text = [
-        f"# {table.title}",
-        "",
-        reproduction.notice,
-        "",
-        *([table.note, ""] if table.note else []),
-        f"{table.source}. {spread_note(table)} Ours:",
-        "",
-        f"    {reproduction.command}",
-    ]
+    text = [f"# {table.title}", "", reproduction.notice, ""]
+    text += [table.note, ""] if table.note else []
+    text += [f"{table.source}. {_spread_note(table)} Ours:", "", f"    {reproduction.command}"]
     for block in blocks(reproduction):
-        text += [
-            "",
-            f"## {block.title}",
-            "",
-            *_markdown_table(block),
-        ]
+        rows = [(f"**{label}**" if label else "", *others) for label, *others in block.rows]
+        text += ["", f"## {block.title}", "", *_markdown_table(block.headings, rows)]
         if block.tests:
             text += ["", "Paired permutation tests on the test pools:", ""]
-            text += [
-                f"- {test.metric}: {test.first} − {test.second} = {test.difference:+.3f}, p = {test.p_value:.3f}, "
-                f"by Holm {test.p_holm:.3f}"
-                for test in block.tests
-            ]
+            text += _markdown_table(_TEST_HEADINGS, _test_rows(block))
     if reproduction.legend:
         text += ["", "## Where ours isn't the paper's protocol", ""]
         text += [f"- {letter}: {mark}" for mark, letter in reproduction.legend.items()]
@@ -327,18 +334,64 @@ def write_markdown(reproduction: Reproduction, out: Path) -> Path:
     return out
 
 
-def _markdown_table(block: Block) -> list[str]:
-    header = ("method", "values of", *block.columns, "")
-    rows = [
-        (
-            f"**{line.label}**" if line.label else "",
-            line.source or "ours",
-            *line.cells,
-            _joined([line.made, line.remark]),
-        )
-        for line in block.lines
-    ]
+def _markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return [
         "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |"
-        for row in (header, tuple("---" for _ in header), *rows)
+        for row in (headings, ["---"] * len(headings), *rows)
     ]
+
+
+def write_reproduced(reproduction: Reproduction, out: Path) -> Path:
+    """Write one self-contained HTML page; returns `out`.
+
+    Raises:
+        StorageError: the disk is full or can't be written.
+    """
+    from icalib.reports.page import write_page
+
+    runs = [run for one in reproduction.rows for run in one.runs]
+    return write_page(
+        "paper_table.html.j2",
+        out,
+        title=reproduction.table.title,
+        table=reproduction.table,
+        notice=reproduction.notice,
+        legend=[(letter, mark) for mark, letter in reproduction.legend.items()],
+        spread_note=_spread_note(reproduction.table),
+        command=reproduction.command,
+        blocks=[(block, _test_rows(block)) for block in blocks(reproduction)],
+        test_headings=_TEST_HEADINGS,
+        curves=_curves(reproduction) if reproduction.table.kind == "curve" else [],
+        runs=[
+            (
+                run.name,
+                read_json(run.path / "provenance.json")["started"][:16].replace("T", " "),
+                run_command(run.path.resolve() / "config.yaml", run.path.resolve().parents[1]),
+            )
+            for run in runs
+        ],
+    )
+
+
+def _curves(reproduction: Reproduction) -> list[tuple[str, str]]:
+    """Return titles and figures: each metric over x, and the selected intents if the table has them."""
+    from icalib.reports.charts import over_x_figure
+    from icalib.reports.page import figure_json
+
+    table, found = reproduction.table, list[tuple[str, str]]()
+    for fraction, metric in product(reproduction.fractions, table.metrics):
+        rows = [one for one in reproduction.rows if one.labelled == fraction and one.runs]
+        figure = over_x_figure(
+            [str(one.row.x) for one in rows],
+            [[(100 if table.percent else 1) * run.result["test"][metric] for run in one.runs] for one in rows],
+            [statistics.fmean(map(_selected_intents, one.runs)) for one in rows] if table.bars else None,
+            titles=(table.x_label, metric + (" %" if table.percent else "")),
+        )
+        found.append((f"{metric} over {table.x_label}, {fraction:.3g} labelled", figure_json(figure)))
+    return found
+
+
+def _selected_intents(run: RunFolder) -> float:
+    """Pairs that were pseudo-labelled with predicted intents, mean over the rounds."""
+    summaries = run.round_summaries()
+    return statistics.fmean(one.num_pairs_with_intents for one in summaries) if summaries else 0.0

@@ -1,10 +1,10 @@
-"""The progress of runs in a terminal, on standard error."""
+"""The progress of runs on standard error: bars and lines for people, JSON lines for programs that read logs."""
 
 from __future__ import annotations
 
+import sys
 import time
-from types import TracebackType
-from typing import Self, final
+from typing import Self, TextIO, final
 
 from rich.console import Console
 from rich.markup import escape
@@ -15,21 +15,44 @@ from rich.text import Text
 from typing_extensions import override
 
 from icalib.core.display import display
-from icalib.core.events import EpochFinished, Event, Message, Progress, RunUpdated, StageFinished, StageStarted
+from icalib.core.events import Event, Message, Progress, StageFinished, StageStarted, event_line
 from icalib.core.text import printable
 from icalib.reports.comparison import format_seconds
 from icalib.reports.console import people_console
-from icalib.reports.stage_purpose import purpose
+from icalib.reports.stages import purpose
 
 _NARROW = 100
 """Below this width a bar is short, so that its numbers are not cut."""
-_LINE_INTERVAL_S = 5.0
-_NEVER = (float("-inf"), "")
+_INTERVAL_S = 5.0
+"""The progress of a stage is at most one line in this time."""
 
 
-def progress_console() -> Console:
-    """The console of progress: standard error, or nowhere with --quiet."""
-    return Console(stderr=True, quiet=True) if display().quiet else people_console()
+@final
+class JsonLines:
+    """Writes every event as one line; use it as a context manager.
+
+    Args:
+        stream: where to write; None: standard error.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream
+        self._last: dict[str, float] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def show(self, event: Event) -> None:
+        """Write an event."""
+        if isinstance(event, Progress):
+            now = time.monotonic()
+            if now - self._last.get(event.stage, -_INTERVAL_S) < _INTERVAL_S:
+                return
+            self._last[event.stage] = now
+        print(event_line(event), file=self._stream or sys.stderr, flush=True)
 
 
 @final
@@ -64,11 +87,15 @@ class TerminalProgress:
     """Shows which stages are running; use it as a context manager.
 
     On a terminal every running stage has a bar. Elsewhere (logs, jobs on a cluster) every event is one plain line, and
-    the progress of a stage is at most one line in five seconds, and none while it stays the same.
+    the progress of a stage is none while it stays the same.
+
+    Args:
+        console: where to show it; None: standard error, or nowhere with --quiet.
     """
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or progress_console()
+        quiet = Console(stderr=True, quiet=True) if display().quiet else None
+        self._console = console or quiet or people_console()
         self._bars = Bars(
             SpinnerColumn(),
             TextColumn("{task.fields[stage]}", table_column=Column(no_wrap=True)),
@@ -86,75 +113,59 @@ class TerminalProgress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._tasks:
             self._bars.stop()
 
     def show(self, event: Event) -> None:
-        """Show an event of a run."""
+        """Show an event; curves and tables show epochs and runs."""
         match event:
-            case StageStarted(stage, reused):
-                if not reused:
-                    self.stage(stage, purpose(stage))
+            case StageStarted(stage, reused=False):
+                self._started(stage)
             case Progress(stage, done, total, note):
-                self.advance(stage, done, total, note)
+                self._advanced(stage, done, total, note)
             case StageFinished():
-                self.finished(event.stage, event.seconds, event.reused)
+                self._finished(event.stage, "reused" if event.reused else format_seconds(event.seconds))
             case Message(text):
-                self.message(text)
-            case EpochFinished() | RunUpdated():
-                pass  # shown by curves and tables
+                self._line(text)
+            case _:
+                pass
 
-    def stage(self, name: str, detail: str) -> None:
-        """Show that a stage has started; `detail` says what it works on."""
+    def _started(self, stage: str) -> None:
         if self._console.is_terminal:
-            self._bar(name, detail)
+            self._bar(stage)
         else:
-            self._line(f"{name}: {detail}" if detail else f"{name} …")
-            self._last_line[name] = (time.monotonic(), "")
+            self._line(f"{stage}: {purpose(stage)}" if purpose(stage) else f"{stage} …")
+            self._last_line[stage] = (time.monotonic(), "")
 
-    def advance(self, name: str, done: float, total: float | None, note: str = "") -> None:
-        """Show that `done` of `total` units (None where unknown) of a running stage are finished."""
+    def _advanced(self, stage: str, done: float, total: float | None, note: str) -> None:
         if self._console.is_terminal:
-            bar = self._bar(name)
-            self._bars.update(bar, completed=done, total=total)
-            why = purpose(name)
+            self._bars.update(self._bar(stage), completed=done, total=total)
             if note:
-                self._bars.update(bar, description=escape(f"{why}: {note}" if why else note))
-        else:
-            units = f"{done}/{total}" if total is not None else f"{done}"
-            self._progress_line(name, f"{name}: {units} {note}".rstrip())
-
-    def finished(self, name: str, seconds: float, reused: bool) -> None:
-        """Show that a stage has finished, or was read from the cache."""
-        outcome = "reused" if reused else format_seconds(seconds)
-        if not self._console.is_terminal:
-            self._line(f"{name}: {outcome if reused else f'done in {outcome}'}")
+                self._bars.update(self._bar(stage), description=escape(": ".join(filter(None, (purpose(stage), note)))))
             return
-        if name in self._tasks:
-            self._bars.remove_task(self._tasks.pop(name))
-        self._console.print(Text.assemble(("✓ ", "green"), name, (f"  {outcome}", "dim")))
+        units = f"{done}/{total}" if total is not None else f"{done}"
+        line, now = f"{stage}: {units} {note}".rstrip(), time.monotonic()
+        shown_at, shown = self._last_line.get(stage, (float("-inf"), ""))
+        if line != shown and now - shown_at >= _INTERVAL_S:
+            self._line(line)
+            self._last_line[stage] = (now, line)
+
+    def _finished(self, stage: str, outcome: str) -> None:
+        if not self._console.is_terminal:
+            self._line(f"{stage}: {outcome if outcome == 'reused' else f'done in {outcome}'}")
+            return
+        if stage in self._tasks:
+            self._bars.remove_task(self._tasks.pop(stage))
+        self._console.print(Text.assemble(("✓ ", "green"), stage, (f"  {outcome}", "dim")))
         if not self._tasks:
             self._bars.stop()
 
-    def message(self, text: str) -> None:
-        """Show one line."""
-        self._line(text)
-
-    def _bar(self, name: str, detail: str = "") -> TaskID:
-        if name not in self._tasks:
+    def _bar(self, stage: str) -> TaskID:
+        if stage not in self._tasks:
             self._bars.start()
-            self._tasks[name] = self._bars.add_task(escape(detail), total=None, stage=escape(name))
-        return self._tasks[name]
-
-    def _progress_line(self, name: str, line: str) -> None:
-        shown_at, shown = self._last_line.get(name, _NEVER)
-        now = time.monotonic()
-        if line != shown and now - shown_at >= _LINE_INTERVAL_S:
-            self._line(line)
-            self._last_line[name] = (now, line)
+            self._tasks[stage] = self._bars.add_task(escape(purpose(stage)), total=None, stage=escape(stage))
+        return self._tasks[stage]
 
     def _line(self, text: str) -> None:
         self._console.print(Text(printable(text)), soft_wrap=True)

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from statistics import median
 from typing import Any, final
 
 import optuna
 import plotly.graph_objects as go
+from markupsafe import Markup
 from optuna import visualization
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.importance import MeanDecreaseImpurityImportanceEvaluator, get_param_importances
@@ -18,8 +18,9 @@ from optuna.trial import TrialState, create_trial
 
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.metric import Direction
-from icalib.reports.charts import OKABE_ITO
-from icalib.reports.comparison import ARROWS
+from icalib.reports.charts import seeds_line
+from icalib.reports.comparison import heading
+from icalib.reports.page import figure_json
 from icalib.sweeps.trials import Trial, short_names, value_text
 
 MIN_WEIGHED = 10
@@ -39,6 +40,16 @@ class Picture:
     reading: str
     figure: go.Figure
     is_wide: bool = False
+
+    @property
+    def json(self) -> Markup:
+        """The figure, on white even on a dark page: Optuna's best trials are dark blue."""
+        figure = self.figure
+        figure.update_layout(title=None, plot_bgcolor="white", paper_bgcolor="white", font_color="#1c2026")
+        for update in (figure.update_xaxes, figure.update_yaxes):
+            update(gridcolor="#e2e5ea", zerolinecolor="#e2e5ea", title_font_color="#5d6572")
+            update(selector={"type": "log"}, dtick=1, exponentformat="power")
+        return figure_json(figure)
 
 
 def pictures(trials: Sequence[Trial], metrics: Mapping[str, Direction]) -> Iterator[Picture]:
@@ -92,20 +103,6 @@ def study_of(trials: Sequence[Trial], metrics: Mapping[str, Direction]) -> optun
     return study
 
 
-def spans_decades(values: Sequence[Any]) -> bool:
-    """Return whether a logarithmic axis suits values better: positive numbers over a decade or more, even by ratio.
-
-    Example:
-        >>> spans_decades([1e-5, 3e-5, 1e-4]), spans_decades([0.1, 2.0, 4.0]), spans_decades([1, 2, 3])
-        (True, False, False)
-    """
-    if not all(_is_number(value) and value > 0 for value in values):
-        return False
-    minimum, maximum, middle = min(values), max(values), median(values)
-    by_ratio, by_difference = math.sqrt(minimum * maximum), (minimum + maximum) / 2
-    return maximum >= 10 * minimum and middle / by_ratio < by_difference / middle
-
-
 def _together(
     trials: Sequence[Trial], study: optuna.Study, title: str, metrics: Mapping[str, Direction]
 ) -> Iterator[Picture]:
@@ -117,11 +114,10 @@ def _together(
         visualization.plot_slice(study, target_name=title),
         is_wide=True,
     )
-    drawn = study if len(trials) <= MOST_LINES else study_of(trials[:MOST_LINES], metrics)
+    drawn = study_of(trials[:MOST_LINES], metrics)
     yield Picture(
         f"{title} in parallel coordinates",
-        f"One line for each {'complete trial' if drawn is study else f'of the best {MOST_LINES} trials'}, through its "
-        "metric and its settings.",
+        f"One line for each of at most {MOST_LINES} trials, the best ones, through its metric and its settings.",
         visualization.plot_parallel_coordinate(drawn, target_name=title),
         is_wide=True,
     )
@@ -150,7 +146,7 @@ def _weighed(study: optuna.Study, title: str) -> Iterator[Picture]:
 
 
 def _pareto_front(trials: Sequence[Trial], metrics: Mapping[str, Direction]) -> Picture:
-    titles = [_axis_title(metric) for metric in metrics]
+    titles = [f"{heading(metric)}, validation" for metric in metrics]
     return Picture(
         " and ".join(find_metric(metric).title for metric in metrics),
         "No trial is better than a red one in both metrics at once; which of them to use is a choice.",
@@ -167,16 +163,12 @@ def _curves(trials: Sequence[Trial], metric: str) -> Iterator[Picture]:
         own.sort(key=lambda trial: _place(trial.settings[name], axis))
         figure = go.Figure()
         figure.add_scatter(
+            **seeds_line(0, [trial.mean(metric) for trial in own], [trial.deviation(metric) for trial in own]),
             x=[_place(trial.settings[name], axis) for trial in own],
-            y=[trial.mean(metric) for trial in own],
-            error_y={"array": [trial.deviation(metric) or 0.0 for trial in own], "width": 4},
             text=[f"trial {trial.number}" for trial in own],
-            mode="lines+markers",
-            line={"color": OKABE_ITO[0], "width": 2.5},
-            marker={"size": 8},
         )
         figure.update_xaxes(title_text=label, type="log" if isinstance(axis, FloatDistribution) and axis.log else None)
-        figure.update_yaxes(title_text=_axis_title(metric))
+        figure.update_yaxes(title_text=f"{heading(metric)}, validation")
         yield Picture(
             f"{find_metric(metric).title} by {label}",
             "Trials that change this setting alone: mean over the seeds ± standard deviation. Less than that is noise.",
@@ -195,18 +187,13 @@ def _axes(trials: Sequence[Trial]) -> dict[str, FloatDistribution | CategoricalD
 
 def _axis(values: Sequence[Any]) -> FloatDistribution | CategoricalDistribution:
     if all(map(_is_number, values)):
-        return FloatDistribution(float(min(values)), float(max(values)), log=spans_decades(values))
+        return FloatDistribution(float(min(values)), float(max(values)), log=0 < 10 * min(values) <= max(values))
     return CategoricalDistribution(sorted({value_text(value) for value in values}))
 
 
 def _place(value: Any, axis: FloatDistribution | CategoricalDistribution) -> Any:
     """Where a setting's value is on its axis: numbers as they are, others as texts."""
     return float(value) if isinstance(axis, FloatDistribution) else value_text(value)
-
-
-def _axis_title(metric: str) -> str:
-    found = find_metric(metric)
-    return f"{found.title}{ARROWS[found.direction]}, validation"
 
 
 def _is_number(value: Any) -> bool:

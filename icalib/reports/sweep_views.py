@@ -1,12 +1,216 @@
-"""All views of a sweep folder."""
+"""The views of a sweep: its tables in the terminal, report.html and trials.csv."""
 
 from __future__ import annotations
 
+import csv
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from statistics import fmean
+from typing import Any, final
+
+import numpy as np
+from rich.console import Console
+from rich.table import Column
+from rich.text import Text
+
+from icalib.core.files import whole_file
+from icalib.core.parquet import read_parquet
+from icalib.core.run_folder import RunFolder
 from icalib.core.storage import push
-from icalib.reports.sweep_html import write_sweep_report
-from icalib.reports.sweep_table import write_sweep_csv
-from icalib.sweeps.folder import SweepFolder
-from icalib.sweeps.trials import sweep_trials
+from icalib.metrics.catalogue import find_metric
+from icalib.metrics.pairs import FloatArray, PoolScores
+from icalib.metrics.significance import paired_permutation_test
+from icalib.reports.comparison import (
+    COLUMNS,
+    format_difference,
+    format_p,
+    format_seconds,
+    format_share,
+    format_spread,
+    format_value,
+    heading,
+    run_command,
+    with_outside_metrics,
+)
+from icalib.reports.console import people_console, text_table
+from icalib.reports.paired_tests import SIGNIFICANT
+from icalib.sweeps.folder import DRY_SCHEMA, SweepFolder
+from icalib.sweeps.ties import Tie, ties
+from icalib.sweeps.trials import Trial, brief, ranked, settings_text, short_names, sweep_trials
+
+_NUM_BEST = 10
+_BESIDE = ("R@1", "ECE", "NLL")
+"""Metrics that stand beside the tuned ones, where trials have them."""
+_MOST_LISTED = 6
+_MOST_DRY_ROWS = 40
+_DRY_COLUMNS = (
+    ("pools", "num_pseudo_pools"),
+    ("of", "num_pools_scored"),
+    ("right", "pseudo_accuracy"),
+    ("all right", "base_accuracy"),
+    ("pairs", "num_pseudo_pairs"),
+    ("right", "pair_accuracy"),
+    ("with intents", "num_selected_intents"),
+)
+
+
+@final
+class SweepSummary:
+    """What is said and shown of a sweep, finished or not, wherever it is shown.
+
+    Raises:
+        DamagedFileError: a file of the sweep can't be read.
+    """
+
+    def __init__(self, folder: SweepFolder) -> None:
+        self.folder = folder
+        self.settings = folder.settings
+        self.metrics = folder.settings.metrics
+        self.trials = sweep_trials(folder)
+        self.order = ranked(self.trials, self.metrics)
+        self.winner = folder.best()
+
+    @cached_property
+    def ties(self) -> list[Tie]:
+        """Trials that predict the same, the largest group first."""
+        return ties(self.folder, self.trials)
+
+    @property
+    def states(self) -> str:
+        """How many trials are in which state."""
+        counts = Counter(trial.state for trial in self.trials)
+        return ", ".join(f"{count} {state}" for state, count in counts.items()) or "no trial has started"
+
+    @property
+    def unchanged(self) -> str | None:
+        """The settings that changed nothing, in one line; None where trials with other settings predict otherwise."""
+        varied: dict[frozenset[str], list[Tie]] = {}
+        for tie in self.ties:
+            if tie.varied:
+                varied.setdefault(frozenset(tie.varied), []).append(tie)
+        if not varied:
+            return None
+        groups: list[str] = []
+        for first, *others in varied.values():
+            names = " and ".join(
+                f"{name} ({_listed(map(json.dumps, values))})" for name, values in first.varied.items()
+            )
+            same = f"; the same in {len(others)} other group{'s' if len(others) > 1 else ''}" if others else ""
+            groups.append(f"changing {names} changed nothing (trials {_listed(first.trials)}{same})")
+        tied = [tie for alike in varied.values() for tie in alike]
+        text = (
+            f"{sum(len(tie.trials) for tie in tied)} of {len(self.order)} trials have the same predictions as another "
+            f"trial with other settings: {'; '.join(groups)}."
+        )
+        if all(tie.kept_initial_weights for tie in tied):
+            text += (
+                " In all of them the last training kept its initial weights (epoch 0): what changes that training "
+                "alone can't change predictions."
+            )
+        return text
+
+    @property
+    def lead(self) -> str | None:
+        """How far the best trial leads the next in the first metric; None below two complete trials.
+
+        Where the metric has values of single pools and the runs' predictions are there, the two are tested over the
+        validation pools. Trials that predict the same as the best are named, and the next is the first that doesn't.
+        """
+        if len(self.order) < 2:
+            return None
+        best, metric = self.order[0], next(iter(self.metrics))
+        alike = next((tie.trials for tie in self.ties if best.number in tie.trials), (best.number,))
+        shared = (
+            f"Trials {_listed(alike)} are the best, with the same predictions; trial {best.number} was chosen because "
+            "it came first. "
+            if len(alike) > 1
+            else ""
+        )
+        second = next((trial for trial in self.order if trial.number not in alike), None)
+        if second is None:
+            return shared.rstrip()
+        difference = (best.mean(metric) or 0.0) - (second.mean(metric) or 0.0)
+        lead = (
+            f"{shared}Trial {best.number} leads trial {second.number}, the next of {len(self.order)}, by "
+            f"{find_metric(metric).title} {format_difference(difference, digits=4)} on validation"
+        )
+        first, other = _per_pool(best, metric), _per_pool(second, metric)
+        if first is None or other is None or first.shape != other.shape or len(first) < 2:
+            return f"{lead}. Whether that is more than chance was not tested; `--seeds 3` shows the noise."
+        p = paired_permutation_test(first, other, seed=0).p_value
+        tested = f"(p {format_p(p)}, paired over the validation pools)"
+        if p < SIGNIFICANT:
+            return f"{lead}, more than chance between the two {tested}."
+        return f"{lead}. That could be chance {tested}: the settings of both are as good a choice."
+
+    def best_trials(self) -> tuple[list[str], list[list[str]]]:
+        """Return headings and rows: number, metrics, time, pseudo labels where there are any, and settings.
+
+        Tuned metrics have an arrow and, for several seeds, the deviation over them.
+        """
+        trials = self.order[:_NUM_BEST]
+        beside = [
+            name for name in _BESIDE if name not in self.metrics and any(t.mean(name) is not None for t in trials)
+        ]
+        labelled = {trial.number: found for trial in trials if (found := _pseudo_labels(trial))}
+        names = short_names(list(dict.fromkeys(name for trial in trials for name in trial.settings)))
+        headings = ["trial", *map(heading, self.metrics), *(find_metric(name).title for name in beside), "time"]
+        headings += [*(("pseudo-labelled", "right") if labelled else ()), "settings"]
+        rows = [
+            [
+                str(trial.number),
+                *(format_spread(trial.mean(name), trial.deviation(name)) for name in self.metrics),
+                *(format_value(trial.mean(name)) for name in beside),
+                format_seconds(trial.seconds),
+                *(labelled.get(trial.number, ("", "")) if labelled else ()),
+                settings_text(trial.settings, names),
+            ]
+            for trial in trials
+        ]
+        return headings, rows
+
+    def winners_metrics(self) -> list[tuple[str, ...]]:
+        """Return name, validation and test of what was tuned, then of the columns of every comparison."""
+        if self.winner is None:
+            return []
+        validation, test = self.winner.validation, self.winner.test
+        names = dict.fromkeys((*self.metrics, *with_outside_metrics(COLUMNS, {**validation, **test})))
+        return [
+            (find_metric(name).title, *(format_spread(*found.get(name, (None, None))) for found in (validation, test)))
+            for name in names
+            if name in validation or name in test
+        ]
+
+    @property
+    def winners_command(self) -> str:
+        """What runs the winner's settings; empty before there is one."""
+        path = self.folder.path.resolve()
+        return run_command(path / self.winner.config, path.parents[1]) if self.winner else ""
+
+
+def _listed(items: Iterable[object]) -> str:
+    texts = list(map(str, items))
+    return ", ".join(texts[:_MOST_LISTED]) + (f" and {len(texts) - _MOST_LISTED} more" * (len(texts) > _MOST_LISTED))
+
+
+def _per_pool(trial: Trial, metric: str) -> FloatArray | None:
+    """Values of the validation pools, mean over the seeds; None where they are not known."""
+    per_pool = find_metric(metric).per_pool
+    if per_pool is None or not trial.runs or not all(run.has_predictions("validation") for run in trial.runs):
+        return None
+    return np.mean([per_pool(PoolScores.from_predictions(run.predictions("validation"))) for run in trial.runs], axis=0)
+
+
+def _pseudo_labels(trial: Trial) -> tuple[str, str] | None:
+    """Pools that the last round pseudo-labelled, and the fraction of them that is right; means over the seeds."""
+    last = [rounds[-1] for run in trial.runs if (rounds := run.round_summaries())]
+    if not last:
+        return None
+    right = [one.pool_accuracy for one in last if one.pool_accuracy is not None]
+    pools = fmean(one.num_pools_selected for one in last)
+    return f"{pools:,.0f}", format_share(fmean(right) if right else None)
 
 
 def write_views(folder: SweepFolder) -> None:
@@ -16,7 +220,160 @@ def write_views(folder: SweepFolder) -> None:
         DamagedFileError: a file of the sweep can't be read.
         StorageError: the disk is full or can't be written.
     """
-    trials = sweep_trials(folder)
-    write_sweep_csv(folder, trials)
-    write_sweep_report(folder, trials)
+    summary = SweepSummary(folder)
+    _write_csv(summary)
+    _write_report(summary)
     push(folder.path)
+
+
+def _write_csv(summary: SweepSummary) -> None:
+    """Write a row per trial and finished seed; a column per setting, a metric (`validation/F1`) and a fact."""
+    rows = [_csv_row(trial, run) for trial in summary.trials for run in trial.runs or (None,)]
+    names = dict.fromkeys(("trial", "state", "seed", *(name for row in rows for name in row)))
+    path = summary.folder.path / "trials.csv"
+    with whole_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _csv_row(trial: Trial, run: RunFolder | None) -> dict[str, Any]:
+    """Numbers and texts as they are, other settings as JSON."""
+    settings = {name: value if isinstance(value, str) else json.dumps(value) for name, value in trial.settings.items()}
+    row: dict[str, Any] = {"trial": trial.number, "state": trial.state, **settings}
+    if trial.error is not None:
+        row["error"] = trial.error
+    if run is not None:
+        result, rounds = run.result, run.round_summaries()
+        row |= {"seed": result["seed"], "seconds": result["seconds"]["total"], "run": run.name}
+        row |= {f"validation/{name}": value for name, value in result["validation"].items()}
+        if rounds:
+            row |= {"pools_pseudo_labelled": rounds[-1].num_pools_selected, "right": rounds[-1].pool_accuracy}
+            row["pairs_with_intents"] = rounds[-1].num_pairs_with_intents
+    return row
+
+
+def _write_report(summary: SweepSummary) -> None:
+    from icalib.reports.page import write_page
+    from icalib.reports.sweep_figures import pictures
+
+    folder, settings = summary.folder, summary.settings
+    headings, rows = summary.best_trials()
+    unfinished = [
+        (
+            str(trial.number),
+            trial.state,
+            f"{len(trial.runs)} of {settings.seeds}",
+            settings_text(trial.settings),
+            trial.error or "",
+        )
+        for trial in summary.trials
+        if trial.state in ("failed", "pruned")
+    ]
+    stages = [stage for trial in summary.trials for run in trial.runs for stage in run.stages]
+    write_page(
+        "sweep.html.j2",
+        folder.path / "report.html",
+        title=f"Sweep of {settings.space} on {settings.data.name}",
+        summary=summary,
+        facts=_facts(summary),
+        headings=headings,
+        rows=rows,
+        best_settings=settings_text(summary.winner.params) if summary.winner else "",
+        best_config=folder.best_config() if summary.winner else "",
+        figures=list(pictures(summary.order, summary.metrics)),
+        unfinished=unfinished,
+        seconds={
+            reused: [stage["seconds"] for stage in stages if stage["reused"] == reused] for reused in (False, True)
+        },
+    )
+
+
+def _facts(summary: SweepSummary) -> Mapping[str, str]:
+    settings = summary.settings
+    facts = {
+        "space": settings.space,
+        "method": settings.method,
+        "data": str(settings.data),
+        "labelled": format_share(float(settings.labelled)),
+        "backbone": settings.backbone,
+        "sampler": settings.sampler,
+        "pruner": settings.pruner,
+        "seeds": str(settings.seeds),
+        "tuned, on validation": ", ".join(map(heading, settings.metrics)),
+        "at most, pools": ", ".join(f"{split} {number}" for split, number in settings.limit.items()),
+        "changed": settings_text(settings.settings, {name: name for name in settings.settings}),
+    }
+    return {name: fact for name, fact in facts.items() if fact}
+
+
+def print_sweep(folder: SweepFolder, console: Console | None = None) -> None:
+    """Print the best trials of a sweep, what failed, and the best trial's metrics on validation and test."""
+    console = console or people_console()
+    summary, settings = SweepSummary(folder), folder.settings
+    for text in (summary.lead, summary.unchanged):
+        if text is not None:
+            console.print(Text(text, style="yellow"))
+    headings, rows = summary.best_trials()
+    front = "; Pareto front first" if len(summary.metrics) > 1 else ""
+    console.print(
+        text_table(
+            (*headings[:-1], Column(headings[-1], overflow="fold")),
+            [[Text(cell, style="" if index else "bold") for cell in row] for index, row in enumerate(rows)],
+            title=f"{settings.space}, {settings.method} on {settings.data.name}: {summary.states}",
+            caption=f"validation pools; {'± sd over seeds' if settings.seeds > 1 else 'one seed'}{front}",
+            num_texts=0,
+        )
+    )
+    for trial in summary.trials:
+        if trial.error is not None:
+            told = f" ({settings_text(trial.settings)}): {brief(trial.error)}"
+            console.print(Text.assemble((f"trial {trial.number} failed", "red"), told), soft_wrap=True)
+    if summary.winner is not None:
+        title, caption = (
+            f"Winner: trial {summary.winner.trial}",
+            "chosen on validation; test was computed once, at the end",
+        )
+        metrics = summary.winners_metrics()
+        console.print(text_table(("metric", "validation", "test"), metrics, title=title, caption=caption))
+        console.print(Text(summary.winners_command, style="dim"), soft_wrap=True)
+
+
+def print_dry(folder: SweepFolder, console: Console | None = None) -> None:
+    """Print what the trials of a dry sweep would select, means over the seeds."""
+    console = console or people_console()
+    found = read_parquet(folder.dry_path, schema=DRY_SCHEMA)
+    settings = {
+        row["trial"]: {param["name"]: json.loads(param["value"]) for param in row["params"]}
+        for row in found.select(["trial", "params"]).to_pylist()
+    }
+    names = short_names(list(dict.fromkeys(name for one in settings.values() for name in one)))
+    means = found.group_by("trial").aggregate([(column, "mean") for _, column in _DRY_COLUMNS]).to_pylist()
+    shown = sorted(means, key=_right_pools, reverse=True)[:_MOST_DRY_ROWS]
+    rows: list[list[str]] = []
+    for row in sorted(shown, key=lambda row: row["trial"]):
+        values = {column: row[f"{column}_mean"] for _, column in _DRY_COLUMNS}
+        cells = [
+            format_share(value) if column.endswith("accuracy") else f"{value:,.0f}" for column, value in values.items()
+        ]
+        rows.append([str(row["trial"]), *cells, settings_text(settings[row["trial"]], names)])
+    sweep = folder.settings
+    table = text_table(
+        ("trial", *(name for name, _ in _DRY_COLUMNS), Column("settings", overflow="fold")),
+        rows,
+        title=f"{sweep.space}, {sweep.method} on {sweep.data.name}: round 1, nothing trained",
+        caption="right: fraction of the selected pools or pairs whose labels are right; all right: if every pool were "
+        "taken",
+        num_texts=0,
+    )
+    console.print(table)
+    if len(shown) < len(means):
+        console.print(
+            f"the {len(shown)} trials that select the most right pools, of {len(means)}; the table file has all"
+        )
+
+
+def _right_pools(means: Mapping[str, Any]) -> float:
+    """Selected pools whose labels are right; all that are selected where gold is unknown."""
+    accuracy = means["pseudo_accuracy_mean"]
+    return means["num_pseudo_pools_mean"] * (1.0 if accuracy is None else accuracy)

@@ -12,26 +12,22 @@ view can be updated repeatedly while the run continues: existing files are left 
 from __future__ import annotations
 
 import math
-import os
-import shutil
-import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
-from functools import cache, partial
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from torch.utils.tensorboard.summary import hparams
-from torch.utils.tensorboard.writer import SummaryWriter
+from tensorboard.compat.proto.event_pb2 import Event as TensorBoardEvent  # pyright: ignore[reportAttributeAccessIssue]
+from tensorboard.summary.writer.record_writer import RecordWriter
+from torch.utils.tensorboard.summary import custom_scalars, histogram_raw, hparams, pr_curve, scalar
 
 from icalib.core.events import Event, RunUpdated
 from icalib.core.files import whole_file
 from icalib.core.run_folder import RunFolder
 from icalib.core.run_tables import RoundSummary
-from icalib.core.temporary import remove_abandoned, temporary_beside
 from icalib.metrics.catalogue import metric_tag
 from icalib.metrics.pairs import PoolScores
 from icalib.reports.comparison import COLUMNS, with_outside_metrics
@@ -51,24 +47,21 @@ ROUND_TAGS = {
 }
 """Fields of a round's summary by tag."""
 
-LAYOUT = {
+_CHARTS = {
     "Rounds of self-training": {
-        "pools selected": ["Multiline", [r"round/pools_selected", r"round/pools_with_intents"]],
-        "precision: selected, every pool, validation": [
-            "Multiline",
-            [r"round/pool_accuracy", r"round/base_accuracy", r"round/validation_accuracy"],
-        ],
-        "gain: fraction with intents, reliability": [
-            "Multiline",
-            [r"round/share_with_intents", r"round/.*reliability"],
-        ],
+        "pools selected": ["round/pools_selected", "round/pools_with_intents"],
+        "precision: selected, every pool, validation": ["round/(pool|base|validation)_accuracy"],
+        "gain: fraction with intents, reliability": ["round/share_with_intents", "round/.*reliability"],
     },
     "Learning curves": {
-        "ranking on validation": ["Multiline", [r"rank/(R@1|MAP)$"]],
-        "loss": ["Multiline", [r"loss/total"]],
-        "calibration on validation": ["Multiline", [r"cal/(ECE|NLL)$"]],
-        "learning rate": ["Multiline", [r"opt/lr.*"]],
+        "ranking on validation": ["rank/(R@1|MAP)$"],
+        "loss": ["loss/total"],
+        "calibration on validation": ["cal/(ECE|NLL)$"],
+        "learning rate": ["opt/lr.*"],
     },
+}
+LAYOUT = {
+    section: {title: ["Multiline", tags] for title, tags in charts.items()} for section, charts in _CHARTS.items()
 }
 """The page CUSTOM SCALARS: charts by section, each with regular expressions of tags."""
 
@@ -90,91 +83,61 @@ def write_tensorboard(run: RunFolder) -> Path:
     """
     training = run.training()
     if training.num_rows:
-        write_once(run.path, "layout", "layout", _write_layout)
-    for (stage, number, split), rows in _curves(training):
-        write_once(run.path, f"round_{number:02d}/{split}", stage, partial(_write_curves, rows))
-    for summary in run.round_summaries():
-        write_once(run.path, "rounds", f"round_{summary.round:03d}", partial(_write_round, summary))
-    if (run.path / "metrics.parquet").is_file():
-        last_step = max(training["step"].to_pylist(), default=0)
-        write_once(run.path, "test", "final", partial(_write_test, run, last_step))
-    return run.path / "tb"
-
-
-@cache
-def _report_once() -> None:
-    """Leave the errors of TensorBoard's writing threads to those who wait for them: closing a writer raises them."""
-    earlier = threading.excepthook
-
-    def report(failed: threading.ExceptHookArgs) -> None:
-        if type(failed.thread).__name__ != "_AsyncWriterThread":
-            earlier(failed)
-
-    threading.excepthook = report
-
-
-def write_once(folder: Path, part: str, name: str, write: Callable[[SummaryWriter], None]) -> None:
-    """Write one event file of <folder>/tb/<part>, which appears complete, unless it exists.
-
-    Raises:
-        StorageError: the disk is full or can't be written.
-    """
-    target = folder / "tb" / part / f"events.out.tfevents.{name}"
-    if target.is_file():
-        return
-    # TensorBoard treats any folder under tb/ as a run, so the file is written outside.
-    with whole_file(target) as temporary, _scratch(folder) as scratch:
-        _report_once()
-        with SummaryWriter(str(scratch)) as writer:
-            write(writer)
-        (written,) = scratch.iterdir()
-        os.replace(written, temporary)
-
-
-@contextmanager
-def _scratch(folder: Path) -> Generator[Path]:
-    """Yield a folder that is removed at the end, or by the next process that writes here if this one is killed."""
-    remove_abandoned(folder)
-    scratch = temporary_beside(folder / "tb")
-    scratch.mkdir()
-    try:
-        yield scratch
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _write_layout(writer: SummaryWriter) -> None:
-    writer.add_custom_scalars(LAYOUT)
-
-
-def _curves(training: pa.Table) -> Iterator[tuple[tuple[str, int, str], pa.Table]]:
-    keys = training.select(["stage", "round", "split"]).group_by(["stage", "round", "split"]).aggregate([])
-    for key in keys.to_pylist():
-        of_stage = (
+        _write_once(run.path, "layout", "layout", [(custom_scalars(LAYOUT), 0)])
+    for key in (
+        training.select(["stage", "round", "split"]).group_by(["stage", "round", "split"]).aggregate([]).to_pylist()
+    ):
+        is_own = (
             (pc.field("stage") == key["stage"])
             & (pc.field("round") == key["round"])
             & (pc.field("split") == key["split"])
         )
-        yield (key["stage"], key["round"], key["split"]), training.filter(of_stage)
+        _write_once(
+            run.path, f"round_{key['round']:02d}/{key['split']}", key["stage"], _curves(training.filter(is_own))
+        )
+    for summary in run.round_summaries():
+        _write_once(run.path, "rounds", f"round_{summary.round:03d}", _round(summary))
+    if (run.path / "metrics.parquet").is_file():
+        last_step = max(training["step"].to_pylist(), default=0)
+        _write_once(run.path, "test", "final", _test(run, last_step))
+    return run.path / "tb"
 
 
-def _write_curves(rows: pa.Table, writer: SummaryWriter) -> None:
+_Points = Iterable[tuple[Any, int]]
+"""Summaries, each at a step."""
+
+
+def _write_once(folder: Path, part: str, name: str, points: _Points) -> None:
+    """Write one event file of <folder>/tb/<part>, which appears complete, unless it exists.
+
+    SummaryWriter writes in a thread, whose failure on a full disk it tells nobody in time.
+    """
+    target = folder / "tb" / part / f"events.out.tfevents.{name}"
+    if target.is_file():
+        return
+    with whole_file(target) as temporary, temporary.open("wb") as file:
+        writer = RecordWriter(file)
+        writer.write(TensorBoardEvent(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
+        for summary, step in points:
+            writer.write(TensorBoardEvent(wall_time=time.time(), step=step, summary=summary).SerializeToString())
+
+
+def _curves(rows: pa.Table) -> Iterator[tuple[Any, int]]:
     for row in rows.sort_by("step").to_pylist():
-        writer.add_scalar(row["tag"], row["value"], row["step"])
+        yield scalar(row["tag"], row["value"]), row["step"]
 
 
-def _write_round(summary: RoundSummary, writer: SummaryWriter) -> None:
-    for tag, field in ROUND_TAGS.items():
-        value = getattr(summary, field)
+def _round(summary: RoundSummary) -> Iterator[tuple[Any, int]]:
+    values = {tag: getattr(summary, field) for tag, field in ROUND_TAGS.items()}
+    values |= {f"round/pools_{rule}": num_pools for rule, num_pools in summary.num_pools_by_rule.items()}
+    for tag, value in values.items():
         if value is not None:
-            writer.add_scalar(tag, value, summary.round)
-    for rule, num_pools in summary.num_pools_by_rule.items():
-        writer.add_scalar(f"round/pools_{rule}", num_pools, summary.round)
+            yield scalar(tag, value), summary.round
     if sum(summary.gain_histogram_counts):
-        _write_gain(writer, summary)
+        yield _gain(summary), summary.round
 
 
-def _write_gain(writer: SummaryWriter, summary: RoundSummary) -> None:
+def _gain(summary: RoundSummary) -> Any:
     edges, counts = np.array(summary.gain_histogram_edges), np.array(summary.gain_histogram_counts)
     centres = (edges[1:] + edges[:-1]) / 2  # the pairs' own gains are not kept, so moments are the bins'
     # The page divides min to max into 30 even bins, so the tails go into the outermost bins that it gets.
@@ -182,7 +145,7 @@ def _write_gain(writer: SummaryWriter, summary: RoundSummary) -> None:
     buckets = counts[bins].copy()
     buckets[0] += counts[: bins.start].sum()
     buckets[-1] += counts[bins.stop :].sum()
-    writer.add_histogram_raw(
+    return histogram_raw(
         "round/gain",
         min=edges[bins.start],
         max=edges[bins.stop],
@@ -191,22 +154,19 @@ def _write_gain(writer: SummaryWriter, summary: RoundSummary) -> None:
         sum_squares=float(counts @ centres**2),
         bucket_limits=edges[1:][bins].tolist(),
         bucket_counts=buckets.tolist(),
-        global_step=summary.round,
     )
 
 
-def _write_test(run: RunFolder, last_step: int, writer: SummaryWriter) -> None:
+def _test(run: RunFolder, last_step: int) -> Iterator[tuple[Any, int]]:
     rows = run.metrics().filter(pc.field("split") == "test").to_pylist()
     values = {row["metric"]: row["value"] for row in rows if math.isfinite(row["value"])}
     shown = {metric_tag(metric): values[metric] for metric in with_outside_metrics(COLUMNS, values) if metric in values}
     for tag, value in shown.items():
-        writer.add_scalar(tag, value, last_step)  # the HParams page reads its metrics there
+        yield scalar(tag, value), last_step  # the HParams page reads its metrics there
     scores = PoolScores.from_predictions(run.predictions("test"))
-    writer.add_pr_curve("class/precision_recall", scores.label, scores.prob, last_step)
-    events = writer.file_writer
-    assert events is not None  # open until the writer is closed
+    yield pr_curve("class/precision_recall", scores.label, scores.prob), last_step
     for summary in hparams(flat_settings(run.config), shown):
-        events.add_summary(summary)
+        yield summary, 0
 
 
 def flat_settings(config: Mapping[str, Any]) -> dict[str, int | float | str]:

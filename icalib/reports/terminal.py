@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.markup import escape
-from rich.segment import Segment, Segments
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from icalib.core.display import display
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.catalogue import find_metric, metrics_among
 from icalib.reports.comparison import (
-    COLUMNS,
-    MISSING,
     SHIFT_COLUMNS,
     MethodRow,
     Result,
@@ -26,15 +21,12 @@ from icalib.reports.comparison import (
     by_shift,
     data_name,
     format_seconds,
-    format_spread,
     format_value,
-    method_label,
     method_rows,
     shown_metrics,
 )
-from icalib.reports.console import people_console, titled_table
+from icalib.reports.console import people_console, text_table
 from icalib.reports.label_curve import METRICS, LabelCurve
-from icalib.reports.paired_tests import paired_tests
 from icalib.reports.verdict import Verdict, verdict_of
 
 if TYPE_CHECKING:
@@ -45,55 +37,45 @@ _IMPORTANT = ("R@1", "MAP", "ECE", "NLL", "F1", "Brier", "AURC", "P", "R", "R@2"
 _BETTER = {"maximize": "higher", "minimize": "lower", None: ""}
 
 
-def comparison_table(results: Sequence[Result], columns: Sequence[str] = COLUMNS) -> Table:
-    """Rows by method (mean, with the deviation over seeds under it), best value of a column bold.
-
-    Args:
-        results: results on one pool set, as `--json` prints them.
-        columns: metrics to show.
-    """
-    fractions = sorted({result["labelled"] for result in results})
-    part = ", ".join(f"{fraction:.3g}" for fraction in fractions)
-    return _method_table(f"{data_name(results[0])}, labelled fraction {part}", results, columns)
-
-
 def _method_table(title: str, results: Sequence[Result], columns: Sequence[str]) -> Table:
+    """Rows by method (mean, with the deviation over seeds under it), best value of a column bold."""
     rows = method_rows(results)
-    table = titled_table(title, _caption(rows, columns), gap=1)
-    table.add_column("method", overflow="fold", min_width=8)
-    table.add_column("seeds", justify="right", no_wrap=True)
-    for metric in columns:
-        table.add_column(find_metric(metric).name, justify="right", no_wrap=True)
-    table.add_column("time", justify="right", no_wrap=True)
     best = {metric: best_labels(rows, metric) for metric in columns}
-    for row in rows:
-        cells = [_cell(row, metric, row.label in best[metric]) for metric in columns]
-        table.add_row(row.label, str(row.num_seeds), *cells, format_seconds(row.seconds))
-    return table
+    cells = (
+        (
+            row.label,
+            str(row.num_seeds),
+            *(_cell(row, metric, row.label in best[metric]) for metric in columns),
+            format_seconds(row.seconds),
+        )
+        for row in rows
+    )
+    headings = (
+        Column("method", overflow="fold", min_width=8),
+        "seeds",
+        *(find_metric(name).name for name in columns),
+        "time",
+    )
+    return text_table(headings, cells, title=title, caption=_caption(rows, columns), gap=1)
 
 
 def print_comparison(results: Sequence[Result], console: Console | None = None) -> None:
     """Print one comparison per pool set, with as many columns as fit; with --wide all of them, however wide."""
     console = console or people_console()
-    for group in by_data(results).values():
+    for name, group in by_data(results).items():
+        fractions = ", ".join(f"{fraction:.3g}" for fraction in sorted({result["labelled"] for result in group}))
+        title = f"{name}, labelled fraction {fractions}"
         columns = shown_metrics(group)
-        shown = columns if display().wide else _fitting(group, columns, console)
-        table = comparison_table(group, shown)
+        if display().wide:
+            # Console.print cuts what is wider than the console.
+            console.width = max(console.width, _width_of(_method_table(title, group, columns), console))
+        shown = _fitting(group, columns, console)
+        table = _method_table(title, group, shown)
         if len(shown) < len(columns):
             left_out = ", ".join(find_metric(name).name for name in columns if name not in shown)
             assert isinstance(table.caption, Text)
             table.caption.append(f"; --wide also shows {left_out}")
-        if display().wide:
-            _print_wide(table, console)
-        else:
-            console.print(table)
-
-
-def _print_wide(table: Table, console: Console) -> None:
-    """Print a table in full, wider than the terminal if need be; `Console.print` would cut it."""
-    options = console.options.update_width(max(console.width, _width_of(table, console)))
-    for line in console.render_lines(table, options, pad=False):
-        console.print(Segments([*line, Segment.line()]), soft_wrap=True, end="")
+        console.print(table)
 
 
 def _fitting(results: Sequence[Result], columns: Sequence[str], console: Console) -> tuple[str, ...]:
@@ -101,31 +83,22 @@ def _fitting(results: Sequence[Result], columns: Sequence[str], console: Console
     important = sorted(columns, key=lambda name: _IMPORTANT.index(name) if name in _IMPORTANT else len(_IMPORTANT))
     for number in range(len(columns), 1, -1):
         shown = tuple(name for name in columns if name in important[:number])
-        if _width_of(comparison_table(results, shown), console) <= console.width:
+        if _width_of(_method_table("", results, shown), console) <= console.width:
             return shown
     return tuple(important[:1])
 
 
 def _width_of(table: Table, console: Console) -> int:
-    """The width of a table's columns in full, whatever its title and caption."""
-    bare = copy(table)
-    bare.title = bare.caption = None
-    return console.measure(bare, options=console.options.update_width(10_000)).maximum
+    """The width of a table's columns in full."""
+    return console.measure(table, options=console.options.update_width(10_000)).maximum
 
 
 def print_runs(runs: Sequence[RunFolder], console: Console | None = None) -> None:
     """Print what finished runs say, and then their table, by pool set; the report has the paired tests."""
     console = console or people_console()
-    by_pools: dict[str, list[RunFolder]] = {}
-    for folder in runs:
-        by_pools.setdefault(data_name(folder.result), []).append(folder)
-    for group in by_pools.values():
-        by_method: dict[str, list[RunFolder]] = {}
-        for folder in group:
-            by_method.setdefault(method_label(folder.result, [other.result for other in group]), []).append(folder)
-        tests = paired_tests(by_method) if len(by_method) > 1 else []
-        print_verdict(verdict_of(group, tests), console)
-        print_comparison([folder.result for folder in group], console)
+    for name, results in by_data([run.result for run in runs]).items():
+        print_verdict(verdict_of([run for run in runs if data_name(run.result) == name]), console)
+        print_comparison(results, console)
 
 
 def print_verdict(verdict: Verdict, console: Console | None = None) -> None:
@@ -141,24 +114,12 @@ def print_label_curve(curve: LabelCurve, console: Console | None = None) -> None
     """Print what each curve says, then metrics by method and number of labelled pools."""
     console = console or people_console()
     print_verdict(Verdict(tuple(curve.verdict(one) for one in curve.curves)), console)
-    table = titled_table(
-        f"What labels are worth on {curve.data}",
-        f"{curve.split} pools; ± sd over seeds; untrained methods need no labels",
+    headings, rows = curve.table()
+    num_shown = len(headings) - len(METRICS)  # the sentences say what the next labels are worth
+    caption = f"{curve.split} pools; ± sd over seeds; untrained methods need no labels"
+    console.print(
+        text_table(headings[:num_shown], [row[:num_shown] for row in rows], title=curve.title, caption=caption)
     )
-    table.add_column("method", no_wrap=True)
-    for name in ("labels", "seeds", *METRICS):
-        table.add_column(name, justify="right", no_wrap=True)
-    for one in curve.curves:
-        for point in one.points:
-            cells = [
-                format_spread(point.mean(metric, curve.split), point.deviation(metric, curve.split))
-                for metric in METRICS
-            ]
-            table.add_row(escape(one.label), str(point.num_labels), str(len(point.runs)), *cells)
-    for run in curve.lines:
-        cells = [format_value(run.result[curve.split].get(metric)) for metric in METRICS]
-        table.add_row(escape(str(run.result["method"])), MISSING, "1", *cells, style="dim")
-    console.print(table)
 
 
 def print_shifts(results: Sequence[Result], console: Console | None = None) -> None:
@@ -177,23 +138,24 @@ def print_shift(result: Result, own: Result, console: Console | None = None) -> 
 
 def print_costs(costs: Sequence[Cost], console: Console | None = None) -> None:
     """Print size and scoring time of some methods."""
-    table = titled_table(
-        f"Scoring {costs[0].num_pairs} pairs, one process, one thread",
-        "ratio: time over that of the first, median (minimum to maximum) over the rounds; "
-        "fixed: frozen backbone, random features, posterior and support set",
-    )
-    table.add_column("method", no_wrap=True)
-    for name in ("learnt", "fixed", "time", "a pair", "ratio"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for cost in costs:
-        table.add_row(
-            escape(cost.label),
+    rows = [
+        (
+            cost.label,
             f"{cost.num_parameters / 1e6:.2f} M",
             f"{cost.num_fixed / 1e6:.2f} M",
             f"{cost.seconds:.2f} s",
             f"{cost.milliseconds_per_pair:.2f} ms",
             f"{cost.ratio:.2f} ({cost.ratio_low:.2f}–{cost.ratio_high:.2f})",
         )
+        for cost in costs
+    ]
+    table = text_table(
+        ("method", "learnt", "fixed", "time", "a pair", "ratio"),
+        rows,
+        title=f"Scoring {costs[0].num_pairs} pairs, one process, one thread",
+        caption="ratio: time over that of the first, median (minimum to maximum) over the rounds; "
+        "fixed: frozen backbone, random features, posterior and support set",
+    )
     (console or people_console()).print(table)
 
 
@@ -212,17 +174,15 @@ def print_result(result: Result, console: Console | None = None) -> None:
 
 def _metric_table(title: str, columns: Mapping[str, Mapping[str, float]]) -> Table:
     """Rows by metric; the first column is bold."""
-    table = titled_table(title)
-    table.add_column("metric", no_wrap=True)
-    first = next(iter(columns.values()))
-    for index, name in enumerate(columns):
-        table.add_column(escape(name), justify="right", style="dim" if index else "bold")
-    table.add_column("better", style="dim")
-    for key, metric in metrics_among(first).items():
+    rows: list[list[str | Text]] = []
+    for key, metric in metrics_among(next(iter(columns.values()))).items():
         if key != "num_pools":
-            values = (format_value(values.get(key)) for values in columns.values())
-            table.add_row(metric.name, *values, _BETTER[metric.direction])
-    return table
+            first, *others = (format_value(values.get(key)) for values in columns.values())
+            better = Text(_BETTER[metric.direction], style="dim")
+            rows.append(
+                [metric.name, Text(first, style="bold"), *(Text(other, style="dim") for other in others), better]
+            )
+    return text_table(("metric", *columns, Column("better")), rows, title=title)
 
 
 def _caption(rows: Sequence[MethodRow], columns: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 from icalib.core.errors import SettingError
 from icalib.core.events import Emit, Event, RunUpdated
@@ -21,16 +21,11 @@ from icalib.core.run_folder import RunFolder
 from icalib.reports.tensorboard import ROUND_TAGS, flat_settings
 
 
-class TrackedRun(Protocol):
-    """One run as a tracker sees it; making it sends the run's settings."""
+class TrackedRun(NamedTuple):
+    """What records a metric (name, value, step) of one run, and what ends the run."""
 
-    def metric(self, name: str, value: float, step: int) -> None:
-        """Record a metric at a step."""
-        ...
-
-    def finish(self) -> None:
-        """End the run."""
-        ...
+    metric: Callable[[str, float, int], None]
+    finish: Callable[[], None]
 
 
 class Tracking:
@@ -42,7 +37,8 @@ class Tracking:
 
     def __init__(self, begin: Callable[[RunFolder], TrackedRun]) -> None:
         self._begin = begin
-        self._runs: dict[Path, tuple[TrackedRun, set[tuple[str, int]]]] = {}
+        self._runs: dict[Path, TrackedRun] = {}
+        self._sent: set[tuple[Path, str, int]] = set()
         self._ended: set[Path] = set()
 
     def __call__(self, event: Event) -> None:
@@ -51,11 +47,11 @@ class Tracking:
             return
         folder = RunFolder(event.path)
         if event.path not in self._runs:
-            self._runs[event.path] = self._begin(folder), set()
-        tracked, sent = self._runs[event.path]
+            self._runs[event.path] = self._begin(folder)
+        tracked = self._runs[event.path]
         for name, value, step in _points(folder):
-            if (name, step) not in sent and math.isfinite(value):
-                sent.add((name, step))
+            if (event.path, name, step) not in self._sent and math.isfinite(value):
+                self._sent.add((event.path, name, step))
                 tracked.metric(name, value, step)
         if (folder.path / "metrics.parquet").is_file():
             tracked.finish()
@@ -80,43 +76,37 @@ def trackers(names: Sequence[str]) -> list[Emit]:
     Raises:
         SettingError: a tracker is unknown, or its package is missing.
     """
-    return [_tracker(name) for name in dict.fromkeys(names)]
+    known = {"mlflow": _mlflow_run, "wandb": _wandb_run}
+    found: list[Emit] = []
+    for name in dict.fromkeys(names):
+        if name not in known:
+            raise SettingError(f"--track {name} is unknown. Choose one of: {', '.join(known)}.")
+        try:
+            package = import_module(name)
+        except ModuleNotFoundError as error:
+            raise SettingError(
+                f"--track {name} needs the package {name}. Install it: pip install 'icalib[{name}]'."
+            ) from error
+        found.append(Tracking(partial(known[name], package)))
+    return found
 
 
-def _tracker(name: str) -> Emit:
-    known = {"mlflow": _MlflowRun, "wandb": _WandbRun}
-    if name not in known:
-        raise SettingError(f"--track {name} is unknown. Choose one of: {', '.join(known)}.")
-    try:
-        package = import_module(name)
-    except ModuleNotFoundError as error:
-        raise SettingError(
-            f"--track {name} needs the package {name}. Install it: pip install 'icalib[{name}]'."
-        ) from error
-    return Tracking(partial(known[name], package))
-
-
-class _MlflowRun:
-    """A run of MLflow; the experiment is the folder's, and resuming continues the run of the same folder.
+def _mlflow_run(mlflow: Any, folder: RunFolder) -> TrackedRun:
+    """Begin or continue a run of MLflow; the experiment is the folder's.
 
     MLflow refuses to change a setting, so a folder that is computed again with other settings is another run.
     """
-
-    def __init__(self, mlflow: Any, folder: RunFolder) -> None:
-        self._client: Any = mlflow.MlflowClient()
-        experiment = mlflow.set_experiment(folder.path.parent.name).experiment_id
-        tags = {"icalib_run": content_digest({"folder": str(folder.path.resolve()), "settings": folder.config})}
-        found = self._client.search_runs([experiment], f"tags.icalib_run = '{tags['icalib_run']}'", max_results=1)
-        run = found[0] if found else self._client.create_run(experiment, tags=tags, run_name=folder.name)
-        self._id = run.info.run_id
-        for name, value in flat_settings(folder.config).items():
-            self._client.log_param(self._id, _mlflow_name(name), str(value)[:6000])
-
-    def metric(self, name: str, value: float, step: int) -> None:
-        self._client.log_metric(self._id, _mlflow_name(name), value, step=step)
-
-    def finish(self) -> None:
-        self._client.set_terminated(self._id)
+    client = mlflow.MlflowClient()
+    experiment = mlflow.set_experiment(folder.path.parent.name).experiment_id
+    tags = {"icalib_run": content_digest({"folder": str(folder.path.resolve()), "settings": folder.config})}
+    found = client.search_runs([experiment], f"tags.icalib_run = '{tags['icalib_run']}'", max_results=1)
+    run = found[0] if found else client.create_run(experiment, tags=tags, run_name=folder.name)
+    for name, value in flat_settings(folder.config).items():
+        client.log_param(run.info.run_id, _mlflow_name(name), str(value)[:6000])
+    return TrackedRun(
+        lambda name, value, step: client.log_metric(run.info.run_id, _mlflow_name(name), value, step=step),
+        lambda: client.set_terminated(run.info.run_id),
+    )
 
 
 def _mlflow_name(name: str) -> str:
@@ -124,27 +114,20 @@ def _mlflow_name(name: str) -> str:
     return re.sub(r"[^\w\-. /]", "_", name.replace("@", "_at_"))
 
 
-class _WandbRun:
-    """A run of Weights & Biases; the group is the folder's experiment."""
-
-    def __init__(self, wandb: Any, folder: RunFolder) -> None:
-        self._run: Any = wandb.init(
-            project="icalib",
-            group=folder.path.parent.name,
-            name=folder.name,
-            id=content_digest(str(folder.path.resolve())),
-            resume="allow",
-            reinit="create_new",
-            dir=str(folder.path.parent),
-            settings=wandb.Settings(silent=True, console="off"),
-        )
-        # Learning curves count steps and rounds count rounds: neither is the number of calls.
-        self._run.define_metric("step", hidden=True)
-        self._run.define_metric("*", step_metric="step")
-        self._run.config.update(flat_settings(folder.config), allow_val_change=True)
-
-    def metric(self, name: str, value: float, step: int) -> None:
-        self._run.log({name: value, "step": step})
-
-    def finish(self) -> None:
-        self._run.finish()
+def _wandb_run(wandb: Any, folder: RunFolder) -> TrackedRun:
+    """Begin or continue a run of Weights & Biases; the group is the folder's experiment."""
+    run = wandb.init(
+        project="icalib",
+        group=folder.path.parent.name,
+        name=folder.name,
+        id=content_digest(str(folder.path.resolve())),
+        resume="allow",
+        reinit="create_new",
+        dir=str(folder.path.parent),
+        settings=wandb.Settings(silent=True, console="off"),
+    )
+    # Learning curves count steps and rounds count rounds: neither is the number of calls.
+    run.define_metric("step", hidden=True)
+    run.define_metric("*", step_metric="step")
+    run.config.update(flat_settings(folder.config), allow_val_change=True)
+    return TrackedRun(lambda name, value, step: run.log({name: value, "step": step}), run.finish)

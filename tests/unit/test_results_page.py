@@ -60,17 +60,6 @@ def test_finished_runs_become_a_table(results: ModuleType, tmp_path: Path) -> No
     assert results.page_with_tables(page, tmp_path) == page
 
 
-def test_what_self_training_selected_is_counted_over_rounds(results: ModuleType, tmp_path: Path) -> None:
-    run = write_run(tmp_path / "runs", write_pools(tmp_path / "desk"), "tsst", 1)
-    summaries = run.round_summaries()
-    (row,) = results.collected([run.path]).rows
-    chosen, scored = (
-        sum(getattr(one, field) for one in summaries) for field in ("num_pools_selected", "num_pools_scored")
-    )
-    right = sum(one.num_pools_selected * one.pool_accuracy for one in summaries) / chosen
-    assert row[results.SELECTED] == f"{chosen:,} of {scored:,} ({round(100 * right)} %)"
-
-
 def test_runs_on_several_pool_sets_are_refused(results: ModuleType, tmp_path: Path) -> None:
     runs = [write_run(tmp_path / "runs", write_pools(tmp_path / name), "bm25", 1) for name in ("desk", "chat")]
     with pytest.raises(SettingError, match="the runs are on desk, chat"):

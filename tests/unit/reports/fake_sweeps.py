@@ -101,23 +101,6 @@ def write_sampled(root: Path, num_trials: int = 14) -> SweepFolder:
     return folder
 
 
-def write_two_objectives(root: Path, num_trials: int = 12) -> SweepFolder:
-    """R@1 up and ECE down, which pull apart; two seeds."""
-    rng = np.random.default_rng(11)
-    trials: list[Made] = []
-    for _ in range(num_trials):
-        gamma, rate = float(rng.uniform(0, 5)), float(10 ** rng.uniform(-5, -3))
-        values = [
-            {
-                "R@1": 0.6 - 0.02 * gamma - 0.04 * (np.log10(rate) + 4.2) ** 2 + 0.01 * rng.normal(),
-                "ECE": abs(0.12 - 0.02 * gamma + 0.02 * (np.log10(rate) + 4.2) ** 2 + 0.005 * rng.normal()),
-            }
-            for _ in range(2)
-        ]
-        trials.append(Made({"loss.gamma": gamma, "training.learning_rate": rate}, values))
-    return write_sweep(root, trials, {"R@1": "maximize", "ECE": "minimize"})
-
-
 def finish(folder: SweepFolder, number: int, made: Made) -> None:
     """Make a trial the winner."""
     runs = [folder.run_folder(number, seed) for seed in range(1, len(made.metrics) + 1)]

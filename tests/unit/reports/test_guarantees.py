@@ -5,12 +5,10 @@ from pathlib import Path
 
 from rich.console import Console
 from unit.metrics.made_predictions import simulated_table
-from unit.reports.fake_runs import write_runs
 
 from icalib.core.run_folder import RunFolder
 from icalib.pipeline.guarantees import Guarantees
 from icalib.reports.guarantees import print_promises, promise_cells
-from icalib.reports.html import write_report
 
 
 def written(folder: Path, num_pools: int, num_candidates: int) -> RunFolder:
@@ -36,9 +34,3 @@ def test_promises_that_cannot_be_kept_say_why(tmp_path: Path) -> None:
     *hopeless, close = promise_cells(written(tmp_path, 30, 10))
     assert all("too often" in cell for cell in hopeless)
     assert close == "none: needs about 9,300 test pools"
-
-
-def test_the_page_has_the_table(tmp_path: Path) -> None:
-    run = write_runs(tmp_path)[0]
-    page = write_report([run], tmp_path / "report.html", "desk").read_text()
-    assert all(cell in page for cell in promise_cells(run))

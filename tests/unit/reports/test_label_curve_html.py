@@ -6,9 +6,7 @@ from pathlib import Path
 from unit.reports.fake_runs import write_pools, write_run
 from unit.reports.pages import read_page, visible
 
-from icalib.reports.label_curve import label_curve
-from icalib.reports.label_curve_html import write_label_curve
-from icalib.reports.page import _commands
+from icalib.reports.label_curve import label_curve, write_label_curve
 
 
 def test_the_page_has_a_sentence_a_row_a_point_and_the_deviation(tmp_path: Path) -> None:
@@ -32,9 +30,3 @@ def test_a_curve_of_one_point_says_nothing_of_more_labels(tmp_path: Path) -> Non
     run = write_run(tmp_path, write_pools(tmp_path / "desk"), "tsst", 1)
     curve = label_curve("desk", "test", {60: [run]})
     assert curve.verdict(curve.curves[0]) == "tsst: 60 labels."
-
-
-def test_the_options_of_a_command_are_not_broken_after_their_hyphens() -> None:
-    said = _commands("`icalib curve my-method --data pools/desk -n 3` <shows> -- it - all")
-    assert said.count('<span class="flag">') == 2
-    assert said.endswith("</code> &lt;shows&gt; -- it - all")

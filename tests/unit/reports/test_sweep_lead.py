@@ -7,17 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from optuna.trial import TrialState
 from rich.console import Console
-from unit.reports.fake_sweeps import Made, write_predictions, write_sweep
+from unit.reports.fake_sweeps import Made, write_sweep
 from unit.reports.pages import read_page, visible
 
-from icalib.reports.sweep_html import write_sweep_report
-from icalib.reports.sweep_lead import lead_text, ties_text
-from icalib.reports.sweep_terminal import print_sweep
+from icalib.reports.sweep_views import SweepSummary, print_sweep, write_views
 from icalib.sweeps.folder import SweepFolder
 from icalib.sweeps.ties import Tie, ties
-from icalib.sweeps.trials import ranked, sweep_trials
+from icalib.sweeps.trials import sweep_trials
 
 GOOD, OTHER, POOR = [1.0, 2.0, 3.0, 1.0], [1.0, 2.0, 3.0, 1.5], [-1.0, -2.0, 3.0, 1.0]
 
@@ -35,13 +32,11 @@ def _ties(folder: SweepFolder) -> list[Tie]:
 
 
 def _said(folder: SweepFolder) -> str | None:
-    trials = sweep_trials(folder)
-    return ties_text(ties(folder, trials), len(trials))
+    return SweepSummary(folder).unchanged
 
 
 def _lead(folder: SweepFolder) -> str:
-    trials, metrics = sweep_trials(folder), folder.settings.metrics
-    lead = lead_text(ranked(trials, metrics), metrics, ties(folder, trials))
+    lead = SweepSummary(folder).lead
     assert lead is not None
     return lead
 
@@ -58,7 +53,8 @@ def test_a_setting_that_changed_nothing_is_named_with_its_values(tmp_path: Path)
     stream = io.StringIO()
     print_sweep(folder, Console(file=stream, width=200))
     assert said in " ".join(stream.getvalue().split())
-    assert said in visible(read_page(write_sweep_report(folder, sweep_trials(folder))))
+    write_views(folder)
+    assert said in visible(read_page(folder.path / "report.html"))
 
 
 def test_trials_that_kept_their_initial_weights_tie_whatever_their_training(tmp_path: Path) -> None:
@@ -85,21 +81,6 @@ def test_nothing_is_said_where_no_setting_was_without_effect(tmp_path: Path, tri
     assert _said(_sweep(tmp_path, *trials)) is None
 
 
-def test_more_passes_that_change_nothing_are_no_other_prediction(tmp_path: Path) -> None:
-    folder = _sweep(tmp_path, *(({"passes": passes}, 1.0, GOOD) for passes in (1, 5)))
-    write_predictions(folder.run_folder(1, 1), GOOD, {"passes": 5}, passes=5)
-    assert [tie.varied for tie in _ties(folder)] == [{"loss.passes": (1, 5)}]
-
-
-def test_trials_that_are_not_complete_or_have_no_predictions_are_left_out(tmp_path: Path) -> None:
-    states = {1.0: TrialState.COMPLETE, 2.0: TrialState.PRUNED, 3.0: TrialState.COMPLETE}
-    made = [
-        Made({"gamma": gamma}, [{"R@1": 1.0}], state, margins=GOOD if gamma < 3 else None)
-        for gamma, state in states.items()
-    ]
-    assert _ties(write_sweep(tmp_path, made)) == []
-
-
 def test_many_groups_in_which_the_same_setting_changed_nothing_are_one_statement(tmp_path: Path) -> None:
     points = [({"gamma": gamma, "idle": idle}, gamma, [gamma, 2.0]) for gamma in (0.1, 0.2, 0.3) for idle in (1, 2)]
     said = _said(_sweep(tmp_path, *points))
@@ -116,9 +97,3 @@ def test_the_best_leads_the_first_that_predicts_otherwise(tmp_path: Path) -> Non
     assert "Trials 1, 2 are the best" in text
     assert "leads trial 0" in text
     assert "+0.500" in text
-
-
-def test_equal_metrics_of_other_predictions_could_be_chance(tmp_path: Path) -> None:
-    text = _lead(_sweep(tmp_path, ({"gamma": 1.0}, 1.0, GOOD), ({"gamma": 2.0}, 1.0, OTHER)))
-    assert "+0.0000" in text
-    assert "could be chance" in text

@@ -20,32 +20,16 @@ from unit.reports.fake_sweeps import (
     write_published,
     write_sampled,
     write_sweep,
-    write_two_objectives,
 )
 from unit.reports.pages import Page, read_page, visible
 
 from icalib.core.errors import DamagedFileError
-from icalib.reports.sweep_figures import spans_decades, study_of
-from icalib.reports.sweep_terminal import print_dry, print_sweep
-from icalib.reports.sweep_views import write_views
+from icalib.reports.sweep_figures import study_of
+from icalib.reports.sweep_views import print_dry, print_sweep, write_views
 from icalib.sweeps.folder import SweepFolder
-from icalib.sweeps.trials import Trial, ranked, sweep_trials
+from icalib.sweeps.trials import ranked, sweep_trials
 
 GAIN = f"{RULE}.gain_threshold"
-OUTLINE = """
-# Sweep of made on desk
-## What was asked
-## Winner: trial 1
-## Best trials
-## Pictures
-### History of R@1: scatter
-### Importance for R@1: bar
-### R@1 by the two most important settings: scatter
-### R@1 by each setting: scatter
-### R@1 in parallel coordinates: scatter
-## Failed and pruned trials
-## Cost
-"""
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +76,12 @@ def _rows(folder: SweepFolder) -> list[dict[str, str]]:
 
 
 def test_the_page_of_a_sampled_sweep(sampled: SweepFolder) -> None:
-    assert _outline(sampled) == OUTLINE.strip().splitlines()
+    assert _outline(sampled) == [
+        "# Sweep of made on desk", "## What was asked", "## Winner: trial 1", "## Best trials", "## Pictures",
+        "### History of R@1: scatter", "### Importance for R@1: bar",
+        "### R@1 by the two most important settings: scatter", "### R@1 by each setting: scatter",
+        "### R@1 in parallel coordinates: scatter", "## Failed and pruned trials", "## Cost",
+    ]  # fmt: skip
     page, best = _page(sampled), sampled.best()
     assert best is not None
     assert {address for address in page.addresses if not address.startswith(("#", "data:"))} == {best.config}
@@ -118,22 +107,16 @@ def test_one_setting_at_a_time_has_curves_with_deviations(published: SweepFolder
     assert "10 were there already" in visible(_page(published))
 
 
-def test_two_objectives_have_a_front_and_pictures_of_both(tmp_path: Path) -> None:
-    folder = write_two_objectives(tmp_path)
+def test_two_objectives_have_a_front_which_comes_first(tmp_path: Path) -> None:
+    values = [(0.5, 0.05), (0.7, 0.2), (0.6, 0.1), (0.55, 0.15)]
+    made = [Made({"loss.gamma": float(n)}, [{"R@1": r, "ECE": e}] * 2) for n, (r, e) in enumerate(values)]
+    folder = write_sweep(tmp_path, made, {"R@1": "maximize", "ECE": "minimize"})
     write_views(folder)
     titles = [line for line in _outline(folder) if line.startswith("###")]
-    assert titles[0] == "### R@1 and ECE: scatter"
-    assert [line for line in titles if "History" in line] == [
-        "### History of R@1: scatter", "### History of ECE: scatter",
-    ]  # fmt: skip
-    metrics = folder.settings.metrics
-    order = [str(trial.number) for trial in ranked(sweep_trials(folder), metrics)][:10]
-    for width in (80, 160):
-        printed = _printed(folder, width)
-        assert "…" not in printed  # no value is cut
-        assert [
-            line.split()[0] for line in printed.splitlines() if " ± " in line and line.split()[0].isdigit()
-        ] == order
+    assert titles[:2] == ["### R@1 and ECE: scatter", "### History of R@1: scatter"]
+    printed = _printed(folder, 80)
+    assert "…" not in printed  # no value is cut
+    assert re.findall(r"^ +(\d+) ", printed, flags=re.MULTILINE) == ["1", "2", "0", "3"]
 
 
 @pytest.mark.parametrize("num_trials", [0, 1])
@@ -151,15 +134,6 @@ def test_a_winner_without_settings_is_a_typed_error(tmp_path: Path) -> None:
     folder.best_config_path.unlink()
     with pytest.raises(DamagedFileError, match=r"best/config.yaml is missing"):
         write_views(folder)
-
-
-def test_the_terminal_has_the_best_trials_the_failure_and_the_winner(sampled: SweepFolder) -> None:
-    table, winner = _printed(sampled).split("Winner: trial ")
-    numbers = [int(line.split()[0]) for line in table.splitlines() if line.strip()[:1].isdigit()]
-    assert numbers == [trial.number for trial in ranked(sweep_trials(sampled), {"R@1": "maximize"})][:10]
-    assert int(winner.split()[0]) == numbers[0]
-    assert [line.split(" (")[0] for line in table.splitlines() if HOSTILE in line] == ["trial 4 failed"]
-    assert f"icalib run {sampled.path}/best/config.yaml --runs {sampled.path.parents[1]}\n" in winner
 
 
 def test_the_table_has_a_row_for_each_trial_and_seed(published: SweepFolder, sampled: SweepFolder) -> None:
@@ -207,23 +181,3 @@ def test_pictures_keep_numbers_and_have_settings_on_their_scales(tmp_path: Path)
     assert [trial.number for trial in shown if trial.state == TrialState.COMPLETE] == [0, 2, 3]
     assert shown[2].params == {"rate": 0.01, "layers": "[2]", "head.gate": "true", "loss.gate": 0.2}
     assert shown[2].distributions["rate"] == FloatDistribution(0.001, 0.1, log=True)
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([1e-5, 3e-5, 1e-4], True),
-        ([1, 2, 4, 8, 16], True),
-        ([0.1, 0.2, 0.5], False),
-        ([0.1, 2.0, 3.0, 4.0], False),
-        ([0.0, 1e-4, 1.0], False),
-        (["rbf", "linear"], False),
-        ([True, 10], False),
-    ],
-)
-def test_logarithmic_axes_are_for_values_even_by_ratio(values: list[Any], expected: bool) -> None:
-    assert spans_decades(values) == expected
-
-
-def test_trials_without_all_metrics_are_not_ranked() -> None:
-    assert ranked([Trial(0, "complete", {})], {"R@1": "maximize"}) == []

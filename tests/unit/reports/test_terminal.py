@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +9,14 @@ import pytest
 from rich.console import Console
 
 from icalib.core.display import Display, showing
-from icalib.core.events import Progress, StageFinished, StageStarted
+from icalib.core.events import Message, Progress, StageFinished, StageStarted
 from icalib.core.run_folder import RunFolder
 from icalib.reports.comparison import COLUMNS, best_labels, method_rows, shown_metrics
-from icalib.reports.json_lines import JsonLines
-from icalib.reports.progress import TerminalProgress
+from icalib.reports.progress import JsonLines, TerminalProgress
 from icalib.reports.terminal import (
     print_comparison,
-    print_costs,
-    print_result,
-    print_runs,
-    print_shift,
     print_shifts,
 )
-from icalib.scoring.cost import Cost
 
 
 def _result(method: str, seed: int, labelled: float = 0.05, **test: float | None) -> dict[str, Any]:
@@ -59,12 +52,6 @@ def test_best_follows_the_metrics_direction_and_printed_digits() -> None:
     assert best_labels(rows[:1], "ECE") == set()
 
 
-def test_names_with_brackets_are_shown_as_they_are() -> None:
-    console, stream = _console()
-    print_comparison([{**_result("a", 1, MAP=0.7), "data": "pools/[red]desk"}], console)
-    assert "[red]desk, labelled fraction 0.05" in stream.getvalue()
-
-
 def test_labelled_parts_are_rows_of_their_own() -> None:
     results = [_result("a", 1, labelled=0.01, MAP=0.4), _result("a", 1, labelled=0.05, MAP=0.5)]
     assert [row.label for row in method_rows(results)] == ["a 1.00%", "a 5.00%"]
@@ -74,13 +61,6 @@ def test_a_recall_that_is_1_for_every_ranker_is_no_column() -> None:
     results = [_result("a", 1, **{"R@1": 0.4, "R@5": 1.0}), _result("b", 1, **{"R@1": 0.6, "R@5": 1.0})]
     assert "R@5" not in shown_metrics(results)
     assert "R@5" in shown_metrics([*results, _result("c", 1, **{"R@1": 0.6, "R@5": 0.9})])
-
-
-def test_missing_and_nan_values_become_dashes() -> None:
-    console, stream = _console()
-    print_comparison([_result("a", 1, MAP=float("nan"), ECE=None, F1=0.25)], console)
-    assert "0.250" in stream.getvalue()
-    assert "nan" not in stream.getvalue()
 
 
 def _long_names(runs: list[RunFolder]) -> list[dict[str, Any]]:
@@ -113,24 +93,6 @@ def test_wide_shows_every_column(runs: list[RunFolder]) -> None:
     assert "--wide" not in stream.getvalue()
 
 
-def test_the_verdict_comes_first_and_the_results_last(runs: list[RunFolder]) -> None:
-    console, stream = _console(80)
-    print_runs(runs, console)
-    shown = stream.getvalue()
-    assert shown.startswith("icast ranks best")
-    lines = shown.splitlines()
-    first = max(number for number, line in enumerate(lines) if line.split()[:2] == ["method", "seeds"])
-    assert {run.result["method"] for run in runs} <= {(line.split() or [""])[0] for line in lines[first:]}
-    assert not re.search(r"\bp\b|Holm", shown)
-
-
-def test_result_shows_test_validation_and_stages(runs: list[RunFolder]) -> None:
-    console, stream = _console()
-    print_result(runs[-1].result, console)
-    assert f"{runs[-1].result['test']['R@1']:.3f}" in stream.getvalue()
-    assert "teacher 3.5 s" in stream.getvalue()
-
-
 def _shift(method: str, seed: int, limit: int | None = None, **test: float) -> dict[str, Any]:
     return {
         **_result(method, seed, **test),
@@ -152,21 +114,8 @@ def test_shift_tables_hold_what_can_be_compared() -> None:
     assert "0.700" in limited
 
 
-def test_a_shift_stands_beside_the_runs_own_figures() -> None:
-    console, stream = _console()
-    print_shift(_shift("a", 1, MAP=0.4), _result("a", 1, MAP=0.8), console)
-    lines = [line.split() for line in stream.getvalue().splitlines()]
-    assert ["metric", "counter", "desk", "better"] in lines
-    assert ["MAP", "0.400", "0.800", "higher"] in lines
-
-
-def test_costs_show_size_and_time_a_pair() -> None:
-    console, stream = _console()
-    costs = [Cost("bert", 22_700_000, 0, 500, 2.0, 1, 1, 1), Cost("icast", 22_700_000, 1_500_000, 500, 21, 10.5, 9, 11)]
-    print_costs(costs, console)
-    assert "Scoring 500 pairs" in stream.getvalue()
-    lines = [line.split() for line in stream.getvalue().splitlines()]
-    assert ["icast", "22.70", "M", "1.50", "M", "21.00", "s", "42.00", "ms", "10.50", "(9.00–11.00)"] in lines
+def _finished(stage: str, seconds: float = 2.5, reused: bool = False) -> StageFinished:
+    return StageFinished(stage, stage, 0, "5f", Path("x"), seconds, reused)
 
 
 def test_log_lines_are_rate_limited(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,73 +123,59 @@ def test_log_lines_are_rate_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("icalib.reports.progress.time.monotonic", lambda: now)
     console, stream = _console()
     with TerminalProgress(console) as progress:
-        progress.stage("scores 1", "[1140] pools")
-        for done in range(10):
+        progress.show(StageStarted("teacher", reused=False))
+        for done in (*range(10), *[8] * 10):
             now += 2.0
-            progress.advance("scores 1", done, 10)
-        for _ in range(10):
-            now += 10.0
-            progress.advance("scores 1", 8, 10)
-        progress.finished("scores 1", 120.0, reused=False)
-        progress.finished("teacher", 0.0, reused=True)
-        progress.message("see [runs]/x")
-    assert stream.getvalue().splitlines() == [
-        "scores 1: [1140] pools",
-        "scores 1: 2/10",
-        "scores 1: 5/10",
-        "scores 1: 8/10",
-        "scores 1: done in 2 min 0 s",
-        "teacher: reused",
+            progress.show(Progress("teacher", done, 10))
+        progress.show(_finished("teacher", 120.0))
+        progress.show(_finished("scores 1", reused=True))
+        progress.show(Message("see [runs]/x"))
+    first, *lines = stream.getvalue().splitlines()
+    assert first.startswith("teacher: trains")
+    assert lines == [
+        "teacher: 2/10",
+        "teacher: 5/10",
+        "teacher: 8/10",
+        "teacher: done in 2 min 0 s",
+        "scores 1: reused",
         "see [runs]/x",
     ]
 
 
-def test_bars_show_totals_and_the_time_left() -> None:
+def test_bars_show_totals_and_the_time_left_and_end_with_one_line_a_stage() -> None:
     now, stream = 100.0, io.StringIO()
     console = Console(file=stream, width=80, force_terminal=True, color_system=None, get_time=lambda: now)
     with TerminalProgress(console) as progress:
-        progress.show(StageStarted("round-1/pseudo-labels", reused=False))
         progress.show(StageStarted("teacher", reused=False))
         for done in (600, 700, 800):
             now += 30.0
             progress.show(Progress("teacher", done, 1800, "epoch 1, loss 0.432"))
+        progress.show(Progress("scores 1", 1, None))
         progress._bars.refresh()  # pyright: ignore[reportPrivateUsage]
+        progress.show(_finished("teacher", 61.0))
+        progress.show(_finished("scores 1", reused=True))
     text = stream.getvalue()
-    assert "800/1,800" in text
-    assert " left" in text
+    for shown in ("800/1,800", " left", "trains on the", "✓ teacher  1 min 1 s", "✓ scores 1  reused"):
+        assert shown in text
     assert "/?" not in text
-    assert "trains on the" in text
 
 
 def test_quiet_shows_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
     with showing(Display(quiet=True)), TerminalProgress() as progress:
-        progress.message("run 1 of 2")
-        progress.finished("teacher", 1.0, reused=False)
+        progress.show(Message("run 1 of 2"))
+        progress.show(_finished("teacher"))
     assert capsys.readouterr().err == ""
 
 
 def test_json_lines_are_one_object_an_event() -> None:
     stream = io.StringIO()
     with JsonLines(stream) as progress:
-        progress.message("run 1 of 2")
+        progress.show(Message("run 1 of 2"))
         progress.show(StageStarted("teacher", reused=False))
         for done in range(3):
             progress.show(Progress("teacher", done, 3))
-        progress.show(StageFinished("teacher", "teacher", 0, "5f", Path("x"), 2.5, reused=False))
+        progress.show(_finished("teacher"))
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert [line["event"] for line in lines] == ["Message", "StageStarted", "Progress", "StageFinished"]
     assert lines[-1]["seconds"] == 2.5
     assert all("time" in line for line in lines)
-
-
-def test_bars_end_with_one_line_a_stage() -> None:
-    console, stream = _console(terminal=True)
-    with TerminalProgress(console) as progress:
-        progress.stage("teacher", "[5 %] labelled")
-        progress.advance("teacher", 3, 4, "loss 0.2")
-        progress.advance("scores 1", 1, None)
-        progress.finished("teacher", 61.0, reused=False)
-        progress.finished("scores 1", 0.0, reused=True)
-    text = stream.getvalue()
-    assert "✓ teacher  1 min 1 s" in text
-    assert "✓ scores 1  reused" in text

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from unit.reports.fake_runs import write_pools, write_run
@@ -13,54 +12,34 @@ from unit.reports.fake_runs import write_pools, write_run
 from icalib.core.errors import SettingError
 from icalib.core.events import Message, RunUpdated
 from icalib.core.run_folder import RunFolder
-from icalib.reports.trackers import Tracking, trackers
-
-
-class Noted:
-    """Keeps what it is sent."""
-
-    def __init__(self, folder: RunFolder) -> None:
-        self.points, self.is_finished = list[tuple[str, float, int]](), False
-
-    def metric(self, name: str, value: float, step: int) -> None:
-        assert not self.is_finished
-        self.points.append((name, value, step))
-
-    def finish(self) -> None:
-        self.is_finished = True
+from icalib.reports.trackers import TrackedRun, Tracking, trackers
 
 
 def test_all_of_a_run_is_sent_once(tmp_path: Path) -> None:
     data = write_pools(tmp_path / "desk")
     run = write_run(tmp_path / "runs", data, "icast", 1, finished=False, rounds=2)
-    begun: list[Noted] = []
-
-    def begin(folder: RunFolder) -> Noted:
-        begun.append(Noted(folder))
-        return begun[-1]
-
-    tracking = Tracking(begin)
+    points, ended = list[tuple[str, float, int]](), list[RunFolder]()
+    tracking = Tracking(lambda folder: TrackedRun(lambda *point: points.append(point), lambda: ended.append(folder)))
     for event in (Message("x"), RunUpdated(run.path), RunUpdated(run.path)):
         tracking(event)
-    (noted,) = begun
-    assert not noted.is_finished
+    assert not ended
     training = run.training().to_pylist()
-    assert len(noted.points) == len(set(noted.points))
-    curves = [point for point in noted.points if point[0] == "validation/rank/MAP"]
+    assert len(points) == len(set(points))
+    curves = [point for point in points if point[0] == "validation/rank/MAP"]
     assert curves == [
         ("validation/rank/MAP", row["value"], row["step"])
         for row in training
         if (row["tag"], row["split"]) == ("rank/MAP", "validation")
     ]
-    assert [point[1:] for point in noted.points if point[0] == "round/pools_selected"] == [(470.0, 1), (560.0, 2)]
+    assert [point[1:] for point in points if point[0] == "round/pools_selected"] == [(470.0, 1), (560.0, 2)]
 
     finished = write_run(tmp_path / "other", data, "icast", 1, rounds=2)
     for name in ("metrics.parquet", "predictions"):
         (finished.path / name).rename(run.path / name)
     tracking(RunUpdated(run.path))
     tracking(RunUpdated(run.path))
-    assert noted.is_finished
-    (final,) = [point[1] for point in noted.points if point[0] == "final_test/R@1"]
+    assert [folder.path for folder in ended] == [run.path]
+    (final,) = [point[1] for point in points if point[0] == "final_test/R@1"]
     assert final == finished.result["test"]["R@1"]
 
 
@@ -89,43 +68,6 @@ def test_mlflow_has_curves_settings_and_one_run_a_folder(tmp_path: Path, monkeyp
     assert found.data.params["settings.regime.num_passes"] == "5"
     assert found.data.metrics["final_test/R_at_1"] == pytest.approx(run.result["test"]["R@1"])
     assert found.info.status == "FINISHED"
-
-
-class Client:
-    """MLflow's client as far as it is used: a setting that was recorded can't change."""
-
-    runs: ClassVar[list[SimpleNamespace]] = []
-
-    def search_runs(self, experiments: list[str], filter_string: str, max_results: int) -> list[SimpleNamespace]:
-        return [run for run in self.runs if f"'{run.tags['icalib_run']}'" in filter_string]
-
-    def create_run(self, experiment: str, tags: dict[str, str], run_name: str) -> SimpleNamespace:
-        info = SimpleNamespace(run_id=str(len(self.runs)))
-        self.runs.append(SimpleNamespace(info=info, tags=tags, params={}))
-        return self.runs[-1]
-
-    def log_param(self, run: str, name: str, value: str) -> None:
-        assert self.runs[int(run)].params.setdefault(name, value) == value
-
-    def log_metric(self, run: str, name: str, value: float, step: int) -> None:
-        pass
-
-    def set_terminated(self, run: str) -> None:
-        pass
-
-
-def test_a_folder_with_other_settings_is_another_run_of_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As after `icalib run --fresh --set …`."""
-    monkeypatch.setattr(Client, "runs", [])
-    fake = SimpleNamespace(MlflowClient=Client, set_experiment=lambda name: SimpleNamespace(experiment_id="1"))
-    monkeypatch.setattr("icalib.reports.trackers.import_module", lambda name: fake)
-    run = write_run(tmp_path / "runs", write_pools(tmp_path / "desk"), "tsst", 1, rounds=1)
-    for seed in (1, 1, 2):
-        config = {name: value for name, value in run.config.items() if name != "version"}
-        run.write_config({**config, "seed": seed})
-        (tracker,) = trackers(["mlflow"])
-        tracker(RunUpdated(run.path))
-    assert [run.params["seed"] for run in Client.runs] == ["1", "2"]
 
 
 def test_wandb_writes_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

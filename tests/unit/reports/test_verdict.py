@@ -28,23 +28,10 @@ def paired(first: MethodFacts, second: MethodFacts, p: float) -> MethodTest:
     return MethodTest("MAP", first.label, second.label, first.means["MAP"] - second.means["MAP"], p, p)
 
 
-def summary(selected: int = 50, right: float | None = 0.9, base: float = 0.6, **more: Any) -> RoundSummary:
-    fields: dict[str, Any] = {
-        "round": 1,
-        "num_pools_scored": 200,
-        "num_pools_selected": selected,
-        "num_pairs_selected": selected * 10,
-        "num_pools_by_rule": {"confident": selected},
-        "share_with_intents": 0.0,
-        "pool_accuracy": right if selected else None,
-        "pair_accuracy": None,
-        "base_accuracy": base,
-        "confusion": {},
-        "gain_histogram_edges": [],
-        "gain_histogram_counts": [],
-        **more,
-    }
-    return RoundSummary(**fields)
+def summary(selected: int = 50, right: float = 0.9, base: float = 0.6) -> RoundSummary:
+    return RoundSummary.model_construct(
+        num_pools_selected=selected, pool_accuracy=right if selected else None, base_accuracy=base
+    )
 
 
 BM25 = facts("bm25", 0.4, trained=False)
@@ -59,32 +46,6 @@ def said(methods: list[MethodFacts], tests: list[MethodTest]) -> str:
 
 def warned(*methods: MethodFacts) -> str:
     return " ".join(verdict(methods, []).warnings)
-
-
-def test_three_sentences() -> None:
-    calibrated = {"ECE": 0.2, "NLL": 0.3, "ECE@platt": 0.005, "NLL@platt": 0.2, "ECE@isotonic": 0.004}
-    best = facts("tsst", 0.72, rounds=(summary(),), means=calibrated, ece=Interval(0.19, 0.22))
-    tests = [paired(BM25, best, 0.001), paired(best, BERT, 0.2), paired(READER, best, 0.01)]
-    assert verdict([BM25, READER, BERT, best], tests).sentences == (
-        "tsst ranks best (MAP 0.720, R@1 0.620), beyond chance against bi-encoder and bm25, perhaps by chance against "
-        "bert.",
-        "Training on labels pays (tsst against bi-encoder: MAP +0.220); self-training has not paid beyond chance "
-        "(tsst against bert: MAP +0.020).",
-        "Calibrate the probabilities of tsst (ECE 0.200, 95 % interval 0.190–0.220): `--set calibration=platt` has "
-        "0.005.",
-    )
-
-
-def test_what_was_not_tested_is_not_judged() -> None:
-    assert "not tested" in said([READER, BERT], [])
-    assert "chance" not in said([READER, BERT], [])
-    assert len(verdict([READER, BERT, TSST], []).sentences) == 1
-
-
-def test_where_none_ranks_nothing_else_is_said() -> None:
-    found = verdict([facts("bert", 0.3, ranks=False, ece=Interval(0, 0.01))], [])
-    assert len(found.sentences) == 1
-    assert not found.warnings
 
 
 @pytest.mark.parametrize(
