@@ -24,7 +24,7 @@ runs/<experiment>/<method>-<data>-<labelled>-s<seed>/
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +44,28 @@ from icalib.core.yaml_text import read_mapping
 RUN_VERSION = 2
 
 _FILES = "files.json"
+_RESULT: Mapping[str, Any] = {"method": str, "data": str, "labelled": int | float, "seed": int}
+_STAGE: Mapping[str, Any] = {"name": str, "digest": str, "reused": bool, "seconds": int | float}
 _NOT_CHECKED = ("tb", "report.html", "events.jsonl", "shift", _FILES)
 _RERUN = (
     "Run its `icalib run` command again: it writes what is damaged again. To use the folder unchecked, e.g. after you "
     f"changed that file on purpose, remove {_FILES}."
 )
+
+
+def _check_types(path: Path, found: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
+    """Refuse values of other types, which whoever removed files.json may have written."""
+    for name, kind in kinds.items():
+        if not isinstance(found[name], kind):
+            raise DamagedFileError(path, f"has {found[name]!r:.40} as `{name}`")
+
+
+def _check_metrics(path: Path, metrics: Any) -> None:
+    with reading(path):
+        for name, value in metrics.items():
+            if not isinstance(value, int | float | None):
+                raise DamagedFileError(path, f"has {value!r:.40} as `{name}`")
+            float(value or 0)  # whole numbers may be too large for one
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -135,19 +152,29 @@ class RunFolder:
 
     @property
     def result(self) -> dict[str, Any]:
-        """The object that `--json` prints."""
-        return read_json(self.path / "result.json")
+        """The object that `--json` prints; a DamagedFileError if it can't be read or has values of other types."""
+        path = self.path / "result.json"
+        found = read_json(path)
+        _check_types(path, found, {name: kind for name, kind in _RESULT.items() if name in found})
+        for split in {"validation", "test"} & found.keys():
+            _check_metrics(path, found[split])
+        return found
 
     @property
     def context_turns(self) -> int:
         """Maximum number of utterances in the contexts of the run's pools."""
-        return int(read_json(self.path / "provenance.json")["context_turns"])
+        path = self.path / "provenance.json"
+        with reading(path):
+            return int(read_json(path)["context_turns"])
 
     @property
     def stages(self) -> list[dict[str, Any]]:
-        """The stages so far, in order: name, digest, reused, seconds, path."""
+        """The stages so far, in order: name, digest, reused, seconds, path; errors are those of `result`."""
         path = self.path / "stages.json"
-        return read_json_list(path) if path.is_file() else []
+        stages = read_json_list(path) if path.is_file() else []
+        for stage in stages:
+            _check_types(path, stage, _STAGE)
+        return stages
 
     @property
     def checkpoint_path(self) -> Path:
@@ -159,7 +186,8 @@ class RunFolder:
         """Checkpoint and estimator of each member whose predictions are averaged; none for untrained methods."""
         path = self.path / "members.json"
         members = read_json_list(path) if path.is_file() else []
-        return [(self.path / member["checkpoint"], member["estimator"]) for member in members]
+        with reading(path):
+            return [(self.path / member["checkpoint"], member["estimator"]) for member in members]
 
     @property
     def fitted_path(self) -> Path:
