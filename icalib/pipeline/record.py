@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pyarrow as pa
@@ -25,16 +26,17 @@ class RunRecord:
         self._folder, self._emit = folder, emit
         self._log = EventLog(folder.path / EVENTS)
         self._stages = {record["name"]: record for record in folder.stages}
-        self._rows: list[dict[str, Any]] = []
-        self._last_step = 0
+        self._curves: list[StageFinished] = []
+        self._lock = Lock()  # members of an ensemble train side by side
 
     def __call__(self, event: Event) -> None:
         """Record an event."""
-        self._log(event)
-        self._emit(event)
-        if isinstance(event, StageFinished):
-            self._add_stage(event)
-            self._add_content(event)
+        with self._lock:
+            self._log(event)
+            self._emit(event)
+            if isinstance(event, StageFinished):
+                self._add_stage(event)
+                self._add_content(event)
 
     def show(self) -> None:
         """Announce new content, and copy the folder to its object store if it has one."""
@@ -67,14 +69,18 @@ class RunRecord:
         self.show()
 
     def _add_curve(self, stage: StageFinished) -> None:
-        """Add a learning curve; steps are cumulative over the stages."""
-        label = stage.label.replace("-", "_")
-        self._rows += [
-            {**point, "stage": label, "round": stage.round, "step": point["step"] + self._last_step}
-            for point in read_json_list(stage.path / "curve.json")
-        ]
-        self._last_step += int(read_json(stage.path / "result.json")["updates"])
-        self._folder.write_table("training.parquet", pa.Table.from_pylist(self._rows, schema=TRAINING_SCHEMA))
+        """Add a learning curve; steps are cumulative over the stages, whichever member of an ensemble ends first."""
+        self._curves = sorted([*self._curves, stage], key=_group)
+        rows: list[dict[str, Any]] = []
+        last_step = 0
+        for one in self._curves:
+            label = one.label.replace("-", "_")
+            rows += [
+                {**point, "stage": label, "round": one.round, "step": point["step"] + last_step}
+                for point in read_json_list(one.path / "curve.json")
+            ]
+            last_step += int(read_json(one.path / "result.json")["updates"])
+        self._folder.write_table("training.parquet", pa.Table.from_pylist(rows, schema=TRAINING_SCHEMA))
 
     def _add_generated(self, stage: StageFinished) -> None:
         """Add generated texts and a description of their generator."""
@@ -96,6 +102,12 @@ class RunRecord:
         self._folder.write_table(f"{folder}/pseudo_labels.parquet", pa.concat_tables(shards))
         self._folder.write_json(f"{folder}/summary.json", summary)
         self._emit(Message(_told(RoundSummary.model_validate(summary))))
+
+
+def _group(stage: StageFinished) -> tuple[int, str]:
+    """Return what orders groups of stages (none, member-2, round-10); within one, stages follow each other."""
+    group = stage.stage.rpartition("/")[0]
+    return len(group), group
 
 
 def _told(summary: RoundSummary) -> str:
