@@ -15,12 +15,20 @@ _ERRORS = (yaml.YAMLError, ValueError, RecursionError, LookupError, AttributeErr
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads dates as text, and refuses aliases, a few of which can stand for any number of values."""
+    """Reads dates as text, and refuses keys that aren't text, and aliases, a few of which can stand for any number of
+    values."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             raise ValueError("found an alias (*name); write out the value that it stands for")
         return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        mapping = super().construct_mapping(node, deep)
+        for key in mapping:
+            if not isinstance(key, str):  # json.dumps would make text of it, so that 1 and "1" were one key
+                raise ValueError(f"the key {short_repr(key)} is not text; write it in quotes")
+        return mapping
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -30,7 +38,8 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def parse_yaml(text: str) -> Any:
-    """Return a YAML document's value as JSON would have it: keys are text, and values without a type of JSON refused.
+    """Return a YAML document's value as JSON would have it; keys that aren't text and values without a type of JSON are
+    refused.
 
     A ValueError says in one line what was found instead.
     """

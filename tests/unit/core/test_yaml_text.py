@@ -11,7 +11,14 @@ def test_dates_are_text_and_other_values_as_in_json() -> None:
         "b": [1, 2.5, True, None],
         "c": "x",
     }
-    assert parse_yaml("1: 2") == {"1": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("1: 2", "the key 1 is not text"), ("{1: a, '1': b}", "the key 1"), ("on: 1", "True")]
+)
+def test_a_key_that_is_not_text_is_refused(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        parse_yaml(text)
 
 
 @pytest.mark.parametrize(
