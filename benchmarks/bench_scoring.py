@@ -24,6 +24,7 @@ from common import (
     text_pairs,
     write_token_files,
 )
+from icalib.scoring.job import ScoreJob
 
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import backbone_path
@@ -31,7 +32,6 @@ from icalib.models.checkpoint import save_ranker
 from icalib.models.config import RankerConfig
 from icalib.models.precision import Precision, resolve_precision
 from icalib.models.ranker import Ranker
-from icalib.scoring.job import ScoreJob
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout
 
 NUM_PASSES = 5

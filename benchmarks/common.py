@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import torch
+    from icalib.scoring.job import ScoreJob
 
     from icalib.core.job import Artifact
     from icalib.data.schema import Pool, Split
     from icalib.models.precision import Precision
-    from icalib.scoring.job import ScoreJob
     from icalib.uncertainty.estimator import AbstractEstimator
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -95,8 +95,9 @@ def score_job(
     max_tokens_per_batch: int = 8192,
 ) -> ScoreJob:
     """The scoring of all pools of a folder's train.arrow by the model in its folder checkpoint."""
-    from icalib.data.selection import Selection
     from icalib.scoring.job import ScoreJob
+
+    from icalib.data.selection import Selection
 
     return ScoreJob(
         model=made_here(folder / "checkpoint"),

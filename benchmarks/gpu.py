@@ -23,6 +23,7 @@ from common import ROOT, in_fresh_process, made_here, product_rate, score_job, w
 sys.path.append(str(ROOT / "tests"))  # tests/helpers makes the backbone
 
 from helpers.tiny_models import pool_texts, token_store, write_tiny_bert
+from icalib.scoring.job import ScoreJob
 
 from icalib.core.events import ignore
 from icalib.core.files import read_json
@@ -36,7 +37,6 @@ from icalib.models.checkpoint import save_ranker
 from icalib.models.config import RankerConfig
 from icalib.models.ranker import Ranker
 from icalib.pipeline.resources import Resources
-from icalib.scoring.job import ScoreJob
 from icalib.training.answers import TrainJob
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout

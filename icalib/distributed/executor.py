@@ -101,7 +101,7 @@ def _compute_shards(fields: str, shards: Sequence[tuple[int, Any]], folder: str)
             continue
         with explained_shortage(job.verb, job.memory_advice):
             job.compute_shard(index, shard, target, device)
-        share(target, *(file.name for file in job.shared_files(target, index) if file.is_file()))
+        share(target, *(str(file.relative_to(target)) for file in job.shared_files(target, index) if file.exists()))
 
 
 def _collect(reference: Any, shard: str) -> None:

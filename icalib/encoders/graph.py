@@ -13,7 +13,7 @@ from typing_extensions import override
 from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.dropout import Dropout
 from icalib.encoders.transfer import to_device
-from icalib.encoders.transformer import BackboneEncoder, Batch, Encoded, segment_similarity
+from icalib.encoders.transformer import BackboneEncoder, Batch, Encoded
 from icalib.encoders.turns import turn_numbers
 
 Normalisation = Literal["random-walk", "symmetric"]
@@ -69,7 +69,7 @@ class GraphEncoder(BackboneEncoder):
         if self.config.branches != "graph":
             vectors.append(states_BLD[:, 0] if self.attention is None else self.attention(states_BLD, mask_BL))
         features_BD = self.dropout(torch.cat(vectors, 1))
-        return Encoded(states_BLD, features_BD, segment_similarity(states_BLD, batch, mask_BL))
+        return Encoded(states_BLD, features_BD)
 
     def _graph(self, states_BLD: Tensor, batch: Batch) -> list[Tensor]:
         """Return V_r and max V, [B, D] each."""

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, final
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.functional import cosine_similarity, elu, max_pool3d, scaled_dot_product_attention
+from torch.nn.functional import elu, max_pool3d, scaled_dot_product_attention
 from typing_extensions import override
 
 from icalib.data.encoding import Budget
@@ -100,7 +100,7 @@ class IART(AbstractEncoder):
         weights_BT = self.intent_attention(*self._intents(batch, turns, candidate), turns.mask_BTW.any(2))
         weighted_BSTWV = similarity_BSTWV * weights_BT[:, None, :, None, None]
         features_BD = self.convolutions(weighted_BSTWV, config.max_words)
-        return Encoded(words_BLD, features_BD, _mean_similarity(words_BLD, turns, candidate))
+        return Encoded(words_BLD, features_BD)
 
     @torch.no_grad()
     def _intents(self, batch: Batch, turns: Words, candidate: Words) -> tuple[Tensor, Tensor]:
@@ -277,11 +277,3 @@ def _with_copies(features: Tensor, axis: int, size: int) -> Tensor:
     head, last = features.split([features.shape[axis] - 1, 1], axis)
     shape = [missing if dim == axis else -1 for dim in range(features.ndim)]
     return torch.cat([head, head.narrow(axis, head.shape[axis] - 1, 1).expand(shape), last], axis)
-
-
-def _mean_similarity(words_BLD: Tensor, turns: Words, candidate: Words) -> Tensor:
-    """Return the cosine [B] of the mean word vectors of context and candidate."""
-    context_BD, candidate_BD = (
-        (words.of(words_BLD) * words.mask_BTW[:, :, :, None]).sum((1, 2)).float() for words in (turns, candidate)
-    )
-    return cosine_similarity(context_BD, candidate_BD, dim=-1)

@@ -6,7 +6,6 @@ from typing import ClassVar, final
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cosine_similarity
 from typing_extensions import override
 
 from icalib.core.errors import SettingError
@@ -50,37 +49,17 @@ class JointEncoder(BackboneEncoder):
 
     @override
     def forward(self, batch: Batch) -> Encoded:
-        """Encode whole pools; features and similarities [N, …] have one row for each candidate, pool by pool.
+        """Encode whole pools; features [N, D] have one row for each candidate, pool by pool.
 
         A candidate's features are the state of the marker before it.
         """
-        states_BLD, mask_BL = self.token_states(batch)
+        states_BLD, _ = self.token_states(batch)
         host = batch.on_host()  # numbers of candidates determine shapes, and reading them from a GPU would wait for it
         markers_BL = host.ids_BL == self._marker
         features_ND = states_BLD[_indices(markers_BL, states_BLD.device)]
-        return Encoded(states_BLD, features_ND, _similarities(states_BLD, host, mask_BL, markers_BL))
+        return Encoded(states_BLD, features_ND)
 
 
 def _indices(chosen_BL: Tensor, device: torch.device) -> tuple[Tensor, ...]:
     """Return rows and columns of the chosen elements on a device; a mask there would be waited for."""
     return tuple(to_device(index, device) for index in chosen_BL.nonzero(as_tuple=True))
-
-
-def _similarities(states_BLD: Tensor, host: Batch, mask_BL: Tensor, markers_BL: Tensor) -> Tensor:
-    """Return the cosine of the mean states of context and each candidate with its special tokens, [N], float32.
-
-    `host` and `markers_BL` are in the CPU's memory.
-    """
-    device, sizes_B = states_BLD.device, markers_BL.sum(1)
-    second_BL = host.segments_BL == 1
-    first_index_B = sizes_B.cumsum(0) - sizes_B
-    index_BL = first_index_B[:, None] + markers_BL.cumsum(1) - 1  # of each token's candidate, in N
-    states_BLD = states_BLD.float()
-    candidate_ND = states_BLD.new_zeros(int(sizes_B.sum()), states_BLD.shape[-1])
-    candidate_ND = candidate_ND.index_add(
-        0, to_device(index_BL[second_BL], device), states_BLD[_indices(second_BL, device)]
-    )
-    context_BL = mask_BL & ~to_device(second_BL, device)
-    context_BD = torch.einsum("bl,bld->bd", context_BL.float(), states_BLD)
-    pools_N = torch.arange(len(sizes_B)).repeat_interleave(sizes_B)
-    return cosine_similarity(context_BD[to_device(pools_N, device)], candidate_ND, dim=-1)

@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from typing_extensions import override
 
 from icalib.encoders.backbone import Tokenizer
-from icalib.encoders.transformer import BackboneEncoder, Batch, Encoded, segment_similarity
+from icalib.encoders.transformer import BackboneEncoder, Batch, Encoded
 from icalib.encoders.turns import candidate_words, context_words
 
 
@@ -54,7 +54,7 @@ class SAM(BackboneEncoder):
 
     @override
     def forward(self, batch: Batch) -> Encoded:
-        states_BLD, mask_BL = self.token_states(batch)
+        states_BLD, _ = self.token_states(batch)
         turns, candidate = (find(batch, self._separator) for find in (context_words, candidate_words))
         with torch.autocast(states_BLD.device.type, enabled=False):
             words = (turns.of(states_BLD).float(), turns.mask_BTW)
@@ -63,7 +63,7 @@ class SAM(BackboneEncoder):
             if self.similarity is not None:
                 parts.append(self.similarity(*words, *response))
             features_BD = self.dialogue(torch.cat(parts, 2), turns.mask_BTW.any(2))
-        return Encoded(states_BLD, features_BD, segment_similarity(states_BLD, batch, mask_BL))
+        return Encoded(states_BLD, features_BD)
 
 
 class SimilarityFeatures(nn.Module):

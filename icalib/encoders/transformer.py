@@ -19,7 +19,6 @@ from icalib.data.encoding import Encoded as EncodedIds
 from icalib.encoders.attention import ATTENTION, register_attention
 from icalib.encoders.backbone import EMBEDDED, backbone_digest, build_untrained, load_config, load_pretrained
 from icalib.encoders.dropout import replace_dropout
-from icalib.encoders.late_dropout import LowerStates, check_dropout_layers, lower_states, upper_states
 from icalib.encoders.spectral_norm import SpectralNorm, bound_layers
 from icalib.encoders.transfer import to_device
 
@@ -27,15 +26,15 @@ from icalib.encoders.transfer import to_device
 class Batch(NamedTuple):
     """Encoder inputs: ids and segments [B, L], lengths [B].
 
-    `inputs` are what the tensors were made of, for code that would have to wait for a GPU to read them back. With
-    `lower`, token states are computed from these states instead of the ids: see `AbstractEncoder.partly_encoded`.
+    `inputs` are what the tensors were made of, for code that would have to wait for a GPU to read them back.
+    `offset_B` is what the ranker's other parts add to each pair's logit; None: nothing.
     """
 
     ids_BL: Tensor
     segments_BL: Tensor
     lengths_B: Tensor
     inputs: Sequence[EncodedIds] | None = None
-    lower: LowerStates | None = None
+    offset_B: Tensor | None = None
 
     @classmethod
     def of(cls, inputs: Sequence[EncodedIds], padding: int = 0) -> Batch:
@@ -48,7 +47,8 @@ class Batch(NamedTuple):
         ids_BL, segments_BL, lengths_B = (
             to_device(tensor, device) for tensor in (self.ids_BL, self.segments_BL, self.lengths_B)
         )
-        return Batch(ids_BL, segments_BL, lengths_B, self.inputs)
+        offset_B = None if self.offset_B is None else to_device(self.offset_B, device)
+        return Batch(ids_BL, segments_BL, lengths_B, self.inputs, offset_B)
 
     def on_host(self) -> Batch:
         """Return the batch in the CPU's memory; with `inputs`, without waiting for a GPU. Padding has the id 0."""
@@ -63,13 +63,11 @@ class Encoded(NamedTuple):
     """Outputs of an encoder for a batch.
 
     `states_BLD` are the last hidden states, `features_BD` the answer head's input for each pair (the state of [CLS] or
-    more), `similarity_B` the cosine of the mean states of context and candidate. Where an input is a whole pool,
-    `features_BD` and `similarity_B` have a row for each of its candidates.
+    more). Where an input is a whole pool, it has a row for each of its candidates.
     """
 
     states_BLD: Tensor
     features_BD: Tensor
-    similarity_B: Tensor
 
 
 class AbstractEncoder(Component, nn.Module):
@@ -92,17 +90,6 @@ class AbstractEncoder(Component, nn.Module):
         turn_separators: bool = False
         """Write a separator between the utterances of a context."""
 
-        def check_dropout_layers(self, number: int) -> None:
-            """Refuse dropout in the top `number` layers alone, before anything is computed.
-
-            Raises:
-                SettingError: this encoder can't be split there.
-            """
-            raise SettingError(
-                f"uncertainty.dropout_layers is {number}, and {self.owner.__name__} has no layers of a transformer to "
-                "split. Leave it out: all passes then have all dropout."
-            )
-
         def for_post_training(self) -> AbstractEncoder.Config:
             """Return the settings of the encoder to post-train, which all methods share."""
             return self
@@ -112,13 +99,6 @@ class AbstractEncoder(Component, nn.Module):
     """Width of `states_BLD`, from which intents and masked tokens are predicted."""
     vocabulary: int
     max_length: int
-
-    def partly_encoded(self, batch: Batch, num_top: int) -> Batch:
-        """Return the batch with the states below the top `num_top` layers, from which every pass over it continues.
-
-        Only for encoders whose `Config.check_dropout_layers` accepts the number.
-        """
-        raise NotImplementedError
 
 
 class BackboneEncoder(AbstractEncoder):
@@ -150,10 +130,6 @@ class BackboneEncoder(AbstractEncoder):
             shared: dict[str, Any] = {name: getattr(self, name) for name in BackboneEncoder.Config.model_fields}
             shared["spectral_norm"] = None
             return TransformerEncoder.Config(**shared)
-
-        @override
-        def check_dropout_layers(self, number: int) -> None:
-            check_dropout_layers(number, self.load_backbone_config(), self.backbone)
 
         def load_backbone_config(self) -> Any:
             """Return the transformers config of the backbone, with the number of layers that are used.
@@ -212,15 +188,8 @@ class BackboneEncoder(AbstractEncoder):
     def token_states(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the last hidden states [B, L, D] and the mask of tokens that aren't padding [B, L]."""
         mask_BL = _token_mask(batch)
-        if batch.lower is not None:
-            return upper_states(self.backbone, batch.lower), mask_BL
         output = self.backbone(attention_mask=_attention_mask(mask_BL), **self._embedded(batch))
         return output.last_hidden_state, mask_BL
-
-    @override
-    def partly_encoded(self, batch: Batch, num_top: int) -> Batch:
-        mask = _attention_mask(_token_mask(batch))
-        return batch._replace(lower=lower_states(self.backbone, num_top, mask, **self._embedded(batch)))
 
     def _embedded(self, batch: Batch) -> dict[str, Tensor]:
         segments = {"token_type_ids": batch.segments_BL} if self.has_segments else {}
@@ -250,13 +219,5 @@ class TransformerEncoder(BackboneEncoder):
     @override
     def forward(self, batch: Batch) -> Encoded:
         """Encode a batch; padding beyond `lengths_B` changes nothing."""
-        states_BLD, mask_BL = self.token_states(batch)
-        return Encoded(states_BLD, states_BLD[:, 0], segment_similarity(states_BLD, batch, mask_BL))
-
-
-def segment_similarity(states_BLD: Tensor, batch: Batch, mask_BL: Tensor) -> Tensor:
-    """Return the cosine of the mean states of the two segments, as a bi-encoder does; [B], float32."""
-    candidate_BL = (batch.segments_BL == 1).to(states_BLD.dtype)
-    context_BL = mask_BL.to(states_BLD.dtype) - candidate_BL
-    sums = torch.einsum("bsl,bld->bsd", torch.stack([context_BL, candidate_BL], 1), states_BLD)
-    return nn.functional.cosine_similarity(sums[:, 0].float(), sums[:, 1].float(), dim=-1)
+        states_BLD, _ = self.token_states(batch)
+        return Encoded(states_BLD, states_BLD[:, 0])

@@ -21,7 +21,7 @@ from icalib.exports.texts import PROBES
 from icalib.metrics.pairs import FloatArray
 from icalib.models.ranker import Ranker
 from icalib.pipeline.inference import FinishedRun
-from icalib.scoring.scorer import estimated
+from icalib.scoring.cross import estimated
 from icalib.scoring.untrained import token_pool
 
 _MAX_POOLS = 50

@@ -24,7 +24,7 @@ from icalib.pipeline.evaluation import Fitted, MemberScores, prediction_table
 from icalib.pipeline.inference import FinishedRun, checkpoint_digest, score_stages
 from icalib.pipeline.run import CACHE, RunContext
 from icalib.pipeline.stages import RunStages
-from icalib.regimes.regime import Scoring, checkpoint
+from icalib.regimes.regime import Scoring, Trained, checkpoint
 from icalib.scoring.gain import GainRule
 from icalib.training.distillation import TARGET_SCHEMA, DistilJob
 from icalib.training.settings import TrainingSettings
@@ -69,7 +69,7 @@ def distilled(
     stages, cache = _stages(run, context)
     tokens = stages.tokens_stage
     job = DistilJob(
-        ranker=RankerConfig(encoder=stages.encoder, similarity_start="none"),
+        ranker=RankerConfig(encoder=stages.encoder),
         training=_TRAINING,
         selection=stages.selection,
         train_tokens=tokens.artifact("train.arrow"),
@@ -81,8 +81,9 @@ def distilled(
     name = StageName("distilled")
     stage = cache.run(name, job, lambda folder: context.executor.train(job, folder, str(name), context.emit))
     raw = Fitted(rule=GainRule(), calibration=None, decision_threshold=0.5)
+    student = Trained(name, {"cross": checkpoint(stage)})
     predictions: dict[Split, pa.Table] = {
-        split: prediction_table(_scores(stages, checkpoint(stage), split), raw) for split in MEASURED
+        split: prediction_table(_scores(stages, student, split), raw) for split in MEASURED
     }
     calibrator = "platt" if choice == "run" else choice
     calibration, scores = fitted(known_scores(predictions), calibrator)
@@ -131,7 +132,9 @@ def _start(run: FinishedRun) -> Artifact | None:
     """Return the checkpoint whose encoder the student starts from; None if there is none with a backbone."""
     if not run.members or not run.settings.settings.encoder.has_backbone:
         return None
-    folder = run.members[0][0]
+    folder = run.members[0][0] / "cross"
+    if not folder.is_dir():
+        return None
     return Artifact(path=folder.resolve(), digest=checkpoint_digest(folder))
 
 
@@ -148,6 +151,6 @@ def _targets(run: FinishedRun, stages: RunStages, max_pools: int | None, context
     return stages.compute(StageName("distil-targets"), job).artifact(_TARGETS)
 
 
-def _scores(stages: RunStages, model: Artifact, split: Split) -> MemberScores:
+def _scores(stages: RunStages, model: Trained, split: Split) -> MemberScores:
     scoring = Scoring(split, "all", Deterministic.Config(), with_intents=False)
     return MemberScores([stages.score(StageName("distilled-scores", split), model, scoring)])

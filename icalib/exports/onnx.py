@@ -30,7 +30,7 @@ from icalib.heads.random_features import RandomFeatureHead
 from icalib.inference.mutual_information import Moments
 from icalib.metrics.pairs import FloatArray
 from icalib.models.ranker import Ranker
-from icalib.scoring.scorer import BatchModel
+from icalib.scoring.cross import BatchModel
 from icalib.scoring.untrained import token_pool
 from icalib.uncertainty.estimator import AbstractEstimator
 

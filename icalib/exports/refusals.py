@@ -12,6 +12,7 @@ from icalib.exports.choices import FORMATS, CalibrationChoice, ExportFormat
 from icalib.exports.subject import own_calibrator
 from icalib.heads.linear import LinearHead
 from icalib.heads.random_features import RandomFeatureHead
+from icalib.parts.sum import PARTS_FILE, SumOfParts
 from icalib.pipeline.inference import FinishedRun
 from icalib.uncertainty.estimator import Deterministic, Posterior
 
@@ -82,17 +83,17 @@ def _parts(run: FinishedRun, calibration: CalibrationChoice) -> Iterator[tuple[s
         yield f"its probabilities are averages over the passes of {estimator.owner.__name__}", ()
     if method.loss.link == "softmax":
         yield "its probabilities are a softmax over all candidates of a pool, not of a pair", ()
-    if run.folder.ranks_by_bi_encoder:
-        found = "no epoch of its cross-encoder was better than its bi-encoder, by which it ranks"
-        yield found, ("sentence-transformer", "onnx")
-    else:
-        yield "its cross-encoder has learnt from labels", ("cross-encoder", "onnx")
+    used = SumOfParts.load(run.members[0][0] / PARTS_FILE).used
+    if used == ("similarity",):
+        yield "it ranks by a bi-encoder, which reads both texts separately", ("sentence-transformer",)
+        return
+    if used != ("cross",):
+        yield f"its logit is a sum of the parts {', '.join(used)}", ()
+        return
+    yield "it ranks by a cross-encoder", ("cross-encoder", "onnx")
     if not isinstance(method.encoder, TransformerEncoder.Config):
         yield f"its encoder is {method.encoder.owner.__name__}", ("sentence-transformer",)
     if not isinstance(method.head, LinearHead.Config) or estimator.needs == "posterior":
         is_closed = isinstance(method.head, LinearHead.Config | RandomFeatureHead.Config)
         found = f"its head is {method.head.owner.__name__}, not one linear layer"
         yield found, ("sentence-transformer", "onnx") if is_closed else ("sentence-transformer",)
-    if method.similarity_start != "none":
-        found = f"its logit adds the cosine of both texts (`similarity_start` is {method.similarity_start})"
-        yield found, ("sentence-transformer", "onnx")

@@ -15,7 +15,7 @@ from icalib.exports.stock import read_stock, stock_model, token_ids, write_stock
 from icalib.exports.subject import Subject
 from icalib.exports.texts import PairTexts
 from icalib.models.dual_encoder import pool_cosines
-from icalib.scoring.loaded import LoadedBiEncoder
+from icalib.parts.loaded import LoadedBiEncoder
 from icalib.scoring.untrained import token_pool
 
 _MODULES = "sentence_transformers.base.modules"

@@ -17,8 +17,9 @@ from icalib.encoders.transformer import AbstractEncoder
 from icalib.exports.choices import CalibrationChoice
 from icalib.metrics.pairs import PoolScores
 from icalib.models.ranker import Ranker, load_ranker
+from icalib.parts.loaded import LoadedBiEncoder
+from icalib.parts.sum import PARTS_FILE, SumOfParts
 from icalib.pipeline.inference import FinishedRun
-from icalib.scoring.loaded import LoadedBiEncoder
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic
 
 M = TypeVar("M", Ranker, LoadedBiEncoder)
@@ -64,11 +65,11 @@ class Subject(Generic[M]):
 
 def ranker_of(run: FinishedRun, choice: CalibrationChoice) -> Subject[Ranker]:
     """Return the first model of a run."""
-    checkpoint, estimator = run.members[0]
+    folder, estimator = run.members[0]
     calibration, scores = _calibrated(run, choice)
     return Subject(
         run=run,
-        model=load_ranker(checkpoint).eval(),  # with the weights as they were trained: scoring rounds them to bf16
+        model=load_ranker(folder / "cross").eval(),  # with the weights of training: scoring rounds them
         estimator=estimator,
         calibration=calibration,
         calibrator=own_calibrator(run) if choice == "run" else choice,
@@ -78,31 +79,24 @@ def ranker_of(run: FinishedRun, choice: CalibrationChoice) -> Subject[Ranker]:
 
 def bi_encoder_of(run: FinishedRun, choice: CalibrationChoice) -> Subject[LoadedBiEncoder]:
     """Return the bi-encoder of a run that ranks by nothing else."""
-    checkpoint = next((path for path, _ in run.members), None)
+    folder = next((path for path, _ in run.members), None)
     method, cpu = run.settings.settings, torch.device("cpu")
     calibration, scores = _calibrated(run, choice)
-    if not method.regime.trains:
-        bi_encoder = LoadedBiEncoder.load(method.encoder, checkpoint, cpu)
-    else:
-        assert checkpoint is not None
-        ranker = load_ranker(checkpoint)
-        bi_encoder = LoadedBiEncoder.of_start(ranker, cpu)
-        calibration = _of_cosine(calibration, ranker)
+    if method.regime.trains and folder is not None:
+        calibration = _of_cosine(calibration, SumOfParts.load(folder / PARTS_FILE))
     return Subject(
         run=run,
-        model=bi_encoder,
+        model=LoadedBiEncoder.load(method.encoder, folder / "similarity" if folder else None, cpu),
         calibration=calibration,
         calibrator=own_calibrator(run) if choice == "run" else choice,
         scores=scores,
     )
 
 
-def _of_cosine(of_logit: FittedMap, ranker: Ranker) -> AffineMap:
-    """Return the map of the cosine from which a ranker's start makes the logit."""
-    start = ranker.similarity_start
-    assert start is not None
+def _of_cosine(of_logit: FittedMap, fitted: SumOfParts) -> AffineMap:
+    """Return the map of the cosine from which a sum of this part alone makes the logit."""
     assert isinstance(of_logit, AffineMap)
-    slope, offset = start.slope.item(), start.offset.item()
+    slope, offset = fitted.weight("similarity"), fitted.offset
     return AffineMap(slope=of_logit.slope * slope, offset=of_logit.slope * offset + of_logit.offset)
 
 

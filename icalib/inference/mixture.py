@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torch import Tensor
 
-from icalib.inference.mutual_information import Moments, binary_entropy
+from icalib.inference.mutual_information import Moments, RunningMoments, binary_entropy
 from icalib.inference.quadrature import probability_moments
 
 
@@ -26,3 +28,20 @@ def mixture_moments(mean_SB: Tensor, var_SB: Tensor, *, num_nodes: int = 32) -> 
         mutual_information=information_B.clamp(min=0.0),  # rounding can leave −1e-17
         num_passes=1,
     )
+
+
+def pass_moments(mean_SB: Tensor, var_SB: Tensor) -> Moments:
+    """Return the moments of S passes, each of which may have a variance of its own (parts that are Gaussian).
+
+    Without such variances they are those of the S logits.
+    """
+    if not bool(var_SB.any()):
+        moments = RunningMoments()
+        for logits_B in mean_SB:
+            moments.add(logits_B)
+        return moments.result()
+    found = replace(mixture_moments(mean_SB, var_SB), num_passes=len(mean_SB))
+    if len(mean_SB) < 4:
+        return found
+    even, odd = (mixture_moments(mean_SB[half::2], var_SB[half::2]).mutual_information for half in (0, 1))
+    return replace(found, half_information=(even, odd))

@@ -41,7 +41,8 @@ def method() -> Method:
         encoder=TransformerEncoder.Config(
             budget=Budget(max_context_tokens=153, max_candidate_tokens=100), turn_separators=True
         ),
-        similarity_start="none",
+        similarity=None,
+        intent=None,
         post_training=UtteranceRelevance.Config(),
         regime=Supervised.Config(training=training),
     )

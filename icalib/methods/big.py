@@ -10,4 +10,4 @@ presets = {"paper-icast": papers.big()}
 
 def method() -> Method:
     """`regime.contrast.weight` is η; 0 is `bert`."""
-    return Method(regime=Augmented.Config(contrast=PseudoPositives.Config()))
+    return Method(regime=Augmented.Config(contrast=PseudoPositives.Config()), similarity=None, intent=None)

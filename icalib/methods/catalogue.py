@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pkgutil
 import re
-from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from icalib.core.errors import SettingError
@@ -86,7 +85,7 @@ def _external(model: str) -> Method:
     from icalib.methods.composition import Method
     from icalib.regimes.external import External
 
-    return Method(regime=External.Config(model=model), post_training=None, similarity_start="none")
+    return Method(regime=External.Config(model=model), post_training=None, similarity=None, intent=None)
 
 
 def presets(name: str) -> dict[str, dict[str, Any]]:
@@ -94,7 +93,7 @@ def presets(name: str) -> dict[str, dict[str, Any]]:
 
     `paper` is the preset of the one paper that a method has; one that several papers compare with, such as `bert`, has
     a preset for each. Self-training has `precise`: thresholds of pseudo labels that are fractions of right ones on
-    validation. Methods that can do without their cross-encoder have `bi-encoder`, which trains the bi-encoder alone.
+    validation. Methods that can do without their cross-encoder have `bi-encoder`, a sum of the other parts.
     """
     found = {preset: plain(values) for preset, values in _named(name).items()}
     if name.startswith(EXTERNAL):
@@ -104,8 +103,8 @@ def presets(name: str) -> dict[str, dict[str, Any]]:
     method = load_method(name)
     if isinstance(method.regime, SelfTraining.Config):
         found["precise"] = _precise(method.regime.rule)
-    if method.regime.trains and _can_do_with_bi_encoder(method):
-        found["bi-encoder"] = found.get("precise", {}) | _NO_CROSS_ENCODER[type(method.regime).owner.__name__]
+    if method.regime.trains and _can_do_without_cross(method):
+        found["bi-encoder"] = found.get("precise", {}) | {"cross": False}
     return found
 
 
@@ -128,20 +127,10 @@ def _named(name: str) -> dict[str, Any]:
     return own | ({"paper": own[of_papers[0]]} if len(of_papers) == 1 else {})
 
 
-_NO_CROSS_ENCODER: Mapping[str, dict[str, Any]] = MappingProxyType(
-    {
-        "Supervised": {"regime.training.epochs": 0},
-        "SelfTraining": {"regime.teacher.epochs": 0, "regime.student.epochs": 0},
-    }
-)
-
-
-def _can_do_with_bi_encoder(method: Method) -> bool:
+def _can_do_without_cross(method: Method) -> bool:
     return (
-        type(method.regime).owner.__name__ in _NO_CROSS_ENCODER
-        and method.similarity_start == "separate"
-        and not method.regime.needs_intents()
-        and method.uncertainty.needs == "nothing"
+        method.similarity is not None
+        and method.uncertainty.needs != "posterior"
         and (type(method.head).owner.__name__, type(method.loss).owner.__name__) == ("LinearHead", "BinaryCrossEntropy")
     )
 

@@ -1,4 +1,4 @@
-"""Settings of a method: encoder × head × loss × uncertainty × calibration × regime."""
+"""Settings of a method: parts, encoder × head × loss × uncertainty × calibration × regime."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from icalib.losses.binary import AbstractLoss, BinaryCrossEntropy
 from icalib.losses.focal import FocalLoss
 from icalib.losses.head_objective import HeadObjective
 from icalib.metrics.classification import Decision
-from icalib.models.config import SimilarityOf
+from icalib.parts.intent import Intent
+from icalib.parts.similarity import Similarity
 from icalib.regimes.regime import AbstractRegime
 from icalib.regimes.supervised import Supervised
-from icalib.training.bi_encoder import BiEncoderTraining
 from icalib.training.post_training.contrastive import Contrastive
 from icalib.training.post_training.task import AbstractPostTraining
 from icalib.training.pretraining.settings import Pretraining
@@ -43,13 +43,13 @@ class Method(Settings):
     """Turns a pair into features."""
     head: SerializeAsAny[AbstractHead.Config] = LinearHead.Config()
     """Turns features into a logit."""
-    similarity_start: SimilarityOf = "separate"
-    """Add the similarity of context and candidate to the logit, encoded `together` by the model, `separate`ly by a
-    bi-encoder, which post-training and `bi_encoder_training` train, or `both` (see RankerConfig); `none` is the papers'
-    plain head."""
-    bi_encoder_training: BiEncoderTraining | None = BiEncoderTraining()
-    """Training of the bi-encoder of a `similarity_start` that is `separate` or `both` on the labelled (and
-    pseudo-labelled) pools, before the rest; null keeps it as post-training leaves it."""
+    similarity: Similarity | None = Similarity()
+    """The part that reads context and candidate apart, and how it is trained; null: none."""
+    intent: Intent | None = Intent()
+    """The part that reads predicted intents, in regimes with intents; null: none, and the
+    cross-encoder predicts them."""
+    cross: bool = True
+    """The part that reads context and candidate together: `encoder`, `head` and `loss`. It corrects the others."""
     loss: SerializeAsAny[AbstractLoss.Config] = BinaryCrossEntropy.Config()
     """Loss that training minimises."""
     uncertainty: SerializeAsAny[AbstractEstimator.Config] = Deterministic.Config()
@@ -58,8 +58,8 @@ class Method(Settings):
     """Training regime, such as supervised training, an ensemble or self-training."""
     calibration: SerializeAsAny[AbstractCalibrator.Config] | None = None
     """Post-hoc calibration fitted on validation: temperature, platt, isotonic, prior-shift, focal-inverse, or null.
-    It changes probabilities, never the ranking. Pseudo labels use probabilities without it; a trained bi-encoder's
-    slope and offset are fitted on validation in any case."""
+    It changes probabilities, never the ranking. Pseudo labels use probabilities without it; the weights of a sum of
+    parts are fitted on validation in any case."""
     decision: Decision = "threshold"
     """Candidates that count as predicted right for P, R and F1: those above a threshold fitted on validation, or each
     pool's best one (argmax, which ICAST's table uses for JM and GRN)."""
@@ -74,6 +74,7 @@ class Method(Settings):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         self._check_start()
+        self._check_parts()
         self._check_uncertainty()
         if self.head.own_objective != isinstance(self.loss, HeadObjective.Config):
             wanted = "head-objective" if self.head.own_objective else "a loss of pairs, e.g. binary-cross-entropy"
@@ -96,16 +97,29 @@ class Method(Settings):
             )
         return self
 
-    def _check_epochs(self) -> None:
-        """Refuse trainings without epochs whose initial weights don't rank yet: see `TrainJob.start_ranks`."""
-        trainings = self.regime.trainings()
-        learns_intents = bool(trainings) and not trainings[0].epochs and self.regime.needs_intents()
-        needs_steps = self.similarity_start == "none" or (self.head.has_posterior and not self.head.looks_at_pairs)
-        if learns_intents or (needs_steps and not all(training.epochs for training in trainings)):
+    def _check_parts(self) -> None:
+        """Refuse sums that can't be trained."""
+        others = [name for name in ("similarity", "intent") if getattr(self, name) is not None]
+        if not self.regime.trains:
+            return
+        if self.cross and not all(training.epochs for training in self.regime.trainings()):
+            raise ValueError("found `epochs` 0, with which a cross-encoder learns nothing. Set `cross` to false")
+        if not self.cross and self.similarity is None and not (self.intent is not None and self.regime.needs_intents()):
+            raise ValueError("found no part. Set `similarity`, `cross`, or `intent` with a regime that has intents")
+        if not self.cross and (self.uncertainty.needs == "posterior" or self.loss.link == "softmax"):
             raise ValueError(
-                "found `epochs` 0, with which the initial weights are the result, and these don't rank yet: they need "
-                "a `similarity_start`, and epochs to learn intents or sum up a posterior. Set `epochs` to 1 or more"
+                f"found `cross` false with {self.head.owner.__name__} and {self.loss.owner.__name__}, which are those "
+                "of the cross-encoder. Set it to true"
             )
+        reason = None
+        if not self.encoder.has_backbone:
+            reason = f"{self.encoder.owner.__name__} has no pre-trained backbone, which they need"
+        elif self.loss.link == "softmax":
+            reason = f"{self.loss.owner.__name__} gives probabilities to whole pools"
+        elif self.regime.compares_logits:
+            reason = f"{self.regime.owner.__name__} trains on generated texts, for which they have no values"
+        if others and reason:
+            raise ValueError(f"found the parts {' and '.join(others)}, but {reason}. Set them to null")
 
     def _check_uncertainty(self) -> None:
         if self.uncertainty.needs == "nothing" and self.regime.view_rule() is not None:
@@ -122,13 +136,6 @@ class Method(Settings):
             raise ValueError(
                 f"`uncertainty` needs a posterior of the logits, and {self.head.owner.__name__} has none. Use "
                 "random-feature-head or polya-gamma-head, or mc-dropout for the uncertainty"
-            )
-        trainings = self.regime.trainings()
-        ranks_by_bi_encoder = self.similarity_start == "separate" and bool(trainings) and not trainings[0].epochs
-        if self.uncertainty.needs == "dropout" and ranks_by_bi_encoder:
-            raise ValueError(
-                "found `epochs` 0 with mc-dropout: the bi-encoder of the initial weights has no dropout, so all passes "
-                "would be the same. Set `epochs` to 1 or more, or `uncertainty` to deterministic"
             )
         if self.uncertainty.needs == "dropout" and not self.encoder.has_dropout:
             raise ValueError(
@@ -160,18 +167,10 @@ class Method(Settings):
                 f"{encoder} has no pre-trained backbone, which post-training and the prediction of intents need. Set "
                 "`post_training` to null and use a regime without intents, or use another encoder"
             )
-        self._check_epochs()
         if not self.regime.trains and not isinstance(self.post_training, Contrastive.Config | None):
             raise ValueError(
                 f"without training, a method ranks by a bi-encoder, which {self.post_training.owner.__name__} doesn't "
                 "give. Set `post_training` to contrastive, or to null"
-            )
-        if self.similarity_start in ("separate", "both") and (
-            self.encoder.whole_pools or not self.encoder.has_backbone
-        ):
-            raise ValueError(
-                f"`similarity_start` {self.similarity_start} encodes context and candidate separately with the "
-                f"backbone, and {encoder} reads whole pools or has none. Set it to together or none"
             )
 
     def _check_whole_pools(self) -> None:

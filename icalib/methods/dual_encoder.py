@@ -8,5 +8,5 @@ from icalib.training.post_training.contrastive import Contrastive
 def method() -> Method:
     """Context and candidate are encoded separately."""
     return Method(
-        regime=Untrained.Config(scorer="bi-encoder"), post_training=Contrastive.Config(), similarity_start="none"
+        regime=Untrained.Config(scorer="bi-encoder"), post_training=Contrastive.Config(), similarity=None, intent=None
     )

@@ -19,4 +19,6 @@ def method() -> Method:
     return Method(
         regime=Augmented.Config(training=TrainingSettings(train_negatives=1), contrast=GreyHinge.Config()),
         calibration=Platt.Config(),
+        similarity=None,
+        intent=None,
     )

@@ -25,6 +25,8 @@ def method() -> Method:
     """Three epochs at 2e-5; pools of one right and three wrong candidates, four of them an update (our reading)."""
     training = TrainingSettings(epochs=3, learning_rate=2e-5, batch_size=4, train_negatives=3)
     return Method(
+        similarity=None,
+        intent=None,
         encoder=GraphEncoder.Config(),
         loss=PoolCrossEntropy.Config(),
         post_training=UtteranceOrder.Config(),

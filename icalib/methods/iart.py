@@ -33,7 +33,8 @@ def method() -> Method:
     return Method(
         encoder=IART.Config(),
         loss=BinaryCrossEntropy.Config(max_loss=10.0),
-        similarity_start="none",
+        similarity=None,
+        intent=None,
         regime=Supervised.Config(training=training),
         post_training=None,
         pretraining=Pretraining(),

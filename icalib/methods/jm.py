@@ -18,7 +18,8 @@ def method() -> Method:
     """
     return Method(
         encoder=JointEncoder.Config(),
-        similarity_start="together",  # one input holds the whole pool: there are no pairs to read apart
+        similarity=None,
+        intent=None,
         loss=PoolCrossEntropy.Config(),
         regime=Supervised.Config(training=TrainingSettings(batch_size=4)),
         decision="argmax",

@@ -70,8 +70,8 @@ def counts(preset: Preset) -> dict[Kind, int]:
 
 def _cross_encoder_alone(source: str) -> dict[str, Sourced]:
     return {
-        "similarity_start": Sourced("none", source),
-        "bi_encoder_training": Sourced(None, source),
+        "similarity": Sourced(None, source),
+        "intent": Sourced(None, source),
         "post_training": Sourced(None, source),
         "calibration": Sourced(None, source),
     }
@@ -166,7 +166,6 @@ def icast() -> dict[str, Sourced]:
     return {
         **icast_encoder(),
         "uncertainty.num_passes": Sourced(5, "§5.3"),
-        "uncertainty.dropout_layers": Sourced(None, "Eq. 9"),
         **under("regime.rule", gain_rule()),
         **under("regime.rule", pseudo_label_rule()),
         **_rounds(with_intents=True),
@@ -344,8 +343,8 @@ def bert_fp() -> dict[str, Sourced]:
     """Return BERT_FP as its authors released it (Han et al. 2021), which is what ICAST ran."""
     whole = "256 tokens, of which the longer of context and answer is cut; here a budget for each"
     return {
-        "similarity_start": Sourced("none", "§3"),
-        "bi_encoder_training": Sourced(None, "§3"),
+        "similarity": Sourced(None, "§3"),
+        "intent": Sourced(None, "§3"),
         "calibration": Sourced(None, "§3"),
         "encoder.backbone": code("bert-base-uncased"),
         "encoder.turn_separators": code(True, "a new token; here [SEP]"),

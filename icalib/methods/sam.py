@@ -12,4 +12,4 @@ presets = {"paper-icast": papers.sam()}
 def method() -> Method:
     """The backbone learns at 2e-5, the matching network at 1e-3 (our reading)."""
     training = TrainingSettings(learning_rate=2e-5, head_learning_rate=1e-3)
-    return Method(encoder=SAM.Config(), similarity_start="none", regime=Supervised.Config(training=training))
+    return Method(encoder=SAM.Config(), similarity=None, intent=None, regime=Supervised.Config(training=training))

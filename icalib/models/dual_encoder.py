@@ -17,13 +17,12 @@ from icalib.encoders.transformer import Batch, TransformerEncoder
 from icalib.models.checkpoint import load_ranker_config, read_weights, save_ranker
 from icalib.models.config import RankerConfig
 from icalib.models.model import Model
+from icalib.models.precision import Precision, autocast, resolve_precision
 
 Floats = npt.NDArray[np.float64]
 
 PREFIX = "dual_encoder."
 """Starts the names of its weights in a checkpoint."""
-RANKERS_PREFIX = "bi_encoder.encoder."
-"""Starts the names of the same weights in a ranker's checkpoint."""
 _CPU = torch.device("cpu")
 _TEXTS_ON_DEVICE = 16384  # whose vectors are on the device at a time
 
@@ -31,8 +30,7 @@ _TEXTS_ON_DEVICE = 16384  # whose vectors are on the device at a time
 class DualEncoder(Model):
     """Encodes contexts and responses separately; all layers of the backbone are used.
 
-    After post-training, its weights start both the encoder and the bi-encoder of a ranker (see `start_weights`); after
-    a training on labelled pools, the bi-encoder only.
+    After post-training, its weights start the cross-encoder, too (see `start_weights`).
 
     Args:
         pretrained: load the backbone's weights; False if only the layout is used.
@@ -62,7 +60,7 @@ class DualEncoder(Model):
         return loaded
 
     def start(self, folder: Path) -> None:
-        """Copy the weights of a bi-encoder's checkpoint, or of the bi-encoder in a ranker's, if it has one."""
+        """Copy the weights of a bi-encoder's checkpoint; those of another kind change nothing."""
         if found := bi_encoder_weights(read_weights(folder)):
             self.encoder.load_state_dict(found)
 
@@ -73,41 +71,58 @@ class DualEncoder(Model):
 
 
 def bi_encoder_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights of the bi-encoder in a checkpoint, its own or a ranker's; empty without one."""
-    return {
-        name.removeprefix(prefix): tensor
-        for name, tensor in weights.items()
-        for prefix in (PREFIX, RANKERS_PREFIX)
-        if name.startswith(prefix)
-    }
+    """Return the weights of the bi-encoder in a checkpoint; empty without one."""
+    return {name.removeprefix(PREFIX): tensor for name, tensor in weights.items() if name.startswith(PREFIX)}
 
 
 def pool_cosines(
-    encoder: TransformerEncoder, layout: Layout, pools: Sequence[TokenPool], device: torch.device = _CPU
-) -> list[Floats]:
-    """Compute the cosine of the mean token states of context and candidate, each distinct text encoded separately."""
+    encoder: TransformerEncoder,
+    layout: Layout,
+    pools: Sequence[TokenPool],
+    device: torch.device = _CPU,
+    *,
+    precision: Precision = "fp32",
+    dropout_seeds: Sequence[int] | None = None,
+) -> Floats:
+    """Compute the cosine of the mean token states of context and candidate of each pair, [S, N].
+
+    Each distinct text is encoded once in each of the S passes, which have dropout from `dropout_seeds`; None: one pass
+    without.
+    """
     texts: dict[bytes, Ids] = {}
-    keys: list[tuple[bytes, list[bytes]]] = []
+    keys: list[tuple[bytes, bytes]] = []
     for pool in pools:
         context = layout.context_ids(pool.context, None)
         texts[context.tobytes()] = context
         texts.update({ids.tobytes(): ids for ids in pool.candidates})
-        keys.append((context.tobytes(), [ids.tobytes() for ids in pool.candidates]))
-    vectors = dict(zip(texts, _text_vectors(encoder, layout, list(texts.values()), device), strict=True))
-    return [
-        np.array([float(vectors[context].astype(np.float64) @ vectors[key]) for key in candidates])
-        for context, candidates in keys
-    ]
+        keys += [(context.tobytes(), ids.tobytes()) for ids in pool.candidates]
+    number = {key: index for index, key in enumerate(texts)}
+    first_N, second_N = (np.array([number[pair[side]] for pair in keys], np.int64) for side in (0, 1))
+    passes: list[Floats] = []
+    with autocast(device, resolve_precision(precision, device)):
+        for seed in dropout_seeds if dropout_seeds is not None else (None,):
+            vectors = text_vectors(encoder, layout, list(texts.values()), device, dropout_seed=seed).astype(np.float64)
+            passes.append(np.einsum("nd,nd->n", vectors[first_N], vectors[second_N]))
+    return np.stack(passes)
 
 
-def _text_vectors(
-    encoder: TransformerEncoder, layout: Layout, texts: Sequence[Ids], device: torch.device
-) -> list[npt.NDArray[np.float32]]:
+def text_vectors(
+    encoder: TransformerEncoder,
+    layout: Layout,
+    texts: Sequence[Ids],
+    device: torch.device,
+    *,
+    dropout_seed: int | None = None,
+) -> npt.NDArray[np.float32]:
+    """Return the vector of each text [N, D], of length 1."""
     inputs = [np.concatenate([[layout.cls], ids, [layout.separator]], dtype=np.int32) for ids in texts]
-    encoder.eval()
+    encoder.train(dropout_seed is not None)
+    if dropout_seed is not None:
+        torch.manual_seed(dropout_seed)
     with torch.inference_mode():
         parts = [
             text_means(encoder, inputs[start : start + _TEXTS_ON_DEVICE], device).cpu().numpy()
             for start in range(0, len(inputs), _TEXTS_ON_DEVICE)
         ]
-    return [vector for part in parts for vector in part]
+    encoder.eval()
+    return np.concatenate(parts)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
@@ -14,40 +16,14 @@ from icalib.core.errors import RunFolderError
 from icalib.data.encoding import Encoded as EncodedIds
 from icalib.data.encoding import Layout
 from icalib.encoders.backbone import Tokenizer
-from icalib.encoders.bi_encoder import BiEncoder
 from icalib.encoders.spectral_norm import warm_up
 from icalib.encoders.transformer import BackboneEncoder, Batch, Encoded
 from icalib.heads.head import LogitPosterior, PosteriorHead
 from icalib.models.checkpoint import POSTERIOR, RECOMPUTE, load_ranker_config, read_posterior, read_weights, save_ranker
 from icalib.models.config import RankerConfig
-from icalib.models.dual_encoder import PREFIX, RANKERS_PREFIX, bi_encoder_weights
+from icalib.models.dual_encoder import PREFIX, bi_encoder_weights
 from icalib.models.model import Model
 from icalib.models.precision import Precision, resolve_precision
-
-_ANSWER_HEAD = "answer_head"
-
-
-class SimilarityStart(nn.Module):
-    """Maps similarities of the two segments to a logit, the mean function that the head corrects.
-
-    Args:
-        num_similarities: S: 1, or 2 for those of the separately and of the jointly encoded pair.
-    """
-
-    # A small slope: the joint similarity only says much once training has taught the encoder to compare.
-    TOGETHER_SLOPE = 2.5
-
-    def __init__(self, num_similarities: int = 1) -> None:
-        super().__init__()
-        # The cosine of MiniLM's segment means ranges from about 0.2 to 0.7: slope 5 maps that to about ±1 logit.
-        # Training on answers first fits the offset to labelled pools, and the slope of separate similarities.
-        slopes = [5.0, self.TOGETHER_SLOPE][:num_similarities]
-        self.slope = nn.Parameter(torch.tensor(slopes))
-        self.offset = nn.Parameter(torch.tensor([-3.0]))  # 1-d, because DeepSpeed can't broadcast 0-d parameters
-
-    def forward(self, similarity: Tensor) -> Tensor:
-        """Compute the logits [B] from similarities [B] or [B, S]."""
-        return similarity.reshape(similarity.shape[0], -1) @ self.slope + self.offset
 
 
 class MaskedWordHead(nn.Module):
@@ -92,20 +68,13 @@ class Ranker(Model):
         self.config = config
         self.encoder: Any = config.encoder.build(num_intents=len(config.intents), pretrained=pretrained)
         self.answer_head: Any = config.head.build(width=self.encoder.width)
-        self.similarity_start = (
-            SimilarityStart(2 if config.similarity_start == "both" else 1)
-            if config.similarity_start != "none"
-            else None
-        )
-        if self.similarity_start is not None:
+        if config.starts_at_zero:
             self.answer_head.start_at_mean()
-        self.bi_encoder = BiEncoder(config.encoder, pretrained=pretrained) if config.has_bi_encoder else None
         reads_intents = config.intents and config.encoder.has_backbone
         self.intent_head = _small_linear(self.encoder.state_width, len(config.intents)) if reads_intents else None
         self.masked_word_head = (
             MaskedWordHead(self.encoder.state_width, self.encoder.vocabulary) if masked_words else None
         )
-        self.skips_encoder = False
         self.task_heads = nn.ModuleDict(
             {name: _small_linear(self.encoder.width, classes) for name, classes in (task_heads or {}).items()}
         )
@@ -125,46 +94,30 @@ class Ranker(Model):
             the given task head; with `positions_N2` (batch row, position), also the token logits [N, V] at these
             positions.
         """
-        encoded = self._encode(batch, compare=task != "intent")
+        encoded: Encoded = self.encoder(batch)
         if task == "intent":
-            return self._intents(encoded, batch) + 0.0 * self._answer(self.answer_head.touch, encoded)
+            return self._intents(encoded, batch) + 0.0 * self._answer(self.answer_head.touch, encoded, batch)
         if task == "classify":
-            logits = self._class_logits(encoded, inputs["head"])
+            logits = self._class_logits(encoded, batch, inputs["head"])
             positions_N2 = inputs.get("positions_N2")
             return logits if positions_N2 is None else (logits, self._token_logits(encoded, positions_N2))
         if task == "represent":
-            found = self._answer(self.answer_head.represent, encoded)
+            found = self._answer(self.answer_head.represent, encoded, batch)
         else:
-            found = self._answer(self.answer_head.losses, encoded, inputs["labels_B"], inputs["loss"])
+            found = self._answer(self.answer_head.losses, encoded, batch, inputs["labels_B"], inputs["loss"])
         return found if self.intent_head is None else found + 0.0 * self._intents(encoded, batch).sum()
 
     def answer_logits(self, batch: Batch) -> Tensor:
         """Compute the logits [B] of the candidates being right."""
-        if self.skips_encoder:
-            similarity_B = self.similarities(batch)
-            assert self.similarity_start is not None
-            with torch.autocast(similarity_B.device.type, enabled=False):
-                return self.similarity_start(similarity_B)
-        return self._answer(self.answer_head, self._encode(batch))
-
-    def partly_encoded(self, batch: Batch, num_top: int) -> Batch:
-        """Return the batch with the encoder's states below its top `num_top` layers, from which passes continue."""
-        return self.encoder.partly_encoded(batch, num_top)
-
-    def similarities(self, batch: Batch) -> Tensor:
-        """Compute what `similarity_start` maps to a logit: [B], or [B, 2] for `both`."""
-        if self.config.similarity_start == "separate":
-            assert self.bi_encoder is not None
-            return self.bi_encoder(batch)
-        return self._encode(batch).similarity_B
+        return self._answer(self.answer_head, self.encoder(batch), batch)
 
     def answer_posterior(self, batch: Batch) -> LogitPosterior:
         """Compute the posterior of the logits [S, B]; only for heads with a posterior."""
-        return self._answer(self.answer_head.posterior, self._encode(batch))
+        return self._answer(self.answer_head.posterior, self.encoder(batch), batch)
 
     def observe(self, batch: Batch, labels_B: Tensor) -> None:
         """Let the head observe pairs that its posterior is computed from."""
-        self._answer(self.answer_head.observe, self._encode(batch), labels_B)
+        self._answer(self.answer_head.observe, self.encoder(batch), batch, labels_B)
 
     @override
     def start_epoch(self) -> None:
@@ -190,34 +143,16 @@ class Ranker(Model):
         save_ranker(folder, self.config, state)
 
     @property
-    def is_at_start(self) -> bool:
-        """Whether logits follow from the bi-encoder's similarity alone, as before the first update."""
-        return self.config.similarity_start == "separate" and self.answer_head.adds_nothing
-
-    @property
     def posterior_head(self) -> PosteriorHead | None:
         """The answer head if it has a posterior, else None."""
         return self.answer_head if isinstance(self.answer_head, PosteriorHead) else None
 
-    def _encode(self, batch: Batch, *, compare: bool = True) -> Encoded:
-        """Encode a batch; with `compare=False`, similarities of separately encoded segments are 0."""
-        encoded: Encoded = self.encoder(batch)
-        if self.bi_encoder is None:
-            return encoded
-        separate_B = self.bi_encoder(batch) if compare else torch.zeros_like(encoded.similarity_B)
-        if self.config.similarity_start == "separate":
-            return encoded._replace(similarity_B=separate_B)
-        return encoded._replace(similarity_B=torch.stack([separate_B, encoded.similarity_B], 1))
-
-    def _answer(self, method: Callable[..., Any], encoded: Encoded, *rest: Any) -> Any:
-        """Call a method of the answer head with the features and mean logits of encoded pairs, in float32."""
+    def _answer(self, method: Callable[..., Any], encoded: Encoded, batch: Batch, *rest: Any) -> Any:
+        """Call a method of the answer head with the features and offsets of encoded pairs, in float32."""
         with torch.autocast(encoded.features_BD.device.type, enabled=False):
-            mean_B = (
-                self.similarity_start(encoded.similarity_B)
-                if self.similarity_start is not None
-                else torch.zeros_like(encoded.similarity_B)
-            )
-            return method(encoded.features_BD.float(), mean_B, *rest)
+            features_BD = encoded.features_BD.float()
+            offset_B = features_BD.new_zeros(len(features_BD)) if batch.offset_B is None else batch.offset_B
+            return method(features_BD, offset_B, *rest)
 
     def intent_logits(self, batch: Batch) -> Tensor:
         """Compute the logits [B, K] of the last utterance's intents, from the state of the last separator."""
@@ -230,10 +165,10 @@ class Ranker(Model):
         with torch.autocast(states.device.type, enabled=False):
             return self.intent_head(last.float())
 
-    def _class_logits(self, encoded: Encoded, name: str) -> Tensor:
+    def _class_logits(self, encoded: Encoded, batch: Batch, name: str) -> Tensor:
         with torch.autocast(encoded.features_BD.device.type, enabled=False):
             logits = {other: head(encoded.features_BD.float()) for other, head in self.task_heads.items()}
-        unused = [self._answer(self.answer_head, encoded), *(logits[other] for other in logits if other != name)]
+        unused = [self._answer(self.answer_head, encoded, batch), *(logits[other] for other in logits if other != name)]
         return logits[name] + 0.0 * sum(one.sum() for one in unused)
 
     def _token_logits(self, encoded: Encoded, positions_N2: Tensor) -> Tensor:
@@ -261,9 +196,14 @@ def _small_linear(width: int, outputs: int) -> nn.Linear:
     return layer
 
 
-def make_batch(encoded: Sequence[EncodedIds], layout: Layout, device: torch.device) -> Batch:
-    """Return a padded batch on a device."""
-    return Batch.of(encoded, layout.padding).to(device)
+def make_batch(
+    encoded: Sequence[EncodedIds], layout: Layout, device: torch.device, offset_B: npt.ArrayLike | None = None
+) -> Batch:
+    """Return a padded batch on a device, with the offsets of its pairs."""
+    batch = Batch.of(encoded, layout.padding)
+    if offset_B is not None:
+        batch = batch._replace(offset_B=torch.from_numpy(np.asarray(offset_B, np.float32)))
+    return batch.to(device)
 
 
 def load_ranker(folder: Path) -> Ranker:
@@ -288,56 +228,33 @@ def load_ranker(folder: Path) -> Ranker:
 def load_for_scoring(folder: Path, precision: Precision, device: torch.device) -> Ranker:
     """Load a ranker to score with, in evaluation mode.
 
-    Where training kept its start, the cross-encoder isn't run: it adds nothing to the logits.
-
     In bf16 it holds the weights of the backbones' linear layers as bfloat16, which autocast would otherwise make of
     them in every pass; the scores are the same to the bit. Passes outside of autocast need `load_ranker`.
     """
     ranker = load_ranker(folder).to(device).eval()
-    ranker.skips_encoder = ranker.is_at_start
     if resolve_precision(precision, device) == "bf16":
-        bi_encoder = ranker.bi_encoder.encoder if ranker.bi_encoder is not None else None
-        for encoder in (ranker.encoder, bi_encoder):
-            if isinstance(encoder, BackboneEncoder):
-                _round_linear_layers(encoder.backbone)
+        round_linear_layers(ranker.encoder)
     return ranker
 
 
-def _round_linear_layers(module: nn.Module) -> None:
-    for layer in module.modules():
+def round_linear_layers(encoder: nn.Module) -> None:
+    """Hold the weights of a backbone's linear layers as bfloat16."""
+    for layer in encoder.backbone.modules() if isinstance(encoder, BackboneEncoder) else ():
         if type(layer) is nn.Linear:  # not a layer with a bound, whose weight is computed in float32
             layer.to(torch.bfloat16)
 
 
-def start_weights(ranker: Ranker, folder: Path) -> bool:
+def start_weights(ranker: Ranker, folder: Path) -> None:
     """Copy a checkpoint's weights into a ranker, which may have additional heads and intent tokens.
 
-    The weights of a post-trained bi-encoder start both the encoder and the bi-encoder.
-
-    Returns:
-        Whether the answer head is started, too.
+    The weights of a post-trained bi-encoder start the encoder.
     """
     own, given = ranker.state_dict(), read_weights(folder)
     if any(name.startswith(PREFIX) for name in given):
-        read = bi_encoder_weights(given)
-        given = {f"{part}{name}": tensor for part in ("encoder.", RANKERS_PREFIX) for name, tensor in read.items()}
+        given = {f"encoder.{name}": tensor for name, tensor in bi_encoder_weights(given).items()}
     for name, tensor in given.items():
         if name in own and own[name].shape == tensor.shape:
             own[name].copy_(tensor)
         elif name in own and tensor.ndim > 1 and own[name].shape[1:] == tensor.shape[1:]:
             own[name][: len(tensor)].copy_(tensor[: len(own[name])])  # word embeddings with other numbers of intents
     warm_up(ranker.encoder, {name.removeprefix("encoder.") for name in given})
-    return all(f"{_ANSWER_HEAD}.{name}" in given for name in ranker.answer_head.state_dict())
-
-
-def replace_bi_encoder(ranker: Ranker, folder: Path) -> bool:
-    """Copy the weights of a trained bi-encoder's checkpoint into the bi-encoder of a ranker, and nowhere else.
-
-    Returns:
-        Whether they differ from those that the ranker had.
-    """
-    assert ranker.bi_encoder is not None
-    own, given = ranker.bi_encoder.encoder.state_dict(), bi_encoder_weights(read_weights(folder))
-    differ = any(not torch.equal(own[name], tensor) for name, tensor in given.items())
-    ranker.bi_encoder.encoder.load_state_dict(given)
-    return differ

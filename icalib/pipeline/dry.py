@@ -23,14 +23,15 @@ from icalib.core.stage_cache import Stage, StageName, cached_stage
 from icalib.data.pools import read_column, read_pool_set
 from icalib.data.schema import SPLITS, PoolSet, Split
 from icalib.data.selection import Part
+from icalib.parts.job import ColumnJob
+from icalib.parts.similarity import SimilarityJob
+from icalib.parts.sum import PARTS_FILE, FitJob, PartWeight, SumOfParts
 from icalib.pipeline.executor import LocalExecutor
 from icalib.pipeline.run import CACHE, EVALUATED, RunContext, RunSettings, stages_of, start
 from icalib.pipeline.tokens import TokenizeJob
 from icalib.regimes.regime import AbstractRegime
 from icalib.regimes.self_training import PseudoLabelJob
-from icalib.scoring.job import ScoreJob
 from icalib.training.answers import TrainJob
-from icalib.training.bi_encoder import BiEncoderJob
 from icalib.training.job import TrainingJob
 from icalib.uncertainty.estimator import MCDropout
 
@@ -147,6 +148,9 @@ class _DryCache:
         if isinstance(job, TrainingJob):
             write_json(folder / "curve.json", [])
             write_json(folder / "result.json", {"best_epoch": 1})
+        if isinstance(job, FitJob):  # every part may turn out to help
+            parts = tuple(PartWeight(name=part, weight=1.0) for part in job.columns)
+            write_json(folder / PARTS_FILE, SumOfParts(parts=parts).model_dump(mode="json"))
         if isinstance(job, PseudoLabelJob):  # labels of its own, so that no cached student has the same
             labels = {"pool_id": [digest], "candidate": [0], "label": [1], "view": ["plain"]}
             pq.write_table(pa.table(labels), folder / "pseudo-000000.parquet")
@@ -165,13 +169,13 @@ class _WorkCounter:
         match job:
             case TokenizeJob():
                 return sum(self._pool_set.num_pools.values())
-            case TrainJob() | BiEncoderJob():
+            case TrainJob() | SimilarityJob():
                 part = "all" if job.pseudo_labels else "labelled"
                 return self._num_pools("train", part) * max(1, job.loop_settings.epochs)
             case TrainingJob():
                 return self._num_pools("train", "all") * job.loop_settings.epochs
-            case ScoreJob(estimator=estimator, sample=sample):
-                pools = self._num_pools(job.split, job.part)
+            case ColumnJob(estimator=estimator, sample=sample):
+                pools = self._num_pools(job.split, job.of)
                 passes = estimator.num_passes if isinstance(estimator, MCDropout.Config) else 1
                 return min(sample or pools, pools) * passes * (2 if job.with_intents else 1)
             case _:

@@ -22,21 +22,24 @@ from icalib.core.job import Artifact
 from icalib.core.run_folder import RunFolder
 from icalib.core.run_tables import METRIC_SCHEMA
 from icalib.core.seeding import child_seed
-from icalib.core.stage_cache import Stage, StageCache
+from icalib.core.stage_cache import Stage, StageCache, StageName
 from icalib.core.storage import location, pull, push, remove
 from icalib.data.pools import read_pool_set
 from icalib.data.schema import Pool, Split
 from icalib.data.selection import Selection
 from icalib.methods.composition import ScoringSettings
 from icalib.metrics.pairs import P_NONE, PoolScores
-from icalib.models.checkpoint import POSTERIOR, WEIGHTS, load_ranker_config
+from icalib.models.checkpoint import POSTERIOR, WEIGHTS
+from icalib.parts.cost import Cost, measure_costs
+from icalib.parts.intent import WEIGHTS as INTENT_WEIGHTS
+from icalib.parts.job import ORDER, PartName
+from icalib.parts.loaded import Loaded, LoadedBiEncoder, LoadedMembers, member_encoder
+from icalib.parts.sum import PARTS_FILE
 from icalib.pipeline.evaluation import Fitted, MemberScores, prediction_table
 from icalib.pipeline.run import CACHE, RunContext, RunSettings
 from icalib.pipeline.stages import RunStages
-from icalib.regimes.regime import AbstractRegime, Member
-from icalib.scoring.cost import Cost, measure_costs
+from icalib.regimes.regime import AbstractRegime, Member, Trained
 from icalib.scoring.gain import AUTHORS_CHOICE
-from icalib.scoring.loaded import Loaded, LoadedBiEncoder, LoadedMembers
 from icalib.scoring.untrained import selected_pools
 from icalib.uncertainty.estimator import AbstractEstimator
 
@@ -77,7 +80,7 @@ class FinishedRun:
     @cached_property
     def has_softmax(self) -> bool:
         """Whether probabilities are those of a softmax over a pool."""
-        return any(load_ranker_config(path).link == "softmax" for path, _ in self.members)
+        return bool(self.members) and self.settings.settings.loss.link == "softmax"
 
     def check_has_models(self) -> None:
         """Refuse a run whose method has no models to load."""
@@ -95,7 +98,8 @@ class FinishedRun:
         self.check_has_models()
         method, device = self.settings.settings, torch.device("cuda" if torch.cuda.is_available() else "cpu")
         if not method.regime.trains:
-            return LoadedBiEncoder.load(method.encoder, next((path for path, _ in self.members), None), device)
+            found = next((path / "similarity" for path, _ in self.members), None)
+            return LoadedBiEncoder.load(method.encoder, found, device)
         scoring = scoring or method.scoring
         rule = method.regime.view_rule()
         return LoadedMembers.load(
@@ -105,7 +109,6 @@ class FinishedRun:
             precision=scoring.precision,
             max_tokens=scoring.max_tokens_per_batch,
             device=device,
-            learns_bi_encoder=method.bi_encoder_training is not None,
         )
 
 
@@ -173,17 +176,15 @@ def score_stages(run: FinishedRun, data: Path, split: Split, limit: int | None, 
     """Return the stages with each member's scores of a split's pools; see `iter_predictions`."""
     method = run.settings.settings
     limits: dict[Split, int] = {} if limit is None else {split: limit}
-    members = [
-        Member(Artifact(path=checkpoint.resolve(), digest=checkpoint_digest(checkpoint)), estimator)
-        for checkpoint, estimator in run.members
-    ]
+    members = [Member(_kept(folder), estimator) for folder, estimator in run.members]
     stages = RunStages(
         path=data,
         pool_set=read_pool_set(data),
         selection=Selection(labelled_fraction=1.0, limit=limits),
         # The encoder in the checkpoint refers to the checkpoint's own tokenizer.
-        encoder=load_ranker_config(run.members[0][0]).encoder if run.members else method.encoder,
+        encoder=member_encoder(run.members[0][0]) if run.members else method.encoder,
         scoring=method.scoring,
+        softmax=method.loss.link == "softmax",
         seed=run.settings.seed,
         splits=(split,),
         cache=StageCache(context.runs / CACHE, emit=context.emit),
@@ -194,9 +195,26 @@ def score_stages(run: FinishedRun, data: Path, split: Split, limit: int | None, 
     return regime.score(stages, members, split)
 
 
+def _kept(folder: Path) -> Trained:
+    """Return the model in a member's folder."""
+    parts: dict[PartName, Artifact] = {
+        name: Artifact(path=(folder / name).resolve(), digest=checkpoint_digest(folder / name))
+        for name in ORDER
+        if (folder / name).is_dir()
+    }
+    path = folder.resolve() / PARTS_FILE
+    return Trained(StageName("model"), parts, Artifact(path=path, digest=file_digest(path)))
+
+
+def member_digest(folder: Path) -> str:
+    """Return the digest of a member's parts and their weights."""
+    model = _kept(folder)
+    return content_digest([part.digest for part in model.parts.values()] + [model.fit.digest if model.fit else ""])
+
+
 def checkpoint_digest(folder: Path) -> str:
     """Return the digest of a checkpoint's weights, posterior and configuration."""
-    names: Sequence[str] = (WEIGHTS, POSTERIOR)
+    names: Sequence[str] = (WEIGHTS, POSTERIOR, INTENT_WEIGHTS)
     files = {name: file_digest(folder / name) for name in names if (folder / name).is_file()}
     return content_digest({**files, "ranker": read_json(folder / "ranker.json")})
 

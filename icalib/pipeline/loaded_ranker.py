@@ -15,9 +15,9 @@ from icalib.core.errors import SettingError
 from icalib.data.questions import Pair, Question, unlabelled_pool, validated
 from icalib.data.schema import Pool, Utterance
 from icalib.metrics.pairs import FloatArray, PoolScores
+from icalib.parts.loaded import Loaded
 from icalib.pipeline.guarantees import CONFIDENCE, AnswerOptions, Guarantees, Predicted
 from icalib.pipeline.inference import FinishedRun, unlabelled_predictions, unlabelled_scores
-from icalib.scoring.loaded import Loaded
 
 Context = Sequence[str | Mapping[str, str]]
 """The last utterances of a dialogue, oldest first: texts, or objects with `speaker` (user or agent) and `text`."""

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import pyarrow as pa
-import torch
 from pydantic import Field
 
 from icalib.calibration.none_of_these import MIN_POOLS
@@ -22,7 +21,7 @@ from icalib.calibration.post_hoc import post_hoc_metrics
 from icalib.core.component import Settings, validated_file
 from icalib.core.errors import SettingError
 from icalib.core.events import Emit, Message, ignore
-from icalib.core.files import FOLDER_NAME, read_json
+from icalib.core.files import FOLDER_NAME, read_json, write_json
 from icalib.core.paths import Stored
 from icalib.core.run_folder import RunFolder
 from icalib.core.run_tables import METRIC_SCHEMA
@@ -34,13 +33,14 @@ from icalib.data.schema import PoolSet, Split
 from icalib.data.selection import Fraction, Limit, Selection
 from icalib.methods.composition import Method
 from icalib.models.config import RankerConfig
-from icalib.models.ranker import Ranker, load_ranker, start_weights
+from icalib.parts.sum import PARTS_FILE
 from icalib.pipeline.claim import claim, is_started, repair
 from icalib.pipeline.evaluation import Fitted, MemberScores, fit, intent_table, prediction_table
 from icalib.pipeline.executor import Executor
+from icalib.pipeline.part_stages import PartSettings
 from icalib.pipeline.record import RunRecord
 from icalib.pipeline.stages import RunStages
-from icalib.regimes.regime import AbstractRegime, Member, MethodParts, checkpoint
+from icalib.regimes.regime import AbstractRegime, Member, MethodParts
 from icalib.training.job import best_epoch
 
 PACKAGES = ("torch", "ray", "deepspeed", "transformers", "numpy", "pyarrow", "scikit-learn", "scipy")
@@ -156,7 +156,6 @@ def check_fits(settings: RunSettings, pool_set: PoolSet) -> None:
             )
     method = settings.settings
     method.regime.check()
-    method.uncertainty.check(method.encoder)
     if method.regime.needs_intents() and not pool_set.intents:
         raise SettingError(
             f"`{settings.method}` trains on intents, and no utterance of {settings.data} has any. "
@@ -172,16 +171,13 @@ def _train_and_predict(
     stages = stages_of(settings, pool_set, context, cache)
     parts = start(stages, method, pool_set)
     trained = regime.run(stages, parts)
-    epochs = [best_epoch(member.model.path.parent) for member in trained.members]
+    models = [member.model for member in trained.members]
+    epochs = [best_epoch(stage.path) for model in models for stage in model.trainings]
     folder.write_json(
-        "chosen.json",
-        {
-            "round": trained.chosen_round,
-            "num_rounds": trained.num_rounds,
-            "epochs": epochs,
-            **_learnt(trained.members if method.regime.trains else (), parts),
-        },
+        "chosen.json", {"round": trained.chosen_round, "num_rounds": trained.num_rounds, "epochs": epochs}
     )
+    if method.regime.trains:
+        folder.write_json(PARTS_FILE, [model.fitted.model_dump(mode="json") for model in models])
     scores = {split: MemberScores(regime.score(stages, trained.members, split)) for split in context.evaluated}
     fitted = fit(scores["validation"], method, _train_prior(method, pool_set))
     if fitted.none_of_these is None and pool_set.num_unanswerable:
@@ -202,35 +198,6 @@ def _train_and_predict(
     return fitted
 
 
-def _learnt(members: Sequence[Member], parts: MethodParts) -> dict[str, bool]:
-    """Return what trained models have learnt from labels.
-
-    `by_bi_encoder`: whether they rank by their bi-encoders alone. `kept_start`: whether these are still as before any
-    label, too; a student that kept its start may be a trained teacher.
-    """
-    has_bi_encoder = parts.ranker.similarity_start == "separate" and bool(members)
-    found = [_kept(member, parts) for member in members] if has_bi_encoder else []
-    return {
-        "by_bi_encoder": has_bi_encoder and all(by_bi_encoder for by_bi_encoder, _ in found),
-        "kept_start": has_bi_encoder and all(kept_start for _, kept_start in found),
-    }
-
-
-def _kept(member: Member, parts: MethodParts) -> tuple[bool, bool]:
-    model = load_ranker(member.model.path)
-    return model.is_at_start, model.is_at_start and _has_bi_encoder_of(model, parts)
-
-
-def _has_bi_encoder_of(model: Ranker, parts: MethodParts) -> bool:
-    first = Ranker(parts.ranker)
-    if parts.start is not None:
-        start_weights(first, checkpoint(parts.start).path)
-    assert first.bi_encoder is not None
-    assert model.bi_encoder is not None
-    own, given = model.bi_encoder.state_dict(), first.bi_encoder.state_dict()
-    return all(torch.equal(own[name], tensor) for name, tensor in given.items())
-
-
 def stages_of(settings: RunSettings, pool_set: PoolSet, context: RunContext, cache: JobCache) -> RunStages:
     """Return the stages of a run."""
     method = settings.settings
@@ -241,7 +208,8 @@ def stages_of(settings: RunSettings, pool_set: PoolSet, context: RunContext, cac
         encoder=method.encoder,
         scoring=method.scoring,
         seed=settings.seed,
-        bi_encoder_training=method.bi_encoder_training,
+        parts=PartSettings(method.similarity, method.intent, method.cross),
+        softmax=method.loss.link == "softmax",
         cache=cache,
         executor=context.executor,
         emit=context.emit,
@@ -254,7 +222,6 @@ def start(stages: RunStages, method: Method, pool_set: PoolSet) -> MethodParts:
     ranker = RankerConfig(
         encoder=method.encoder,
         head=method.head,
-        similarity_start=method.similarity_start,
         intents=pool_set.intents if method.regime.needs_intents() else (),
         link=method.loss.link,
     )
@@ -289,20 +256,26 @@ def _train_prior(method: Method, pool_set: PoolSet) -> float | None:
 
 
 def _keep_checkpoints(members: Sequence[Member], folder: RunFolder) -> None:
-    """Copy each distinct model, so that it doesn't depend on the cache; members.json maps members to models."""
+    """Copy each distinct model, so that it doesn't depend on the cache; members.json maps members to models.
+
+    A model's folder has parts.json and a checkpoint for each part that predicts.
+    """
     remove(folder.checkpoint_path)
-    models = list(dict.fromkeys(member.model.path for member in members))
-    targets = {
-        model: folder.checkpoint_path if len(models) == 1 else folder.checkpoint_path / f"member-{index}"
-        for index, model in enumerate(models)
-    }
-    for model, target in targets.items():
-        shutil.copytree(model, target, copy_function=_link_or_copy)
+    models = list({id(member.model): member.model for member in members}.values())
+    targets: dict[int, Path] = {}
+    for index, model in enumerate(models):
+        target = folder.checkpoint_path if len(models) == 1 else folder.checkpoint_path / f"member-{index}"
+        targets[id(model)] = target
+        fitted = model.fitted
+        write_json(target / PARTS_FILE, fitted.model_dump(mode="json"))
+        for part, checkpoint in model.parts.items():
+            if part in fitted.used or (part == "intent" and "cross" in fitted.used):
+                shutil.copytree(checkpoint.path, target / part, copy_function=_link_or_copy)
     folder.write_json(
         "members.json",
         [
             {
-                "checkpoint": targets[member.model.path].relative_to(folder.path).as_posix(),
+                "checkpoint": targets[id(member.model)].relative_to(folder.path).as_posix(),
                 "estimator": member.estimator.model_dump(mode="json"),
             }
             for member in members

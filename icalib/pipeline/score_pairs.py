@@ -38,7 +38,7 @@ from icalib.data.questions import Candidates, Pair, unlabelled_pool, validated
 from icalib.data.schema import Pool, Utterance
 from icalib.metrics.pairs import P_NONE
 from icalib.models.checkpoint import CHECKPOINT_VERSION
-from icalib.pipeline.inference import FinishedRun, checkpoint_digest, unlabelled_predictions, unlabelled_scores
+from icalib.pipeline.inference import FinishedRun, member_digest, unlabelled_predictions, unlabelled_scores
 from icalib.pipeline.loaded_ranker import LoadedRanker
 
 RECORD = "scored.json"
@@ -110,7 +110,7 @@ def pairs_job(run: Path, pairs: Path, rows_per_shard: int) -> ScorePairsJob:
         raise DataError("no Parquet file with rows", "Give a Parquet file, or a folder of some.", path=location(pairs))
     facts = {
         "fitted": read_json(finished.folder.fitted_path),
-        "members": [checkpoint_digest(path) for path, _ in finished.members],
+        "members": [member_digest(path) for path, _ in finished.members],
     }
     artifact = Artifact(path=run.resolve(), digest=content_digest(facts))
     return ScorePairsJob(run=artifact, files=files, rows_per_shard=rows_per_shard)

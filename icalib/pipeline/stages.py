@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -27,12 +27,11 @@ from icalib.generation.language_model import GeneratorJob, LanguageModel
 from icalib.heads.linear import LinearHead
 from icalib.methods.composition import ScoringSettings
 from icalib.models.config import RankerConfig
+from icalib.parts.similarity import SimilarityJob
 from icalib.pipeline.executor import Executor
+from icalib.pipeline.part_stages import PartSettings, score_parts, train_parts
 from icalib.pipeline.tokens import TokenizeJob, TokenizeLogsJob
-from icalib.regimes.regime import AnswerTraining, Augmentation, Scoring, checkpoint
-from icalib.scoring.job import ScoreJob
-from icalib.training.answers import TrainJob
-from icalib.training.bi_encoder import BiEncoderJob, BiEncoderTraining
+from icalib.regimes.regime import AnswerTraining, Augmentation, Scoring, Trained, checkpoint
 from icalib.training.job import TrainingJob, best_epoch
 from icalib.training.loop import validation_points
 from icalib.training.post_training.contrastive import Contrastive
@@ -41,7 +40,6 @@ from icalib.training.post_training.task import AbstractPostTraining, WindowTask
 from icalib.training.pretraining.intent_classifier import IntentClassifierJob
 from icalib.training.pretraining.settings import Pretraining
 from icalib.training.pretraining.word_vectors import WordVectorJob
-from icalib.training.pseudo_labelled import pseudo_label_digest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +53,8 @@ class RunStages:
         encoder: encoder of the method.
         scoring: settings of scoring.
         seed: root seed of the run.
-        bi_encoder_training: how the bi-encoder of the similarity start learns from labels; None: not at all.
+        parts: which parts the ranker has.
+        softmax: probabilities are those of a softmax over a pool.
         splits: splits to tokenise; training needs all.
         cache: stores the stages.
         executor: runs the jobs whose stages aren't cached.
@@ -71,7 +70,8 @@ class RunStages:
     cache: JobCache
     executor: Executor
     emit: Emit
-    bi_encoder_training: BiEncoderTraining | None = None
+    parts: PartSettings = field(default_factory=PartSettings)
+    softmax: bool = False
     splits: tuple[Split, ...] = SPLITS
 
     @property
@@ -87,7 +87,8 @@ class RunStages:
         )
         return self.compute(StageName("tokens"), job)
 
-    def _tokens(self, split: Split) -> Artifact:
+    def tokens(self, split: Split) -> Artifact:
+        """The tokens of a split."""
         return self.tokens_stage.artifact(f"{split}.arrow")
 
     def check_labels(self) -> None:
@@ -110,21 +111,21 @@ class RunStages:
                 budget=self.encoder.budget,
                 task=task,
                 selection=self.selection.for_training(labelled_fraction=1.0),
-                train_tokens=self._tokens("train"),
-                validation_tokens=self._tokens("validation"),
-                test_tokens=self._tokens("test"),
+                train_tokens=self.tokens("train"),
+                validation_tokens=self.tokens("validation"),
+                test_tokens=self.tokens("test"),
                 logs=self._log_tokens() if task.targets != "windows" and self.pool_set.num_logs else None,
             )
-            return self._train(name, job)
+            return self.train_job(name, job)
         assert isinstance(task, WindowTask.Config)
         job = PostTrainJob(
             ranker=_bare(ranker),
             task=task,
             selection=self.selection.for_training(labelled_fraction=1.0),
-            train_tokens=self._tokens("train"),
-            validation_tokens=self._tokens("validation"),
+            train_tokens=self.tokens("train"),
+            validation_tokens=self.tokens("validation"),
         )
-        return self._train(name, job)
+        return self.train_job(name, job)
 
     def _log_tokens(self) -> Artifact:
         job = TokenizeLogsJob(
@@ -157,12 +158,12 @@ class RunStages:
             settings=settings.intent_classifier,
             encoder=encoder,
             num_intents=len(self.pool_set.intents),
-            train_tokens=self._tokens("train"),
-            validation_tokens=self._tokens("validation"),
+            train_tokens=self.tokens("train"),
+            validation_tokens=self.tokens("validation"),
             selection=self.selection,
             start=checkpoint(words) if words else None,
         )
-        classifier = self._train(StageName("intent-classifier"), job)
+        classifier = self.train_job(StageName("intent-classifier"), job)
         return ranker.model_copy(update={"intents": self.pool_set.intents}), classifier
 
     def _has_labelled_intents(self) -> bool:
@@ -181,16 +182,16 @@ class RunStages:
             settings=settings.word_vectors,
             backbone=encoder.backbone,
             width=encoder.embedding_size,
-            train_tokens=self._tokens("train"),
+            train_tokens=self.tokens("train"),
             selection=self.selection.for_training(labelled_fraction=1.0),
         )
-        return self._train(StageName("word-vectors"), job)
+        return self.train_job(StageName("word-vectors"), job)
 
-    def train(self, name: StageName, training: AnswerTraining) -> Stage:
-        """Train a ranker on answers."""
-        return self._train(name, self._answers(name, training, self._seed(name), self.executor))
+    def train(self, name: StageName, training: AnswerTraining) -> Trained:
+        """Train a ranker's parts and fit their sum."""
+        return train_parts(self, name, training, self.seed_of(name), self.executor)
 
-    def train_members(self, names: Sequence[StageName], training: AnswerTraining) -> list[Stage]:
+    def train_members(self, names: Sequence[StageName], training: AnswerTraining) -> list[Trained]:
         """Train independent members, the first with all resources and the others in parallel."""
         first = self.train(names[0], training)
         others = range(1, len(names))
@@ -198,56 +199,17 @@ class RunStages:
             return [first]
         executor, concurrency = self.executor.side_by_side(len(others))
 
-        def member(index: int) -> Stage:
-            seed = child_seed(self.seed, "member", index)
-            return self._train(names[index], self._answers(names[index], training, seed, executor), executor)
+        def member(index: int) -> Trained:
+            return train_parts(self, names[index], training, child_seed(self.seed, "member", index), executor)
 
         with ThreadPoolExecutor(concurrency) as pool:
             return [first, *pool.map(member, others)]
 
-    def _seed(self, name: StageName) -> int:
+    def seed_of(self, name: StageName) -> int:
+        """Return the seed of a stage: that of its round."""
         return self.seed * 1000 + name.round
 
-    def _answers(self, name: StageName, training: AnswerTraining, seed: int, executor: Executor) -> TrainJob:
-        augmentation = training.augmentation
-        return TrainJob(
-            ranker=training.ranker,
-            loss=training.loss,
-            training=training.settings,
-            selection=self.selection,
-            estimator=training.estimator,
-            rule=training.rule,
-            views_with_intents=training.with_intents,
-            train_tokens=self._tokens("train"),
-            validation_tokens=self._tokens("validation"),
-            start=checkpoint(training.start) if training.start else None,
-            bi_encoder=self._bi_encoder(name, training, seed, executor),
-            pseudo_labels=_pseudo_labels(training),
-            contrast=augmentation.contrast if augmentation else None,
-            generated=self._generated_tokens(augmentation) if augmentation else None,
-            seed=seed,
-        )
-
-    def _bi_encoder(self, name: StageName, training: AnswerTraining, seed: int, executor: Executor) -> Artifact | None:
-        """Train the bi-encoder of a ranker on what the ranker is trained on; None where it has none or keeps it."""
-        settings = self.bi_encoder_training
-        if settings is None or not training.ranker.has_bi_encoder:
-            return None
-        encoder = training.ranker.encoder
-        job = BiEncoderJob(
-            backbone=encoder.backbone,
-            budget=encoder.budget,
-            settings=settings,
-            selection=self.selection,
-            train_tokens=self._tokens("train"),
-            validation_tokens=self._tokens("validation"),
-            start=checkpoint(training.start) if training.start else None,
-            pseudo_labels=_pseudo_labels(training),
-            seed=seed,
-        )
-        return checkpoint(self._train(replace(name, label=f"{name.label}-bi-encoder"), job, executor))
-
-    def _generated_tokens(self, augmentation: Augmentation) -> Artifact:
+    def generated_tokens(self, augmentation: Augmentation) -> Artifact:
         """Tokenise generated texts for the encoder."""
         texts = augmentation.texts
         job = TokenizeTextsJob(texts=texts.artifact(), backbone=self.encoder.backbone, budget=self.encoder.budget)
@@ -260,7 +222,7 @@ class RunStages:
         if isinstance(generator, LanguageModel.Config):
             for task in generator.learnt_tasks(wanted):
                 job = GeneratorJob(task=task, generator=generator, data=self.data, selection=selection)
-                models[task] = checkpoint(self._train(StageName(f"{task}-generator"), job))
+                models[task] = checkpoint(self.train_job(StageName(f"{task}-generator"), job))
         job = GenerateJob(
             data=self.data,
             selection=selection,
@@ -271,24 +233,9 @@ class RunStages:
         )
         return self.map(StageName(wanted.replace("_", "-")), job)
 
-    def score(self, name: StageName, model: Artifact, scoring: Scoring) -> Stage:
-        """Score pools with a checkpoint."""
-        job = ScoreJob(
-            model=model,
-            tokens=self._tokens(scoring.split),
-            selection=self.selection,
-            split=scoring.split,
-            part=scoring.part,
-            sample=scoring.sample,
-            estimator=scoring.estimator,
-            with_intents=scoring.with_intents,
-            intent_choice=scoring.intent_choice,
-            precision=self.scoring.precision,
-            max_tokens_per_batch=self.scoring.max_tokens_per_batch,
-            pools_per_shard=self.scoring.pools_per_shard,
-            seed=self._seed(name),
-        )
-        return self.map(name, job)
+    def score(self, name: StageName, model: Trained, scoring: Scoring) -> Stage:
+        """Score pools by the parts that have a weight."""
+        return score_parts(self, name, model, scoring)
 
     def map(self, name: StageName, job: ShardedJob) -> Stage:
         """Compute a sharded job."""
@@ -298,7 +245,8 @@ class RunStages:
         """Compute a small job."""
         return self.cache.run(name, job, lambda folder: job.compute(folder, str(name), self.emit))
 
-    def _train(self, name: StageName, job: TrainingJob, executor: Executor | None = None) -> Stage:
+    def train_job(self, name: StageName, job: TrainingJob, executor: Executor | None = None) -> Stage:
+        """Compute a training."""
         executor = executor or self.executor
         max_epochs = job.loop_settings.epochs
         if job.reports_epochs:
@@ -316,17 +264,10 @@ class RunStages:
                         "head.output_scale"
                     )
                 )
-            if max_epochs and isinstance(job, TrainJob | BiEncoderJob) and best_epoch(stage.path) == 0:
+            if max_epochs and isinstance(job, SimilarityJob) and best_epoch(stage.path) == 0:
                 start = "teacher" if name.round else "start"
-                if isinstance(job, TrainJob) and job.bi_encoder:
-                    start = "teacher with its new bi-encoder" if name.round else "bi-encoder"
                 self.emit(Message(f"{name}: no epoch was better on validation than the {start}, which is kept"))
         return stage
-
-
-def _pseudo_labels(training: AnswerTraining) -> Artifact | None:
-    stage = training.pseudo_labels
-    return Artifact(path=stage.path, digest=pseudo_label_digest(stage.path)) if stage else None
 
 
 def _bare(ranker: RankerConfig) -> RankerConfig:
@@ -335,7 +276,7 @@ def _bare(ranker: RankerConfig) -> RankerConfig:
         update={
             "encoder": ranker.encoder.for_post_training(),
             "head": LinearHead.Config(),
-            "similarity_start": "none",
+            "starts_at_zero": False,
             "intents": (),
             "link": "sigmoid",
         }

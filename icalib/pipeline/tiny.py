@@ -18,7 +18,7 @@ from icalib.encoders.backbone import Tokenizer, quiet_transformers
 from icalib.encoders.transformer import TransformerEncoder
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.models.config import RankerConfig
-from icalib.scoring.job import ScoreJob
+from icalib.parts.job import ColumnJob
 from icalib.training.answers import TrainJob
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import MCDropout
@@ -27,7 +27,7 @@ _NUM_POOLS = 12
 _BUDGET = Budget(max_context_tokens=48, max_candidate_tokens=16)
 
 
-def tiny_jobs(folder: Path, num_workers: int) -> tuple[TrainJob, ScoreJob]:
+def tiny_jobs(folder: Path, num_workers: int) -> tuple[TrainJob, ColumnJob]:
     """Create training and scoring jobs with a tiny backbone and simulated pools, which are written to `folder`.
 
     The scoring job expects the checkpoint of the training job in `folder`/training.
@@ -48,14 +48,14 @@ def tiny_jobs(folder: Path, num_workers: int) -> tuple[TrainJob, ScoreJob]:
         validation_tokens=known,
         seed=1,
     )
-    scoring = ScoreJob(
+    scoring = ColumnJob(
         model=Artifact(path=folder / "training" / "checkpoint", digest=training.digest()),
         tokens=known,
         selection=selection,
+        part="cross",
         split="train",
-        part="unlabelled",
+        of="unlabelled",
         estimator=MCDropout.Config(num_passes=2),
-        with_intents=False,
         precision="auto",
         max_tokens_per_batch=1024,
         pools_per_shard=_NUM_POOLS // 4,

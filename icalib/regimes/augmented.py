@@ -17,9 +17,8 @@ from icalib.regimes.regime import (
     Augmentation,
     Member,
     MethodParts,
+    Outcome,
     Stages,
-    Trained,
-    checkpoint,
 )
 from icalib.training.contrast import AbstractContrast, GreyHinge
 from icalib.training.settings import TrainingSettings
@@ -57,14 +56,14 @@ class Augmented(AbstractRegime):
     def __init__(self, config: Config) -> None:
         self.config = config
 
-    def run(self, stages: Stages, parts: MethodParts) -> Trained:
+    def run(self, stages: Stages, parts: MethodParts) -> Outcome:
         """Generate texts, then train; with weight 0 no texts are generated, and training is supervised."""
         augmentation = self._augmentation(stages) if self.config.contrast.weight else None
         training = AnswerTraining(
             parts.ranker, parts.loss, self.config.training, parts.estimator, parts.start, augmentation=augmentation
         )
         model = stages.train(StageName("teacher"), training)
-        return Trained((Member(checkpoint(model), parts.estimator),))
+        return Outcome((Member(model, parts.estimator),))
 
     def _augmentation(self, stages: Stages) -> Augmentation:
         contrast = self.config.contrast

@@ -10,7 +10,7 @@ from typing_extensions import override
 from icalib.core.stage_cache import Stage, StageName
 from icalib.data.schema import Split
 from icalib.encoders.off_the_shelf import read_stock_model
-from icalib.regimes.regime import Member, MethodParts, Stages, Trained
+from icalib.regimes.regime import Member, MethodParts, Outcome, Stages
 from icalib.regimes.untrained import AbstractUntrained
 from icalib.scoring.external import ExternalScoreJob
 
@@ -34,8 +34,8 @@ class External(AbstractUntrained):
         self.config = config
 
     @override
-    def run(self, stages: Stages, parts: MethodParts) -> Trained:
-        return Trained(())
+    def run(self, stages: Stages, parts: MethodParts) -> Outcome:
+        return Outcome(())
 
     @override
     def score(self, stages: Stages, members: Sequence[Member], split: Split) -> list[Stage]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from icalib.calibration.calibrator import AbstractCalibrator
@@ -17,6 +17,8 @@ from icalib.encoders.transformer import AbstractEncoder
 from icalib.generation.generator import AbstractGenerator
 from icalib.losses.binary import AbstractLoss
 from icalib.models.config import RankerConfig
+from icalib.parts.job import PartName
+from icalib.parts.sum import SumOfParts
 from icalib.scoring.gain import AUTHORS_CHOICE, GainRule, IntentChoice
 from icalib.training.contrast import AbstractContrast
 from icalib.training.settings import TrainingSettings
@@ -25,7 +27,7 @@ from icalib.uncertainty.estimator import AbstractEstimator
 
 @dataclass(frozen=True)
 class MethodParts:
-    """The parts of a method that its regime uses; `start` is the stage with the initial weights, if any."""
+    """What a method's regime trains and scores; `start` is the stage with the initial weights, if any."""
 
     ranker: RankerConfig
     loss: AbstractLoss.Config
@@ -39,6 +41,60 @@ class Augmentation:
 
     texts: Stage
     contrast: AbstractContrast.Config
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """Request to score pools of a part of a split: `sample` random pools, or all."""
+
+    split: Split
+    part: Part
+    estimator: AbstractEstimator.Config
+    with_intents: bool
+    intent_choice: IntentChoice = AUTHORS_CHOICE
+    sample: int | None = None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The trained parts of a ranker, and the fitted weights of their sum.
+
+    Args:
+        name: of the training, in the run.
+        parts: checkpoints.
+        fit: parts.json; None: one part with w = 1 and b = 0.
+        trainings: the stages that trained the parts, for reports.
+        first: the model of round 0, whose parts have seen no pseudo labels; None: this one.
+        out_of_fold: the earlier parts' columns of the labelled pools, by parts that were trained without them.
+    """
+
+    name: StageName
+    parts: Mapping[PartName, Artifact]
+    fit: Artifact | None = None
+    trainings: tuple[Stage, ...] = ()
+    first: Trained | None = None
+    out_of_fold: Mapping[PartName, tuple[Artifact, ...]] = field(default_factory=dict)
+
+    @property
+    def fitted(self) -> SumOfParts:
+        """The fitted sum."""
+        return SumOfParts.alone(next(iter(self.parts))) if self.fit is None else SumOfParts.load(self.fit.path)
+
+
+@dataclass(frozen=True)
+class Student:
+    """What a student learns from, beside the labelled pools.
+
+    Args:
+        teacher: its parts start the student's.
+        pseudo_labels: stage with the labels of unlabelled pools.
+        scores: name and request of the scores that they were made from.
+    """
+
+    teacher: Trained
+    pseudo_labels: Stage
+    name: StageName
+    scoring: Scoring
 
 
 @dataclass(frozen=True)
@@ -58,20 +114,13 @@ class AnswerTraining:
     start: Stage | None
     rule: GainRule | None = None
     with_intents: bool = False
-    pseudo_labels: Stage | None = None
+    student: Student | None = None
     augmentation: Augmentation | None = None
 
-
-@dataclass(frozen=True)
-class Scoring:
-    """Request to score pools of a part of a split: `sample` random pools, or all."""
-
-    split: Split
-    part: Part
-    estimator: AbstractEstimator.Config
-    with_intents: bool
-    intent_choice: IntentChoice = AUTHORS_CHOICE
-    sample: int | None = None
+    @property
+    def pseudo_labels(self) -> Stage | None:
+        """The stage with the pseudo labels."""
+        return None if self.student is None else self.student.pseudo_labels
 
 
 class Stages(Protocol):
@@ -92,11 +141,11 @@ class Stages(Protocol):
         """The method's encoder."""
         ...
 
-    def train(self, name: StageName, training: AnswerTraining) -> Stage:
-        """Train a ranker; the stage's checkpoint/ has the best weights."""
+    def train(self, name: StageName, training: AnswerTraining) -> Trained:
+        """Train a ranker's parts and fit their sum."""
         ...
 
-    def train_members(self, names: Sequence[StageName], training: AnswerTraining) -> list[Stage]:
+    def train_members(self, names: Sequence[StageName], training: AnswerTraining) -> list[Trained]:
         """Train one independent member per name: the first with the seed of `train`, the others with their own."""
         ...
 
@@ -104,8 +153,8 @@ class Stages(Protocol):
         """Generate texts for the labelled pools, after fine-tuning the models that the generator needs."""
         ...
 
-    def score(self, name: StageName, model: Artifact, scoring: Scoring) -> Stage:
-        """Score pools with a checkpoint; `Shards(stage.path)` reads the scores."""
+    def score(self, name: StageName, model: Trained, scoring: Scoring) -> Stage:
+        """Score pools; `Shards(stage.path)` reads the scores."""
         ...
 
     def map(self, name: StageName, job: ShardedJob) -> Stage:
@@ -119,14 +168,14 @@ class Stages(Protocol):
 
 @dataclass(frozen=True)
 class Member:
-    """A checkpoint and an estimator, whose predictions are averaged with those of other members."""
+    """A model and an estimator, whose predictions are averaged with those of other members."""
 
-    model: Artifact
+    model: Trained
     estimator: AbstractEstimator.Config
 
 
 @dataclass(frozen=True)
-class Trained:
+class Outcome:
     """Result of a regime.
 
     The predictions of `members` are averaged with equal weights; most regimes have one member, untrained rankers none.
@@ -197,7 +246,7 @@ class AbstractRegime(Component):
     config: Any
     """The settings, of the concrete class."""
 
-    def run(self, stages: Stages, parts: MethodParts) -> Trained:
+    def run(self, stages: Stages, parts: MethodParts) -> Outcome:
         """Train, and return the members to evaluate."""
         raise NotImplementedError
 

@@ -26,16 +26,17 @@ from icalib.regimes.regime import (
     AnswerTraining,
     Member,
     MethodParts,
+    Outcome,
     Scoring,
     Stages,
+    Student,
     Trained,
-    checkpoint,
     scores_name,
 )
 from icalib.regimes.round_tally import RoundTally
 from icalib.regimes.thresholds import resolve_rule
 from icalib.scoring.gain import GainRule, Shard, choose_views, pool_scores, resolve_gain_rule
-from icalib.scoring.job import Shards
+from icalib.scoring.shards import Shards
 from icalib.training.settings import TrainingSettings
 
 
@@ -86,7 +87,7 @@ class SelfTraining(AbstractRegime):
     def __init__(self, config: Config) -> None:
         self.config = config
 
-    def run(self, stages: Stages, parts: MethodParts) -> Trained:
+    def run(self, stages: Stages, parts: MethodParts) -> Outcome:
         """Train the teacher and run rounds.
 
         A round that selects no pool trains nothing. It is the last one if the next would select from the same scores.
@@ -105,16 +106,16 @@ class SelfTraining(AbstractRegime):
                 parts.loss,
                 config.student,
                 parts.estimator,
-                start=model,
+                parts.start,
                 rule=config.rule.of_views() if config.with_intents else None,
                 with_intents=config.with_intents,
-                pseudo_labels=pseudo,
+                student=Student(model, pseudo, _in_round(number, "scores"), self._unlabelled(parts)),
             )
             model = models[number] = stages.train(_in_round(number, "student"), student)
         chosen = self._choose(stages, parts, models)
-        return Trained((Member(checkpoint(models[chosen]), parts.estimator),), chosen, max(models))
+        return Outcome((Member(models[chosen], parts.estimator),), chosen, max(models))
 
-    def _teacher(self, stages: Stages, parts: MethodParts) -> Stage:
+    def _teacher(self, stages: Stages, parts: MethodParts) -> Trained:
         teacher = AnswerTraining(
             parts.ranker,
             parts.loss,
@@ -126,7 +127,7 @@ class SelfTraining(AbstractRegime):
         )
         return stages.train(StageName("teacher"), teacher)
 
-    def pseudo_label(self, stages: Stages, parts: MethodParts, model: Stage, number: int) -> Stage:
+    def pseudo_label(self, stages: Stages, parts: MethodParts, model: Trained, number: int) -> Stage:
         """Score and pseudo-label the pools of one round."""
         scores = self._score(stages, parts, model, number)
         rule, validation = self.config.rule, None
@@ -145,27 +146,29 @@ class SelfTraining(AbstractRegime):
             return unlabelled, None
         return unlabelled, Shards(self._validation_scores(stages, parts, teacher).path)
 
-    def _score(self, stages: Stages, parts: MethodParts, model: Stage, number: int) -> Stage:
-        scoring = replace(self._scoring("train", parts), part="unlabelled", sample=self.config.pools_per_round)
-        return stages.score(_in_round(number, "scores"), checkpoint(model), scoring)
+    def _score(self, stages: Stages, parts: MethodParts, model: Trained, number: int) -> Stage:
+        return stages.score(_in_round(number, "scores"), model, self._unlabelled(parts))
 
-    def _validation_scores(self, stages: Stages, parts: MethodParts, model: Stage) -> Stage:
+    def _unlabelled(self, parts: MethodParts) -> Scoring:
+        return replace(self._scoring("train", parts), part="unlabelled", sample=self.config.pools_per_round)
+
+    def _validation_scores(self, stages: Stages, parts: MethodParts, model: Trained) -> Stage:
         """Score validation by the job of the final evaluation, which finds these scores if it is of this model."""
         name = scores_name("validation", 0)
         name = replace(name, group=f"{model.name}/{name.group}")
-        return stages.score(name, checkpoint(model), self._scoring("validation", parts))
+        return stages.score(name, model, self._scoring("validation", parts))
 
     def _scoring(self, split: Split, parts: MethodParts) -> Scoring:
         return Scoring(split, "all", parts.estimator, self.config.with_intents, self.config.rule.intents)
 
-    def _choose(self, stages: Stages, parts: MethodParts, models: Mapping[int, Stage]) -> int:
+    def _choose(self, stages: Stages, parts: MethodParts, models: Mapping[int, Trained]) -> int:
         """Return the round whose model is the result; of equally good ones the last."""
         students = sorted(models)[1:]
         if len(students) < 2 or self.config.keep == "last":
             return max(models)
         return max(students, key=lambda number: (self._validation_value(stages, parts, models[number]), number))
 
-    def _validation_value(self, stages: Stages, parts: MethodParts, model: Stage) -> float:
+    def _validation_value(self, stages: Stages, parts: MethodParts, model: Trained) -> float:
         """Return the students' selection metric of what a model predicts on validation; larger is better."""
         shards = Shards(self._validation_scores(stages, parts, model).path)
         if not any(True for _ in shards):  # with --dry, stages that aren't cached are empty

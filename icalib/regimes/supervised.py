@@ -8,7 +8,7 @@ from typing import ClassVar, final
 from typing_extensions import override
 
 from icalib.core.stage_cache import StageName
-from icalib.regimes.regime import AbstractRegime, AnswerTraining, Member, MethodParts, Stages, Trained, checkpoint
+from icalib.regimes.regime import AbstractRegime, AnswerTraining, Member, MethodParts, Outcome, Stages
 from icalib.scoring.gain import GainRule
 from icalib.training.settings import TrainingSettings
 
@@ -49,7 +49,7 @@ class Supervised(AbstractRegime):
         self.config = config
 
     @override
-    def run(self, stages: Stages, parts: MethodParts) -> Trained:
+    def run(self, stages: Stages, parts: MethodParts) -> Outcome:
         training = AnswerTraining(
             parts.ranker,
             parts.loss,
@@ -60,4 +60,4 @@ class Supervised(AbstractRegime):
             with_intents=self.config.with_intents,
         )
         model = stages.train(StageName("teacher"), training)
-        return Trained((Member(checkpoint(model), parts.estimator),))
+        return Outcome((Member(model, parts.estimator),))

@@ -10,7 +10,7 @@ from typing_extensions import override
 from icalib.calibration.calibrator import AbstractCalibrator, Platt
 from icalib.core.stage_cache import Stage, StageName
 from icalib.data.schema import Split
-from icalib.regimes.regime import AbstractRegime, Member, MethodParts, Stages, Trained, checkpoint
+from icalib.regimes.regime import AbstractRegime, Member, MethodParts, Outcome, Stages, Trained, checkpoint
 from icalib.scoring.untrained import Scorer, UntrainedScoreJob
 from icalib.training.settings import TrainingSettings
 
@@ -61,8 +61,10 @@ class Untrained(AbstractUntrained):
         self.config = config
 
     @override
-    def run(self, stages: Stages, parts: MethodParts) -> Trained:
-        return Trained((Member(checkpoint(parts.start), parts.estimator),) if parts.start else ())
+    def run(self, stages: Stages, parts: MethodParts) -> Outcome:
+        if parts.start is None:
+            return Outcome(())
+        return Outcome((Member(Trained(parts.start.name, {"similarity": checkpoint(parts.start)}), parts.estimator),))
 
     @override
     def score(self, stages: Stages, members: Sequence[Member], split: Split) -> list[Stage]:
@@ -72,6 +74,6 @@ class Untrained(AbstractUntrained):
             selection=stages.selection,
             scorer=self.config.scorer,
             encoder=stages.encoder,
-            model=members[0].model if members else None,
+            model=members[0].model.parts["similarity"] if members else None,
         )
         return [stages.map(StageName("scores", str(split)), job)]

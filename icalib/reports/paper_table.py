@@ -37,8 +37,8 @@ from icalib.tables.table import Row, Table, Value
 
 if TYPE_CHECKING:
     from icalib.data.schema import PoolSet
+    from icalib.parts.cost import Cost
     from icalib.pipeline.run import RunSettings
-    from icalib.scoring.cost import Cost
 
 _COSTS = {"parameters": "parameters (M)", "milliseconds": "ms a pair", "ratio": "ratio to the first"}
 

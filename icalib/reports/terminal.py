@@ -30,7 +30,7 @@ from icalib.reports.label_curve import METRICS, LabelCurve
 from icalib.reports.verdict import Verdict, verdict_of
 
 if TYPE_CHECKING:
-    from icalib.scoring.cost import Cost
+    from icalib.parts.cost import Cost
 
 _IMPORTANT = ("R@1", "MAP", "ECE", "NLL", "F1", "Brier", "AURC", "P", "R", "R@2", "R@5")
 """Metrics in the order in which a narrow terminal makes room for them."""

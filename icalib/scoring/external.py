@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, ClassVar
 
+import numpy as np
 import pyarrow.parquet as pq
 import torch
 from pydantic import Field
@@ -48,7 +49,7 @@ class ExternalScoreJob(ShardedJob):
         scores = _ranker(self.model, device).scores(contexts, [pool.candidates for pool in pools])
         with whole_file(self.shard_path(folder, index)) as temporary:
             start = index * self.pools_per_shard
-            pq.write_table(untrained_table(pools, scores, range(start, start + len(pools))), temporary)
+            pq.write_table(untrained_table(pools, np.concatenate(scores), range(start, start + len(pools))), temporary)
 
 
 _loaded: dict[tuple[str, str, str], StockRanker] = {}

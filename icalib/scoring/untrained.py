@@ -25,7 +25,7 @@ from icalib.data.selection import Selection
 from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.transformer import AbstractEncoder
 from icalib.models.dual_encoder import DualEncoder, Floats, pool_cosines
-from icalib.scoring.scorer import pair_columns, score_table
+from icalib.scoring.scores import pair_columns, score_table
 
 Scorer = Literal["bm25", "bi-encoder", "candidates-only"]
 
@@ -65,7 +65,7 @@ class UntrainedScoreJob(ShardedJob):
         if self.scorer == "bi-encoder":
             scores = _bi_encoder_scores(self.encoder, pools, self.model)
         else:
-            scores = bm25_scores(pools) if self.scorer == "bm25" else likeness_scores(pools)
+            scores = np.concatenate(bm25_scores(pools) if self.scorer == "bm25" else likeness_scores(pools))
         with whole_file(self.shard_path(folder, index)) as temporary:
             pq.write_table(untrained_table(pools, scores, range(len(pools))), temporary)
 
@@ -76,11 +76,8 @@ def selected_pools(data: Path, split: Split, selection: Selection) -> list[Pool]
     return list(as_pools(read_rows(data, split, selection.rows(split, "all", order))))
 
 
-def untrained_table(
-    pools: Sequence[Pool] | Sequence[TokenPool], scores: Sequence[Floats], rows: Sequence[int]
-) -> pa.Table:
+def untrained_table(pools: Sequence[Pool] | Sequence[TokenPool], logit: Floats, rows: Sequence[int]) -> pa.Table:
     """Return SCORE_SCHEMA of pools: the score as the logit, its sigmoid as a preliminary, uncalibrated probability."""
-    logit = np.concatenate(scores)
     zeros = np.zeros(len(logit))
     columns = {
         **pair_columns(pools, rows, "plain"),
@@ -96,13 +93,11 @@ def untrained_table(
     return score_table(columns)
 
 
-def _bi_encoder_scores(
-    config: AbstractEncoder.Config, pools: Sequence[Pool], model: Artifact | None = None
-) -> list[Floats]:
+def _bi_encoder_scores(config: AbstractEncoder.Config, pools: Sequence[Pool], model: Artifact | None = None) -> Floats:
     encoder = DualEncoder.load(model.path).encoder if model else config.build(num_intents=0)
     tokenizer, budget = Tokenizer(config.backbone), config.budget
     layout = tokenizer.layout(budget, encoder.max_length, encoder.vocabulary)
-    return pool_cosines(encoder, layout, [token_pool(pool, tokenizer, budget) for pool in pools])
+    return pool_cosines(encoder, layout, [token_pool(pool, tokenizer, budget) for pool in pools])[0]
 
 
 def token_pool(pool: Pool, tokenizer: Tokenizer, budget: Budget) -> TokenPool:

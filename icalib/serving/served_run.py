@@ -15,9 +15,9 @@ import pyarrow as pa
 from icalib.core.version import __version__
 from icalib.data.questions import unlabelled_pool
 from icalib.data.schema import Pool, Utterance
+from icalib.parts.loaded import Loaded
 from icalib.pipeline.guarantees import Guarantees
 from icalib.pipeline.inference import FinishedRun, unlabelled_predictions
-from icalib.scoring.loaded import Loaded
 
 _POOL_ID = "000000000"
 """Id of every pool that is served, which `predict` gives to its first question."""

@@ -15,7 +15,7 @@ from icalib.pipeline.run import CACHE, RunContext, RunSettings, check_fits, stag
 from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.regimes.self_training import SelfTraining, preview
 from icalib.scoring.gain import Shard
-from icalib.scoring.job import Shards
+from icalib.scoring.shards import Shards
 from icalib.sweeps.study import Proposal
 
 _RULE = "regime.rule."

@@ -1,28 +1,28 @@
-"""Job that trains a ranker on answers: on labelled pools, and optionally on pseudo labels or generated texts."""
+"""Job that trains a cross-encoder on answers: on labelled pools, and optionally on pseudo labels or generated texts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
 import torch
-import torch.distributed as dist
 from pydantic import SerializeAsAny
 from typing_extensions import override
 
-from icalib.core.errors import SettingError
 from icalib.core.job import Artifact
 from icalib.data.encoding import Layout, TokenStore
 from icalib.data.generated import GeneratedStore
+from icalib.data.schema import Split
 from icalib.data.selection import Selection
 from icalib.losses.binary import AbstractLoss
 from icalib.losses.listwise import AbstractPoolLoss
 from icalib.models.checkpoint import CHECKPOINT_VERSION, save_posterior
 from icalib.models.config import RankerConfig
-from icalib.models.ranker import Ranker, load_ranker, replace_bi_encoder, start_weights
+from icalib.models.ranker import Ranker, load_ranker, start_weights
 from icalib.scoring.gain import GainRule
+from icalib.scoring.offsets import Offsets
 from icalib.training.conditioning import Conditioning
 from icalib.training.contrast import AbstractContrast, AugmentedCurriculum
 from icalib.training.examples import PairLabels, gold_labels
@@ -30,19 +30,18 @@ from icalib.training.intent_validation import ValidationWithIntents
 from icalib.training.job import Training, TrainingJob
 from icalib.training.joint_pairs import JointAnswerCurriculum, JointLoss
 from icalib.training.loop import Curriculum, EarlyStoppingData, Engine
-from icalib.training.pairs import AnswerCurriculum, PlainValidation, remember_similarities, validation_rows
+from icalib.training.pairs import AnswerCurriculum, PlainValidation, validation_rows
 from icalib.training.pools import PoolCurriculum
 from icalib.training.predictive_validation import PredictiveValidation
 from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.training.settings import TrainingSettings
-from icalib.training.similarity_fit import drawn_to_fit, fit_start, fit_to_posterior
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic
 
 
 class TrainJob(TrainingJob):
-    """Trains a ranker on answers."""
+    """Trains a cross-encoder on answers."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 13  # what predicts validates
+    version: ClassVar[int] = CHECKPOINT_VERSION + 14  # corrects other parts
 
     ranker: RankerConfig
     loss: SerializeAsAny[AbstractLoss.Config]
@@ -53,13 +52,15 @@ class TrainJob(TrainingJob):
     rule: GainRule | None = None
     """Rule that chooses the view that predicts; None: the plain one."""
     views_with_intents: bool = False
-    """Also train on the intent view and the intents of labelled pools."""
+    """Also train on the intent view of labelled pools."""
+    learns_intents: bool = True
+    """And on their intents; False where another part predicts them."""
     train_tokens: Artifact
     validation_tokens: Artifact
     start: Artifact | None = None
     """Checkpoint with the initial weights; None starts from the backbone."""
-    bi_encoder: Artifact | None = None
-    """Checkpoint of a bi-encoder that was trained on the same labels; None keeps that of `start`."""
+    offsets: Artifact | None = None
+    """Logits of the ranker's other parts, which this one corrects; None: 0."""
     pseudo_labels: Artifact | None = None
     """Folder of pseudo-label shards, used in addition to the labelled pools. Its digest covers only what is trained on,
     so rules that select the same pairs reuse the same student."""
@@ -84,81 +85,22 @@ class TrainJob(TrainingJob):
     def has_posterior(self) -> bool:
         return self.ranker.head.has_posterior
 
-    @property
-    def start_ranks(self) -> bool:
-        """Whether the initial weights rank, and neither intents nor a posterior need training steps."""
-        head = self.ranker.head
-        learns_intents = self.views_with_intents and self.pseudo_labels is None  # a student's teacher has learnt them
-        needs_steps = learns_intents or (head.has_posterior and not head.looks_at_pairs)
-        return self.ranker.similarity_start != "none" and not needs_steps
-
-    @property
-    def may_keep_start(self) -> bool:
-        """Whether the initial weights may be the best ones.
-
-        Those of a separate similarity have no dropout on the way to the logit until training has moved the head: all
-        passes of MC dropout would be the same. A student starts as its teacher, whose head has moved.
-        """
-        only_bi_encoder = self.ranker.similarity_start == "separate" and self.pseudo_labels is None
-        return self.start_ranks and not (only_bi_encoder and self.estimator.needs == "dropout")
-
     @override
     def build(self, device: torch.device) -> Training:
-        if self.training.epochs == 0 and not self.start_ranks:
-            raise SettingError(
-                "with `epochs` 0 the initial weights are the result, and these don't rank yet: they need a "
-                "`similarity_start`, and epochs to learn intents or sum up a posterior. Set `epochs` to 1 or more."
-            )
         ranker = Ranker(self.ranker)
-        has_head = self.start is not None and start_weights(ranker, self.start.path)
-        has_head = has_head and self.ranker.head.pairs_for_posterior is None  # which answers by its posterior only
-        other_bi_encoder = self.bi_encoder is not None and replace_bi_encoder(ranker, self.bi_encoder.path)
+        if self.start is not None:
+            start_weights(ranker, self.start.path)
         store = TokenStore(self.train_tokens.path)
-        labelled = self._labelled(store)
-        pools = [*labelled, *(pseudo_labelled(self.pseudo_labels.path, store) if self.pseudo_labels else [])]
-        if self.training.epochs:
-            remember_similarities(ranker, store, [pool.row for pool in pools], self.training, device)
+        pools = self._labelled(store)
+        if self.pseudo_labels is not None:
+            pools += pseudo_labelled(self.pseudo_labels.path, store)
+        if not self.learns_intents:
+            pools = [replace(pool, learn_intents=False) for pool in pools]
         curriculum = self._curriculum(pools, store, ranker)
-        if other_bi_encoder or self.pseudo_labels is None:  # the logits of its teacher fit a student
-            self._fit_start(ranker, labelled, store, curriculum, device, has_head=has_head)
-        validation = self._validation(ranker, device, curriculum)
-        ranker.skips_encoder = not self.training.epochs and ranker.is_at_start
-        return Training(ranker, curriculum, validation, start_ranks=self.may_keep_start)
+        return Training(ranker, curriculum, self._validation(ranker, device, curriculum))
 
-    def _fit_start(
-        self,
-        ranker: Ranker,
-        labelled: Sequence[PairLabels],
-        store: TokenStore,
-        curriculum: Curriculum,
-        device: torch.device,
-        *,
-        has_head: bool,
-    ) -> None:
-        """Fit the initial logits.
-
-        A bi-encoder or a posterior that has seen the labelled pools ranks them better than any others, so the fit is to
-        validation pools.
-        """
-        head = self.ranker.head
-        has_posterior = self.estimator.needs == "posterior" and head.has_posterior and head.looks_at_pairs
-        if self.bi_encoder is not None or has_posterior:
-            store = TokenStore(self.validation_tokens.path)
-            rows = validation_rows(store, self.selection)
-            has_head = has_head and not ranker.is_at_start
-        else:
-            rows = [pool.row for pool in labelled]
-        rows = drawn_to_fit(rows, self.seed)
-        remember_similarities(ranker, store, rows, self.training, device)
-        pools = [gold_labels(pool, with_intents=False) for pool in store.pools(rows)]
-        fits_slope = not has_head or self.bi_encoder is not None  # a post-trained head has fitted it
-        fit_start(ranker, pools, store, self.training, device, self.seed, has_head=has_head, fits_slope=fits_slope)
-        if has_posterior:
-            assert isinstance(curriculum, AnswerCurriculum)
-            conditioning = Conditioning(curriculum, self.training, device, self.seed)
-            rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-            complete = partial(conditioning.complete, rank=rank, world_size=world_size)
-            fit_to_posterior(ranker, pools, store, self.training, device, self.seed, complete)
+    def _offsets(self, split: Split) -> Offsets | None:
+        return None if self.offsets is None else Offsets.load(self.offsets.path / f"{split}.parquet")
 
     def _labelled(self, store: TokenStore) -> list[PairLabels]:
         rows = self.selection.rows("train", "labelled", store.column("label_order"))
@@ -177,7 +119,7 @@ class TrainJob(TrainingJob):
         joint_loss = ranker.answer_head.joint_loss if self.ranker.head.joint_objective else None
         return answer_curriculum(
             pools, store, layout, loss, self.training,
-            num_intents=len(self.ranker.intents), seed=self.seed, joint_loss=joint_loss,
+            num_intents=len(self.ranker.intents), seed=self.seed, joint_loss=joint_loss, offsets=self._offsets("train"),
         )  # fmt: skip
 
     def _validation(self, ranker: Ranker, device: torch.device, curriculum: Curriculum) -> EarlyStoppingData:
@@ -191,13 +133,28 @@ class TrainJob(TrainingJob):
         answers: EarlyStoppingData
         if self.rule is not None or self.estimator.needs == "dropout":
             answers = PredictiveValidation(
-                store, rows, self.training, device, self.estimator, self.rule, seed=self.seed, prepare=prepare
+                store,
+                rows,
+                self.training,
+                device,
+                self.estimator,
+                self.rule,
+                seed=self.seed,
+                offsets=self._offsets("validation"),
+                prepare=prepare,
             )
         else:
             answers = PlainValidation(
-                store, rows, ranker.layout, self.training, device, link=self.ranker.link, prepare=prepare
+                store,
+                rows,
+                ranker.layout,
+                self.training,
+                device,
+                link=self.ranker.link,
+                offsets=self._offsets("validation"),
+                prepare=prepare,
             )
-        if ranker.intent_head is None or not self.views_with_intents:
+        if ranker.intent_head is None or not (self.views_with_intents and self.learns_intents):
             return answers
         return ValidationWithIntents(answers, store, rows, self.training, device)
 
@@ -223,6 +180,7 @@ def answer_curriculum(
     num_intents: int,
     seed: int,
     joint_loss: JointLoss | None = None,
+    offsets: Offsets | None = None,
 ) -> AnswerCurriculum | PoolCurriculum:
     """Return a curriculum of pairs and intents, or of whole pools if the loss needs these.
 
@@ -232,6 +190,14 @@ def answer_curriculum(
         return PoolCurriculum(pools, store, layout, loss, settings, seed=seed)
     if joint_loss is not None:
         return JointAnswerCurriculum(
-            pools, store, layout, loss, settings, num_intents=num_intents, seed=seed, joint_loss=joint_loss
+            pools,
+            store,
+            layout,
+            loss,
+            settings,
+            num_intents=num_intents,
+            seed=seed,
+            joint_loss=joint_loss,
+            offsets=offsets,
         )
-    return AnswerCurriculum(pools, store, layout, loss, settings, num_intents=num_intents, seed=seed)
+    return AnswerCurriculum(pools, store, layout, loss, settings, num_intents=num_intents, seed=seed, offsets=offsets)

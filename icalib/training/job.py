@@ -108,7 +108,7 @@ def run_training(
             observer,
             seed=job.loop_seed,
             validation=training.validation,
-            keep_start=training.start_ranks and job.loop_settings.keep_start,
+            start_ranks=training.start_ranks,
         )
     num_jitters = _add_posterior(job, folder, training, engine) if job.has_posterior else 0
     if engine.rank == 0:

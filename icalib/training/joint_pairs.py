@@ -14,6 +14,7 @@ from icalib.core.seeding import child_seed
 from icalib.data.encoding import Layout, TokenStore
 from icalib.encoders.transfer import to_device
 from icalib.losses.binary import AbstractLoss
+from icalib.scoring.offsets import Offsets
 from icalib.training.examples import Example, PairLabels, target
 from icalib.training.pairs import AnswerCurriculum
 from icalib.training.settings import TrainingSettings
@@ -48,8 +49,9 @@ class JointAnswerCurriculum(AnswerCurriculum):
         num_intents: int,
         seed: int,
         joint_loss: JointLoss,
+        offsets: Offsets | None = None,
     ) -> None:
-        super().__init__(pools, store, layout, loss, settings, num_intents=num_intents, seed=seed)
+        super().__init__(pools, store, layout, loss, settings, num_intents=num_intents, seed=seed, offsets=offsets)
         self._joint_loss, self._chain_seed = joint_loss, child_seed(seed, "joint loss")
 
     def is_joint(self, examples: Sequence[Example]) -> bool:

@@ -147,7 +147,7 @@ def train(
     *,
     seed: int,
     validation: EarlyStoppingData | None,
-    keep_start: bool = False,
+    start_ranks: bool = False,
 ) -> LoopState:
     """Train until all epochs are done or validation stops improving; `observer.best` receives the weights to keep.
 
@@ -155,11 +155,11 @@ def train(
     one.
 
     Args:
-        keep_start: whether the initial weights are validated, too, and kept if no epoch is better.
+        start_ranks: whether the initial weights rank already: they are validated, too, and kept if no epoch is better.
     """
     state = LoopState(**(engine.load() or {}))
     started = time.monotonic() - state.seconds
-    if (keep_start or settings.epochs == 0) and state.best_epoch < 0:
+    if (start_ranks or settings.epochs == 0) and state.best_epoch < 0:
         _validate(model, engine, settings, state, observer, validation)
     model.train()
     while state.epoch < settings.epochs and not state.stopped:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from scipy.special import expit
 from torch import Tensor, nn
@@ -27,10 +28,9 @@ from icalib.metrics.pairs import PoolScores
 from icalib.models.pool_inputs import PoolInputs
 from icalib.models.precision import autocast, resolve_precision
 from icalib.models.ranker import Ranker, make_batch
+from icalib.scoring.offsets import Offsets
 from icalib.training.examples import Example, PairLabels, encode, epoch_batches, target
 from icalib.training.settings import TrainingSettings
-
-_POOLS_TOGETHER = 256  # of which many have the same candidates
 
 
 class AnswerCurriculum:
@@ -46,9 +46,10 @@ class AnswerCurriculum:
         *,
         num_intents: int,
         seed: int,
+        offsets: Offsets | None = None,
     ) -> None:
         self._pools, self._store, self._layout, self._loss = pools, store, layout, loss
-        self._settings, self._num_intents, self._seed = settings, num_intents, seed
+        self._settings, self._num_intents, self._seed, self._offsets = settings, num_intents, seed, offsets
 
     def batches(self, epoch: int) -> list[list[Example]]:
         """Return all batches of an epoch."""
@@ -78,7 +79,14 @@ class AnswerCurriculum:
         """Return encoder inputs and targets ([B, 1], or [B, K] for intents) of examples of one task."""
         encoded = [encode(example, self._store.pool(example.labels.row), self._layout) for example in examples]
         targets = np.stack([target(example, self._num_intents) for example in examples])
-        return make_batch(encoded, self._layout, device), to_device(torch.from_numpy(targets), device)
+        offset_B = None if self._offsets is None else [self._offset(self._offsets, example) for example in examples]
+        return make_batch(encoded, self._layout, device, offset_B), to_device(torch.from_numpy(targets), device)
+
+    def _offset(self, offsets: Offsets, example: Example) -> float:
+        if example.task == "intent":
+            return 0.0
+        candidate = int(example.labels.candidates[example.position])
+        return offsets.of_pair(example.labels.row, candidate, "intent" if example.task == "answer_intent" else "plain")
 
     def pairs(self) -> list[Example]:
         """Return every pair of the first epoch, in each of its views and in the order of its batches."""
@@ -95,6 +103,7 @@ class PlainValidation:
         rows: labelled validation pools; R@1 and MAP are of those with a right candidate.
         link: maps logits to probabilities; with a softmax, F1 counts only each pool's best candidate as predicted
             right.
+        offsets: logits of the ranker's other parts; None: 0.
         prepare: called with the ranker, this worker's rank and their number before each pass, to compute the posterior
             of a head that has one.
     """
@@ -108,29 +117,47 @@ class PlainValidation:
         device: torch.device,
         *,
         link: Link = "sigmoid",
+        offsets: Offsets | None = None,
         prepare: Callable[[Ranker, int, int], None] | None = None,
     ) -> None:
         self._store, self._rows, self._layout, self._device, self._prepare = store, rows, layout, device, prepare
         self._link: Link = link
-        self._settings = settings
-        self._precision = resolve_precision(settings.precision, device)
+        self._offsets = offsets
+        self._precision: Literal["fp32", "bf16"] = resolve_precision(settings.precision, device)
         self._max_tokens = settings.max_tokens_per_batch
 
     def __call__(self, ranker: Ranker, rank: int, world_size: int) -> list[tuple[int, list[float], list[int]]]:
         """Return (row, logits of the candidates, their labels) of every world-size-th pool."""
         rows = self._rows[rank::world_size]
-        remember_similarities(ranker, self._store, rows, self._settings, self._device)
         compute = ranker.answer_logits
         if self._prepare is not None:
             self._prepare(ranker, rank, world_size)
             compute = partial(predictive_logits, ranker)
         pools = list(self._store.pools(rows))
         inputs = PoolInputs.of(pools, self._layout, None)
-        logits = values_of_pairs(compute, inputs, self._layout, self._device, self._precision, self._max_tokens)
+        logits = self._values(
+            compute, inputs, None if self._offsets is None else self._offsets.of_pools(pools, "plain")
+        )
         ends = np.cumsum([len(pool.candidates) for pool in pools])
         parts = np.split(logits, ends[:-1]) if pools else []
         labels = [pool.is_right().astype(np.int64).tolist() for pool in pools]
         return [(pool.row, part.tolist(), right) for pool, part, right in zip(pools, parts, labels, strict=True)]
+
+    def _values(
+        self, compute: Callable[[Batch], Tensor], pools: PoolInputs, offset_N: npt.NDArray[np.float64] | None
+    ) -> npt.NDArray[np.float64]:
+        """Compute the logit of each pair [N], in the order of `pools`."""
+        values = np.zeros(pools.num_pairs)
+        batches = forward_batches([len(ids) for ids, _ in pools.inputs], self._max_tokens, self._device)
+        computed: list[Tensor] = []
+        with torch.inference_mode(), autocast(self._device, self._precision):
+            for batch in batches:
+                offset_B = None if offset_N is None else offset_N[pools.pairs(batch)]
+                pairs = [pools.inputs[int(index)] for index in batch]
+                computed.append(compute(make_batch(pairs, self._layout, self._device, offset_B)).float())
+        for batch, values_B in zip(batches, computed, strict=True):  # read after all batches are queued on a GPU
+            values[pools.pairs(batch)] = values_B.cpu().numpy()
+        return values
 
     def metrics(self, results: Sequence[list[tuple[int, list[float], list[int]]]]) -> dict[str, float]:
         """Compute F1 (at a fitted threshold, or by argmax), R@1, MAP, ECE and NLL, by tag."""
@@ -144,23 +171,6 @@ class PlainValidation:
         return answer_metrics(scores, by_argmax=softmax, loss=None if softmax else nll_from_logits(logit, label))
 
 
-def remember_similarities(
-    ranker: Ranker, store: TokenStore, rows: Sequence[int], settings: TrainingSettings, device: torch.device
-) -> None:
-    """Let a ranker's bi-encoder remember the similarities of the pairs of some pools.
-
-    ZeRO stage 3 is left out: its workers must run the same passes, and their batches have different pairs.
-    """
-    if ranker.bi_encoder is None or settings.zero_stage == 3:
-        return
-    ranker.to(device)
-    layout = ranker.layout
-    with autocast(device, resolve_precision(settings.precision, device)):
-        for start in range(0, len(rows), _POOLS_TOGETHER):
-            pools = [store.pool(row) for row in rows[start : start + _POOLS_TOGETHER]]
-            ranker.bi_encoder.remember(PoolInputs.of(pools, layout, None).inputs, device)
-
-
 def validation_rows(store: TokenStore, selection: Selection) -> list[int]:
     """Return the rows of the selected validation pools of known label, with or without a right candidate."""
     rows = selection.rows("validation", "all", store.column("label_order"))
@@ -170,26 +180,3 @@ def validation_rows(store: TokenStore, selection: Selection) -> list[int]:
 def predictive_logits(ranker: Ranker, batch: Batch) -> Tensor:
     """Compute the logits of E σ(f) over the posterior of each pair's logit f, [B]."""
     return torch.logit(mixture_moments(*ranker.answer_posterior(batch)).prob_mean, eps=1e-15)
-
-
-def values_of_pairs(
-    compute: Callable[[Batch], Tensor],
-    pools: PoolInputs,
-    layout: Layout,
-    device: torch.device,
-    precision: Any,
-    max_tokens: int,
-) -> Any:
-    """Compute what a forward pass returns for each pair, [N, ...], in the order of `pools`."""
-    parts: list[Any] = []
-    order: list[Any] = []
-    with torch.inference_mode(), autocast(device, precision):
-        for batch in forward_batches([len(ids) for ids, _ in pools.inputs], max_tokens, device):
-            inputs = make_batch([pools.inputs[int(index)] for index in batch], layout, device)
-            parts.append(compute(inputs).float())
-            order.append(pools.pairs(batch))
-    if not parts:
-        return np.zeros(0)
-    values = np.zeros((pools.num_pairs, *parts[0].shape[1:]))
-    values[np.concatenate(order)] = torch.cat(parts).cpu().numpy()  # read after all batches are queued on a GPU
-    return values

@@ -13,9 +13,9 @@ from icalib.core.seeding import child_seed
 from icalib.data.encoding import TokenStore
 from icalib.metrics.answers import answer_metrics
 from icalib.models.ranker import Ranker
+from icalib.scoring.cross import ScoringContext, score_token_pools
 from icalib.scoring.gain import GainRule, Shard, pool_scores, resolve_gain_rule
-from icalib.scoring.scorer import ScoringContext, score_token_pools
-from icalib.training.pairs import remember_similarities
+from icalib.scoring.offsets import Offsets
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import AbstractEstimator
 
@@ -32,6 +32,7 @@ class PredictiveValidation:
 
     Args:
         rule: which view predicts; None: the plain one.
+        offsets: logits of the ranker's other parts; None: 0.
     """
 
     def __init__(
@@ -44,10 +45,11 @@ class PredictiveValidation:
         rule: GainRule | None,
         *,
         seed: int,
+        offsets: Offsets | None = None,
         prepare: Callable[[Ranker, int, int], None] | None = None,
     ) -> None:
         self._store, self._settings, self._device, self._prepare = store, settings, device, prepare
-        self._estimator, self._rule, self._seed = estimator, rule, seed
+        self._estimator, self._rule, self._seed, self._offsets = estimator, rule, seed, offsets
         rng = np.random.default_rng(child_seed(seed, "validation pools"))
         drawn = np.sort(rng.permutation(np.asarray(rows))[:MAX_POOLS]).tolist()
         self._shards = [drawn[start : start + _POOLS_PER_SHARD] for start in range(0, len(drawn), _POOLS_PER_SHARD)]
@@ -55,8 +57,6 @@ class PredictiveValidation:
     def __call__(self, ranker: Ranker, rank: int, world_size: int) -> list[tuple[int, Shard]]:
         """Return number and scores of every world-size-th shard."""
         own = range(rank, len(self._shards), world_size)
-        rows = [row for number in own for row in self._shards[number]]
-        remember_similarities(ranker, self._store, rows, self._settings, self._device)
         if self._prepare is not None:
             self._prepare(ranker, rank, world_size)
         rule = self._rule or GainRule()
@@ -74,7 +74,7 @@ class PredictiveValidation:
     def _score(self, context: ScoringContext, number: int) -> Shard:
         pools = list(self._store.pools(self._shards[number]))
         seed = child_seed(self._seed, "validation", number)
-        return score_token_pools(context, pools, with_intents=self._rule is not None, seed=seed)
+        return score_token_pools(context, pools, with_intents=self._rule is not None, seed=seed, offsets=self._offsets)
 
     def metrics(self, results: Sequence[Sequence[tuple[int, Shard]]]) -> dict[str, float]:
         """Compute F1 (at a fitted threshold), R@1, MAP, ECE and NLL, by tag.
@@ -93,6 +93,6 @@ def _check_passes_differ(tables: Sequence[pa.Table]) -> None:
     if not any(table["logit_var"].to_numpy().any() for table in tables):
         raise SettingError(
             "all passes of mc-dropout have the same logits, so the uncertainty would be 0 everywhere: the model has no "
-            "dropout. Set `encoder.dropout` above 0 (the backbone's own may be 0), leave out "
-            "`uncertainty.dropout_layers`, or set `uncertainty` to deterministic."
+            "dropout. Set `encoder.dropout` above 0 (the backbone's own may be 0), or set "
+            " `uncertainty` to deterministic."
         )

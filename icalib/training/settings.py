@@ -20,18 +20,13 @@ class TrainingSettings(Settings):
     """Settings of the training loop and the optimiser."""
 
     epochs: int = Field(default=5, ge=0)
-    """Maximum number of passes over the examples; with 0, the initial weights are the result. A ranker with
-    `similarity_start` separate then ranks by its bi-encoder alone."""
+    """Maximum number of passes over the examples; with 0, the initial weights are the result."""
     patience: int = Field(default=2, ge=1)
     """Stop after this many epochs without an improvement of the validation metric (`selection_metric`)."""
     selection_metric: Literal["F1", "R@1", "MAP", "NLL"] = "F1"
     """Validation metric used for early stopping and for choosing the best weights. It is that of what predicts: with MC
     dropout, of the mean of its passes, and with intents, of the view that the gain chooses; at most 300 validation
     pools are then drawn, by the seed."""
-    keep_start: bool = True
-    """Validate the initial weights, too, and keep them where no epoch is better: in training on answers, with a
-    similarity start, and in that of its bi-encoder. A student's initial weights are its teacher's. A model that has yet
-    to learn intents, or that sums up its posterior in training, keeps none."""
     learning_rate: float = Field(default=5e-5, gt=0)
     """Peak learning rate of the pre-trained backbone; of all weights in a model without a backbone."""
     head_learning_rate: float | None = Field(default=None, gt=0)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar, Literal, Protocol, Self, final
+from typing import ClassVar, Literal, Protocol, final
 
+import torch
 from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
 from icalib.core.component import Component, ComponentConfig
 from icalib.heads.head import LogitPosterior
-from icalib.inference.mixture import mixture_moments
-from icalib.inference.mutual_information import Moments, RunningMoments
+from icalib.inference.mixture import mixture_moments, pass_moments
+from icalib.inference.mutual_information import Moments
 from icalib.inference.quadrature import MEAN_FIELD_FACTOR, mean_field
 
 Needs = Literal["nothing", "dropout", "posterior"]
@@ -25,24 +26,12 @@ class PairModel(Protocol):
         """Return the logits [B] of one pass; a stochastic pass has all dropout on, seeded by its number."""
         ...
 
-    def with_late_dropout(self, num_layers: int) -> Self:
-        """Return the model with dropout in its encoder's top layers only; what is below is computed here, once."""
-        ...
-
     def posterior(self) -> LogitPosterior:
         """Return the posterior of the logits.
 
         Raises:
             PosteriorError: the model has no posterior.
         """
-        ...
-
-
-class SplitsLayers(Protocol):
-    """Settings of an encoder, as an estimator sees them."""
-
-    def check_dropout_layers(self, number: int) -> None:
-        """Refuse dropout in the top `number` layers alone with a SettingError, before anything is computed."""
         ...
 
 
@@ -55,12 +44,17 @@ class AbstractEstimator(Component):
         needs: ClassVar[Needs]
         """What the model must provide."""
 
-        def check(self, encoder: SplitsLayers) -> None:
-            """Refuse an encoder that doesn't fit, before anything is computed."""
+    def components(self, model: PairModel) -> LogitPosterior:
+        """Return the S components of the distribution of the pairs' logits."""
+        raise NotImplementedError
+
+    def moments(self, components: LogitPosterior) -> Moments:
+        """Return the moments of components, which may be the sums of those of several parts."""
+        return pass_moments(*components)
 
     def estimate(self, model: PairModel) -> Moments:
         """Return the moments of the pairs' logits."""
-        raise NotImplementedError
+        return self.moments(self.components(model))
 
 
 @final
@@ -76,10 +70,9 @@ class Deterministic(AbstractEstimator):
         self.config = config
 
     @override
-    def estimate(self, model: PairModel) -> Moments:
-        moments = RunningMoments()
-        moments.add(model.logits(stochastic=False, number=0))
-        return moments.result()
+    def components(self, model: PairModel) -> LogitPosterior:
+        mean_SB = model.logits(stochastic=False, number=0).double()[None]
+        return LogitPosterior(mean_SB, torch.zeros_like(mean_SB))
 
 
 @final
@@ -93,33 +86,15 @@ class MCDropout(AbstractEstimator):
 
         num_passes: int = Field(default=5, ge=2)
         """T: 5 in ICAST, 10 in GPF-BERT and PG-DRR."""
-        dropout_layers: int | None = Field(default=None, ge=0)
-        """k: only the encoder's top k layers, and what follows them, have dropout; embeddings and the layers below are
-        computed once for all passes, without. Of N layers, T passes then cost as much as (N − k + Tk) / N. This is not
-        ICAST's Eq. 9, and g has another scale: choose thresholds of g and Δ for it. None is all dropout."""
-
-        @override
-        def check(self, encoder: SplitsLayers) -> None:
-            """Refuse `dropout_layers` that the encoder doesn't have.
-
-            Raises:
-                SettingError: it has fewer layers, or can't be split into lower and upper ones.
-            """
-            if self.dropout_layers is not None:
-                encoder.check_dropout_layers(self.dropout_layers)
 
     def __init__(self, config: Config) -> None:
         self.config = config
 
     @override
-    def estimate(self, model: PairModel) -> Moments:
-        layers = self.config.dropout_layers
-        if layers is not None:
-            model = model.with_late_dropout(layers)
-        moments = RunningMoments()
-        for number in range(self.config.num_passes):
-            moments.add(model.logits(stochastic=True, number=number))
-        return moments.result()
+    def components(self, model: PairModel) -> LogitPosterior:
+        passes = range(self.config.num_passes)
+        mean_SB = torch.stack([model.logits(stochastic=True, number=number).double() for number in passes])
+        return LogitPosterior(mean_SB, torch.zeros_like(mean_SB))
 
 
 @final
@@ -143,8 +118,12 @@ class Posterior(AbstractEstimator):
         self.config = config
 
     @override
-    def estimate(self, model: PairModel) -> Moments:
-        mean_SB, var_SB = model.posterior()
+    def components(self, model: PairModel) -> LogitPosterior:
+        return model.posterior()
+
+    @override
+    def moments(self, components: LogitPosterior) -> Moments:
+        mean_SB, var_SB = components
         moments = mixture_moments(mean_SB, var_SB, num_nodes=self.config.num_nodes)
         if self.config.integration == "quadrature":
             return moments

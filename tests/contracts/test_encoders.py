@@ -10,6 +10,7 @@ import torch
 from helpers.discovery import default_config, discovered
 from helpers.late_dropout import no_dropout_below
 from helpers.tiny_models import BUDGET
+from icalib.scoring.scorer import ScoringContext, score_pools
 
 from icalib.core.errors import SettingError
 from icalib.data.encoding import TokenStore
@@ -19,7 +20,6 @@ from icalib.losses.listwise import PoolCrossEntropy
 from icalib.models.checkpoint import save_ranker
 from icalib.models.config import RankerConfig
 from icalib.models.ranker import Ranker, load_ranker
-from icalib.scoring.scorer import ScoringContext, score_pools
 from icalib.training.answers import answer_curriculum
 from icalib.training.examples import gold_labels
 from icalib.training.settings import TrainingSettings

@@ -12,6 +12,8 @@ import pytest
 from helpers.artifacts import known
 from helpers.discovery import import_all
 from helpers.tiny_models import BUDGET, ranker_config
+from icalib.scoring.job import ScoreJob
+from icalib.training.bi_encoder import BiEncoderJob, BiEncoderTraining
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
@@ -30,10 +32,8 @@ from icalib.pipeline.tokens import TokenizeJob, TokenizeLogsJob
 from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.regimes.self_training import PseudoLabelJob
 from icalib.scoring.external import ExternalScoreJob
-from icalib.scoring.job import ScoreJob
 from icalib.scoring.untrained import UntrainedScoreJob
 from icalib.training.answers import TrainJob
-from icalib.training.bi_encoder import BiEncoderJob, BiEncoderTraining
 from icalib.training.distillation import DistilJob
 from icalib.training.job import TrainingJob
 from icalib.training.post_training.contrastive import Contrastive

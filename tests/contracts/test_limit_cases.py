@@ -10,6 +10,7 @@ import pytest
 import torch
 from helpers.observers import Silent
 from helpers.tiny_models import BUDGET
+from icalib.scoring.scorer import ScoringContext, score_pools
 
 from icalib.core.component import with_settings
 from icalib.data.encoding import TokenStore
@@ -17,7 +18,6 @@ from icalib.methods.catalogue import load_method
 from icalib.methods.composition import Method
 from icalib.models.config import RankerConfig
 from icalib.models.ranker import Ranker
-from icalib.scoring.scorer import ScoringContext, score_pools
 from icalib.training.answers import answer_curriculum
 from icalib.training.conditioning import Conditioning
 from icalib.training.examples import gold_labels

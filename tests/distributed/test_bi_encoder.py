@@ -11,6 +11,7 @@ import pytest
 import torch
 from helpers.tiny_models import BUDGET
 from helpers.train_jobs import train_job
+from icalib.training.bi_encoder import BiEncoderJob, BiEncoderTraining
 
 from icalib.core.events import ignore
 from icalib.core.files import read_json, write_json
@@ -18,7 +19,6 @@ from icalib.distributed.training import train
 from icalib.models.checkpoint import read_weights
 from icalib.pipeline.resources import Resources
 from icalib.training.answers import TrainJob
-from icalib.training.bi_encoder import BiEncoderJob, BiEncoderTraining
 from icalib.training.settings import TrainingSettings
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]

@@ -16,6 +16,7 @@ from helpers.runs import prediction_digest, run_context, small_settings, table_d
 from helpers.score_jobs import score_job
 from helpers.tiny_models import tiny_ranker, token_store
 from helpers.train_jobs import train_job
+from icalib.scoring.job import ScoreJob
 
 from icalib.core.component import with_setting
 from icalib.core.events import ignore
@@ -27,7 +28,6 @@ from icalib.distributed.training import train
 from icalib.models.checkpoint import save_ranker
 from icalib.pipeline.resources import Resources
 from icalib.pipeline.run import run
-from icalib.scoring.job import ScoreJob
 from icalib.training.answers import TrainJob
 from icalib.uncertainty.estimator import MCDropout
 

@@ -12,11 +12,11 @@ import torch
 from helpers.late_dropout import no_dropout_below
 from helpers.tiny_models import tiny_ranker
 from helpers.train_jobs import train_job
+from icalib.scoring.scorer import ScoringContext, score_pools
 from torch import Tensor
 
 from icalib.data.encoding import TokenStore
 from icalib.models.ranker import Ranker
-from icalib.scoring.scorer import ScoringContext, score_pools
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import _update
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from helpers.artifacts import known
+from icalib.scoring.job import ScoreJob
 
 from icalib.data.selection import Selection
-from icalib.scoring.job import ScoreJob
 from icalib.uncertainty.estimator import MCDropout
 
 

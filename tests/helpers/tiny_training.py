@@ -9,6 +9,7 @@ import pyarrow as pa
 import torch
 from helpers.observers import Silent
 from helpers.tiny_models import BUDGET
+from icalib.scoring.scorer import ScoringContext, score_pools
 from torch import Tensor
 
 from icalib.core.component import with_settings
@@ -16,7 +17,6 @@ from icalib.data.encoding import TokenStore
 from icalib.methods.composition import Method
 from icalib.models.config import RankerConfig
 from icalib.models.ranker import Ranker
-from icalib.scoring.scorer import ScoringContext, score_pools
 from icalib.training.answers import answer_curriculum
 from icalib.training.conditioning import Conditioning
 from icalib.training.examples import gold_labels

@@ -8,14 +8,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 from helpers.tiny_models import tiny_ranker
+from icalib.encoders.late_dropout import check_dropout_layers
+from icalib.scoring.scorer import ScoringContext, score_pools
 
 from icalib.core.errors import SettingError
 from icalib.data.encoding import TokenStore
 from icalib.encoders.iart import IART
-from icalib.encoders.late_dropout import check_dropout_layers
 from icalib.models.precision import Precision
 from icalib.models.ranker import Ranker
-from icalib.scoring.scorer import ScoringContext, score_pools
 from icalib.uncertainty.estimator import AbstractEstimator, MCDropout
 
 CPU = torch.device("cpu")

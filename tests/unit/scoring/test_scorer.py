@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.tiny_models import ranker_config, tiny_ranker
+from icalib.scoring.scorer import SCORE_SCHEMA, SHARD_INTENT_SCHEMA, ScoringContext, predict_intents, score_pools
 from torch import Tensor
 
 from icalib.core.errors import PosteriorError
@@ -14,7 +15,6 @@ from icalib.encoders.transformer import Batch
 from icalib.heads.random_features import RandomFeatureHead
 from icalib.models.ranker import Ranker
 from icalib.scoring.gain import IntentChoice
-from icalib.scoring.scorer import SCORE_SCHEMA, SHARD_INTENT_SCHEMA, ScoringContext, predict_intents, score_pools
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout, Posterior
 
 ROWS = [7, 2, 30]

@@ -11,10 +11,10 @@ import pytest
 import torch
 from helpers.observers import Silent
 from helpers.tiny_models import tiny_dual_encoder
+from icalib.training.bi_encoder import BiEncoderTraining, PoolContrast
 
 from icalib.data.encoding import TokenStore
 from icalib.models.dual_encoder import DualEncoder, pool_cosines
-from icalib.training.bi_encoder import BiEncoderTraining, PoolContrast
 from icalib.training.examples import PairLabels, gold_labels
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train

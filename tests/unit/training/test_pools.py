@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 import torch
 from helpers.tiny_models import BUDGET
+from icalib.scoring.scorer import ScoringContext, score_pools
 from scipy.special import log_softmax, softmax
 
 from icalib.core.component import with_settings
@@ -20,7 +21,6 @@ from icalib.losses.listwise import PoolCrossEntropy
 from icalib.methods.catalogue import load_method
 from icalib.models.config import RankerConfig
 from icalib.models.ranker import Ranker
-from icalib.scoring.scorer import ScoringContext, score_pools
 from icalib.training.examples import gold_labels
 from icalib.training.pools import PoolCurriculum, PoolExample
 from icalib.training.settings import TrainingSettings

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 from helpers.tiny_models import ranker_config
+from icalib.training.similarity_fit import fit_start
 from sklearn.linear_model import LogisticRegression
 
 from icalib.data.encoding import TokenStore
 from icalib.models.ranker import Ranker, SimilarityStart, make_batch
 from icalib.training.examples import PairLabels, gold_labels
 from icalib.training.settings import TrainingSettings
-from icalib.training.similarity_fit import fit_start
 
 CPU = torch.device("cpu")
 FP32 = TrainingSettings(precision="fp32", max_tokens_per_batch=512)

@@ -1,8 +1,10 @@
-"""Training of the bi-encoder on labelled pools, before the cross-encoder that corrects it."""
+"""The similarity part: the cosine of context and candidate, which a bi-encoder reads apart."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -15,7 +17,7 @@ from icalib.core.component import Settings
 from icalib.core.job import Artifact, ByContent
 from icalib.core.seeding import child_seed
 from icalib.data.batching import shuffled_batches
-from icalib.data.encoding import Budget, Encoded, Ids, Layout, TokenStore
+from icalib.data.encoding import Budget, Encoded, Ids, Layout, TokenPool, TokenStore
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import backbone_digest
 from icalib.encoders.transfer import to_device
@@ -24,20 +26,24 @@ from icalib.metrics.pairs import PoolScores
 from icalib.metrics.ranking import average_precision, mean_defined, recall_at_k
 from icalib.models.checkpoint import CHECKPOINT_VERSION
 from icalib.models.dual_encoder import DualEncoder, pool_cosines
-from icalib.models.ranker import make_batch
+from icalib.models.precision import Precision, resolve_precision
+from icalib.models.ranker import make_batch, round_linear_layers
+from icalib.parts.folds import Fold
+from icalib.scoring.column import Column, Columns
 from icalib.training.examples import PairLabels, gold_labels
 from icalib.training.in_batch import in_batch_losses
 from icalib.training.job import Training, TrainingJob
 from icalib.training.pairs import validation_rows
 from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.training.settings import TrainingSettings
+from icalib.uncertainty.estimator import AbstractEstimator, MCDropout
 
 _TASK = "bi_encoder"
 _METRICS = ("MAP", "R@1")
 
 
-class BiEncoderTraining(Settings):
-    """Settings of training the bi-encoder of `similarity_start` on labelled pools.
+class Similarity(Settings):
+    """Settings of the bi-encoder's training on labelled (and pseudo-labelled) pools.
 
     Each context's right candidate competes with the wrong candidates of its pool and with all candidates of the
     batch's other pools, which a cross-encoder would have to read pair by pair.
@@ -46,7 +52,11 @@ class BiEncoderTraining(Settings):
     training: TrainingSettings = TrainingSettings(
         epochs=3, patience=1, selection_metric="MAP", batch_size=8, max_tokens_per_batch=16384
     )
-    """Optimiser and schedule; `batch_size` counts pools. The bi-encoder of the start is kept if no epoch is better."""
+    """Optimiser and schedule; `batch_size` counts pools. The initial weights are kept if no epoch is better; with
+    0 epochs, the bi-encoder stays as post-training, or its backbone, leaves it."""
+    num_folds: int = Field(default=2, ge=2)
+    """K: later parts see this one out of fold, from K bi-encoders that were trained without a K-th of the labelled
+    pools each."""
     temperature: float = Field(default=0.05, gt=0)
     """Divides the cosines before the softmax."""
 
@@ -73,7 +83,7 @@ class PoolContrast:
     """
 
     def __init__(
-        self, pools: Sequence[PairLabels], store: TokenStore, layout: Layout, settings: BiEncoderTraining, seed: int
+        self, pools: Sequence[PairLabels], store: TokenStore, layout: Layout, settings: Similarity, seed: int
     ) -> None:
         self._pools = [pool for pool in pools if (pool.labels == 1).any()]
         self._store, self._layout, self._settings, self._seed = store, layout, settings, seed
@@ -161,7 +171,8 @@ class CosineValidation:
     def __call__(self, model: DualEncoder, rank: int, world_size: int) -> list[tuple[int, list[float], list[int]]]:
         """Return (row, cosines of the candidates, their labels) of every world-size-th pool."""
         pools = list(self._store.pools(self._rows[rank::world_size]))
-        cosines = pool_cosines(model.encoder, self._layout, pools, self._device)
+        cosine_N = pool_cosines(model.encoder, self._layout, pools, self._device)[0]
+        cosines = np.split(cosine_N, np.cumsum([len(pool.candidates) for pool in pools])[:-1])
         labels = [pool.is_right().astype(np.int64).tolist() for pool in pools]
         return [(pool.row, own.tolist(), right) for pool, own, right in zip(pools, cosines, labels, strict=True)]
 
@@ -176,19 +187,21 @@ class CosineValidation:
         return {metric_tag(name): mean_defined(values) for name, values in found.items()}
 
 
-class BiEncoderJob(TrainingJob):
+class SimilarityJob(TrainingJob):
     """Trains a bi-encoder on labelled and pseudo-labelled pools."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 2  # beside several right candidates, all wrong ones are drawn alike
+    version: ClassVar[int] = CHECKPOINT_VERSION + 3  # folds
 
     backbone: Annotated[str, ByContent(backbone_digest)]
     budget: Budget
-    settings: BiEncoderTraining
+    settings: Similarity
     selection: Selection
     train_tokens: Artifact
     validation_tokens: Artifact
     start: Artifact | None = None
-    """Checkpoint of a bi-encoder, or of a ranker with one; None starts from the backbone."""
+    """Checkpoint of a bi-encoder; None starts from the backbone."""
+    left_out: Fold | None = None
+    """Fold of the labelled pools that isn't trained on."""
     pseudo_labels: Artifact | None = None
     """Folder of pseudo-label shards, used in addition to the labelled pools."""
     seed: int
@@ -211,7 +224,40 @@ class BiEncoderJob(TrainingJob):
         """Return the labelled and pseudo-labelled pools, as they are trained on."""
         store = TokenStore(self.train_tokens.path)
         rows = self.selection.rows("train", "labelled", store.column("label_order"))
+        if self.left_out is not None:
+            rows = self.left_out.others(store, rows)
         pools = [gold_labels(pool, with_intents=False) for pool in store.pools(rows)]
         if self.pseudo_labels is not None:
             pools += pseudo_labelled(self.pseudo_labels.path, store)
         return PoolContrast(pools, store, layout, self.settings, self.seed)
+
+
+@dataclass(frozen=True)
+class LoadedSimilarity:
+    """A bi-encoder that computes its column."""
+
+    model: DualEncoder
+    layout: Layout
+    device: torch.device
+    precision: Precision
+    num_passes: int | None
+    """T passes with dropout; None: one without."""
+
+    @classmethod
+    def load(
+        cls, folder: Path, estimator: AbstractEstimator.Config, precision: Precision, device: torch.device
+    ) -> LoadedSimilarity:
+        """Load a checkpoint, in evaluation mode."""
+        model = DualEncoder.load(folder).to(device).eval()
+        if resolve_precision(precision, device) == "bf16":
+            round_linear_layers(model.encoder)
+        passes = estimator.num_passes if isinstance(estimator, MCDropout.Config) else None
+        return cls(model, model.layout, device, precision, passes)
+
+    def columns(self, pools: Sequence[TokenPool], seed: int) -> Columns:
+        """Return the cosines of pools; they are the same in both views."""
+        seeds = None if self.num_passes is None else [child_seed(seed, "similarity", t) for t in range(self.num_passes)]
+        mean_SN = pool_cosines(
+            self.model.encoder, self.layout, pools, self.device, precision=self.precision, dropout_seeds=seeds
+        )
+        return {"plain": Column(mean_SN, np.zeros_like(mean_SN))}

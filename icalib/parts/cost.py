@@ -18,7 +18,7 @@ import torch
 
 from icalib.data.encoding import TokenStore
 from icalib.data.schema import Pool
-from icalib.scoring.loaded import Loaded
+from icalib.parts.loaded import Loaded
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,99 @@
+"""Convex fits with a ridge: logistic regression for many labels at once, and listwise regression over pools."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
+
+
+def fit_labels(features_ND: Floats, labels_NK: Floats, ridge: float) -> Floats:
+    """Fit K logistic regressions at once: the weights [D + 1, K], the last row without a ridge.
+
+    They minimise the summed cross-entropy plus ridge/2 · ‖w‖².
+    """
+    x_ND, y_NK = torch.from_numpy(with_bias(features_ND)), torch.from_numpy(labels_NK)
+    weight_DK = torch.zeros(x_ND.shape[1], y_NK.shape[1], requires_grad=True)
+
+    def loss() -> Tensor:
+        nll = torch.nn.functional.binary_cross_entropy_with_logits(x_ND @ weight_DK, y_NK, reduction="sum")
+        return nll + ridge / 2 * (weight_DK[:-1] ** 2).sum()
+
+    _minimise(weight_DK, loss)
+    return weight_DK.detach().numpy()
+
+
+def with_bias(features_ND: Floats) -> Floats:
+    """Return features with a column of ones."""
+    return np.concatenate([features_ND, np.ones((len(features_ND), 1), np.float32)], 1)
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Right candidates among wrong ones, as a listwise problem.
+
+    Each of Q questions compares one right candidate with the wrong ones of its pool: `pairs_QC` are rows of the
+    features, the right one first; −1 fills up.
+    """
+
+    pairs_QC: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, pool_N: npt.NDArray[np.int64], label_N: npt.NDArray[np.int64]) -> Choices:
+        """Return the questions of pairs, given each pair's pool; pools without right or wrong pairs ask nothing."""
+        questions: list[list[int]] = []
+        for pool in np.unique(pool_N):
+            rows = np.flatnonzero(pool_N == pool)
+            wrong = rows[label_N[rows] == 0].tolist()
+            questions += [[int(right), *wrong] for right in rows[label_N[rows] == 1] if wrong]
+        width = max(map(len, questions), default=1)
+        return cls(np.array([q + [-1] * (width - len(q)) for q in questions], np.int64).reshape(-1, width))
+
+    def nll(self, logit_N: Tensor) -> Tensor:
+        """Return the summed negative log-likelihood of the right ones in a softmax over each question."""
+        return -self._log_probs(logit_N)[:, 0].sum()
+
+    def _log_probs(self, logit_N: Tensor) -> Tensor:
+        pairs_QC = torch.from_numpy(self.pairs_QC)
+        logits_QC = logit_N[pairs_QC.clamp(min=0)].masked_fill(pairs_QC < 0, -torch.inf)
+        return torch.log_softmax(logits_QC, 1)
+
+    def information(self, features_ND: Floats, logit_N: Doubles) -> Doubles:
+        """Return Σ_q X_qᵀ(diag p − p pᵀ)X_q, the Hessian of the loss; [D, D]."""
+        prob_QC = torch.nan_to_num(self._log_probs(torch.from_numpy(logit_N)).exp()).numpy()
+        found = np.zeros((features_ND.shape[1],) * 2)
+        for start in range(0, len(self.pairs_QC), 512):
+            pairs_qC, prob_qC = self.pairs_QC[start : start + 512], prob_QC[start : start + 512]
+            x_qCD = features_ND[np.maximum(pairs_qC, 0)].astype(np.float64)
+            weighted = x_qCD * prob_qC[..., None]
+            mean_qD = weighted.sum(1)
+            flat = x_qCD.reshape(-1, x_qCD.shape[-1])
+            found += flat.T @ weighted.reshape(flat.shape) - mean_qD.T @ mean_qD
+        return found
+
+
+def fit_choices(features_ND: Floats, offset_N: Floats, choices: Choices, ridge: float) -> Floats:
+    """Fit the weights [D] of logits offset + X w to choices, with ridge/2 · ‖w‖²."""
+    x_ND, offset = torch.from_numpy(features_ND), torch.from_numpy(offset_N)
+    weight_D = torch.zeros(x_ND.shape[1], requires_grad=True)
+    if len(choices.pairs_QC):
+        _minimise(weight_D, lambda: choices.nll(offset + x_ND @ weight_D) + ridge / 2 * (weight_D**2).sum())
+    return weight_D.detach().numpy()
+
+
+def _minimise(weight: Tensor, loss: object) -> None:
+    optimiser = torch.optim.LBFGS([weight], max_iter=100, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        optimiser.zero_grad()
+        value: Tensor = loss()  # pyright: ignore[reportCallIssue]
+        value.backward()
+        return value
+
+    optimiser.step(closure)

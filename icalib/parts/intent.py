@@ -1,0 +1,462 @@
+"""The intent part: predicted intents of a context × a candidate's vector, and × the candidate's own predicted intents.
+
+Everything is convex and reads vectors of single utterances from a frozen encoder, so it learns from few labels, in
+seconds: one logistic regression per intent on an utterance's vector and the intents predicted of the one before, then a
+bilinear form that is fitted to choose the right candidate, on top of the earlier parts' out-of-fold logits. Its weights
+have Laplace's Gaussian posterior. Without intents (the plain view) the part is 0, so that the gain of intents is the
+paper's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.parquet as pq
+import torch
+from pydantic import Field
+from safetensors.numpy import load_file, save_file
+from scipy.special import expit
+from typing_extensions import override
+
+from icalib.core.component import Settings
+from icalib.core.files import whole_file, write_json
+from icalib.core.job import Artifact, ByContent, ShardedJob
+from icalib.data.encoding import Budget, Ids, Layout, TokenPool, TokenStore
+from icalib.data.selection import Selection
+from icalib.encoders.backbone import backbone_digest
+from icalib.inference.convex import Choices, fit_choices, fit_labels, with_bias
+from icalib.metrics.classification import classification
+from icalib.models.checkpoint import CHECKPOINT_VERSION
+from icalib.models.dual_encoder import DualEncoder, text_vectors
+from icalib.models.precision import Precision, autocast, resolve_precision
+from icalib.parts.folds import fold_of
+from icalib.scoring.column import Column, Columns, Floats, column_table
+from icalib.scoring.gain import IntentChoice
+from icalib.training.examples import PairLabels, gold_labels
+from icalib.training.pairs import validation_rows
+from icalib.training.pseudo_labelled import pseudo_labelled
+
+WEIGHTS = "intent.safetensors"
+OUT_OF_FOLD = "out-of-fold"
+"""Folder with the column of the labelled pools, each by a fit to the other folds."""
+_RIDGES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+_SCALE = 3.0  # of the candidates' principal components, whose variance is small
+_MAX_VALIDATED = 500  # pools
+
+Vectors = Mapping[bytes, npt.NDArray[np.float32]]
+"""Vector of each text, by its ids."""
+
+
+class Intent(Settings):
+    """Settings of the intent part."""
+
+    ridge: float = Field(default=0.05, gt=0)
+    """Ridge of the logistic regressions of intents; the vectors have length 1."""
+    num_components: int = Field(default=24, ge=1)
+    """Principal components of the candidates' vectors."""
+    num_folds: int = Field(default=2, ge=2)
+    """K folds, which choose the ridge of the bilinear form, and from which later parts see this one out of fold."""
+    max_crossed: int = Field(default=40, ge=0)
+    """Cross the candidate's own predicted intents only up to this number of intents, since the form has its square."""
+
+
+@dataclass(frozen=True)
+class IntentModel:
+    """Predicts intents from vectors.
+
+    Args:
+        utterance_DK: weights given the vector, the intents before, and whether there is no utterance before.
+        candidate_DK: weights given the vector alone.
+    """
+
+    utterance_DK: npt.NDArray[np.float32]
+    candidate_DK: npt.NDArray[np.float32]
+
+    @property
+    def num_intents(self) -> int:
+        """K."""
+        return self.utterance_DK.shape[1]
+
+    def of_context(self, vectors_TD: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Return the probabilities of each utterance's intents, given those predicted of the one before; [T, K]."""
+        probs_TK = np.zeros((len(vectors_TD), self.num_intents), np.float32)
+        for turn, vector_D in enumerate(vectors_TD):
+            before_K = probs_TK[turn - 1] if turn else np.zeros(self.num_intents, np.float32)
+            features = with_bias(_with_previous(vector_D[None], before_K[None], np.array([turn == 0])))
+            probs_TK[turn] = expit(features @ self.utterance_DK)[0]
+        return probs_TK
+
+    def of_candidates(self, vectors_CD: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Return the probabilities of the intents that candidates would have, [C, K]."""
+        return expit(with_bias(vectors_CD) @ self.candidate_DK)
+
+
+def _with_previous(
+    vectors_ND: npt.NDArray[np.float32], before_NK: npt.NDArray[np.float32], is_first_N: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.float32]:
+    return np.concatenate([vectors_ND, before_NK, is_first_N[:, None].astype(np.float32)], 1)
+
+
+@dataclass(frozen=True)
+class _Utterances:
+    """All utterances of some contexts in order: vectors, gold intents, place in the context, and number of the pool."""
+
+    vectors_ND: npt.NDArray[np.float32]
+    intents_NK: npt.NDArray[np.float32]
+    turn_N: npt.NDArray[np.int64]
+    pool_N: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, pools: Sequence[TokenPool], vectors: Vectors, num_intents: int) -> _Utterances:
+        found = [(number, turn, ids) for number, pool in enumerate(pools) for turn, ids in enumerate(pool.context)]
+        hot_NK = np.zeros((len(found), num_intents), np.float32)
+        for row, (number, turn, _) in enumerate(found):
+            hot_NK[row, list(pools[number].intents[turn])] = 1.0
+        return cls(
+            np.stack([vectors[ids.tobytes()] for _, _, ids in found]),
+            hot_NK,
+            np.array([turn for _, turn, _ in found]),
+            np.array([number for number, _, _ in found]),
+        )
+
+    def of_pools(self, is_kept: npt.NDArray[np.bool_]) -> _Utterances:
+        kept = is_kept[self.pool_N]
+        return _Utterances(self.vectors_ND[kept], self.intents_NK[kept], self.turn_N[kept], self.pool_N[kept])
+
+    def before(self, values_NK: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Return the values of the utterance before, 0 for first ones."""
+        previous_NK = np.roll(values_NK, 1, axis=0)
+        previous_NK[self.turn_N == 0] = 0.0
+        return previous_NK
+
+    def fit(self, before_NK: npt.NDArray[np.float32], ridge: float) -> IntentModel:
+        """Fit to the utterances with intents: nothing says whether the others were annotated."""
+        known = self.intents_NK.any(1)
+        features = _with_previous(self.vectors_ND, before_NK, self.turn_N == 0)
+        return IntentModel(
+            fit_labels(features[known], self.intents_NK[known], ridge),
+            fit_labels(self.vectors_ND[known], self.intents_NK[known], ridge),
+        )
+
+    def predicted_by(self, model: IntentModel) -> npt.NDArray[np.float32]:
+        """Return the probabilities [N, K] that a model predicts turn by turn."""
+        starts = np.flatnonzero(self.turn_N == 0)
+        parts = np.split(self.vectors_ND, starts[1:]) if len(starts) else []
+        return np.concatenate([model.of_context(part) for part in parts]) if parts else self.intents_NK
+
+
+def fit_intents(
+    utterances: _Utterances, fold_P: npt.NDArray[np.int64], num_folds: int, ridge: float
+) -> tuple[IntentModel, npt.NDArray[np.float32]]:
+    """Fit an intent model; return it and the out-of-fold probabilities of the utterances that it is fitted to.
+
+    A first fit reads the gold intents before; the second reads those that the first predicts out of fold, with the
+    errors that it will meet.
+    """
+
+    def out_of_fold(before_NK: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        found_NK = np.zeros_like(utterances.intents_NK)
+        for fold in range(num_folds):
+            held = (fold_P == fold)[utterances.pool_N]
+            if held.any() and not held.all():
+                model = utterances.of_pools(fold_P != fold).fit(before_NK[~held], ridge)
+                found_NK[held] = utterances.of_pools(fold_P == fold).predicted_by(model)
+        return found_NK
+
+    first_NK = out_of_fold(utterances.before(utterances.intents_NK))
+    before_NK = utterances.before(first_NK)
+    return utterances.fit(before_NK, ridge), out_of_fold(before_NK)
+
+
+@dataclass(frozen=True)
+class IntentWeights:
+    """The fitted part: intent model, principal components of candidates, bilinear form and its posterior.
+
+    Args:
+        components_DP, centre_D: of the candidates' vectors.
+        form_F: weights of the crossed features.
+        spread_FF: L with Σ = L Lᵀ, the covariance of the weights.
+    """
+
+    model: IntentModel
+    components_DP: npt.NDArray[np.float32]
+    centre_D: npt.NDArray[np.float32]
+    form_F: npt.NDArray[np.float32]
+    spread_FF: npt.NDArray[np.float32]
+    crosses_intents: bool
+
+    def features(
+        self, probs_K: npt.NDArray[np.float32], candidates_CD: npt.NDArray[np.float32]
+    ) -> npt.NDArray[np.float32]:
+        """Return the intents of the last utterance × what is known of each candidate, [C, F]."""
+        of_candidates: list[Any] = [(candidates_CD - self.centre_D) @ self.components_DP * _SCALE]
+        if self.crosses_intents:
+            of_candidates.append(self.model.of_candidates(candidates_CD))
+        known_CQ = np.concatenate(of_candidates, 1)
+        return (probs_K[None, :, None] * known_CQ[:, None, :]).reshape(len(known_CQ), -1)
+
+    def save(self, folder: Path) -> None:
+        """Write a safetensors file."""
+        arrays = {
+            "utterance": self.model.utterance_DK,
+            "candidate": self.model.candidate_DK,
+            "components": self.components_DP,
+            "centre": self.centre_D,
+            "form": self.form_F,
+            "spread": self.spread_FF,
+            "crosses_intents": np.array([self.crosses_intents]),
+        }
+        with whole_file(folder / WEIGHTS) as temporary:
+            save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, temporary)
+
+    @classmethod
+    def load(cls, folder: Path) -> IntentWeights:
+        """Read what `save` wrote."""
+        found = load_file(folder / WEIGHTS)
+        model = IntentModel(found["utterance"], found["candidate"])
+        names = ("components", "centre", "form", "spread")
+        return cls(model, *(found[name] for name in names), crosses_intents=bool(found["crosses_intents"][0]))
+
+
+@dataclass(frozen=True)
+class LoadedIntent:
+    """The intent part, which computes its column and predicts intents."""
+
+    encoder: DualEncoder
+    layout: Layout
+    weights: IntentWeights
+    device: torch.device
+    precision: Precision
+    has_variance: bool
+    """Whether the column has the posterior's variance; a deterministic estimator ignores it."""
+
+    @classmethod
+    def load(cls, folder: Path, precision: Precision, device: torch.device, *, has_variance: bool) -> LoadedIntent:
+        """Load a checkpoint."""
+        encoder = DualEncoder.load(folder).to(device).eval()
+        return cls(encoder, encoder.layout, IntentWeights.load(folder), device, precision, has_variance)
+
+    def columns(self, pools: Sequence[TokenPool]) -> tuple[Columns, list[npt.NDArray[np.float32]]]:
+        """Return the column of pools, and the probabilities of each context's intents [T, K]."""
+        texts = [ids for pool in pools for ids in (*pool.context, *pool.candidates)]
+        vectors = vectors_of(self.encoder, self.layout, texts, self.device, self.precision)
+        probs = [self.weights.model.of_context(_utterances(pool, vectors)) for pool in pools]
+        features_ND = np.concatenate(
+            [self.weights.features(p[-1], _candidates(pool, vectors)) for pool, p in zip(pools, probs, strict=True)]
+        )
+        mean_N = (features_ND @ self.weights.form_F).astype(np.float64)
+        var_N = ((features_ND @ self.weights.spread_FF).astype(np.float64) ** 2).sum(1)
+        return {"intent": Column(mean_N[None], (var_N if self.has_variance else np.zeros_like(var_N))[None])}, probs
+
+
+def chosen_intents(probs: Iterable[npt.NDArray[np.float32]], choice: IntentChoice) -> list[list[list[int]]]:
+    """Return the intents of each utterance that are chosen by their probabilities."""
+    return [[choice.chosen(probs_K.astype(np.float64)).tolist() for probs_K in probs_TK] for probs_TK in probs]
+
+
+def vectors_of(
+    encoder: DualEncoder, layout: Layout, texts: Iterable[Ids], device: torch.device, precision: Precision
+) -> Vectors:
+    """Return the vector of each distinct text."""
+    distinct = {ids.tobytes(): ids for ids in texts}
+    with autocast(device, resolve_precision(precision, device)):
+        found = text_vectors(encoder.encoder, layout, list(distinct.values()), device)
+    return dict(zip(distinct, found, strict=True))
+
+
+def _utterances(pool: TokenPool, vectors: Vectors) -> npt.NDArray[np.float32]:
+    return np.stack([vectors[ids.tobytes()] for ids in pool.context])
+
+
+def _candidates(pool: TokenPool, vectors: Vectors) -> npt.NDArray[np.float32]:
+    return np.stack([vectors[ids.tobytes()] for ids in pool.candidates])
+
+
+class IntentJob(ShardedJob):
+    """Fits the intent part, in one shard; writes checkpoint/, the out-of-fold column, and what validation says."""
+
+    version: ClassVar[int] = CHECKPOINT_VERSION
+    verb: ClassVar[str] = "fitting intents"
+
+    settings: Intent
+    backbone: Annotated[str, ByContent(backbone_digest)]
+    budget: Budget
+    start: Artifact | None = None
+    """Checkpoint of a post-trained bi-encoder, which gives the vectors; None: the backbone."""
+    selection: Selection
+    num_intents: int
+    train_tokens: Artifact
+    validation_tokens: Artifact
+    offsets: Artifact | None = None
+    """Logits of the earlier parts; None: 0."""
+    pseudo_labels: Artifact | None = None
+    """Folder of pseudo-label shards, used in addition to the labelled pools."""
+    precision: Precision
+
+    @override
+    def shards(self) -> Sequence[Any]:
+        return [None]
+
+    @override
+    def shard_path(self, folder: Path, index: int) -> Path:
+        return folder / "intents.json"
+
+    @override
+    def shared_files(self, folder: Path, index: int) -> Sequence[Path]:
+        return [folder / "checkpoint", folder / OUT_OF_FOLD, self.shard_path(folder, index)]
+
+    @override
+    def compute_shard(self, index: int, shard: Any, folder: Path, device: torch.device) -> None:
+        encoder = DualEncoder(self.backbone, self.budget)
+        if self.start is not None:
+            encoder.start(self.start.path)
+        encoder.to(device)
+        store = TokenStore(self.train_tokens.path)
+        rows = self.selection.rows("train", "labelled", store.column("label_order"))
+        labelled = [gold_labels(pool, with_intents=False) for pool in store.pools(rows)]
+        pseudo = pseudo_labelled(self.pseudo_labels.path, store) if self.pseudo_labels else []
+        labels = [*labelled, *pseudo]
+        pools = list(store.pools([one.row for one in labels]))
+        texts = [ids for pool in pools for ids in (*pool.context, *pool.candidates)]
+        vectors = vectors_of(encoder, encoder.layout, texts, device, self.precision)
+        fold_P = fold_of(store, rows, self.settings.num_folds)
+        known = _Utterances.of(pools[: len(labelled)], vectors, self.num_intents)
+        model, out_of_fold_NK = fit_intents(known, fold_P, self.settings.num_folds, self.settings.ridge)
+        last_N = np.append(known.turn_N[1:] == 0, True)
+        probs_PK = [
+            *out_of_fold_NK[last_N],
+            *(model.of_context(_utterances(pool, vectors))[-1] for pool in pools[len(labelled) :]),
+        ]
+        weights, column = self._form(model, pools, labels, np.stack(probs_PK), vectors, fold_P)
+        encoder.save(folder / "checkpoint", encoder.state_dict())
+        weights.save(folder / "checkpoint")
+        (folder / OUT_OF_FOLD).mkdir(exist_ok=True)
+        with whole_file(folder / OUT_OF_FOLD / "column-000000.parquet") as temporary:
+            pq.write_table(column_table(pools[: len(labelled)], {"intent": column}), temporary)
+        write_json(self.shard_path(folder, index), self._validation(model, encoder, device))
+
+    def _form(
+        self,
+        model: IntentModel,
+        pools: Sequence[TokenPool],
+        labels: Sequence[PairLabels],
+        probs_PK: npt.NDArray[np.float32],
+        vectors: Vectors,
+        fold_P: npt.NDArray[np.int64],
+    ) -> tuple[IntentWeights, Column]:
+        """Fit the bilinear form; return it, and the out-of-fold column of the labelled pools."""
+        from icalib.scoring.offsets import Offsets
+
+        candidates = np.concatenate([_candidates(pool, vectors) for pool in pools])
+        centre_D = candidates.mean(0)
+        _, _, directions = np.linalg.svd(candidates - centre_D, full_matrices=False)
+        crosses = self.num_intents <= self.settings.max_crossed
+        empty = np.zeros(0, np.float32)
+        components_DP = np.ascontiguousarray(directions[: self.settings.num_components].T)
+        raw = IntentWeights(model, components_DP, centre_D, empty, empty[:, None], crosses)
+        sizes = [len(pool.candidates) for pool in pools]
+        pool_N = np.repeat(np.arange(len(pools)), sizes)
+        x_ND = np.concatenate(
+            [raw.features(p, _candidates(pool, vectors)) for pool, p in zip(pools, probs_PK, strict=True)]
+        )
+        offset_N = np.zeros(len(x_ND), np.float32)
+        if self.offsets is not None:
+            found = Offsets.load(self.offsets.path / "train.parquet")
+            offset_N = found.of_pools(pools, "plain").astype(np.float32)
+        label_N = np.full(len(x_ND), -1, np.int64)
+        for start, one in zip(np.cumsum([0, *sizes]), labels, strict=False):
+            label_N[start + one.candidates] = one.labels
+        # pseudo-labelled pools are in no fold: every fit has them
+        fold_N = np.repeat(np.append(fold_P, np.full(len(pools) - len(fold_P), -1)), sizes)
+        form = _Form(x_ND, offset_N, label_N, pool_N, fold_N)
+        ridge, out_of_fold_N = form.best_ridge(self.settings.num_folds)
+        form_F, spread_FF = form.fit(ridge)
+        weights = IntentWeights(model, components_DP, centre_D, form_F, spread_FF, crosses)
+        of_labelled = out_of_fold_N[fold_N >= 0].astype(np.float64)
+        return weights, Column.certain(of_labelled)
+
+    def _validation(self, model: IntentModel, encoder: DualEncoder, device: torch.device) -> dict[str, Any]:
+        """Return how well intents of validation pools are predicted: F1 of all, of each, and reliability."""
+        store = TokenStore(self.validation_tokens.path)
+        pools = list(store.pools(validation_rows(store, self.selection)[:_MAX_VALIDATED]))
+        texts = [ids for pool in pools for ids in pool.context]
+        utterances = _Utterances.of(
+            pools, vectors_of(encoder, encoder.layout, texts, device, self.precision), self.num_intents
+        )
+        known = utterances.intents_NK.any(1)
+        return intent_measures(utterances.predicted_by(model)[known], utterances.intents_NK[known] > 0)
+
+
+@dataclass(frozen=True)
+class _Form:
+    """The data of the bilinear form: features, offsets, labels (−1: none), pools and folds of N pairs."""
+
+    x_ND: npt.NDArray[np.float32]
+    offset_N: npt.NDArray[np.float32]
+    label_N: npt.NDArray[np.int64]
+    pool_N: npt.NDArray[np.int64]
+    fold_N: npt.NDArray[np.int64]
+
+    def best_ridge(self, num_folds: int) -> tuple[float, npt.NDArray[np.float32]]:
+        """Return the ridge with the smallest out-of-fold loss, and the out-of-fold values that it gives [N]."""
+        found: list[tuple[float, float, npt.NDArray[np.float32]]] = []
+        for ridge in _RIDGES:
+            values_N = np.zeros(len(self.x_ND), np.float32)
+            loss = 0.0
+            for fold in range(num_folds):
+                held = self.fold_N == fold
+                weight_D = fit_choices(self.x_ND, self.offset_N, self._choices(~held), ridge)
+                values_N[held] = self.x_ND[held] @ weight_D
+                loss += float(self._choices(held).nll(torch.from_numpy(self.offset_N + values_N)))
+            found.append((loss, ridge, values_N))
+        _, ridge, values_N = min(found, key=lambda one: one[0])
+        return ridge, values_N
+
+    def fit(self, ridge: float) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """Return the weights [F] and L of their covariance L Lᵀ = (information + ridge)⁻¹ (Laplace)."""
+        choices = self._choices(np.ones(len(self.x_ND), bool))
+        weight_F = fit_choices(self.x_ND, self.offset_N, choices, ridge)
+        logit_N = (self.offset_N + self.x_ND @ weight_F).astype(np.float64)
+        precision_FF = choices.information(self.x_ND, logit_N) + ridge * np.eye(len(weight_F))
+        factor = np.linalg.cholesky(precision_FF)
+        return weight_F, np.linalg.inv(factor).T.astype(np.float32)
+
+    def _choices(self, pairs_N: npt.NDArray[np.bool_]) -> Choices:
+        return Choices.of(np.where(pairs_N, self.pool_N, -1), np.where(pairs_N, self.label_N, -1))
+
+
+def intent_measures(probs_NK: Floats | npt.NDArray[np.float32], gold_NK: npt.NDArray[np.bool_]) -> dict[str, Any]:
+    """Return micro and macro F1 at each threshold, F1 of each intent at the best, and the calibration error there."""
+    if not len(probs_NK):
+        return {}
+    found: dict[str, Any] = {"thresholds": {}}
+    best = (-1.0, 0.5)
+    for threshold in (0.2, 0.3, 0.4, 0.5):
+        counts_3K = _counts(probs_NK > threshold, gold_NK)
+        micro = float(classification(*counts_3K.sum(1)).f1)
+        found["thresholds"][f"{threshold:g}"] = {"micro_F1": micro, "macro_F1": _macro(counts_3K)}
+        best = max(best, (micro, threshold))
+    counts_3K = _counts(probs_NK > best[1], gold_NK)
+    each = np.nan_to_num(classification(*counts_3K).f1)
+    return found | {
+        "threshold": best[1],
+        "micro_F1": best[0],
+        "macro_F1": _macro(counts_3K),
+        "F1": each.tolist(),
+        "frequency": gold_NK.mean(0).tolist(),
+        "predicted_frequency": probs_NK.mean(0).tolist(),
+    }
+
+
+def _counts(predicted_NK: npt.NDArray[np.bool_], gold_NK: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    return np.stack([(predicted_NK & gold_NK).sum(0), predicted_NK.sum(0), gold_NK.sum(0)]).astype(np.float64)
+
+
+def _macro(counts_3K: npt.NDArray[np.float64]) -> float:
+    occurs_K = counts_3K[2] > 0
+    return float(np.nan_to_num(classification(*counts_3K[:, occurs_K]).f1).mean())

@@ -1,0 +1,173 @@
+"""The job that computes a part's column of a split's pools, in shards."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+from pydantic import SerializeAsAny
+from typing_extensions import override
+
+from icalib.core.files import whole_file
+from icalib.core.job import Artifact, ShardedJob
+from icalib.core.parquet import read_parquet
+from icalib.core.seeding import child_seed
+from icalib.data.encoding import TokenPool, TokenStore
+from icalib.data.schema import Split
+from icalib.data.selection import Part, Rows, Selection
+from icalib.models.checkpoint import CHECKPOINT_VERSION
+from icalib.models.precision import Precision
+from icalib.models.ranker import load_for_scoring
+from icalib.parts.folds import Fold
+from icalib.parts.intent import LoadedIntent, chosen_intents
+from icalib.parts.similarity import LoadedSimilarity
+from icalib.scoring.column import Columns, column_table
+from icalib.scoring.cross import ScoringContext, cross_columns, predict_intents
+from icalib.scoring.gain import IntentChoice
+from icalib.scoring.scores import intent_shard
+from icalib.scoring.shards import intents_path
+from icalib.uncertainty.estimator import AbstractEstimator
+
+PartName = str
+"""One of ORDER."""
+ORDER: tuple[PartName, ...] = ("similarity", "intent", "cross")
+"""Each part sees those before it, out of fold: cheap ones first."""
+
+LoadedPart = LoadedSimilarity | LoadedIntent | ScoringContext
+Predicted = Sequence[Sequence[Sequence[int]]]
+
+
+class ColumnJob(ShardedJob):
+    """Computes a part's column of a part of a split, in shards."""
+
+    version: ClassVar[int] = CHECKPOINT_VERSION
+    verb: ClassVar[str] = "scoring"
+    memory_advice: ClassVar[str] = "Lower `scoring.max_tokens_per_batch`."
+
+    part: PartName
+    model: Artifact
+    """Folder of the part's checkpoint."""
+    tokens: Artifact
+    selection: Selection
+    split: Split
+    of: Part
+    sample: int | None = None
+    """Number of pools, drawn at random by `seed`; None takes all."""
+    fold: Fold | None = None
+    """Fold of these pools; None takes all."""
+    estimator: SerializeAsAny[AbstractEstimator.Config]
+    with_intents: bool = False
+    intents: Artifact | None = None
+    """Stage of the intent part's column, with the intents that the cross-encoder reads; None: it predicts its own."""
+    intent_choice: IntentChoice = IntentChoice()
+    precision: Precision
+    max_tokens_per_batch: int
+    pools_per_shard: int
+    seed: int
+
+    @override
+    def shards(self) -> list[Rows]:
+        """Return the rows of each shard."""
+        store = TokenStore(self.tokens.path)
+        rows = self.selection.rows(self.split, self.of, store.column("label_order"))
+        if self.fold is not None:
+            rows = self.fold.rows(store, rows)
+        if self.sample is not None and self.sample < len(rows):
+            rng = np.random.default_rng(child_seed(self.seed, "sample", self.split, self.of))
+            rows = np.sort(rng.choice(rows, self.sample, replace=False))
+        return [rows[start : start + self.pools_per_shard] for start in range(0, len(rows), self.pools_per_shard)]
+
+    @override
+    def shard_path(self, folder: Path, index: int) -> Path:
+        return folder / f"column-{index:06d}.parquet"
+
+    @override
+    def shared_files(self, folder: Path, index: int) -> Sequence[Path]:
+        """Return the files of a shard; intents come before the column, whose presence marks it as complete."""
+        return [intents_path(self.shard_path(folder, index)), self.shard_path(folder, index)]
+
+    @override
+    def compute_shard(self, index: int, shard: Rows, folder: Path, device: torch.device) -> None:
+        pools = list(TokenStore(self.tokens.path).pools(shard.tolist()))
+        path = self.shard_path(folder, index)
+        known = None
+        if self.intents is not None:
+            known = read_parquet(intents_path(self.shard_path(self.intents.path, index)))["intents"].to_pylist()
+        seed = child_seed(self.seed, "shard", self.split, self.of, index)
+        columns, intents = part_columns(
+            _loaded_part(self, device), pools, self.with_intents, known, self.intent_choice, seed
+        )
+        if intents is not None and known is None:
+            with whole_file(intents_path(path)) as temporary:
+                pq.write_table(intent_shard(pools, intents), temporary)
+        with whole_file(path) as temporary:
+            pq.write_table(column_table(pools, columns), temporary)
+        _return_free_memory()
+
+
+def part_columns(
+    part: LoadedPart,
+    pools: Sequence[TokenPool],
+    with_intents: bool,
+    known: Predicted | None,
+    choice: IntentChoice,
+    seed: int,
+) -> tuple[Columns, Predicted | None]:
+    """Return a part's columns of pools, and the intents that it predicts or was given.
+
+    Args:
+        known: predicted intents, by another part; None: the cross-encoder predicts them.
+    """
+    if isinstance(part, LoadedSimilarity):
+        return part.columns(pools, seed), None
+    if isinstance(part, LoadedIntent):
+        columns, probs = part.columns(pools)
+        return columns, chosen_intents(probs, choice)
+    intents = (known if known is not None else predict_intents(part, pools)) if with_intents else None
+    return cross_columns(part, pools, intents, seed), intents
+
+
+def load_part(
+    name: PartName,
+    folder: Path,
+    estimator: AbstractEstimator.Config,
+    precision: Precision,
+    max_tokens: int,
+    choice: IntentChoice,
+    device: torch.device,
+) -> LoadedPart:
+    """Load a part's checkpoint, in evaluation mode."""
+    if name == "similarity":
+        return LoadedSimilarity.load(folder, estimator, precision, device)
+    if name == "intent":
+        return LoadedIntent.load(folder, precision, device, has_variance=estimator.needs != "nothing")
+    ranker = load_for_scoring(folder, precision, device)
+    return ScoringContext(ranker, ranker.layout, estimator.build(), device, precision, max_tokens, choice)
+
+
+_loaded: dict[tuple[Any, ...], LoadedPart] = {}
+
+
+def _loaded_part(job: ColumnJob, device: torch.device) -> LoadedPart:
+    key = (job.part, job.model, job.precision, str(device), job.estimator.model_dump_json(), job.intent_choice)
+    if key not in _loaded:  # one model per process; workers are reused for many shards
+        _loaded.clear()
+        _loaded[key] = load_part(
+            job.part, job.model.path, job.estimator, job.precision, job.max_tokens_per_batch, job.intent_choice, device
+        )
+    return _loaded[key]
+
+
+def _return_free_memory() -> None:
+    """Return free heap memory to the operating system.
+
+    Batches have many different shapes, which fragment glibc's heap, so it would grow from shard to shard.
+    """
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        libc.malloc_trim(0)

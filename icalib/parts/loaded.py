@@ -1,0 +1,202 @@
+"""The models of a finished run, loaded into this process to score pools without Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import torch
+from torch import nn
+
+from icalib.data.encoding import Layout, TokenPool, TokenStore, write_tokens
+from icalib.data.schema import Pool
+from icalib.encoders.backbone import Tokenizer
+from icalib.encoders.transformer import AbstractEncoder, TransformerEncoder
+from icalib.models.checkpoint import load_ranker_config
+from icalib.models.dual_encoder import DualEncoder, pool_cosines
+from icalib.models.precision import Precision
+from icalib.models.ranker import Ranker
+from icalib.parts.intent import LoadedIntent
+from icalib.parts.job import ORDER, LoadedPart, PartName, load_part, part_columns
+from icalib.parts.similarity import LoadedSimilarity
+from icalib.parts.sum import PARTS_FILE, SumOfParts, sum_scores
+from icalib.scoring.column import column_table
+from icalib.scoring.cross import ScoringContext
+from icalib.scoring.gain import AUTHORS_CHOICE, IntentChoice
+from icalib.scoring.scores import average_members, intent_shard
+from icalib.scoring.untrained import untrained_table
+from icalib.uncertainty.estimator import AbstractEstimator
+
+
+@dataclass(frozen=True)
+class LoadedBiEncoder:
+    """A bi-encoder, whose logit is the cosine of context and candidate, as in runs of `bi-encoder` and `dual-encoder`.
+
+    It computes in float32: calibrated logits are many times the cosine.
+    """
+
+    encoder: TransformerEncoder
+    config: AbstractEncoder.Config
+    layout: Layout
+    device: torch.device
+
+    @classmethod
+    def load(cls, config: AbstractEncoder.Config, checkpoint: Path | None, device: torch.device) -> LoadedBiEncoder:
+        """Load a bi-encoder.
+
+        Args:
+            config: the method's encoder, whose backbone is used without a checkpoint.
+        """
+        if checkpoint is not None:
+            return cls._of(DualEncoder.load(checkpoint).encoder, load_ranker_config(checkpoint).encoder, device)
+        plain = TransformerEncoder.Config(backbone=config.backbone, budget=config.budget)
+        return cls._of(plain.build(num_intents=0, pretrained=True), config, device)
+
+    @classmethod
+    def _of(cls, encoder: TransformerEncoder, config: AbstractEncoder.Config, device: torch.device) -> LoadedBiEncoder:
+        layout = Tokenizer(config.backbone).layout(config.budget, encoder.max_length, encoder.vocabulary)
+        return cls(encoder.to(device).eval(), config, layout, device)
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of trained parameters: none, as no label trains them."""
+        return 0
+
+    @property
+    def num_fixed(self) -> int:
+        """Number of the backbone's weights."""
+        return sum(parameter.numel() for parameter in self.encoder.parameters())
+
+    def tokenize(self, pools: Sequence[Pool], path: Path) -> TokenStore:
+        """Tokenise pools into a file at `path`."""
+        return _tokenized(pools, path, self.config)
+
+    def score(self, store: TokenStore, rows: Sequence[int], seed: int) -> tuple[pa.Table, None]:
+        """Score pools (SCORE_SCHEMA): the cosine as the logit; nothing is random."""
+        pools = list(store.pools(rows))
+        return untrained_table(pools, pool_cosines(self.encoder, self.layout, pools, self.device)[0], rows), None
+
+
+@dataclass(frozen=True)
+class LoadedSum:
+    """One member: the parts that are used, by name, and their fitted sum."""
+
+    fitted: SumOfParts
+    parts: Mapping[PartName, LoadedPart]
+    estimator: AbstractEstimator
+    intent_choice: IntentChoice
+    with_intents: bool
+
+    @property
+    def cross(self) -> Ranker | None:
+        """The cross-encoder, if it is used."""
+        part = self.parts.get("cross")
+        return part.ranker if isinstance(part, ScoringContext) else None
+
+    def score(self, pools: Sequence[TokenPool], seed: int) -> tuple[pa.Table, pa.Table | None]:
+        """Return the scores of pools (SCORE_SCHEMA), and their predicted intents if there are two views."""
+        tables: dict[PartName, pa.Table] = {}
+        intents = None
+        for name, part in self.parts.items():
+            columns, found = part_columns(part, pools, self.with_intents, intents, self.intent_choice, seed)
+            intents = found if intents is None else intents
+            tables[name] = column_table(pools, columns)
+        softmax = self.cross is not None and self.cross.config.link == "softmax"
+        scores = sum_scores(self.fitted, tables, self.estimator, softmax=softmax)
+        return scores, None if intents is None else intent_shard(pools, intents)
+
+
+@dataclass(frozen=True)
+class LoadedMembers:
+    """Loaded members whose probabilities are averaged."""
+
+    sums: tuple[LoadedSum, ...]
+    encoder: AbstractEncoder.Config
+    """What tokenises."""
+    device: torch.device
+
+    @classmethod
+    def load(
+        cls,
+        members: Sequence[tuple[Path, AbstractEstimator.Config]],
+        *,
+        with_intents: bool,
+        intent_choice: IntentChoice = AUTHORS_CHOICE,
+        precision: Precision,
+        max_tokens: int,
+        device: torch.device,
+    ) -> LoadedMembers:
+        """Load the members' folders, each with parts.json and a checkpoint for each part that is used."""
+        sums: list[LoadedSum] = []
+        for folder, estimator in members:
+            fitted = SumOfParts.load(folder / PARTS_FILE)
+            parts: dict[PartName, LoadedPart] = {
+                name: load_part(name, folder / name, estimator, precision, max_tokens, intent_choice, device)
+                for name in ORDER
+                if (folder / name).is_dir()
+            }
+            sums.append(LoadedSum(fitted, parts, estimator.build(), intent_choice, with_intents))
+        return cls(tuple(sums), member_encoder(members[0][0]), device)
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of trained parameters."""
+        return sum(sum(_learnt(module).values()) for module in self._modules())
+
+    @property
+    def num_fixed(self) -> int:
+        """Number of other values: frozen backbones, random features, a posterior and its support set."""
+        return sum(_num_fixed(module, _learnt(module)) for module in self._modules())
+
+    def _modules(self) -> list[nn.Module]:
+        found: dict[str, nn.Module] = {}
+        for one in self.sums:
+            for part in one.parts.values():
+                module = part.ranker if isinstance(part, ScoringContext) else _encoder_of(part)
+                found.setdefault(str(id(module)), module)
+        return list(found.values())
+
+    def tokenize(self, pools: Sequence[Pool], path: Path) -> TokenStore:
+        """Tokenise pools into a file at `path`; gold intents are left out, because scoring predicts intents."""
+        return _tokenized(pools, path, self.encoder)
+
+    def score(self, store: TokenStore, rows: Sequence[int], seed: int) -> tuple[pa.Table, pa.Table | None]:
+        """Score pools (SCORE_SCHEMA, averaged over members) and return predicted intents if there are two views."""
+        pools = list(store.pools(rows))
+        scored = [one.score(pools, seed) for one in self.sums]
+        return average_members([scores for scores, _ in scored]), scored[0][1]
+
+
+Loaded = LoadedBiEncoder | LoadedMembers
+"""What scores pools in this process."""
+
+
+def member_encoder(folder: Path) -> AbstractEncoder.Config:
+    """Return the settings of the encoder of a member's last part, whose tokenizer the member's own folder has."""
+    found = [name for name in ORDER if (folder / name).is_dir()]
+    return load_ranker_config(folder / found[-1]).encoder
+
+
+def _encoder_of(part: LoadedSimilarity | LoadedIntent) -> nn.Module:
+    if isinstance(part, LoadedSimilarity):
+        return part.model
+    return part.encoder.requires_grad_(False)
+
+
+def _tokenized(pools: Sequence[Pool], path: Path, encoder: AbstractEncoder.Config) -> TokenStore:
+    write_tokens(path, [pools], Tokenizer(encoder.backbone), (), encoder.budget)
+    return TokenStore(path)
+
+
+def _learnt(module: nn.Module) -> dict[int, int]:
+    return {parameter.data_ptr(): parameter.numel() for parameter in module.parameters() if parameter.requires_grad}
+
+
+def _num_fixed(module: nn.Module, learnt: Mapping[int, int]) -> int:
+    head = module.posterior_head if isinstance(module, Ranker) else None
+    posterior = head.posterior_state().values() if head is not None else ()
+    frozen = [parameter for parameter in module.parameters() if not parameter.requires_grad]
+    distinct = {tensor.data_ptr(): tensor.numel() for tensor in (*module.buffers(), *posterior, *frozen)}
+    return sum(size for address, size in distinct.items() if address not in learnt)

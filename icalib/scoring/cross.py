@@ -1,0 +1,211 @@
+"""The cross-encoder's column of some pools: predicts their intents, then reads the pairs in both views.
+
+A result is a function of (checkpoint, pools, seed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import torch
+
+from icalib.core.seeding import child_seed
+from icalib.data.encoding import Encoded, Intents, Layout, TokenPool
+from icalib.encoders.forward_batches import forward_batches
+from icalib.encoders.transformer import Batch
+from icalib.heads.head import LogitPosterior
+from icalib.inference.mutual_information import Moments
+from icalib.inference.pool_softmax import pool_softmax
+from icalib.models.pool_inputs import PoolInputs
+from icalib.models.precision import Precision, autocast, resolve_precision
+from icalib.models.ranker import Ranker, make_batch
+from icalib.scoring.column import Column, Columns, View, added
+from icalib.scoring.gain import AUTHORS_CHOICE, IntentChoice, Shard
+from icalib.scoring.offsets import Offsets
+from icalib.scoring.scores import intent_shard, moment_columns, pair_columns, score_table
+from icalib.uncertainty.estimator import AbstractEstimator
+
+
+@dataclass(frozen=True)
+class ScoringContext:
+    """Cross-encoder, estimator and device of scoring."""
+
+    ranker: Ranker
+    layout: Layout
+    estimator: AbstractEstimator
+    device: torch.device
+    precision: Precision
+    max_tokens: int
+    intent_choice: IntentChoice = AUTHORS_CHOICE
+
+    def batches(self, inputs: Sequence[Encoded]) -> list[npt.NDArray[np.int64]]:
+        """Return the indices of the inputs in each batch."""
+        return forward_batches([len(ids) for ids, _ in inputs], self.max_tokens, self.device)
+
+    def autocast(self) -> torch.autocast:
+        """Return the autocast context of the precision."""
+        return autocast(self.device, resolve_precision(self.precision, self.device))
+
+
+def cross_columns(
+    context: ScoringContext, pools: Sequence[TokenPool], intents: Sequence[Intents] | None, seed: int
+) -> Columns:
+    """Return the cross-encoder's columns of pools: the plain view, and with predicted `intents` the intent view.
+
+    Args:
+        seed: determines every dropout mask; each shard needs its own.
+    """
+    _set_training(context.ranker, False)
+    plain = _view_column(context, pools, None, "plain", seed)
+    if intents is None:
+        return {"plain": plain}
+    return {"plain": plain, "intent": _intent_column(context, pools, intents, plain, seed)}
+
+
+def score_token_pools(
+    context: ScoringContext,
+    pools: Sequence[TokenPool],
+    *,
+    with_intents: bool,
+    seed: int,
+    offsets: Offsets | None = None,
+) -> Shard:
+    """Score pools by the cross-encoder and the offsets of the other parts (SCORE_SCHEMA, SHARD_INTENT_SCHEMA).
+
+    The predicted intents are those of the offsets, if they have any.
+    """
+    intents: Sequence[Intents] | None = None
+    if with_intents:
+        known = None if offsets is None else offsets.intents
+        intents = predict_intents(context, pools) if known is None else [known[pool.row] for pool in pools]
+    columns = cross_columns(context, pools, intents, seed)
+    if offsets is not None:
+        others = {view: Column.certain(offsets.of_pools(pools, view)) for view in columns}
+        columns = {view: added([column, others[view]], [1.0, 1.0], 0.0) for view, column in columns.items()}
+    softmax = context.ranker.config.link == "softmax"
+    scores = scores_of_columns(pools, columns, context.estimator, softmax=softmax)
+    return scores, None if intents is None else intent_shard(pools, intents)
+
+
+def scores_of_columns(
+    pools: Sequence[TokenPool], columns: Columns, estimator: AbstractEstimator, *, softmax: bool
+) -> pa.Table:
+    """Return the scores (SCORE_SCHEMA) of pools from the columns of the whole ranker.
+
+    Args:
+        softmax: probabilities are those of a softmax over a pool.
+    """
+    sizes = np.array([len(pool.candidates) for pool in pools])
+    tables: list[pa.Table] = []
+    for view, column in columns.items():
+        components = LogitPosterior(torch.from_numpy(column.mean_SN), torch.from_numpy(column.var_SN))
+        moments = moment_columns(estimator.moments(components))
+        if softmax:
+            moments["prob_mean"] = pool_softmax(moments["logit_mean"], sizes)
+        tables.append(score_table({**pair_columns(pools, [pool.row for pool in pools], view), **moments}))
+    return pa.concat_tables(tables)
+
+
+def predict_intents(context: ScoringContext, pools: Sequence[TokenPool]) -> list[list[list[int]]]:
+    """Predict the intents of every utterance given those predicted for earlier utterances, without dropout.
+
+    Returns:
+        For each pool, the intents of each of its utterances.
+    """
+    chosen: list[list[list[int]]] = [[] for _ in pools]
+    for utterance in range(max((len(pool.context) for pool in pools), default=0)):
+        present = [index for index, pool in enumerate(pools) if len(pool.context) > utterance]
+        questions = [context.layout.intent_question(pools[i].context, chosen[i], utterance) for i in present]
+        probs_NK = _intent_probs(context, questions)
+        for index, probs_K in zip(present, probs_NK, strict=True):
+            chosen[index].append(context.intent_choice.chosen(probs_K).tolist())
+    return chosen
+
+
+def _intent_probs(context: ScoringContext, questions: Sequence[Encoded]) -> npt.NDArray[np.float64]:
+    _set_training(context.ranker, False)
+    probs = np.zeros((len(questions), len(context.ranker.config.intents)))
+    batches, computed = context.batches(questions), list[torch.Tensor]()
+    with torch.inference_mode(), context.autocast():
+        for batch in batches:
+            inputs = make_batch([questions[int(index)] for index in batch], context.layout, context.device)
+            computed.append(torch.sigmoid(context.ranker.intent_logits(inputs).double()))
+    for batch, probs_BK in zip(batches, computed, strict=True):
+        probs[batch] = probs_BK.cpu().numpy()
+    return probs
+
+
+def _intent_column(
+    context: ScoringContext, pools: Sequence[TokenPool], intents: Sequence[Intents], plain: Column, seed: int
+) -> Column:
+    """Return the intent view; a pool without intents has the same text in both, and the same values."""
+    has_intents = np.array([any(map(len, names)) for names in intents])
+    is_read = np.repeat(has_intents, [len(pool.candidates) for pool in pools])
+    column = Column(plain.mean_SN.copy(), plain.var_SN.copy())
+    read = np.flatnonzero(has_intents).tolist()
+    if read:
+        found = _view_column(context, [pools[i] for i in read], [intents[i] for i in read], "intent", seed)
+        column.mean_SN[:, is_read], column.var_SN[:, is_read] = found.mean_SN, found.var_SN
+    return column
+
+
+def _view_column(
+    context: ScoringContext, pools: Sequence[TokenPool], intents: Sequence[Intents] | None, view: View, seed: int
+) -> Column:
+    inputs = PoolInputs.of(pools, context.layout, intents)
+    batches, values = context.batches(inputs.inputs), list[torch.Tensor]()
+    # Nothing is read back before all batches are queued, so that a GPU never waits for this process.
+    for number, batch in enumerate(batches):
+        pairs = make_batch([inputs.inputs[int(i)] for i in batch], context.layout, context.device)
+        components = _batch_components(context, pairs, child_seed(seed, view, number))
+        values.append(torch.stack([components.mean_SB.double(), components.var_SB.double()]))
+    num_components = values[0].shape[1] if values else 1
+    found_2SN = np.zeros((2, num_components, inputs.num_pairs))
+    for batch, values_2SB in zip(batches, values, strict=True):
+        found_2SN[:, :, inputs.pairs(batch)] = values_2SB.cpu().numpy()
+    return Column(found_2SN[0], found_2SN[1])
+
+
+def _batch_components(context: ScoringContext, batch: Batch, seed: int) -> LogitPosterior:
+    try:
+        with torch.inference_mode(), context.autocast():
+            return context.estimator.components(BatchModel(context.ranker, batch, seed))
+    finally:
+        _set_training(context.ranker, False)
+
+
+def _set_training(ranker: Ranker, training: bool) -> None:
+    """Switch dropout on or off; walking through all modules takes milliseconds, so only if the mode changes."""
+    if ranker.training != training:
+        ranker.train(training)
+
+
+def estimated(ranker: Ranker, estimator: AbstractEstimator, batch: Batch) -> Moments:
+    """Return the moments of a batch of pairs, in the precision of the weights."""
+    with torch.inference_mode():
+        return estimator.estimate(BatchModel(ranker, batch, seed=0))
+
+
+@dataclass(frozen=True)
+class BatchModel:
+    """A ranker and a batch, as the model that an estimator queries."""
+
+    ranker: Ranker
+    inputs: Batch
+    seed: int
+
+    def logits(self, *, stochastic: bool, number: int) -> torch.Tensor:
+        """Compute the logits [B] of one pass, with dropout if `stochastic`."""
+        _set_training(self.ranker, stochastic)
+        if stochastic:
+            torch.manual_seed(child_seed(self.seed, number))
+        return self.ranker.answer_logits(self.inputs)
+
+    def posterior(self) -> LogitPosterior:
+        """Compute the posterior of the logits, without dropout."""
+        _set_training(self.ranker, False)
+        return self.ranker.answer_posterior(self.inputs)
