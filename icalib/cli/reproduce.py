@@ -112,14 +112,12 @@ def _say_plan(rows: Sequence[TableRow], runs: Path) -> None:
 
 def _show(reproduction: Reproduction, page: Path) -> None:
     from icalib.api.runs import write_comparison
-    from icalib.reports.paper_table import print_reproduced, write_markdown, write_reproduced
+    from icalib.reports.paper_table import print_reproduced, write_reproduced
 
     print_reproduced(reproduction)
-    markdown = write_markdown(reproduction, page.with_suffix(".md"))
     write_reproduced(reproduction, page)
-    push(markdown)
     push(page)
-    say(f"page: {page}   Markdown: {markdown}")
+    say(f"page: {page}")
     runs = [run for row in reproduction.rows for run in row.runs]
-    if runs and reproduction.table.kind in ("reliability", "cases"):
-        say(f"diagrams and cases: {write_comparison(runs, page.with_name(f'runs-{page.name}'), page.stem)}")
+    if runs and reproduction.table.kind in ("curve", "reliability", "cases"):
+        say(f"diagrams, rounds and cases: {write_comparison(runs, page.with_name(f'runs-{page.name}'), page.stem)}")

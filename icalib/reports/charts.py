@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -275,29 +274,4 @@ def label_curve_figure(curve: LabelCurve) -> go.Figure:
                 )
     figure.update_xaxes(type="log", title_text="labelled pools", tickvals=numbers, ticktext=list(map(str, numbers)))
     figure.update_layout(height=420, legend={"orientation": "h", "y": -0.25})
-    return figure
-
-
-def over_x_figure(
-    x: Sequence[str], values: Sequence[Sequence[float]], selected: Sequence[float] | None, titles: tuple[str, str]
-) -> go.Figure:
-    """Values over seeds as a line with their deviation; numbers of selected intents as bars behind it.
-
-    Args:
-        x: positions.
-        values: at each position, one per seed.
-        selected: selected intents at each position.
-        titles: of both axes.
-    """
-    figure = make_subplots(specs=[[{"secondary_y": True}]])
-    if selected is not None:
-        figure.add_bar(x=x, y=selected, name="selected intents", marker_color=NEUTRAL, opacity=0.45, width=0.4)
-        figure.update_yaxes(title_text="selected intents", side="right", showgrid=False, rangemode="tozero")
-    # The axis that is drawn last is on top, so the line has the second axis, which is on the left.
-    means = [statistics.fmean(one) for one in values]
-    line = seeds_line(0, means, [statistics.stdev(one) if len(one) > 1 else None for one in values])
-    figure.add_scatter(**line, x=x, name=titles[1], secondary_y=True)
-    figure.update_yaxes(title_text=titles[1], side="left", tickmode="auto", secondary_y=True)
-    figure.update_xaxes(title_text=titles[0], type="category")
-    figure.update_layout(height=380, showlegend=selected is not None)
     return figure

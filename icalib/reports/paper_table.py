@@ -1,4 +1,4 @@
-"""A reproduced table: our values beside the paper's, in the terminal, in Markdown and on a page.
+"""A reproduced table: our values beside the paper's, in the terminal and on a page.
 
 Our values are marked with a letter for each way in which they differ from the paper's protocol; the letters are
 explained below the table.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -20,7 +20,7 @@ from rich.table import Column
 from rich.text import Text
 
 from icalib.core.errors import DataError
-from icalib.core.files import read_json, whole_file
+from icalib.core.files import read_json
 from icalib.core.run_folder import RunFolder
 from icalib.reports.comparison import (
     MISSING,
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from icalib.scoring.cost import Cost
 
 _COSTS = {"parameters": "parameters (M)", "milliseconds": "ms a pair", "ratio": "ratio to the first"}
-
 
 _CORPORA = {"msdialog": "MSDialog", "mantis": "MANtIS", "mantis-tsv": "MANtIS", "udc": "UDC"}
 """The papers' corpora, by the reader of their raw files."""
@@ -314,33 +313,6 @@ def print_reproduced(reproduction: Reproduction, console: Console | None = None)
         console.print(Text(f"{letter}: {mark}"), soft_wrap=True)
 
 
-def write_markdown(reproduction: Reproduction, out: Path) -> Path:
-    """Write the blocks as Markdown tables; returns `out`."""
-    table = reproduction.table
-    text = [f"# {table.title}", "", reproduction.notice, ""]
-    text += [table.note, ""] if table.note else []
-    text += [f"{table.source}. {_spread_note(table)} Ours:", "", f"    {reproduction.command}"]
-    for block in blocks(reproduction):
-        rows = [(f"**{label}**" if label else "", *others) for label, *others in block.rows]
-        text += ["", f"## {block.title}", "", *_markdown_table(block.headings, rows)]
-        if block.tests:
-            text += ["", "Paired permutation tests on the test pools:", ""]
-            text += _markdown_table(_TEST_HEADINGS, _test_rows(block))
-    if reproduction.legend:
-        text += ["", "## Where ours isn't the paper's protocol", ""]
-        text += [f"- {letter}: {mark}" for mark, letter in reproduction.legend.items()]
-    with whole_file(out) as temporary:
-        temporary.write_text("\n".join(text) + "\n", encoding="utf-8")
-    return out
-
-
-def _markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    return [
-        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |"
-        for row in (headings, ["---"] * len(headings), *rows)
-    ]
-
-
 def write_reproduced(reproduction: Reproduction, out: Path) -> Path:
     """Write one self-contained HTML page; returns `out`.
 
@@ -361,7 +333,6 @@ def write_reproduced(reproduction: Reproduction, out: Path) -> Path:
         command=reproduction.command,
         blocks=[(block, _test_rows(block)) for block in blocks(reproduction)],
         test_headings=_TEST_HEADINGS,
-        curves=_curves(reproduction) if reproduction.table.kind == "curve" else [],
         runs=[
             (
                 run.name,
@@ -371,27 +342,3 @@ def write_reproduced(reproduction: Reproduction, out: Path) -> Path:
             for run in runs
         ],
     )
-
-
-def _curves(reproduction: Reproduction) -> list[tuple[str, str]]:
-    """Return titles and figures: each metric over x, and the selected intents if the table has them."""
-    from icalib.reports.charts import over_x_figure
-    from icalib.reports.page import figure_json
-
-    table, found = reproduction.table, list[tuple[str, str]]()
-    for fraction, metric in product(reproduction.fractions, table.metrics):
-        rows = [one for one in reproduction.rows if one.labelled == fraction and one.runs]
-        figure = over_x_figure(
-            [str(one.row.x) for one in rows],
-            [[(100 if table.percent else 1) * run.result["test"][metric] for run in one.runs] for one in rows],
-            [statistics.fmean(map(_selected_intents, one.runs)) for one in rows] if table.bars else None,
-            titles=(table.x_label, metric + (" %" if table.percent else "")),
-        )
-        found.append((f"{metric} over {table.x_label}, {fraction:.3g} labelled", figure_json(figure)))
-    return found
-
-
-def _selected_intents(run: RunFolder) -> float:
-    """Pairs that were pseudo-labelled with predicted intents, mean over the rounds."""
-    summaries = run.round_summaries()
-    return statistics.fmean(one.num_pairs_with_intents for one in summaries) if summaries else 0.0

@@ -69,8 +69,6 @@ class Row(Settings):
     """Its name here."""
     settings: dict[str, Any] = Field(default={})
     """What differs from the method's own settings, by dotted name."""
-    x: float | str | None = None
-    """Position on a curve's axis."""
     note: str = ""
     """What a reader must know about it."""
     published: tuple[Published, ...] = ()
@@ -98,7 +96,7 @@ class Table(Settings):
     """What a reader must know about the published values."""
     kind: Literal["metrics", "shift", "cost", "curve", "reliability", "cases"]
     """metrics: methods × metrics, by labelled fraction. shift: the same, and on other corpora. cost: size and time.
-    curve: over `x`. reliability: diagrams. cases: pools on which the first two rows differ."""
+    curve: one setting over the rows. reliability: diagrams. cases: pools on which the first two rows differ."""
     metrics: tuple[str, ...] = Field(min_length=1)
     percent: bool = False
     """Whether the published values are percentages; ours are shown likewise."""
@@ -106,9 +104,6 @@ class Table(Settings):
     """Labelled fractions to run; empty uses that of the pools."""
     backbone: str | None = None
     """Backbone of the table, if it isn't the default."""
-    x_label: str = ""
-    bars: Literal["selected_intents"] | None = None
-    """What a curve's bars count: pairs pseudo-labelled with predicted intents, mean over the rounds."""
     rows: tuple[Row, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -117,8 +112,6 @@ class Table(Settings):
         _check_names("metrics", self.metrics, COSTS if self.kind == "cost" else tuple(known_metrics()))
         if len({label.lower() for label in labels}) < len(labels):
             raise ValueError("rows: labels must be distinct")
-        if self.kind == "curve" and (without := [row.label for row in self.rows if row.x is None]):
-            raise ValueError(f"rows: `{without[0]}` has no x, its position on the curve's axis")
         for one in self.exceptions:
             _check_names("exceptions: rows", one.rows, labels)
             _check_names("exceptions: corpora", one.corpora, self.corpora)

@@ -12,11 +12,13 @@ from helpers.tiny_language_models import write_tiny_language_model
 
 from icalib.api.options import RunTemplate
 from icalib.api.reproduction import planned_rows, prepare_hint
+from icalib.core.component import with_settings
 from icalib.data.pools import read_pool_set
 from icalib.data.prepare import prepare
 from icalib.data.settings import PrepareSettings
+from icalib.methods.catalogue import load_method
 from icalib.reports.paper_table import TableRow, corpus_of
-from icalib.tables.table import load_table, table_names
+from icalib.tables.table import Row, Table, load_table, table_names
 
 WRITERS: Mapping[str, Callable[[Path, int], Path]] = {
     "MSDialog": write_msdialog,
@@ -126,3 +128,11 @@ def test_everything_that_differs_is_marked_before_anything_runs(
     hint = prepare_hint(load_table("pg-table1"), data)
     assert hint is not None
     assert hint.endswith("--protocol pg")
+
+
+def test_a_rows_settings_keep_their_types(tiny_pools: Path) -> None:
+    settings = {"calibration": None, "encoder.budget": {"max_context_tokens": 50, "max_candidate_tokens": 30}}
+    row = {"label": "A", "method": "bert", "settings": settings}
+    table = Table(title="T", source="S", kind="metrics", metrics=("F1",), rows=(Row.model_validate(row),))
+    ((planned,),) = (one.settings for one in planned_rows(table, RunTemplate.of(tiny_pools, None, {}), [0.05]))
+    assert planned.settings == with_settings(load_method("bert"), settings)

@@ -1,18 +1,15 @@
-"""Ours beside the paper's: what terminal, Markdown and page say."""
+"""Ours beside the paper's: what terminal and page say."""
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
 
-import pytest
 from rich.console import Console
-from unit.reports.pages import Page, read_page, visible
+from unit.reports.pages import read_page, visible
 
 from icalib.core.run_folder import RunFolder
 from icalib.reports.paper_table import (
@@ -20,7 +17,6 @@ from icalib.reports.paper_table import (
     TableRow,
     blocks,
     print_reproduced,
-    write_markdown,
     write_reproduced,
 )
 from icalib.tables.table import Table
@@ -75,7 +71,6 @@ def test_values_of_another_protocol_are_marked_wherever_they_stand(runs: list[Ru
     print_reproduced(made, Console(file=stream, width=200))
     texts = [
         stream.getvalue(),
-        write_markdown(made, tmp_path / "t.md").read_text(),
         visible(read_page(write_reproduced(made, tmp_path / "t.html"))),
     ]
     for text in texts:
@@ -139,20 +134,3 @@ def test_each_labelled_part_has_a_block_of_its_own_for_each_other_pool_set(
             ("ICAST", "ours", f"{fraction} ± 0.000 a"), ("", "A → B", fraction),
         ]  # fmt: skip
         assert {(test.first, test.second) for test in block.tests} == {("TSST", "ICAST")}
-
-
-def figures(page: Page) -> list[Any]:
-    found = (json.loads(script) for script in page.scripts if script.lstrip().startswith("{"))
-    return [one for one in found if "data" in one]
-
-
-def test_a_curve_has_a_line_and_bars_of_selected_intents(runs: list[RunFolder], tmp_path: Path) -> None:
-    rows = [{"label": "λ = 0", "method": "icast", "x": 0.0}, {"label": "λ = 1", "method": "tsst", "x": 1.0}]
-    made = reproduction(runs, table(kind="curve", rows=rows, x_label="λ", bars="selected_intents", metrics=["F1"]))
-    page = read_page(write_reproduced(made, tmp_path / "t.html"))
-    (figure,) = figures(page)
-    bar, line = figure["data"]
-    assert bar["type"] == "bar"
-    assert bar["y"][0] > 0 == bar["y"][1]
-    icast = [run.result["test"]["F1"] for run in runs if run.result["method"] == "icast"]
-    assert line["y"][0] == pytest.approx(fmean(icast))

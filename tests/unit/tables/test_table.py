@@ -19,7 +19,6 @@ def test_rows_name_methods_settings_and_metrics_that_exist(name: str) -> None:
         for corpus in table.corpora:
             for labelled in table.labelled:
                 with_settings(load_method(row.method), table.settings_of(row, corpus, labelled))
-    assert (table.kind == "curve") == all(row.x is not None for row in table.rows)
     assert table.corpora
     assert table.labelled
     assert {table.protocol, str(table.preset).removeprefix("paper-")} == {name.partition("-")[0]}
@@ -90,11 +89,6 @@ def test_rows_are_chosen_by_label_or_method() -> None:
         (
             "title: T\nsource: S\nkind: metrics\nmetrics: [F1, ratio]\nrows: [{label: A, method: bert}]\n",
             "metrics: `ratio` is unknown",
-        ),
-        (
-            "title: T\nsource: S\nkind: curve\nmetrics: [F1]\n"
-            "rows: [{label: A, method: bert, x: 1}, {label: B, method: bert}]\n",
-            "`B` has no x",
         ),
         (
             "title: T\nsource: S\nkind: metrics\nmetrics: [F1]\n"
