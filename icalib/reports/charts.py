@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
-import pyarrow as pa
-import pyarrow.compute as pc
 from plotly.subplots import make_subplots
 
 from icalib.core.run_tables import RoundSummary
@@ -139,47 +136,6 @@ def _accepted_at(scores: PoolScores) -> FloatArray:
     none, answerable = np.sort(confidence[~scores.answerable]), np.sort(confidence[scores.answerable])
     accepted, false = (1 - np.searchsorted(one, thresholds) / len(one) for one in (answerable, none))
     return np.interp(_FALSE_ACCEPTS, np.append(0.0, false), np.append(0.0, accepted))
-
-
-def loss_figure(training: pa.Table) -> go.Figure:
-    """Training losses over steps that continue over the stages, and validation losses as dots at the epochs' ends."""
-    return _training_figure(training, ("loss/",), ("train", "validation"))
-
-
-def validation_figure(training: pa.Table) -> go.Figure:
-    """Validation metrics over steps that continue over the stages."""
-    return _training_figure(training, ("rank/", "class/", "cal/", "sel/"), ("validation",))
-
-
-def _training_figure(training: pa.Table, groups: tuple[str, ...], splits: Sequence[str]) -> go.Figure:
-    figure = go.Figure()
-    tags = sorted(tag for tag in set(training["tag"].to_pylist()) if tag.startswith(groups))
-    for index, tag in enumerate(tags):
-        for split in splits:
-            rows = training.filter((pc.field("tag") == tag) & (pc.field("split") == split)).sort_by("step")
-            if rows.num_rows:
-                name, is_train = tag.split("/", 1)[1], split == "train"
-                figure.add_scatter(
-                    x=rows["step"].to_pylist(),
-                    y=rows["value"].to_pylist(),
-                    name=f"{name}, {split}" if len(splits) > 1 else name,
-                    mode="lines" if is_train else "lines+markers",
-                    opacity=0.55 if is_train else 1.0,
-                    line=line_style(index, 1.2 if is_train else 2.5),
-                )
-    # A rule marks where each stage but the first starts.
-    stages = training.group_by(["stage", "round"]).aggregate([("step", "min")]).sort_by("step_min").to_pylist()
-    for _, stage in pairwise(stages):
-        figure.add_vline(
-            x=stage["step_min"],
-            line={"color": NEUTRAL, "width": 1, "dash": "dot"},
-            annotation={"text": f"round {stage['round']}" if stage["round"] else stage["stage"], "font_size": 11},
-            annotation_position="top right",
-        )
-    figure.update_xaxes(title_text="step", rangemode="tozero")
-    figure.update_yaxes(rangemode="tozero")
-    figure.update_layout(height=360, showlegend=True)
-    return figure
 
 
 def rounds_figure(summaries: Sequence[RoundSummary]) -> go.Figure:

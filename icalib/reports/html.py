@@ -143,16 +143,13 @@ def _method_part(
 ) -> dict[str, Any]:
     """Return what is shown of one method: tables of all its runs, charts of the run with the lowest seed."""
     run = runs[0]
-    training, summaries = run.training(), run.round_summaries()
+    summaries = run.round_summaries()
     with_gain = [summary for summary in summaries if sum(summary.gain_histogram_counts)]
-    trained = training.num_rows > 0
     return {
         "row": row,
         "intervals": {metric: _interval(runs, metric) for metric in columns},
         "shown_seed": row.results[0]["seed"],
         "reliability": figure_json(charts.reliability_figure(scores, index)),
-        "loss": figure_json(charts.loss_figure(training)) if trained else None,
-        "validation": figure_json(charts.validation_figure(training)) if trained else None,
         "rounds": figure_json(charts.rounds_figure(summaries)) if summaries else None,
         "gain": figure_json(charts.gain_figure(with_gain, _gain_threshold(run.config))) if with_gain else None,
         "summaries": summaries,

@@ -37,7 +37,6 @@ def test_every_section_and_method_is_there(page: Page) -> None:
         assert words in text
     assert "icast is right, tsst is wrong" in text
     assert "tsst is right, icast is wrong" in text
-    assert "Without training: bm25." in text
     assert "icalib run icast" in text
 
 
