@@ -12,12 +12,10 @@ import typer
 from icalib.cli.app import verb
 from icalib.cli.options import Address, Json, Runs
 from icalib.cli.output import say
+from icalib.core.check import Check
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from icalib.core.check import Check
-    from icalib.reports.cluster import Examination
+    from collections.abc import Callable, Iterator
 
 
 @verb
@@ -32,10 +30,14 @@ def doctor(
     Every node reports its versions and token, and whether it shares --runs with the others; then a tiny ranker is
     trained by the workers, on GPUs if there are any, and scores some shards. The exit code is 1 if anything failed.
     """
-    from icalib.reports.cluster import Examination
+    from icalib.reports.cluster import print_check
+    from icalib.reports.console import people_console
 
-    with Examination() as shown:
-        checks = list(_examined(address, runs.resolve(), workers, shown))
+    console, checks = people_console(), list[Check]()
+    with console.status("starting Ray") as status:
+        for check in _examined(address, runs.resolve(), workers, lambda what: status.update(f"checking {what}")):
+            print_check(check, console)
+            checks.append(check)
     failed = [check.name for check in checks if check.status == "fail"]
     say(f"Not ready: {', '.join(failed)}. Do what the arrows say, then look again." if failed else "Ready.")
     if as_json:
@@ -43,18 +45,15 @@ def doctor(
     raise typer.Exit(int(bool(failed)))
 
 
-def _examined(address: str | None, runs: Path, workers: int, shown: Examination) -> Iterator[Check]:
+def _examined(address: str | None, runs: Path, workers: int, begins: Callable[[str], None]) -> Iterator[Check]:
     from icalib.distributed.doctor import examine, join
     from icalib.distributed.session import stop
 
     joined = join(address)
-    shown.show(joined)
     yield joined
     if joined.status == "fail":
         return
     try:
-        for check in examine(runs, workers, shown.begins):
-            shown.show(check)
-            yield check
+        yield from examine(runs, workers, begins)
     finally:
         stop()
