@@ -64,12 +64,12 @@ class MethodCurve:
     label: str
     points: tuple[CurvePoint, ...]
 
-    def worth_of_next(self, metric: str, split: str) -> float | None:
-        """Expected change by `NEXT_LABELS` more labels, if the last step's gain per doubling continues."""
+    def worth_of_next(self, split: str) -> float | None:
+        """Expected change of `TESTED` by `NEXT_LABELS` more labels, if the last step's gain per doubling continues."""
         if len(self.points) < 2:
             return None
         before, last = self.points[-2:]
-        values = [point.values(split).mean(metric) or 0.0 for point in (before, last)]
+        values = [point.values(split).mean(TESTED) or 0.0 for point in (before, last)]
         doublings = math.log2(last.num_labels / before.num_labels)
         return (values[1] - values[0]) / doublings * math.log2((last.num_labels + NEXT_LABELS) / last.num_labels)
 
@@ -107,27 +107,23 @@ class LabelCurve:
             best = max(free, key=lambda run: run.result[self.split][TESTED])
             outcome = last.minus(CurvePoint(0, (best,)), self.split)
             parts.append(f"against {best.result['method']}, which needs none, {_tested(outcome)}")
-        worth = curve.worth_of_next(TESTED, self.split)
+        worth = curve.worth_of_next(self.split)
         if worth is not None:
             parts.append(f"the next {NEXT_LABELS} are worth about {format_difference(worth)}")
         return f"{curve.label}: {'; '.join(parts)}."
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Return headings and rows: method, labels, seeds, `METRICS`, then what the next labels are worth in each."""
-        headings = ["method", "labels", "seeds", *map(heading, METRICS)]
-        headings += [f"next {NEXT_LABELS}: {metric}" for metric in METRICS]
+        """Return headings and rows: method, labels, seeds, `METRICS`."""
         rows: list[list[str]] = []
         for one in self.curves:
             for point in one.points:
                 found = point.values(self.split)
                 spreads = [format_spread(found.mean(metric), found.deviation(metric)) for metric in METRICS]
-                rows.append([one.label, str(point.num_labels), str(len(point.runs)), *spreads, *("" for _ in METRICS)])
-            worth = [one.worth_of_next(metric, self.split) for metric in METRICS]
-            rows[-1][-len(METRICS) :] = ["" if value is None else format_difference(value) for value in worth]
+                rows.append([one.label, str(point.num_labels), str(len(point.runs)), *spreads])
         for run in self.lines:
             values = [format_value(run.result[self.split].get(metric)) for metric in METRICS]
-            rows.append([str(run.result["method"]), MISSING, "1", *values, *("" for _ in METRICS)])
-        return headings, rows
+            rows.append([str(run.result["method"]), MISSING, "1", *values])
+        return ["method", "labels", "seeds", *map(heading, METRICS)], rows
 
 
 def _tested(outcome: PairedTest) -> str:
@@ -171,5 +167,4 @@ def write_label_curve(curve: LabelCurve, out: Path, command: str) -> Path:
         verdicts=[curve.verdict(one) for one in curve.curves],
         headings=headings,
         rows=rows,
-        next_labels=NEXT_LABELS,
     )
