@@ -25,8 +25,6 @@ from icalib.core.run_folder import RunFolder
 from icalib.reports.comparison import (
     MISSING,
     data_name,
-    format_difference,
-    format_p,
     format_seconds,
     heading,
     run_command,
@@ -101,11 +99,6 @@ class Reproduction:
     others: Mapping[str, tuple[str | None, tuple[str, ...]]] = field(default_factory=dict)
 
     @property
-    def fractions(self) -> list[float]:
-        """Labelled fractions, ascending."""
-        return sorted({one.labelled for one in self.rows})
-
-    @property
     def legend(self) -> dict[str, str]:
         """Return the letter of each way in which our values differ from the paper's protocol."""
         every = [mark for one in self.rows for mark in one.marks]
@@ -127,19 +120,6 @@ class Reproduction:
             "size of their differences, not the values."
         )
 
-    def tested(self, fraction: float, other: str | None) -> tuple[MethodTest, ...]:
-        """Test each method against the last row, which is the paper's own; on another pool set where one is named."""
-        rows = [one for one in self.rows if one.labelled == fraction]
-        runs = {one.row.label: [run for run in one.runs if other is None or run.has_shift(other)] for one in rows}
-        runs = {label: members for label, members in runs.items() if members}
-        last = self.table.rows[-1].label
-        if last not in runs or self.table.kind == "cost":
-            return ()
-        try:
-            return tuple(paired_tests(runs, against=last, shift=other))
-        except DataError:  # the runs were limited to other test pools
-            return ()
-
 
 @final
 @dataclass(frozen=True)
@@ -158,70 +138,60 @@ class Block:
     """Values that can be compared: of one labelled fraction, trained and tested on the same; ours, then the paper's."""
 
     title: str
-    columns: tuple[str, ...]
+    headings: tuple[str, ...]
     lines: tuple[Line, ...]
     tests: tuple[MethodTest, ...] = ()
-
-    @property
-    def headings(self) -> tuple[str, ...]:
-        """Those of the table."""
-        return ("method", "values of", *self.columns, "remarks on ours")
-
-    @property
-    def rows(self) -> list[tuple[str, ...]]:
-        """Those of the table."""
-        return [(line.label, line.source, *line.cells, line.remark) for line in self.lines]
 
 
 def blocks(reproduction: Reproduction) -> list[Block]:
     """A block for each labelled fraction, and in it for each other pool set that the runs were evaluated on."""
+    fractions = sorted({one.labelled for one in reproduction.rows})
     return [
-        Block(
-            title=_title(reproduction.data, fraction, other),
-            columns=_columns(reproduction.table),
-            lines=tuple(
-                line
-                for one in reproduction.rows
-                if one.labelled == fraction
-                for line in (_ours(reproduction, one, other), *_theirs(reproduction, one, other))
-            ),
-            tests=reproduction.tested(fraction, other),
-        )
-        for fraction, other in (
-            *((fraction, None) for fraction in reproduction.fractions),
-            *product(reproduction.fractions, reproduction.others),
-        )
+        _block(reproduction, fraction, other)
+        for fraction, other in (*product(fractions, (None,)), *product(fractions, reproduction.others))
     ]
 
 
-def _title(data: str, fraction: float, other: str | None) -> str:
-    trained = f"{data}, {fraction:.3g} labelled"
-    return trained if other is None else f"trained on {trained}, tested on {other}"
+def _block(reproduction: Reproduction, fraction: float, other: str | None) -> Block:
+    table = reproduction.table
+    trained = f"{reproduction.data}, {fraction:.3g} labelled"
+    rows = [one for one in reproduction.rows if one.labelled == fraction]
+    columns = (
+        _COSTS[name] if table.kind == "cost" else heading(name, " %" if table.percent else "") for name in table.metrics
+    )
+    lines = [line for one in rows for line in (_ours(reproduction, one, other), *_theirs(reproduction, one, other))]
+    return Block(
+        title=trained if other is None else f"trained on {trained}, tested on {other}",
+        headings=("method", "values of", *columns, "remarks on ours"),
+        lines=tuple(lines),
+        tests=() if table.kind == "cost" else tuple(_tests(rows, other, table.rows[-1].label)),
+    )
 
 
-def _columns(table: Table) -> tuple[str, ...]:
-    if table.kind == "cost":
-        return tuple(_COSTS[metric] for metric in table.metrics)
-    return tuple(heading(metric, " %" if table.percent else "") for metric in table.metrics)
+def _tests(rows: Sequence[TableRow], other: str | None, last: str) -> list[MethodTest]:
+    """Test each method against the last row, which is the paper's own; on another pool set where one is named."""
+    runs = {one.row.label: [run for run in one.runs if other is None or run.has_shift(other)] for one in rows}
+    runs = {label: members for label, members in runs.items() if members}
+    try:
+        return paired_tests(runs, against=last, shift=other) if last in runs else []
+    except DataError:  # the runs were limited to other test pools
+        return []
 
 
 def _ours(reproduction: Reproduction, one: TableRow, other: str | None) -> Line:
     table = reproduction.table
     marks = [*one.marks, *(() if other is None else reproduction.shift_marks(other))]
     letters = ",".join(reproduction.legend[mark] for mark in dict.fromkeys(marks))
+    results = [run.result for run in one.runs]
     if table.kind == "cost":
         values = _cost_cells(table, one.cost)
     else:
-        results = [run.result for run in one.runs]
-        if other is not None:
-            results = [result for run in one.runs for result in run.shifts() if data_name(result) == other]
-        tests = [result["test"] for result in results]
+        on_other = [result for run in one.runs for result in run.shifts() if data_name(result) == other]
+        tests = [result["test"] for result in (results if other is None else on_other)]
         values = tuple(_spread(table, [test[name] for test in tests if name in test]) for name in table.metrics)
-    made: list[str] = []
-    if one.runs:
-        made.append(f"{len(one.runs)} {'seed' if len(one.runs) == 1 else 'seeds'}")
-        if other is None:
-            made.append(format_seconds(statistics.fmean(run.result["seconds"]["total"] for run in one.runs)))
+    made = [f"{len(results)} {'seed' if len(results) == 1 else 'seeds'}"] if results else []
+    if results and other is None:
+        made.append(format_seconds(statistics.fmean(result["seconds"]["total"] for result in results)))
     return Line(
         label=one.row.label,
         source="ours",
@@ -276,26 +246,6 @@ def _text(table: Table, value: Value) -> str:
     return f"{value.mean:.{digits}f}{spread}"
 
 
-def _spread_note(table: Table) -> str:
-    return f"± is the {table.spread} over the seeds, as in the paper." if table.spread else "The paper has no ±."
-
-
-_TEST_HEADINGS = ("metric", "methods", "difference", "p", "p by Holm")
-
-
-def _test_rows(block: Block) -> list[tuple[str, ...]]:
-    return [
-        (
-            test.metric,
-            f"{test.first} − {test.second}",
-            format_difference(test.difference),
-            format_p(test.p_value),
-            format_p(test.p_holm),
-        )
-        for test in block.tests
-    ]
-
-
 def print_reproduced(reproduction: Reproduction, console: Console | None = None) -> None:
     """Print our values, and the paper's under each row."""
     console = console or people_console()
@@ -303,12 +253,14 @@ def print_reproduced(reproduction: Reproduction, console: Console | None = None)
     if reproduction.table.note:
         console.print(Text(reproduction.table.note), soft_wrap=True)
     for block in blocks(reproduction):
+        *headings, remarks = block.headings
         rows = [
-            [Text(cell, "bold" if row[1] == "ours" else "dim") for cell in row[:-1]] + [Text(row[-1], "dim")]
-            for row in block.rows
+            [Text(cell, "bold" if line.source == "ours" else "dim") for cell in (line.label, line.source, *line.cells)]
+            + [Text(line.remark, "dim")]
+            for line in block.lines
         ]
-        headings = (*block.headings[:-1], Column(block.headings[-1], overflow="fold"))
-        console.print(text_table(headings, rows, title=f"{reproduction.table.title}: {block.title}", num_texts=2))
+        columns = (*headings, Column(remarks, overflow="fold"))
+        console.print(text_table(columns, rows, title=f"{reproduction.table.title}: {block.title}", num_texts=2))
     for mark, letter in reproduction.legend.items():
         console.print(Text(f"{letter}: {mark}"), soft_wrap=True)
 
@@ -321,24 +273,20 @@ def write_reproduced(reproduction: Reproduction, out: Path) -> Path:
     """
     from icalib.reports.page import write_page
 
-    runs = [run for one in reproduction.rows for run in one.runs]
     return write_page(
         "paper_table.html.j2",
         out,
         title=reproduction.table.title,
+        reproduction=reproduction,
         table=reproduction.table,
-        notice=reproduction.notice,
-        legend=[(letter, mark) for mark, letter in reproduction.legend.items()],
-        spread_note=_spread_note(reproduction.table),
-        command=reproduction.command,
-        blocks=[(block, _test_rows(block)) for block in blocks(reproduction)],
-        test_headings=_TEST_HEADINGS,
+        blocks=blocks(reproduction),
         runs=[
             (
                 run.name,
                 read_json(run.path / "provenance.json")["started"][:16].replace("T", " "),
                 run_command(run.path.resolve() / "config.yaml", run.path.resolve().parents[1]),
             )
-            for run in runs
+            for one in reproduction.rows
+            for run in one.runs
         ],
     )

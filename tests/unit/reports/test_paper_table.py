@@ -91,7 +91,7 @@ def test_per_cent_tables_show_ours_in_per_cent(runs: list[RunFolder]) -> None:
     values = [100 * run.result["test"]["F1"] for run in runs if run.result["method"] == "tsst"]
     assert block.lines[0].cells[0] == f"{fmean(values):.2f} ± {stdev(values):.2f}"
     assert block.lines[1].cells == ("53.14", "1.50")
-    assert block.columns == ("F1 % ↑", "ECE % ↓")
+    assert block.headings[2:4] == ("F1 % ↑", "ECE % ↓")
 
 
 def evaluate_on(run: RunFolder, other: Path, number: int, f1: float) -> RunFolder:
