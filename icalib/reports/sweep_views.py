@@ -44,7 +44,6 @@ _NUM_BEST = 10
 _BESIDE = ("R@1", "ECE", "NLL")
 """Metrics that stand beside the tuned ones, where trials have them."""
 _MOST_LISTED = 6
-_MOST_DRY_ROWS = 40
 _DRY_COLUMNS = (
     ("pools", "num_pseudo_pools"),
     ("of", "num_pools_scored"),
@@ -71,6 +70,11 @@ class SweepSummary:
         self.trials = sweep_trials(folder)
         self.order = ranked(self.trials, self.metrics)
         self.winner = folder.best()
+
+    @property
+    def unfinished(self) -> list[Trial]:
+        """Trials that failed or were pruned."""
+        return [trial for trial in self.trials if trial.state in ("failed", "pruned")]
 
     @cached_property
     def ties(self) -> list[Tie]:
@@ -258,31 +262,17 @@ def _write_report(summary: SweepSummary) -> None:
     from icalib.reports.sweep_figures import pictures
 
     folder, settings = summary.folder, summary.settings
-    headings, rows = summary.best_trials()
-    unfinished = [
-        (
-            str(trial.number),
-            trial.state,
-            f"{len(trial.runs)} of {settings.seeds}",
-            settings_text(trial.settings),
-            trial.error or "",
-        )
-        for trial in summary.trials
-        if trial.state in ("failed", "pruned")
-    ]
     stages = [stage for trial in summary.trials for run in trial.runs for stage in run.stages]
     write_page(
         "sweep.html.j2",
         folder.path / "report.html",
         title=f"Sweep of {settings.space} on {settings.data.name}",
         summary=summary,
+        settings_text=settings_text,
         facts=_facts(summary),
-        headings=headings,
-        rows=rows,
-        best_settings=settings_text(summary.winner.params) if summary.winner else "",
+        best_trials=summary.best_trials(),
         best_config=folder.best_config() if summary.winner else "",
         figures=list(pictures(summary.order, summary.metrics)),
-        unfinished=unfinished,
         seconds={
             reused: [stage["seconds"] for stage in stages if stage["reused"] == reused] for reused in (False, True)
         },
@@ -348,10 +338,9 @@ def print_dry(folder: SweepFolder, console: Console | None = None) -> None:
         for row in found.select(["trial", "params"]).to_pylist()
     }
     names = short_names(list(dict.fromkeys(name for one in settings.values() for name in one)))
-    means = found.group_by("trial").aggregate([(column, "mean") for _, column in _DRY_COLUMNS]).to_pylist()
-    shown = sorted(means, key=_right_pools, reverse=True)[:_MOST_DRY_ROWS]
+    means = found.group_by("trial").aggregate([(column, "mean") for _, column in _DRY_COLUMNS]).sort_by("trial")
     rows: list[list[str]] = []
-    for row in sorted(shown, key=lambda row: row["trial"]):
+    for row in means.to_pylist():
         values = {column: row[f"{column}_mean"] for _, column in _DRY_COLUMNS}
         cells = [
             format_share(value) if column.endswith("accuracy") else f"{value:,.0f}" for column, value in values.items()
@@ -367,13 +356,3 @@ def print_dry(folder: SweepFolder, console: Console | None = None) -> None:
         num_texts=0,
     )
     console.print(table)
-    if len(shown) < len(means):
-        console.print(
-            f"the {len(shown)} trials that select the most right pools, of {len(means)}; the table file has all"
-        )
-
-
-def _right_pools(means: Mapping[str, Any]) -> float:
-    """Selected pools whose labels are right; all that are selected where gold is unknown."""
-    accuracy = means["pseudo_accuracy_mean"]
-    return means["num_pseudo_pools_mean"] * (1.0 if accuracy is None else accuracy)
