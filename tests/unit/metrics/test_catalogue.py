@@ -30,11 +30,6 @@ def test_every_tag_is_that_of_one_metric() -> None:
     assert len(set(tags)) == len(tags)
 
 
-@pytest.mark.parametrize(("name", "direction"), [("NLL", "minimize"), ("R@1", "maximize"), ("gap", None)])
-def test_a_metric_knows_its_direction(name: str, direction: str | None) -> None:
-    assert find_metric(name).direction == direction
-
-
 def test_an_unknown_name_gets_a_suggestion() -> None:
     with pytest.raises(SettingError, match=r"no metric 'ECE_adaptiv'\. Did you mean ECE_adaptive"):
         find_metric("ECE_adaptiv")

@@ -49,11 +49,3 @@ def test_no_order_is_better_than_the_perfect_one_and_order_of_pools_does_not_cou
     assert aurc(confidence, error) >= aurc(-error, error) - 1e-12
     assert sorted_errors(confidence, error).sum() == pytest.approx(error.sum())
     assert aurc(confidence[::-1], error[::-1]) == pytest.approx(aurc(confidence, error))
-
-
-@given(st.lists(st.lists(POOL, min_size=4, max_size=4), min_size=1, max_size=5))
-def test_rows_are_independent(rows: list[list[tuple[float, float]]]) -> None:
-    confidence, error = (np.stack(part) for part in zip(*map(arrays, rows), strict=True))
-    for metric in (aurc, auroc):
-        alone = [float(metric(*row)) for row in zip(confidence, error, strict=True)]
-        assert metric(confidence, error) == pytest.approx(alone, nan_ok=True)

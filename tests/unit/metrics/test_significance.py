@@ -28,31 +28,6 @@ def test_intervals_are_a_function_of_the_seed() -> None:
     assert first.low < values.mean() < first.high
 
 
-def test_all_resamples_are_made_and_hold_as_many_pools() -> None:
-    shapes = []
-
-    def statistics(drawn: np.ndarray) -> dict[str, np.ndarray]:
-        shapes.append(drawn.shape)
-        assert drawn.min() >= 0
-        assert drawn.max() < 1000
-        return {"first": drawn[:, 0].astype(float)}
-
-    bootstrap(statistics, 1000, seed=3, num_bootstrap=601)
-    assert sum(rows for rows, _ in shapes) == 601
-    assert {columns for _, columns in shapes} == {1000}
-
-
-def test_intervals_cover_the_truth_at_about_their_level() -> None:
-    rng = np.random.default_rng(5)
-    covered = 0
-    for trial in range(200):
-        values = rng.normal(size=60)
-        drawn = bootstrap(lambda drawn, v=values: {"mean": v[drawn].mean(axis=1)}, 60, seed=trial)["mean"]
-        interval = percentile_interval(drawn)
-        covered += interval.low <= 0 <= interval.high
-    assert 0.88 <= covered / 200 <= 0.99
-
-
 def test_undefined_resamples_do_not_count() -> None:
     some = np.array([np.nan, 1.0, 1.0, np.nan])
     assert percentile_interval(some) == (1, 1)
