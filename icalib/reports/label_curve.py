@@ -64,15 +64,6 @@ class MethodCurve:
     label: str
     points: tuple[CurvePoint, ...]
 
-    def worth_of_next(self, split: str) -> float | None:
-        """Expected change of `TESTED` by `NEXT_LABELS` more labels, if the last step's gain per doubling continues."""
-        if len(self.points) < 2:
-            return None
-        before, last = self.points[-2:]
-        values = [point.values(split).mean(TESTED) or 0.0 for point in (before, last)]
-        doublings = math.log2(last.num_labels / before.num_labels)
-        return (values[1] - values[0]) / doublings * math.log2((last.num_labels + NEXT_LABELS) / last.num_labels)
-
 
 @final
 @dataclass(frozen=True)
@@ -107,8 +98,10 @@ class LabelCurve:
             best = max(free, key=lambda run: run.result[self.split][TESTED])
             outcome = last.minus(CurvePoint(0, (best,)), self.split)
             parts.append(f"against {best.result['method']}, which needs none, {_tested(outcome)}")
-        worth = curve.worth_of_next(self.split)
-        if worth is not None:
+        if len(curve.points) > 1:  # if the last step's gain per doubling continues
+            before, now = (point.values(self.split).mean(TESTED) or 0.0 for point in curve.points[-2:])
+            doublings = math.log2(last.num_labels / curve.points[-2].num_labels)
+            worth = (now - before) / doublings * math.log2((last.num_labels + NEXT_LABELS) / last.num_labels)
             parts.append(f"the next {NEXT_LABELS} are worth about {format_difference(worth)}")
         return f"{curve.label}: {'; '.join(parts)}."
 
