@@ -103,34 +103,24 @@ def evaluate_on(run: RunFolder, other: Path, number: int, f1: float) -> RunFolde
     return copy
 
 
-def test_each_labelled_part_has_a_block_of_its_own_for_each_other_pool_set(
-    runs: list[RunFolder], tmp_path: Path
-) -> None:
-    parts = (0.01, 0.05)
-    rows = [
-        {"label": label, "method": label.lower(),
-         "published": [{"corpus": "A", "test": "B", "labelled": part, "values": {"F1": part}} for part in parts]}
-        for label in ("TSST", "ICAST")
-    ]  # fmt: skip
+def test_each_fraction_has_a_block_for_each_other_pool_set(runs: list[RunFolder], tmp_path: Path) -> None:
+    fractions = (0.01, 0.05)
+    published = [{"corpus": "A", "test": "B", "labelled": part, "values": {"F1": part}} for part in fractions]
+    rows = [{"label": label, "method": label.lower(), "published": published} for label in ("TSST", "ICAST")]
     made = table(kind="shift", corpora=["A", "B"], rows=rows)
-    done = tuple(
-        TableRow(
-            row,
-            fraction,
-            runs=tuple(evaluate_on(run, tmp_path / "garage", int(1000 * fraction), fraction)
-                  for run in runs if run.result["method"] == row.method),
-        )
-        for fraction in (0.01, 0.05)
-        for row in made.rows
-    )  # fmt: skip
+    done = [
+        TableRow(row, fraction, runs=tuple(
+            evaluate_on(run, tmp_path / "garage", int(1000 * fraction), fraction)
+            for run in runs if run.result["method"] == row.method
+        ))
+        for fraction in fractions for row in made.rows
+    ]  # fmt: skip
     others = {"garage": ("B", ("another split",))}
-    shifted = blocks(Reproduction(made, "desk", "A", "icalib", done, others))[2:]
-    assert [block.title for block in shifted] == [
-        f"trained on desk, {fraction} labelled, tested on garage" for fraction in (0.01, 0.05)
-    ]
-    for block, fraction in zip(shifted, ("0.010", "0.050"), strict=True):
+    shifted = blocks(Reproduction(made, "desk", "A", "icalib", tuple(done), others))[2:]
+    for block, fraction in zip(shifted, fractions, strict=True):
+        assert block.title == f"trained on desk, {fraction} labelled, tested on garage"
         assert [(line.label, line.source, line.cells[0]) for line in block.lines] == [
-            ("TSST", "ours", f"{fraction} ± 0.000 a"), ("", "A → B", fraction),
-            ("ICAST", "ours", f"{fraction} ± 0.000 a"), ("", "A → B", fraction),
+            ("TSST", "ours", f"{fraction:.3f} ± 0.000 a"), ("", "A → B", f"{fraction:.3f}"),
+            ("ICAST", "ours", f"{fraction:.3f} ± 0.000 a"), ("", "A → B", f"{fraction:.3f}"),
         ]  # fmt: skip
         assert {(test.first, test.second) for test in block.tests} == {("TSST", "ICAST")}
