@@ -41,12 +41,6 @@ def test_tied_pools_are_accepted_together() -> None:
     assert auroc(np.full(4, 0.5), is_none) == 0.5
 
 
-def test_without_both_kinds_of_pools_there_is_no_value() -> None:
-    for is_none in (np.zeros(4), np.ones(4)):
-        assert np.isnan(false_accepts(np.arange(4.0), is_none))
-        assert np.isnan(auroc(np.arange(4.0), is_none))
-
-
 def test_ranking_is_measured_on_answerable_pools_and_answering_the_others_is_an_error() -> None:
     answerable = simulated_table(40, seed=1)
     pools = PoolScores.from_predictions(answerable)

@@ -14,10 +14,6 @@ from icalib.metrics.ranking import recall_at_k
 PAIRS = st.lists(st.tuples(st.floats(0, 1), st.sampled_from([0, 1])), min_size=1, max_size=30)
 
 
-def test_nothing_called_right_is_zero() -> None:
-    assert classification_at(np.array([0.2, 0.4]), np.array([0, 1]), 0.4) == (0, 0, 0)
-
-
 def test_by_argmax_all_three_are_recall_at_one() -> None:
     scores = PoolScores.from_predictions(simulated_table(200, seed=4, decimals=0))
     assert classification_by_argmax(scores) == pytest.approx((recall_at_k(scores, 1).mean(),) * 3)

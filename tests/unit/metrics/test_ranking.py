@@ -42,12 +42,6 @@ def test_one_right_candidate_among_ties() -> None:
     assert average_precision(scores)[0] == pytest.approx((1 / 2 + 1 / 3 + 1 / 4) / 3)
 
 
-def test_saturated_probabilities_do_not_tie_logits() -> None:
-    scores = pool_scores([[40, 50]], [[0, 1]], [[1.0, 1.0]])
-    assert recall_at_k(scores, 1)[0] == 1
-    assert top_candidate(scores).prob[0] == 1
-
-
 def test_infinite_logits_rank_like_others() -> None:
     scores = pool_scores([[-np.inf, np.inf, np.inf]], [[0, 1, 0]], [[0, 1, 1]])
     assert recall_at_k(scores, 1)[0] == 0.5

@@ -10,22 +10,10 @@ from hypothesis import strategies as st
 from icalib.core.errors import DataError
 from icalib.metrics.significance import (
     basic_interval,
-    bootstrap,
     holm,
     paired_permutation_test,
     percentile_interval,
 )
-
-
-def test_intervals_are_a_function_of_the_seed() -> None:
-    values = np.random.default_rng(0).normal(size=300)
-    first, again, other = (
-        percentile_interval(bootstrap(lambda drawn: {"mean": values[drawn].mean(axis=1)}, 300, seed=seed)["mean"])
-        for seed in (1, 1, 2)
-    )
-    assert first == again
-    assert first != other
-    assert first.low < values.mean() < first.high
 
 
 def test_undefined_resamples_do_not_count() -> None:
@@ -34,10 +22,6 @@ def test_undefined_resamples_do_not_count() -> None:
     assert basic_interval(some, 1.5, bounds=(0, 5)) == (2, 2)
     assert np.isnan(percentile_interval(np.full(3, np.nan))).all()
     assert np.isnan(basic_interval(np.zeros(0), 0.5, bounds=(0, 1))).all()
-
-
-def test_no_resamples_give_no_values() -> None:
-    assert bootstrap(lambda drawn: {"mean": drawn.mean(axis=1)}, 5, seed=0, num_bootstrap=0) == {}
 
 
 def test_a_basic_interval_mirrors_the_percentiles_within_the_range() -> None:

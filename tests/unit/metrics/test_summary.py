@@ -72,12 +72,6 @@ def test_by_argmax_p_r_and_f1_are_those_of_the_best_candidates(decimals: int | N
     assert summaries[1]["F1"] != summaries[0]["F1"]
 
 
-def test_ties_count_in_expectation_not_in_favour_of_the_right_candidate() -> None:
-    predictions = prediction_table([[1, 1, 0, 0], [2, 2, 2, 2]], [[1, 0, 0, 0], [0, 0, 0, 1]])
-    summary = values_of(summarise(predictions, threshold=0.5, seed=0, decision="argmax", num_bootstrap=0))
-    assert (summary["P"], summary["R"], summary["F1"]) == pytest.approx(((1 / 2 + 1 / 4) / 2,) * 3)
-
-
 def test_pools_may_be_ragged() -> None:
     predictions = prediction_table([[3, 1, 0], [0, 1], [2, 2, 1, 0]], [[1, 1, 0], [1, 0], [0, 1, 0, 0]])
     summary = summarise(predictions, threshold=0.6, seed=0, num_bootstrap=50)
