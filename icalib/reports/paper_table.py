@@ -31,7 +31,7 @@ from icalib.reports.comparison import (
 )
 from icalib.reports.console import people_console, text_table
 from icalib.reports.paired_tests import MethodTest, paired_tests
-from icalib.tables.table import Row, Table, Value
+from icalib.tables.table import Row, Table
 
 if TYPE_CHECKING:
     from icalib.data.schema import PoolSet
@@ -208,7 +208,7 @@ def _theirs(reproduction: Reproduction, one: TableRow, other: str | None) -> lis
         Line(
             "",
             each.corpus if each.test is None else f"{each.corpus} → {each.test}",
-            tuple(_text(table, each.values[name]) if name in each.values else MISSING for name in table.metrics),
+            tuple(_published(table, each.values.get(name)) for name in table.metrics),
         )
         for each in one.row.published
         if (each.labelled is None or abs(each.labelled - one.labelled) < 1e-9)
@@ -237,13 +237,16 @@ def _spread(table: Table, values: Sequence[float]) -> str:
     if len(values) > 1:
         of_mean = math.sqrt(len(values)) if table.spread == "standard error" else 1.0
         spread = scale * statistics.stdev(values) / of_mean
-    return _text(table, Value(mean=scale * statistics.fmean(values), spread=spread))
+    return _text(table, scale * statistics.fmean(values), spread)
 
 
-def _text(table: Table, value: Value) -> str:
+def _published(table: Table, value: float | tuple[float, float] | None) -> str:
+    return MISSING if value is None else _text(table, *(value if isinstance(value, tuple) else (value,)))
+
+
+def _text(table: Table, mean: float, spread: float | None = None) -> str:
     digits = 2 if table.percent or table.kind == "cost" else 3
-    spread = "" if value.spread is None else f" ± {value.spread:.{digits}f}"
-    return f"{value.mean:.{digits}f}{spread}"
+    return f"{mean:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}")
 
 
 def print_reproduced(reproduction: Reproduction, console: Console | None = None) -> None:

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from icalib.core.component import Settings, validated
 from icalib.core.errors import SettingError
@@ -21,20 +21,6 @@ COSTS = ("parameters", "milliseconds", "ratio")
 """What a table about cost can show."""
 
 
-class Value(Settings):
-    """A mean over seeds with its spread, if it has one."""
-
-    mean: float
-    spread: float | None = None
-
-
-def _value(value: Any) -> Any:
-    """`0.68`, or `[0.68, 0.01]` with a spread."""
-    if isinstance(value, list) and len(value) == 2:
-        return {"mean": value[0], "spread": value[1]}
-    return {"mean": value} if isinstance(value, int | float) else value
-
-
 class Published(Settings):
     """What a paper prints for one row."""
 
@@ -44,8 +30,8 @@ class Published(Settings):
     """The corpus that was tested on."""
     labelled: float | None = Field(default=None, gt=0, le=1)
     """Fraction of the training pools that was labelled; None means all."""
-    values: dict[str, Annotated[Value, BeforeValidator(_value)]]
-    """By metric."""
+    values: dict[str, float | tuple[float, float]]
+    """By metric: a mean over seeds, or a mean and its spread."""
 
 
 class Exceptional(Settings):
