@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -160,18 +159,8 @@ def _option_words(key: str, value: Any) -> list[str]:
     if isinstance(value, bool):
         return [option] if value else []
     if isinstance(value, dict):
-        value = [f"{name}={_text(inner)}" for name, inner in value.items()]
+        value = [f"{name}={json.dumps(inner)}" for name, inner in value.items()]  # JSON is YAML, which --set reads
     return [word for each in (value if isinstance(value, list) else [value]) for word in (option, str(each))]
-
-
-def _text(value: Any) -> str:
-    """A setting's value as --set reads it."""
-    from icalib.core.yaml_text import parse_yaml
-
-    with suppress(ValueError):
-        if isinstance(value, str) and parse_yaml(value) == value:
-            return value
-    return json.dumps(value)
 
 
 def _server(address: str | None) -> JobServer:

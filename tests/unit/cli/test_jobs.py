@@ -38,7 +38,7 @@ def test_options_are_those_of_the_command_line() -> None:
     assert found == [
         "compare", "bert", "icast", "--data", "/pools", "--runs", "/runs", "--seeds", "2", "--fresh",
         "--shift", "/pools/a", "--shift", "/pools/b", "--set", "regime.num_rounds=2",
-        "--set", 'encoder.budget={"max_context_tokens": 60}', "--set", "calibration=platt",
+        "--set", 'encoder.budget={"max_context_tokens": 60}', "--set", 'calibration="platt"',
     ]  # fmt: skip
 
 
