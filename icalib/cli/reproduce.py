@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from icalib.cli.app import verb
-from icalib.cli.options import ExecutorOptions, RunOptions, place_option
+from icalib.cli.options import ExecutorOptions, RunOptions, parsed_fractions, place_option
 from icalib.cli.output import say, starting
 from icalib.core.errors import SettingError
 from icalib.core.storage import push
@@ -52,7 +52,6 @@ def reproduce(
     from icalib.api.options import RunTemplate
     from icalib.api.session import command_line, session
     from icalib.api.settings import with_test_pools
-    from icalib.cli.parsing import parsed_fractions
     from icalib.data.pools import read_pool_set
     from icalib.reports.paper_table import Reproduction, corpus_of
     from icalib.tables.table import load_table, table_names

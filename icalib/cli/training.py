@@ -9,9 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from icalib.cli.app import verb
-from icalib.cli.options import Data, Dry, ExecutorOptions, Fresh, Json, Labelled, RunOptions, place_option
+from icalib.cli.options import (
+    Data,
+    Dry,
+    ExecutorOptions,
+    Fresh,
+    Json,
+    Labelled,
+    RunOptions,
+    parsed_fractions,
+    place_option,
+)
 from icalib.cli.output import near, say, say_views, starting
-from icalib.cli.parsing import parsed_fractions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,8 +11,7 @@ from typing import final
 import numpy as np
 
 from icalib.core.run_folder import RunFolder
-from icalib.metrics.catalogue import find_metric
-from icalib.metrics.pairs import FloatArray, PoolScores
+from icalib.metrics.pairs import FloatArray
 from icalib.metrics.significance import PairedTest, paired_permutation_test
 from icalib.reports.comparison import (
     CANDIDATES_ONLY,
@@ -24,6 +23,7 @@ from icalib.reports.comparison import (
     format_value,
     heading,
 )
+from icalib.reports.paired_tests import mean_per_pool
 
 METRICS = ("R@1", "MAP", "NLL")
 """Metrics of a label curve."""
@@ -49,10 +49,8 @@ class CurvePoint:
         return paired_permutation_test(self._per_pool(split), other._per_pool(split), seed=0)
 
     def _per_pool(self, split: str) -> FloatArray:
-        per_pool = find_metric(TESTED).per_pool
-        assert per_pool is not None
-        values = [per_pool(PoolScores.from_predictions(run.predictions(split))) for run in self.runs]
-        mean = np.mean(values, axis=0)
+        mean = mean_per_pool(self.runs, TESTED, split)
+        assert mean is not None
         return mean[~np.isnan(mean)]  # pools without a right candidate don't count
 
 

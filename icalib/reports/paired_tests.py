@@ -89,6 +89,14 @@ def paired_tests(
     return tests
 
 
+def mean_per_pool(runs: Sequence[RunFolder], metric: str, split: str) -> FloatArray | None:
+    """Return a metric's values of the pools of a split, mean over runs; None where it has no values of single pools."""
+    per_pool = find_metric(metric).per_pool
+    if per_pool is None:
+        return None
+    return np.mean([per_pool(PoolScores.from_predictions(run.predictions(split))) for run in runs], axis=0)
+
+
 def matrices(tests: Sequence[MethodTest]) -> dict[str, dict[str, dict[str, MethodTest]]]:
     """Return the tests by metric and method, each from both methods' view."""
     found: dict[str, dict[str, dict[str, MethodTest]]] = {}

@@ -10,7 +10,6 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any, final
 
-import numpy as np
 from rich.console import Console
 from rich.table import Column
 from rich.text import Text
@@ -20,7 +19,7 @@ from icalib.core.parquet import read_parquet
 from icalib.core.run_folder import RunFolder
 from icalib.core.storage import push
 from icalib.metrics.catalogue import find_metric
-from icalib.metrics.pairs import FloatArray, PoolScores
+from icalib.metrics.pairs import FloatArray
 from icalib.metrics.significance import paired_permutation_test
 from icalib.reports.comparison import (
     COLUMNS,
@@ -35,7 +34,7 @@ from icalib.reports.comparison import (
     with_outside_metrics,
 )
 from icalib.reports.console import people_console, text_table
-from icalib.reports.paired_tests import SIGNIFICANT
+from icalib.reports.paired_tests import SIGNIFICANT, mean_per_pool
 from icalib.sweeps.folder import DRY_SCHEMA, SweepFolder
 from icalib.sweeps.ties import Tie, ties
 from icalib.sweeps.trials import Trial, brief, ranked, settings_text, short_names, sweep_trials
@@ -201,10 +200,8 @@ def _listed(items: Iterable[object]) -> str:
 
 def _per_pool(trial: Trial, metric: str) -> FloatArray | None:
     """Values of the validation pools, mean over the seeds; None where they are not known."""
-    per_pool = find_metric(metric).per_pool
-    if per_pool is None or not trial.runs or not all(run.has_predictions("validation") for run in trial.runs):
-        return None
-    return np.mean([per_pool(PoolScores.from_predictions(run.predictions("validation"))) for run in trial.runs], axis=0)
+    is_known = trial.runs and all(run.has_predictions("validation") for run in trial.runs)
+    return mean_per_pool(trial.runs, metric, "validation") if is_known else None
 
 
 def _pseudo_labels(trial: Trial) -> tuple[str, str] | None:
