@@ -15,12 +15,6 @@ def arrays(pools: list[tuple[float, float]]) -> tuple[np.ndarray, np.ndarray]:
     return np.array([c for c, _ in pools]), np.array([e for _, e in pools])
 
 
-def test_constant_confidence_costs_the_error_rate() -> None:
-    error = np.array([1, 0, 0, 1, 0.0])
-    assert aurc(np.full(5, 0.3), error) == pytest.approx(0.4)
-    assert auroc(np.full(5, 0.3), error) == pytest.approx(0.5)
-
-
 def test_the_perfect_order() -> None:
     error = np.array([0, 0, 0, 1, 1.0])
     confidence = np.array([0.9, 0.8, 0.7, 0.6, 0.5])

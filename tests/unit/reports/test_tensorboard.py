@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import threading
 from pathlib import Path
-from unittest.mock import Mock
 
 import numpy as np
 import pyarrow.compute as pc
@@ -12,7 +10,6 @@ from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from unit.reports.fake_runs import write_pools, write_run
 
-from icalib.core.errors import StorageError
 from icalib.core.run_folder import RunFolder
 from icalib.reports.gain import bulk
 from icalib.reports.tensorboard import metric_tag, write_tensorboard
@@ -95,17 +92,3 @@ def test_again_adds_only_what_is_new(tmp_path: Path) -> None:
     added = {path.relative_to(folder).parts[0] for path in after.keys() - before.keys()}
     assert added == {"round_03", "rounds", "test"}
     assert not list(unfinished.path.glob(".tb-*"))
-
-
-def test_a_disk_that_fills_while_events_are_written_is_reported_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = write_run(tmp_path / "runs", write_pools(tmp_path / "desk"), "bm25", 1)
-    full = Mock(side_effect=OSError(28, "No space left on device"))
-    monkeypatch.setattr("tensorboard.summary.writer.record_writer.RecordWriter.write", full)
-    with pytest.raises(StorageError, match="can't write"):
-        write_tensorboard(run)
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join(5)
-    assert "Traceback" not in capsys.readouterr().err
