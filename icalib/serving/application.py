@@ -16,7 +16,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.exceptions import HTTPException
-from starlette.middleware.base import RequestResponseEndpoint
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from icalib.core.errors import DataError, SettingError
 from icalib.core.invalid import describe
@@ -54,23 +54,10 @@ def create_app(run: ServedRun, score: Score, limits: Limits, token: str | None =
     app.router.route_class = JsonRoute
     app.state.limits = limits
     monitor = Monitor()
+    app.add_middleware(_Guard, token=token, monitor=monitor)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_invalid_request)
     free = asyncio.Semaphore(limits.max_pending)
-
-    @app.middleware("http")
-    async def guard(request: Request, call_next: RequestResponseEndpoint) -> Response:
-        """Require the token, measure requests, and hide the details of unexpected errors."""
-        started, path = time.perf_counter(), _path(request)
-        try:
-            response = _refusal(request, token) or await call_next(request)
-        except Exception:
-            _log.exception("%s failed", path)
-            response = _error(path, 500, "the server failed to answer; its log says why.")
-        known = path if path in _PATHS else "other"
-        monitor.requests.labels(known, str(response.status_code)).inc()
-        monitor.seconds.labels(known).observe(time.perf_counter() - started)
-        return response
 
     async def answer(request: AbstractRequest) -> Any:
         context, candidates = request.question()
@@ -130,21 +117,50 @@ def create_app(run: ServedRun, score: Score, limits: Limits, token: str | None =
     return app
 
 
-def _refusal(request: Request, token: str | None) -> Response | None:
-    """Return the response to a request without the server's token; None if it may be answered."""
-    path = _path(request)
-    if token is None or path == _WITHOUT_TOKEN:
-        return None
-    scheme, _, given = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), token.encode()):
-        return None
-    message = f"found {'another' if given else 'no'} token. Send the server's as `Authorization: Bearer …`."
-    return _error(path, 401, message, {"www-authenticate": "Bearer"})
+class _Guard:
+    """Middleware that requires the token, measures requests, and hides the details of unexpected errors.
+
+    As a function (`app.middleware("http")`) it would take 0.2 ms more of each request.
+    """
+
+    def __init__(self, app: ASGIApp, token: str | None, monitor: Monitor) -> None:
+        self._app, self._token, self._monitor = app, token, monitor
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started, status, path = time.perf_counter(), 500, _path(scope)
+
+        async def observed(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        try:
+            await (self._refusal(Request(scope)) or self._app)(scope, receive, observed)
+        except Exception:
+            _log.exception("%s failed", path)
+            await _error(path, 500, "the server failed to answer; its log says why.")(scope, receive, observed)
+        finally:
+            known = path if path in _PATHS else "other"
+            self._monitor.requests.labels(known, str(status)).inc()
+            self._monitor.seconds.labels(known).observe(time.perf_counter() - started)
+
+    def _refusal(self, request: Request) -> Response | None:
+        path = _path(request.scope)
+        if self._token is None or path == _WITHOUT_TOKEN:
+            return None
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token.encode()):
+            return None
+        message = f"found {'another' if given else 'no'} token. Send the server's as `Authorization: Bearer …`."
+        return _error(path, 401, message, {"www-authenticate": "Bearer"})
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    path, headers = _path(request), error.headers or {}
+    path, headers = _path(request.scope), error.headers or {}
     message = error.detail
     if error.status_code == 404:
         message = f"there is nothing at {path:.100}. Paths: {', '.join(_PATHS)}."
@@ -157,15 +173,14 @@ async def _on_invalid_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     problem = describe(error.errors()[0])
     field = ".".join(problem.path[1:])  # the first one is "body"
-    return _error(_path(request), 422, f"`{field}`: {problem.found}. Expected: {problem.expected}.")
+    return _error(_path(request.scope), 422, f"`{field}`: {problem.found}. Expected: {problem.expected}.")
 
 
 def _error(path: str, status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
     return JSONResponse(error_body(path, status, message), status, headers)
 
 
-def _path(request: Request) -> str:
-    scope = request.scope
+def _path(scope: Scope) -> str:
     return scope["path"].removeprefix(scope.get("root_path", "")) or "/"
 
 
