@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from icalib.api.settings import parsed_settings
-from icalib.cli.jobs import command_words
+from icalib.cli.cluster import command_words
 from icalib.core.errors import SettingError
 from icalib.core.job_file import JobFile, read_job_file
 
