@@ -16,8 +16,8 @@ from icalib.core.seeding import child_seed
 from icalib.external.calibrator import Calibrator, Measured, Scale, as_logit
 from icalib.metrics.calibration import nll
 from icalib.metrics.catalogue import find_metric
+from icalib.metrics.metric import Evaluation
 from icalib.metrics.pairs import IntArray, PoolScores
-from icalib.metrics.samples import Evaluation
 from icalib.metrics.summary import measure
 
 METRICS = ("NLL", "ECE", "Brier")

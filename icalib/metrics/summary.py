@@ -10,9 +10,8 @@ import pyarrow as pa
 from icalib.core.run_tables import METRIC_SCHEMA
 from icalib.metrics.catalogue import find_metric, known_metrics
 from icalib.metrics.classification import Decision
-from icalib.metrics.metric import Metric
+from icalib.metrics.metric import Evaluation, Metric
 from icalib.metrics.pairs import FloatArray, IntArray, PoolScores
-from icalib.metrics.samples import Evaluation
 from icalib.metrics.significance import Interval, basic_interval, bootstrap, percentile_interval
 
 _SUMMARY_SCHEMA = METRIC_SCHEMA.remove(METRIC_SCHEMA.get_field_index("split"))
