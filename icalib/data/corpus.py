@@ -20,7 +20,7 @@ from icalib.data.settings import PrepareSettings, mapped_intents
 from icalib.data.sources.base import Source
 from icalib.data.sources.records import OnReject
 from icalib.data.spill import Spill
-from icalib.data.splits import FRACTIONS, assigned_split, split_of
+from icalib.data.splits import FRACTIONS, assigned_split
 
 _NUM_TRIED = 1000
 """Dialogues that decide whether two-turn dialogues count."""
@@ -106,12 +106,7 @@ def responses_of(dialogue: Dialogue, source: Source, settings: PrepareSettings) 
 def read_corpus(
     source: Source, folder: Path, settings: PrepareSettings, on_reject: OnReject | None, progress: Progress
 ) -> Corpus:
-    """Read a source into files in `folder`, one for each split.
-
-    Raises:
-        DataError: a record that is not valid, without `on_reject`; a label that the intent map lacks; a source without
-            pools, or without accepted answers where only those count.
-    """
+    """Read a source into files in `folder`, one for each split; the first invalid record raises without `on_reject`."""
     corpus = Corpus(folder, settings)
     source.left_out.clear()
     for done, rows in enumerate(_records(source, corpus, settings, on_reject), 1):
@@ -171,7 +166,7 @@ def _dialogue_rows(
     """Yield the rows of each dialogue."""
     num_dialogues = num_accepted = 0
     for dialogue in source.dialogues(on_reject):
-        split = split_of(dialogue, settings.seed)
+        split = dialogue.split or assigned_split(dialogue.dialog_id, settings.seed)
         if settings.intents_in == "train" and any(utterance.intents for utterance in dialogue.utterances):
             split = "train"
         corpus.mined.add(split)

@@ -20,8 +20,6 @@ NUM_SHOWN = 3
 """Records that are shown whole."""
 NUM_READ = 200
 """Records of each kind that are counted."""
-_WIDTH = 66
-"""Characters of a text that are shown, so that most lines fit in a terminal."""
 
 
 def preview(source_path: str | Path, settings: PrepareSettings) -> Iterator[str]:
@@ -35,16 +33,12 @@ def preview(source_path: str | Path, settings: PrepareSettings) -> Iterator[str]
     files = "1 file" if len(source.files) == 1 else f"{len(source.files)} files"
     yield f"format {source.reader}, {files}" + (f"; {source.understood}" if source.understood else "")
     rejected: list[DataError] = []
-
-    def reject(error: DataError, raw: str) -> None:
-        rejected.append(error)
-
-    dialogues = list(islice(source.dialogues(reject), NUM_READ))
-    answered = list(islice(source.answers(reject), NUM_READ))
-    pools = list(islice(source.pools(reject), NUM_READ))
-    for records in (dialogues, answered, pools):
-        for record in records[:NUM_SHOWN]:
-            yield from _lines(record, settings)
+    dialogues, answered, pools = (
+        list(islice(read(lambda error, raw: rejected.append(error)), NUM_READ))
+        for read in (source.dialogues, source.answers, source.pools)
+    )
+    for record in (*dialogues[:NUM_SHOWN], *answered[:NUM_SHOWN], *pools[:NUM_SHOWN]):
+        yield from _lines(record, settings)
     if dialogues:
         roles = Counter(utterance.speaker for dialogue in dialogues for utterance in dialogue.utterances)
         num_pools = sum(1 for dialogue in dialogues for _ in responses_of(dialogue, source, settings))
@@ -58,10 +52,8 @@ def preview(source_path: str | Path, settings: PrepareSettings) -> Iterator[str]
     if pools:
         sizes = [len(pool.candidates) for pool in pools]
         yield f"the first {len(pools)} pools: {min(sizes)} to {max(sizes)} candidates"
-    for what, number in source.left_out.items():
-        yield f"left out: {number} {what}"
-    for error in rejected[:NUM_SHOWN]:
-        yield f"not valid: {error}"
+    yield from (f"left out: {number} {what}" for what, number in source.left_out.items())
+    yield from (f"not valid: {error}" for error in rejected[:NUM_SHOWN])
     if len(rejected) > NUM_SHOWN:
         yield f"... and {len(rejected) - NUM_SHOWN} more records that are not valid"
     if not (dialogues or answered or pools):
@@ -84,4 +76,4 @@ def _lines(record: Dialogue | AnsweredContext | Pool, settings: PrepareSettings)
 
 
 def _short(text: str) -> str:
-    return shortened(" ".join(text.split()), _WIDTH)
+    return shortened(" ".join(text.split()), 66)  # so that most lines fit in a terminal

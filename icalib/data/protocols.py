@@ -121,8 +121,7 @@ _OPTIONS = {
 def with_protocol(settings: PrepareSettings, reader: str) -> PrepareSettings:
     """Return settings with what their protocol sets for a reader's sources; those that were given are kept.
 
-    Raises:
-        SettingError: a given setting contradicts what the paper states.
+    A SettingError says that a given setting contradicts what the paper states.
     """
     if settings.protocol is None:
         return settings

@@ -46,13 +46,8 @@ _WORK = "icalib_work"  # key in a job's metadata: digest of what it computes
 class JobServer:
     """The job server on the head of a cluster.
 
-    Args:
-        address: URL of the head's dashboard, http://HOST:PORT or https; default: RAY_API_SERVER_ADDRESS, else
-            RAY_ADDRESS, else the cluster that runs on this machine.
-
-    Raises:
-        SettingError: the address is not a valid URL of a dashboard.
-        ClusterError: no job server answers at the address, or the token is missing or wrong.
+    `address` is the URL of the head's dashboard, http://HOST:PORT or https; default: RAY_API_SERVER_ADDRESS, else
+    RAY_ADDRESS, else the cluster that runs on this machine.
     """
 
     def __init__(self, address: str | None = None) -> None:
@@ -78,11 +73,7 @@ class JobServer:
         return sorted((_job(details) for details in found if details.submission_id), key=lambda job: job.started)
 
     def job(self, job_id: str) -> ClusterJob:
-        """Return a job with its current state.
-
-        Raises:
-            SettingError: the id is not valid, or the cluster has no such job.
-        """
+        """Return a job with its current state; a SettingError if the cluster has none of that id."""
         with self._errors_about(job_id):
             return _job(self._client.get_job_info(job_id))
 
@@ -101,13 +92,7 @@ class JobServer:
     ) -> tuple[ClusterJob, Outcome]:
         """Submit a job, which uploads the code of the project around `folder`, unless it is in progress or done.
 
-        Args:
-            command: the words of the icalib command.
-            again: submit the job again even if it has succeeded or is pending.
-
-        Raises:
-            SettingError: a variable in `pass_environment` isn't set.
-            ClusterError: the cluster refuses the job, or its code, because it is too large.
+        `command` are the words of the icalib command; `again` submits a job that has succeeded or is pending once more.
         """
         missing = [name for name in job.pass_environment if name not in os.environ]
         if missing:
@@ -143,9 +128,6 @@ class JobServer:
         """Stream a job's log from its start until the job is over, and return the job in its final state.
 
         `on_state` receives the job as it is now, when it starts and when it ends.
-
-        Raises:
-            ClusterError: the connection broke; the job continues.
         """
         job = self.job(job_id)
         on_state(job)

@@ -94,11 +94,7 @@ class Rank0:
         self._told, self._last = dict(_NOTHING), 0.0
 
     def progress(self, done: float, total: float, note: str) -> None:
-        """Write the progress, at most twice a second; in an object store less often.
-
-        Raises:
-            Abandoned: a consumer of the events has stopped the training.
-        """
+        """Write the progress, at most twice a second; Abandoned if a consumer of the events stopped the training."""
         now = time.monotonic()
         if now - self._last > _interval(self._folder):
             self._last = now

@@ -73,14 +73,8 @@ def start(
 ) -> None:
     """Join the cluster at `address`, else the one in RAY_ADDRESS, else start a local Ray.
 
-    Args:
-        address: HOST:PORT of the head, or a ray:// URL.
-        num_cpus: CPU cores of a local Ray; None takes all.
-        note: receives messages about what was repaired.
-
-    Raises:
-        SettingError: no cluster answers at the address.
-        ClusterError: Ray doesn't start on this machine.
+    `address` is HOST:PORT of the head, or a ray:// URL; a local Ray has `num_cpus` cores, None takes all; `note`
+    receives messages about what was repaired.
     """
     address = address or os.environ.get("RAY_ADDRESS")
     # A job's environment may set the variables below as well; without this Ray would report a conflict.
@@ -140,8 +134,7 @@ def _start_here(num_cpus: int | None, shared: Mapping[str, Any]) -> None:
 def _own_handlers() -> Generator[None, None, None]:
     """Keep this process's own handlers of signals where Ray would replace them: its C++ core prints a stack trace.
 
-    Raises:
-        Terminated: SIGTERM was received while Ray's handler, which exits, was the current one.
+    Terminated says that SIGTERM was received while Ray's handler, which exits, was the current one.
     """
     earlier = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -184,11 +177,7 @@ def is_one_node() -> bool:
 
 
 def check_alive(node_id: str) -> None:
-    """Check that a node of the cluster is alive.
-
-    Raises:
-        ClusterError: its raylet has died.
-    """
+    """Check that a node of the cluster is alive; a ClusterError if its raylet has died."""
     import ray
 
     if not any(node["Alive"] for node in ray.nodes() if node["NodeID"] == node_id):
@@ -255,11 +244,7 @@ def _max_cores(nodes: Sequence[_Node], num_workers: int, per_gpu: int = 1) -> in
 def available(num_workers: int | None = None) -> Resources:
     """Return the resources of a run on this cluster; models run on nodes with GPUs if there are any.
 
-    Args:
-        num_workers: training workers; None takes one per GPU, or one without GPUs.
-
-    Raises:
-        SettingError: the workers do not fit on the cluster.
+    `num_workers` are training workers; None takes one per GPU, or one without GPUs.
     """
     nodes = _nodes()
     gpus, capacity = sum(node.gpus for node in nodes), _capacity(nodes, 1)
@@ -282,9 +267,6 @@ def available_to_trials(num_workers: int | None = None, concurrent: int | None =
     Args:
         num_workers: training workers per trial; None takes one, with a GPU or four CPU cores.
         concurrent: trials at a time; None takes as many as fit. More trials of one worker than GPUs share these.
-
-    Raises:
-        SettingError: the trials do not fit on the cluster.
     """
     import ray
 
@@ -325,11 +307,7 @@ def protect_token(note: Callable[[str], None], *, create: bool) -> None:
     """Let this user alone open ~/.ray, where Ray keeps the token: who can read it can run code as this user.
 
     Ray creates the token with the permissions that the umask leaves. Nothing is done where the environment names
-    another token, or none is required.
-
-    Args:
-        note: receives a message about permissions that were too wide.
-        create: make the folder if it is missing, before Ray does.
+    another token, or none is required. `create` makes the folder if it is missing, before Ray does.
     """
     named = any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
     if named or os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":

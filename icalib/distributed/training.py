@@ -35,11 +35,8 @@ _ALONE = {  # the variables from which torch makes the process group of one proc
 def train(job: TrainingJob, folder: Path, resources: Resources, stage: str, emit: Emit) -> None:
     """Run a training job and write checkpoint/ (the best weights), curve.json and result.json to `folder`.
 
-    A folder with an unfinished training resumes from its last checkpoint.
-
-    Raises:
-        Abandoned: a consumer of the events stopped the training.
-        IcalibError: the workers failed repeatedly, or with an error that only the user can fix.
+    A folder with an unfinished training resumes from its last checkpoint. Abandoned says that a consumer of the events
+    stopped the training, another IcalibError that workers failed repeatedly, or what only the user can fix.
     """
     remove(folder / STOP)  # left by an earlier attempt
     keeps_start = job.loop_settings.epochs == 0 and job.loop_settings.zero_stage < 3  # which shards the start, too

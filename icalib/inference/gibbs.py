@@ -143,11 +143,8 @@ def run_chains(
 ) -> Chains:
     """Run all chains side by side from independent draws of the prior (PG-DRR Alg. 1).
 
-    Random numbers are drawn on the device of `generator`; the algebra runs on that of `problem`.
-
-    Args:
-        num_steps: T, how many times ω is drawn; at least 1.
-        method: how ω is drawn.
+    Random numbers are drawn on the device of `generator`; the algebra runs on that of `problem`. ω is drawn `num_steps`
+    times, T ≥ 1.
     """
     prior_factor_NN, num_jitters = _prior_factor(problem.kernel_NN)
     f_SN = draw_prior(problem, prior_factor_NN, num_chains, generator)

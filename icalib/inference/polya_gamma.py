@@ -37,9 +37,6 @@ def sample(c: Tensor, *, generator: torch.Generator, method: Method = "exact", n
         c: the tilts, any shape; their signs don't matter.
         method: "exact" is Devroye's rejection sampler; "series" sums gamma variables without branching.
         num_terms: terms of the series; memory grows to that many float64 for each element.
-
-    Raises:
-        NumericalError: `c` holds NaN or infinities.
     """
     tilts = c.detach().to(generator.device, torch.float64).reshape(-1).abs()
     if not tilts.isfinite().all():

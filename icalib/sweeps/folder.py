@@ -92,11 +92,7 @@ class Best(Settings):
 
 
 class SweepFolder:
-    """Paths and tables of one sweep.
-
-    Raises:
-        RunFolderError: on opening a folder that is not a sweep folder, or that another version wrote.
-    """
+    """Paths and tables of one sweep."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -162,11 +158,7 @@ class SweepFolder:
         return self.path / "best" / "config.yaml"
 
     def best_config(self) -> str:
-        """Return the winner's settings, as YAML.
-
-        Raises:
-            DamagedFileError: the file is missing or can't be read.
-        """
+        """Return the winner's settings, as YAML."""
         with reading(self.best_config_path):
             return self.best_config_path.read_text(encoding="utf-8")
 

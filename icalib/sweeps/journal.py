@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,7 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
 def open_journal(journal: Path) -> JournalStorage:
-    """Open the journal, which is made if it does not exist.
-
-    Raises:
-        DamagedFileError: the journal can't be read.
-    """
+    """Open the journal, which is made if it does not exist; a DamagedFileError if it can't be read."""
     journal.parent.mkdir(parents=True, exist_ok=True)
     lock: Any = _JournalLock(journal)
     with reading(journal):
@@ -70,10 +67,6 @@ def live_trial(study: optuna.Study, number: int) -> optuna.Trial:
 _STOPPED = "stopped"
 
 
-class TrialStopped(Abandoned):
-    """The pruner stopped a trial."""
-
-
 class Rungs:
     """Reports from a trial's process to the pruner, which may stop the trial.
 
@@ -90,32 +83,31 @@ class Rungs:
                 study_name=folder.path.name,
                 storage=open_journal(folder.journal_path),
                 sampler=RandomSampler(),
-                pruner=_pruner(settings.pruner),
+                pruner=_PRUNERS[settings.pruner](),
             )
             self._trial = live_trial(study, number)
 
     def report(self, step: int, value: float) -> None:
-        """Report the metric at a step; a step that was reported before an interruption keeps its value.
+        """Report the metric at a step; Abandoned if the other trials are better at it.
 
-        Raises:
-            TrialStopped: the other trials are better at this step.
+        A step that was reported before an interruption keeps its value.
         """
         if self._trial is None or math.isnan(value):
             return
         if _STOPPED in self._trial.user_attrs:
-            raise TrialStopped(self._trial.user_attrs[_STOPPED])
+            raise Abandoned(self._trial.user_attrs[_STOPPED])
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", r"The reported value is ignored", UserWarning)
             self._trial.report(value, step)
         if self._trial.should_prune():
             # Stored: asked again after a kill, halving would let the trial continue to its next rung.
             self._trial.set_user_attr(_STOPPED, f"the pruner stopped trial {self._trial.number} after step {step}")
-            raise TrialStopped(self._trial.user_attrs[_STOPPED])
+            raise Abandoned(self._trial.user_attrs[_STOPPED])
 
 
-def _pruner(name: Pruner) -> BasePruner:
-    if name == "median":
-        return MedianPruner()
-    if name == "asha":
-        return SuccessiveHalvingPruner(min_resource=1, reduction_factor=3)
-    return HyperbandPruner(min_resource=1) if name == "hyperband" else NopPruner()
+_PRUNERS: dict[Pruner, Callable[[], BasePruner]] = {
+    "none": NopPruner,
+    "median": MedianPruner,
+    "asha": lambda: SuccessiveHalvingPruner(min_resource=1, reduction_factor=3),
+    "hyperband": lambda: HyperbandPruner(min_resource=1),
+}

@@ -160,20 +160,12 @@ class SweepStudy:
 
 
 def proposals(space: Space, base: Method, sampler: Sampler, num_trials: int | None) -> list[Proposal]:
-    """Return what a sweep would try if it learnt nothing from its trials; nothing is stored.
-
-    Raises:
-        SettingError: the space is invalid, or proposes nothing that the method accepts.
-    """
+    """Return what a sweep would try if it learnt nothing from its trials; nothing is stored."""
     return list(iter(SweepStudy(space, base, sampler, num_trials).next, None))
 
 
 def recorded_trials(journal: Path) -> list[FrozenTrial]:
-    """Return the trials in a sweep's journal, by number, but those that were left out before they started.
-
-    Raises:
-        DamagedFileError: the journal can't be read.
-    """
+    """Return the trials in a sweep's journal, by number, but those that were left out before they started."""
     if not journal.is_file():
         return []
     with reading(journal):
@@ -200,11 +192,7 @@ def order_of(values: Sequence[float], metrics: Mapping[str, Direction]) -> tuple
 
 
 def feasible_points(space: Space, base: Method) -> list[dict[str, Any]]:
-    """Return the points of a space's grid that the method accepts.
-
-    Raises:
-        SettingError: there is no grid, or no point that the method accepts.
-    """
+    """Return the points of a space's grid that the method accepts; a SettingError if there is none."""
     if space.grid is None:
         others = ", ".join(name for name in SAMPLERS if name != "grid")
         raise SettingError(
@@ -225,12 +213,7 @@ def feasible_points(space: Space, base: Method) -> list[dict[str, Any]]:
 
 
 def changed_method(base: Method, settings: Mapping[str, Any]) -> Method:
-    """Return the method with a proposal's settings.
-
-    Raises:
-        RefusedSettings: a value that the method refuses.
-        SettingError: a setting that does not exist.
-    """
+    """Return the method with a proposal's settings; RefusedSettings for values, SettingError for unknown settings."""
     unknown = [
         path
         for path in settings

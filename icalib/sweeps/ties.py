@@ -34,9 +34,6 @@ def ties(folder: SweepFolder, trials: Sequence[Trial]) -> list[Tie]:
 
     Predictions are compared by their content: logits, probabilities, variances, mutual information and gain of every
     pair, bit by bit. Trials without predictions are left out.
-
-    Raises:
-        DamagedFileError: result, predictions or settings of a trial can't be read.
     """
     seeds = folder.settings.seeds
     candidates = [trial for trial in trials if trial.state == "complete" and len(trial.runs) == seeds]

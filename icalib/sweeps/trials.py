@@ -65,11 +65,7 @@ class Trial:
 
 
 def sweep_trials(folder: SweepFolder) -> list[Trial]:
-    """Return all trials that have started, by number.
-
-    Raises:
-        DamagedFileError: the journal can't be read.
-    """
+    """Return all trials that have started, by number; a DamagedFileError if the journal can't be read."""
     seeds = range(1, folder.settings.seeds + 1)
     found: list[Trial] = []
     with reading(folder.journal_path):

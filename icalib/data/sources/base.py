@@ -105,11 +105,7 @@ def pool_from(
     domain: str,
     dialog_id: str = "",
 ) -> Pool:
-    """Return a ready pool with the right candidates first; without `dialog_id` it is a dialogue of its own.
-
-    Raises:
-        DataError: an empty utterance or answer, or fewer than two candidates.
-    """
+    """Return a ready pool with the right candidates first; without `dialog_id` it is a dialogue of its own."""
     first = [spaced(text) for text in right]
     candidates = [*first, *(text for text in map(spaced, wrong) if text)]
     if len(candidates) < 2:

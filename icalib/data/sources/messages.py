@@ -104,11 +104,7 @@ def _is_conversation(row: Mapping[str, Any]) -> bool:
 
 
 def turns(raw: Raw, messages: list[Any], speakers: Mapping[str, Role], field: str) -> list[dict[str, Any]]:
-    """Return messages as utterances; those without text and those of skipped speakers are left out.
-
-    Raises:
-        DataError: a message that is no object, or an unknown speaker.
-    """
+    """Return messages as utterances; those without text and those of skipped speakers are left out."""
     named = (_utterances(raw, message, speakers, f"{field}.{index}") for index, message in enumerate(messages))
     return list(chain.from_iterable(named))
 

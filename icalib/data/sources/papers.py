@@ -30,6 +30,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -100,14 +101,9 @@ def _has_intents(file: Path) -> bool:
     return "intent" in plain_name(file)
 
 
-def _detects_msdialog(path: Path) -> bool:
+def _detects_forum(path: Path, *, mantis: bool) -> bool:
     fields = _forum_fields(path)
-    return "actor_type" in fields and not fields & _MANTIS_FIELDS
-
-
-def _detects_mantis(path: Path) -> bool:
-    fields = _forum_fields(path)
-    return "actor_type" in fields and bool(fields & _MANTIS_FIELDS)
+    return "actor_type" in fields and bool(fields & _MANTIS_FIELDS) == mantis
 
 
 def _forum_fields(path: Path) -> frozenset[str]:
@@ -315,8 +311,8 @@ def _icast_pool(raw: Raw) -> Pool:
     return pool_from(raw, pool_id, split, utterances, [answer], negatives.split("\t"), "icast")
 
 
-msdialog = Reader(_open_msdialog, _detects_msdialog)
-mantis = Reader(_open_mantis, _detects_mantis)
+msdialog = Reader(_open_msdialog, partial(_detects_forum, mantis=False))
+mantis = Reader(_open_mantis, partial(_detects_forum, mantis=True))
 mantis_tsv = Reader(_open_mantis_tsv, _detects_mantis_tsv)
 udc = Reader(_open_udc, _detects_udc)
 icast = Reader(_open_icast, _detects_icast)

@@ -54,11 +54,7 @@ def joined(members: list[Raw]) -> Raw:
 
 
 def accepted(raws: Iterable[Raw], parse: Callable[[Raw], T | None], on_reject: OnReject | None) -> Iterator[T]:
-    """Parse raw records, leaving out those for which `parse` returns None.
-
-    Raises:
-        DataError: a record is not valid and `on_reject` is None.
-    """
+    """Parse raw records, leaving out those for which `parse` returns None; invalid ones go to `on_reject`, if given."""
     for raw in raws:
         try:
             record = _parsed(raw, parse)
@@ -113,9 +109,6 @@ def build(model: type[Model], value: Any, raw: Raw, names: Mapping[str, str] | N
     """Validate the fields of a record.
 
     `names` has the source's own name of each of our fields that it calls otherwise, for the message.
-
-    Raises:
-        DataError: with the dotted name of the first field that is not valid, what was found and what was expected.
     """
     if not isinstance(value, dict):
         raise raw.error(f"found {abbreviated(value)} where a JSON object was expected")

@@ -59,11 +59,7 @@ def kind_of(path: Path) -> Kind:
 
 
 def read_rows(path: Path) -> Iterator[Raw]:
-    """Yield the rows of a file as raw records; `row_of` makes a dictionary of one.
-
-    Raises:
-        DataError: a damaged file.
-    """
+    """Yield the rows of a file as raw records; `row_of` makes a dictionary of one."""
     readers = {"lines": read_lines, "json": json_items, "csv": _csv_rows, "parquet": _parquet_rows}
     return readers[kind_of(path)](path)
 
@@ -76,16 +72,12 @@ def _parquet_rows(path: Path) -> Iterator[Raw]:
             for batch in file.iter_batches(batch_size=_BATCH_ROWS):
                 for row in batch.to_pylist():
                     number += 1
-                    value = {name: _plain(field) for name, field in row.items()}
-                    yield Raw(path, number, json.dumps(value, default=str), value)
+                    for name, field in row.items():  # as JSON and CSV have them
+                        row[name] = field.isoformat() if isinstance(field, datetime | date) else field
+                    yield Raw(path, number, json.dumps(row, default=str), row)
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         cure = "Get the file again, or write it again; Parquet isn't read from gzip."
         raise DataError(f"damaged ({error})", cure, path=path, line=number) from error
-
-
-def _plain(value: Any) -> Any:
-    """Return times as text, as JSON and CSV have them."""
-    return value.isoformat() if isinstance(value, datetime | date) else value
 
 
 def _csv_rows(path: Path) -> Iterator[Raw]:
@@ -115,11 +107,7 @@ def _csv_rows(path: Path) -> Iterator[Raw]:
 
 
 def row_of(raw: Raw) -> dict[str, Any]:
-    """Return the row of a raw record.
-
-    Raises:
-        DataError: broken JSON, no JSON object, another number of columns than the header has.
-    """
+    """Return the row of a raw record; a DataError if it isn't one."""
     refuse_bad_bytes(raw)
     value = parse_json(raw) if raw.value is None else raw.value
     if not isinstance(value, dict):
@@ -128,11 +116,7 @@ def row_of(raw: Raw) -> dict[str, Any]:
 
 
 def first_rows(path: Path, count: int) -> list[dict[str, Any]]:
-    """Return the valid rows among the first `count` records of a file or folder.
-
-    Raises:
-        DataError: an empty or damaged file.
-    """
+    """Return the valid rows among the first `count` records of a file or folder."""
     rows: list[dict[str, Any]] = []
     for file in files_in(path, *SUFFIXES)[:1]:
         for raw in islice(read_rows(file), count):

@@ -60,9 +60,6 @@ class _Table:
         """Yield the rows of each conversation as one record, in the order of first appearance.
 
         Rows wait on disk; only the ids are held in memory. A row without id is yielded first, by itself.
-
-        Raises:
-            StorageError: the disk refused a write.
         """
         indices: dict[tuple[Split | None, str], int] = {}
         try:

@@ -9,9 +9,10 @@ from unittest.mock import Mock
 import pytest
 from unit.sweeps.made_spaces import GRID, made_folder, write_space
 
+from icalib.core.errors import Abandoned
 from icalib.methods.catalogue import load_method
 from icalib.sweeps.folder import SweepFolder
-from icalib.sweeps.journal import Rungs, TrialStopped
+from icalib.sweeps.journal import Rungs
 from icalib.sweeps.space import Space, load_space
 from icalib.sweeps.study import SweepStudy, proposals
 from icalib.sweeps.trials import sweep_trials
@@ -200,7 +201,7 @@ def test_a_stopped_trial_stays_stopped_when_the_same_step_is_asked_again(tmp_pat
             study.tell_complete(proposal.number, [figure])
             continue
         for _ in range(2):
-            with pytest.raises(TrialStopped):
+            with pytest.raises(Abandoned):
                 Rungs(folder, proposal.number).report(1, figure)
 
 
@@ -221,7 +222,7 @@ def _finishes(study: SweepStudy, folder: SweepFolder, figure: float) -> bool:
     try:
         for step in range(1, 10):
             rungs.report(step, figure)
-    except TrialStopped:
+    except Abandoned:
         study.tell_pruned(proposal.number)
         return False
     study.tell_complete(proposal.number, [figure])
