@@ -96,6 +96,10 @@ class SweepFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self.settings_path = self.path / "sweep.yaml"
+        self.journal_path = self.path / "study.journal"
+        self.dry_path = self.path / "dry.parquet"
+        self.best_config_path = self.path / "best" / "config.yaml"
 
     @classmethod
     def open(cls, path: str | Path) -> SweepFolder:
@@ -124,20 +128,10 @@ class SweepFolder:
         return self.settings_path.is_file()
 
     @property
-    def settings_path(self) -> Path:
-        """File of the settings."""
-        return self.path / "sweep.yaml"
-
-    @property
     def settings(self) -> SweepSettings:
         """The sweep's settings."""
         values = {name: value for name, value in read_config(self.settings_path).items() if name != "version"}
         return validated_file(self.settings_path, SweepSettings, values)
-
-    @property
-    def journal_path(self) -> Path:
-        """File of Optuna's journal."""
-        return self.path / "study.journal"
 
     def run_folder(self, trial: int, seed: int) -> RunFolder:
         """Return the run folder of a trial with a seed."""
@@ -146,16 +140,6 @@ class SweepFolder:
     def best_run(self, seed: int) -> RunFolder:
         """Return the winner's run folder with a seed, test metrics and model included."""
         return RunFolder(self.path / "best" / f"s{seed}")
-
-    @property
-    def dry_path(self) -> Path:
-        """File of DRY_SCHEMA."""
-        return self.path / "dry.parquet"
-
-    @property
-    def best_config_path(self) -> Path:
-        """File of the winner's settings."""
-        return self.path / "best" / "config.yaml"
 
     def best_config(self) -> str:
         """Return the winner's settings, as YAML."""
