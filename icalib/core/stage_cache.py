@@ -140,11 +140,23 @@ class StageCache:
         return Stage(name, digest, folder, False, seconds)
 
     def _seconds_of_whole(self, name: StageName, folder: Path) -> float | None:
-        """Return what a finished stage cost; None if there is none, or a damaged one, which is removed."""
-        if not (folder / _DONE).is_file():
+        """Return what a finished stage cost; None if there is none, or a damaged one, which is removed.
+
+        Files that were added are removed, since shards are read by pattern.
+        """
+        path = folder / _DONE
+        if not path.is_file():
             _bring(folder)
+        if not path.is_file():
+            return None
         try:
-            return _checked_seconds(folder)
+            facts = read_record(path)
+            with reading(path):
+                for damage in damages(folder, facts[_FILES]):
+                    raise damage
+                for added in added_files(folder, facts[_FILES], leave_out=_NOT_CONTENT):
+                    remove(added)
+                return float(facts["seconds"])
         except DamagedFileError as error:
             self._emit(Message(f"{name}: {error.path} {error.found}: computing this stage again"))
             remove(folder)
@@ -173,23 +185,6 @@ def cached_stage(root: Path, name: StageName, job: Job) -> Stage | None:
         return None
     with reading(folder / _DONE):
         return Stage(name, digest, folder, True, float(read_record(folder / _DONE)["seconds"]))
-
-
-def _checked_seconds(folder: Path) -> float | None:
-    """Return what a stage cost; None if it isn't finished, and a DamagedFileError if a file has changed.
-
-    Files that were added are removed, since shards are read by pattern.
-    """
-    path = folder / _DONE
-    if not path.is_file():
-        return None
-    facts = read_record(path)
-    with reading(path):
-        for damage in damages(folder, facts[_FILES]):
-            raise damage
-        for added in added_files(folder, facts[_FILES], leave_out=_NOT_CONTENT):
-            remove(added)
-        return float(facts["seconds"])
 
 
 def _bring(folder: Path) -> None:

@@ -46,10 +46,6 @@ class Corpus:
         """Whether it is known which candidate of each training pool is right, if any (0 or 1)."""
         self._limit = settings.limit
 
-    def split_origin(self) -> str:
-        """Return `PoolSet.split_origin`."""
-        return "mixed" if len(self.split_origins) > 1 else "".join(self.split_origins)
-
     @property
     def num_rows(self) -> dict[str, int]:
         """Pools of each split."""

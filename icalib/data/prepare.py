@@ -144,7 +144,7 @@ def _write(
         protocol=settings.protocol,
         answers="accepted" if source.accepted_only else settings.answers,
         intents_in=tuple(split for split in SPLITS if split in corpus.intents_in),
-        split_origin=corpus.split_origin(),
+        split_origin="mixed" if len(corpus.split_origins) > 1 else "".join(corpus.split_origins),
         limit=settings.limit,
         seed=settings.seed,
         default_labelled_fraction=settings.labelled or corpus.fraction_with_intents(),

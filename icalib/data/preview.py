@@ -33,10 +33,13 @@ def preview(source_path: str | Path, settings: PrepareSettings) -> Iterator[str]
     files = "1 file" if len(source.files) == 1 else f"{len(source.files)} files"
     yield f"format {source.reader}, {files}" + (f"; {source.understood}" if source.understood else "")
     rejected: list[DataError] = []
-    dialogues, answered, pools = (
-        list(islice(read(lambda error, raw: rejected.append(error)), NUM_READ))
-        for read in (source.dialogues, source.answers, source.pools)
-    )
+
+    def reject(error: DataError, raw: str) -> None:
+        rejected.append(error)
+
+    dialogues = list(islice(source.dialogues(reject), NUM_READ))
+    answered = list(islice(source.answers(reject), NUM_READ))
+    pools = list(islice(source.pools(reject), NUM_READ))
     for record in (*dialogues[:NUM_SHOWN], *answered[:NUM_SHOWN], *pools[:NUM_SHOWN]):
         yield from _lines(record, settings)
     if dialogues:

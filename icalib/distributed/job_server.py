@@ -228,7 +228,15 @@ def _explained_errors(address: str | None, job_id: str = "") -> Generator[None, 
             "command again."
         ) from error
     except (ConnectionError, RayError, requests.RequestException, aiohttp.ClientError) as error:
-        raise ClusterError(_connection_message(address)) from error
+        if not address:
+            raise ClusterError(
+                "no Ray cluster is running on this machine. Start one with `cluster/local.sh up`, or pass the address "
+                "of another: --address http://HEAD:8265."
+            ) from error
+        raise ClusterError(
+            f"no job server answers at {address}. Check host and port of the head's dashboard. If it listens on the "
+            "head's loopback only, open a tunnel (`ssh -L 8265:127.0.0.1:8265 HEAD`) and use http://127.0.0.1:8265."
+        ) from error
     except (RuntimeError, ValueError) as error:
         text = str(error)
         if job_id and "does not exist" in text:
@@ -241,15 +249,3 @@ def _explained_errors(address: str | None, job_id: str = "") -> Generator[None, 
         if "status code 413" in text or "exceeds the maximum size" in text:  # of an upload: 100 MiB
             text = "the project's code is too large. Move what isn't code out of it, or have git ignore it."
         raise ClusterError(f"{where} refused the request: {text}") from error
-
-
-def _connection_message(address: str | None) -> str:
-    if address:
-        return (
-            f"no job server answers at {address}. Check host and port of the head's dashboard. If it listens on the "
-            "head's loopback only, open a tunnel (`ssh -L 8265:127.0.0.1:8265 HEAD`) and use http://127.0.0.1:8265."
-        )
-    return (
-        "no Ray cluster is running on this machine. Start one with `cluster/local.sh up`, or pass the address of "
-        "another: --address http://HEAD:8265."
-    )

@@ -13,9 +13,9 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from icalib.core.errors import ClusterError, SettingError
@@ -99,8 +99,10 @@ def start(
         if not address:
             _start_here(num_cpus or os.cpu_count(), shared)
             return
+        head = urlsplit(address if "//" in address else f"//{address}")
         try:
-            _check_listening(address)
+            if head.hostname and head.port:  # Ray itself retries for minutes and prints every attempt
+                socket.create_connection((head.hostname, head.port), timeout=_CONNECT_TIMEOUT_S).close()
             ray.init(address=address, **shared)
         except (OSError, ValueError) as error:
             raise SettingError(
@@ -148,13 +150,6 @@ def _own_handlers() -> Generator[None, None, None]:
                     signal.signal(number, handler)
 
 
-def _check_listening(address: str) -> None:
-    """Try to connect to the head: Ray itself retries for minutes and prints every attempt."""
-    head = urlsplit(address if "//" in address else f"//{address}")
-    if head.hostname and head.port:
-        socket.create_connection((head.hostname, head.port), timeout=_CONNECT_TIMEOUT_S).close()
-
-
 def stop() -> None:
     """Disconnect from the cluster; a local Ray is shut down."""
     import ray
@@ -187,8 +182,7 @@ def check_alive(node_id: str) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _Node:
+class _Node(NamedTuple):
     """The CPU cores and GPUs of a node, idle or not."""
 
     cpus: int
@@ -236,7 +230,7 @@ def _max_cores(nodes: Sequence[_Node], num_workers: int, per_gpu: int = 1) -> in
     With GPUs it is at most 8, and one core of each node is left free if the node has more cores than GPUs.
     """
     if nodes[0].gpus:
-        nodes = [replace(node, cpus=node.cpus - (node.cpus > node.gpus)) for node in nodes]
+        nodes = [_Node(node.cpus - (node.cpus > node.gpus), node.gpus) for node in nodes]
     limit = 8 if nodes[0].gpus else max(node.cpus for node in nodes)
     return max((cores for cores in range(1, limit + 1) if _capacity(nodes, cores, per_gpu) >= num_workers), default=1)
 

@@ -47,15 +47,12 @@ def train(job: TrainingJob, folder: Path, resources: Resources, stage: str, emit
             _fit(job, folder, resources)
     pull(folder, leave_out=RESUME)
     complete_posterior(job, folder, partial(_run_tasks, folder, resources))
-    _remove_resume_state(folder)
+    for name in (RESUME, PROGRESS, STOP):  # optimiser states are three times as large as the weights
+        remove(folder / name)
     world_size = read_json(folder / "result.json")["world_size"]
     if world_size < resources.num_workers and not keeps_start:
-        emit(
-            Message(
-                f"{stage}: nodes were lost, and {world_size} of {resources.num_workers} workers finished the training; "
-                "its dropout masks differ from those of an uninterrupted training"
-            )
-        )
+        lost = f"{stage}: nodes were lost, and {world_size} of {resources.num_workers} workers finished the training; "
+        emit(Message(lost + "its dropout masks differ from those of an uninterrupted training"))
 
 
 def _run_tasks(folder: Path, resources: Resources, tasks: Sequence[PosteriorTask]) -> list[Any]:
@@ -193,10 +190,8 @@ def _trainer(job: TrainingJob, folder: Path, resources: Resources) -> Any:
         scaling_config=ScalingConfig(
             num_workers=resources.num_workers,
             use_gpu=resources.use_gpu,
-            resources_per_worker={
-                "CPU": resources.cpus_per_worker,
-                **({"GPU": resources.num_gpus} if resources.use_gpu else {}),
-            },
+            resources_per_worker={"CPU": resources.cpus_per_worker}
+            | ({"GPU": resources.num_gpus} if resources.use_gpu else {}),
             # GPUs of one node have fast links to each other; CPU workers compete for a node's memory bandwidth.
             placement_strategy="PACK" if resources.use_gpu else "SPREAD",
         ),
@@ -230,12 +225,6 @@ def _failure_message(folder: Path, resources: Resources, room: int, error: Excep
         f"training failed in {folder} after {_MAX_FAILURES} retries: {getattr(error, 'cause', error)}. {resume}; "
         "if memory ran out, lower `max_tokens_per_batch` or raise `gradient_accumulation`."
     )
-
-
-def _remove_resume_state(folder: Path) -> None:
-    """Remove the optimiser states: they are three times as large as the weights, and not needed after training."""
-    for name in (RESUME, PROGRESS, STOP):
-        remove(folder / name)
 
 
 def _work_alone(config: dict[str, Any]) -> None:

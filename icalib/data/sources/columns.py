@@ -17,14 +17,10 @@ NUM_SAMPLED = 100
 
 def sampled(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the valid rows among the first ones of a file or folder, and the names of their columns."""
-    file = row_files(path)[0]
-    if rows := first_rows(path, NUM_SAMPLED):
-        return rows, list(dict.fromkeys(name for row in rows for name in row))
-    raise DataError(
-        f"found no valid row among the first {NUM_SAMPLED}",
-        "Expected one JSON object a line, or a header and rows.",
-        path=file,
-    )
+    rows, cure = first_rows(path, NUM_SAMPLED), "Expected one JSON object a line, or a header and rows."
+    if not rows:
+        raise DataError(f"found no valid row among the first {NUM_SAMPLED}", cure, path=row_files(path)[0])
+    return rows, list(dict.fromkeys(name for row in rows for name in row))
 
 
 def guessed_columns(
@@ -33,7 +29,7 @@ def guessed_columns(
     """Return the table's own name of each column, by what it is; columns that aren't found are left out.
 
     Of the `common` names the most telling come first; case, spaces and signs don't count. The user's choice is `given`,
-    an empty name of which means none; SettingError if it has something that isn't among `common`.
+    an empty name of which means none.
 
     Example:
         >>> guessed_columns(["Ticket ID", "Body"], {"id": ("ticketid",), "text": ("text", "body")})
