@@ -118,24 +118,6 @@ def test_the_evidences_gradient_over_chains_is_that_of_the_marginal_likelihood()
         assert float(estimate) == pytest.approx(float(expected), abs=0.005)
 
 
-def test_a_linear_kernel_is_bayesian_logistic_regression() -> None:
-    """Posterior mean logits at new points, against a grid integral over two weights with unit prior variances."""
-    generator = torch.Generator().manual_seed(6)
-    x = torch.randn(12, 2, dtype=torch.float64, generator=generator)
-    y = (x[:, 0] - 0.5 * x[:, 1] > 0.2).double()
-    new = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 2.0]], dtype=torch.float64)
-    weights = torch.cartesian_prod(*[torch.linspace(-6, 6, 241, dtype=torch.float64)] * 2)
-    log_posterior = torch.nn.functional.logsigmoid(weights @ x.T * (2 * y - 1)).sum(-1) - weights.square().sum(-1) / 2
-    expected = new @ (log_posterior.softmax(0) @ weights)
-
-    zeros = torch.zeros(12, dtype=torch.float64)
-    problem = ChainProblem(x @ x.T, zeros, y)
-    chains = gibbs.run_chains(problem, num_chains=1000, num_steps=25, generator=torch.Generator().manual_seed(7))
-    mean, _ = gibbs.condition(problem, chains.omega_SN).predict(new @ x.T, new.square().sum(-1), zeros[:3])
-    error = mean.std(0) / math.sqrt(len(mean))
-    assert (((mean.mean(0) - expected) / error).abs() < 4).all()
-
-
 def test_blocks_depend_on_their_arguments_only() -> None:
     _, problem = made_problem()
     asked = {"num_chains": 12, "num_steps": 3, "seed": 8}
