@@ -17,8 +17,7 @@ from icalib.data.contexts import ContextResponse, context_responses
 from icalib.data.mining import Progress
 from icalib.data.schema import SPLITS, UNKNOWN_LABEL, AnsweredContext, Dialogue, Pool, Split, Utterance
 from icalib.data.settings import PrepareSettings, mapped_intents
-from icalib.data.sources.base import Source
-from icalib.data.sources.records import OnReject
+from icalib.data.sources.records import OnReject, Source
 from icalib.data.spill import Spill
 from icalib.data.splits import FRACTIONS, assigned_split
 

@@ -17,8 +17,7 @@ from icalib.core.files import whole_file
 from icalib.core.parquet import map_arrow
 from icalib.data.encoding import Budget, Ids, Lists, Tokenize, id_lists, ids_by_text
 from icalib.data.mining import Progress
-from icalib.data.sources.base import Source
-from icalib.data.sources.records import OnReject
+from icalib.data.sources.records import OnReject, Source
 from icalib.data.splits import text_key
 
 LOGS_FILE = "logs.parquet"

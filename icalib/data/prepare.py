@@ -24,8 +24,8 @@ from icalib.data.pools import prepared_inputs, read_pool_set, split_file
 from icalib.data.protocols import PROTOCOLS, unmet, with_protocol
 from icalib.data.schema import POOLS_FILE, POOLS_VERSION, SPLITS, PoolSet
 from icalib.data.settings import PrepareSettings
-from icalib.data.sources.base import Source
 from icalib.data.sources.readers import READERS, open_source
+from icalib.data.sources.records import Source
 
 Note = Callable[[str], None]
 """note(text): something that the user should know and that stops nothing."""

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field
 from icalib.core.component import Settings
 from icalib.core.errors import DataError
 from icalib.data.schema import OptionalText, Text
-from icalib.data.sources.speakers import Role
+from icalib.data.sources.messages import Role
 
 _OTHERS = "*"
 """Stands for every label that an intent map doesn't name."""

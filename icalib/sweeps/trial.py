@@ -21,7 +21,7 @@ from icalib.pipeline.executor import Executor
 from icalib.pipeline.resources import Resources
 from icalib.pipeline.run import RunContext, RunSettings, run
 from icalib.sweeps.folder import SweepFolder
-from icalib.sweeps.journal import Rungs
+from icalib.sweeps.study import Rungs
 
 
 class TrialJob(Settings):

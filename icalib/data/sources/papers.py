@@ -37,7 +37,6 @@ from typing import Any
 
 from icalib.core.errors import DataError
 from icalib.data.schema import Dialogue, Pool, Split
-from icalib.data.sources.base import Reader, Source, alternating, pool_from, records_in, spaced
 from icalib.data.sources.files import (
     all_lines,
     files_in,
@@ -49,7 +48,7 @@ from icalib.data.sources.files import (
     split_in_name,
 )
 from icalib.data.sources.json_text import json_members
-from icalib.data.sources.records import Raw, build, joined
+from icalib.data.sources.records import Raw, Reader, Source, alternating, build, joined, pool_from, records_in, spaced
 from icalib.data.sources.rows import read_rows, row_of
 from icalib.data.splits import text_key
 

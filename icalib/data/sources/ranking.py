@@ -22,12 +22,22 @@ from typing import Any
 from icalib.core.errors import DataError
 from icalib.core.invalid import abbreviated
 from icalib.data.schema import AnsweredContext, Pool
-from icalib.data.sources.base import Reader, Source, alternating, pool_from, spaced
-from icalib.data.sources.columns import NO_COLUMNS, check_columns, described, guessed_columns, sampled
-from icalib.data.sources.messages import turns
-from icalib.data.sources.records import Raw, accepted, build, joined
-from icalib.data.sources.rows import first_rows, own_id, read_rows, record_id, row_files, row_of, split_of_row
-from icalib.data.sources.speakers import NO_SPEAKERS, Role
+from icalib.data.sources.messages import NO_SPEAKERS, Role, turns
+from icalib.data.sources.records import Raw, Reader, Source, accepted, alternating, build, joined, pool_from, spaced
+from icalib.data.sources.rows import (
+    NO_COLUMNS,
+    check_columns,
+    described,
+    first_rows,
+    guessed_columns,
+    own_id,
+    read_rows,
+    record_id,
+    row_files,
+    row_of,
+    sampled,
+    split_of_row,
+)
 from icalib.data.splits import assigned_split, text_key
 
 COMMON: Mapping[str, tuple[str, ...]] = {

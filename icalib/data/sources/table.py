@@ -21,13 +21,21 @@ from typing import Any
 from icalib.core.errors import DataError, SettingError, StorageError
 from icalib.core.invalid import abbreviated
 from icalib.data.schema import Dialogue, Split
-from icalib.data.sources.base import Reader, Source, records_in
-from icalib.data.sources.columns import NO_COLUMNS, check_columns, described, guessed_columns, sampled
 from icalib.data.sources.files import split_in_name
-from icalib.data.sources.messages import NO_TEXT
-from icalib.data.sources.records import Raw, build, joined
-from icalib.data.sources.rows import first_rows, read_rows, row_files, row_of, split_of_row
-from icalib.data.sources.speakers import NO_SPEAKERS, Role, role_of
+from icalib.data.sources.messages import NO_SPEAKERS, NO_TEXT, Role, role_of
+from icalib.data.sources.records import Raw, Reader, Source, build, joined, records_in
+from icalib.data.sources.rows import (
+    NO_COLUMNS,
+    check_columns,
+    described,
+    first_rows,
+    guessed_columns,
+    read_rows,
+    row_files,
+    row_of,
+    sampled,
+    split_of_row,
+)
 
 COMMON: Mapping[str, tuple[str, ...]] = {
     "id": (

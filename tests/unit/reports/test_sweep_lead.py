@@ -13,8 +13,7 @@ from unit.reports.pages import read_page, visible
 
 from icalib.reports.sweep_views import SweepSummary, print_sweep, write_views
 from icalib.sweeps.folder import SweepFolder
-from icalib.sweeps.ties import Tie, ties
-from icalib.sweeps.trials import sweep_trials
+from icalib.sweeps.trials import Tie, sweep_trials, ties
 
 GOOD, OTHER, POOR = [1.0, 2.0, 3.0, 1.0], [1.0, 2.0, 3.0, 1.5], [-1.0, -2.0, 3.0, 1.0]
 

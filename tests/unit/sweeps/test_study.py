@@ -12,9 +12,8 @@ from unit.sweeps.made_spaces import GRID, made_folder, write_space
 from icalib.core.errors import Abandoned
 from icalib.methods.catalogue import load_method
 from icalib.sweeps.folder import SweepFolder
-from icalib.sweeps.journal import Rungs
 from icalib.sweeps.space import Space, load_space
-from icalib.sweeps.study import SweepStudy
+from icalib.sweeps.study import Rungs, SweepStudy
 from icalib.sweeps.trials import sweep_trials
 
 NAME = "regime.rule.confidence_threshold"
