@@ -71,7 +71,6 @@ def _is_downloaded_again(path: Path) -> bool:
 
 
 def _change(path: Path, facts: Mapping[str, Any]) -> str:
-    """Describe how a file differs from what was recorded; empty if it doesn't."""
     try:
         size = path.stat().st_size
         if size != facts["size"]:

@@ -14,7 +14,6 @@ import itertools
 import os
 import random
 import re
-import shutil
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -28,7 +27,7 @@ from typing import Any, TypeVar
 from icalib.core.errors import SettingError, StorageError
 from icalib.core.files import content_digest, whole_file
 from icalib.core.locks import FileLock
-from icalib.core.temporary import is_temporary, temporary_beside
+from icalib.core.temporary import is_temporary, remove_path, temporary_beside
 
 T = TypeVar("T")
 
@@ -116,10 +115,7 @@ def remove(path: Path) -> None:
     if store is not None:
         for here in (*filter(_is_marker, store.files(path)), path):
             store.delete(here)
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+    remove_path(path)
 
 
 def names_in(folder: Path) -> set[str]:
@@ -219,7 +215,6 @@ class ObjectStore:
 
 
 def _copy(source: str, source_store: Any, target: str, target_store: Any) -> None:
-    """Copy a file between file systems, None being this machine's."""
     from pyarrow.fs import LocalFileSystem, copy_files
 
     here = LocalFileSystem()
@@ -310,12 +305,10 @@ def _modified_ns(facts: Any) -> int:
 
 
 def _cache_root() -> Path:
-    """Return the folder of this machine's mirror and its locks."""
     return Path(os.environ.get(CACHE) or Path.home() / ".cache" / "icalib").resolve()
 
 
 def _mirrors() -> Path:
-    """Return the folder that holds a mirror of each store."""
     return _cache_root() / "stores"
 
 
@@ -328,5 +321,4 @@ def _mirrored_parts(path: Path) -> tuple[str, ...]:
 
 
 def _uri(scheme: str, authority: str, *names: str) -> str:
-    """Return the URI that the parts of a mirrored path spell."""
     return "/".join([f"{scheme}://{'' if authority == _NO_AUTHORITY else authority}", *names])

@@ -158,7 +158,6 @@ def _records(
 def _dialogue_rows(
     source: Source, corpus: Corpus, settings: PrepareSettings, on_reject: OnReject | None
 ) -> Iterator[list[dict[str, Any]]]:
-    """Yield the rows of each dialogue."""
     num_dialogues = num_accepted = 0
     for dialogue in source.dialogues(on_reject):
         split = dialogue.split or assigned_split(dialogue.dialog_id, settings.seed)

@@ -109,7 +109,6 @@ def _write(
     progress: Progress,
     note: Note,
 ) -> PoolSet:
-    """Write all files of a pool set into a folder, and say what is unusual about it."""
     corpus = read_corpus(source, folder, settings, rejected, progress)
     messages = [
         *(f"left out: {number} {what}" for what, number in source.left_out.items()),
@@ -167,7 +166,6 @@ def _write(
 
 
 def _inputs(source: Source, logs: Source | None, settings: PrepareSettings) -> dict[str, Any]:
-    """Return everything that the pools depend on."""
     logs_digest = {"logs_digest": logs.digest()} if logs else {}
     return {"version": POOLS_VERSION, "source_digest": source.digest(), **settings.inputs(), **logs_digest}
 
@@ -195,7 +193,6 @@ def _show_sources(source: Source, logs: Source | None, settings: PrepareSettings
 
 
 def _existing(out: Path, inputs: Mapping[str, Any], note: Note) -> PoolSet:
-    """Return the pool set of a folder that was prepared from these inputs."""
     try:
         pool_set = read_pool_set(out)
     except DataError as error:

@@ -64,7 +64,6 @@ def preview(source_path: str | Path, settings: PrepareSettings) -> Iterator[str]
 
 
 def _lines(record: Dialogue | AnsweredContext | Pool, settings: PrepareSettings) -> Iterator[str]:
-    """Yield a record's name, its utterances, and its candidates as right or wrong."""
     kind, name = ("pool", record.pool_id) if isinstance(record, Pool) else ("dialogue", record.dialog_id)
     about = ", ".join(filter(None, (record.split, record.domain)))
     yield f"{kind} {name}" + (f" ({about})" if about else "")

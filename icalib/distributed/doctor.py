@@ -166,8 +166,7 @@ def check_versions(found: Mapping[str, Mapping[str, str]]) -> Check:
     """Check that versions agree; those that differ are named with their nodes."""
     packages = next(iter(found.values()))
     by_package = {name: {node: installed[name] for node, installed in found.items()} for name in packages}
-    different = {name: values for name, values in by_package.items() if len(set(values.values())) > 1}
-    if different:
+    if different := {name: values for name, values in by_package.items() if len(set(values.values())) > 1}:
         return Check(
             "versions",
             "fail",
@@ -241,7 +240,6 @@ def _unreadable(folder: str, files: Sequence[str]) -> list[str]:
 
 
 def _clear(folder: str) -> None:
-    """Remove the folder, on storage and in this node's mirror of it."""
     remove(local_path(folder))
 
 

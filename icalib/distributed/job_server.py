@@ -179,7 +179,6 @@ def uploaded_code(folder: Path) -> dict[str, Any]:
 
 
 def _prepare_environment(address: str | None) -> None:
-    """Set what Ray's client reads from the environment."""
     if address is not None:
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
@@ -212,7 +211,6 @@ def _job(details: JobDetails) -> ClusterJob:
 
 @contextmanager
 def _explained_errors(address: str | None, job_id: str = "") -> Generator[None, None, None]:
-    """Turn the exceptions of Ray's client into errors that say what to do."""
     import aiohttp
     import requests
     from ray.exceptions import AuthenticationError, RayError

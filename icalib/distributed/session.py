@@ -112,7 +112,6 @@ def start(
 
 
 def _start_here(num_cpus: int | None, shared: Mapping[str, Any]) -> None:
-    """Start a Ray on this machine, or raise a ClusterError."""
     import ray
 
     try:
@@ -155,13 +154,6 @@ def stop() -> None:
     import ray
 
     ray.shutdown()
-
-
-def this_node() -> str:
-    """Return the id of the node that this process has joined."""
-    import ray
-
-    return ray.get_runtime_context().get_node_id()
 
 
 def is_one_node() -> bool:

@@ -56,7 +56,6 @@ def train(job: TrainingJob, folder: Path, resources: Resources, stage: str, emit
 
 
 def _run_tasks(folder: Path, resources: Resources, tasks: Sequence[PosteriorTask]) -> list[Any]:
-    """Run a posterior's tasks as Ray tasks."""
     import ray
     from ray.exceptions import RayError
 
@@ -250,7 +249,6 @@ def _worker_of_several(config: dict[str, Any]) -> None:
 
 
 def _worker(config: dict[str, Any], checkpoints: Checkpoints) -> None:
-    """Run one training worker."""
     import ray.train.torch
 
     from icalib.distributed.engine import DeepSpeedEngine

@@ -339,7 +339,6 @@ def _nothing_feasible(space: Space, refusal: RefusedSettings | None) -> SettingE
 
 
 def _sampler_of(name: Sampler, number: int) -> BaseSampler:
-    """Return the sampler for the trial of a number, seeded by that number."""
     seed = child_seed(_SEED, "sampler", number) % 2**32
     if name == "tpe":
         with warnings.catch_warnings():

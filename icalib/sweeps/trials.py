@@ -102,7 +102,6 @@ def pareto_front(trials: Sequence[Trial], metrics: Mapping[str, Direction]) -> l
 
 
 def _losses(trial: Trial, metrics: Mapping[str, Direction]) -> tuple[float, ...]:
-    """The means of a trial that has all metrics, the better the lower."""
     return order_of([mean for metric in metrics if (mean := trial.mean(metric)) is not None], metrics)
 
 
@@ -221,7 +220,6 @@ def _by_dotted_key(settings: Any, path: str = "") -> dict[str, Any]:
 
 
 def _grouped(items: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
-    """Return the items with equal keys together, in order of first appearance."""
     groups: dict[Hashable, list[T]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)

@@ -151,7 +151,6 @@ def turns(raw: Raw, messages: list[Any], speakers: Mapping[str, Role], field: st
 
 
 def _utterances(raw: Raw, message: Any, speakers: Mapping[str, Role], field: str) -> Iterator[dict[str, Any]]:
-    """Yield a message as an utterance, or nothing."""
     if not isinstance(message, dict):
         raise raw.error("found no object with a speaker and a text", field=field)
     text = _text(message.get(_key(message, TEXTS)))
@@ -186,7 +185,6 @@ def _text(value: Any) -> str:
 
 
 def _messages(row: Mapping[str, Any]) -> tuple[str, list[Any]]:
-    """Return the name and the value of the field that holds a record's messages, or an empty name."""
     return next(((name, value) for name in LISTS if isinstance(value := row.get(name), list)), ("", []))
 
 

@@ -106,7 +106,6 @@ def _detects_forum(path: Path, *, mantis: bool) -> bool:
 
 
 def _forum_fields(path: Path) -> frozenset[str]:
-    """Return the names of the fields that the utterances of the first file's first dialogue have."""
     for file in files_in(path, ".json")[:1]:
         raw = next(json_members(file), None) if first_line(file).lstrip().startswith("{") else None
         value = raw.value[1] if raw else None

@@ -183,8 +183,11 @@ def guessed_columns(
 
 def check_columns(
     path: Path, names: list[str], found: Mapping[str, str], required: Iterable[str], given: Mapping[str, str]
-) -> None:
-    """Refuse a choice of columns that lacks a required one or names one that a table doesn't have."""
+) -> str:
+    """Return the line that shows the user which columns are read.
+
+    A SettingError says that the choice lacks a required one, or names one that the table doesn't have.
+    """
     missing = [column for column in required if column not in found]
     unknown = [name for name in given.values() if name and name not in names]
     if unknown or missing:
@@ -194,10 +197,6 @@ def check_columns(
             f"{path}: {problem}. The columns are {', '.join(map(str, names))}. Name the right ones with "
             f"--columns {example}."
         )
-
-
-def described(found: Mapping[str, str], given: Mapping[str, str]) -> str:
-    """Return the line that shows the user which columns are read."""
     shown = ", ".join(f"{column}={name}" for column, name in found.items())
     guessed = [column for column in found if column not in given]
     return f"columns: {shown}" + (f" ({', '.join(guessed)} guessed; --columns changes them)" if guessed else "")

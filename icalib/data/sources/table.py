@@ -27,7 +27,6 @@ from icalib.data.sources.records import Raw, Reader, Source, build, joined, reco
 from icalib.data.sources.rows import (
     NO_COLUMNS,
     check_columns,
-    described,
     first_rows,
     guessed_columns,
     read_rows,
@@ -58,8 +57,6 @@ REQUIRED = ("id", "sender", "text")
 
 @dataclass(frozen=True)
 class _Table:
-    """How the rows of a table are read."""
-
     columns: Mapping[str, str]
     speakers: Mapping[str, Role]
     left_out: Counter[str] = field(default_factory=Counter[str])
@@ -138,14 +135,13 @@ def _open(path: Path, speakers: Mapping[str, Role] = NO_SPEAKERS, columns: Mappi
     files = row_files(path)
     sample, names = sampled(path)
     found = guessed_columns(names, COMMON, columns)
-    check_columns(files[0], names, found, REQUIRED, columns)
+    understood = check_columns(files[0], names, found, REQUIRED, columns)
     ids = {str(row.get(found["id"])) for row in sample}
     if "id" not in columns and found["id"].strip("_").lower() == "id" and len(ids) == len(sample) > 1:
         raise SettingError(  # ids of messages are often called so, too
             f"{files[0]}: each of the first {len(sample)} rows has another `{found['id']}`, so that is not a "
             "conversation's. Name the column that the messages of a conversation share with --columns id=NAME."
         )
-    understood = described(found, columns)
     if "time" in found and parsed_time(time := sample[0].get(found["time"])) is None:
         understood += f"; rows keep their order, since the time {abbreviated(time)} is neither a number nor ISO 8601"
         del found["time"]
