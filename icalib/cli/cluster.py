@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
     from typer.core import TyperGroup
 
-    from icalib.core.cluster_job import ClusterJob
-    from icalib.core.job_file import JobFile
+    from icalib.core.job_file import ClusterJob, JobFile
     from icalib.distributed.job_server import JobServer
 
 Dashboard = Annotated[

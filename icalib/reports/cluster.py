@@ -11,7 +11,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from icalib.core.check import Check, Status
-from icalib.core.cluster_job import ClusterJob, JobState
+from icalib.core.job_file import ClusterJob, JobState
 from icalib.reports.comparison import format_seconds
 from icalib.reports.console import people_console, text_table
 

@@ -36,8 +36,7 @@ from icalib.reports.comparison import (
 from icalib.reports.console import people_console, text_table
 from icalib.reports.paired_tests import SIGNIFICANT, mean_per_pool
 from icalib.sweeps.folder import DRY_SCHEMA, SweepFolder
-from icalib.sweeps.ties import Tie, ties
-from icalib.sweeps.trials import Trial, brief, ranked, settings_text, short_names, sweep_trials
+from icalib.sweeps.trials import Tie, Trial, brief, ranked, settings_text, short_names, sweep_trials, ties
 
 _NUM_BEST = 10
 _BESIDE = ("R@1", "ECE", "NLL")
