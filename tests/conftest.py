@@ -75,7 +75,7 @@ def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machines:
     """Machines that share an object store; none of them waits before it tries again."""
     from helpers.stores import Machines
 
-    monkeypatch.setattr("icalib.core.storage.object_store.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("icalib.core.storage.time.sleep", lambda seconds: None)
     return Machines(tmp_path, monkeypatch)
 
 

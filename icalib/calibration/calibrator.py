@@ -33,6 +33,9 @@ class AbstractCalibrator(Component):
     class Config(ComponentConfig):
         """Base of calibrators' settings."""
 
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
     def fit(self, logit_N: FloatArray, label_N: IntArray, *, train_prior: float | None = None) -> FittedMap:
         """Fit on validation pairs.
 
@@ -66,9 +69,6 @@ class Temperature(AbstractCalibrator):
     class Config(AbstractCalibrator.Config):
         """Temperature scaling has no settings."""
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
-
     @override
     def _fit(self, logit_N: FloatArray, label_N: IntArray, train_prior: float | None) -> AffineMap:
         from scipy.optimize import minimize_scalar  # slow to import, and predictions don't fit
@@ -90,9 +90,6 @@ class Platt(AbstractCalibrator):
     class Config(AbstractCalibrator.Config):
         """Platt scaling has no settings."""
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
-
     @override
     def _fit(self, logit_N: FloatArray, label_N: IntArray, train_prior: float | None) -> AffineMap:
         return fit_affine(logit_N, label_N)
@@ -104,9 +101,6 @@ class Isotonic(AbstractCalibrator):
 
     class Config(AbstractCalibrator.Config):
         """Isotonic regression has no settings."""
-
-    def __init__(self, config: Config) -> None:
-        self.config = config
 
     @override
     def _fit(self, logit_N: FloatArray, label_N: IntArray, train_prior: float | None) -> IsotonicMap:
@@ -131,9 +125,6 @@ class PriorShift(AbstractCalibrator):
         """γ of the focal loss that the model was trained with, 0 for another loss. None is the γ of the method's
         `loss`, and 0 outside of a method."""
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
-
     @override
     def _fit(self, logit_N: FloatArray, label_N: IntArray, train_prior: float | None) -> AffineMap | FocalInverseMap:
         if train_prior is None or not 0 < train_prior < 1:
@@ -156,9 +147,6 @@ class FocalInverse(AbstractCalibrator):
 
         gamma: float = Field(default=2.0, ge=0, allow_inf_nan=False)
         """γ of the focal loss that the model was trained with."""
-
-    def __init__(self, config: Config) -> None:
-        self.config = config
 
     @override
     def _fit(self, logit_N: FloatArray, label_N: IntArray, train_prior: float | None) -> FocalInverseMap:

@@ -102,10 +102,6 @@ def pair_logit(prob: FloatArray, logit: FloatArray) -> FloatArray:
 
     Where σ of the mean logit is the mean probability, up to rounding, that is the mean logit: near 0 and 1 it has
     digits that the probability has lost. Elsewhere, e.g. with a mean over samples, it is `prob_logit`.
-
-    Args:
-        prob: mean probabilities, [N].
-        logit: mean logits, [N].
     """
     same = np.isclose(expit(logit), prob, rtol=1e-12, atol=_ROUNDING)
     return np.where(same, logit, prob_logit(prob))

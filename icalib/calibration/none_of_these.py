@@ -96,9 +96,6 @@ def fit_none_of_these(logit_N: FloatArray, offsets: IntArray, answerable: npt.ND
         logit_N: logits of validation pools, on the scale that later ones have.
         offsets: [B + 1], as for `pool_features`.
         answerable: whether each pool has a right candidate, [B].
-
-    Raises:
-        DataError: fewer than `MIN_POOLS` pools of either kind, or a logit is not finite.
     """
     num_answerable = int(answerable.sum())
     num_unanswerable = len(answerable) - num_answerable

@@ -43,16 +43,13 @@ def post_hoc_metrics(
 ) -> pa.Table:
     """Return ECE, NLL and Brier score on test after each calibrator of POST_HOC: METRIC_SCHEMA without intervals.
 
+    `validation` and `test` are PREDICTION_SCHEMA; pools of unknown label are ignored.
+
     Args:
-        validation: PREDICTION_SCHEMA; pools of unknown label are ignored.
-        test: the same.
         train_prior: fraction of right pairs in training; None, for an untrained model, leaves the prior
             shift out.
         focal_gamma: γ of the focal loss in training, which the prior shift inverts first; 0 for another loss, None,
             for a loss that can't be inverted, leaves the prior shift out.
-
-    Raises:
-        DataError, SettingError: see `PoolScores.from_predictions` and `AbstractCalibrator.fit`.
     """
     known, scores = PoolScores.from_predictions(validation), PoolScores.from_predictions(test)
     rows: list[tuple[str, str, float, float, float]] = []

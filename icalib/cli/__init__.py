@@ -10,13 +10,10 @@ _MODULES = (
     "data",
     "methods",
     "training",
-    "sweep",
     "inference",
-    "report",
     "deploy",
     "reproduce",
     "cluster",
-    "jobs",
 )
 for _name in _MODULES:
     import_module(f"icalib.cli.{_name}")

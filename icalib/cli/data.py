@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from icalib.cli.app import verb
-from icalib.cli.options import Address, Executor, Labelled, place_argument, place_option
+from icalib.cli.options import Address, Executor, Labelled, parsed_pairs, place_argument, place_option
 from icalib.cli.output import say, starting
-from icalib.cli.parsing import parsed_pairs
 from icalib.core.errors import SettingError
 
 if TYPE_CHECKING:

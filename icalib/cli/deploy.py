@@ -9,9 +9,8 @@ import typer
 
 from icalib.api.options import PlaceKeywords
 from icalib.cli.app import verb
-from icalib.cli.options import Executor, ExecutorOptions, Run, Runs, place_argument, place_option
+from icalib.cli.options import Executor, ExecutorOptions, Run, Runs, parsed_pairs, place_argument, place_option
 from icalib.cli.output import say
-from icalib.cli.parsing import parsed_pairs
 from icalib.core.errors import SettingError
 from icalib.core.storage import location, pull
 from icalib.exports.choices import CalibrationChoice, ExportFormat

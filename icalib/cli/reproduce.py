@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from icalib.cli.app import verb
-from icalib.cli.options import ExecutorOptions, RunOptions, place_option
+from icalib.cli.options import ExecutorOptions, RunOptions, parsed_fractions, place_option
 from icalib.cli.output import say, starting
 from icalib.core.errors import SettingError
 from icalib.core.storage import push
@@ -52,7 +52,6 @@ def reproduce(
     from icalib.api.options import RunTemplate
     from icalib.api.session import command_line, session
     from icalib.api.settings import with_test_pools
-    from icalib.cli.parsing import parsed_fractions
     from icalib.data.pools import read_pool_set
     from icalib.reports.paper_table import Reproduction, corpus_of
     from icalib.tables.table import load_table, table_names
@@ -112,14 +111,12 @@ def _say_plan(rows: Sequence[TableRow], runs: Path) -> None:
 
 def _show(reproduction: Reproduction, page: Path) -> None:
     from icalib.api.runs import write_comparison
-    from icalib.reports.paper_table import print_reproduced, write_markdown, write_reproduced
+    from icalib.reports.paper_table import print_reproduced, write_reproduced
 
     print_reproduced(reproduction)
-    markdown = write_markdown(reproduction, page.with_suffix(".md"))
     write_reproduced(reproduction, page)
-    push(markdown)
     push(page)
-    say(f"page: {page}   Markdown: {markdown}")
+    say(f"page: {page}")
     runs = [run for row in reproduction.rows for run in row.runs]
-    if runs and reproduction.table.kind in ("reliability", "cases"):
-        say(f"diagrams and cases: {write_comparison(runs, page.with_name(f'runs-{page.name}'), page.stem)}")
+    if runs and reproduction.table.kind in ("curve", "reliability", "cases"):
+        say(f"diagrams, rounds and cases: {write_comparison(runs, page.with_name(f'runs-{page.name}'), page.stem)}")

@@ -179,7 +179,6 @@ def full_path(settings: BaseModel, path: str) -> str:
 
 
 def _paths(settings: BaseModel, prefix: str = "") -> Iterator[str]:
-    """The dotted paths of all settings and of the parts that hold them."""
     for name in type(settings).model_fields:
         yield f"{prefix}{name}"
         value = getattr(settings, name)

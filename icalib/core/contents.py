@@ -33,10 +33,8 @@ def damages(
 ) -> Iterator[DamagedFileError]:
     """Yield an error with the `cure` for each file of a folder that is missing or not as it was recorded.
 
-    In the mirror of an object store such a file is first downloaded again. Names in `leave_out` are not compared.
-
-    Raises:
-        ValueError: what was recorded names a file outside of the folder, which someone else may have written there.
+    In the mirror of an object store such a file is first downloaded again. Names in `leave_out` are not compared. A
+    ValueError says that what was recorded names a file outside of the folder: someone else may have written it.
     """
     for name, facts in sorted(recorded.items()):
         path = folder / name
@@ -73,7 +71,6 @@ def _is_downloaded_again(path: Path) -> bool:
 
 
 def _change(path: Path, facts: Mapping[str, Any]) -> str:
-    """Describe how a file differs from what was recorded; empty if it doesn't."""
     try:
         size = path.stat().st_size
         if size != facts["size"]:

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import time
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from icalib.core.errors import DamagedFileError, IcalibError, SettingError, StorageError
-from icalib.core.temporary import remove_abandoned, temporary_beside
+from icalib.core.temporary import remove_abandoned, remove_path, temporary_beside
 
 _RUST_ERROR = re.compile(r"\(os error (\d+)\)")
 _REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
@@ -42,7 +41,7 @@ def whole_file(path: str | Path) -> Generator[Path, None, None]:
             yield temporary
             os.replace(temporary, path)
         finally:
-            temporary.unlink(missing_ok=True)
+            remove_path(temporary)
 
 
 @contextmanager
@@ -51,18 +50,10 @@ def whole_folder(path: str | Path) -> Generator[Path, None, None]:
 
     A SettingError says that `path` is a file, or a folder that isn't empty.
     """
-    path = Path(path)
-    check_empty(path)
-    temporary = temporary_beside(path)
-    try:
-        with _explained(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            remove_abandoned(path.parent)
-            temporary.mkdir()
-            yield temporary
-            os.replace(temporary, path)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    check_empty(Path(path))
+    with whole_file(path) as temporary:
+        temporary.mkdir()
+        yield temporary
 
 
 def check_empty(path: Path) -> None:

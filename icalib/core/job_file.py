@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, final
 
 from pydantic import ByteSize, ConfigDict, Field, StringConstraints
 
@@ -98,3 +99,29 @@ def read_job_file(path: Path, changes: Mapping[str, Any]) -> JobFile:
             f"[{secrets}]` and set the variable where you submit."
         )
     return job
+
+
+JobState: TypeAlias = Literal["pending", "running", "succeeded", "failed", "stopped"]
+
+
+@final
+@dataclass(frozen=True)
+class ClusterJob:
+    """A submitted job; times are Unix times in seconds, `ended` and `exit_code` are None while it runs.
+
+    `work` is the digest of what it computes, empty for a job that icalib did not submit; `message` explains the state.
+    """
+
+    id: str
+    command: str
+    work: str
+    state: JobState
+    started: float
+    ended: float | None
+    message: str
+    exit_code: int | None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its state is final."""
+        return self.state in ("succeeded", "failed", "stopped")

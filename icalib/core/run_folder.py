@@ -82,6 +82,9 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self.name = self.path.name
+        self.checkpoint_path = self.path / "checkpoints" / "final"
+        self.fitted_path = self.path / "fitted.json"
 
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:
@@ -141,11 +144,6 @@ class RunFolder:
         return (self.path / "result.json").is_file()
 
     @property
-    def name(self) -> str:
-        """The folder's name: method, data, labelled part and seed."""
-        return self.path.name
-
-    @property
     def config(self) -> dict[str, Any]:
         """The resolved settings."""
         return read_config(self.path / "config.yaml")
@@ -177,22 +175,12 @@ class RunFolder:
         return stages
 
     @property
-    def checkpoint_path(self) -> Path:
-        """Folder of the model; several models are in its folders member-<n>."""
-        return self.path / "checkpoints" / "final"
-
-    @property
     def members(self) -> list[tuple[Path, dict[str, Any]]]:
         """Checkpoint and estimator of each member whose predictions are averaged; none for untrained methods."""
         path = self.path / "members.json"
         members = read_json_list(path) if path.is_file() else []
         with reading(path):
             return [(self.path / member["checkpoint"], member["estimator"]) for member in members]
-
-    @property
-    def fitted_path(self) -> Path:
-        """File of what was fitted on validation: gain rule, calibration map, decision threshold."""
-        return self.path / "fitted.json"
 
     @property
     def round_folders(self) -> list[Path]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -65,13 +65,6 @@ class Stage:
         """The stage's folder, or a file in it, as the input of another job."""
         return Artifact(path=self.path / file, digest=f"{self.digest}/{file}" if file else self.digest)
 
-    def finished(self) -> StageFinished:
-        """The event that says so."""
-        name = self.name
-        return StageFinished(
-            str(name), name.label, name.round, self.digest, self.path, round(self.seconds, 2), self.reused
-        )
-
 
 class JobCache(Protocol):
     """Returns the stage of a job."""
@@ -104,10 +97,17 @@ class StageCache:
         in_use = FileLock(_lock_path(folder, "use"))  # no other process removes the stage while this cache is in use
         in_use.acquire(shared=True)
         self._in_use.append(in_use)
-        with self._alone(name, folder):
+        building = FileLock(_lock_path(folder, "build"))  # no other process computes it meanwhile
+        if not building.acquire(wait=False):
+            self._emit(Message(f"{name}: waiting: another process is computing this stage"))
+            building.acquire()
+        try:
             stage = self._reused_or_built(name, job, digest, folder, build)
+        finally:
+            building.release()
         self.finished.append(stage)
-        self._emit(stage.finished())
+        seconds = round(stage.seconds, 2)
+        self._emit(StageFinished(str(name), name.label, name.round, digest, folder, seconds, stage.reused))
         return stage
 
     def _reused_or_built(
@@ -140,27 +140,27 @@ class StageCache:
         return Stage(name, digest, folder, False, seconds)
 
     def _seconds_of_whole(self, name: StageName, folder: Path) -> float | None:
-        """Return what a finished stage cost; None if there is none, or a damaged one, which is removed."""
-        if not (folder / _DONE).is_file():
+        """Return what a finished stage cost; None if there is none, or a damaged one, which is removed.
+
+        Files that were added are removed, since shards are read by pattern.
+        """
+        path = folder / _DONE
+        if not path.is_file():
             _bring(folder)
+        if not path.is_file():
+            return None
         try:
-            return _checked_seconds(folder)
+            facts = read_record(path)
+            with reading(path):
+                for damage in damages(folder, facts[_FILES]):
+                    raise damage
+                for added in added_files(folder, facts[_FILES], leave_out=_NOT_CONTENT):
+                    remove(added)
+                return float(facts["seconds"])
         except DamagedFileError as error:
             self._emit(Message(f"{name}: {error.path} {error.found}: computing this stage again"))
             remove(folder)
             return None
-
-    @contextmanager
-    def _alone(self, name: StageName, folder: Path) -> Generator[None, None, None]:
-        """Hold the stage's lock, so that no other process computes it."""
-        lock = FileLock(_lock_path(folder, "build"))
-        if not lock.acquire(wait=False):
-            self._emit(Message(f"{name}: waiting: another process is computing this stage"))
-            lock.acquire()
-        try:
-            yield
-        finally:
-            lock.release()
 
 
 def cached_stage(root: Path, name: StageName, job: Job) -> Stage | None:
@@ -173,23 +173,6 @@ def cached_stage(root: Path, name: StageName, job: Job) -> Stage | None:
         return None
     with reading(folder / _DONE):
         return Stage(name, digest, folder, True, float(read_record(folder / _DONE)["seconds"]))
-
-
-def _checked_seconds(folder: Path) -> float | None:
-    """Return what a stage cost; None if it isn't finished, and a DamagedFileError if a file has changed.
-
-    Files that were added are removed, since shards are read by pattern.
-    """
-    path = folder / _DONE
-    if not path.is_file():
-        return None
-    facts = read_record(path)
-    with reading(path):
-        for damage in damages(folder, facts[_FILES]):
-            raise damage
-        for added in added_files(folder, facts[_FILES], leave_out=_NOT_CONTENT):
-            remove(added)
-        return float(facts["seconds"])
 
 
 def _bring(folder: Path) -> None:

@@ -34,7 +34,7 @@ def remove_abandoned(folder: Path) -> None:
     for name in os.listdir(folder):
         match = _NAME.fullmatch(name)
         if match and match["space"] == _process_space() and not _is_running(int(match["process"])):
-            _remove(folder / name)
+            remove_path(folder / name)
 
 
 def is_unused(folder: Path) -> bool:
@@ -44,7 +44,8 @@ def is_unused(folder: Path) -> bool:
     return all(map(is_temporary, folder.iterdir()))
 
 
-def _remove(path: Path) -> None:
+def remove_path(path: Path) -> None:
+    """Remove a file or a folder, if it is there."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:

@@ -17,10 +17,9 @@ from icalib.data.contexts import ContextResponse, context_responses
 from icalib.data.mining import Progress
 from icalib.data.schema import SPLITS, UNKNOWN_LABEL, AnsweredContext, Dialogue, Pool, Split, Utterance
 from icalib.data.settings import PrepareSettings, mapped_intents
-from icalib.data.sources.base import Source
-from icalib.data.sources.records import OnReject
+from icalib.data.sources.records import OnReject, Source
 from icalib.data.spill import Spill
-from icalib.data.splits import FRACTIONS, assigned_split, split_of
+from icalib.data.splits import FRACTIONS, assigned_split
 
 _NUM_TRIED = 1000
 """Dialogues that decide whether two-turn dialogues count."""
@@ -45,10 +44,6 @@ class Corpus:
         self.label_known = array("b")
         """Whether it is known which candidate of each training pool is right, if any (0 or 1)."""
         self._limit = settings.limit
-
-    def split_origin(self) -> str:
-        """Return `PoolSet.split_origin`."""
-        return "mixed" if len(self.split_origins) > 1 else "".join(self.split_origins)
 
     @property
     def num_rows(self) -> dict[str, int]:
@@ -106,12 +101,7 @@ def responses_of(dialogue: Dialogue, source: Source, settings: PrepareSettings) 
 def read_corpus(
     source: Source, folder: Path, settings: PrepareSettings, on_reject: OnReject | None, progress: Progress
 ) -> Corpus:
-    """Read a source into files in `folder`, one for each split.
-
-    Raises:
-        DataError: a record that is not valid, without `on_reject`; a label that the intent map lacks; a source without
-            pools, or without accepted answers where only those count.
-    """
+    """Read a source into files in `folder`, one for each split; the first invalid record raises without `on_reject`."""
     corpus = Corpus(folder, settings)
     source.left_out.clear()
     for done, rows in enumerate(_records(source, corpus, settings, on_reject), 1):
@@ -168,10 +158,9 @@ def _records(
 def _dialogue_rows(
     source: Source, corpus: Corpus, settings: PrepareSettings, on_reject: OnReject | None
 ) -> Iterator[list[dict[str, Any]]]:
-    """Yield the rows of each dialogue."""
     num_dialogues = num_accepted = 0
     for dialogue in source.dialogues(on_reject):
-        split = split_of(dialogue, settings.seed)
+        split = dialogue.split or assigned_split(dialogue.dialog_id, settings.seed)
         if settings.intents_in == "train" and any(utterance.intents for utterance in dialogue.utterances):
             split = "train"
         corpus.mined.add(split)

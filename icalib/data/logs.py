@@ -17,8 +17,7 @@ from icalib.core.files import whole_file
 from icalib.core.parquet import map_arrow
 from icalib.data.encoding import Budget, Ids, Lists, Tokenize, id_lists, ids_by_text
 from icalib.data.mining import Progress
-from icalib.data.sources.base import Source
-from icalib.data.sources.records import OnReject
+from icalib.data.sources.records import OnReject, Source
 from icalib.data.splits import text_key
 
 LOGS_FILE = "logs.parquet"
@@ -29,11 +28,7 @@ _ROW_GROUP = 1024
 
 
 def write_logs(source: Source, path: Path, on_reject: OnReject | None, progress: Progress) -> int:
-    """Write the dialogues of logs, without those of fewer than two utterances, and return their number.
-
-    Raises:
-        DataError: no dialogue is left.
-    """
+    """Write the dialogues of logs, without those of fewer than two utterances, and return their number."""
     rows = (
         {"dialog_id": dialogue.dialog_id, "utterances": [utterance.text for utterance in dialogue.utterances]}
         for dialogue in source.dialogues(on_reject)
@@ -59,9 +54,6 @@ def write_log_tokens(path: Path, logs: Path, tokenize: Tokenize, budget: Budget)
     """Tokenise logs into an Arrow file that `LogStore` maps into memory, yielding the number of dialogues so far.
 
     Utterances keep their end, up to the context's budget, as in pools.
-
-    Raises:
-        DataError: the logs are damaged.
     """
     done = 0
     try:
@@ -76,16 +68,11 @@ def write_log_tokens(path: Path, logs: Path, tokenize: Tokenize, budget: Budget)
 
 def _token_batch(dialogues: list[list[str]], tokenize: Tokenize, budget: Budget) -> pa.RecordBatch:
     ids = ids_by_text(chain.from_iterable(dialogues), tokenize)
-    return pa.RecordBatch.from_pylist(
-        [
-            {
-                "ids": [ids[text][-budget.max_context_tokens :] for text in texts],
-                "keys": [text_key(text) for text in texts],
-            }
-            for texts in dialogues
-        ],
-        schema=_TOKEN_SCHEMA,
-    )
+    rows = [
+        {"ids": [ids[text][-budget.max_context_tokens :] for text in texts], "keys": list(map(text_key, texts))}
+        for texts in dialogues
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=_TOKEN_SCHEMA)
 
 
 class LogStore:

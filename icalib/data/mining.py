@@ -60,9 +60,6 @@ def mine_split(
 
     If some pools are to lose their right candidate, each response has one negative more, the last. `together` is about
     how many responses are mined together.
-
-    Raises:
-        DataError: too few responses.
     """
     if not spill.num_rows:
         return None

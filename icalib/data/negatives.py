@@ -104,11 +104,7 @@ def query_blocks(index: Path, num_rows: int, *, sampler: str, num_negatives: int
 
 
 def mine_block(block: QueryBlock) -> Rows:
-    """Return the negatives of a block's queries: rows of the index, [stop − start, num_negatives], best first.
-
-    Raises:
-        DataError: fewer distinct responses from other dialogues than negatives.
-    """
+    """Return the negatives of a block's queries: rows of the index, [stop − start, num_negatives], best first."""
     index = local_path(block.folder)
     pull(index)
     key = np.asarray(np.load(index / "key.npy", mmap_mode="r"))
@@ -157,12 +153,6 @@ def _best_first(rows: Rows, scores: Scores, block: QueryBlock, query: int) -> It
         ceiling, size = floor, size * 4
 
 
-def _no_index(index: Path, responses: Iterable[str]) -> None:
-    pass
-
-
-def _no_scores(index: Path, queries: range) -> Iterator[tuple[Rows, Scores]]:
-    return ((np.empty(0, np.int64), np.empty(0)) for _ in queries)
-
-
-random = NegativeSampler(_no_index, _no_scores)
+random = NegativeSampler(
+    lambda index, responses: None, lambda index, queries: ((np.empty(0, np.int64), np.empty(0)) for _ in queries)
+)

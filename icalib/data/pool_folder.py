@@ -22,6 +22,7 @@ from icalib.core.errors import SettingError, StorageError
 from icalib.core.locks import FileLock
 from icalib.core.seeding import child_seed
 from icalib.core.storage import remove
+from icalib.core.temporary import remove_path
 from icalib.data.corpus import Corpus
 from icalib.data.mining import Progress
 from icalib.data.pools import INPUTS_KEY, ROW_GROUP, row_digest, split_file
@@ -131,7 +132,7 @@ def whole_folder(out: Path) -> Generator[Path]:
     try:
         with _claimed(folder):
             for leftover in folder.iterdir():
-                shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+                remove_path(leftover)
             yield folder
             for leftover in (*folder.glob("*.arrow"), *folder.glob("*.npy")):
                 leftover.unlink()

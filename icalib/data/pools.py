@@ -19,15 +19,7 @@ from icalib.core.errors import DamagedFileError, DataError
 from icalib.core.files import reading
 from icalib.core.storage import location, pull
 from icalib.core.text import short_repr
-from icalib.data.schema import (
-    POOL_SCHEMA,
-    POOLS_FILE,
-    POOLS_VERSION,
-    Pool,
-    PoolSet,
-    Split,
-    checksum,
-)
+from icalib.data.schema import POOL_SCHEMA, POOLS_FILE, POOLS_VERSION, Pool, PoolSet, Split, checksum
 
 ROW_GROUP = 256
 """Pools in a Parquet row group: the unit of sharding."""
@@ -88,11 +80,7 @@ def prepared_inputs(folder: str | Path) -> dict[str, Any]:
 def iter_pools(
     folder: str | Path, split: Split, columns: Sequence[str] | None = None, batch_size: int = ROW_GROUP
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a split in order, in batches of at most `batch_size` pools with the columns of its schema.
-
-    Raises:
-        DataError: the file is missing or damaged.
-    """
+    """Yield a split in order, in batches of at most `batch_size` pools with the columns of its schema."""
     with _opened(folder, split) as file:
         yield from file.iter_batches(batch_size=batch_size, columns=list(columns) if columns else None)
 
@@ -100,11 +88,7 @@ def iter_pools(
 def read_rows(
     folder: str | Path, split: Split, rows: Sequence[int] | NDArray[np.int64], columns: Sequence[str] | None = None
 ) -> pa.Table:
-    """Return some pools of a split, in the order of `rows`; only the row groups that hold them are read.
-
-    Raises:
-        DataError: the file is missing or damaged.
-    """
+    """Return some pools of a split, in the order of `rows`; only the row groups that hold them are read."""
     wanted = np.asarray(rows, dtype=np.int64)
     groups = np.unique(wanted // ROW_GROUP)
     with _opened(folder, split) as file:
@@ -114,20 +98,12 @@ def read_rows(
 
 
 def read_column(folder: str | Path, split: Split, name: str) -> NDArray[Any]:
-    """Return a column of numbers of a split, e.g. label_order.
-
-    Raises:
-        DataError: the file is missing or damaged.
-    """
+    """Return a column of numbers of a split, e.g. label_order."""
     return np.concatenate([batch[name].to_numpy() for batch in iter_pools(folder, split, [name])])
 
 
 def as_pools(table: pa.Table | pa.RecordBatch) -> Iterator[Pool]:
-    """Yield complete rows of a pool set as `Pool`s.
-
-    Raises:
-        DataError: a row is not a valid pool: the file was changed after `read_pool_set`.
-    """
+    """Yield complete rows of a pool set as `Pool`s; a DataError if one was changed after `read_pool_set`."""
     for row in table.to_pylist():
         try:
             yield Pool.model_validate(row)

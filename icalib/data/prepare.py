@@ -24,8 +24,8 @@ from icalib.data.pools import prepared_inputs, read_pool_set, split_file
 from icalib.data.protocols import PROTOCOLS, unmet, with_protocol
 from icalib.data.schema import POOLS_FILE, POOLS_VERSION, SPLITS, PoolSet
 from icalib.data.settings import PrepareSettings
-from icalib.data.sources.base import Source
 from icalib.data.sources.readers import READERS, open_source
+from icalib.data.sources.records import Source
 
 Note = Callable[[str], None]
 """note(text): something that the user should know and that stops nothing."""
@@ -109,7 +109,6 @@ def _write(
     progress: Progress,
     note: Note,
 ) -> PoolSet:
-    """Write all files of a pool set into a folder, and say what is unusual about it."""
     corpus = read_corpus(source, folder, settings, rejected, progress)
     messages = [
         *(f"left out: {number} {what}" for what, number in source.left_out.items()),
@@ -144,7 +143,7 @@ def _write(
         protocol=settings.protocol,
         answers="accepted" if source.accepted_only else settings.answers,
         intents_in=tuple(split for split in SPLITS if split in corpus.intents_in),
-        split_origin=corpus.split_origin(),
+        split_origin="mixed" if len(corpus.split_origins) > 1 else "".join(corpus.split_origins),
         limit=settings.limit,
         seed=settings.seed,
         default_labelled_fraction=settings.labelled or corpus.fraction_with_intents(),
@@ -167,7 +166,6 @@ def _write(
 
 
 def _inputs(source: Source, logs: Source | None, settings: PrepareSettings) -> dict[str, Any]:
-    """Return everything that the pools depend on."""
     logs_digest = {"logs_digest": logs.digest()} if logs else {}
     return {"version": POOLS_VERSION, "source_digest": source.digest(), **settings.inputs(), **logs_digest}
 
@@ -195,7 +193,6 @@ def _show_sources(source: Source, logs: Source | None, settings: PrepareSettings
 
 
 def _existing(out: Path, inputs: Mapping[str, Any], note: Note) -> PoolSet:
-    """Return the pool set of a folder that was prepared from these inputs."""
     try:
         pool_set = read_pool_set(out)
     except DataError as error:

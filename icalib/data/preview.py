@@ -20,8 +20,6 @@ NUM_SHOWN = 3
 """Records that are shown whole."""
 NUM_READ = 200
 """Records of each kind that are counted."""
-_WIDTH = 66
-"""Characters of a text that are shown, so that most lines fit in a terminal."""
 
 
 def preview(source_path: str | Path, settings: PrepareSettings) -> Iterator[str]:
@@ -42,9 +40,8 @@ def preview(source_path: str | Path, settings: PrepareSettings) -> Iterator[str]
     dialogues = list(islice(source.dialogues(reject), NUM_READ))
     answered = list(islice(source.answers(reject), NUM_READ))
     pools = list(islice(source.pools(reject), NUM_READ))
-    for records in (dialogues, answered, pools):
-        for record in records[:NUM_SHOWN]:
-            yield from _lines(record, settings)
+    for record in (*dialogues[:NUM_SHOWN], *answered[:NUM_SHOWN], *pools[:NUM_SHOWN]):
+        yield from _lines(record, settings)
     if dialogues:
         roles = Counter(utterance.speaker for dialogue in dialogues for utterance in dialogue.utterances)
         num_pools = sum(1 for dialogue in dialogues for _ in responses_of(dialogue, source, settings))
@@ -58,10 +55,8 @@ def preview(source_path: str | Path, settings: PrepareSettings) -> Iterator[str]
     if pools:
         sizes = [len(pool.candidates) for pool in pools]
         yield f"the first {len(pools)} pools: {min(sizes)} to {max(sizes)} candidates"
-    for what, number in source.left_out.items():
-        yield f"left out: {number} {what}"
-    for error in rejected[:NUM_SHOWN]:
-        yield f"not valid: {error}"
+    yield from (f"left out: {number} {what}" for what, number in source.left_out.items())
+    yield from (f"not valid: {error}" for error in rejected[:NUM_SHOWN])
     if len(rejected) > NUM_SHOWN:
         yield f"... and {len(rejected) - NUM_SHOWN} more records that are not valid"
     if not (dialogues or answered or pools):
@@ -69,7 +64,6 @@ def preview(source_path: str | Path, settings: PrepareSettings) -> Iterator[str]
 
 
 def _lines(record: Dialogue | AnsweredContext | Pool, settings: PrepareSettings) -> Iterator[str]:
-    """Yield a record's name, its utterances, and its candidates as right or wrong."""
     kind, name = ("pool", record.pool_id) if isinstance(record, Pool) else ("dialogue", record.dialog_id)
     about = ", ".join(filter(None, (record.split, record.domain)))
     yield f"{kind} {name}" + (f" ({about})" if about else "")
@@ -84,4 +78,4 @@ def _lines(record: Dialogue | AnsweredContext | Pool, settings: PrepareSettings)
 
 
 def _short(text: str) -> str:
-    return shortened(" ".join(text.split()), _WIDTH)
+    return shortened(" ".join(text.split()), 66)  # so that most lines fit in a terminal

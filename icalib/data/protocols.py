@@ -35,6 +35,9 @@ class Rule:
     also: tuple[Any, ...] = ()
     """Other values that the source has, too."""
 
+    def __str__(self) -> str:
+        return f"the paper: {self.value} ({self.source})" if self.is_stated else f"the protocol: {self.value} ({OURS})"
+
     @property
     def is_stated(self) -> bool:
         """Whether the paper or its authors' code says so."""
@@ -121,8 +124,7 @@ _OPTIONS = {
 def with_protocol(settings: PrepareSettings, reader: str) -> PrepareSettings:
     """Return settings with what their protocol sets for a reader's sources; those that were given are kept.
 
-    Raises:
-        SettingError: a given setting contradicts what the paper states.
+    A SettingError says that a given setting contradicts what the paper states.
     """
     if settings.protocol is None:
         return settings
@@ -150,7 +152,7 @@ def unmet(pool_set: PoolSet, protocol: Protocol) -> list[str]:
         "context_turns": "utterances of a context, at most",
     } | ({} if own else {"negative_sampler": "negatives"})
     found = [
-        f"{label}: {getattr(pool_set, name)}, {_wanted(rules[name])}"
+        f"{label}: {getattr(pool_set, name)}, {rules[name]}"
         for name, label in labels.items()
         if name in rules and getattr(pool_set, name) != rules[name].value
     ]
@@ -186,7 +188,3 @@ def prepare_command(pool_set: PoolSet, protocol: Protocol, folder: str | Path) -
     if ":" in pool_set.reader:  # nothing detects the format of somebody's own reader
         words += ["--format", pool_set.reader]
     return shlex.join(words)
-
-
-def _wanted(rule: Rule) -> str:
-    return f"the paper: {rule.value} ({rule.source})" if rule.is_stated else f"the protocol: {rule.value} ({OURS})"

@@ -81,12 +81,7 @@ def unlabelled_pool(pool_id: str, context: Sequence[Utterance], candidates: Sequ
 
 
 def read_questions(path: Path) -> list[Question]:
-    """Return all questions of a file, in order.
-
-    Raises:
-        DataError: no such file, an empty file, or a line that is not valid: with its number, the field, what was found
-            and what to do.
-    """
+    """Return all questions of a file, in order; a DataError names the first line that is not valid, and its field."""
     if not path.is_file():
         raise DataError("no such file", "Check the path.", path=path)
     questions: list[Question] = []

@@ -40,12 +40,9 @@ class Selection(Settings):
         )
 
     def rows(self, split: Split, part: Part, label_order: npt.NDArray[np.int64]) -> Rows:
-        """Return the rows of a split's pools, or of a part of the training pools, ascending.
+        """Return the rows of a split's pools, or of a part of the training pools, ascending; SettingError if none.
 
         `label_order` is the split's column; −1 marks pools that never become labelled.
-
-        Raises:
-            SettingError: no pool remains.
         """
         size = min(len(label_order), self.limit.get(split, len(label_order)))
         if split == "train":

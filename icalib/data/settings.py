@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field
 from icalib.core.component import Settings
 from icalib.core.errors import DataError
 from icalib.data.schema import OptionalText, Text
-from icalib.data.sources.speakers import Role
+from icalib.data.sources.messages import Role
 
 _OTHERS = "*"
 """Stands for every label that an intent map doesn't name."""
@@ -28,10 +28,8 @@ def _intent_map(given: Any) -> Any:
     if isinstance(given, str | Path):
         try:
             given = json.loads(Path(given).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ValueError(f"{given} can't be read ({error.strerror})") from error
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{given} is not valid JSON ({error})") from error
+        except (OSError, ValueError, RecursionError) as error:
+            raise ValueError(f"{given} can't be read as JSON ({error})") from error
     if not isinstance(given, Mapping):
         return given
     named = {name: value for name, value in cast("Mapping[Any, Any]", given).items() if not str(name).startswith("_")}
@@ -49,11 +47,7 @@ IntentMap = dict[Literal["user", "agent"], dict[OptionalText, Annotated[tuple[Te
 
 
 def mapped_intents(intent_map: IntentMap, speaker: Literal["user", "agent"], labels: Sequence[str]) -> tuple[str, ...]:
-    """Return an utterance's intents by the map, each once; without a map its own labels.
-
-    Raises:
-        DataError: the map has no name for a label.
-    """
+    """Return an utterance's intents by the map, each once; without a map its own labels."""
     if not intent_map:
         return tuple(labels)
     names = intent_map[speaker]

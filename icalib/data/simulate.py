@@ -118,10 +118,6 @@ def simulate(
 
     Dialogues have about 1.7 responses each; 70, 15 and 15 % of them are for training, validation and test. The noises
     are the probabilities that an utterance's intent is another one, and that a reply is a wrong one.
-
-    Raises:
-        SettingError: a noise outside [0, 1), or too few dialogues for three splits.
-        StorageError: the disk refused a write.
     """
     for name, noise in (("intent_noise", intent_noise), ("label_noise", label_noise)):
         if not 0 <= noise < 1:
@@ -169,9 +165,8 @@ def _dialogues(
 
 def _splits(num_dialogues: int, seed: int) -> list[Split]:
     num_validation, num_test = (round(fraction * num_dialogues) for fraction in SPLIT_FRACTIONS[1:])
-    num_train = num_dialogues - num_validation - num_test
-    sizes: dict[Split, int] = {"train": num_train, "validation": num_validation, "test": num_test}
-    splits: list[Split] = [split for split, size in sizes.items() for _ in range(size)]
+    sizes = (num_dialogues - num_validation - num_test, num_validation, num_test)
+    splits: list[Split] = [split for split, size in zip(SPLITS, sizes, strict=True) for _ in range(size)]
     random.Random(child_seed(seed, "splits")).shuffle(splits)
     return splits
 

@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from icalib.core.errors import DataError
 from icalib.core.seeding import child_seed
-from icalib.data.schema import SPLITS, Dialogue, Split
+from icalib.data.schema import SPLITS, Split
 
 FRACTIONS = (0.8, 0.1, 0.1)
 """Train, validation, test, where a source has no split of its own."""
-_NUM_NAMED = 5
 
 
 def assigned_split(dialog_id: str, seed: int, fractions: Sequence[float] = FRACTIONS) -> Split:
@@ -25,11 +24,6 @@ def assigned_split(dialog_id: str, seed: int, fractions: Sequence[float] = FRACT
     if draw < fractions[0]:
         return "train"
     return "validation" if draw < fractions[0] + fractions[1] else "test"
-
-
-def split_of(dialogue: Dialogue, seed: int) -> Split:
-    """Return the source's own split, else the assigned one."""
-    return dialogue.split or assigned_split(dialogue.dialog_id, seed)
 
 
 def label_order(has_intents: Sequence[int], label_known: Sequence[int], seed: int) -> NDArray[np.int32]:
@@ -73,14 +67,12 @@ class LeakCheck:
     def num_copies_across_splits(self) -> int:
         """Return how many (context, response) texts of validation and test occur word for word in an earlier split.
 
-        Raises:
-            DataError: a dialogue is in two splits.
+        A DataError says that a dialogue is in two splits.
         """
         if self._leaked:
-            named = ", ".join(sorted(self._leaked)[:_NUM_NAMED])
-            more = ", ..." if len(self._leaked) > _NUM_NAMED else ""
+            named = ", ".join([*sorted(self._leaked)[:5], *["..."][: len(self._leaked) - 5]])
             raise DataError(
-                f"{len(self._leaked)} dialogues are in two splits ({named}{more})",
+                f"{len(self._leaked)} dialogues are in two splits ({named})",
                 "Keep every dialogue in one split, or leave the split out of the source to have it assigned.",
                 field="split",
             )

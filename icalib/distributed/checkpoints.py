@@ -8,11 +8,9 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol, final
-
-from typing_extensions import override
+from typing import final
 
 from icalib.core.stage_cache import RESUME, share
 from icalib.core.storage import names_in, pull, remove
@@ -23,27 +21,15 @@ STATE = "loop.json"
 _OF_ONE = re.compile(r"checkpoint_\d{9}")
 
 
-class Checkpoints(Protocol):
-    """Keeps the last checkpoint; all workers of a training call both methods."""
-
-    def save(self, write: Callable[[Path], None], step: int) -> None:
-        """Keep the checkpoint that `write` writes to a folder, in place of earlier ones."""
-        ...
-
-    def last(self) -> AbstractContextManager[Path | None]:
-        """Give access to the folder of the last checkpoint, or None."""
-        ...
-
-
 @final
-class OwnCheckpoints(Checkpoints):
+class OwnCheckpoints:
     """Those of a worker that is alone, in the training's folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    @override
     def save(self, write: Callable[[Path], None], step: int) -> None:
+        """Keep the checkpoint that `write` writes to a folder, in place of earlier ones."""
         name = f"checkpoint_{step:09}"
         path = self._folder / RESUME / name
         remove(path)  # half of it, if its worker died
@@ -54,9 +40,9 @@ class OwnCheckpoints(Checkpoints):
         for other in self._names() - {name}:
             remove(self._folder / RESUME / other)
 
-    @override
     @contextmanager
     def last(self) -> Generator[Path | None, None, None]:
+        """Give access to the folder of the last checkpoint, or None."""
         paths = [self._folder / RESUME / name for name in sorted(self._names())]
         whole = [path for path in paths if STATE in names_in(path)]
         if whole:
@@ -68,23 +54,23 @@ class OwnCheckpoints(Checkpoints):
 
 
 @final
-class RayCheckpoints(Checkpoints):
+class RayCheckpoints:
     """Those of Ray Train's workers: each writes its part, and Ray merges them in the training's folder."""
 
     def __init__(self, folder: Path) -> None:
         self._own = OwnCheckpoints(folder)
 
-    @override
     def save(self, write: Callable[[Path], None], step: int) -> None:
+        """Report what each worker's `write` writes to a folder; all workers of a training call it."""
         import ray.train
 
         with tempfile.TemporaryDirectory() as folder:
             write(Path(folder))
             ray.train.report({"step": step}, checkpoint=ray.train.Checkpoint.from_directory(folder))
 
-    @override
     @contextmanager
     def last(self) -> Generator[Path | None, None, None]:
+        """Give access to the folder of the last checkpoint, or None."""
         import ray.train
 
         checkpoint = ray.train.get_checkpoint()
@@ -94,6 +80,9 @@ class RayCheckpoints(Checkpoints):
         else:
             with checkpoint.as_directory() as folder:
                 yield Path(folder)
+
+
+Checkpoints = OwnCheckpoints | RayCheckpoints
 
 
 def last_name(folder: Path) -> str:

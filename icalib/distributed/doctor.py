@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from icalib.core.check import Check, by_node, listed
+from icalib.core.check import Check
 from icalib.core.errors import IcalibError
 from icalib.core.events import ignore
 from icalib.core.files import content_digest, file_digest, read_json, whole_file
@@ -37,28 +37,15 @@ _PACKAGES = ("ray", "torch", "transformers", "deepspeed")
 
 @dataclass(frozen=True)
 class Node:
-    """A live node.
-
-    Args:
-        id: Ray's id of the node.
-        name: its host name and the start of its id, since a machine may run several nodes.
-        address: the IP address at which other nodes reach it.
-        cpus, gpus: its resources according to Ray, idle or not.
-    """
+    """A live node, with its resources according to Ray, idle or not."""
 
     id: str
     name: str
+    """Its host name and the start of its id, since a machine may run several nodes."""
     address: str
+    """The IP address at which other nodes reach it."""
     cpus: float
     gpus: int
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What a node's machine has: versions of Python and packages, and whether its Ray requires a token."""
-
-    versions: Mapping[str, str]
-    needs_token: bool
 
 
 def join(address: str | None) -> Check:
@@ -80,24 +67,21 @@ def join(address: str | None) -> Check:
 def examine(runs: Path, num_workers: int, on_begin: Callable[[str], None]) -> Iterator[Check]:
     """Check the cluster that was joined; nodes that don't answer are left out of later checks.
 
-    Args:
-        runs: the folder for runs, on storage that all nodes share.
-        num_workers: training workers that must fit and reach each other.
-        on_begin: called with a description of what is checked next.
+    `on_begin` receives a description of what is checked next.
     """
     on_begin("the machine of every node")
     nodes = alive_nodes()
-    machines, refused = ask(nodes, inspect_machine)
+    answered, refused = ask(nodes, inspect_machine)
     if refused:
         cure = "Install the same icalib there as here, check whether the node is overloaded, or remove it."
         yield Check("nodes", "fail", by_node(refused), cure)
     else:
         yield Check("nodes", "ok", by_node({node.name: f"{node.cpus:g} CPUs, {node.gpus} GPUs" for node in nodes}))
-    nodes = [node for node in nodes if node.name in machines]
+    nodes = [node for node in nodes if node.name in answered]
     if not nodes:
         return
-    yield check_versions({"this process": versions(), **{node: one.versions for node, one in machines.items()}})
-    yield check_token(nodes, machines)
+    yield check_versions({"this process": versions(), **{node: found for node, (found, _) in answered.items()}})
+    yield check_token([node for node in nodes if not answered[node.name][1]])
     on_begin("storage from every node")
     folder = runs / f"doctor-{secrets.token_hex(4)}"
     resources = Resources(num_workers, any(node.gpus for node in nodes), 1, num_scorers=2)
@@ -129,11 +113,7 @@ def alive_nodes() -> list[Node]:
 
 
 def ask(nodes: Sequence[Node], function: Callable[..., R], *arguments: Any) -> tuple[dict[str, R], dict[str, str]]:
-    """Call a function once on each node, even if all of its resources are in use.
-
-    Returns:
-        What the nodes returned, and the errors of those that failed, by the node's name.
-    """
+    """Call a function on each node, however busy; return the answers, and the errors of those that failed, by name."""
     import ray
     from ray.exceptions import RayError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -158,9 +138,9 @@ def ask(nodes: Sequence[Node], function: Callable[..., R], *arguments: Any) -> t
     return given, refused
 
 
-def inspect_machine() -> Machine:
-    """Inspect the machine of this process."""
-    return Machine(versions(), os.environ.get("RAY_AUTH_MODE", "").lower() not in ("", "disabled"))
+def inspect_machine() -> tuple[dict[str, str], bool]:
+    """Return the versions here, and whether Ray requires a token."""
+    return versions(), os.environ.get("RAY_AUTH_MODE", "").lower() not in ("", "disabled")
 
 
 def versions() -> dict[str, str]:
@@ -186,8 +166,7 @@ def check_versions(found: Mapping[str, Mapping[str, str]]) -> Check:
     """Check that versions agree; those that differ are named with their nodes."""
     packages = next(iter(found.values()))
     by_package = {name: {node: installed[name] for node, installed in found.items()} for name in packages}
-    different = {name: values for name, values in by_package.items() if len(set(values.values())) > 1}
-    if different:
+    if different := {name: values for name, values in by_package.items() if len(set(values.values())) > 1}:
         return Check(
             "versions",
             "fail",
@@ -198,12 +177,11 @@ def check_versions(found: Mapping[str, Mapping[str, str]]) -> Check:
     return Check("versions", "ok", ", ".join(f"{name} {value}" for name, value in packages.items()))
 
 
-def check_token(nodes: Sequence[Node], found: Mapping[str, Machine]) -> Check:
-    """Check that the cluster requires a token: without one, anyone who can reach it can run code on it."""
-    unprotected = [node for node in nodes if not found[node.name].needs_token]
+def check_token(unprotected: Sequence[Node]) -> Check:
+    """Check that no node does without a token: then anyone who can reach it can run code on it."""
     if not unprotected:
         return Check("token", "ok", "the cluster requires a token")
-    is_local = all(ipaddress.ip_address(node.address).is_loopback for node in nodes)
+    is_local = all(ipaddress.ip_address(node.address).is_loopback for node in unprotected)
     who = "any user of this machine" if is_local else "anyone who can reach its ports"
     return Check(
         "token",
@@ -228,20 +206,16 @@ def check_storage(nodes: Sequence[Node], folder: Path) -> Check:
         unread, refused = ask(nodes, _unreadable, target, list(writers))
     finally:
         ask(nodes, _clear, target)
-    unreadable = {
-        node: f"can't read the files of {listed([writers[file] for file in files])}"
-        for node, files in unread.items()
-        if files
-    }
-    if refused or unreadable:
-        return Check(
-            "storage",
-            "fail",
-            f"{runs}: {by_node({**unreadable, **refused})}",
-            "Set --runs to a folder on a file system that all nodes share and mount at the same path (NFS, Lustre, "
-            "EFS), or to an object store, e.g. s3://bucket/runs.",
-        )
-    return Check("storage", "ok", f"{runs} is writable, and the same for every node ({len(writers)})")
+    for node, files in unread.items():
+        if files:
+            refused[node] = f"can't read the files of {listed([writers[file] for file in files])}"
+    if not refused:
+        return Check("storage", "ok", f"{runs} is writable, and the same for every node ({len(writers)})")
+    cure = (
+        "Set --runs to a folder on a file system that all nodes share and mount at the same path (NFS, Lustre, EFS), "
+        "or to an object store, e.g. s3://bucket/runs."
+    )
+    return Check("storage", "fail", f"{runs}: {by_node(refused)}", cure)
 
 
 def _write(folder: str) -> None:
@@ -266,13 +240,7 @@ def _unreadable(folder: str, files: Sequence[str]) -> list[str]:
 
 
 def _clear(folder: str) -> None:
-    """Remove the folder, on storage and in this node's mirror of it."""
     remove(local_path(folder))
-
-
-def _fetch(folder: str) -> None:
-    """Copy the folder's files to this node if they are in an object store."""
-    pull(local_path(folder))
 
 
 def check_workers(resources: Resources) -> Check:
@@ -282,19 +250,11 @@ def check_workers(resources: Resources) -> Check:
     wanted, kind = resources.num_workers, "GPU" if resources.use_gpu else "CPU"
     room, idle = room_for_workers(resources), int(ray.available_resources().get(kind, 0))
     if room < wanted:
-        return Check(
-            "workers",
-            "fail",
-            f"{wanted} training workers requested, and the nodes have room for {room}",
-            f"Add nodes, or use --workers {room}." if room else f"Add nodes with {kind}s.",
-        )
+        cure = f"Add nodes, or use --workers {room}." if room else f"Add nodes with {kind}s."
+        return Check("workers", "fail", f"{wanted} workers requested, and the nodes have room for {room}", cure)
     if idle < wanted:
-        return Check(
-            "workers",
-            "warn",
-            f"{wanted} training workers fit, but only {idle} {kind}s are idle now",
-            "Wait for the jobs that use them (`icalib jobs`), or stop those jobs; then run this command again.",
-        )
+        cure = "Wait for the jobs that use them (`icalib jobs`), or stop those jobs; then run this command again."
+        return Check("workers", "warn", f"{wanted} workers fit, but only {idle} {kind}s are idle now", cure)
     return Check("workers", "ok", f"{wanted} fit, one {kind} each; room for {room}")
 
 
@@ -303,7 +263,7 @@ def _rehearse(nodes: Sequence[Node], folder: Path, resources: Resources) -> Iter
     load_deepspeed()  # before transformers imports it with its start-up output
     try:
         training, scoring = tiny_jobs(folder, resources.num_workers)
-        ask(nodes, _fetch, location(folder))
+        ask(nodes, _unreadable, location(folder), [])  # fetches the jobs' files
         error = error_of(lambda: train(training, folder / "training", resources, "training", ignore))
         if error:
             yield Check(
@@ -343,3 +303,17 @@ def error_of(action: Callable[[], None]) -> str:
     thread.start()
     thread.join(_TRAINED_S)
     return "".join(errors)
+
+
+def by_node(found: Mapping[str, str]) -> str:
+    """Return the findings with their nodes in one line; nodes with the same finding are listed together."""
+    nodes: dict[str, list[str]] = {}
+    for node, text in found.items():
+        nodes.setdefault(text, []).append(node)
+    return "; ".join(f"{text} on {listed(names)}" for text, names in nodes.items())
+
+
+def listed(names: list[str]) -> str:
+    """Return the first three names, and how many more follow."""
+    more = len(names) - 3
+    return ", ".join(names[:3]) + (f" and {more} more" if more > 0 else "")

@@ -117,11 +117,7 @@ class DeepSpeedEngine:
         self._checkpoints.save(write, state["step"])
 
     def load(self) -> dict[str, Any] | None:
-        """Resume from the training's last checkpoint; without ZeRO any number of workers may have saved it.
-
-        Raises:
-            SettingError: it was saved with another ZeRO stage, or its shards by another number of workers.
-        """
+        """Resume from the training's last checkpoint; without ZeRO any number of workers may have saved it."""
         with self._checkpoints.last() as folder:
             if folder is None:
                 return None

@@ -44,10 +44,8 @@ _TASKS_PER_GPU, _MAX_SHARDS_PER_TASK = 4, 64
 def map_shards(job: ShardedJob, folder: Path, resources: Resources, stage: str, emit: Emit) -> None:
     """Compute every shard of a job whose file is missing.
 
-    A worker process that dies is replaced, and its shards are computed again.
-
-    Raises:
-        IcalibError: a shard failed three times, or with an error that only the user can fix.
+    A worker process that dies is replaced, and its shards are computed again. An IcalibError says that a shard failed
+    three times, or what only the user can fix.
     """
     import ray
 

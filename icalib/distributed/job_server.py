@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, final
 from urllib.parse import urlsplit
 
-from icalib.core.cluster_job import ClusterJob, JobState
 from icalib.core.errors import ClusterError, SettingError
-from icalib.core.job_file import JobFile
+from icalib.core.job_file import ClusterJob, JobFile, JobState
 from icalib.distributed.session import DRIVER_CPUS
 
 if TYPE_CHECKING:
@@ -46,13 +45,8 @@ _WORK = "icalib_work"  # key in a job's metadata: digest of what it computes
 class JobServer:
     """The job server on the head of a cluster.
 
-    Args:
-        address: URL of the head's dashboard, http://HOST:PORT or https; default: RAY_API_SERVER_ADDRESS, else
-            RAY_ADDRESS, else the cluster that runs on this machine.
-
-    Raises:
-        SettingError: the address is not a valid URL of a dashboard.
-        ClusterError: no job server answers at the address, or the token is missing or wrong.
+    `address` is the URL of the head's dashboard, http://HOST:PORT or https; default: RAY_API_SERVER_ADDRESS, else
+    RAY_ADDRESS, else the cluster that runs on this machine.
     """
 
     def __init__(self, address: str | None = None) -> None:
@@ -78,11 +72,7 @@ class JobServer:
         return sorted((_job(details) for details in found if details.submission_id), key=lambda job: job.started)
 
     def job(self, job_id: str) -> ClusterJob:
-        """Return a job with its current state.
-
-        Raises:
-            SettingError: the id is not valid, or the cluster has no such job.
-        """
+        """Return a job with its current state; a SettingError if the cluster has none of that id."""
         with self._errors_about(job_id):
             return _job(self._client.get_job_info(job_id))
 
@@ -101,13 +91,7 @@ class JobServer:
     ) -> tuple[ClusterJob, Outcome]:
         """Submit a job, which uploads the code of the project around `folder`, unless it is in progress or done.
 
-        Args:
-            command: the words of the icalib command.
-            again: submit the job again even if it has succeeded or is pending.
-
-        Raises:
-            SettingError: a variable in `pass_environment` isn't set.
-            ClusterError: the cluster refuses the job, or its code, because it is too large.
+        `command` are the words of the icalib command; `again` submits a job that has succeeded or is pending once more.
         """
         missing = [name for name in job.pass_environment if name not in os.environ]
         if missing:
@@ -143,9 +127,6 @@ class JobServer:
         """Stream a job's log from its start until the job is over, and return the job in its final state.
 
         `on_state` receives the job as it is now, when it starts and when it ends.
-
-        Raises:
-            ClusterError: the connection broke; the job continues.
         """
         job = self.job(job_id)
         on_state(job)
@@ -198,7 +179,6 @@ def uploaded_code(folder: Path) -> dict[str, Any]:
 
 
 def _prepare_environment(address: str | None) -> None:
-    """Set what Ray's client reads from the environment."""
     if address is not None:
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
@@ -231,7 +211,6 @@ def _job(details: JobDetails) -> ClusterJob:
 
 @contextmanager
 def _explained_errors(address: str | None, job_id: str = "") -> Generator[None, None, None]:
-    """Turn the exceptions of Ray's client into errors that say what to do."""
     import aiohttp
     import requests
     from ray.exceptions import AuthenticationError, RayError
@@ -246,7 +225,15 @@ def _explained_errors(address: str | None, job_id: str = "") -> Generator[None, 
             "command again."
         ) from error
     except (ConnectionError, RayError, requests.RequestException, aiohttp.ClientError) as error:
-        raise ClusterError(_connection_message(address)) from error
+        if not address:
+            raise ClusterError(
+                "no Ray cluster is running on this machine. Start one with `cluster/local.sh up`, or pass the address "
+                "of another: --address http://HEAD:8265."
+            ) from error
+        raise ClusterError(
+            f"no job server answers at {address}. Check host and port of the head's dashboard. If it listens on the "
+            "head's loopback only, open a tunnel (`ssh -L 8265:127.0.0.1:8265 HEAD`) and use http://127.0.0.1:8265."
+        ) from error
     except (RuntimeError, ValueError) as error:
         text = str(error)
         if job_id and "does not exist" in text:
@@ -259,15 +246,3 @@ def _explained_errors(address: str | None, job_id: str = "") -> Generator[None, 
         if "status code 413" in text or "exceeds the maximum size" in text:  # of an upload: 100 MiB
             text = "the project's code is too large. Move what isn't code out of it, or have git ignore it."
         raise ClusterError(f"{where} refused the request: {text}") from error
-
-
-def _connection_message(address: str | None) -> str:
-    if address:
-        return (
-            f"no job server answers at {address}. Check host and port of the head's dashboard. If it listens on the "
-            "head's loopback only, open a tunnel (`ssh -L 8265:127.0.0.1:8265 HEAD`) and use http://127.0.0.1:8265."
-        )
-    return (
-        "no Ray cluster is running on this machine. Start one with `cluster/local.sh up`, or pass the address of "
-        "another: --address http://HEAD:8265."
-    )

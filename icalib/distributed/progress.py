@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from icalib.core.errors import Abandoned, StorageError
@@ -41,12 +40,10 @@ class ProgressWatcher:
     def __enter__(self) -> None:
         self._thread.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._over.set()
         self._thread.join()
-        if error is None and self._error is not None:
+        if error[0] is None and self._error is not None:
             raise self._error
 
     def _watch(self) -> None:
@@ -82,7 +79,6 @@ def note_progress(folder: Path, note: str) -> None:
 
 
 def _interval(path: Path) -> float:
-    """Return the seconds between two updates of the progress."""
     return 5.0 if is_mirrored(path) else 0.5
 
 
@@ -94,11 +90,7 @@ class Rank0:
         self._told, self._last = dict(_NOTHING), 0.0
 
     def progress(self, done: float, total: float, note: str) -> None:
-        """Write the progress, at most twice a second; in an object store less often.
-
-        Raises:
-            Abandoned: a consumer of the events has stopped the training.
-        """
+        """Write the progress, at most twice a second; Abandoned if a consumer of the events stopped the training."""
         now = time.monotonic()
         if now - self._last > _interval(self._folder):
             self._last = now

@@ -99,13 +99,8 @@ def serve_on_ray(
 ) -> None:
     """Serve a run with Ray Serve until SIGINT or SIGTERM; requests that have begun are answered, for at most 30 s.
 
-    Args:
-        token_file: file with the token that clients must send.
-        replicas: maximum number of copies of the models; None takes one per GPU, or one without GPUs.
-        started: receives the URL when requests are accepted.
-
-    Raises:
-        SettingError: the port can't be used, or the replicas don't fit.
+    There are at most `replicas` copies of the models; None takes one per GPU, or one without GPUs. `started` receives
+    the URL when requests are accepted.
     """
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     token = None if token_file is None else str(token_file.resolve())
@@ -115,21 +110,11 @@ def serve_on_ray(
         start()
         try:
             resources = available(replicas)
-            options = {
-                "autoscaling_config": {
-                    "min_replicas": 1,
-                    "max_replicas": resources.num_workers,
-                    "target_ongoing_requests": 4,
-                },
-                "ray_actor_options": {
-                    "num_cpus": resources.cpus_per_worker,
-                    "num_gpus": 1 if resources.use_gpu else 0,
-                },
-            }
-            serve.start(
-                http_options={"host": host, "port": port, "location": "HeadOnly"},
-                logging_config={"log_level": "WARNING"},
-            )
+            scaling = {"min_replicas": 1, "max_replicas": resources.num_workers, "target_ongoing_requests": 4}
+            each = {"num_cpus": resources.cpus_per_worker, "num_gpus": int(resources.use_gpu)}
+            options = {"autoscaling_config": scaling, "ray_actor_options": each}
+            http = {"host": host, "port": port, "location": "HeadOnly"}
+            serve.start(http_options=http, logging_config={"log_level": "WARNING"})
             serve.run(_bound(arguments, options), name=APPLICATION, route_prefix="/")
             started(f"http://{host}:{port}")
             stopped.wait()

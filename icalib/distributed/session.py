@@ -13,9 +13,9 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from icalib.core.errors import ClusterError, SettingError
@@ -73,14 +73,8 @@ def start(
 ) -> None:
     """Join the cluster at `address`, else the one in RAY_ADDRESS, else start a local Ray.
 
-    Args:
-        address: HOST:PORT of the head, or a ray:// URL.
-        num_cpus: CPU cores of a local Ray; None takes all.
-        note: receives messages about what was repaired.
-
-    Raises:
-        SettingError: no cluster answers at the address.
-        ClusterError: Ray doesn't start on this machine.
+    `address` is HOST:PORT of the head, or a ray:// URL; a local Ray has `num_cpus` cores, None takes all; `note`
+    receives messages about what was repaired.
     """
     address = address or os.environ.get("RAY_ADDRESS")
     # A job's environment may set the variables below as well; without this Ray would report a conflict.
@@ -105,8 +99,10 @@ def start(
         if not address:
             _start_here(num_cpus or os.cpu_count(), shared)
             return
+        head = urlsplit(address if "//" in address else f"//{address}")
         try:
-            _check_listening(address)
+            if head.hostname and head.port:  # Ray itself retries for minutes and prints every attempt
+                socket.create_connection((head.hostname, head.port), timeout=_CONNECT_TIMEOUT_S).close()
             ray.init(address=address, **shared)
         except (OSError, ValueError) as error:
             raise SettingError(
@@ -116,7 +112,6 @@ def start(
 
 
 def _start_here(num_cpus: int | None, shared: Mapping[str, Any]) -> None:
-    """Start a Ray on this machine, or raise a ClusterError."""
     import ray
 
     try:
@@ -140,8 +135,7 @@ def _start_here(num_cpus: int | None, shared: Mapping[str, Any]) -> None:
 def _own_handlers() -> Generator[None, None, None]:
     """Keep this process's own handlers of signals where Ray would replace them: its C++ core prints a stack trace.
 
-    Raises:
-        Terminated: SIGTERM was received while Ray's handler, which exits, was the current one.
+    Terminated says that SIGTERM was received while Ray's handler, which exits, was the current one.
     """
     earlier = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -155,25 +149,11 @@ def _own_handlers() -> Generator[None, None, None]:
                     signal.signal(number, handler)
 
 
-def _check_listening(address: str) -> None:
-    """Try to connect to the head: Ray itself retries for minutes and prints every attempt."""
-    head = urlsplit(address if "//" in address else f"//{address}")
-    if head.hostname and head.port:
-        socket.create_connection((head.hostname, head.port), timeout=_CONNECT_TIMEOUT_S).close()
-
-
 def stop() -> None:
     """Disconnect from the cluster; a local Ray is shut down."""
     import ray
 
     ray.shutdown()
-
-
-def this_node() -> str:
-    """Return the id of the node that this process has joined."""
-    import ray
-
-    return ray.get_runtime_context().get_node_id()
 
 
 def is_one_node() -> bool:
@@ -184,11 +164,7 @@ def is_one_node() -> bool:
 
 
 def check_alive(node_id: str) -> None:
-    """Check that a node of the cluster is alive.
-
-    Raises:
-        ClusterError: its raylet has died.
-    """
+    """Check that a node of the cluster is alive; a ClusterError if its raylet has died."""
     import ray
 
     if not any(node["Alive"] for node in ray.nodes() if node["NodeID"] == node_id):
@@ -198,8 +174,7 @@ def check_alive(node_id: str) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _Node:
+class _Node(NamedTuple):
     """The CPU cores and GPUs of a node, idle or not."""
 
     cpus: int
@@ -247,7 +222,7 @@ def _max_cores(nodes: Sequence[_Node], num_workers: int, per_gpu: int = 1) -> in
     With GPUs it is at most 8, and one core of each node is left free if the node has more cores than GPUs.
     """
     if nodes[0].gpus:
-        nodes = [replace(node, cpus=node.cpus - (node.cpus > node.gpus)) for node in nodes]
+        nodes = [_Node(node.cpus - (node.cpus > node.gpus), node.gpus) for node in nodes]
     limit = 8 if nodes[0].gpus else max(node.cpus for node in nodes)
     return max((cores for cores in range(1, limit + 1) if _capacity(nodes, cores, per_gpu) >= num_workers), default=1)
 
@@ -255,11 +230,7 @@ def _max_cores(nodes: Sequence[_Node], num_workers: int, per_gpu: int = 1) -> in
 def available(num_workers: int | None = None) -> Resources:
     """Return the resources of a run on this cluster; models run on nodes with GPUs if there are any.
 
-    Args:
-        num_workers: training workers; None takes one per GPU, or one without GPUs.
-
-    Raises:
-        SettingError: the workers do not fit on the cluster.
+    `num_workers` are training workers; None takes one per GPU, or one without GPUs.
     """
     nodes = _nodes()
     gpus, capacity = sum(node.gpus for node in nodes), _capacity(nodes, 1)
@@ -282,9 +253,6 @@ def available_to_trials(num_workers: int | None = None, concurrent: int | None =
     Args:
         num_workers: training workers per trial; None takes one, with a GPU or four CPU cores.
         concurrent: trials at a time; None takes as many as fit. More trials of one worker than GPUs share these.
-
-    Raises:
-        SettingError: the trials do not fit on the cluster.
     """
     import ray
 
@@ -325,11 +293,7 @@ def protect_token(note: Callable[[str], None], *, create: bool) -> None:
     """Let this user alone open ~/.ray, where Ray keeps the token: who can read it can run code as this user.
 
     Ray creates the token with the permissions that the umask leaves. Nothing is done where the environment names
-    another token, or none is required.
-
-    Args:
-        note: receives a message about permissions that were too wide.
-        create: make the folder if it is missing, before Ray does.
+    another token, or none is required. `create` makes the folder if it is missing, before Ray does.
     """
     named = any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
     if named or os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":

@@ -35,11 +35,8 @@ _ALONE = {  # the variables from which torch makes the process group of one proc
 def train(job: TrainingJob, folder: Path, resources: Resources, stage: str, emit: Emit) -> None:
     """Run a training job and write checkpoint/ (the best weights), curve.json and result.json to `folder`.
 
-    A folder with an unfinished training resumes from its last checkpoint.
-
-    Raises:
-        Abandoned: a consumer of the events stopped the training.
-        IcalibError: the workers failed repeatedly, or with an error that only the user can fix.
+    A folder with an unfinished training resumes from its last checkpoint. Abandoned says that a consumer of the events
+    stopped the training, another IcalibError that workers failed repeatedly, or what only the user can fix.
     """
     remove(folder / STOP)  # left by an earlier attempt
     keeps_start = job.loop_settings.epochs == 0 and job.loop_settings.zero_stage < 3  # which shards the start, too
@@ -50,19 +47,15 @@ def train(job: TrainingJob, folder: Path, resources: Resources, stage: str, emit
             _fit(job, folder, resources)
     pull(folder, leave_out=RESUME)
     complete_posterior(job, folder, partial(_run_tasks, folder, resources))
-    _remove_resume_state(folder)
+    for name in (RESUME, PROGRESS, STOP):  # optimiser states are three times as large as the weights
+        remove(folder / name)
     world_size = read_json(folder / "result.json")["world_size"]
     if world_size < resources.num_workers and not keeps_start:
-        emit(
-            Message(
-                f"{stage}: nodes were lost, and {world_size} of {resources.num_workers} workers finished the training; "
-                "its dropout masks differ from those of an uninterrupted training"
-            )
-        )
+        lost = f"{stage}: nodes were lost, and {world_size} of {resources.num_workers} workers finished the training; "
+        emit(Message(lost + "its dropout masks differ from those of an uninterrupted training"))
 
 
 def _run_tasks(folder: Path, resources: Resources, tasks: Sequence[PosteriorTask]) -> list[Any]:
-    """Run a posterior's tasks as Ray tasks."""
     import ray
     from ray.exceptions import RayError
 
@@ -196,10 +189,8 @@ def _trainer(job: TrainingJob, folder: Path, resources: Resources) -> Any:
         scaling_config=ScalingConfig(
             num_workers=resources.num_workers,
             use_gpu=resources.use_gpu,
-            resources_per_worker={
-                "CPU": resources.cpus_per_worker,
-                **({"GPU": resources.num_gpus} if resources.use_gpu else {}),
-            },
+            resources_per_worker={"CPU": resources.cpus_per_worker}
+            | ({"GPU": resources.num_gpus} if resources.use_gpu else {}),
             # GPUs of one node have fast links to each other; CPU workers compete for a node's memory bandwidth.
             placement_strategy="PACK" if resources.use_gpu else "SPREAD",
         ),
@@ -235,12 +226,6 @@ def _failure_message(folder: Path, resources: Resources, room: int, error: Excep
     )
 
 
-def _remove_resume_state(folder: Path) -> None:
-    """Remove the optimiser states: they are three times as large as the weights, and not needed after training."""
-    for name in (RESUME, PROGRESS, STOP):
-        remove(folder / name)
-
-
 def _work_alone(config: dict[str, Any]) -> None:
     """Run the only training worker in this process, by Ray Train's local mode."""
     from ray.train import ScalingConfig
@@ -264,7 +249,6 @@ def _worker_of_several(config: dict[str, Any]) -> None:
 
 
 def _worker(config: dict[str, Any], checkpoints: Checkpoints) -> None:
-    """Run one training worker."""
     import ray.train.torch
 
     from icalib.distributed.engine import DeepSpeedEngine

@@ -7,13 +7,14 @@ import shutil
 import time
 from typing import Any
 
+import ray
 from ray import tune
 from ray.tune.search import Searcher
 from typing_extensions import override
 
 from icalib.core.storage import is_mirrored
 from icalib.distributed.executor import RayExecutor
-from icalib.distributed.session import check_alive, this_node
+from icalib.distributed.session import check_alive
 from icalib.sweeps.folder import SweepFolder
 from icalib.sweeps.sweep import Trials
 from icalib.sweeps.trial import TrialJob, run_seeds
@@ -40,9 +41,7 @@ def run_by_tune(trials: Trials) -> None:
             max_concurrent_trials=trials.plan.concurrent,
             trial_dirname_creator=lambda trial: str(trial.trial_id),
         ),
-        run_config=tune.RunConfig(
-            name=_FOLDER, storage_path=str(folder.path), verbose=0, callbacks=[_NodeWatch(this_node())]
-        ),
+        run_config=tune.RunConfig(name=_FOLDER, storage_path=str(folder.path), verbose=0, callbacks=[_NodeWatch()]),
     ).fit()
     shutil.rmtree(folder.path / _FOLDER, ignore_errors=True)
 
@@ -50,8 +49,8 @@ def run_by_tune(trials: Trials) -> None:
 class _NodeWatch(tune.Callback):
     """Ends the sweep when its own node has died: Tune would wait forever for a place to run the next trial."""
 
-    def __init__(self, node: str) -> None:
-        self._node, self._next = node, 0.0
+    def __init__(self) -> None:
+        self._node, self._next = ray.get_runtime_context().get_node_id(), 0.0
 
     @override
     def on_step_begin(self, iteration: int, trials: Any, **info: Any) -> None:
@@ -65,13 +64,10 @@ def _node_resources(folder: SweepFolder) -> dict[str, float]:
 
     Their training workers and scoring tasks run on any node in either case.
     """
-    import ray
-
     return {f"node:{ray.util.get_node_ip_address()}": 1e-3} if is_mirrored(folder.path) else {}
 
 
 def _run_trial(config: dict[str, Any]) -> None:
-    """Run a trial in a process of its own."""
     # Other trials may hold all resources for a while: wait for them instead of failing.
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(24 * 3600))
     job = TrialJob.model_validate_json(config["job"])

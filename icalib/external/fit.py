@@ -16,9 +16,9 @@ from icalib.core.seeding import child_seed
 from icalib.external.calibrator import Calibrator, Measured, Scale, as_logit
 from icalib.metrics.calibration import nll
 from icalib.metrics.catalogue import find_metric
-from icalib.metrics.pairs import FloatArray, IntArray, PoolScores
-from icalib.metrics.samples import Evaluation
-from icalib.metrics.significance import basic_interval, bootstrap, percentile_interval
+from icalib.metrics.metric import Evaluation
+from icalib.metrics.pairs import IntArray, PoolScores
+from icalib.metrics.summary import measure
 
 METRICS = ("NLL", "ECE", "Brier")
 MIN_QUERIES = 20
@@ -110,17 +110,5 @@ def _fitted(pools: PoolScores, method: str) -> AffineMap | IsotonicMap:
 
 def _measured(pools: PoolScores, seed: int) -> dict[str, Measured]:
     """Return the metrics of pools with a method's probabilities, with bootstrap intervals over queries."""
-    evaluation = Evaluation(pools)
-    metrics = {name: find_metric(name) for name in METRICS}
-
-    def statistics(drawn: IntArray) -> dict[str, FloatArray]:
-        samples = evaluation.samples(drawn)
-        return {name: metric.of(samples) for name, metric in metrics.items()}
-
-    resampled = bootstrap(statistics, pools.num_pools, seed=seed)
-    found: dict[str, Measured] = {}
-    for name, metric in metrics.items():
-        value, values = metric.value(evaluation), resampled[name]
-        ends = basic_interval(values, value, bounds=metric.bounds) if metric.biased else percentile_interval(values)
-        found[name] = Measured(value=value, low=ends.low, high=ends.high)
-    return found
+    measured = measure(Evaluation(pools), {name: find_metric(name) for name in METRICS}, seed=seed)
+    return {name: Measured(value=value, low=ends.low, high=ends.high) for name, (value, ends) in measured.items()}

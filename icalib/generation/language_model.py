@@ -112,7 +112,6 @@ class LanguageModel(AbstractGenerator):
         ]
 
     def _write(self, task: Task, sources: Sequence[Sequence[str]], number: int, seed: int) -> list[list[str]]:
-        """Generate at most `number` distinct texts per source."""
         return self._writers[task].write(task, sources, number, seed=child_seed(seed, task), device=self._device)
 
 

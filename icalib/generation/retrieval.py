@@ -145,7 +145,6 @@ class Retrieval(AbstractGenerator):
         return tuple(utterance.text for utterance in found.context) if found else ()
 
     def _retrieved(self, pool: Pool) -> Iterator[str]:
-        """Yield answers, the best first, that are neither candidates nor near-duplicates of the right answer."""
         candidates = {text_key(candidate) for candidate in pool.candidates}
         for row in self._repository_index.ranked(pool.context[question_index(pool.context)].text)[0]:
             text = self._repository[int(row)]
@@ -171,7 +170,6 @@ class Retrieval(AbstractGenerator):
 
     @cached_property
     def _known(self) -> list[Pool]:
-        """The pools whose true contexts may be used."""
         rows = training_rows(self._data, self._selection, self.config.contexts_from)
         return [pool for pool in training_pools(self._data, rows) if pool.label >= 0]
 

@@ -26,11 +26,7 @@ def safe_cholesky(matrix: Tensor, *, jitter: float) -> tuple[Tensor, int]:
         >>> factor.tolist(), num_raised
         ([[2.0, 0.0], [1.0, 2.0]], 0)
 
-    Args:
-        jitter: the first jitter, as a fraction of the mean diagonal.
-
-    Raises:
-        NumericalError: a matrix isn't finite, or is far from positive definite.
+    A NumericalError says that a matrix isn't finite, or is far from positive definite.
     """
     size = matrix.shape[-1]
     identity = torch.eye(size, dtype=matrix.dtype, device=matrix.device)

@@ -13,9 +13,6 @@ def inverse_focal_logits(logits: Tensor, gamma: float) -> Tensor:
     The minimiser p of η·L(p, 1) + (1 − η)·L(p, 0) solves η/(1 − η) = h(p)/h(1 − p) with
     h(u) = u / ((1 − u)^γ − γ(1 − u)^(γ−1) u log u) (Charoenphakdee et al. 2021). In logits that is
     (1 + γ)f + log A(−f) − log A(f) with A(f) = 1 − γ e^f log σ(f), which neither over- nor underflows.
-
-    Args:
-        gamma: γ of that loss.
     """
     logits = logits.double()
     return (1 + gamma) * logits + _log_excess(-logits, gamma) - _log_excess(logits, gamma)

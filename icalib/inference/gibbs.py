@@ -68,11 +68,6 @@ class Conditional:
         """α = A(κ − ωμ), so that the mean anywhere is μ + kᵀα."""
         return self._weights(self._pull_SN)
 
-    @property
-    def mean_SN(self) -> Tensor:
-        """m = μ + Kα."""
-        return self.problem.mean_N + self.alpha_SN @ self.problem.kernel_NN
-
     def log_evidence(self) -> Tensor:
         """Return log p(y | ω, X) of each chain [S], f integrated out.
 
@@ -143,11 +138,8 @@ def run_chains(
 ) -> Chains:
     """Run all chains side by side from independent draws of the prior (PG-DRR Alg. 1).
 
-    Random numbers are drawn on the device of `generator`; the algebra runs on that of `problem`.
-
-    Args:
-        num_steps: T, how many times ω is drawn; at least 1.
-        method: how ω is drawn.
+    Random numbers are drawn on the device of `generator`; the algebra runs on that of `problem`. ω is drawn `num_steps`
+    times, T ≥ 1.
     """
     prior_factor_NN, num_jitters = _prior_factor(problem.kernel_NN)
     f_SN = draw_prior(problem, prior_factor_NN, num_chains, generator)
@@ -187,18 +179,6 @@ def sample_block(
 def join_blocks(blocks: Sequence[Chains]) -> Chains:
     """Join the chains of all blocks, in order."""
     return Chains(torch.cat([block.omega_SN for block in blocks]), sum(block.num_jitters for block in blocks))
-
-
-def sample_chains(
-    problem: ChainProblem, *, num_chains: int, num_steps: int, seed: int, method: polya_gamma.Method = "exact"
-) -> Chains:
-    """Sample all blocks, one after the other."""
-    return join_blocks(
-        [
-            sample_block(problem, block, num_chains=num_chains, num_steps=num_steps, seed=seed, method=method)
-            for block in range(num_blocks(num_chains))
-        ]
-    )
 
 
 def _prior_factor(kernel_NN: Tensor) -> tuple[Tensor, int]:

@@ -28,11 +28,7 @@ def information(phi_BL: Tensor, logits_B: Tensor, likelihood: Likelihood) -> Ten
 
 
 def precision_factor(information_LL: Tensor, *, ridge: float) -> tuple[Tensor, int]:
-    """Return the lower Cholesky factor C of P = τI + Σ wφφᵀ = CCᵀ, and how often jitter had to be raised.
-
-    Args:
-        ridge: τ, the prior's precision.
-    """
+    """Return the lower Cholesky factor C of P = τI + Σ wφφᵀ = CCᵀ, τ = `ridge`, and how often jitter was raised."""
     identity = torch.eye(len(information_LL), dtype=information_LL.dtype, device=information_LL.device)
     return safe_cholesky(information_LL + ridge * identity, jitter=_JITTER)
 

@@ -1,4 +1,4 @@
-"""Pólya–Gamma variables PG(1, c): exact and series samplers, and moments.
+"""Pólya–Gamma variables PG(1, c): exact and series samplers, and the mean.
 
 PG(1, c) has density proportional to e^{−c²x/2} times that of PG(1, 0). Given such a variable the logistic likelihood is
 Gaussian (Polson, Scott & Windle, "Bayesian inference for logistic models using Pólya–Gamma latent variables", 2013).
@@ -19,7 +19,7 @@ Method = Literal["exact", "series"]
 
 # Where the two pieces of the proposal meet: 0.64 makes the acceptance rate the highest (Polson et al. 2013, §4.1).
 _CUT = 0.64
-_SMALL = 0.05  # below, the closed forms of the moments cancel and their Taylor series is exact in float64
+_SMALL = 0.05  # below, the closed form of the mean cancels and its Taylor series is exact in float64
 
 Proposal = Callable[[Tensor, torch.Generator], tuple[Tensor, Tensor]]
 """From tilts z [n]: proposals [n], and which of them are accepted [n]."""
@@ -37,9 +37,6 @@ def sample(c: Tensor, *, generator: torch.Generator, method: Method = "exact", n
         c: the tilts, any shape; their signs don't matter.
         method: "exact" is Devroye's rejection sampler; "series" sums gamma variables without branching.
         num_terms: terms of the series; memory grows to that many float64 for each element.
-
-    Raises:
-        NumericalError: `c` holds NaN or infinities.
     """
     tilts = c.detach().to(generator.device, torch.float64).reshape(-1).abs()
     if not tilts.isfinite().all():
@@ -59,22 +56,9 @@ def mean(c: Tensor) -> Tensor:
         0.25
     """
     c64 = c.double()
-    square, away = c64**2, _away_from_zero(c64)
+    square, away = c64**2, torch.where(c64.abs() < _SMALL, 1.0, c64)
     taylor = 1 / 4 - square / 48 + square**2 / 480 - 17 * square**3 / 80640
     return torch.where(c64.abs() < _SMALL, taylor, torch.tanh(away / 2) / (2 * away)).to(c)
-
-
-def variance(c: Tensor) -> Tensor:
-    """Return Var[ω] = −(1/c) dE[ω]/dc = (2 tanh(c/2) − c sech²(c/2)) / (4c³) for ω ~ PG(1, c)."""
-    c64 = c.double()
-    square, away = c64**2, _away_from_zero(c64)
-    taylor = 1 / 24 - square / 120 + 17 * square**2 / 13440 - 31 * square**3 / 181440
-    tanh = torch.tanh(away / 2)
-    return torch.where(c64.abs() < _SMALL, taylor, (2 * tanh - away * (1 - tanh**2)) / (4 * away**3)).to(c)
-
-
-def _away_from_zero(c: Tensor) -> Tensor:
-    return torch.where(c.abs() < _SMALL, 1.0, c)
 
 
 def _series(c: Tensor, generator: torch.Generator, num_terms: int) -> Tensor:

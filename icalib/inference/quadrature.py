@@ -28,9 +28,6 @@ def probability_moments(mean: Tensor, var: Tensor, *, num_nodes: int = 32) -> Pr
     """Return E p, Var p and E H(p) of p = σ(f), f ~ N(mean, var), by Gauss-Hermite quadrature; any shape.
 
     With 32 nodes the error of E p is 1e-7 at a variance of 4, 1e-5 at 8 and 2e-4 at 16; with 64 nodes 5e-6 at 16.
-
-    Args:
-        var: their variances, at least 0.
     """
     nodes_N, weights_N = _gauss_hermite(num_nodes, mean.device)
     probs_N = torch.sigmoid(mean.double()[..., None] + var.double().sqrt()[..., None] * nodes_N)
@@ -43,11 +40,7 @@ def probability_moments(mean: Tensor, var: Tensor, *, num_nodes: int = 32) -> Pr
 
 
 def mean_field(mean: Tensor, var: Tensor, *, factor: float = MEAN_FIELD_FACTOR) -> Tensor:
-    """Return σ(m / √(1 + λv)) ≈ E σ(f) for f ~ N(m, v) (Lu et al. 2020); any shape, float64.
-
-    Args:
-        factor: λ; 0 ignores the variance.
-    """
+    """Return σ(m / √(1 + λv)) ≈ E σ(f) for f ~ N(m, v), λ = `factor` (Lu et al. 2020); any shape, float64."""
     return torch.sigmoid(mean.double() / torch.sqrt(1.0 + factor * var.double()))
 
 

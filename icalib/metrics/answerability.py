@@ -9,10 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from icalib.metrics.calibration import BinSums, bin_sums, ece_of
-from icalib.metrics.metric import Metric
+from icalib.metrics.metric import Metric, PoolSamples
 from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.metrics.ranking import top_candidate
-from icalib.metrics.samples import PoolSamples
 from icalib.metrics.selective import auroc
 
 RECALL = 0.9

@@ -9,10 +9,9 @@ import numpy as np
 from icalib.metrics.answerability import NONE_METRICS
 from icalib.metrics.calibration import BinSums, bin_sums, ece_of, log_losses, resampled_adaptive_ece
 from icalib.metrics.classification import Classification, classification
-from icalib.metrics.metric import Metric
+from icalib.metrics.metric import Metric, PoolSamples
 from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.metrics.ranking import average_precision, recall_at_k, reciprocal_rank, top_candidate
-from icalib.metrics.samples import PoolSamples
 from icalib.metrics.selective import aurc, auroc
 
 

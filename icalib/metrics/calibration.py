@@ -20,18 +20,6 @@ Labels = IntArray | FloatArray
 NUM_BINS = 10
 PROB_CLIP = 1e-7
 
-RELIABILITY_SCHEMA = pa.schema(
-    [
-        ("lo", pa.float64()),
-        ("hi", pa.float64()),
-        ("n", pa.int64()),
-        ("conf", pa.float64()),  # mean probability, NaN in an empty bin
-        ("acc", pa.float64()),  # fraction of right pairs, NaN in an empty bin
-        ("acc_low", pa.float64()),  # Wilson 95 % interval; (0, 1) in an empty bin
-        ("acc_high", pa.float64()),
-    ]
-)
-
 
 class BinSums(NamedTuple):
     """Sums over the pairs in each of M equal bins, [..., M] each; leading axes are pools or resamples."""
@@ -120,22 +108,26 @@ def nll_from_logits(logit: FloatArray, label: Labels) -> float:
 
 
 def reliability_table(prob: FloatArray, label: Labels) -> pa.Table:
-    """Return the data of a reliability diagram: RELIABILITY_SCHEMA, one row for each of 10 equal bins."""
+    """Return the data of a reliability diagram, one row for each of 10 equal bins from `lo` to `hi`.
+
+    `n` pairs, their mean probability `conf` and the fraction `acc` of right ones (NaN in an empty bin), which has
+    Wilson's 95 % interval from `acc_low` to `acc_high` ((0, 1) in an empty bin).
+    """
     sums = bin_sums(prob, label)
-    empty = sums.num_pairs == 0
-    count = np.where(empty, 1, sums.num_pairs)
+    count = np.where(sums.num_pairs, sums.num_pairs, np.nan)
     acc_low, acc_high = wilson_interval(sums.label, sums.num_pairs)
     edges = np.arange(NUM_BINS + 1) / NUM_BINS
-    columns = {
-        "lo": edges[:-1],
-        "hi": edges[1:],
-        "n": sums.num_pairs.astype(np.int64),
-        "conf": np.where(empty, np.nan, sums.prob / count),
-        "acc": np.where(empty, np.nan, sums.label / count),
-        "acc_low": acc_low,
-        "acc_high": acc_high,
-    }
-    return pa.table(columns, schema=RELIABILITY_SCHEMA)
+    return pa.table(
+        {
+            "lo": edges[:-1],
+            "hi": edges[1:],
+            "n": sums.num_pairs.astype(np.int64),
+            "conf": sums.prob / count,
+            "acc": sums.label / count,
+            "acc_low": acc_low,
+            "acc_high": acc_high,
+        }
+    )
 
 
 def wilson_interval(successes: FloatArray, count: FloatArray) -> tuple[FloatArray, FloatArray]:

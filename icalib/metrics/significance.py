@@ -15,6 +15,7 @@ from icalib.core.seeding import child_seed
 from icalib.metrics.pairs import FloatArray, IntArray
 
 _DRAWS_AT_ONCE = 250_000
+_LEVEL_ENDS = ((1 - 0.95) / 2, (1 + 0.95) / 2)  # quantiles of 95 % intervals
 
 
 class Interval(NamedTuple):
@@ -56,19 +57,17 @@ def bootstrap(
     return {name: np.concatenate([part[name] for part in parts]) for name in names}
 
 
-def percentile_interval(values: FloatArray, level: float = 0.95) -> Interval:
-    """Return the interval that holds the fraction `level` of a statistic's values on resamples; NaN are ignored."""
+def percentile_interval(values: FloatArray) -> Interval:
+    """Return the interval that holds 95 % of a statistic's values on resamples; NaN are ignored."""
     values = values[~np.isnan(values)]
     if not values.size:
         return Interval(np.nan, np.nan)
-    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(values, _LEVEL_ENDS)
     return Interval(float(low), float(high))
 
 
-def basic_interval(
-    values: FloatArray, estimate: float, *, bounds: tuple[float, float], level: float = 0.95
-) -> Interval:
-    """Return the basic interval [2θ̂ − q_high, 2θ̂ − q_low], clipped to the statistic's range.
+def basic_interval(values: FloatArray, estimate: float, *, bounds: tuple[float, float]) -> Interval:
+    """Return the basic 95 % interval [2θ̂ − q_high, 2θ̂ − q_low], clipped to the statistic's range.
 
     It is for estimates with a bias: resamples repeat the bias, so their percentiles contain it twice and can miss the
     truth every time, while the basic interval subtracts it (Davison and Hinkley 1997, Eq. 5.6). It need not contain
@@ -78,9 +77,8 @@ def basic_interval(
         values: the statistic's values on resamples; NaN are ignored.
         estimate: θ̂, its value on the sample.
         bounds: its smallest and largest possible value.
-        level: the fraction of resamples between the quantiles.
     """
-    low, high = percentile_interval(values, level)
+    low, high = percentile_interval(values)
     return Interval(*np.clip([2 * estimate - high, 2 * estimate - low], *bounds).tolist())
 
 

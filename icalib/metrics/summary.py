@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -10,9 +10,8 @@ import pyarrow as pa
 from icalib.core.run_tables import METRIC_SCHEMA
 from icalib.metrics.catalogue import find_metric, known_metrics
 from icalib.metrics.classification import Decision
-from icalib.metrics.metric import Metric
+from icalib.metrics.metric import Evaluation, Metric
 from icalib.metrics.pairs import FloatArray, IntArray, PoolScores
-from icalib.metrics.samples import Evaluation
 from icalib.metrics.significance import Interval, basic_interval, bootstrap, percentile_interval
 
 _SUMMARY_SCHEMA = METRIC_SCHEMA.remove(METRIC_SCHEMA.get_field_index("split"))
@@ -49,21 +48,26 @@ def summarise(
         name: metric for name, metric in known.items() if metric.applies is None or metric.applies(evaluation.scores)
     }
 
+    rows = [
+        (name, value, interval.low, interval.high)
+        for name, (value, interval) in measure(evaluation, metrics, seed=seed, num_bootstrap=num_bootstrap).items()
+    ]
+    return pa.table(list(zip(*rows, strict=True)), schema=_SUMMARY_SCHEMA)
+
+
+def measure(
+    evaluation: Evaluation, metrics: Mapping[str, Metric], *, seed: int, num_bootstrap: int = 1000
+) -> dict[str, tuple[float, Interval]]:
+    """Return the value of each metric with its 95 % bootstrap interval over pools."""
+
     def statistics(drawn: IntArray) -> dict[str, FloatArray]:
         samples = evaluation.samples(drawn)
         return {name: metric.of(samples) for name, metric in metrics.items() if metric.has_interval}
 
     resampled = bootstrap(statistics, evaluation.scores.num_pools, seed=seed, num_bootstrap=num_bootstrap)
-    everything, no_values = evaluation.everything(), np.zeros(0)
-    rows: list[tuple[str, float, float, float]] = []
+    found: dict[str, tuple[float, Interval]] = {}
     for name, metric in metrics.items():
-        value = float(metric.of(everything)[0])
-        interval = _interval(metric, value, resampled.get(name, no_values))
-        rows.append((name, value, interval.low, interval.high))
-    return pa.table(list(zip(*rows, strict=True)), schema=_SUMMARY_SCHEMA)
-
-
-def _interval(metric: Metric, value: float, resampled: FloatArray) -> Interval:
-    if metric.biased:
-        return basic_interval(resampled, value, bounds=metric.bounds)
-    return percentile_interval(resampled)
+        value, values = metric.value(evaluation), resampled.get(name, np.zeros(0))
+        interval = basic_interval(values, value, bounds=metric.bounds) if metric.biased else percentile_interval(values)
+        found[name] = value, interval
+    return found

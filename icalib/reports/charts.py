@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
-import pyarrow as pa
-import pyarrow.compute as pc
 from plotly.subplots import make_subplots
 
 from icalib.core.run_tables import RoundSummary
-from icalib.metrics.answerability import RECALL, answerability
 from icalib.metrics.calibration import reliability_table
 from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.metrics.ranking import top_candidate
@@ -28,7 +23,6 @@ OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 NEUTRAL = "#8a8f98"
 _DASHES = ("solid", "dot", "dash", "dashdot")
 _COVERAGE = np.linspace(0.02, 1.0, 99)
-_FALSE_ACCEPTS = np.linspace(0.0, 1.0, 101)
 
 
 def line_style(index: int, width: float = 2.5) -> dict[str, Any]:
@@ -97,115 +91,25 @@ def reliability_figure(scores: PoolScores, index: int) -> go.Figure:
 
 def risk_coverage_figure(scores: Mapping[str, Sequence[PoolScores]]) -> go.Figure:
     """Error rate of the most confident fraction of pools, mean over seeds, one line per method."""
-    figure = _lines(scores, _COVERAGE, _risk_at, "%{x:.0%} answered: %{y:.1%} wrong")
-    figure.update_xaxes(title_text="coverage: fraction of pools answered")
-    figure.update_yaxes(title_text="risk: fraction of these wrong", rangemode="tozero")
-    return figure
-
-
-def accepted_figure(scores: Mapping[str, Sequence[PoolScores]]) -> go.Figure:
-    """Accepted answerable pools against accepted unanswerable ones, mean over seeds, one line per method."""
-    figure = _lines(scores, _FALSE_ACCEPTS, _accepted_at, "%{x:.0%} false accepts: %{y:.1%} of the answerable")
-    figure.add_shape(type="line", x0=0, y0=0, x1=1, y1=1, line={"dash": "dash", "width": 1})
-    figure.add_hline(y=RECALL, line={"dash": "dot", "width": 1})
-    figure.update_xaxes(title_text="fraction of unanswerable pools accepted")
-    figure.update_yaxes(title_text="fraction of answerable pools accepted", range=[0, 1.005])
-    return figure
-
-
-def _lines(
-    scores: Mapping[str, Sequence[PoolScores]], x: FloatArray, y: Callable[[PoolScores], FloatArray], hover: str
-) -> go.Figure:
-    """Mean over seeds, on a grid that they share."""
     figure = go.Figure()
     for index, (label, members) in enumerate(scores.items()):
-        mean = np.mean([y(one) for one in members], axis=0)
-        figure.add_scatter(x=x, y=mean, name=label, mode="lines", line=line_style(index), hovertemplate=hover)
-    figure.update_xaxes(range=[0, 1.005], tickformat=".0%")
-    figure.update_yaxes(tickformat=".0%")
+        figure.add_scatter(
+            x=_COVERAGE,
+            y=np.mean([_risk_at(one) for one in members], axis=0),
+            name=label,
+            mode="lines",
+            line=line_style(index),
+            hovertemplate="%{x:.0%} answered: %{y:.1%} wrong",
+        )
+    figure.update_xaxes(title_text="coverage: fraction of pools answered", range=[0, 1.005], tickformat=".0%")
+    figure.update_yaxes(title_text="risk: fraction of these wrong", rangemode="tozero", tickformat=".0%")
     figure.update_layout(height=420, hovermode="x unified")
     return figure
 
 
 def _risk_at(scores: PoolScores) -> FloatArray:
     top = top_candidate(scores)
-    coverage, risk = risk_coverage(top.prob, 1 - top.hit)
-    return np.interp(_COVERAGE, coverage, risk)
-
-
-def _accepted_at(scores: PoolScores) -> FloatArray:
-    """Fraction of answerable pools accepted at each of `_FALSE_ACCEPTS`; tied pools are accepted together."""
-    confidence = answerability(scores)
-    thresholds = np.append(np.unique(confidence)[::-1], -np.inf)
-    none, answerable = np.sort(confidence[~scores.answerable]), np.sort(confidence[scores.answerable])
-    accepted, false = (1 - np.searchsorted(one, thresholds) / len(one) for one in (answerable, none))
-    return np.interp(_FALSE_ACCEPTS, np.append(0.0, false), np.append(0.0, accepted))
-
-
-def loss_figure(training: pa.Table) -> go.Figure:
-    """Training losses over steps that continue over the stages, and validation losses as dots at the epochs' ends."""
-    return _training_figure(training, ("loss/",), ("train", "validation"))
-
-
-def validation_figure(training: pa.Table) -> go.Figure:
-    """Validation metrics over steps that continue over the stages."""
-    return _training_figure(training, ("rank/", "class/", "cal/", "sel/"), ("validation",))
-
-
-def _training_figure(training: pa.Table, groups: tuple[str, ...], splits: Sequence[str]) -> go.Figure:
-    figure = go.Figure()
-    tags = sorted(tag for tag in set(training["tag"].to_pylist()) if tag.startswith(groups))
-    for index, tag in enumerate(tags):
-        for split in splits:
-            rows = training.filter((pc.field("tag") == tag) & (pc.field("split") == split)).sort_by("step")
-            if rows.num_rows:
-                name, is_train = tag.split("/", 1)[1], split == "train"
-                figure.add_scatter(
-                    x=rows["step"].to_pylist(),
-                    y=rows["value"].to_pylist(),
-                    name=f"{name}, {split}" if len(splits) > 1 else name,
-                    mode="lines" if is_train else "lines+markers",
-                    opacity=0.55 if is_train else 1.0,
-                    line=line_style(index, 1.2 if is_train else 2.5),
-                )
-    # A rule marks where each stage but the first starts.
-    stages = training.group_by(["stage", "round"]).aggregate([("step", "min")]).sort_by("step_min").to_pylist()
-    for _, stage in pairwise(stages):
-        figure.add_vline(
-            x=stage["step_min"],
-            line={"color": NEUTRAL, "width": 1, "dash": "dot"},
-            annotation={"text": f"round {stage['round']}" if stage["round"] else stage["stage"], "font_size": 11},
-            annotation_position="top right",
-        )
-    figure.update_xaxes(title_text="step", rangemode="tozero")
-    figure.update_yaxes(rangemode="tozero")
-    figure.update_layout(height=360, showlegend=True)
-    return figure
-
-
-def rounds_figure(summaries: Sequence[RoundSummary]) -> go.Figure:
-    """Pools selected by rule as bars; below, how often they are right and how many pairs use intents."""
-    figure = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.45, 0.55], vertical_spacing=0.06)
-    rounds = [summary.round for summary in summaries]
-    for index, rule in enumerate(sorted({rule for s in summaries for rule in s.num_pools_by_rule}, reverse=True)):
-        counts = [summary.num_pools_by_rule.get(rule, 0) for summary in summaries]
-        figure.add_bar(x=rounds, y=counts, name=f"pools, {rule} rule", marker_color=OKABE_ITO[5 - index], row=1, col=1)
-    lines: dict[str, tuple[Sequence[float | None], str, str]] = {
-        "accuracy of pseudo labels": ([s.pool_accuracy for s in summaries], OKABE_ITO[2], "solid"),
-        "accuracy if every pool were taken": ([s.base_accuracy for s in summaries], NEUTRAL, "dash"),
-    }
-    if any(s.share_with_intents or s.num_pools_with_intents is not None for s in summaries):
-        lines["fraction with intents"] = ([s.share_with_intents for s in summaries], OKABE_ITO[3], "dot")
-    for name, (values, colour, dash) in lines.items():
-        if any(value is not None for value in values):
-            line = {"color": colour, "width": 2.5, "dash": dash}
-            figure.add_scatter(x=rounds, y=values, name=name, mode="lines+markers", line=line, row=2, col=1)
-    figure.update_xaxes(dtick=1, range=[min(rounds) - 0.6, max(rounds) + 0.6])
-    figure.update_xaxes(row=2, title_text="round")
-    figure.update_yaxes(row=1, title_text="pools")
-    figure.update_yaxes(row=2, title_text="fraction", range=[-0.02, 1.02], tickformat=".0%")
-    figure.update_layout(height=500, barmode="stack")
-    return figure
+    return np.interp(_COVERAGE, *risk_coverage(top.prob, 1 - top.hit))
 
 
 def gain_figure(summaries: Sequence[RoundSummary], threshold: float | None) -> go.Figure:
@@ -275,29 +179,4 @@ def label_curve_figure(curve: LabelCurve) -> go.Figure:
                 )
     figure.update_xaxes(type="log", title_text="labelled pools", tickvals=numbers, ticktext=list(map(str, numbers)))
     figure.update_layout(height=420, legend={"orientation": "h", "y": -0.25})
-    return figure
-
-
-def over_x_figure(
-    x: Sequence[str], values: Sequence[Sequence[float]], selected: Sequence[float] | None, titles: tuple[str, str]
-) -> go.Figure:
-    """Values over seeds as a line with their deviation; numbers of selected intents as bars behind it.
-
-    Args:
-        x: positions.
-        values: at each position, one per seed.
-        selected: selected intents at each position.
-        titles: of both axes.
-    """
-    figure = make_subplots(specs=[[{"secondary_y": True}]])
-    if selected is not None:
-        figure.add_bar(x=x, y=selected, name="selected intents", marker_color=NEUTRAL, opacity=0.45, width=0.4)
-        figure.update_yaxes(title_text="selected intents", side="right", showgrid=False, rangemode="tozero")
-    # The axis that is drawn last is on top, so the line has the second axis, which is on the left.
-    means = [statistics.fmean(one) for one in values]
-    line = seeds_line(0, means, [statistics.stdev(one) if len(one) > 1 else None for one in values])
-    figure.add_scatter(**line, x=x, name=titles[1], secondary_y=True)
-    figure.update_yaxes(title_text=titles[1], side="left", tickmode="auto", secondary_y=True)
-    figure.update_xaxes(title_text=titles[0], type="category")
-    figure.update_layout(height=380, showlegend=selected is not None)
     return figure

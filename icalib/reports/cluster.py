@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Self, final
 
 from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
 from icalib.core.check import Check, Status
-from icalib.core.cluster_job import ClusterJob, JobState
+from icalib.core.job_file import ClusterJob, JobState
 from icalib.reports.comparison import format_seconds
 from icalib.reports.console import people_console, text_table
 
@@ -26,33 +25,13 @@ _STYLES: Mapping[JobState, str] = {
 }
 
 
-@final
-class Examination:
-    """Shows checks as they are made, and what to do about them; use it as a context manager."""
-
-    def __init__(self, console: Console | None = None) -> None:
-        self._console = console or people_console()
-        self._status = self._console.status("starting Ray")
-
-    def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._status.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._status.stop()
-
-    def begins(self, what: str) -> None:
-        """Show what is checked next."""
-        self._status.update(f"checking {what}")
-
-    def show(self, check: Check) -> None:
-        """Show the result of a check."""
-        row = Table.grid(Column(width=4), Column(width=16), Column(overflow="fold"), padding=(0, 2, 0, 0))
-        row.add_row(Text(*_MARKS[check.status]), Text(check.name), Text(check.found))
-        if check.cure:
-            row.add_row("", "", Text(f"→ {check.cure}", style="bold" if check.status == "fail" else ""))
-        self._console.print(row)
+def print_check(check: Check, console: Console) -> None:
+    """Print the result of a check of `icalib doctor`, and what to do about it."""
+    row = Table.grid(Column(width=4), Column(width=16), Column(overflow="fold"), padding=(0, 2, 0, 0))
+    row.add_row(Text(*_MARKS[check.status]), Text(check.name), Text(check.found))
+    if check.cure:
+        row.add_row("", "", Text(f"→ {check.cure}", style="bold" if check.status == "fail" else ""))
+    console.print(row)
 
 
 def print_jobs(jobs: Sequence[ClusterJob], address: str, console: Console | None = None) -> None:

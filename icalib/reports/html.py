@@ -14,7 +14,6 @@ from icalib.core.files import FileObject, read_json, reading
 from icalib.core.run_folder import RunFolder
 from icalib.core.storage import local_path
 from icalib.data.schema import POOLS_FILE, SPLITS
-from icalib.metrics.answerability import has_unanswerable
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.pairs import PoolScores
 from icalib.reports import charts
@@ -82,7 +81,6 @@ def _data_part(name: str, results: Sequence[Result], columns: Sequence[str]) -> 
         label: [PoolScores.from_predictions(run.predictions("test")) for run in members]
         for label, members in runs.items()
     }
-    has_both = all(has_unanswerable(one) and one.answerable.any() for members in scores.values() for one in members)
     tests, tests_missing = _tests(runs)
     methods = [
         _method_part(row, runs[row.label], columns, scores[row.label][0], index) for index, row in enumerate(rows)
@@ -96,7 +94,6 @@ def _data_part(name: str, results: Sequence[Result], columns: Sequence[str]) -> 
         "environments": list(dict.fromkeys(run["environment"] for run in facts)),
         "post_hoc": [(row, cells) for row in rows if (cells := _post_hoc(row))],
         "risk_coverage": figure_json(charts.risk_coverage_figure(scores)),
-        "accepted": figure_json(charts.accepted_figure(scores)) if has_both else None,
         "promises": [(method["row"].label, *promise_cells(runs[method["row"].label][0])) for method in methods],
         "verdict": verdict_of(every, tests),
         "tests": matrices(tests),
@@ -143,17 +140,13 @@ def _method_part(
 ) -> dict[str, Any]:
     """Return what is shown of one method: tables of all its runs, charts of the run with the lowest seed."""
     run = runs[0]
-    training, summaries = run.training(), run.round_summaries()
+    summaries = run.round_summaries()
     with_gain = [summary for summary in summaries if sum(summary.gain_histogram_counts)]
-    trained = training.num_rows > 0
     return {
         "row": row,
         "intervals": {metric: _interval(runs, metric) for metric in columns},
         "shown_seed": row.results[0]["seed"],
         "reliability": figure_json(charts.reliability_figure(scores, index)),
-        "loss": figure_json(charts.loss_figure(training)) if trained else None,
-        "validation": figure_json(charts.validation_figure(training)) if trained else None,
-        "rounds": figure_json(charts.rounds_figure(summaries)) if summaries else None,
         "gain": figure_json(charts.gain_figure(with_gain, _gain_threshold(run.config))) if with_gain else None,
         "summaries": summaries,
         "settings": (run.path / "config.yaml").read_text(encoding="utf-8"),

@@ -11,8 +11,7 @@ from typing import final
 import numpy as np
 
 from icalib.core.run_folder import RunFolder
-from icalib.metrics.catalogue import find_metric
-from icalib.metrics.pairs import FloatArray, PoolScores
+from icalib.metrics.pairs import FloatArray
 from icalib.metrics.significance import PairedTest, paired_permutation_test
 from icalib.reports.comparison import (
     CANDIDATES_ONLY,
@@ -24,6 +23,7 @@ from icalib.reports.comparison import (
     format_value,
     heading,
 )
+from icalib.reports.paired_tests import mean_per_pool
 
 METRICS = ("R@1", "MAP", "NLL")
 """Metrics of a label curve."""
@@ -49,10 +49,8 @@ class CurvePoint:
         return paired_permutation_test(self._per_pool(split), other._per_pool(split), seed=0)
 
     def _per_pool(self, split: str) -> FloatArray:
-        per_pool = find_metric(TESTED).per_pool
-        assert per_pool is not None
-        values = [per_pool(PoolScores.from_predictions(run.predictions(split))) for run in self.runs]
-        mean = np.mean(values, axis=0)
+        mean = mean_per_pool(self.runs, TESTED, split)
+        assert mean is not None
         return mean[~np.isnan(mean)]  # pools without a right candidate don't count
 
 
@@ -63,15 +61,6 @@ class MethodCurve:
 
     label: str
     points: tuple[CurvePoint, ...]
-
-    def worth_of_next(self, metric: str, split: str) -> float | None:
-        """Expected change by `NEXT_LABELS` more labels, if the last step's gain per doubling continues."""
-        if len(self.points) < 2:
-            return None
-        before, last = self.points[-2:]
-        values = [point.values(split).mean(metric) or 0.0 for point in (before, last)]
-        doublings = math.log2(last.num_labels / before.num_labels)
-        return (values[1] - values[0]) / doublings * math.log2((last.num_labels + NEXT_LABELS) / last.num_labels)
 
 
 @final
@@ -107,27 +96,25 @@ class LabelCurve:
             best = max(free, key=lambda run: run.result[self.split][TESTED])
             outcome = last.minus(CurvePoint(0, (best,)), self.split)
             parts.append(f"against {best.result['method']}, which needs none, {_tested(outcome)}")
-        worth = curve.worth_of_next(TESTED, self.split)
-        if worth is not None:
+        if len(curve.points) > 1:  # if the last step's gain per doubling continues
+            before, now = (point.values(self.split).mean(TESTED) or 0.0 for point in curve.points[-2:])
+            doublings = math.log2(last.num_labels / curve.points[-2].num_labels)
+            worth = (now - before) / doublings * math.log2((last.num_labels + NEXT_LABELS) / last.num_labels)
             parts.append(f"the next {NEXT_LABELS} are worth about {format_difference(worth)}")
         return f"{curve.label}: {'; '.join(parts)}."
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Return headings and rows: method, labels, seeds, `METRICS`, then what the next labels are worth in each."""
-        headings = ["method", "labels", "seeds", *map(heading, METRICS)]
-        headings += [f"next {NEXT_LABELS}: {metric}" for metric in METRICS]
+        """Return headings and rows: method, labels, seeds, `METRICS`."""
         rows: list[list[str]] = []
         for one in self.curves:
             for point in one.points:
                 found = point.values(self.split)
                 spreads = [format_spread(found.mean(metric), found.deviation(metric)) for metric in METRICS]
-                rows.append([one.label, str(point.num_labels), str(len(point.runs)), *spreads, *("" for _ in METRICS)])
-            worth = [one.worth_of_next(metric, self.split) for metric in METRICS]
-            rows[-1][-len(METRICS) :] = ["" if value is None else format_difference(value) for value in worth]
+                rows.append([one.label, str(point.num_labels), str(len(point.runs)), *spreads])
         for run in self.lines:
             values = [format_value(run.result[self.split].get(metric)) for metric in METRICS]
-            rows.append([str(run.result["method"]), MISSING, "1", *values, *("" for _ in METRICS)])
-        return headings, rows
+            rows.append([str(run.result["method"]), MISSING, "1", *values])
+        return ["method", "labels", "seeds", *map(heading, METRICS)], rows
 
 
 def _tested(outcome: PairedTest) -> str:
@@ -171,5 +158,4 @@ def write_label_curve(curve: LabelCurve, out: Path, command: str) -> Path:
         verdicts=[curve.verdict(one) for one in curve.curves],
         headings=headings,
         rows=rows,
-        next_labels=NEXT_LABELS,
     )

@@ -42,7 +42,6 @@ def write_page(template: str, out: Path, **content: Any) -> Path:
         "difference": format_difference,
         "heading": heading,
         "commands": _commands,
-        "unbroken": _unbroken,
     }
     page = environment.get_template(template).render(library=b64encode(LIBRARY.read_bytes()).decode(), **content)
     with whole_file(out) as temporary:
@@ -52,16 +51,7 @@ def write_page(template: str, out: Path, **content: Any) -> Path:
 
 def _commands(text: str) -> Markup:
     """Text whose parts in backquotes are code."""
-    return Markup(re.sub(r"`([^`]*)`", lambda found: f"<code>{_with_flags(found[1])}</code>", str(escape(text))))
-
-
-def _unbroken(command: str) -> Markup:
-    """A command whose options are not broken after their hyphens."""
-    return Markup(_with_flags(str(escape(command))))
-
-
-def _with_flags(escaped: str) -> str:
-    return re.sub(r"(?<!\S)--?\w[\w-]*", r'<span class="flag">\g<0></span>', escaped)
+    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))
 
 
 def figure_json(figure: go.Figure) -> Markup:

@@ -45,7 +45,7 @@ class MethodTest(NamedTuple):
 
 
 def paired_tests(
-    runs: Mapping[str, Sequence[RunFolder]], *, against: str | None = None, shift: str | None = None, seed: int = 0
+    runs: Mapping[str, Sequence[RunFolder]], *, against: str | None = None, shift: str | None = None
 ) -> list[MethodTest]:
     """Permutation tests of every pair of methods over test pools, in each of `TESTED`.
 
@@ -80,13 +80,21 @@ def paired_tests(
         values = {label: np.mean([per_pool(s) for s in members], axis=0) for label, members in scores.items()}
         defined = ~np.any([np.isnan(value) for value in values.values()], axis=0)  # pools that count in this metric
         values = {label: value[defined] for label, value in values.items()}
-        outcomes = [paired_permutation_test(values[a], values[b], seed=seed) for a, b in pairs]
+        outcomes = [paired_permutation_test(values[a], values[b], seed=0) for a, b in pairs]
         adjusted = holm([outcome.p_value for outcome in outcomes])
         tests += [
             MethodTest(metric, a, b, outcome.difference, outcome.p_value, p_holm)
             for (a, b), outcome, p_holm in zip(pairs, outcomes, adjusted, strict=True)
         ]
     return tests
+
+
+def mean_per_pool(runs: Sequence[RunFolder], metric: str, split: str) -> FloatArray | None:
+    """Return a metric's values of the pools of a split, mean over runs; None where it has no values of single pools."""
+    per_pool = find_metric(metric).per_pool
+    if per_pool is None:
+        return None
+    return np.mean([per_pool(PoolScores.from_predictions(run.predictions(split))) for run in runs], axis=0)
 
 
 def matrices(tests: Sequence[MethodTest]) -> dict[str, dict[str, dict[str, MethodTest]]]:

@@ -1,4 +1,4 @@
-"""A reproduced table: our values beside the paper's, in the terminal, in Markdown and on a page.
+"""A reproduced table: our values beside the paper's, in the terminal and on a page.
 
 Our values are marked with a letter for each way in which they differ from the paper's protocol; the letters are
 explained below the table.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -20,20 +20,18 @@ from rich.table import Column
 from rich.text import Text
 
 from icalib.core.errors import DataError
-from icalib.core.files import read_json, whole_file
+from icalib.core.files import read_json
 from icalib.core.run_folder import RunFolder
 from icalib.reports.comparison import (
     MISSING,
     data_name,
-    format_difference,
-    format_p,
     format_seconds,
     heading,
     run_command,
 )
 from icalib.reports.console import people_console, text_table
 from icalib.reports.paired_tests import MethodTest, paired_tests
-from icalib.tables.table import Row, Table, Value
+from icalib.tables.table import Row, Table
 
 if TYPE_CHECKING:
     from icalib.data.schema import PoolSet
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
     from icalib.pipeline.run import RunSettings
 
 _COSTS = {"parameters": "parameters (M)", "milliseconds": "ms a pair", "ratio": "ratio to the first"}
-
 
 _CORPORA = {"msdialog": "MSDialog", "mantis": "MANtIS", "mantis-tsv": "MANtIS", "udc": "UDC"}
 """The papers' corpora, by the reader of their raw files."""
@@ -102,11 +99,6 @@ class Reproduction:
     others: Mapping[str, tuple[str | None, tuple[str, ...]]] = field(default_factory=dict)
 
     @property
-    def fractions(self) -> list[float]:
-        """Labelled fractions, ascending."""
-        return sorted({one.labelled for one in self.rows})
-
-    @property
     def legend(self) -> dict[str, str]:
         """Return the letter of each way in which our values differ from the paper's protocol."""
         every = [mark for one in self.rows for mark in one.marks]
@@ -128,19 +120,6 @@ class Reproduction:
             "size of their differences, not the values."
         )
 
-    def tested(self, fraction: float, other: str | None) -> tuple[MethodTest, ...]:
-        """Test each method against the last row, which is the paper's own; on another pool set where one is named."""
-        rows = [one for one in self.rows if one.labelled == fraction]
-        runs = {one.row.label: [run for run in one.runs if other is None or run.has_shift(other)] for one in rows}
-        runs = {label: members for label, members in runs.items() if members}
-        last = self.table.rows[-1].label
-        if last not in runs or self.table.kind == "cost":
-            return ()
-        try:
-            return tuple(paired_tests(runs, against=last, shift=other))
-        except DataError:  # the runs were limited to other test pools
-            return ()
-
 
 @final
 @dataclass(frozen=True)
@@ -159,70 +138,60 @@ class Block:
     """Values that can be compared: of one labelled fraction, trained and tested on the same; ours, then the paper's."""
 
     title: str
-    columns: tuple[str, ...]
+    headings: tuple[str, ...]
     lines: tuple[Line, ...]
     tests: tuple[MethodTest, ...] = ()
-
-    @property
-    def headings(self) -> tuple[str, ...]:
-        """Those of the table."""
-        return ("method", "values of", *self.columns, "remarks on ours")
-
-    @property
-    def rows(self) -> list[tuple[str, ...]]:
-        """Those of the table."""
-        return [(line.label, line.source, *line.cells, line.remark) for line in self.lines]
 
 
 def blocks(reproduction: Reproduction) -> list[Block]:
     """A block for each labelled fraction, and in it for each other pool set that the runs were evaluated on."""
+    fractions = sorted({one.labelled for one in reproduction.rows})
     return [
-        Block(
-            title=_title(reproduction.data, fraction, other),
-            columns=_columns(reproduction.table),
-            lines=tuple(
-                line
-                for one in reproduction.rows
-                if one.labelled == fraction
-                for line in (_ours(reproduction, one, other), *_theirs(reproduction, one, other))
-            ),
-            tests=reproduction.tested(fraction, other),
-        )
-        for fraction, other in (
-            *((fraction, None) for fraction in reproduction.fractions),
-            *product(reproduction.fractions, reproduction.others),
-        )
+        _block(reproduction, fraction, other)
+        for fraction, other in (*product(fractions, (None,)), *product(fractions, reproduction.others))
     ]
 
 
-def _title(data: str, fraction: float, other: str | None) -> str:
-    trained = f"{data}, {fraction:.3g} labelled"
-    return trained if other is None else f"trained on {trained}, tested on {other}"
+def _block(reproduction: Reproduction, fraction: float, other: str | None) -> Block:
+    table = reproduction.table
+    trained = f"{reproduction.data}, {fraction:.3g} labelled"
+    rows = [one for one in reproduction.rows if one.labelled == fraction]
+    columns = (
+        _COSTS[name] if table.kind == "cost" else heading(name, " %" if table.percent else "") for name in table.metrics
+    )
+    lines = [line for one in rows for line in (_ours(reproduction, one, other), *_theirs(reproduction, one, other))]
+    return Block(
+        title=trained if other is None else f"trained on {trained}, tested on {other}",
+        headings=("method", "values of", *columns, "remarks on ours"),
+        lines=tuple(lines),
+        tests=() if table.kind == "cost" else tuple(_tests(rows, other, table.rows[-1].label)),
+    )
 
 
-def _columns(table: Table) -> tuple[str, ...]:
-    if table.kind == "cost":
-        return tuple(_COSTS[metric] for metric in table.metrics)
-    return tuple(heading(metric, " %" if table.percent else "") for metric in table.metrics)
+def _tests(rows: Sequence[TableRow], other: str | None, last: str) -> list[MethodTest]:
+    """Test each method against the last row, which is the paper's own; on another pool set where one is named."""
+    runs = {one.row.label: [run for run in one.runs if other is None or run.has_shift(other)] for one in rows}
+    runs = {label: members for label, members in runs.items() if members}
+    try:
+        return paired_tests(runs, against=last, shift=other) if last in runs else []
+    except DataError:  # the runs were limited to other test pools
+        return []
 
 
 def _ours(reproduction: Reproduction, one: TableRow, other: str | None) -> Line:
     table = reproduction.table
     marks = [*one.marks, *(() if other is None else reproduction.shift_marks(other))]
     letters = ",".join(reproduction.legend[mark] for mark in dict.fromkeys(marks))
+    results = [run.result for run in one.runs]
     if table.kind == "cost":
         values = _cost_cells(table, one.cost)
     else:
-        results = [run.result for run in one.runs]
-        if other is not None:
-            results = [result for run in one.runs for result in run.shifts() if data_name(result) == other]
-        tests = [result["test"] for result in results]
+        on_other = [result for run in one.runs for result in run.shifts() if data_name(result) == other]
+        tests = [result["test"] for result in (results if other is None else on_other)]
         values = tuple(_spread(table, [test[name] for test in tests if name in test]) for name in table.metrics)
-    made: list[str] = []
-    if one.runs:
-        made.append(f"{len(one.runs)} {'seed' if len(one.runs) == 1 else 'seeds'}")
-        if other is None:
-            made.append(format_seconds(statistics.fmean(run.result["seconds"]["total"] for run in one.runs)))
+    made = [f"{len(results)} {'seed' if len(results) == 1 else 'seeds'}"] if results else []
+    if results and other is None:
+        made.append(format_seconds(statistics.fmean(result["seconds"]["total"] for result in results)))
     return Line(
         label=one.row.label,
         source="ours",
@@ -239,7 +208,7 @@ def _theirs(reproduction: Reproduction, one: TableRow, other: str | None) -> lis
         Line(
             "",
             each.corpus if each.test is None else f"{each.corpus} → {each.test}",
-            tuple(_text(table, each.values[name]) if name in each.values else MISSING for name in table.metrics),
+            tuple(_published(table, each.values.get(name)) for name in table.metrics),
         )
         for each in one.row.published
         if (each.labelled is None or abs(each.labelled - one.labelled) < 1e-9)
@@ -268,33 +237,16 @@ def _spread(table: Table, values: Sequence[float]) -> str:
     if len(values) > 1:
         of_mean = math.sqrt(len(values)) if table.spread == "standard error" else 1.0
         spread = scale * statistics.stdev(values) / of_mean
-    return _text(table, Value(mean=scale * statistics.fmean(values), spread=spread))
+    return _text(table, scale * statistics.fmean(values), spread)
 
 
-def _text(table: Table, value: Value) -> str:
+def _published(table: Table, value: float | tuple[float, float] | None) -> str:
+    return MISSING if value is None else _text(table, *(value if isinstance(value, tuple) else (value,)))
+
+
+def _text(table: Table, mean: float, spread: float | None = None) -> str:
     digits = 2 if table.percent or table.kind == "cost" else 3
-    spread = "" if value.spread is None else f" ± {value.spread:.{digits}f}"
-    return f"{value.mean:.{digits}f}{spread}"
-
-
-def _spread_note(table: Table) -> str:
-    return f"± is the {table.spread} over the seeds, as in the paper." if table.spread else "The paper has no ±."
-
-
-_TEST_HEADINGS = ("metric", "methods", "difference", "p", "p by Holm")
-
-
-def _test_rows(block: Block) -> list[tuple[str, ...]]:
-    return [
-        (
-            test.metric,
-            f"{test.first} − {test.second}",
-            format_difference(test.difference),
-            format_p(test.p_value),
-            format_p(test.p_holm),
-        )
-        for test in block.tests
-    ]
+    return f"{mean:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}")
 
 
 def print_reproduced(reproduction: Reproduction, console: Console | None = None) -> None:
@@ -304,41 +256,16 @@ def print_reproduced(reproduction: Reproduction, console: Console | None = None)
     if reproduction.table.note:
         console.print(Text(reproduction.table.note), soft_wrap=True)
     for block in blocks(reproduction):
+        *headings, remarks = block.headings
         rows = [
-            [Text(cell, "bold" if row[1] == "ours" else "dim") for cell in row[:-1]] + [Text(row[-1], "dim")]
-            for row in block.rows
+            [Text(cell, "bold" if line.source == "ours" else "dim") for cell in (line.label, line.source, *line.cells)]
+            + [Text(line.remark, "dim")]
+            for line in block.lines
         ]
-        headings = (*block.headings[:-1], Column(block.headings[-1], overflow="fold"))
-        console.print(text_table(headings, rows, title=f"{reproduction.table.title}: {block.title}", num_texts=2))
+        columns = (*headings, Column(remarks, overflow="fold"))
+        console.print(text_table(columns, rows, title=f"{reproduction.table.title}: {block.title}", num_texts=2))
     for mark, letter in reproduction.legend.items():
         console.print(Text(f"{letter}: {mark}"), soft_wrap=True)
-
-
-def write_markdown(reproduction: Reproduction, out: Path) -> Path:
-    """Write the blocks as Markdown tables; returns `out`."""
-    table = reproduction.table
-    text = [f"# {table.title}", "", reproduction.notice, ""]
-    text += [table.note, ""] if table.note else []
-    text += [f"{table.source}. {_spread_note(table)} Ours:", "", f"    {reproduction.command}"]
-    for block in blocks(reproduction):
-        rows = [(f"**{label}**" if label else "", *others) for label, *others in block.rows]
-        text += ["", f"## {block.title}", "", *_markdown_table(block.headings, rows)]
-        if block.tests:
-            text += ["", "Paired permutation tests on the test pools:", ""]
-            text += _markdown_table(_TEST_HEADINGS, _test_rows(block))
-    if reproduction.legend:
-        text += ["", "## Where ours isn't the paper's protocol", ""]
-        text += [f"- {letter}: {mark}" for mark, letter in reproduction.legend.items()]
-    with whole_file(out) as temporary:
-        temporary.write_text("\n".join(text) + "\n", encoding="utf-8")
-    return out
-
-
-def _markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    return [
-        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |"
-        for row in (headings, ["---"] * len(headings), *rows)
-    ]
 
 
 def write_reproduced(reproduction: Reproduction, out: Path) -> Path:
@@ -349,49 +276,20 @@ def write_reproduced(reproduction: Reproduction, out: Path) -> Path:
     """
     from icalib.reports.page import write_page
 
-    runs = [run for one in reproduction.rows for run in one.runs]
     return write_page(
         "paper_table.html.j2",
         out,
         title=reproduction.table.title,
+        reproduction=reproduction,
         table=reproduction.table,
-        notice=reproduction.notice,
-        legend=[(letter, mark) for mark, letter in reproduction.legend.items()],
-        spread_note=_spread_note(reproduction.table),
-        command=reproduction.command,
-        blocks=[(block, _test_rows(block)) for block in blocks(reproduction)],
-        test_headings=_TEST_HEADINGS,
-        curves=_curves(reproduction) if reproduction.table.kind == "curve" else [],
+        blocks=blocks(reproduction),
         runs=[
             (
                 run.name,
                 read_json(run.path / "provenance.json")["started"][:16].replace("T", " "),
                 run_command(run.path.resolve() / "config.yaml", run.path.resolve().parents[1]),
             )
-            for run in runs
+            for one in reproduction.rows
+            for run in one.runs
         ],
     )
-
-
-def _curves(reproduction: Reproduction) -> list[tuple[str, str]]:
-    """Return titles and figures: each metric over x, and the selected intents if the table has them."""
-    from icalib.reports.charts import over_x_figure
-    from icalib.reports.page import figure_json
-
-    table, found = reproduction.table, list[tuple[str, str]]()
-    for fraction, metric in product(reproduction.fractions, table.metrics):
-        rows = [one for one in reproduction.rows if one.labelled == fraction and one.runs]
-        figure = over_x_figure(
-            [str(one.row.x) for one in rows],
-            [[(100 if table.percent else 1) * run.result["test"][metric] for run in one.runs] for one in rows],
-            [statistics.fmean(map(_selected_intents, one.runs)) for one in rows] if table.bars else None,
-            titles=(table.x_label, metric + (" %" if table.percent else "")),
-        )
-        found.append((f"{metric} over {table.x_label}, {fraction:.3g} labelled", figure_json(figure)))
-    return found
-
-
-def _selected_intents(run: RunFolder) -> float:
-    """Pairs that were pseudo-labelled with predicted intents, mean over the rounds."""
-    summaries = run.round_summaries()
-    return statistics.fmean(one.num_pairs_with_intents for one in summaries) if summaries else 0.0

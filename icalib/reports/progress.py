@@ -8,11 +8,18 @@ from typing import Self, TextIO, final
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, ProgressColumn, SpinnerColumn, Task, TaskID, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.progress import Progress as Bars
 from rich.table import Column
 from rich.text import Text
-from typing_extensions import override
 
 from icalib.core.display import display
 from icalib.core.events import Event, Message, Progress, StageFinished, StageStarted, event_line
@@ -56,33 +63,6 @@ class JsonLines:
 
 
 @final
-class _Count(ProgressColumn):
-    """Units that are done, of how many if that is known; nothing before the first."""
-
-    @override
-    def render(self, task: Task) -> Text:
-        if task.total is not None:
-            return Text(f"{task.completed:,.0f}/{task.total:,.0f}")
-        return Text(f"{task.completed:,.0f}" if task.completed else "")
-
-
-@final
-class _Times(ProgressColumn):
-    """The time that a stage has taken, and about how much is left where the total is known."""
-
-    @override
-    def render(self, task: Task) -> Text:
-        left = task.time_remaining if task.total is not None else None
-        return Text(_clock(task.elapsed or 0.0) + (f", {_clock(left)} left" if left is not None else ""))
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
-@final
 class TerminalProgress:
     """Shows which stages are running; use it as a context manager.
 
@@ -100,8 +80,9 @@ class TerminalProgress:
             SpinnerColumn(),
             TextColumn("{task.fields[stage]}", table_column=Column(no_wrap=True)),
             BarColumn(bar_width=10 if self._console.width < _NARROW else 28),
-            _Count(table_column=Column(no_wrap=True, justify="right")),
-            _Times(table_column=Column(no_wrap=True)),
+            MofNCompleteColumn(table_column=Column(no_wrap=True, justify="right")),
+            TimeElapsedColumn(table_column=Column(no_wrap=True)),
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
             TextColumn("[dim]{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
             console=self._console,
             transient=True,

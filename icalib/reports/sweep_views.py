@@ -10,7 +10,6 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any, final
 
-import numpy as np
 from rich.console import Console
 from rich.table import Column
 from rich.text import Text
@@ -20,7 +19,7 @@ from icalib.core.parquet import read_parquet
 from icalib.core.run_folder import RunFolder
 from icalib.core.storage import push
 from icalib.metrics.catalogue import find_metric
-from icalib.metrics.pairs import FloatArray, PoolScores
+from icalib.metrics.pairs import FloatArray
 from icalib.metrics.significance import paired_permutation_test
 from icalib.reports.comparison import (
     COLUMNS,
@@ -35,16 +34,14 @@ from icalib.reports.comparison import (
     with_outside_metrics,
 )
 from icalib.reports.console import people_console, text_table
-from icalib.reports.paired_tests import SIGNIFICANT
+from icalib.reports.paired_tests import SIGNIFICANT, mean_per_pool
 from icalib.sweeps.folder import DRY_SCHEMA, SweepFolder
-from icalib.sweeps.ties import Tie, ties
-from icalib.sweeps.trials import Trial, brief, ranked, settings_text, short_names, sweep_trials
+from icalib.sweeps.trials import Tie, Trial, brief, ranked, settings_text, short_names, sweep_trials, ties
 
 _NUM_BEST = 10
 _BESIDE = ("R@1", "ECE", "NLL")
 """Metrics that stand beside the tuned ones, where trials have them."""
 _MOST_LISTED = 6
-_MOST_DRY_ROWS = 40
 _DRY_COLUMNS = (
     ("pools", "num_pseudo_pools"),
     ("of", "num_pools_scored"),
@@ -71,6 +68,11 @@ class SweepSummary:
         self.trials = sweep_trials(folder)
         self.order = ranked(self.trials, self.metrics)
         self.winner = folder.best()
+
+    @property
+    def unfinished(self) -> list[Trial]:
+        """Trials that failed or were pruned."""
+        return [trial for trial in self.trials if trial.state in ("failed", "pruned")]
 
     @cached_property
     def ties(self) -> list[Tie]:
@@ -197,10 +199,8 @@ def _listed(items: Iterable[object]) -> str:
 
 def _per_pool(trial: Trial, metric: str) -> FloatArray | None:
     """Values of the validation pools, mean over the seeds; None where they are not known."""
-    per_pool = find_metric(metric).per_pool
-    if per_pool is None or not trial.runs or not all(run.has_predictions("validation") for run in trial.runs):
-        return None
-    return np.mean([per_pool(PoolScores.from_predictions(run.predictions("validation"))) for run in trial.runs], axis=0)
+    is_known = trial.runs and all(run.has_predictions("validation") for run in trial.runs)
+    return mean_per_pool(trial.runs, metric, "validation") if is_known else None
 
 
 def _pseudo_labels(trial: Trial) -> tuple[str, str] | None:
@@ -258,31 +258,17 @@ def _write_report(summary: SweepSummary) -> None:
     from icalib.reports.sweep_figures import pictures
 
     folder, settings = summary.folder, summary.settings
-    headings, rows = summary.best_trials()
-    unfinished = [
-        (
-            str(trial.number),
-            trial.state,
-            f"{len(trial.runs)} of {settings.seeds}",
-            settings_text(trial.settings),
-            trial.error or "",
-        )
-        for trial in summary.trials
-        if trial.state in ("failed", "pruned")
-    ]
     stages = [stage for trial in summary.trials for run in trial.runs for stage in run.stages]
     write_page(
         "sweep.html.j2",
         folder.path / "report.html",
         title=f"Sweep of {settings.space} on {settings.data.name}",
         summary=summary,
+        settings_text=settings_text,
         facts=_facts(summary),
-        headings=headings,
-        rows=rows,
-        best_settings=settings_text(summary.winner.params) if summary.winner else "",
+        best_trials=summary.best_trials(),
         best_config=folder.best_config() if summary.winner else "",
         figures=list(pictures(summary.order, summary.metrics)),
-        unfinished=unfinished,
         seconds={
             reused: [stage["seconds"] for stage in stages if stage["reused"] == reused] for reused in (False, True)
         },
@@ -348,10 +334,9 @@ def print_dry(folder: SweepFolder, console: Console | None = None) -> None:
         for row in found.select(["trial", "params"]).to_pylist()
     }
     names = short_names(list(dict.fromkeys(name for one in settings.values() for name in one)))
-    means = found.group_by("trial").aggregate([(column, "mean") for _, column in _DRY_COLUMNS]).to_pylist()
-    shown = sorted(means, key=_right_pools, reverse=True)[:_MOST_DRY_ROWS]
+    means = found.group_by("trial").aggregate([(column, "mean") for _, column in _DRY_COLUMNS]).sort_by("trial")
     rows: list[list[str]] = []
-    for row in sorted(shown, key=lambda row: row["trial"]):
+    for row in means.to_pylist():
         values = {column: row[f"{column}_mean"] for _, column in _DRY_COLUMNS}
         cells = [
             format_share(value) if column.endswith("accuracy") else f"{value:,.0f}" for column, value in values.items()
@@ -367,13 +352,3 @@ def print_dry(folder: SweepFolder, console: Console | None = None) -> None:
         num_texts=0,
     )
     console.print(table)
-    if len(shown) < len(means):
-        console.print(
-            f"the {len(shown)} trials that select the most right pools, of {len(means)}; the table file has all"
-        )
-
-
-def _right_pools(means: Mapping[str, Any]) -> float:
-    """Selected pools whose labels are right; all that are selected where gold is unknown."""
-    accuracy = means["pseudo_accuracy_mean"]
-    return means["num_pseudo_pools_mean"] * (1.0 if accuracy is None else accuracy)

@@ -14,11 +14,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 from tensorboard.compat.proto.event_pb2 import Event as TensorBoardEvent  # pyright: ignore[reportAttributeAccessIssue]
 from tensorboard.summary.writer.record_writer import RecordWriter
@@ -84,17 +85,11 @@ def write_tensorboard(run: RunFolder) -> Path:
     training = run.training()
     if training.num_rows:
         _write_once(run.path, "layout", "layout", [(custom_scalars(LAYOUT), 0)])
-    for key in (
-        training.select(["stage", "round", "split"]).group_by(["stage", "round", "split"]).aggregate([]).to_pylist()
-    ):
-        is_own = (
-            (pc.field("stage") == key["stage"])
-            & (pc.field("round") == key["round"])
-            & (pc.field("split") == key["split"])
-        )
-        _write_once(
-            run.path, f"round_{key['round']:02d}/{key['split']}", key["stage"], _curves(training.filter(is_own))
-        )
+    group = itemgetter("stage", "round", "split")
+    rows = sorted(training.to_pylist(), key=lambda row: (*group(row), row["step"]))
+    for (stage, number, split), own in groupby(rows, key=group):
+        curves = ((scalar(row["tag"], row["value"]), row["step"]) for row in own)
+        _write_once(run.path, f"round_{number:02d}/{split}", stage, curves)
     for summary in run.round_summaries():
         _write_once(run.path, "rounds", f"round_{summary.round:03d}", _round(summary))
     if (run.path / "metrics.parquet").is_file():
@@ -120,11 +115,6 @@ def _write_once(folder: Path, part: str, name: str, points: _Points) -> None:
         writer.write(TensorBoardEvent(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
         for summary, step in points:
             writer.write(TensorBoardEvent(wall_time=time.time(), step=step, summary=summary).SerializeToString())
-
-
-def _curves(rows: pa.Table) -> Iterator[tuple[Any, int]]:
-    for row in rows.sort_by("step").to_pylist():
-        yield scalar(row["tag"], row["value"]), row["step"]
 
 
 def _round(summary: RoundSummary) -> Iterator[tuple[Any, int]]:

@@ -26,7 +26,7 @@ from icalib.reports.comparison import (
     shown_metrics,
 )
 from icalib.reports.console import people_console, text_table
-from icalib.reports.label_curve import METRICS, LabelCurve
+from icalib.reports.label_curve import LabelCurve
 from icalib.reports.verdict import Verdict, verdict_of
 
 if TYPE_CHECKING:
@@ -115,11 +115,8 @@ def print_label_curve(curve: LabelCurve, console: Console | None = None) -> None
     console = console or people_console()
     print_verdict(Verdict(tuple(curve.verdict(one) for one in curve.curves)), console)
     headings, rows = curve.table()
-    num_shown = len(headings) - len(METRICS)  # the sentences say what the next labels are worth
     caption = f"{curve.split} pools; ± sd over seeds; untrained methods need no labels"
-    console.print(
-        text_table(headings[:num_shown], [row[:num_shown] for row in rows], title=curve.title, caption=caption)
-    )
+    console.print(text_table(headings, rows, title=curve.title, caption=caption))
 
 
 def print_shifts(results: Sequence[Result], console: Console | None = None) -> None:

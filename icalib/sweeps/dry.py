@@ -18,19 +18,23 @@ from icalib.scoring.gain import Shard
 from icalib.scoring.shards import Shards
 from icalib.sweeps.study import Proposal
 
-_RULE = "regime.rule."
-_INTENTS = "regime.rule.intents"  # changes the scores
-
 
 def dry(proposals: Sequence[Proposal], base: RunSettings, seeds: int, context: RunContext) -> Iterator[dict[str, Any]]:
     """A row of DRY_SCHEMA for each trial and seed, trial by trial.
 
-    Teacher and scores come from the cache, or are computed once a seed and stay there for the sweep itself.
-
-    Raises:
-        SettingError: the method doesn't pseudo-label, or a trial changes more than the rule.
+    Teacher and scores come from the cache, or are computed once a seed and stay there for the sweep itself. A
+    SettingError says that the method doesn't pseudo-label, or that a trial changes more than the rule.
     """
-    _check(proposals, base)
+    if not isinstance(base.settings.regime, SelfTraining.Config):
+        raise SettingError(
+            f"--dry shows what a rule would pseudo-label, and `{base.method}` has no rounds. Leave --dry out, or use "
+            "a self-training method such as icast or tsst."
+        )
+    if others := sorted({path for proposal in proposals for path in proposal.settings if not _is_of_rule(path)}):
+        raise SettingError(
+            f"--dry applies many rules to one teacher, and the space also changes {', '.join(others[:5])}. "
+            "Leave --dry out, or use a space of regime.rule settings alone, such as icast_grid."
+        )
     is_precise = any(_rule(proposal).scale == "precision" for proposal in proposals)
     scored = {
         seed: _first_scores(base.model_copy(update={"seed": seed}), context, with_validation=is_precise)
@@ -54,20 +58,6 @@ def dry(proposals: Sequence[Proposal], base: RunSettings, seeds: int, context: R
             }
 
 
-def _check(proposals: Sequence[Proposal], base: RunSettings) -> None:
-    if not isinstance(base.settings.regime, SelfTraining.Config):
-        raise SettingError(
-            f"--dry shows what a rule would pseudo-label, and `{base.method}` has no rounds. Leave --dry out, or use "
-            "a self-training method such as icast or tsst."
-        )
-    others = sorted({path for proposal in proposals for path in proposal.settings if not _is_of_rule(path)})
-    if others:
-        raise SettingError(
-            f"--dry applies many rules to one teacher, and the space also changes {', '.join(others[:5])}. "
-            "Leave --dry out, or use a space of regime.rule settings alone, such as icast_grid."
-        )
-
-
 def _rule(proposal: Proposal) -> PseudoLabelRule:
     regime = proposal.method.regime
     assert isinstance(regime, SelfTraining.Config)
@@ -75,7 +65,7 @@ def _rule(proposal: Proposal) -> PseudoLabelRule:
 
 
 def _is_of_rule(path: str) -> bool:
-    return path.startswith(_RULE) and not path.startswith(_INTENTS)
+    return path.startswith("regime.rule.") and not path.startswith("regime.rule.intents")  # which change the scores
 
 
 def _first_scores(

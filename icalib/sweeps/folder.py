@@ -92,14 +92,14 @@ class Best(Settings):
 
 
 class SweepFolder:
-    """Paths and tables of one sweep.
-
-    Raises:
-        RunFolderError: on opening a folder that is not a sweep folder, or that another version wrote.
-    """
+    """Paths and tables of one sweep."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self.settings_path = self.path / "sweep.yaml"
+        self.journal_path = self.path / "study.journal"
+        self.dry_path = self.path / "dry.parquet"
+        self.best_config_path = self.path / "best" / "config.yaml"
 
     @classmethod
     def open(cls, path: str | Path) -> SweepFolder:
@@ -128,20 +128,10 @@ class SweepFolder:
         return self.settings_path.is_file()
 
     @property
-    def settings_path(self) -> Path:
-        """File of the settings."""
-        return self.path / "sweep.yaml"
-
-    @property
     def settings(self) -> SweepSettings:
         """The sweep's settings."""
         values = {name: value for name, value in read_config(self.settings_path).items() if name != "version"}
         return validated_file(self.settings_path, SweepSettings, values)
-
-    @property
-    def journal_path(self) -> Path:
-        """File of Optuna's journal."""
-        return self.path / "study.journal"
 
     def run_folder(self, trial: int, seed: int) -> RunFolder:
         """Return the run folder of a trial with a seed."""
@@ -151,22 +141,8 @@ class SweepFolder:
         """Return the winner's run folder with a seed, test metrics and model included."""
         return RunFolder(self.path / "best" / f"s{seed}")
 
-    @property
-    def dry_path(self) -> Path:
-        """File of DRY_SCHEMA."""
-        return self.path / "dry.parquet"
-
-    @property
-    def best_config_path(self) -> Path:
-        """File of the winner's settings."""
-        return self.path / "best" / "config.yaml"
-
     def best_config(self) -> str:
-        """Return the winner's settings, as YAML.
-
-        Raises:
-            DamagedFileError: the file is missing or can't be read.
-        """
+        """Return the winner's settings, as YAML."""
         with reading(self.best_config_path):
             return self.best_config_path.read_text(encoding="utf-8")
 

@@ -68,23 +68,16 @@ class Space(Settings):
         return metrics
 
     def proposed(self, trial: Any) -> dict[str, Any]:
-        """Return what the space suggests for a trial, by dotted key.
-
-        Raises:
-            SettingError: `suggest` raises an error, or returns anything but settings by dotted key.
-        """
-        return self._settings(
-            self._called("suggest(trial)", lambda: self.suggest(trial)), "what suggest(trial) returns"
-        )
+        """Return what the space suggests for a trial, by dotted key; what goes wrong in it is a SettingError."""
+        found = self._called("suggest(trial)", lambda: self.suggest(trial))
+        return self._settings(found, "what suggest(trial) returns")
 
     def points(self) -> list[dict[str, Any]]:
         """Return the grid's points, each once; none where the space has no grid. Errors are those of `proposed`."""
-
-        def distinct() -> list[Any]:
-            points: list[Any] = list(self.grid()) if self.grid is not None else []
-            return [point for index, point in enumerate(points) if point not in points[:index]]
-
-        return [self._settings(point, "each point of grid()") for point in self._called("grid()", distinct)]
+        grid = self.grid
+        found = [] if grid is None else self._called("grid()", lambda: list(grid()))
+        points = [self._settings(point, "each point of grid()") for point in found]
+        return [point for index, point in enumerate(points) if point not in points[:index]]
 
     def _called(self, name: str, function: Callable[[], Any]) -> Any:
         try:
@@ -106,11 +99,7 @@ def space_names() -> list[str]:
 
 
 def load_space(name: str) -> Space:
-    """Load the space of a name (`icast_tpe`), a path (`spaces/idea.py`) or an import path (`my_lab.spaces.idea`).
-
-    Raises:
-        SettingError: there is no such space, or its module is incomplete.
-    """
+    """Load the space of a name (`icast_tpe`), a path (`spaces/idea.py`) or an import path (`my_lab.spaces.idea`)."""
     module = _module(name)
     file = getattr(module, "__file__", None)
     if not isinstance(file, str) or not is_file(Path(file)):

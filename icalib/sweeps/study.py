@@ -2,25 +2,123 @@
 
 from __future__ import annotations
 
+import math
+import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import optuna
 from optuna.exceptions import ExperimentalWarning
+from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
 from optuna.samplers import BaseSampler, NSGAIISampler, RandomSampler, TPESampler
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FixedTrial, FrozenTrial, TrialState
 
 from icalib.core.component import has_setting, with_settings
-from icalib.core.errors import SettingError
+from icalib.core.errors import Abandoned, SettingError
 from icalib.core.files import reading
+from icalib.core.locks import FileLock
 from icalib.core.seeding import child_seed
 from icalib.methods.composition import Method
 from icalib.metrics.metric import Direction
-from icalib.sweeps.journal import live_trial, open_journal
-from icalib.sweeps.space import SAMPLERS, Sampler, Space
+from icalib.sweeps.folder import SweepFolder
+from icalib.sweeps.space import SAMPLERS, Pruner, Sampler, Space
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+def open_journal(journal: Path) -> JournalStorage:
+    """Open the journal, which is made if it does not exist; a DamagedFileError if it can't be read."""
+    journal.parent.mkdir(parents=True, exist_ok=True)
+    lock: Any = _JournalLock(journal)
+    with reading(journal):
+        return JournalStorage(JournalFileBackend(str(journal), lock_obj=lock))
+
+
+class _JournalLock:
+    """The lock of a process that appends to the journal; acquiring it removes an incomplete last line.
+
+    Unlike Optuna's own locks it ends with its holder: a killed process blocks no other. Half a line, which a full disk
+    or a kill can leave, is cut off: Optuna would refuse the whole journal as soon as a line followed it.
+    """
+
+    def __init__(self, journal: Path) -> None:
+        self._journal, self._lock = journal, FileLock(journal.with_name(f"{journal.name}.lock"))
+
+    def acquire(self) -> bool:
+        """Wait for the lock, then repair the journal."""
+        self._lock.acquire()
+        with self._journal.open("r+b") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 1))
+            if file.read() not in (b"", b"\n"):
+                file.seek(0)
+                file.truncate(file.read().rfind(b"\n") + 1)
+        return True
+
+    def release(self) -> None:
+        """Let the next process in."""
+        self._lock.release()
+
+
+def live_trial(study: optuna.Study, number: int) -> optuna.Trial:
+    """Return a trial that another process asked for, to be changed."""
+    frozen = study.get_trials(deepcopy=False)[number]
+    return optuna.Trial(study, frozen._trial_id)  # pyright: ignore[reportPrivateUsage]  # no public way by number
+
+
+_STOPPED = "stopped"
+
+
+class Rungs:
+    """Reports from a trial's process to the pruner, which may stop the trial.
+
+    Optuna's pruners decide: halving after steps 1, 3, 9 …, the median after any, once five trials are complete (it
+    compares a trial's best step so far, so that it rarely stops one after its first seed). A step is an epoch, or the
+    mean over the seeds so far. With several metrics nothing is reported, since pruners look at one.
+    """
+
+    def __init__(self, folder: SweepFolder, number: int) -> None:
+        settings = folder.settings
+        self._trial: optuna.Trial | None = None
+        if len(settings.metrics) == 1:
+            study = optuna.load_study(
+                study_name=folder.path.name,
+                storage=open_journal(folder.journal_path),
+                sampler=RandomSampler(),
+                pruner=_PRUNERS[settings.pruner](),
+            )
+            self._trial = live_trial(study, number)
+
+    def report(self, step: int, value: float) -> None:
+        """Report the metric at a step; Abandoned if the other trials are better at it.
+
+        A step that was reported before an interruption keeps its value.
+        """
+        if self._trial is None or math.isnan(value):
+            return
+        if _STOPPED in self._trial.user_attrs:
+            raise Abandoned(self._trial.user_attrs[_STOPPED])
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", r"The reported value is ignored", UserWarning)
+            self._trial.report(value, step)
+        if self._trial.should_prune():
+            # Stored: asked again after a kill, halving would let the trial continue to its next rung.
+            self._trial.set_user_attr(_STOPPED, f"the pruner stopped trial {self._trial.number} after step {step}")
+            raise Abandoned(self._trial.user_attrs[_STOPPED])
+
+
+_PRUNERS: dict[Pruner, Callable[[], BasePruner]] = {
+    "none": NopPruner,
+    "median": MedianPruner,
+    "asha": lambda: SuccessiveHalvingPruner(min_resource=1, reduction_factor=3),
+    "hyperband": lambda: HyperbandPruner(min_resource=1),
+}
+
 
 NUM_TRIALS = 20
 """Trials of a sweep without a grid, unless set."""
@@ -160,20 +258,12 @@ class SweepStudy:
 
 
 def proposals(space: Space, base: Method, sampler: Sampler, num_trials: int | None) -> list[Proposal]:
-    """Return what a sweep would try if it learnt nothing from its trials; nothing is stored.
-
-    Raises:
-        SettingError: the space is invalid, or proposes nothing that the method accepts.
-    """
+    """Return what a sweep would try if it learnt nothing from its trials; nothing is stored."""
     return list(iter(SweepStudy(space, base, sampler, num_trials).next, None))
 
 
 def recorded_trials(journal: Path) -> list[FrozenTrial]:
-    """Return the trials in a sweep's journal, by number, but those that were left out before they started.
-
-    Raises:
-        DamagedFileError: the journal can't be read.
-    """
+    """Return the trials in a sweep's journal, by number, but those that were left out before they started."""
     if not journal.is_file():
         return []
     with reading(journal):
@@ -200,11 +290,7 @@ def order_of(values: Sequence[float], metrics: Mapping[str, Direction]) -> tuple
 
 
 def feasible_points(space: Space, base: Method) -> list[dict[str, Any]]:
-    """Return the points of a space's grid that the method accepts.
-
-    Raises:
-        SettingError: there is no grid, or no point that the method accepts.
-    """
+    """Return the points of a space's grid that the method accepts; a SettingError if there is none."""
     if space.grid is None:
         others = ", ".join(name for name in SAMPLERS if name != "grid")
         raise SettingError(
@@ -225,12 +311,7 @@ def feasible_points(space: Space, base: Method) -> list[dict[str, Any]]:
 
 
 def changed_method(base: Method, settings: Mapping[str, Any]) -> Method:
-    """Return the method with a proposal's settings.
-
-    Raises:
-        RefusedSettings: a value that the method refuses.
-        SettingError: a setting that does not exist.
-    """
+    """Return the method with a proposal's settings; RefusedSettings for values, SettingError for unknown settings."""
     unknown = [
         path
         for path in settings
@@ -258,7 +339,6 @@ def _nothing_feasible(space: Space, refusal: RefusedSettings | None) -> SettingE
 
 
 def _sampler_of(name: Sampler, number: int) -> BaseSampler:
-    """Return the sampler for the trial of a number, seeded by that number."""
     seed = child_seed(_SEED, "sampler", number) % 2**32
     if name == "tpe":
         with warnings.catch_warnings():

@@ -147,14 +147,7 @@ def sweep(
 
     Trials see validation alone. They share the stage cache with each other and with all runs. The same call again
     resumes: finished trials stay, those that were under way when it ended or failed are the first to run again.
-
-    Args:
-        base: the run that the proposals change.
-        run_trials: runs trials, by Ray Tune or in this process.
-        fresh: forget the earlier trials; cached stages stay.
-
-    Raises:
-        SettingError: see `SweepStudy`; or the folder holds a sweep with other settings, or another process runs it.
+    `fresh` forgets the earlier trials; cached stages stay. For errors see `SweepStudy` and `claimed`.
     """
     check_fits(base, read_pool_set(base.data))
     with claimed(settings, context.runs, fresh=fresh) as folder:
@@ -178,8 +171,7 @@ def sweep(
 def claimed(settings: SweepSettings, runs: Path, *, fresh: bool = False) -> Generator[SweepFolder, None, None]:
     """The folder of a sweep, for this process alone; `fresh` empties it.
 
-    Raises:
-        SettingError: it holds a sweep with other settings, or another process works in it.
+    A SettingError says that it holds a sweep with other settings, or that another process works in it.
     """
     folder = sweep_folder_of(settings, runs)
     lock = FileLock(folder.path.with_name(f".{folder.path.name}.lock"))

@@ -21,7 +21,7 @@ from icalib.pipeline.executor import Executor
 from icalib.pipeline.resources import Resources
 from icalib.pipeline.run import RunContext, RunSettings, run
 from icalib.sweeps.folder import SweepFolder
-from icalib.sweeps.journal import Rungs
+from icalib.sweeps.study import Rungs
 
 
 class TrialJob(Settings):
@@ -93,11 +93,7 @@ class EpochReports:
         self._alone = threading.Lock()
 
     def __call__(self, event: Event) -> None:
-        """Report the epochs that are new.
-
-        Raises:
-            Abandoned: the trial is stopped; every later event of an epoch raises it again.
-        """
+        """Report the epochs that are new; once the trial is stopped, every event of an epoch raises Abandoned."""
         if not isinstance(event, EpochFinished):
             return
         points = [point for point in event.points if point["tag"] == self._tag]

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from icalib.core.component import Settings, validated
 from icalib.core.errors import SettingError
@@ -21,20 +21,6 @@ COSTS = ("parameters", "milliseconds", "ratio")
 """What a table about cost can show."""
 
 
-class Value(Settings):
-    """A mean over seeds with its spread, if it has one."""
-
-    mean: float
-    spread: float | None = None
-
-
-def _value(value: Any) -> Any:
-    """`0.68`, or `[0.68, 0.01]` with a spread."""
-    if isinstance(value, list) and len(value) == 2:
-        return {"mean": value[0], "spread": value[1]}
-    return {"mean": value} if isinstance(value, int | float) else value
-
-
 class Published(Settings):
     """What a paper prints for one row."""
 
@@ -44,8 +30,8 @@ class Published(Settings):
     """The corpus that was tested on."""
     labelled: float | None = Field(default=None, gt=0, le=1)
     """Fraction of the training pools that was labelled; None means all."""
-    values: dict[str, Annotated[Value, BeforeValidator(_value)]]
-    """By metric."""
+    values: dict[str, float | tuple[float, float]]
+    """By metric: a mean over seeds, or a mean and its spread."""
 
 
 class Exceptional(Settings):
@@ -69,8 +55,6 @@ class Row(Settings):
     """Its name here."""
     settings: dict[str, Any] = Field(default={})
     """What differs from the method's own settings, by dotted name."""
-    x: float | str | None = None
-    """Position on a curve's axis."""
     note: str = ""
     """What a reader must know about it."""
     published: tuple[Published, ...] = ()
@@ -98,7 +82,7 @@ class Table(Settings):
     """What a reader must know about the published values."""
     kind: Literal["metrics", "shift", "cost", "curve", "reliability", "cases"]
     """metrics: methods × metrics, by labelled fraction. shift: the same, and on other corpora. cost: size and time.
-    curve: over `x`. reliability: diagrams. cases: pools on which the first two rows differ."""
+    curve: one setting over the rows. reliability: diagrams. cases: pools on which the first two rows differ."""
     metrics: tuple[str, ...] = Field(min_length=1)
     percent: bool = False
     """Whether the published values are percentages; ours are shown likewise."""
@@ -106,9 +90,6 @@ class Table(Settings):
     """Labelled fractions to run; empty uses that of the pools."""
     backbone: str | None = None
     """Backbone of the table, if it isn't the default."""
-    x_label: str = ""
-    bars: Literal["selected_intents"] | None = None
-    """What a curve's bars count: pairs pseudo-labelled with predicted intents, mean over the rounds."""
     rows: tuple[Row, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -117,8 +98,6 @@ class Table(Settings):
         _check_names("metrics", self.metrics, COSTS if self.kind == "cost" else tuple(known_metrics()))
         if len({label.lower() for label in labels}) < len(labels):
             raise ValueError("rows: labels must be distinct")
-        if self.kind == "curve" and (without := [row.label for row in self.rows if row.x is None]):
-            raise ValueError(f"rows: `{without[0]}` has no x, its position on the curve's axis")
         for one in self.exceptions:
             _check_names("exceptions: rows", one.rows, labels)
             _check_names("exceptions: corpora", one.corpora, self.corpora)

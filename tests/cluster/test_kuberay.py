@@ -151,16 +151,6 @@ def test_the_network_policy_guards_every_dashboard_that_is_not_on_loopback() -> 
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_a_job_ends_and_may_be_tried_again(name: str) -> None:
-    spec = job(name)
-    assert spec["shutdownAfterJobFinishes"]
-    assert spec["backoffLimit"] > 0
-    assert spec["activeDeadlineSeconds"] > spec["ttlSecondsAfterFinished"] > 0
-    (environment,) = documents(spec["runtimeEnvYAML"])
-    assert environment == {"env_vars": {"ICALIB_DRIVER_CPUS": str(spec["entrypointNumCpus"])}}
-
-
-@pytest.mark.parametrize("name", JOBS)
 def test_the_entrypoint_is_a_command_of_ours_on_the_shared_storage(name: str) -> None:
     program, verb, *arguments = shlex.split(job(name)["entrypoint"])
     command = typer.main.get_command(app)

@@ -120,20 +120,3 @@ def test_two_nodes_come_up_on_loopback_with_a_token_and_go(local: Local) -> None
     assert alive == []
     assert {path.name for path in local.state.iterdir()} == {"nodes.log", "token"}
     assert local("status").returncode == 1
-
-
-def test_a_port_that_is_taken_is_named(local: Local) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        up = local("up", "--port", str(port))
-    assert up.returncode == 2
-    assert f"port {port} is taken" in up.stderr
-    assert "--port" in up.stderr
-
-
-@pytest.mark.parametrize("words", [("up", "--nodes", "0"), ("up", "--nodes"), ("up", "--gpus", "1"), ("start",)])
-def test_a_misspelt_command_is_refused(local: Local, words: tuple[str, ...]) -> None:
-    done = local(*words)
-    assert done.returncode == 2
-    assert done.stderr
-    assert not local.state.exists()

@@ -10,9 +10,8 @@ from helpers.discovery import metrics
 from scipy.special import expit
 
 from icalib.metrics.catalogue import find_metric
-from icalib.metrics.metric import Metric
+from icalib.metrics.metric import Evaluation, Metric
 from icalib.metrics.pairs import PoolScores
-from icalib.metrics.samples import Evaluation
 
 THRESHOLD = 0.3
 NUM_POOLS, NUM_CANDIDATES = 40, 8

@@ -19,9 +19,8 @@ from helpers.discovery import readers
 from icalib.core.errors import DataError
 from icalib.data.contexts import context_responses
 from icalib.data.schema import AnsweredContext, Dialogue, Pool
-from icalib.data.sources.base import Source
 from icalib.data.sources.readers import READERS, open_source
-from icalib.data.sources.records import OnReject
+from icalib.data.sources.records import OnReject, Source
 
 
 def sample_path(folder: Path) -> Path:

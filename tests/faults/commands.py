@@ -24,7 +24,6 @@ from pyarrow.fs import PyFileSystem
 
 import icalib
 from icalib.core import storage
-from icalib.core.storage import object_store
 
 LIMIT_S = 60.0
 """A command that takes longer counts as hung."""
@@ -66,7 +65,7 @@ class Disturbance:
                 lambda kind, path: rng.random() < self.store_failing or 0 < self.store_gone_from <= next(numbers)
             )
         )
-        object_store.filesystem_of = lambda bucket: (filesystem, "")  # type: ignore[assignment]
+        storage.filesystem_of = lambda bucket: (filesystem, "")  # type: ignore[assignment]
         if self.largest_file:
             resource.setrlimit(resource.RLIMIT_FSIZE, (self.largest_file, resource.RLIM_INFINITY))
 

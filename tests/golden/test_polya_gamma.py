@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from helpers.chains import sample_chains
 from polyagamma import polyagamma_cdf
 from scipy import stats
 from scipy.special import expit, roots_hermite
@@ -13,7 +14,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Ke
 
 from icalib.heads.kernel import KernelName, ScaledKernel
 from icalib.inference import polya_gamma
-from icalib.inference.gibbs import ChainProblem, condition, sample_chains
+from icalib.inference.gibbs import ChainProblem, condition
 
 KERNEL = ConstantKernel(8.0, "fixed") * RBF(1.0, "fixed")
 

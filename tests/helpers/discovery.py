@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from icalib.core.component import Component, ComponentConfig, Settings, components, validated
 from icalib.data.negatives import NEGATIVE_SAMPLERS, NegativeSampler
-from icalib.data.sources.base import Reader
 from icalib.data.sources.readers import READERS
+from icalib.data.sources.records import Reader
 from icalib.methods.catalogue import method_names
 from icalib.metrics.catalogue import known_metrics
 from icalib.metrics.metric import Metric

@@ -11,7 +11,7 @@ import pytest
 from pyarrow.fs import FileSystem, FSSpecHandler, PyFileSystem
 
 from icalib.core import storage
-from icalib.core.storage import local_path, object_store
+from icalib.core.storage import local_path
 
 
 class Machines:
@@ -33,7 +33,7 @@ class Machines:
     def fails(self, which: Callable[[str, str], bool]) -> list[tuple[str, str]]:
         """From now on operations (kind, path) fail where `which` says so; the list grows by what is tried."""
         handler = FailingStore(which)
-        self._monkeypatch.setattr(object_store, "filesystem_of", lambda uri: (PyFileSystem(handler), ""))
+        self._monkeypatch.setattr(storage, "filesystem_of", lambda uri: (PyFileSystem(handler), ""))
         return handler.tried
 
 

@@ -60,7 +60,7 @@ def test_the_reader_of_an_installed_package_is_found_and_detected(
     ("format", "words"),
     [
         ("my_lab.readers:zendisk", "none of that name.*Did you mean `zendesk`"),
-        ("my_lab.readers:open_export", "type function.*Expected an instance of icalib.data.sources.base.Reader"),
+        ("my_lab.readers:open_export", "type function.*Expected an instance of icalib.data.sources.records.Reader"),
         ("my_lab.reeders:zendesk", "No module named.*PYTHONPATH"),
         ("mantis-tvs", "Did you mean mantis-tsv"),
     ],

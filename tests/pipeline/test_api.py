@@ -92,7 +92,7 @@ def test_a_curve_says_what_labels_are_worth(tiny_pools: Path, tiny_bert: Path, r
     assert few * 3 == pytest.approx(many, abs=3)
     assert [len(point.runs) for point in bert.points] == [2, 2]
     assert [run.result["method"] for run in found.curve.lines] == ["bm25", "bi-encoder", "candidates-only"]
-    assert bert.worth_of_next("MAP", "validation") is not None
+    assert "the next 100 are worth" in found.verdicts["bert"]
     assert "bert" in found.verdicts["bert"]
     assert "What labels are worth" in repr(found)
     assert "which needs none" in found.verdicts["bert"]

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from helpers.chains import sample_chains
 from helpers.runs import Silent, run_context, small_settings
 from scipy.special import expit
 
 from icalib.core.run_folder import RunFolder
 from icalib.core.seeding import child_seed
 from icalib.heads.polya_gamma import PolyaGammaHead, chain_problem
-from icalib.inference.gibbs import sample_chains
 from icalib.models.checkpoint import read_posterior
 from icalib.models.ranker import load_ranker
 from icalib.pipeline.evaluation import Fitted
@@ -72,9 +72,7 @@ def test_gibbs_chains_run_by_ray_are_those_of_one_process(bert: RunFolder, make:
     state = read_posterior(pg.checkpoint_path)
     head = load_ranker(pg.checkpoint_path).answer_head
     assert isinstance(head, PolyaGammaHead)
-    alone = sample_chains(
-        chain_problem(state), num_chains=12, num_steps=20, seed=child_seed(1000, "posterior")
-    )  # fmt: skip
+    alone = sample_chains(chain_problem(state), num_chains=12, num_steps=20, seed=child_seed(1000, "posterior"))
     assert torch.equal(state["omega"], alone.omega_SN)
     assert state["omega"].shape == (12, 16)
     assert (columns(pg, "logit_var")[0] > 0).all()

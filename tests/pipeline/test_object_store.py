@@ -12,8 +12,7 @@ from helpers.stores import Machines
 from icalib.core.component import with_settings
 from icalib.core.errors import StorageError
 from icalib.core.run_folder import RunFolder
-from icalib.core.storage import location, pull, remove
-from icalib.core.storage.object_store import ObjectStore
+from icalib.core.storage import ObjectStore, location, pull, remove
 from icalib.data.pools import read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.questions import Question

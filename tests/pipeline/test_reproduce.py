@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 from helpers.raw_corpora import write_mantis, write_msdialog, write_udc
 from helpers.tiny_language_models import write_tiny_language_model
 from helpers.tiny_models import pool_texts, write_tiny_bert
+from unit.reports.pages import read_page, visible
 
 from icalib.api.settings import check_settings, variant_of
 from icalib.cli import main
@@ -104,14 +107,16 @@ def test_a_table_is_made_from_the_raw_corpus(
     assert page.is_file()
     runs = [RunFolder(path) for path in page.parent.iterdir() if path.is_dir()]
     assert len({run.path.name for run in runs if run.is_finished}) == len(table.rows)
-    text = page.with_suffix(".md").read_text()
     assert "failed" not in said
-    for row in table.rows:
-        (line, *_) = [line for line in text.splitlines() if line.startswith(f"| **{row.label}**")]
-        assert line.split("|")[3].strip(" –"), line
+    lines = re.findall(
+        r'<tr class="(ours|theirs)"><th scope="row">(.*?)</th><td>(.*?)</td><td class="number">(.*?)</td>',
+        html.unescape(page.read_text()),
+    )
+    values = {label: value for kind, label, _, value in lines if kind == "ours"}
+    assert all(values[row.label].strip(" –") for row in table.rows)
     if any(row.published for row in table.rows):
-        assert f"encoder.backbone = {bert}, the paper: " in text
-        sources = [line.split("|")[2].strip() for line in text.splitlines() if line.startswith("|  |")]
+        assert f"encoder.backbone = {bert}, the paper: " in visible(read_page(page))
+        sources = [source for kind, _, source, _ in lines if kind == "theirs"]
         assert all(source.startswith(corpus) for source in sources)  # its own corpus' values, and no others'
         assert sources or name == "pg-table4"  # which has none for MANtIS
 

@@ -29,9 +29,8 @@ from icalib.sweeps.folder import SweepFolder
 from icalib.sweeps.space import Space, load_space
 from icalib.sweeps.study import proposals
 from icalib.sweeps.sweep import Trials, run_here
-from icalib.sweeps.ties import Tie, ties
 from icalib.sweeps.trial import run_seeds
-from icalib.sweeps.trials import sweep_trials
+from icalib.sweeps.trials import Tie, sweep_trials, ties
 
 LOCAL = LocalExecutor(CPU, num_threads=1)
 HERE = run_here(LOCAL)

@@ -29,20 +29,12 @@ def without_intents(tmp_path: Path) -> Path:
     return tmp_path / "pools"
 
 
-def test_the_version_is_shown(icalib) -> None:
+def test_version_verbs_and_methods_are_listed(icalib) -> None:
     assert icalib("--version") == (0, f"icalib {__version__}\n", "")
-
-
-def test_help_lists_the_verbs(icalib) -> None:
-    code, out, _ = icalib("--help")
-    assert code == 0
     verbs = "demo prepare run compare report show methods simulate score evaluate predict cost"
-    assert set(verbs.split()) <= set(out.split())
-
-
-def test_methods_have_one_line_each(icalib) -> None:
-    _, out, _ = icalib("methods")
-    assert len(out.splitlines()) == len({line.split()[0] for line in out.splitlines()}) >= 8
+    assert set(verbs.split()) <= set(icalib("--help")[1].split())
+    methods = icalib("methods")[1].splitlines()
+    assert len(methods) == len({line.split()[0] for line in methods}) >= 8
 
 
 def test_a_preset_comes_before_other_settings_and_is_listed(icalib) -> None:
@@ -74,29 +66,19 @@ def test_show_explains_every_setting(icalib) -> None:
         (["show", "their_lab.methods.idea7"], "PYTHONPATH"),
         (["show", "icast", "--set", "regime.rule.gain_threshold"], "write --set NAME=VALUE"),
         (["show", "icast", "--set", "regime.rule.gain_treshold=0"], "Did you mean `gain_threshold`"),
-        (["show", "icast", "--set", "regime.rule.gain_threshold=3"], "less than or equal to 1"),
         (["show", "icast", "--set", "regime.rule.negative_threshold=0.6"], "λ⁻ < λ̃⁻ ≤ λ̃⁺ < λ⁺"),
-        (["show", "icast", "--set", "uncertainty.num_passes=1"], "greater than or equal to 2"),
         (["show", "bert-fp", "--preset", "ligth"], "it has: paper-icast, light"),
-        (["show", "bm25", "--preset", "light"], "it has none"),
-        (["compare", "bert", "--data", "nowhere", "--preset", "light"], "not a pool folder"),
         (["run", "bert"], "`data` is missing"),
         (["run", "bert", "--data", "nowhere"], "not a pool folder"),
         (["run", "nowhere/config.yaml"], "no config at"),
         (["report", "nowhere"], "is not a run folder"),
-        (["score", "nowhere", "--data", "nowhere"], "is not a run folder"),
         (["score", "nowhere", "--data", "nowhere", "--split", "dev"], "Choose one of: train, validation, test"),
-        (["evaluate", "nowhere"], "is not a run folder"),
         (["predict", "nowhere", "questions.jsonl"], "is not a run folder"),
-        (["cost", "nowhere"], "is not a run folder"),
         (["show", "icast", "--set", "encoder.backbone={a: "], "not valid YAML"),
         (["show", "icast", "--set", "similarity_start=[1, 2]"], "similarity_start: Input should be"),
         (["show", "icast", "--set", "scoring=" + "[" * 3000], "RecursionError"),
-        (["run", "../x", "--data", "nowhere"], "not a pool folder"),
-        (["show", "../x"], "named by its import path"),
         (["show", "./my_method.py"], "named by its import path"),
         (["sweep", "x" * 5000, "--data", "nowhere"], "no space `xxx"),
-        (["sweep", "../x", "--data", "nowhere"], "no space at ../x"),
     ],
 )
 def test_wrong_settings_are_named_with_the_cure(icalib, arguments: list[str], said: str) -> None:
@@ -124,13 +106,11 @@ def test_what_fits_no_method_is_refused(icalib, tiny_pools: Path, arguments: lis
     ("options", "said"),
     [
         (["--labelled", "0"], "`labelled` is 0.0"),
-        (["--labelled", "1.5"], "`labelled` is 1.5"),
         (["--limit", "many"], "--limit many can't be parsed"),
         (["--limit", "train=0"], "expected numbers above 0"),
         (["--limit", "1" * 5000], "can't be parsed"),
         (["--limit", "training=5"], "unknown split training"),
         (["--experiment", "../elsewhere"], "--experiment '../elsewhere' is not a valid folder name"),
-        (["--experiment", "/tmp/elsewhere"], "--experiment '/tmp/elsewhere' is not a valid folder name"),
     ],
 )
 def test_wrong_options_of_run(icalib, tiny_pools: Path, options: list[str], said: str) -> None:
@@ -172,7 +152,6 @@ def test_icast_without_intents_offers_tsst(icalib, without_intents: Path, tmp_pa
     [
         (OSError(errno.ESTALE, "Stale file handle", "/shared/runs/x"), "Stale file handle: '/shared/runs/x'"),
         (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),  # of a write: without a path
-        (OSError(errno.EFBIG, "File too large"), "File too large"),
     ],
 )
 def test_storage_that_fails_is_no_traceback(

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
 
 from icalib.cli import main
 from icalib.data.pools import read_pool_set
@@ -78,21 +77,6 @@ def test_wrong_options_are_named_with_the_cure(prepare: Any, export: Path, argum
     assert code == 2
     assert err.startswith("error: ")
     assert said in err
-
-
-def flags(text: str) -> set[str]:
-    return set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
-
-
-def test_every_flag_named_in_a_message_of_data_exists() -> None:
-    from icalib.cli.app import app
-
-    verbs = typer.main.get_command(app).commands.values()  # type: ignore[attr-defined]
-    known = {"--help", *(option for verb in verbs for parameter in verb.params for option in parameter.opts)}
-    sources = [*(ROOT / "icalib" / "data").rglob("*.py"), ROOT / "icalib" / "api" / "pools.py"]
-    assert flags("".join(path.read_text() for path in sources)) <= known
-    prepare = next(verb for verb in verbs if verb.name == "prepare")
-    assert flags(PAGE) <= {option for parameter in prepare.params for option in parameter.opts} | {"--logs"}
 
 
 def test_the_page_of_formats_has_each_of_them() -> None:

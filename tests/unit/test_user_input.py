@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icalib.api.settings import changed, parsed_settings, variant_of
-from icalib.cli.parsing import parsed_fractions, parsed_limit
+from icalib.cli.options import parsed_fractions, parsed_limit
 from icalib.core.component import described, with_settings
 from icalib.core.errors import IcalibError
 from icalib.core.yaml_text import parse_yaml

@@ -30,11 +30,7 @@ SPLIT_WORDS: dict[str, Split] = {
 
 @contextmanager
 def open_bytes(path: Path) -> Generator[IO[bytes]]:
-    """Open a plain or gzipped file for reading; gzip is detected by its first bytes, not by the file's name.
-
-    Raises:
-        DataError: damaged gzip data, also while the block reads it.
-    """
+    """Open a plain or gzipped file for reading; gzip is detected by its first bytes, not by the file's name."""
     with path.open("rb") as file:
         is_gzip = file.read(2) == b"\x1f\x8b"
     try:
@@ -70,11 +66,7 @@ def all_lines(path: Path, cure: str = SKIP_CURE) -> Iterator[Raw]:
 
 
 def first_line(path: Path) -> str:
-    """Return the first line of a file that isn't blank, or the beginning of one of more than LINE_LIMIT bytes.
-
-    Raises:
-        DataError: there is none, or damaged gzip data.
-    """
+    """Return the first line of a file that isn't blank, or the beginning of one of more than LINE_LIMIT bytes."""
     for raw in read_lines(path):
         return raw.text
     raise DataError("the file is empty", "Choose a file with dialogues or pools.", path=path)

@@ -21,11 +21,7 @@ _CLOSING = {"{": "}", "[": "]"}
 
 
 def json_members(path: Path) -> Iterator[Raw]:
-    """Yield the members of a file that is one big JSON object; `Raw.value` is (key, value).
-
-    Raises:
-        DataError: broken JSON, or a file that isn't one object.
-    """
+    """Yield the members of a file that is one big JSON object; `Raw.value` is (key, value)."""
     with _opened(path) as text:
         for key in text.each("{"):
             line, member, value = text.value()
@@ -33,11 +29,7 @@ def json_members(path: Path) -> Iterator[Raw]:
 
 
 def json_items(path: Path) -> Iterator[Raw]:
-    """Yield the items of a file that is one big JSON array; `Raw.number` is their index, from 1.
-
-    Raises:
-        DataError: broken JSON, or a file that isn't one array.
-    """
+    """Yield the items of a file that is one big JSON array; `Raw.number` is their index, from 1."""
     with _opened(path) as text:
         for number, _ in enumerate(text.each("["), 1):
             line, item, value = text.value()

@@ -22,15 +22,56 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from icalib.core.errors import DataError
+from icalib.core.invalid import abbreviated
 from icalib.data.schema import Dialogue
-from icalib.data.sources.base import Reader, Source, records_in
 from icalib.data.sources.files import plain_name, read_lines
-from icalib.data.sources.records import Raw, build
+from icalib.data.sources.records import Raw, Reader, Source, build, records_in
 from icalib.data.sources.rows import first_rows, own_id, read_rows, record_id, row_files, row_of, split_of_row
-from icalib.data.sources.speakers import NO_SPEAKERS, Role, role_of
+
+Role = Literal["user", "agent", "skip"]
+"""`skip` leaves out what a speaker says."""
+
+NO_SPEAKERS: Mapping[str, Role] = {}
+_USERS = (
+    "user customer client human visitor guest caller requester seeker asker buyer patient consumer contact prompter "
+    "member end-user end_user enduser"
+)
+_AGENTS = (
+    "agent assistant bot chatbot gpt chatgpt bing bard claude ai model support operator staff advisor adviser "
+    "representative rep wizard helper expert provider seller consultant"
+)
+_SKIPPED = "system developer tool function function_call function_response tool_call tool_response observation event"
+
+DEFAULT_SPEAKERS: Mapping[str, Role] = {
+    **dict.fromkeys(_USERS.split(), "user"),
+    **dict.fromkeys(_AGENTS.split(), "agent"),
+    **dict.fromkeys(_SKIPPED.split(), "skip"),
+}
+"""What speakers are without `--speakers`; upper and lower case are the same."""
+
+
+def role_of(speaker: Any, given: Mapping[str, Role], raw: Raw, field: str) -> Role:
+    """Return what a speaker is, by the names that the user has given (`*`: all others) and those that are usual.
+
+    A name that is neither given nor known, found in `field` of a record, is a DataError.
+    """
+    name = str(speaker).strip().lower() if isinstance(speaker, str | int | bool) else ""
+    ours: dict[str, Role] = {key.strip().lower(): role for key, role in given.items()}
+    role: Role | None = ours.get(name) or DEFAULT_SPEAKERS.get(name) or ours.get("*")
+    if not name or role is None:
+        example = speaker if isinstance(speaker, str) and speaker.strip() else "NAME"
+        raise raw.error(
+            f"found {abbreviated(speaker)} as speaker",
+            f"Expected 'user' or 'agent', or a name such as customer or assistant. Say what the speaker is: "
+            f"--speakers '{abbreviated(example)[1:-1]}=user' (or agent, or skip; *=user is for all others). "
+            f"{raw.cure}.",
+            field,
+        )
+    return role
+
 
 NO_TEXT = "conversations without a text of user or agent"
 LISTS = ("messages", "conversations", "conversation", "chat_messages", "turns", "dialog", "dialogue", "utterances")
@@ -104,17 +145,12 @@ def _is_conversation(row: Mapping[str, Any]) -> bool:
 
 
 def turns(raw: Raw, messages: list[Any], speakers: Mapping[str, Role], field: str) -> list[dict[str, Any]]:
-    """Return messages as utterances; those without text and those of skipped speakers are left out.
-
-    Raises:
-        DataError: a message that is no object, or an unknown speaker.
-    """
+    """Return messages as utterances; those without text and those of skipped speakers are left out."""
     named = (_utterances(raw, message, speakers, f"{field}.{index}") for index, message in enumerate(messages))
     return list(chain.from_iterable(named))
 
 
 def _utterances(raw: Raw, message: Any, speakers: Mapping[str, Role], field: str) -> Iterator[dict[str, Any]]:
-    """Yield a message as an utterance, or nothing."""
     if not isinstance(message, dict):
         raise raw.error("found no object with a speaker and a text", field=field)
     text = _text(message.get(_key(message, TEXTS)))
@@ -149,7 +185,6 @@ def _text(value: Any) -> str:
 
 
 def _messages(row: Mapping[str, Any]) -> tuple[str, list[Any]]:
-    """Return the name and the value of the field that holds a record's messages, or an empty name."""
     return next(((name, value) for name in LISTS if isinstance(value := row.get(name), list)), ("", []))
 
 

@@ -30,13 +30,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from icalib.core.errors import DataError
 from icalib.data.schema import Dialogue, Pool, Split
-from icalib.data.sources.base import Reader, Source, alternating, pool_from, records_in, spaced
 from icalib.data.sources.files import (
     all_lines,
     files_in,
@@ -48,7 +48,7 @@ from icalib.data.sources.files import (
     split_in_name,
 )
 from icalib.data.sources.json_text import json_members
-from icalib.data.sources.records import Raw, build, joined
+from icalib.data.sources.records import Raw, Reader, Source, alternating, build, joined, pool_from, records_in, spaced
 from icalib.data.sources.rows import read_rows, row_of
 from icalib.data.splits import text_key
 
@@ -100,18 +100,12 @@ def _has_intents(file: Path) -> bool:
     return "intent" in plain_name(file)
 
 
-def _detects_msdialog(path: Path) -> bool:
+def _detects_forum(path: Path, *, mantis: bool) -> bool:
     fields = _forum_fields(path)
-    return "actor_type" in fields and not fields & _MANTIS_FIELDS
-
-
-def _detects_mantis(path: Path) -> bool:
-    fields = _forum_fields(path)
-    return "actor_type" in fields and bool(fields & _MANTIS_FIELDS)
+    return "actor_type" in fields and bool(fields & _MANTIS_FIELDS) == mantis
 
 
 def _forum_fields(path: Path) -> frozenset[str]:
-    """Return the names of the fields that the utterances of the first file's first dialogue have."""
     for file in files_in(path, ".json")[:1]:
         raw = next(json_members(file), None) if first_line(file).lstrip().startswith("{") else None
         value = raw.value[1] if raw else None
@@ -315,8 +309,8 @@ def _icast_pool(raw: Raw) -> Pool:
     return pool_from(raw, pool_id, split, utterances, [answer], negatives.split("\t"), "icast")
 
 
-msdialog = Reader(_open_msdialog, _detects_msdialog)
-mantis = Reader(_open_mantis, _detects_mantis)
+msdialog = Reader(_open_msdialog, partial(_detects_forum, mantis=False))
+mantis = Reader(_open_mantis, partial(_detects_forum, mantis=True))
 mantis_tsv = Reader(_open_mantis_tsv, _detects_mantis_tsv)
 udc = Reader(_open_udc, _detects_udc)
 icast = Reader(_open_icast, _detects_icast)

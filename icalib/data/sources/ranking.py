@@ -22,12 +22,21 @@ from typing import Any
 from icalib.core.errors import DataError
 from icalib.core.invalid import abbreviated
 from icalib.data.schema import AnsweredContext, Pool
-from icalib.data.sources.base import Reader, Source, alternating, pool_from, spaced
-from icalib.data.sources.columns import NO_COLUMNS, check_columns, described, guessed_columns, sampled
-from icalib.data.sources.messages import turns
-from icalib.data.sources.records import Raw, accepted, build, joined
-from icalib.data.sources.rows import first_rows, own_id, read_rows, record_id, row_files, row_of, split_of_row
-from icalib.data.sources.speakers import NO_SPEAKERS, Role
+from icalib.data.sources.messages import NO_SPEAKERS, Role, turns
+from icalib.data.sources.records import Raw, Reader, Source, accepted, alternating, build, joined, pool_from, spaced
+from icalib.data.sources.rows import (
+    NO_COLUMNS,
+    check_columns,
+    first_rows,
+    guessed_columns,
+    own_id,
+    read_rows,
+    record_id,
+    row_files,
+    row_of,
+    sampled,
+    split_of_row,
+)
 from icalib.data.splits import assigned_split, text_key
 
 COMMON: Mapping[str, tuple[str, ...]] = {
@@ -51,8 +60,6 @@ _SPLIT_SEED = 0  # of the split of a query whose source has none: it depends on 
 
 @dataclass(frozen=True)
 class _Table:
-    """How the rows of a table are read."""
-
     columns: Mapping[str, str]
     negatives: tuple[str, ...]
     """All columns of wrong answers (`negative_1`, `negative_2`, ...)."""
@@ -128,7 +135,6 @@ class _Table:
         return ({"speaker": "user", "text": str(query)},)
 
     def _labelled(self, raw: Raw) -> Iterator[tuple[str, bool]]:
-        """Yield the answers of a row, and whether each is right."""
         row = row_of(raw)
         if "positive" in self.columns:
             yield from ((text, True) for text in _passages(row.get(self.columns["positive"])))
@@ -156,15 +162,15 @@ def _open(path: Path, speakers: Mapping[str, Role] = NO_SPEAKERS, columns: Mappi
     sample, names = sampled(path)
     found = _found(names, columns)
     required = ("query", "passage", "label") if "label" in found else ("query", "positive")
-    check_columns(files[0], names, found, required, columns)
+    understood = check_columns(files[0], names, found, required, columns)
     table = _Table(found, _negatives(names, found), speakers)
-    source = Source(files, keeps_all_candidates=False, understood=described(found, columns), left_out=table.left_out)
+    source = Source(files, keeps_all_candidates=False, understood=understood, left_out=table.left_out)
     if any(map(table.has_wrong, sample)):
         return replace(source, pools=lambda on_reject: accepted(table.records(files), table.pool, on_reject))
     return replace(
         source,
         answers=lambda on_reject: accepted(table.records(files), table.answers, on_reject),
-        understood=f"{source.understood}; wrong answers are mined, since there are none",
+        understood=f"{understood}; wrong answers are mined, since there are none",
     )
 
 

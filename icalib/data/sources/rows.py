@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import date, datetime
 from itertools import islice
@@ -17,7 +18,7 @@ from typing import Any, Literal, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from icalib.core.errors import DataError
+from icalib.core.errors import DataError, SettingError
 from icalib.core.invalid import abbreviated
 from icalib.data.schema import Split
 from icalib.data.sources.files import (
@@ -59,11 +60,7 @@ def kind_of(path: Path) -> Kind:
 
 
 def read_rows(path: Path) -> Iterator[Raw]:
-    """Yield the rows of a file as raw records; `row_of` makes a dictionary of one.
-
-    Raises:
-        DataError: a damaged file.
-    """
+    """Yield the rows of a file as raw records; `row_of` makes a dictionary of one."""
     readers = {"lines": read_lines, "json": json_items, "csv": _csv_rows, "parquet": _parquet_rows}
     return readers[kind_of(path)](path)
 
@@ -76,16 +73,12 @@ def _parquet_rows(path: Path) -> Iterator[Raw]:
             for batch in file.iter_batches(batch_size=_BATCH_ROWS):
                 for row in batch.to_pylist():
                     number += 1
-                    value = {name: _plain(field) for name, field in row.items()}
-                    yield Raw(path, number, json.dumps(value, default=str), value)
+                    for name, field in row.items():  # as JSON and CSV have them
+                        row[name] = field.isoformat() if isinstance(field, datetime | date) else field
+                    yield Raw(path, number, json.dumps(row, default=str), row)
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         cure = "Get the file again, or write it again; Parquet isn't read from gzip."
         raise DataError(f"damaged ({error})", cure, path=path, line=number) from error
-
-
-def _plain(value: Any) -> Any:
-    """Return times as text, as JSON and CSV have them."""
-    return value.isoformat() if isinstance(value, datetime | date) else value
 
 
 def _csv_rows(path: Path) -> Iterator[Raw]:
@@ -115,11 +108,7 @@ def _csv_rows(path: Path) -> Iterator[Raw]:
 
 
 def row_of(raw: Raw) -> dict[str, Any]:
-    """Return the row of a raw record.
-
-    Raises:
-        DataError: broken JSON, no JSON object, another number of columns than the header has.
-    """
+    """Return the row of a raw record; a DataError if it isn't one."""
     refuse_bad_bytes(raw)
     value = parse_json(raw) if raw.value is None else raw.value
     if not isinstance(value, dict):
@@ -128,11 +117,7 @@ def row_of(raw: Raw) -> dict[str, Any]:
 
 
 def first_rows(path: Path, count: int) -> list[dict[str, Any]]:
-    """Return the valid rows among the first `count` records of a file or folder.
-
-    Raises:
-        DataError: an empty or damaged file.
-    """
+    """Return the valid rows among the first `count` records of a file or folder."""
     rows: list[dict[str, Any]] = []
     for file in files_in(path, *SUFFIXES)[:1]:
         for raw in islice(read_rows(file), count):
@@ -154,3 +139,64 @@ def split_of_row(path: Path, row: Mapping[str, Any], column: str = "split") -> S
 def record_id(raw: Raw) -> str:
     """Return an id for a record without one: the file's name up to its first point, and the record's number in it."""
     return f"{plain_name(raw.path).partition('.')[0]}-{raw.number or raw.line}"
+
+
+NO_COLUMNS: Mapping[str, str] = {}
+NUM_SAMPLED = 100
+"""Rows by which the columns of a table are known."""
+
+
+def sampled(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the valid rows among the first ones of a file or folder, and the names of their columns."""
+    rows, cure = first_rows(path, NUM_SAMPLED), "Expected one JSON object a line, or a header and rows."
+    if not rows:
+        raise DataError(f"found no valid row among the first {NUM_SAMPLED}", cure, path=row_files(path)[0])
+    return rows, list(dict.fromkeys(name for row in rows for name in row))
+
+
+def guessed_columns(
+    names: Iterable[str], common: Mapping[str, tuple[str, ...]], given: Mapping[str, str] = NO_COLUMNS
+) -> dict[str, str]:
+    """Return the table's own name of each column, by what it is; columns that aren't found are left out.
+
+    Of the `common` names the most telling come first; case, spaces and signs don't count. The user's choice is `given`,
+    an empty name of which means none.
+
+    Example:
+        >>> guessed_columns(["Ticket ID", "Body"], {"id": ("ticketid",), "text": ("text", "body")})
+        {'id': 'Ticket ID', 'text': 'Body'}
+    """
+    if odd := [column for column in given if column not in common]:
+        raise SettingError(
+            f"--columns {odd[0]}={given[odd[0]]}: expected one of {', '.join(common)} before the sign =."
+        )
+    by_plain = {re.sub(r"[^a-z0-9]", "", name.lower()): name for name in reversed(list(names))}
+    found: dict[str, str] = {}
+    for column, candidates in common.items():
+        free = [by_plain[name] for name in candidates if name in by_plain and by_plain[name] not in found.values()]
+        if column in given:
+            found[column] = given[column]
+        elif free:
+            found[column] = free[0]
+    return {column: name for column, name in found.items() if name}
+
+
+def check_columns(
+    path: Path, names: list[str], found: Mapping[str, str], required: Iterable[str], given: Mapping[str, str]
+) -> str:
+    """Return the line that shows the user which columns are read.
+
+    A SettingError says that the choice lacks a required one, or names one that the table doesn't have.
+    """
+    missing = [column for column in required if column not in found]
+    unknown = [name for name in given.values() if name and name not in names]
+    if unknown or missing:
+        problem = f"no column named {', '.join(unknown)}" if unknown else f"no column found for {', '.join(missing)}"
+        example = ",".join(f"{column}=NAME" for column in missing or given)
+        raise SettingError(
+            f"{path}: {problem}. The columns are {', '.join(map(str, names))}. Name the right ones with "
+            f"--columns {example}."
+        )
+    shown = ", ".join(f"{column}={name}" for column, name in found.items())
+    guessed = [column for column in found if column not in given]
+    return f"columns: {shown}" + (f" ({', '.join(guessed)} guessed; --columns changes them)" if guessed else "")

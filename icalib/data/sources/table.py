@@ -21,13 +21,20 @@ from typing import Any
 from icalib.core.errors import DataError, SettingError, StorageError
 from icalib.core.invalid import abbreviated
 from icalib.data.schema import Dialogue, Split
-from icalib.data.sources.base import Reader, Source, records_in
-from icalib.data.sources.columns import NO_COLUMNS, check_columns, described, guessed_columns, sampled
 from icalib.data.sources.files import split_in_name
-from icalib.data.sources.messages import NO_TEXT
-from icalib.data.sources.records import Raw, build, joined
-from icalib.data.sources.rows import first_rows, read_rows, row_files, row_of, split_of_row
-from icalib.data.sources.speakers import NO_SPEAKERS, Role, role_of
+from icalib.data.sources.messages import NO_SPEAKERS, NO_TEXT, Role, role_of
+from icalib.data.sources.records import Raw, Reader, Source, build, joined, records_in
+from icalib.data.sources.rows import (
+    NO_COLUMNS,
+    check_columns,
+    first_rows,
+    guessed_columns,
+    read_rows,
+    row_files,
+    row_of,
+    sampled,
+    split_of_row,
+)
 
 COMMON: Mapping[str, tuple[str, ...]] = {
     "id": (
@@ -50,8 +57,6 @@ REQUIRED = ("id", "sender", "text")
 
 @dataclass(frozen=True)
 class _Table:
-    """How the rows of a table are read."""
-
     columns: Mapping[str, str]
     speakers: Mapping[str, Role]
     left_out: Counter[str] = field(default_factory=Counter[str])
@@ -60,9 +65,6 @@ class _Table:
         """Yield the rows of each conversation as one record, in the order of first appearance.
 
         Rows wait on disk; only the ids are held in memory. A row without id is yielded first, by itself.
-
-        Raises:
-            StorageError: the disk refused a write.
         """
         indices: dict[tuple[Split | None, str], int] = {}
         try:
@@ -133,14 +135,13 @@ def _open(path: Path, speakers: Mapping[str, Role] = NO_SPEAKERS, columns: Mappi
     files = row_files(path)
     sample, names = sampled(path)
     found = guessed_columns(names, COMMON, columns)
-    check_columns(files[0], names, found, REQUIRED, columns)
+    understood = check_columns(files[0], names, found, REQUIRED, columns)
     ids = {str(row.get(found["id"])) for row in sample}
     if "id" not in columns and found["id"].strip("_").lower() == "id" and len(ids) == len(sample) > 1:
         raise SettingError(  # ids of messages are often called so, too
             f"{files[0]}: each of the first {len(sample)} rows has another `{found['id']}`, so that is not a "
             "conversation's. Name the column that the messages of a conversation share with --columns id=NAME."
         )
-    understood = described(found, columns)
     if "time" in found and parsed_time(time := sample[0].get(found["time"])) is None:
         understood += f"; rows keep their order, since the time {abbreviated(time)} is neither a number nor ISO 8601"
         del found["time"]

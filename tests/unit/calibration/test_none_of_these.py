@@ -13,7 +13,6 @@ from sklearn.preprocessing import StandardScaler
 
 from icalib.calibration.none_of_these import (
     MIN_POOLS,
-    NoneOfThese,
     fit_none_of_these,
     pool_features,
 )
@@ -83,13 +82,6 @@ def test_the_order_of_candidates_and_of_pools_changes_nothing(pools: Pools, rand
     assert ((found >= 0) & (found <= 1)).all()
     shuffled = [sorted(pool) for pool in reversed(pools)]
     np.testing.assert_allclose(fitted.p_none(*flat(shuffled))[::-1], found, rtol=1e-9, atol=1e-12)
-
-
-def test_it_is_saved_as_plain_numbers() -> None:
-    logit, offsets, answerable = made_pools(50)
-    fitted = fit_none_of_these(logit, offsets, answerable)
-    again = NoneOfThese.model_validate_json(fitted.model_dump_json())
-    np.testing.assert_array_equal(again.p_none(logit, offsets), fitted.p_none(logit, offsets))
 
 
 def test_statistics_that_are_the_same_for_all_pools_are_no_problem() -> None:

@@ -8,10 +8,8 @@ from unit.metrics.made_predictions import prediction_table, simulated_table
 
 from icalib.calibration.calibrator import Platt, Temperature
 from icalib.calibration.fitted import AffineMap, FocalInverseMap, prob_logit
-from icalib.calibration.post_hoc import POST_HOC, fit_on, post_hoc_metrics, post_hoc_tag
-from icalib.core.run_tables import METRIC_SCHEMA
+from icalib.calibration.post_hoc import fit_on, post_hoc_metrics
 from icalib.metrics.calibration import brier, ece, nll
-from icalib.metrics.catalogue import metric_tag
 from icalib.metrics.pairs import PoolScores
 
 
@@ -30,16 +28,6 @@ def validation() -> pa.Table:
 @pytest.fixture(scope="module")
 def held_out() -> pa.Table:
     return overconfident(300, seed=2)
-
-
-def test_there_is_a_row_for_each_calibrator_and_metric(validation: pa.Table, held_out: pa.Table) -> None:
-    table = post_hoc_metrics(validation, held_out, train_prior=0.5)
-    assert table.schema == METRIC_SCHEMA
-    assert set(POST_HOC) == {"temperature", "platt", "isotonic", "prior-shift"}
-    assert table["metric"].to_pylist() == [f"{m}@{name}" for name in POST_HOC for m in ("ECE", "NLL", "Brier")]
-    assert set(table["split"].to_pylist()) == {"test"}
-    assert np.isnan(table["low"].to_numpy()).all()
-    assert np.isnan(table["high"].to_numpy()).all()
 
 
 def test_the_values_are_those_of_a_map_fitted_on_validation(validation: pa.Table, held_out: pa.Table) -> None:
@@ -91,8 +79,3 @@ def test_a_loss_without_an_inverse_has_no_row_of_the_prior_shift(validation: pa.
     metrics = post_hoc_metrics(validation, held_out, train_prior=0.5, focal_gamma=None)["metric"].to_pylist()
     assert not [metric for metric in metrics if "prior-shift" in metric]
     assert "NLL@platt" in metrics
-
-
-def test_post_hoc_metrics_are_tagged_beside_those_of_the_method() -> None:
-    tags = [metric_tag(name) for name in ("ECE", post_hoc_tag("ECE", "platt"), "F1")]
-    assert tags == ["cal/ECE", "cal/ECE@platt", "class/F1"]

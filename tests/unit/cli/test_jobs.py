@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from icalib.api.settings import parsed_settings
-from icalib.cli.jobs import command_words
+from icalib.cli.cluster import command_words
 from icalib.core.errors import SettingError
 from icalib.core.job_file import JobFile, read_job_file
 
@@ -38,7 +38,7 @@ def test_options_are_those_of_the_command_line() -> None:
     assert found == [
         "compare", "bert", "icast", "--data", "/pools", "--runs", "/runs", "--seeds", "2", "--fresh",
         "--shift", "/pools/a", "--shift", "/pools/b", "--set", "regime.num_rounds=2",
-        "--set", 'encoder.budget={"max_context_tokens": 60}', "--set", "calibration=platt",
+        "--set", 'encoder.budget={"max_context_tokens": 60}', "--set", 'calibration="platt"',
     ]  # fmt: skip
 
 
@@ -58,19 +58,15 @@ def test_a_setting_arrives_as_it_was(value: Any) -> None:
         ("submit", ["job.yaml"], {}, "`verb: submit` can't be a job"),
         ("run", ["icast"], {**HERE, "sedes": 1}, "No such option: --sedes"),
         ("run", ["icast"], {**HERE, "address": "auto"}, "`options.address` isn't for jobs"),
-        ("run", ["icast"], {**HERE, "help": True}, "`options.help` isn't for jobs"),
         ("run", ["icast"], {**HERE, "seed": "one"}, "Invalid value for '--seed'"),
-        ("run", ["icast"], {"seed": True, **HERE}, "Invalid value for '--seed'"),
         ("run", ["icast"], {**HERE, "fresh": 1}, "unexpected extra argument"),
         ("run", [], HERE, "Missing argument"),
-        ("run", ["icast", "tsst"], HERE, "unexpected extra argument"),
         ("run", ["icast", "--fresh"], HERE, "looks like an option"),
         ("compare", ["icast"], {"runs": "/runs"}, "Missing option '--data'"),
         ("run", ["icast"], {"data": "pools/mine", "runs": "/runs"}, "`options.data` is the relative path pools/mine"),
         ("run", ["icast"], {"data": "/pools"}, "`options.runs` is the relative path runs"),
         ("compare", ["icast"], {**HERE, "shift": ["/a", "b"]}, "`options.shift` is the relative path b"),
         ("run", ["icast"], {**HERE, "data": "s3://bucket/../other"}, "s3://bucket/../other"),
-        ("prepare", ["d.jsonl"], {"out": "/pools"}, "`arguments` is the relative path d.jsonl"),
         ("score", ["/run"], HERE, "`options.out` is the relative path predictions.parquet"),
     ],
 )

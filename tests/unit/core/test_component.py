@@ -108,12 +108,6 @@ def test_a_component_is_replaced_by_short_name_import_path_or_settings(value: An
     assert with_setting(Car(), "engine", value).engine == Electric.Config()
 
 
-@pytest.mark.parametrize("value", ["electrik", ""])
-def test_an_unknown_short_name_is_answered_with_those_that_exist(value: str) -> None:
-    with pytest.raises(SettingError, match="diesel, electric"):
-        with_setting(Car(), "engine", value)
-
-
 def test_a_component_and_its_settings_change_together_in_any_order() -> None:
     changes = {"engine.volts": 400, "engine": "electric", "engine.power": 7}
     assert with_settings(Car(), changes).engine == Electric.Config(volts=400, power=7)

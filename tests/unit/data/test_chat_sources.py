@@ -16,7 +16,6 @@ import pytest
 from icalib.core.errors import DataError, SettingError
 from icalib.data.schema import Dialogue
 from icalib.data.sources.readers import open_source
-from icalib.data.sources.table import parsed_time
 
 OPENAI = {"messages": [{"role": "user", "content": "It hums."}, {"role": "assistant", "content": "Restart it."}]}
 SHAREGPT = {"conversations": [{"from": "human", "value": "It hums."}, {"from": "gpt", "value": "Restart it."}]}
@@ -162,16 +161,6 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
     assert turns(next(source.dialogues(None))) == [("agent", "second"), ("user", "first")]
 
 
-def test_times_of_usual_forms_are_in_order() -> None:
-    for earlier, later in (
-        (1700000000, 1700000001.5),
-        ("9", "10"),
-        ("2026-01-31 09:05", "2026-01-31T09:05:01+00:00"),
-    ):
-        assert (parsed_time(earlier) or 0) < (parsed_time(later) or 0)
-    assert [parsed_time(value) for value in ("", "nan", "yesterday", None)] == [None] * 4
-
-
 def test_a_folder_of_parquet_takes_splits_from_names(tmp_path: Path) -> None:
     for split in ("train", "validation"):
         path = tmp_path / f"{split}-00000-of-00001.parquet"
@@ -201,36 +190,6 @@ def test_records_are_streamed_and_a_table_is_grouped_on_disk(tmp_path: Path) -> 
     tracemalloc.stop()
     assert table.stat().st_size > 12e6
     assert peak < 4e6
-
-
-def test_an_unknown_format_says_what_was_tried_found_and_helps(tmp_path: Path) -> None:
-    path = tmp_path / "odd.json"
-    path.write_text('[{"prompt": "a", "completion": "b"}]')
-    with pytest.raises(SettingError) as caught:
-        open_source(path)
-    for words in ("jsonl", "messages", "table", "ranking", "fields prompt, completion", "--columns", "--format"):
-        assert words in str(caught.value)
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="no file that ends in"):
-        open_source(tmp_path / "empty")
-
-
-def test_documents_of_one_long_line_are_detected_and_streamed(tmp_path: Path) -> None:
-    words = "word " * 20_000
-    chat = json.dumps({"messages": [{"role": "user", "content": words}, {"role": "assistant", "content": words}]})
-    msdialog = [{"actor_type": "User", "utterance": words, "tags": "OQ"}]
-    mantis = [{"actor_type": "User", "utterance": words, "votes": 0}]
-    ours = {"dialog_id": "d", "utterances": [{"speaker": "user", "text": words}]}
-    for name, text, reader in (
-        ("array.json", f"[{chat}, {chat}]", "messages"),
-        ("lines.jsonl", f"{chat}\n{chat}\n", "messages"),
-        ("ours.jsonl", json.dumps(ours), "jsonl"),
-        ("MSDialog.json", json.dumps({"7": {"category": "Word", "utterances": msdialog}}), "msdialog"),
-        ("merged_train.json", json.dumps({"7": {"category": "Word", "utterances": mantis}}), "mantis"),
-    ):
-        (tmp_path / name).write_text(text)
-        source = open_source(tmp_path / name)
-        assert (source.reader, sum(1 for _ in source.dialogues(None))) == (reader, 2 if reader == "messages" else 1)
 
 
 def test_conversations_without_text_are_counted_and_left_out(tmp_path: Path) -> None:

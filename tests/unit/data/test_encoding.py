@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-import gc
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from helpers.tiny_models import BUDGET, tiny_ranker, token_store
@@ -244,22 +242,3 @@ def test_a_token_store_gives_back_what_was_tokenised(tiny_pools: Path, tiny_bert
         candidates = tokenizer(list(pool.candidates))
         assert [c.tolist() for c in tokens.candidates] == [c[: BUDGET.max_candidate_tokens] for c in candidates]
     assert [pool.row for pool in store.pools([3, 1])] == [3, 1]
-
-
-def test_a_token_store_is_mapped_into_memory_not_read(tmp_path: Path) -> None:
-    texts = tuple(" ".join(map(str, range(start, start + 500))) for start in (0, 1, 2))
-    pools = [
-        Pool(
-            pool_id=str(n), dialog_id="d", split="train", candidates=texts, label=0,
-            context=({"speaker": "user", "text": texts[0]},),  # type: ignore[arg-type]
-        )
-        for n in range(300)
-    ]  # fmt: skip
-    batches = [pools[start : start + 100] for start in (0, 100, 200)]
-    budget = Budget(max_context_tokens=500, max_candidate_tokens=500)
-    write_tokens(tmp_path / "t.arrow", batches, lambda ts: [[int(w) for w in t.split()] for t in ts], (), budget)
-    gc.collect()
-    before = pa.total_allocated_bytes()
-    store = TokenStore(tmp_path / "t.arrow")
-    assert store.pool(250).candidates[2].tolist() == list(range(2, 502))
-    assert pa.total_allocated_bytes() - before < (tmp_path / "t.arrow").stat().st_size / 10

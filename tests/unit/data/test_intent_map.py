@@ -52,8 +52,8 @@ def test_a_label_without_a_name_is_an_error_that_names_it() -> None:
         ('{"user": {"a": [" "]}}', r"map_intents\.user\.a\.0: "),
         ('{"user": {"a": "X"}, "bot": {}}', r"map_intents\.bot.*'user' or 'agent'"),
         ('{"a": "\\ud800"}', r"map_intents\.user\.a\.0: "),
-        ("{", "is not valid JSON"),
-        ("[" * 100_000, r"is not valid JSON \(maximum recursion depth"),
+        ("{", "can't be read as JSON"),
+        ("[" * 100_000, r"can't be read as JSON \(maximum recursion depth"),
         (None, "can't be read"),
     ],
 )

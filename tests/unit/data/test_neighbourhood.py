@@ -3,7 +3,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from icalib.data.negatives import mine_block, query_blocks, write_index
 from icalib.data.schema import Pool
@@ -66,9 +65,3 @@ def test_negatives_are_more_like_the_right_response_than_random_ones(tmp_path: P
 
     near, random = (shared(mined(tmp_path / name, texts, name)) for name in ("neighbourhood", "random"))
     assert near > 1.3 * random
-
-
-@pytest.mark.parametrize("texts", [["?"] * 3 + ["!", "-", "+", "~"] * 3, [f"w{n}" for n in range(12)]])
-def test_texts_that_share_no_words_get_random_negatives(tmp_path: Path, texts: list[str]) -> None:
-    distinct = [f"{text}{'.' * number}" for number, text in enumerate(texts)]
-    assert mined(tmp_path, distinct, "neighbourhood").shape == (len(texts), 9)

@@ -144,12 +144,6 @@ def test_a_folder_of_other_files_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "thesis.tex").is_file()
 
 
-def test_a_limit_is_of_each_split(tmp_path: Path) -> None:
-    source = corpus(tmp_path / "d.jsonl", 100)
-    limited = prepare(source, tmp_path / "a", PrepareSettings(num_candidates=3, limit=20, negative_sampler="random"))
-    assert limited.num_pools == {"train": 20, "validation": 20, "test": 20}
-
-
 def test_bad_records_stop_or_are_set_aside(tmp_path: Path) -> None:
     source = corpus(tmp_path / "d.jsonl", 60)
     source.write_text(source.read_text() + '{"dialog_id": "d0", "utterances": []}\nnot json\n')
@@ -366,17 +360,6 @@ def test_chats_without_ids_are_prepared_and_two_turns_suffice(tmp_path: Path) ->
     assert sum(prepare(four, tmp_path / "c", shorter).num_pools.values()) == 120
     with pytest.raises(DataError, match=r"needs 2 utterances before it \(--min-context\)"):
         prepare(tmp_path / "a.jsonl", tmp_path / "d", PrepareSettings(num_candidates=2, min_context=2))
-
-
-def test_wrong_answers_of_pairs_are_mined_from_other_queries(tmp_path: Path) -> None:
-    path = tmp_path / "faq.jsonl"
-    records = [{"question": f"q{n}", "answers": [f"p{n}", f"r{n}"]} for n in range(80)]
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    found = prepare(path, tmp_path / "pools", PrepareSettings(num_candidates=3, negative_sampler="random"))
-    assert (found.negative_sampler, sum(found.num_pools.values())) == ("random", 160)
-    for pool in pools_of(tmp_path / "pools", "train"):
-        own = pool.context[0].text[1:]
-        assert [text for text in pool.candidates if text[1:] == own] == [pool.candidates[pool.label]]
 
 
 def test_logs_may_have_another_format_and_options_have_a_meaning(tmp_path: Path) -> None:

@@ -288,10 +288,3 @@ META = {
 def test_what_differs_is_said_in_a_sentence(protocol: str, changes: dict[str, Any], words: list[str]) -> None:
     (sentence,) = unmet(PoolSet.model_validate(META | changes), PROTOCOLS[protocol])
     assert [word for word in words if word not in sentence] == []
-
-
-def test_ready_pools_of_the_authors_meet_their_protocol() -> None:
-    own = META | {"reader": "icast", "negative_sampler": "source", "intents_in": ["train", "test"]}
-    assert unmet(PoolSet.model_validate(own), PROTOCOLS["icast"]) == []
-    other = META | {"reader": "udc", "negative_sampler": "source", "context_turns": 100}
-    assert unmet(PoolSet.model_validate(other), PROTOCOLS["pg"]) == []

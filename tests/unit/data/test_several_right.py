@@ -58,11 +58,6 @@ def test_all_right_answers_of_a_query_are_right_in_its_pool(tmp_path: Path) -> N
     assert any(note.startswith("pools with several right candidates: ") for note in notes)
 
 
-def test_without_such_pools_the_digest_leaves_them_out(tmp_path: Path) -> None:
-    prepared(ranking_file(tmp_path / "train.jsonl", num_right=1), tmp_path / "pools")
-    assert read_pool_set(tmp_path / "pools").digest == "58fefb05ad3b1965"
-
-
 def test_long_lists_keep_half_of_the_pool_for_wrong_candidates(tmp_path: Path) -> None:
     notes: list[str] = []
     source = ranking_file(tmp_path / "train.jsonl", num_right=9, num_wrong=20)

@@ -9,7 +9,6 @@ from rank_bm25 import BM25Okapi
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import RidgeClassifier
 
-from icalib.core.errors import SettingError
 from icalib.data.bm25 import tokenize
 from icalib.data.contexts import context_responses
 from icalib.data.pools import as_pools, iter_pools
@@ -87,10 +86,3 @@ def test_lexical_overlap_is_not_enough_but_the_rules_can_be_learned(prepared: Pa
     truth = Simulation.model_validate(json.loads((prepared / "desk.jsonl.truth.json").read_text()))
     assert lexical < 0.35
     assert 0.75 < recall(decisions) <= truth.best_reachable["test"] + 0.03
-
-
-@pytest.mark.parametrize("settings", [{"label_noise": 1.0}, {"intent_noise": -0.1}, {"num_dialogues": 5}])
-def test_settings_out_of_range(tmp_path: Path, settings: dict[str, float]) -> None:
-    with pytest.raises(SettingError, match=next(iter(settings))):
-        simulate(tmp_path / "x.jsonl", **settings)  # type: ignore[arg-type]
-    assert not list(tmp_path.iterdir())

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from icalib.core.errors import DataError, SettingError
-from icalib.data.questions import read_questions
 from icalib.data.sources.files import LINE_LIMIT
 from icalib.data.sources.json_text import json_members
 from icalib.data.sources.readers import open_source
@@ -252,13 +251,6 @@ def test_ids_are_unique_on_one_line_and_across_files(tmp_path: Path) -> None:
         write_csv(tmp_path / name, ["Context", "Ground Truth Utterance", "Distractor_0"], ["hum", "restart", "hello"])
     with pytest.raises(DataError, match=r'pool_id "udc-test-2" was used before, on line 2 of .*test.csv'):
         list(open_source(tmp_path, "udc").pools(None))
-
-
-def test_questions_have_ids_of_their_own(tmp_path: Path) -> None:
-    question = {"context": ["it hums"], "candidates": ["a", "b"], "id": "q"}
-    with pytest.raises(DataError, match='id "q" was used before, on line 1') as caught:
-        read_questions(write_jsonl(tmp_path / "questions.jsonl", question, question | {"id": "r"}, question))
-    assert caught.value.line == 3
 
 
 def test_an_endless_line_is_refused_without_being_held(tmp_path: Path) -> None:

@@ -114,12 +114,6 @@ def test_more_trials_than_gpus_share_them(
     assert room_for_workers(resources) >= trials * resources.num_workers
 
 
-def test_workers_with_gpus_find_no_room_where_no_gpu_is_left(cluster: Cluster) -> None:
-    cluster(HEAD, (8, 0))
-    assert room_for_workers(Resources(num_workers=1, use_gpu=True, cpus_per_worker=1, num_scorers=1)) == 0
-    assert room_for_workers(Resources(num_workers=1, use_gpu=False, cpus_per_worker=4, num_scorers=1)) == 2
-
-
 @pytest.mark.parametrize(
     ("resources", "spins"),
     [

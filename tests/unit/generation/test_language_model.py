@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -94,24 +92,6 @@ def test_a_fine_tuned_model_writes_what_it_learnt_and_so_does_its_checkpoint(
     assert again.write("answer", sources, 1, seed=2, device=CPU) == written  # of one token there is nothing to draw
     for name, tensor in writer.state_dict().items():
         assert torch.equal(again.state_dict()[name], tensor), name
-
-
-@pytest.mark.parametrize("file", ["generation_config.json", "config.json"])
-@pytest.mark.parametrize("language_model", ["bart"], indirect=True)
-def test_a_checkpoints_own_way_of_decoding_plays_no_part(
-    language_model: Path, pools: list[Pool], tmp_path: Path, file: str
-) -> None:
-    other = Path(shutil.copytree(language_model, tmp_path / "other"))
-    if file == "config.json":  # as facebook/bart-base has it
-        (other / "generation_config.json").unlink()
-    ways = {"num_beams": 4, "no_repeat_ngram_size": 3, "early_stopping": True, "temperature": 0.2, "min_length": 12}
-    (other / file).write_text(json.dumps(json.loads((other / file).read_text()) | ways))
-    sources = [context_texts(pool) for pool in pools[:2]]
-    one, two = (
-        Writer(str(folder), config(folder)).eval().write("answer", sources, 2, seed=1, device=CPU)
-        for folder in (language_model, other)
-    )
-    assert one == two
 
 
 @pytest.mark.parametrize("language_model", ["bart"], indirect=True)

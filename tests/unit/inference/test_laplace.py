@@ -37,21 +37,3 @@ def test_at_the_mode_the_precision_is_the_hessian_of_the_log_posterior() -> None
     test, *_ = made(7, seed=1)
     found = variance(information(phi, phi @ beta, "logistic"), test)
     torch.testing.assert_close(found, torch.einsum("bl,lm,bm->b", test, covariance, test))
-
-
-def test_limit_two_logits_with_unit_prior_are_one_logit_with_half_the_prior_precision() -> None:
-    """The difference of two softmax logits, under the full Hessian of both classes' weights."""
-    phi, logits, labels = made(30)
-
-    def objective(betas_2L: Tensor) -> Tensor:
-        losses = torch.nn.functional.cross_entropy(phi @ betas_2L.T, labels, reduction="sum")
-        return losses + 0.5 * betas_2L.square().sum()
-
-    # Split so that f₁ − f₀ are the logits of the one-logit model.
-    beta = torch.linalg.lstsq(phi, logits).solution
-    curvature = hessian(objective, torch.stack([-0.3 * beta, 0.7 * beta]))
-    covariance = torch.linalg.inv(curvature.reshape(2 * NUM_FEATURES, 2 * NUM_FEATURES))
-    test, *_ = made(6, seed=3)
-    difference = torch.cat([-test, test], 1)
-    expected = torch.einsum("bl,lm,bm->b", difference, covariance, difference)
-    torch.testing.assert_close(variance(information(phi, logits, "logistic"), test, ridge=0.5), expected)

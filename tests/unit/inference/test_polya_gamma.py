@@ -10,50 +10,19 @@ from icalib.inference import polya_gamma
 from icalib.inference.cholesky import NumericalError
 
 METHODS: list[polya_gamma.Method] = ["exact", "series"]
-TILTS = [0.0, 0.5, 2.0, 3.1, 3.2, 6.0, 12.0, 40.0]  # the proposal changes at 3.125
 
 
 def draw(c: Tensor, method: polya_gamma.Method = "exact", seed: int = 1) -> Tensor:
     return polya_gamma.sample(c, generator=torch.Generator().manual_seed(seed), method=method)
 
 
-def z_score(samples: Tensor, expected: float) -> float:
-    return float((samples.mean() - expected) / (samples.std() / math.sqrt(len(samples))))
-
-
-def laplace_transform(c: float, u: float) -> float:
-    """E e^{−uω} = cosh(c/2) / cosh √((c²/2 + u)/2) (Polson, Scott & Windle 2013, §2)."""
-    return math.cosh(c / 2) / math.cosh(math.sqrt((c**2 / 2 + u) / 2))
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("c", TILTS)
-def test_draws_have_the_laws_moments_and_laplace_transform(c: float, method: polya_gamma.Method) -> None:
-    count = 200_000 if method == "exact" else 20_000
-    draws, tilt = draw(torch.full((count,), c, dtype=torch.float64), method), torch.tensor(c, dtype=torch.float64)
-    expected = float(polya_gamma.mean(tilt))
-    assert abs(z_score(draws, expected)) < 4
-    assert abs(z_score((draws - expected) ** 2, float(polya_gamma.variance(tilt)))) < 4
-    for u in (1.0, 10.0):
-        assert abs(z_score(torch.exp(-u * draws), laplace_transform(c, u))) < 4
-
-
 @pytest.mark.parametrize(
-    ("c", "mean", "variance"),
-    [
-        (0.0, 0.25, 0.0416666667),
-        (1.0, 0.23105858, 0.0344466454),
-        (2.0, 0.19039854, 0.0213512384),
-        (5.0, 0.09866143, 0.0036805349),
-        (10.0, 0.04999546, 0.0004995006),
-        (50.0, 0.01, 4.0e-6),
-    ],
+    ("c", "mean"),
+    [(0.0, 0.25), (1.0, 0.23105858), (2.0, 0.19039854), (5.0, 0.09866143), (10.0, 0.04999546), (50.0, 0.01)],
 )
-def test_moments_match_tabled_values(c: float, mean: float, variance: float) -> None:
+def test_the_mean_matches_tabled_values(c: float, mean: float) -> None:
     for sign in (1, -1):
-        tilt = torch.tensor(sign * c, dtype=torch.float64)
-        assert float(polya_gamma.mean(tilt)) == pytest.approx(mean, rel=1e-7)
-        assert float(polya_gamma.variance(tilt)) == pytest.approx(variance, rel=1e-6)
+        assert float(polya_gamma.mean(torch.tensor(sign * c, dtype=torch.float64))) == pytest.approx(mean, rel=1e-7)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -8,7 +8,7 @@ from scipy.integrate import quad
 from scipy.special import expit
 from scipy.stats import entropy
 
-from icalib.inference.quadrature import mean_field, probability_moments
+from icalib.inference.quadrature import probability_moments
 
 MEANS = torch.linspace(-10, 10, 81, dtype=torch.float64)
 
@@ -58,12 +58,6 @@ def test_small_variances_keep_their_digits_and_none_is_no_integral() -> None:
     found = probability_moments(MEANS, torch.zeros_like(MEANS))
     torch.testing.assert_close(found.mean, torch.sigmoid(MEANS), rtol=1e-12, atol=0)
     assert (found.var.abs() < 1e-25).all()
-
-
-@pytest.mark.parametrize(("var", "error"), [(1.0, 0.005), (4.0, 0.010), (8.0, 0.013), (16.0, 0.015)])
-def test_the_mean_field_errs_by_what_is_known(var: float, error: float) -> None:
-    found = mean_field(MEANS, torch.full_like(MEANS, var))
-    assert (found - many_nodes(var)).abs().max().item() == pytest.approx(error, abs=6e-4)
 
 
 def test_nodes_first_asked_for_in_inference_mode_serve_outside_it() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
+from sklearn.metrics import roc_auc_score, roc_curve
 from unit.metrics.made_predictions import prediction_table, simulated_table
 
 from icalib.metrics.answerability import false_accepts
@@ -41,20 +41,6 @@ def test_tied_pools_are_accepted_together() -> None:
     assert auroc(np.full(4, 0.5), is_none) == 0.5
 
 
-def test_resamples_give_the_values_of_each() -> None:
-    rng = np.random.default_rng(0)
-    confidence, is_none = rng.random((5, 12)), (rng.random((5, 12)) < 0.4).astype(float)
-    for function in (auroc, false_accepts):
-        rows = [function(one, other) for one, other in zip(confidence, is_none, strict=True)]
-        np.testing.assert_allclose(function(confidence, is_none), np.array(rows), rtol=1e-12)
-
-
-def test_without_both_kinds_of_pools_there_is_no_value() -> None:
-    for is_none in (np.zeros(4), np.ones(4)):
-        assert np.isnan(false_accepts(np.arange(4.0), is_none))
-        assert np.isnan(auroc(np.arange(4.0), is_none))
-
-
 def test_ranking_is_measured_on_answerable_pools_and_answering_the_others_is_an_error() -> None:
     answerable = simulated_table(40, seed=1)
     pools = PoolScores.from_predictions(answerable)
@@ -72,10 +58,6 @@ def test_ranking_is_measured_on_answerable_pools_and_answering_the_others_is_an_
     assert CONDITIONAL - both.keys() == {"ECE_none"}  # p_none is needed for its calibration
 
 
-def test_pools_that_all_have_a_right_candidate_have_no_such_metrics() -> None:
-    assert not CONDITIONAL & values_of(simulated_table(20, seed=0)).keys()
-
-
 def test_p_none_is_the_confidence_where_there_is_one() -> None:
     table = prediction_table([[3.0, 1.0], [2.0, 0.0], [5.0, 0.0]], [[1, 0], [0, 0], [0, 0]])
     assert values_of(table)["AUROC_none"] == 0.5  # by the probability of the best candidate
@@ -84,15 +66,3 @@ def test_p_none_is_the_confidence_where_there_is_one() -> None:
     assert found["AUROC_none"] == 1
     assert found["false_accepts@90"] == 0
     assert found["ECE_none"] == pytest.approx((0.1 + 0.3 + 0.1) / 3)
-
-
-def test_several_right_candidates_count_as_in_scikit_learn() -> None:
-    rng = np.random.default_rng(5)
-    logits = rng.permutation(32).reshape(4, 8).astype(float)
-    labels = (rng.random((4, 8)) < 0.4).astype(int)
-    labels[:, 0], labels[:, 1] = 1, 0
-    found = values_of(prediction_table(logits.tolist(), labels.tolist()))
-    expected = [average_precision_score(one, scores) for one, scores in zip(labels, logits, strict=True)]
-    assert found["MAP"] == pytest.approx(np.mean(expected))
-    first = [one[scores.argmax()] / one.sum() for one, scores in zip(labels, logits, strict=True)]
-    assert found["R@1"] == pytest.approx(np.mean(first))

@@ -22,26 +22,6 @@ def adaptive_ece(prob: np.ndarray, label: np.ndarray, num_bins: int = 10) -> flo
     return float(calibration.resampled_adaptive_ece(prob, label, once, num_bins=num_bins)[0])
 
 
-def test_the_base_rate_is_calibrated_without_skill() -> None:
-    prob = np.full(LABEL.size, 0.1)
-    assert calibration.ece(prob, LABEL) == pytest.approx(0, abs=1e-12)
-    assert calibration.brier(prob, LABEL) == pytest.approx(0.09)
-
-
-def test_perfect_predictions_have_no_error() -> None:
-    prob = LABEL.astype(float)
-    assert calibration.ece(prob, LABEL) == 0
-    assert adaptive_ece(prob, LABEL) == 0
-    assert calibration.brier(prob, LABEL) == 0
-    assert calibration.nll(prob, LABEL) == pytest.approx(0, abs=1.01e-7)
-
-
-def test_calling_everything_right_at_one_in_ten() -> None:
-    prob = np.ones(LABEL.size)
-    assert calibration.ece(prob, LABEL) == pytest.approx(0.9)
-    assert adaptive_ece(prob, LABEL, num_bins=1) == pytest.approx(0.9)
-
-
 @given(PAIRS, st.integers(1, 15))
 def test_errors_are_at_least_the_gap(pairs: list[tuple[float, int]], num_bins: int) -> None:
     prob, label = arrays(pairs)
@@ -50,26 +30,6 @@ def test_errors_are_at_least_the_gap(pairs: list[tuple[float, int]], num_bins: i
     assert gap - 1e-12 <= adaptive_ece(prob, label, num_bins=num_bins) <= 1
     assert calibration.ece(prob, label, num_bins=1) == pytest.approx(gap)
     assert adaptive_ece(prob, label, num_bins=1) == pytest.approx(gap)
-
-
-def test_calibrated_simulations_have_small_errors() -> None:
-    rng = np.random.default_rng(0)
-    prob = rng.uniform(size=20_000)
-    label = (rng.uniform(size=prob.size) < prob).astype(int)
-    bound = np.sqrt(10 / prob.size)
-    assert calibration.ece(prob, label) < bound
-    assert adaptive_ece(prob, label) < bound
-    assert calibration.ece(prob**3, label) > 5 * bound
-
-
-@given(PAIRS, st.integers(1, 12))
-def test_adaptive_bins_are_the_parts_of_array_split(pairs: list[tuple[float, int]], num_bins: int) -> None:
-    prob, label = arrays(pairs)
-    prob, first = np.unique(prob, return_index=True)  # ties are shared among bins, which parts of an array can't show
-    label = label[first]
-    gaps = prob - label
-    expected = sum(abs(part.sum()) for part in np.array_split(gaps, num_bins)) / prob.size
-    assert adaptive_ece(prob, label, num_bins=num_bins) == pytest.approx(expected, abs=1e-12)
 
 
 @given(PAIRS, st.randoms(use_true_random=False))
@@ -98,13 +58,6 @@ def test_likelihood_from_logits_is_exact_where_probabilities_saturate() -> None:
     logit, label = np.array([-800.0, 800.0, 0.0]), np.array([1, 1, 0])
     assert calibration.nll_from_logits(logit, label) == pytest.approx((800 + np.log(2)) / 3)
     assert calibration.nll(np.array([0.0]), np.array([1])) == pytest.approx(-np.log(1e-7))
-
-
-@given(st.lists(st.tuples(st.floats(-12, 12), st.sampled_from([0, 1])), min_size=1, max_size=20))
-def test_likelihoods_of_logits_and_probabilities_agree(pairs: list[tuple[float, int]]) -> None:
-    logit, label = arrays(pairs)
-    expected = calibration.nll(1 / (1 + np.exp(-logit)), label)
-    assert calibration.nll_from_logits(logit, label) == pytest.approx(expected, abs=1e-9)
 
 
 def test_the_reliability_table_holds_each_bin() -> None:

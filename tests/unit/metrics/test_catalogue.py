@@ -30,11 +30,6 @@ def test_every_tag_is_that_of_one_metric() -> None:
     assert len(set(tags)) == len(tags)
 
 
-@pytest.mark.parametrize(("name", "direction"), [("NLL", "minimize"), ("R@1", "maximize"), ("gap", None)])
-def test_a_metric_knows_its_direction(name: str, direction: str | None) -> None:
-    assert find_metric(name).direction == direction
-
-
 def test_an_unknown_name_gets_a_suggestion() -> None:
     with pytest.raises(SettingError, match=r"no metric 'ECE_adaptiv'\. Did you mean ECE_adaptive"):
         find_metric("ECE_adaptiv")
@@ -64,12 +59,9 @@ def test_metrics_of_packages_that_are_not_installed_are_left_out() -> None:
     assert metric_tag("no_lab.metrics:mean_rank") == "data/no_lab.metrics:mean_rank"
 
 
-def test_a_metric_without_a_function_is_refused() -> None:
+def test_a_metric_without_a_function_or_direction_is_refused() -> None:
     with pytest.raises(SettingError, match="'nothing' has no function"):
         Metric("nothing", "data", None, "measures nothing")
-
-
-def test_an_invalid_direction_is_refused() -> None:
     with pytest.raises(SettingError, match="direction 'up'"):
         Metric("up", "data", "up", "goes up", lambda samples: samples.num_pools)  # pyright: ignore[reportArgumentType]
 

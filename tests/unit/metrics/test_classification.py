@@ -14,16 +14,6 @@ from icalib.metrics.ranking import recall_at_k
 PAIRS = st.lists(st.tuples(st.floats(0, 1), st.sampled_from([0, 1])), min_size=1, max_size=30)
 
 
-def test_all_pairs_called_right_at_one_in_ten() -> None:
-    scores = PoolScores.from_predictions(simulated_table(20, seed=3))
-    p, r, f1 = classification_at(scores.prob, scores.label, 0.0)
-    assert (p, r, f1) == (pytest.approx(0.1), 1, pytest.approx(0.2 / 1.1))
-
-
-def test_nothing_called_right_is_zero() -> None:
-    assert classification_at(np.array([0.2, 0.4]), np.array([0, 1]), 0.4) == (0, 0, 0)
-
-
 def test_by_argmax_all_three_are_recall_at_one() -> None:
     scores = PoolScores.from_predictions(simulated_table(200, seed=4, decimals=0))
     assert classification_by_argmax(scores) == pytest.approx((recall_at_k(scores, 1).mean(),) * 3)
@@ -52,12 +42,6 @@ def test_the_threshold_is_midway_and_nearest_one_half() -> None:
     assert fit_threshold(np.array([0.1, 0.2, 0.6, 0.7]), label) == pytest.approx(0.4)
     # without a right pair every threshold is as good as any other: (0.45 + 0.6) / 2 is nearest to 0.5
     assert fit_threshold(np.array([0.1, 0.2, 0.45, 0.6]), np.zeros(4, int)) == pytest.approx(0.525)
-
-
-def test_the_threshold_does_not_depend_on_the_order_of_pairs() -> None:
-    scores = PoolScores.from_predictions(simulated_table(50, seed=5, decimals=1))
-    shuffled = np.random.default_rng(0).permutation(scores.prob.size)
-    assert fit_threshold(scores.prob, scores.label) == fit_threshold(scores.prob[shuffled], scores.label[shuffled])
 
 
 @pytest.mark.parametrize("prob", [[], [0.5, np.nan], [0.5, 1.1]])

@@ -96,10 +96,3 @@ def test_pools_without_a_right_candidate_do_not_change_the_coverage_of_the_other
         found.append(covered(later, fit_conformal(mixed, 0.9)))
     spread = 4 * np.std(found) / np.sqrt(len(found))
     assert 0.9 - spread <= np.mean(found) <= 0.9 + 1 / 61 + spread
-
-
-def test_a_threshold_does_not_cover_in_larger_pools() -> None:
-    """Which is why pools with another number of candidates get all of them as their set."""
-    threshold = fit_conformal(simulated(2_000, 8), 0.9)
-    larger = PoolScores.from_predictions(simulated_table(2_000, seed=7, num_candidates=40))
-    assert covered(larger, threshold) < 0.85

@@ -33,11 +33,6 @@ def test_pools_of_unknown_label_are_dropped() -> None:
     assert scores.logit.tolist() == [3, 1, 0, 1]
 
 
-def test_pools_may_have_no_right_candidate_or_several() -> None:
-    scores = pool_scores([[3, 1], [2, 5], [0, 1]], [[1, 0], [0, 0], [1, 1]])
-    assert scores.answerable.tolist() == [True, False, True]
-
-
 def test_a_subset_keeps_everything_about_its_pools() -> None:
     scores = replace(pool_scores([[3, 1], [2, 5, 4], [0]], [[1, 0], [0, 0, 1], [0]]), p_none=np.array([0.1, 0.2, 0.9]))
     found = scores.subset(np.array([False, True, True]))
@@ -79,11 +74,6 @@ def test_a_missing_column_is_named() -> None:
     table = prediction_table([[1, 0]], [[1, 0]]).drop_columns(["prob"])
     with pytest.raises(DataError, match=r"`prob`.*lack this column"):
         PoolScores.from_predictions(table)
-
-
-def test_an_empty_table_is_refused() -> None:
-    with pytest.raises(DataError, match="no pool has a known label"):
-        PoolScores.from_predictions(simulated_table(2, seed=0).slice(0, 0))
 
 
 def test_runs_over_other_pools_are_not_compared() -> None:

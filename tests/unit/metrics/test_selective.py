@@ -15,12 +15,6 @@ def arrays(pools: list[tuple[float, float]]) -> tuple[np.ndarray, np.ndarray]:
     return np.array([c for c, _ in pools]), np.array([e for _, e in pools])
 
 
-def test_constant_confidence_costs_the_error_rate() -> None:
-    error = np.array([1, 0, 0, 1, 0.0])
-    assert aurc(np.full(5, 0.3), error) == pytest.approx(0.4)
-    assert auroc(np.full(5, 0.3), error) == pytest.approx(0.5)
-
-
 def test_the_perfect_order() -> None:
     error = np.array([0, 0, 0, 1, 1.0])
     confidence = np.array([0.9, 0.8, 0.7, 0.6, 0.5])
@@ -49,11 +43,3 @@ def test_no_order_is_better_than_the_perfect_one_and_order_of_pools_does_not_cou
     assert aurc(confidence, error) >= aurc(-error, error) - 1e-12
     assert sorted_errors(confidence, error).sum() == pytest.approx(error.sum())
     assert aurc(confidence[::-1], error[::-1]) == pytest.approx(aurc(confidence, error))
-
-
-@given(st.lists(st.lists(POOL, min_size=4, max_size=4), min_size=1, max_size=5))
-def test_rows_are_independent(rows: list[list[tuple[float, float]]]) -> None:
-    confidence, error = (np.stack(part) for part in zip(*map(arrays, rows), strict=True))
-    for metric in (aurc, auroc):
-        alone = [float(metric(*row)) for row in zip(confidence, error, strict=True)]
-        assert metric(confidence, error) == pytest.approx(alone, nan_ok=True)

@@ -10,47 +10,10 @@ from hypothesis import strategies as st
 from icalib.core.errors import DataError
 from icalib.metrics.significance import (
     basic_interval,
-    bootstrap,
     holm,
     paired_permutation_test,
     percentile_interval,
 )
-
-
-def test_intervals_are_a_function_of_the_seed() -> None:
-    values = np.random.default_rng(0).normal(size=300)
-    first, again, other = (
-        percentile_interval(bootstrap(lambda drawn: {"mean": values[drawn].mean(axis=1)}, 300, seed=seed)["mean"])
-        for seed in (1, 1, 2)
-    )
-    assert first == again
-    assert first != other
-    assert first.low < values.mean() < first.high
-
-
-def test_all_resamples_are_made_and_hold_as_many_pools() -> None:
-    shapes = []
-
-    def statistics(drawn: np.ndarray) -> dict[str, np.ndarray]:
-        shapes.append(drawn.shape)
-        assert drawn.min() >= 0
-        assert drawn.max() < 1000
-        return {"first": drawn[:, 0].astype(float)}
-
-    bootstrap(statistics, 1000, seed=3, num_bootstrap=601)
-    assert sum(rows for rows, _ in shapes) == 601
-    assert {columns for _, columns in shapes} == {1000}
-
-
-def test_intervals_cover_the_truth_at_about_their_level() -> None:
-    rng = np.random.default_rng(5)
-    covered = 0
-    for trial in range(200):
-        values = rng.normal(size=60)
-        drawn = bootstrap(lambda drawn, v=values: {"mean": v[drawn].mean(axis=1)}, 60, seed=trial)["mean"]
-        interval = percentile_interval(drawn)
-        covered += interval.low <= 0 <= interval.high
-    assert 0.88 <= covered / 200 <= 0.99
 
 
 def test_undefined_resamples_do_not_count() -> None:
@@ -59,10 +22,6 @@ def test_undefined_resamples_do_not_count() -> None:
     assert basic_interval(some, 1.5, bounds=(0, 5)) == (2, 2)
     assert np.isnan(percentile_interval(np.full(3, np.nan))).all()
     assert np.isnan(basic_interval(np.zeros(0), 0.5, bounds=(0, 1))).all()
-
-
-def test_no_resamples_give_no_values() -> None:
-    assert bootstrap(lambda drawn: {"mean": drawn.mean(axis=1)}, 5, seed=0, num_bootstrap=0) == {}
 
 
 def test_a_basic_interval_mirrors_the_percentiles_within_the_range() -> None:

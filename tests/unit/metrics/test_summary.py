@@ -5,7 +5,6 @@ import pyarrow as pa
 import pytest
 from unit.metrics.made_predictions import prediction_table, simulated_table
 
-from icalib.core.run_tables import METRIC_SCHEMA
 from icalib.metrics import calibration, classification, ranking, selective
 from icalib.metrics.catalogue import known_metrics
 from icalib.metrics.pairs import PoolScores
@@ -73,12 +72,6 @@ def test_by_argmax_p_r_and_f1_are_those_of_the_best_candidates(decimals: int | N
     assert summaries[1]["F1"] != summaries[0]["F1"]
 
 
-def test_ties_count_in_expectation_not_in_favour_of_the_right_candidate() -> None:
-    predictions = prediction_table([[1, 1, 0, 0], [2, 2, 2, 2]], [[1, 0, 0, 0], [0, 0, 0, 1]])
-    summary = values_of(summarise(predictions, threshold=0.5, seed=0, decision="argmax", num_bootstrap=0))
-    assert (summary["P"], summary["R"], summary["F1"]) == pytest.approx(((1 / 2 + 1 / 4) / 2,) * 3)
-
-
 def test_pools_may_be_ragged() -> None:
     predictions = prediction_table([[3, 1, 0], [0, 1], [2, 2, 1, 0]], [[1, 1, 0], [1, 0], [0, 1, 0, 0]])
     summary = summarise(predictions, threshold=0.6, seed=0, num_bootstrap=50)
@@ -139,33 +132,3 @@ def drawn_pools(num_pools: int, *, seed: int, num_bootstrap: int) -> np.ndarray:
 
     bootstrap(remember, num_pools, seed=seed, num_bootstrap=num_bootstrap)
     return np.concatenate(seen)
-
-
-def test_the_table_is_that_of_a_run_folder_without_the_split() -> None:
-    summary = summarise(simulated_table(20, seed=1), threshold=0.4, seed=0, num_bootstrap=20)
-    assert summary.schema == METRIC_SCHEMA.remove(0)
-
-
-def test_the_order_of_rows_does_not_count() -> None:
-    predictions = simulated_table(40, seed=3, decimals=1)
-    shuffled = predictions.take(pa.array(np.random.default_rng(0).permutation(400)))
-    first, second = (summarise(table, threshold=0.4, seed=5, num_bootstrap=100) for table in (predictions, shuffled))
-    for column in ("value", "low", "high"):
-        np.testing.assert_array_equal(first[column].to_numpy(), second[column].to_numpy())
-
-
-def test_a_perfect_model_has_no_error_and_no_auroc() -> None:
-    predictions = prediction_table([[9, -9], [-9, 9]], [[1, 0], [0, 1]], [[1, 0], [0, 1]])
-    summary = values_of(summarise(predictions, threshold=0.5, seed=0, num_bootstrap=10))
-    for name in ("R@1", "MAP", "F1"):
-        assert summary[name] == 1, name
-    for name in ("ECE", "ECE_adaptive", "ECE_top1", "Brier", "gap", "AURC"):
-        assert summary[name] == 0, name
-    assert np.isnan(summary["AUROC"])
-
-
-def test_every_metric_is_described_once() -> None:
-    assert all(metric.title and metric.description for metric in known_metrics().values())
-    assert known_metrics()["F1"].direction == "maximize"
-    assert known_metrics()["ECE"].direction == "minimize"
-    assert known_metrics()["gap"].direction is None

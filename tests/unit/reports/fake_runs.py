@@ -124,19 +124,13 @@ def _stages(trained: bool, rounds: int) -> list[dict[str, Any]]:
     names = ["teacher"] if trained else []
     names += [f"{part} {r}" for r in range(1, rounds + 1) for part in ("scores", "student")] + ["evaluate"]
     return [
-        {
-            "name": name,
-            "digest": f"{i:016x}",
-            "reused": name == "teacher",
-            "seconds": 3.5 * (i + 1),
-            "path": name,
-        }
+        {"name": name, "digest": f"{i:016x}", "reused": name == "teacher", "seconds": 3.5 * (i + 1), "path": name}
         for i, name in enumerate(names)
     ]
 
 
 def _training(rng: np.random.Generator, rounds: int) -> pa.Table:
-    rows: list[dict[str, Any]] = []
+    rows: list[tuple[str, int, str, int, int, str, float]] = []
     step = 0
     for number in range(rounds + 1):
         stage = "student" if number else "teacher"
@@ -144,30 +138,15 @@ def _training(rng: np.random.Generator, rounds: int) -> pa.Table:
             for _ in range(10):
                 step += 5
                 loss = 0.15 + 0.5 * np.exp(-step / 180) + 0.02 * rng.normal()
-                rows.append(_point(stage, number, "train", step, epoch, "loss/total", loss))
-                rows.append(_point(stage, number, "train", step, epoch, "opt/lr", 3e-5 * (1 - epoch / 4)))
+                rows.append((stage, number, "train", step, epoch, "loss/total", loss))
+                rows.append((stage, number, "train", step, epoch, "opt/lr", 3e-5 * (1 - epoch / 4)))
             progress = 1 - np.exp(-step / 250)
-            for tag, value in (
-                ("loss/total", 0.2 + 0.4 * (1 - progress)),
-                ("rank/R@1", 0.25 + 0.3 * progress),
-                ("rank/MAP", 0.4 + 0.3 * progress),
-                ("cal/ECE", 0.15 - 0.08 * progress),
-            ):
-                noisy = value + 0.01 * rng.normal()
-                rows.append(_point(stage, number, "validation", step, epoch, tag, noisy))
-    return pa.Table.from_pylist(rows, schema=TRAINING_SCHEMA)
-
-
-def _point(stage: str, number: int, split: str, step: int, epoch: int, tag: str, value: float) -> dict[str, Any]:
-    return {
-        "stage": stage,
-        "round": number,
-        "split": split,
-        "step": step,
-        "epoch": epoch,
-        "tag": tag,
-        "value": float(value),
-    }
+            ends = {"loss/total": (0.6, 0.2), "rank/R@1": (0.25, 0.55), "rank/MAP": (0.4, 0.7), "cal/ECE": (0.15, 0.07)}
+            for tag, (first, last) in ends.items():
+                value = first + (last - first) * progress + 0.01 * rng.normal()
+                rows.append((stage, number, "validation", step, epoch, tag, value))
+    names = ("stage", "round", "split", "step", "epoch", "tag", "value")
+    return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema=TRAINING_SCHEMA)
 
 
 def _write_round(run: RunFolder, rng: np.random.Generator, number: int, *, intents: bool) -> None:
@@ -176,6 +155,7 @@ def _write_round(run: RunFolder, rng: np.random.Generator, number: int, *, inten
     counts, edges = np.histogram(gain, GAIN_EDGES)
     selected = 380 + 90 * number
     right = int(selected * (0.7 + 0.03 * number))
+    wrong = {"false_positive": selected - right, "false_negative": 40}
     summary = RoundSummary(
         round=number,
         num_pools_scored=1140,
@@ -186,12 +166,7 @@ def _write_round(run: RunFolder, rng: np.random.Generator, number: int, *, inten
         pool_accuracy=right / selected,
         pair_accuracy=0.93,
         base_accuracy=0.5 + 0.02 * number,
-        confusion={
-            "true_positive": right,
-            "false_positive": selected - right,
-            "true_negative": selected * 6 - 40,
-            "false_negative": 40,
-        },
+        confusion={"true_positive": right, **wrong, "true_negative": selected * 6 - 40},
         gain_histogram_edges=edges.tolist() if intents else [],
         gain_histogram_counts=counts.tolist() if intents else [],
     )
@@ -213,50 +188,33 @@ def _write_outcome(run: RunFolder, rng: np.random.Generator, data: Path, method:
     post_hoc = post_hoc_metrics(fitted_on, predictions, train_prior=prior)
     table = pa.concat_tables([*(split.cast(METRIC_SCHEMA) for split in splits), post_hoc])
     run.write_table("metrics.parquet", table)
-    validation, test = (_values(table, split) for split in ("validation", "test"))
+    values = {
+        split: {row["metric"]: row["value"] for row in table.to_pylist() if row["split"] == split}
+        for split in ("test", "validation")
+    }
     seconds = {stage["name"]: stage["seconds"] for stage in run.stages}
-    run.write_json(
-        "result.json",
-        {
-            "run": str(run.path),
-            "method": method,
-            "data": data.name,
-            "labelled": 0.05,
-            "seed": seed,
-            "test": test,
-            "validation": validation,
-            "seconds": {**seconds, "total": sum(seconds.values())},
-        },
-    )
-
-
-def _values(metrics: pa.Table, split: str) -> dict[str, float]:
-    return {row["metric"]: row["value"] for row in metrics.to_pylist() if row["split"] == split}
+    seconds["total"] = sum(seconds.values())
+    facts = {"run": str(run.path), "method": method, "data": data.name, "labelled": 0.05, "seed": seed}
+    run.write_json("result.json", {**facts, **values, "seconds": seconds})
 
 
 def _predictions(rng: np.random.Generator, pools: pa.Table, method: str) -> pa.Table:
     rows: list[dict[str, Any]] = []
-    with_intents = method == "icast"
+    same = {"logit_var": 0.1, "prob_var": 0.01, "num_passes": 5}
     for pool in pools.to_pylist():
         for candidate in range(NUM_CANDIDATES):
             right = candidate == pool["label"]
             logit = float(-2.5 + _QUALITY[method] * right + rng.normal(0, 0.9))
-            gain = float(rng.normal(0.01, 0.03)) if with_intents else float("nan")
-            rows.append(
-                {
-                    "pool_id": pool["pool_id"],
-                    "candidate": candidate,
-                    "label": int(right),
-                    "view": "intent" if gain > 0.02 else "plain",
-                    "logit": logit,
-                    "prob": float(1 / (1 + np.exp(-1.3 * logit))),
-                    "logit_var": 0.1,
-                    "prob_var": 0.01,
-                    "mutual_information": float(rng.gamma(2, 0.02)),
-                    "gain": gain,
-                    "num_passes": 5,
-                }
-            )
+            gain = float(rng.normal(0.01, 0.03)) if method == "icast" else float("nan")
+            row = {
+                "pool_id": pool["pool_id"],
+                "candidate": candidate,
+                "label": int(right),
+                "logit": logit,
+                "gain": gain,
+            }
+            view, prob = "intent" if gain > 0.02 else "plain", float(1 / (1 + np.exp(-1.3 * logit)))
+            rows.append({**row, **same, "view": view, "prob": prob, "mutual_information": float(rng.gamma(2, 0.02))})
     return pa.Table.from_pylist(rows, schema=PREDICTION_SCHEMA)
 
 

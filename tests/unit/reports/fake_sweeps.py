@@ -16,7 +16,7 @@ from icalib.core.run_folder import RunFolder
 from icalib.core.run_tables import PREDICTION_SCHEMA
 from icalib.metrics.metric import Direction
 from icalib.sweeps.folder import Best, SweepFolder, SweepSettings
-from icalib.sweeps.journal import open_journal
+from icalib.sweeps.study import open_journal
 from icalib.sweeps.trial import mean_of
 
 HOSTILE = "<script>alert('oom')</script> OutOfMemoryError: a worker used 7.9 GiB of 8 GiB. Use smaller batches."
@@ -149,8 +149,8 @@ def _write_run(run: RunFolder, seed: int, metrics: Mapping[str, float], *, share
         for name in names
     ]
     run.write_json("stages.json", stages)
-    result = {"method": "icast", "data": "pools/desk", "labelled": 0.05, "seed": seed, "validation": dict(metrics)}
-    run.write_json("result.json", {**result, "seconds": {"total": 70.0}})
+    facts = {"method": "icast", "data": "pools/desk", "labelled": 0.05, "seed": seed, "seconds": {"total": 70.0}}
+    run.write_json("result.json", {**facts, "validation": dict(metrics)})
 
 
 def _metrics(value: float) -> dict[str, float]:

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import threading
 from pathlib import Path
-from unittest.mock import Mock
 
 import numpy as np
 import pyarrow.compute as pc
@@ -12,7 +10,6 @@ from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from unit.reports.fake_runs import write_pools, write_run
 
-from icalib.core.errors import StorageError
 from icalib.core.run_folder import RunFolder
 from icalib.reports.gain import bulk
 from icalib.reports.tensorboard import metric_tag, write_tensorboard
@@ -42,20 +39,16 @@ def test_curves_are_those_of_the_table(run: RunFolder) -> None:
             np.testing.assert_allclose([s.value for s in scalars], rows["value"].to_numpy(), rtol=1e-6)
 
 
-def test_rounds_have_their_figures_and_gain(run: RunFolder) -> None:
+def test_rounds_have_their_values_and_gain(run: RunFolder) -> None:
     events = _read(run.path / "tb" / "rounds")
     summaries = run.round_summaries()
     selected = [(scalar.step, scalar.value) for scalar in events.Scalars("round/pools_selected")]
     assert selected == [(summary.round, summary.num_pools_selected) for summary in summaries]
     assert [histogram.step for histogram in events.Histograms("round/gain")] == [1, 2, 3]
-    gain = events.Histograms("round/gain")[0].histogram_value
+    gain, shown = events.Histograms("round/gain")[0].histogram_value, bulk(summaries[0])
     assert gain.num == sum(gain.bucket) == sum(summaries[0].gain_histogram_counts)
-    assert len(gain.bucket) == len(gain.bucket_limit) < len(summaries[0].gain_histogram_counts)
-    shown = bulk(summaries[0])
     assert list(gain.bucket)[1:-1] == summaries[0].gain_histogram_counts[shown][1:-1]
-    assert gain.min == summaries[0].gain_histogram_edges[shown.start]
-    assert gain.max == gain.bucket_limit[-1] == summaries[0].gain_histogram_edges[shown.stop]
-    assert gain.max - gain.min < 0.15  # the page's even bins are then fine enough
+    assert (gain.min, gain.max) == tuple(summaries[0].gain_histogram_edges[end] for end in (shown.start, shown.stop))
 
 
 def test_final_metrics_and_hparams_once(run: RunFolder) -> None:
@@ -73,13 +66,10 @@ def test_final_metrics_and_hparams_once(run: RunFolder) -> None:
     assert len(list((run.path / "tb").rglob("*tfevents*"))) == 4 * 2 + 3 + 1 + 1
 
 
-def test_the_layout_has_rounds_first_and_names_written_tags(run: RunFolder) -> None:
-    content = _read(run.path / "tb" / "layout").summary_metadata["custom_scalars__config__"]
-    assert content.plugin_data.plugin_name == "custom_scalars"
+def test_the_layout_has_rounds_first(run: RunFolder) -> None:
     (tensor,) = _read(run.path / "tb" / "layout").Tensors("custom_scalars__config__")
     stored = Layout.FromString(tensor.tensor_proto.string_val[0])
     assert [category.title for category in stored.category] == ["Rounds of self-training", "Learning curves"]
-    assert not any(category.closed for category in stored.category)
 
 
 def test_again_adds_only_what_is_new(tmp_path: Path) -> None:
@@ -102,17 +92,3 @@ def test_again_adds_only_what_is_new(tmp_path: Path) -> None:
     added = {path.relative_to(folder).parts[0] for path in after.keys() - before.keys()}
     assert added == {"round_03", "rounds", "test"}
     assert not list(unfinished.path.glob(".tb-*"))
-
-
-def test_a_disk_that_fills_while_events_are_written_is_reported_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = write_run(tmp_path / "runs", write_pools(tmp_path / "desk"), "bm25", 1)
-    full = Mock(side_effect=OSError(28, "No space left on device"))
-    monkeypatch.setattr("tensorboard.summary.writer.record_writer.RecordWriter.write", full)
-    with pytest.raises(StorageError, match="can't write"):
-        write_tensorboard(run)
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join(5)
-    assert "Traceback" not in capsys.readouterr().err

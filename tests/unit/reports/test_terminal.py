@@ -9,40 +9,31 @@ import pytest
 from rich.console import Console
 
 from icalib.core.display import Display, showing
-from icalib.core.events import Message, Progress, StageFinished, StageStarted
+from icalib.core.events import Event, Message, Progress, StageFinished, StageStarted
 from icalib.core.run_folder import RunFolder
 from icalib.reports.comparison import COLUMNS, best_labels, method_rows, shown_metrics
 from icalib.reports.progress import JsonLines, TerminalProgress
-from icalib.reports.terminal import (
-    print_comparison,
-    print_shifts,
-)
+from icalib.reports.terminal import print_comparison, print_shifts
 
 
 def _result(method: str, seed: int, labelled: float = 0.05, **test: float | None) -> dict[str, Any]:
-    return {
-        "run": f"runs/{method}",
-        "method": method,
-        "data": "pools/desk",
-        "labelled": labelled,
-        "seed": seed,
-        "test": test,
-        "validation": test,
-        "seconds": {"teacher": 1.0, "total": 2.0},
-    }
+    shared = {"run": f"runs/{method}", "data": "pools/desk", "validation": test, "seconds": {"teacher": 1, "total": 2}}
+    return {"method": method, "seed": seed, "labelled": labelled, "test": test, **shared}
 
 
-def _console(width: int = 160, terminal: bool = False) -> tuple[Console, io.StringIO]:
+def _console(width: int = 160) -> tuple[Console, io.StringIO]:
     stream = io.StringIO()
-    return Console(file=stream, width=width, force_terminal=terminal, color_system=None), stream
+    return Console(file=stream, width=width, color_system=None), stream
 
 
-def test_rows_hold_mean_and_sample_deviation() -> None:
+def test_rows_have_mean_and_sample_deviation() -> None:
     (row,) = method_rows([_result("a", 2, MAP=0.5), _result("a", 1, MAP=0.7)])
     assert row.mean("MAP") == pytest.approx(0.6)
     assert row.deviation("MAP") == pytest.approx(0.141421, abs=1e-6)
     assert [result["seed"] for result in row.results] == [1, 2]
     assert row.mean("ECE") is None
+    fractions = [_result("a", 1, labelled=0.01, MAP=0.4), _result("a", 1, labelled=0.05, MAP=0.5)]
+    assert [row.label for row in method_rows(fractions)] == ["a 1.00%", "a 5.00%"]
 
 
 def test_best_follows_the_metrics_direction_and_printed_digits() -> None:
@@ -52,9 +43,13 @@ def test_best_follows_the_metrics_direction_and_printed_digits() -> None:
     assert best_labels(rows[:1], "ECE") == set()
 
 
-def test_labelled_parts_are_rows_of_their_own() -> None:
-    results = [_result("a", 1, labelled=0.01, MAP=0.4), _result("a", 1, labelled=0.05, MAP=0.5)]
-    assert [row.label for row in method_rows(results)] == ["a 1.00%", "a 5.00%"]
+def test_what_ranks_by_chance_is_never_the_best() -> None:
+    """A ranker that always answers the base rate has an ECE of 0."""
+    level = {"gap": 0.0, "mean_prob": 0.1, "num_pools": 200.0}
+    chance, fair = {"R@1": 0.11, "ECE": 0.0, **level}, {"R@1": 0.6, "ECE": 0.03, **level}
+    rows = method_rows([_result("bm25", 1, **chance), _result("bert", 1, **fair)])
+    assert [row.ranks for row in rows] == [False, True]
+    assert best_labels(rows, "ECE") == {"bert"}
 
 
 def test_a_recall_that_is_1_for_every_ranker_is_no_column() -> None:
@@ -63,54 +58,25 @@ def test_a_recall_that_is_1_for_every_ranker_is_no_column() -> None:
     assert "R@5" in shown_metrics([*results, _result("c", 1, **{"R@1": 0.6, "R@5": 0.9})])
 
 
-def _long_names(runs: list[RunFolder]) -> list[dict[str, Any]]:
-    names = {"bm25": "bm25", "tsst": "icast-no-gain-no-calibration", "icast": "pg-drr@head.kernel=matern"}
-    return [{**run.result, "method": names[run.result["method"]]} for run in runs]
-
-
-@pytest.mark.parametrize("width", [80, 200])
-def test_no_value_is_cut_at_any_usual_width(runs: list[RunFolder], width: int) -> None:
-    console, stream = _console(width)
-    results = _long_names(runs)
-    print_comparison(results, console)
-    text = stream.getvalue()
-    assert "…" not in text
-    assert max(map(len, text.splitlines())) <= width
-    shown = ("R@1", "MAP", "ECE") if width == 80 else ("R@1", "MAP", "ECE", "NLL", "F1", "Brier")
-    for row in method_rows(results):
-        assert row.label in text
-        for metric in shown:
-            assert f"{row.mean(metric):.3f}" in text
-    assert ("--wide also shows" in " ".join(text.split())) == (width < 200)
-
-
-def test_wide_shows_every_column(runs: list[RunFolder]) -> None:
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_narrow_terminal_has_the_important_columns_and_wide_all(runs: list[RunFolder], wide: bool) -> None:
     console, stream = _console(80)
-    with showing(Display(wide=True)):
-        print_comparison(_long_names(runs), console)
-    lines = stream.getvalue().splitlines()
-    assert any(all(name in line for name in COLUMNS) for line in lines)
-    assert "--wide" not in stream.getvalue()
-
-
-def _shift(method: str, seed: int, limit: int | None = None, **test: float) -> dict[str, Any]:
-    return {
-        **_result(method, seed, **test),
-        "data": "pools/counter",
-        "trained_on": "pools/desk",
-        "digest": "5f",
-        "limit": limit,
-    }
-
-
-def test_shift_tables_hold_what_can_be_compared() -> None:
-    console, stream = _console()
-    print_shifts([_shift("a", 1, MAP=0.4), _shift("a", 2, MAP=0.6), _shift("b", 1, limit=50, MAP=0.7)], console)
+    with showing(Display(wide=wide)):
+        print_comparison([run.result for run in runs], console)
     text = stream.getvalue()
-    assert text.count("trained on desk, tested on counter") == 2
-    whole, limited = text.split("(at most 50 pools)")
+    head = next(line for line in text.splitlines() if "method" in line)
+    assert all(name in head for name in (COLUMNS if wide else ("R@1", "MAP", "ECE")))
+    assert "…" not in text  # no value is cut
+    assert (max(map(len, text.splitlines())) <= 80) != wide
+
+
+def test_shift_tables_have_what_can_be_compared() -> None:
+    other = {"data": "pools/counter", "trained_on": "pools/desk", "digest": "5f"}
+    seeds = [{**_result("a", seed, MAP=value), **other, "limit": None} for seed, value in ((1, 0.4), (2, 0.6))]
+    console, stream = _console()
+    print_shifts([*seeds, {**_result("b", 1, MAP=0.7), **other, "limit": 50}], console)
+    whole, limited = stream.getvalue().split("(at most 50 pools)")
     assert "0.500" in whole
-    assert "±.141" in whole
     assert "0.700" in limited
 
 
@@ -127,55 +93,44 @@ def test_log_lines_are_rate_limited(monkeypatch: pytest.MonkeyPatch) -> None:
         for done in (*range(10), *[8] * 10):
             now += 2.0
             progress.show(Progress("teacher", done, 10))
-        progress.show(_finished("teacher", 120.0))
-        progress.show(_finished("scores 1", reused=True))
-        progress.show(Message("see [runs]/x"))
-    first, *lines = stream.getvalue().splitlines()
-    assert first.startswith("teacher: trains")
-    assert lines == [
-        "teacher: 2/10",
-        "teacher: 5/10",
-        "teacher: 8/10",
-        "teacher: done in 2 min 0 s",
-        "scores 1: reused",
+        for event in (_finished("teacher", 120.0), _finished("scores 1", reused=True), Message("see [runs]/x")):
+            progress.show(event)
+    assert stream.getvalue().splitlines()[1:] == [
+        "teacher: 2/10", "teacher: 5/10", "teacher: 8/10", "teacher: done in 2 min 0 s", "scores 1: reused",
         "see [runs]/x",
-    ]
+    ]  # fmt: skip
 
 
-def test_bars_show_totals_and_the_time_left_and_end_with_one_line_a_stage() -> None:
-    now, stream = 100.0, io.StringIO()
-    console = Console(file=stream, width=80, force_terminal=True, color_system=None, get_time=lambda: now)
-    with TerminalProgress(console) as progress:
-        progress.show(StageStarted("teacher", reused=False))
-        for done in (600, 700, 800):
-            now += 30.0
-            progress.show(Progress("teacher", done, 1800, "epoch 1, loss 0.432"))
-        progress.show(Progress("scores 1", 1, None))
-        progress._bars.refresh()  # pyright: ignore[reportPrivateUsage]
-        progress.show(_finished("teacher", 61.0))
-        progress.show(_finished("scores 1", reused=True))
-    text = stream.getvalue()
-    for shown in ("800/1,800", " left", "trains on the", "✓ teacher  1 min 1 s", "✓ scores 1  reused"):
-        assert shown in text
-    assert "/?" not in text
+EVENTS: list[Event] = [
+    StageStarted("teacher", reused=False),
+    *(Progress("teacher", done, 1800, "epoch 1, loss 0.432") for done in (600, 800)),
+    Message("see [runs]/x"),
+    _finished("teacher", 61.0),
+]
+
+
+def test_a_terminal_has_bars_and_one_line_for_each_finished_stage() -> None:
+    stream = io.StringIO()
+    with TerminalProgress(Console(file=stream, width=80, force_terminal=True, color_system=None)) as progress:
+        for event in EVENTS:
+            progress.show(event)
+    for shown in ("teacher ━", "see [runs]/x", "✓ teacher  1 min 1 s"):
+        assert shown in stream.getvalue()
 
 
 def test_quiet_shows_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
     with showing(Display(quiet=True)), TerminalProgress() as progress:
-        progress.show(Message("run 1 of 2"))
-        progress.show(_finished("teacher"))
+        for event in EVENTS:
+            progress.show(event)
     assert capsys.readouterr().err == ""
 
 
 def test_json_lines_are_one_object_an_event() -> None:
     stream = io.StringIO()
     with JsonLines(stream) as progress:
-        progress.show(Message("run 1 of 2"))
-        progress.show(StageStarted("teacher", reused=False))
-        for done in range(3):
-            progress.show(Progress("teacher", done, 3))
-        progress.show(_finished("teacher"))
+        for event in EVENTS:
+            progress.show(event)
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
-    assert [line["event"] for line in lines] == ["Message", "StageStarted", "Progress", "StageFinished"]
-    assert lines[-1]["seconds"] == 2.5
+    assert [line["event"] for line in lines] == ["StageStarted", "Progress", "Message", "StageFinished"]
+    assert lines[-1]["seconds"] == 61.0
     assert all("time" in line for line in lines)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from icalib.core.errors import Abandoned
 from icalib.core.events import EpochFinished
-from icalib.sweeps.journal import TrialStopped
 from icalib.sweeps.trial import EpochReports
 
 
@@ -22,7 +22,7 @@ class Told:
         assert step not in self.figures  # an epoch is told once
         self.figures[step] = value
         if step == self._stop_at:
-            raise TrialStopped("the others are better")
+            raise Abandoned("the others are better")
 
 
 def curve(*values: float, first_epoch: int = 1) -> list[dict[str, Any]]:
@@ -64,7 +64,7 @@ def test_members_side_by_side_have_steps_in_the_order_in_which_they_began() -> N
 
 def test_a_stopped_trial_begins_no_other_training() -> None:
     reports = EpochReports(Told(stop_at=1), "F1", "maximize", range(1, 5))  # pyright: ignore[reportArgumentType]
-    with pytest.raises(TrialStopped):
+    with pytest.raises(Abandoned):
         reports(EpochFinished("teacher", 2, curve(0.1)))
-    with pytest.raises(TrialStopped):
+    with pytest.raises(Abandoned):
         reports(EpochFinished("member-1/teacher", 2, ()))

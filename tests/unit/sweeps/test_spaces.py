@@ -12,10 +12,8 @@ from unit.sweeps.made_spaces import GRID, write_space
 
 from icalib.core.errors import SettingError
 from icalib.methods.catalogue import load_method
-from icalib.sweeps.space import load_space, space_names
+from icalib.sweeps.space import load_space
 from icalib.sweeps.study import feasible_points, proposals
-
-NAMES = space_names()
 
 
 def test_the_published_protocol_is_the_papers() -> None:
@@ -33,19 +31,6 @@ def test_the_published_protocol_is_the_papers() -> None:
         "confidence_threshold": 6,  # below ln 2
     }
     assert all(len(space.suggest(FixedTrial(point))) == 1 for point in kept)
-
-
-def test_the_product_grid_leaves_out_points_that_break_the_order() -> None:
-    space = load_space("icast_grid")
-    rules = [p.method.regime.rule for p in proposals(space, load_method("icast"), "grid", None)]  # pyright: ignore
-    assert 0 < len(rules) < len(space.points())
-    assert all(
-        rule.negative_threshold
-        < rule.calibrated_negative_threshold
-        <= rule.calibrated_positive_threshold
-        < rule.positive_threshold
-        for rule in rules
-    )
 
 
 def test_a_space_is_found_by_name_path_and_import_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,20 +83,6 @@ def test_an_order_that_no_point_meets_is_explained(tmp_path: Path) -> None:
 
 GAMMA = '"""An idea."""\n\nMETHOD = "focal"\nMETRICS = {"F1": "maximize"}\n\n\ndef suggest(trial):\n    '
 SUGGEST = "return {'loss.gamma': trial.suggest_float('gamma', 0, 5)}"
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        ("return {'loss.gamma': GAMMAS[trial.number]}", r"suggest\(trial\) failed: NameError: .*GAMMAS.*line 8"),
-        ("return [('loss.gamma', 1.0)]", r"a dict of settings by dotted key, found \[\('loss.gamma', 1.0\)\]"),
-        ("return {1: 2}", "a dict of settings by dotted key, found {1: 2}"),
-    ],
-)
-def test_an_error_in_a_space_is_reported_with_its_line(tmp_path: Path, body: str, message: str) -> None:
-    space = write_space(tmp_path, f"{GAMMA}{body}\n")
-    with pytest.raises(SettingError, match=message):
-        proposals(space, load_method("focal"), "random", 1)
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,14 @@ from unittest.mock import Mock
 import pytest
 from unit.sweeps.made_spaces import GRID, made_folder, write_space
 
+from icalib.core.errors import Abandoned
 from icalib.methods.catalogue import load_method
 from icalib.sweeps.folder import SweepFolder
-from icalib.sweeps.journal import Rungs, TrialStopped
 from icalib.sweeps.space import Space, load_space
-from icalib.sweeps.study import SweepStudy, proposals
+from icalib.sweeps.study import Rungs, SweepStudy
 from icalib.sweeps.trials import sweep_trials
 
 NAME = "regime.rule.confidence_threshold"
-ICAST = load_method("icast")
 TPE = GRID.replace("suggest_categorical(NAME, [0.1, 0.2, 0.3])", "suggest_float(NAME, 0.0, 1.0)").replace(
     "def grid", "def lattice"
 )
@@ -50,14 +49,6 @@ def test_a_grid_is_asked_point_by_point_and_ends(folder: SweepFolder, space: Spa
     assert study.num_missing == 3
     assert asked(study) == [0.1, 0.2, 0.3]
     assert study.num_missing == 0
-
-
-def test_more_trials_are_added_and_none_is_repeated(folder: SweepFolder, space: Space) -> None:
-    assert asked(study_in(folder, space, 1)) == [0.1]
-    again = study_in(folder, space, 10)
-    assert again.num_missing == 2
-    assert asked(again) == [0.2, 0.3]
-    assert asked(study_in(folder, space)) == []
 
 
 def test_interrupted_trials_come_first_and_keep_their_numbers(folder: SweepFolder, space: Space) -> None:
@@ -200,17 +191,8 @@ def test_a_stopped_trial_stays_stopped_when_the_same_step_is_asked_again(tmp_pat
             study.tell_complete(proposal.number, [figure])
             continue
         for _ in range(2):
-            with pytest.raises(TrialStopped):
+            with pytest.raises(Abandoned):
                 Rungs(folder, proposal.number).report(1, figure)
-
-
-def test_proposals_are_the_trials_that_a_sweep_runs(tmp_path: Path) -> None:
-    space = write_space(tmp_path / "spaces", TPE.replace("confidence_threshold", "positive_threshold"))
-    study = study_in(made_folder(tmp_path, space, sampler="random"), space, 4)
-    tried = []
-    while (proposal := study.next()) is not None:
-        tried.append(proposal.settings)
-    assert [proposal.settings for proposal in proposals(space, ICAST, "random", 4)] == tried
 
 
 def _finishes(study: SweepStudy, folder: SweepFolder, figure: float) -> bool:
@@ -221,7 +203,7 @@ def _finishes(study: SweepStudy, folder: SweepFolder, figure: float) -> bool:
     try:
         for step in range(1, 10):
             rungs.report(step, figure)
-    except TrialStopped:
+    except Abandoned:
         study.tell_pruned(proposal.number)
         return False
     study.tell_complete(proposal.number, [figure])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from unit.reports.fake_sweeps import Made, write_sweep
 
 from icalib.metrics.metric import Direction
-from icalib.sweeps.trials import Trial, brief, pareto_front, short_names, sweep_trials
+from icalib.sweeps.trials import Trial, brief, pareto_front, sweep_trials
 
 METRICS: dict[str, Direction] = {"R@1": "maximize", "ECE": "minimize"}
 
@@ -41,13 +41,6 @@ def test_no_trial_is_better_than_one_on_the_front_and_all_others_have_a_better_o
     for number, (recall, ece) in enumerate(points):
         is_beaten = any(r >= recall and e <= ece and (r, e) != (recall, ece) for r, e in points)
         assert (number in front) != is_beaten
-
-
-@given(st.lists(st.from_regex(r"[ab](\.[ab]){0,3}", fullmatch=True), unique=True, max_size=8))
-def test_short_names_tell_apart_and_are_ends(names: list[str]) -> None:
-    short = short_names(names)
-    assert len(set(short.values())) == len(names)
-    assert all(name == label or name.endswith(f".{label}") for name, label in short.items())
 
 
 def test_a_workers_traceback_is_told_by_what_was_raised() -> None:

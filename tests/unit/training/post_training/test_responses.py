@@ -12,7 +12,7 @@ from icalib.core.errors import SettingError
 from icalib.data.encoding import Budget, TokenStore, write_tokens
 from icalib.data.logs import LogStore, write_log_tokens, write_logs
 from icalib.data.schema import Dialogue, Pool, Split
-from icalib.data.sources.base import Source
+from icalib.data.sources.records import Source
 from icalib.training.post_training.responses import Corpus, Responses
 from icalib.training.post_training.windows import Windows
 
