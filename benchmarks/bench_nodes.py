@@ -62,14 +62,13 @@ def main() -> None:
 
 def _shards_a_second(fields: str, num_nodes: int) -> float:
     """Shards a second by a cluster whose nodes have loaded the model."""
-    from icalib.scoring.job import ScoreJob
-
     from icalib.core.events import ignore
     from icalib.data.selection import Selection
     from icalib.distributed import session
     from icalib.distributed.executor import map_shards
+    from icalib.parts.job import ColumnJob
 
-    job = ScoreJob.model_validate_json(fields)
+    job = ColumnJob.model_validate_json(fields)
     few = Selection(labelled_fraction=1.0, limit={"train": 8 * num_nodes})
     with tempfile.TemporaryDirectory(prefix="nodes-") as temporary:
         os.environ.update(session.LOCAL_ENVIRONMENT, RAY_TMPDIR=temporary)

@@ -24,7 +24,6 @@ from common import (
     text_pairs,
     write_token_files,
 )
-from icalib.scoring.job import ScoreJob
 
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import backbone_path
@@ -32,6 +31,7 @@ from icalib.models.checkpoint import save_ranker
 from icalib.models.config import RankerConfig
 from icalib.models.precision import Precision, resolve_precision
 from icalib.models.ranker import Ranker
+from icalib.parts.job import ColumnJob
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout
 
 NUM_PASSES = 5
@@ -122,7 +122,7 @@ def _one_thread(fields: str) -> float:
 def _seconds_of_shards(fields: str, estimator: str | None = None) -> float:
     """Seconds in which one thread scores all shards, the model being loaded; by another estimator if one is given."""
     torch.set_num_threads(1)
-    job, device = ScoreJob.model_validate_json(fields), torch.device("cpu")
+    job, device = ColumnJob.model_validate_json(fields), torch.device("cpu")
     if estimator is not None:
         job = job.model_copy(update={"estimator": AbstractEstimator.Config.model_validate_json(estimator)})
     shards = job.shards()
@@ -140,7 +140,7 @@ def _through_ray(fields: str) -> float:
     from icalib.distributed import session
     from icalib.distributed.executor import map_shards
 
-    job = ScoreJob.model_validate_json(fields)
+    job = ColumnJob.model_validate_json(fields)
     warm_up = {
         "selection": Selection(labelled_fraction=1.0, limit={"train": 4 * num_cores()}),
         "pools_per_shard": 1,

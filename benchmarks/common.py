@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import torch
-    from icalib.scoring.job import ScoreJob
 
     from icalib.core.job import Artifact
     from icalib.data.schema import Pool, Split
     from icalib.models.precision import Precision
+    from icalib.parts.job import ColumnJob
     from icalib.uncertainty.estimator import AbstractEstimator
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -93,13 +93,12 @@ def score_job(
     precision: Precision = "auto",
     pools_per_shard: int,
     max_tokens_per_batch: int = 8192,
-) -> ScoreJob:
+) -> ColumnJob:
     """The scoring of all pools of a folder's train.arrow by the model in its folder checkpoint."""
-    from icalib.scoring.job import ScoreJob
-
     from icalib.data.selection import Selection
+    from icalib.parts.job import ColumnJob
 
-    return ScoreJob(
+    return ColumnJob(
         model=made_here(folder / "checkpoint"),
         tokens=made_here(folder / "train.arrow"),
         selection=Selection(labelled_fraction=1.0),

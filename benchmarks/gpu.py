@@ -23,7 +23,6 @@ from common import ROOT, in_fresh_process, made_here, product_rate, score_job, w
 sys.path.append(str(ROOT / "tests"))  # tests/helpers makes the backbone
 
 from helpers.tiny_models import pool_texts, token_store, write_tiny_bert
-from icalib.scoring.job import ScoreJob
 
 from icalib.core.events import ignore
 from icalib.core.files import read_json
@@ -36,6 +35,7 @@ from icalib.losses.binary import BinaryCrossEntropy
 from icalib.models.checkpoint import save_ranker
 from icalib.models.config import RankerConfig
 from icalib.models.ranker import Ranker
+from icalib.parts.job import ColumnJob
 from icalib.pipeline.resources import Resources
 from icalib.training.answers import TrainJob
 from icalib.training.settings import TrainingSettings
@@ -132,7 +132,7 @@ def _score(work: Path, size: Size, device: torch.device, peak: float) -> None:
         )
 
 
-def _seconds(job: ScoreJob, device: torch.device) -> float:
+def _seconds(job: ColumnJob, device: torch.device) -> float:
     """Seconds for all shards on one device, the model being loaded."""
     with tempfile.TemporaryDirectory() as folder:
         shards = job.shards()

@@ -117,14 +117,14 @@ def _tokenise(work: Path, size: int) -> None:
 def _score(work: Path, size: int) -> None:
     import torch
     from helpers.tiny_models import tiny_ranker
-    from icalib.scoring.job import ScoreJob
 
     from icalib.data.selection import Selection
+    from icalib.parts.job import ColumnJob
     from icalib.uncertainty.estimator import MCDropout
 
     ranker = tiny_ranker(work.parent / "bert")
     ranker.save(work / "checkpoint", ranker.state_dict())
-    job = ScoreJob(
+    job = ColumnJob(
         model=made_here(work / "checkpoint"),
         tokens=made_here(work / "train.arrow"),
         selection=Selection(labelled_fraction=0.01),
@@ -143,10 +143,9 @@ def _score(work: Path, size: int) -> None:
 
 
 def _pseudo_label(work: Path, size: int) -> None:
-    from icalib.scoring.job import Shards
-
     from icalib.regimes.pseudo_labels import PseudoLabelRule
     from icalib.regimes.self_training import write_pseudo_labels
+    from icalib.scoring.shards import Shards
 
     (work / "pseudo").mkdir()
     write_pseudo_labels(work / "pseudo", Shards(work / "scores"), PseudoLabelRule(), 1)
@@ -154,10 +153,9 @@ def _pseudo_label(work: Path, size: int) -> None:
 
 def _evaluate(work: Path, size: int) -> None:
     """Choose views, make predictions, and compute all metrics with their intervals."""
-    from icalib.scoring.job import Shards
-
     from icalib.pipeline.evaluation import Fitted, prediction_table
     from icalib.scoring.gain import GainRule
+    from icalib.scoring.shards import Shards
 
     fitted = Fitted(rule=GainRule(), calibration=None, decision_threshold=0.5)
     fitted.summarise(prediction_table(Shards(work / "scores"), fitted), seed=1)

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import torch
 from helpers.discovery import default_config, discovered
-from helpers.late_dropout import no_dropout_below
+from helpers.scoring import score_pools
 from helpers.tiny_models import BUDGET
-from icalib.scoring.scorer import ScoringContext, score_pools
 
 from icalib.core.errors import SettingError
 from icalib.data.encoding import TokenStore
@@ -20,6 +19,7 @@ from icalib.losses.listwise import PoolCrossEntropy
 from icalib.models.checkpoint import save_ranker
 from icalib.models.config import RankerConfig
 from icalib.models.ranker import Ranker, load_ranker
+from icalib.scoring.cross import ScoringContext
 from icalib.training.answers import answer_curriculum
 from icalib.training.examples import gold_labels
 from icalib.training.settings import TrainingSettings
@@ -33,7 +33,7 @@ def ranker(request: pytest.FixtureRequest, tiny_bert: Path) -> Ranker:
     torch.manual_seed(0)
     encoder: Any = default_config(request.param, backbone=str(tiny_bert), budget=BUDGET)
     link = "softmax" if encoder.whole_pools else "sigmoid"
-    return Ranker(RankerConfig(encoder=encoder, similarity_start="together", link=link)).eval()
+    return Ranker(RankerConfig(encoder=encoder, link=link)).eval()
 
 
 def test_it_says_what_it_reads_and_how_wide_its_output_is(ranker: Ranker) -> None:
@@ -56,18 +56,6 @@ def test_every_candidate_is_scored_whatever_is_beside_it(ranker: Ranker, store: 
 def test_dropout_is_on_in_stochastic_passes_where_it_has_any(ranker: Ranker, store: TokenStore) -> None:
     variances = scores(ranker, store, [0, 1], MCDropout.Config(num_passes=4).build())["logit_var"]
     assert (max(variances) > 1e-9) == ranker.config.encoder.has_dropout
-
-
-def test_dropout_in_the_top_layer_alone_is_what_full_passes_give(ranker: Ranker, store: TokenStore) -> None:
-    try:
-        ranker.config.encoder.check_dropout_layers(1)
-    except SettingError as refused:
-        assert "Leave it out" in str(refused)  # noqa: PT017
-        return
-    late = scores(ranker, store, [0, 1], MCDropout.Config(num_passes=4, dropout_layers=1).build())
-    with no_dropout_below(1):
-        full = scores(ranker, store, [0, 1], MCDropout.Config(num_passes=4).build())
-    assert late == full
 
 
 def test_training_has_a_gradient_for_every_parameter_that_learns(ranker: Ranker, store: TokenStore) -> None:

@@ -12,8 +12,6 @@ import pytest
 from helpers.artifacts import known
 from helpers.discovery import import_all
 from helpers.tiny_models import BUDGET, ranker_config
-from icalib.scoring.job import ScoreJob
-from icalib.training.bi_encoder import BiEncoderJob, BiEncoderTraining
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
@@ -27,6 +25,8 @@ from icalib.generation.job import GenerateJob, TokenizeTextsJob
 from icalib.generation.language_model import GeneratorJob, LanguageModel
 from icalib.generation.retrieval import Retrieval
 from icalib.losses.binary import BinaryCrossEntropy
+from icalib.parts.job import ColumnJob
+from icalib.parts.similarity import Similarity, SimilarityJob
 from icalib.pipeline.score_pairs import PairFile, ScorePairsJob
 from icalib.pipeline.tokens import TokenizeJob, TokenizeLogsJob
 from icalib.regimes.pseudo_labels import PseudoLabelRule
@@ -81,10 +81,10 @@ def examples(backbone: str) -> dict[type[Job], Job]:
             validation_tokens=tokens,
             test_tokens=tokens,
         ),
-        BiEncoderJob(
+        SimilarityJob(
             backbone=backbone,
             budget=BUDGET,
-            settings=BiEncoderTraining(),
+            settings=Similarity(),
             selection=SELECTION,
             train_tokens=tokens,
             validation_tokens=tokens,
@@ -112,7 +112,7 @@ def examples(backbone: str) -> dict[type[Job], Job]:
         TokenizeJob(data=data, backbone=backbone, budget=BUDGET, splits=("train",)),
         TokenizeLogsJob(logs=data, num_dialogues=3, backbone=backbone, budget=BUDGET),
         PseudoLabelJob(scores=data, rule=PseudoLabelRule(), round=1),
-        ScoreJob(
+        ColumnJob(
             model=data,
             tokens=tokens,
             selection=SELECTION,

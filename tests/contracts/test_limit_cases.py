@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 from helpers.observers import Silent
+from helpers.scoring import score_pools
 from helpers.tiny_models import BUDGET
-from icalib.scoring.scorer import ScoringContext, score_pools
 
 from icalib.core.component import with_settings
 from icalib.data.encoding import TokenStore
@@ -18,6 +18,7 @@ from icalib.methods.catalogue import load_method
 from icalib.methods.composition import Method
 from icalib.models.config import RankerConfig
 from icalib.models.ranker import Ranker
+from icalib.scoring.cross import ScoringContext
 from icalib.training.answers import answer_curriculum
 from icalib.training.conditioning import Conditioning
 from icalib.training.examples import gold_labels
@@ -34,7 +35,7 @@ def scores(method: Method, backbone: Path, store: TokenStore) -> dict[str, list[
     method = with_settings(method, {"encoder.backbone": str(backbone), "encoder.budget": BUDGET})
     torch.manual_seed(0)
     parts = {"encoder": method.encoder, "head": method.head, "link": method.loss.link}
-    ranker = Ranker(RankerConfig(**parts, similarity_start=method.similarity_start))
+    ranker = Ranker(RankerConfig(**parts))
     settings = TrainingSettings(epochs=1, batch_size=4, precision="fp32", learning_rate=1e-3)
     pools = [gold_labels(pool, with_intents=False) for pool in store.pools([0, 1, 2])]
     curriculum = answer_curriculum(
@@ -109,7 +110,7 @@ def test_limit_an_untrained_listwise_ranker_gives_all_candidates_the_same_probab
     name: str, tiny_bert: Path, store: TokenStore
 ) -> None:
     method = with_settings(load_method(name), {"encoder.backbone": str(tiny_bert), "encoder.budget": BUDGET})
-    ranker = Ranker(RankerConfig(encoder=method.encoder, similarity_start="none", link="softmax")).eval()
+    ranker = Ranker(RankerConfig(encoder=method.encoder, link="softmax")).eval()
     torch.nn.init.zeros_(ranker.answer_head.linear.weight)
     pools = [gold_labels(pool, with_intents=False) for pool in store.pools(range(3))]
     curriculum = answer_curriculum(

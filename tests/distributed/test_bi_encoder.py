@@ -11,12 +11,12 @@ import pytest
 import torch
 from helpers.tiny_models import BUDGET
 from helpers.train_jobs import train_job
-from icalib.training.bi_encoder import BiEncoderJob, BiEncoderTraining
 
 from icalib.core.events import ignore
 from icalib.core.files import read_json, write_json
 from icalib.distributed.training import train
 from icalib.models.checkpoint import read_weights
+from icalib.parts.similarity import Similarity, SimilarityJob
 from icalib.pipeline.resources import Resources
 from icalib.training.answers import TrainJob
 from icalib.training.settings import TrainingSettings
@@ -45,13 +45,13 @@ def answers(tiny_pools: Path, tiny_bert: Path, folder: Path, **training: Any) ->
     return made.model_copy(update={"ranker": made.ranker.model_copy(update=plain), "views_with_intents": False})
 
 
-def bi_encoder(job: TrainJob, tiny_bert: Path, **training: Any) -> BiEncoderJob:
-    loop = {"epochs": 2, "learning_rate": 1e-3, "precision": "fp32", "batch_size": 4, "keep_start": False}
+def bi_encoder(job: TrainJob, tiny_bert: Path, **training: Any) -> SimilarityJob:
+    loop = {"epochs": 2, "learning_rate": 1e-3, "precision": "fp32", "batch_size": 4}
     loop["selection_metric"] = "MAP"
-    return BiEncoderJob(
+    return SimilarityJob(
         backbone=str(tiny_bert),
         budget=BUDGET,
-        settings=BiEncoderTraining(training=TrainingSettings.model_validate(loop | training)),
+        settings=Similarity(training=TrainingSettings.model_validate(loop | training)),
         selection=job.selection,
         train_tokens=job.train_tokens,
         validation_tokens=job.validation_tokens,
@@ -80,7 +80,7 @@ def _without_dropout(backbone: Path, copy: Path) -> Path:
     return copy
 
 
-def _untrained(job: BiEncoderJob, folder: Path) -> Path:
+def _untrained(job: SimilarityJob, folder: Path) -> Path:
     encoder: Any = job.prepare(torch.device("cpu")).model
     folder.mkdir()
     encoder.save(folder, encoder.state_dict())

@@ -108,7 +108,7 @@ def test_a_scoring_worker_killed_in_a_shard_loses_nothing(
     def kill_one_scorer() -> None:
         while not killed and not over.is_set():
             for process in psutil.process_iter(["cmdline"]):
-                if "ray::ScoreJob" in " ".join(process.info["cmdline"] or []):
+                if "ray::ColumnJob" in " ".join(process.info["cmdline"] or []):
                     process.kill()
                     killed.append(process.pid)
                     return

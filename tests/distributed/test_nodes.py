@@ -16,7 +16,6 @@ from helpers.runs import prediction_digest, run_context, small_settings, table_d
 from helpers.score_jobs import score_job
 from helpers.tiny_models import tiny_ranker, token_store
 from helpers.train_jobs import train_job
-from icalib.scoring.job import ScoreJob
 
 from icalib.core.component import with_setting
 from icalib.core.events import ignore
@@ -26,6 +25,7 @@ from icalib.distributed import executor, session, training
 from icalib.distributed.executor import map_shards
 from icalib.distributed.training import train
 from icalib.models.checkpoint import save_ranker
+from icalib.parts.job import ColumnJob
 from icalib.pipeline.resources import Resources
 from icalib.pipeline.run import run
 from icalib.training.answers import TrainJob
@@ -140,7 +140,7 @@ def test_without_a_spare_node_training_goes_on_with_the_workers_that_are_left(
 
 
 @pytest.fixture(scope="module")
-def scoring_job(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> ScoreJob:
+def scoring_job(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> ColumnJob:
     folder = tmp_path_factory.mktemp("scoring")
     ranker = tiny_ranker(tiny_bert, intents=read_pool_set(tiny_pools).intents)
     save_ranker(folder / "checkpoint", ranker.config, ranker.state_dict())
@@ -160,7 +160,7 @@ class Scored:
         self.processes = {process for _, _, process in trace}
 
 
-def scored(job: ScoreJob, folder: Path, resources: Resources) -> Scored:
+def scored(job: ColumnJob, folder: Path, resources: Resources) -> Scored:
     folder.mkdir(exist_ok=True)
     (folder / "meet").write_text(str(resources.num_scorers))
     with pytest.MonkeyPatch.context() as patch:
@@ -170,7 +170,7 @@ def scored(job: ScoreJob, folder: Path, resources: Resources) -> Scored:
 
 
 @pytest.mark.nightly
-def test_scores_are_the_same_on_one_two_and_three_nodes(nodes: Nodes, scoring_job: ScoreJob, tmp_path: Path) -> None:
+def test_scores_are_the_same_on_one_two_and_three_nodes(nodes: Nodes, scoring_job: ColumnJob, tmp_path: Path) -> None:
     digests: set[str] = set()
     for number in (1, 2, 3):
         nodes.are(*[ONE_CORE] * number)
@@ -183,7 +183,7 @@ def test_scores_are_the_same_on_one_two_and_three_nodes(nodes: Nodes, scoring_jo
 
 @pytest.mark.nightly
 def test_a_node_that_dies_in_scoring_costs_the_shard_that_it_had(
-    nodes: Nodes, scoring_job: ScoreJob, tmp_path: Path
+    nodes: Nodes, scoring_job: ColumnJob, tmp_path: Path
 ) -> None:
     nodes.are(ONE_CORE, ONE_CORE, ONE_CORE)
     calm = scored(scoring_job, tmp_path / "calm", session.available())
@@ -230,7 +230,7 @@ def test_a_driver_that_dies_leaves_a_free_cluster_and_a_run_to_resume(
 
 @pytest.mark.slow
 def test_models_run_on_nodes_with_gpus_and_other_work_on_those_without(
-    nodes: Nodes, make_job: MakeJob, scoring_job: ScoreJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nodes: Nodes, make_job: MakeJob, scoring_job: ColumnJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ray.train import torch as ray_torch
 

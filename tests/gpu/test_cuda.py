@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers.late_dropout import no_dropout_below
+from helpers.scoring import score_pools
 from helpers.tiny_models import tiny_ranker
 from helpers.train_jobs import train_job
-from icalib.scoring.scorer import ScoringContext, score_pools
 from torch import Tensor
 
 from icalib.data.encoding import TokenStore
 from icalib.models.ranker import Ranker
+from icalib.scoring.cross import ScoringContext
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import _update
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout
@@ -60,16 +60,6 @@ def test_scores_are_those_of_a_cpu(tiny_bert: Path, store: TokenStore) -> None:
     ranker = tiny_ranker(tiny_bert)
     here, there = (scores(ranker, store, Deterministic.Config(), device) for device in (CPU, GPU))
     np.testing.assert_allclose(there["logit_mean"], here["logit_mean"], rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.parametrize("num_layers", [0, 1, 2])
-def test_late_dropout_is_full_passes_without_dropout_below(tiny_bert: Path, store: TokenStore, num_layers: int) -> None:
-    ranker = tiny_ranker(tiny_bert)
-    late = scores(ranker, store, FOUR.model_copy(update={"dropout_layers": num_layers}), GPU)
-    with no_dropout_below(num_layers):
-        full = scores(ranker, store, FOUR, GPU)
-    for name, values in late.items():
-        np.testing.assert_allclose(values, full[name], rtol=1e-3, atol=1e-5)
 
 
 def test_a_pass_is_repeated_to_the_bit(tiny_bert: Path, store: TokenStore) -> None:

@@ -18,7 +18,7 @@ from unittest.mock import patch
 import numpy as np
 import numpy.typing as npt
 import torch
-from icalib.scoring.scorer import ScoringContext, score_pools
+from helpers.scoring import score_pools
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -27,6 +27,7 @@ from typing_extensions import override
 
 from icalib.data.encoding import Encoded, TokenStore
 from icalib.models.ranker import Ranker
+from icalib.scoring.cross import ScoringContext
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import Curriculum, _update
 from icalib.training.settings import TrainingSettings

@@ -24,11 +24,11 @@ TRAINING = {
     "train_negatives": 3,
     "precision": "fp32",
     "checkpoint_every": 5,
-    "keep_start": False,  # whether a tiny BERT beats its start is luck, and a start has neither dropout nor members
 }
 SETTINGS: dict[str, Any] = {
     "encoder.budget": {"max_context_tokens": 60, "max_candidate_tokens": 20},
-    "bi_encoder_training": None,  # another training, whose tests are its own
+    "similarity": None,  # other trainings, whose tests are their own
+    "intent": None,
     "post_training.max_windows": 60,
     "post_training.training.checkpoint_every": 2,
     "regime.training": TRAINING,

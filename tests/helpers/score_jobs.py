@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from helpers.artifacts import known
-from icalib.scoring.job import ScoreJob
 
 from icalib.data.selection import Selection
+from icalib.parts.job import ColumnJob
 from icalib.uncertainty.estimator import MCDropout
 
 
-def score_job(tokens: Path, checkpoint: Path, **values: Any) -> ScoreJob:
+def score_job(tokens: Path, checkpoint: Path, **values: Any) -> ColumnJob:
     """A job over train.arrow in the folder `tokens`; any field may be given another value."""
     fields: dict[str, Any] = {
         "model": known(checkpoint),
@@ -27,4 +27,4 @@ def score_job(tokens: Path, checkpoint: Path, **values: Any) -> ScoreJob:
         "pools_per_shard": 10,
         "seed": 1,
     }
-    return ScoreJob.model_validate(fields | values)
+    return ColumnJob.model_validate(fields | values)

@@ -93,7 +93,6 @@ def grid():
     return [{RATE: rate} for rate in (1e-4, 1e-3, 3e-3)]
 '''
 PRUNABLE = {
-    "similarity_start": "none",  # a fitted start is better than what little training makes of it
     "regime.training.selection_metric": "NLL",
     "regime.training.epochs": 6,
 }

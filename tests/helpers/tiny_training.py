@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import torch
 from helpers.observers import Silent
+from helpers.scoring import score_pools
 from helpers.tiny_models import BUDGET
-from icalib.scoring.scorer import ScoringContext, score_pools
 from torch import Tensor
 
 from icalib.core.component import with_settings
@@ -17,6 +17,7 @@ from icalib.data.encoding import TokenStore
 from icalib.methods.composition import Method
 from icalib.models.config import RankerConfig
 from icalib.models.ranker import Ranker
+from icalib.scoring.cross import ScoringContext
 from icalib.training.answers import answer_curriculum
 from icalib.training.conditioning import Conditioning
 from icalib.training.examples import gold_labels
@@ -58,7 +59,7 @@ def train_and_score(
     names = intents if with_intents else ()
     torch.manual_seed(0)
     parts = {"encoder": method.encoder, "head": method.head, "link": method.loss.link}
-    ranker = Ranker(RankerConfig(**parts, similarity_start=method.similarity_start, intents=names))
+    ranker = Ranker(RankerConfig(**parts, intents=names))
     before = {name: tensor.clone() for name, tensor in ranker.state_dict().items()}
     settings = TrainingSettings(epochs=2, batch_size=4, precision="fp32", warmup_fraction=0)
     pools = [gold_labels(pool, with_intents=with_intents) for pool in store.pools([0, 1])]

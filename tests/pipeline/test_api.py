@@ -81,7 +81,7 @@ def test_a_curve_says_what_labels_are_worth(tiny_pools: Path, tiny_bert: Path, r
         seeds=2,
         resample_labels=True,
         limit=LIMIT,
-        settings={"post_training": None, "regime.training.epochs": 1, "similarity_start": "separate"},
+        settings={"post_training": None, "regime.training.epochs": 1},
         backbone=str(tiny_bert),
         experiment="curve",
         runs=runs,

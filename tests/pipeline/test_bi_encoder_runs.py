@@ -28,7 +28,7 @@ from icalib.serving.application import create_app
 from icalib.serving.limits import Limits
 from icalib.serving.served_run import QuestionScorer, ServedRun
 
-KEPT = {"regime.training": {**TRAINING, "epochs": 1, "head_learning_rate": 100.0, "keep_start": True}}
+KEPT = {"regime.training": {**TRAINING, "epochs": 1, "head_learning_rate": 100.0}}
 """A head learning rate that no epoch survives."""
 
 

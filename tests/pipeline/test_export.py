@@ -26,7 +26,7 @@ from icalib.pipeline.inference import FinishedRun
 from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import RunContext, run
 
-PLAIN = {"post_training": None, "similarity_start": "none"}
+PLAIN = {"post_training": None}
 
 
 def finished(
@@ -106,7 +106,7 @@ def test_a_student_of_any_run_is_a_cross_encoder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Two texts of a context, MC dropout and the cosine: nothing of it folds."""
-    teacher = finished(around, tiny_pools, tiny_bert, "teacher", "icast-teacher", similarity_start="together")
+    teacher = finished(around, tiny_pools, tiny_bert, "teacher", "icast-teacher")
     arguments = ["icalib", "export", str(teacher.folder.path), "--out", str(tmp_path / "student")]
     distil = ["--distil", "--runs", str(around.runs), "--executor", "local"]
     monkeypatch.setattr(sys, "argv", [*arguments, *distil])

@@ -46,7 +46,7 @@ def test_a_bert_fp_run_shows_its_post_training_and_keeps_none_of_its_heads(
 
 def test_seeds_fractions_and_methods_share_a_post_training(runs: Path, tiny_pools: Path, tiny_bert: Path) -> None:
     first = start_of("bert-fp", tiny_pools, tiny_bert, runs, seed=1, labelled=0.3)
-    again = start_of("bert-fp", tiny_pools, tiny_bert, runs, seed=2, labelled=0.5, similarity_start="together")
+    again = start_of("bert-fp", tiny_pools, tiny_bert, runs, seed=2, labelled=0.5)
     assert (again.digest, again.reused) == (first.digest, True)
 
 

@@ -80,7 +80,7 @@ def test_methods_without_training_run_too(runs: Path, tiny_pools: Path, tiny_ber
 
 def test_a_training_that_worsens_its_start_keeps_it(runs: Path, tiny_pools: Path, tiny_bert: Path) -> None:
     listener = Silent()
-    harmful = {"epochs": 1, "head_learning_rate": 100.0, "keep_start": True}
+    harmful = {"epochs": 1, "head_learning_rate": 100.0}
     settings = small_settings("bert", tiny_pools, tiny_bert, **{"regime.training": {**TRAINING, **harmful}})
     kept = run(settings.model_copy(update={"experiment": "kept"}), run_context(runs, listener))
     assert kept.kept_start
@@ -101,7 +101,7 @@ def test_a_training_that_worsens_its_start_keeps_it(runs: Path, tiny_pools: Path
 def test_passes_and_members_differ_after_a_training_that_worsens_its_start(
     runs: Path, tiny_pools: Path, tiny_bert: Path, method: str, changes: dict[str, Any]
 ) -> None:
-    harmful = {"epochs": 1, "head_learning_rate": 100.0, "keep_start": True}
+    harmful = {"epochs": 1, "head_learning_rate": 100.0}
     settings = small_settings(method, tiny_pools, tiny_bert, **{"regime.training": {**TRAINING, **harmful}}, **changes)
     experiment = "harmful" + "-".join(map(str, changes.values()))
     made = run(settings.model_copy(update={"experiment": experiment}), run_context(runs, Silent()))

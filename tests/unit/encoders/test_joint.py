@@ -33,7 +33,7 @@ def logits(ranker: Ranker, *pools: list[np.ndarray]) -> Tensor:
 
 @pytest.mark.parametrize("name", ["tiny_bert", "tiny_roberta"])
 def test_a_candidate_is_read_at_its_marker(name: str, request: pytest.FixtureRequest) -> None:
-    ranker = joint(request.getfixturevalue(name), similarity_start="none")
+    ranker = joint(request.getfixturevalue(name))
     layout = ranker.layout
     ((ids, start),) = layout.inputs(CONTEXT, None, CANDIDATES)
     batch = make_batch([(ids, start)], layout, CPU)

@@ -20,7 +20,7 @@ from icalib.training.settings import TrainingSettings
 def ranker(backbone: Path, **changes: Any) -> Ranker:
     settings = {"backbone": str(backbone), "budget": BUDGET, "matching_size": 8, **changes}
     torch.manual_seed(0)
-    return Ranker(RankerConfig(encoder=SAM.Config.model_validate(settings), similarity_start="none")).eval()
+    return Ranker(RankerConfig(encoder=SAM.Config.model_validate(settings))).eval()
 
 
 def batch(made: Ranker, pairs: list[Pair]) -> Batch:

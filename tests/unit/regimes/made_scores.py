@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-from icalib.scoring.scorer import SCORE_SCHEMA, SHARD_INTENT_SCHEMA
+
+from icalib.scoring.scores import SCORE_SCHEMA, SHARD_INTENT_SCHEMA
 
 Pools = Sequence[Sequence[tuple[float, float]]]
 """(p̄, g) of each candidate of each pool."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import torch
-from icalib.scoring.scorer import SCORE_SCHEMA, average_members
 from unit.regimes.made_scores import score_table
 
 from icalib.inference.mutual_information import RunningMoments
+from icalib.scoring.scores import SCORE_SCHEMA, average_members
 
 RNG = np.random.default_rng(0)
 PASSES = RNG.normal(0, 2, (3, 4, 6))  # members, passes, pairs

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 from helpers.tiny_models import ranker_config, tiny_ranker
-from icalib.scoring.cost import measure_costs
-from icalib.scoring.loaded import LoadedMembers
 
 from icalib.data.pools import as_pools, read_rows
 from icalib.models.checkpoint import save_ranker
 from icalib.models.ranker import Ranker
+from icalib.parts.cost import measure_costs
+from icalib.parts.loaded import LoadedMembers
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout
 
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.scoring import score_pools
 from helpers.tiny_models import ranker_config
-from icalib.scoring.scorer import ScoringContext, score_pools
 
 from icalib.data.encoding import TokenStore
 from icalib.models.ranker import Ranker, load_for_scoring, load_ranker
+from icalib.scoring.cross import ScoringContext
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout
 
 CPU = torch.device("cpu")

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.scoring import score_pools
 from helpers.tiny_models import ranker_config, tiny_ranker
-from icalib.scoring.scorer import SCORE_SCHEMA, SHARD_INTENT_SCHEMA, ScoringContext, predict_intents, score_pools
 from torch import Tensor
 
 from icalib.core.errors import PosteriorError
@@ -14,7 +14,9 @@ from icalib.data.encoding import TokenStore
 from icalib.encoders.transformer import Batch
 from icalib.heads.random_features import RandomFeatureHead
 from icalib.models.ranker import Ranker
+from icalib.scoring.cross import ScoringContext, predict_intents
 from icalib.scoring.gain import IntentChoice
+from icalib.scoring.scores import SCORE_SCHEMA, SHARD_INTENT_SCHEMA
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout, Posterior
 
 ROWS = [7, 2, 30]

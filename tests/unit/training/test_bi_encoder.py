@@ -11,10 +11,10 @@ import pytest
 import torch
 from helpers.observers import Silent
 from helpers.tiny_models import tiny_dual_encoder
-from icalib.training.bi_encoder import BiEncoderTraining, PoolContrast
 
 from icalib.data.encoding import TokenStore
 from icalib.models.dual_encoder import DualEncoder, pool_cosines
+from icalib.parts.similarity import PoolContrast, Similarity
 from icalib.training.examples import PairLabels, gold_labels
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train
@@ -28,10 +28,10 @@ def dual(tiny_bert: Path) -> DualEncoder:
     return tiny_dual_encoder(tiny_bert)
 
 
-def settings(**training: Any) -> BiEncoderTraining:
+def settings(**training: Any) -> Similarity:
     small = {"batch_size": 4, "precision": "fp32", "learning_rate": 1e-3, "max_grad_norm": None}
     given = {**small, "selection_metric": "MAP", **training}
-    return BiEncoderTraining(training=TrainingSettings(**given), temperature=0.1)  # type: ignore[arg-type]
+    return Similarity(training=TrainingSettings(**given), temperature=0.1)  # type: ignore[arg-type]
 
 
 def gold(store: TokenStore, number: int) -> list[PairLabels]:

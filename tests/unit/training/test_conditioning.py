@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 from helpers.observers import Silent
+from helpers.scoring import score_pools
 from helpers.tiny_models import ranker_config
 from helpers.train_jobs import answer_job
-from icalib.scoring.scorer import ScoringContext, score_pools
 
 from icalib.core.errors import PosteriorError
 from icalib.core.files import write_json
@@ -22,6 +22,7 @@ from icalib.heads.random_features import RandomFeatureHead
 from icalib.metrics.calibration import ece, nll
 from icalib.models.checkpoint import save_ranker
 from icalib.models.ranker import load_ranker
+from icalib.scoring.cross import ScoringContext
 from icalib.training.answers import TrainJob
 from icalib.training.conditioning import Conditioning, choose_support
 from icalib.training.examples import Example, gold_labels

@@ -12,7 +12,6 @@ from helpers.dialogues import number_store
 from helpers.score_jobs import score_job
 from helpers.tiny_models import ranker_config, tiny_ranker
 from helpers.train_jobs import answer_job
-from icalib.scoring.job import Shards
 from unit.regimes.made_scores import intent_table, score_table
 
 from icalib.data.encoding import TokenStore
@@ -20,6 +19,7 @@ from icalib.data.selection import Selection
 from icalib.models.checkpoint import save_ranker
 from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.regimes.self_training import write_pseudo_labels
+from icalib.scoring.shards import Shards
 from icalib.training.answers import TrainJob
 from icalib.training.post_training.job import PostTrainJob
 from icalib.training.post_training.utterance_order import UtteranceOrder

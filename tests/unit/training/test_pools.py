@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from helpers.scoring import score_pools
 from helpers.tiny_models import BUDGET
-from icalib.scoring.scorer import ScoringContext, score_pools
 from scipy.special import log_softmax, softmax
 
 from icalib.core.component import with_settings
@@ -21,6 +21,7 @@ from icalib.losses.listwise import PoolCrossEntropy
 from icalib.methods.catalogue import load_method
 from icalib.models.config import RankerConfig
 from icalib.models.ranker import Ranker
+from icalib.scoring.cross import ScoringContext
 from icalib.training.examples import gold_labels
 from icalib.training.pools import PoolCurriculum, PoolExample
 from icalib.training.settings import TrainingSettings

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.scoring import score_pools
 from helpers.tiny_models import tiny_ranker
 from helpers.train_jobs import train_job
-from icalib.scoring.scorer import ScoringContext, score_pools
 
 from icalib.core.errors import SettingError
 from icalib.core.seeding import child_seed
@@ -17,6 +17,7 @@ from icalib.data.encoding import TokenStore
 from icalib.data.selection import Selection
 from icalib.metrics.calibration import nll
 from icalib.models.ranker import Ranker
+from icalib.scoring.cross import ScoringContext
 from icalib.scoring.gain import ALWAYS_INTENTS, NEVER_INTENTS, GainRule
 from icalib.training import predictive_validation
 from icalib.training.intent_validation import MICRO

@@ -6,9 +6,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from icalib.scoring.scorer import SHARD_INTENT_SCHEMA
 
 from icalib.core.run_tables import PSEUDO_LABEL_SCHEMA
+from icalib.scoring.scores import SHARD_INTENT_SCHEMA
 from icalib.training.pseudo_labelled import pseudo_label_digest
 
 PAIR: dict[str, Any] = {

@@ -8,14 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.scoring import score_pools
 from helpers.tiny_models import tiny_ranker
-from icalib.scoring.scorer import ScoringContext, score_pools
 from torch import Tensor
 
 from icalib.data.encoding import TokenStore
 from icalib.heads.head import LogitPosterior
 from icalib.inference.mixture import mixture_moments
 from icalib.models.ranker import Ranker
+from icalib.scoring.cross import ScoringContext
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout, Posterior
 
 FOUR = MCDropout.Config(num_passes=4)

@@ -88,7 +88,7 @@ def test_iart_starts_from_both_and_keeps_the_rest_of_its_own(
 ) -> None:
     model = job(encoder, tokens, len(intents), start=known(words)).build(CPU).model
     model.save(tmp_path / "checkpoint", model.state_dict())
-    ranker = Ranker(RankerConfig(encoder=encoder, similarity_start="none", intents=intents))
+    ranker = Ranker(RankerConfig(encoder=encoder, intents=intents))
     assert ranker.intent_head is None
     before = {name: tensor.clone() for name, tensor in ranker.state_dict().items()}
     start_weights(ranker, tmp_path / "checkpoint")
