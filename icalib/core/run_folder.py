@@ -7,11 +7,13 @@ runs/<experiment>/<method>-<data>-<labelled>-s<seed>/
     training.parquet   TRAINING_SCHEMA: learning curves of every stage
     rounds/<r>/        pseudo_labels.parquet (PSEUDO_LABEL_SCHEMA), summary.json (RoundSummary)
     generated/         a generator's texts for the labelled pools, for people to look at
+    parts.json         of each member: weights w_k and offset b of its parts, R@1 and NLL of each alone and of the sum
     chosen.json        round and epoch whose model is the result; epoch 0 is the start of its training
     predictions/       <split>.parquet (PREDICTION_SCHEMA), <split>_intents.parquet (INTENT_SCHEMA)
     metrics.parquet    METRIC_SCHEMA
     fitted.json        what was fitted on validation: gain rule, calibration map, decision threshold
-    checkpoints/final/ the model (safetensors, config, tokenizer); if there are several, each in its member-<n>/
+    checkpoints/final/ the model: parts.json, and a folder for each part that predicts (safetensors, config,
+                       tokenizer); if there are several, each in its member-<n>/
     members.json       whose predictions are averaged: checkpoints (relative) and estimators
     shift/<data>/      what `icalib evaluate` found on other pools: predictions, metrics, result.json (written last)
     tb/, report.html   views
@@ -215,14 +217,10 @@ class RunFolder:
         return read_parquet(path, schema=TRAINING_SCHEMA) if path.is_file() else TRAINING_SCHEMA.empty_table()
 
     @property
-    def kept_start(self) -> bool:
-        """Whether no training epoch was better on validation than the start, so that it ranks as before any label."""
-        return bool(self._chosen().get("kept_start", False))
-
-    @property
-    def ranks_by_bi_encoder(self) -> bool:
-        """Whether its cross-encoder adds nothing to the cosine of its bi-encoder."""
-        return bool(self._chosen().get("by_bi_encoder", False))
+    def parts(self) -> list[dict[str, Any]]:
+        """The fitted sum of each member, as parts.json has it; none for untrained methods."""
+        path = self.path / "parts.json"
+        return read_json_list(path) if path.is_file() else []
 
     @property
     def kept_initial_weights(self) -> bool:

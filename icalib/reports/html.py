@@ -16,7 +16,7 @@ from icalib.core.storage import local_path
 from icalib.data.schema import POOLS_FILE, SPLITS
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.pairs import PoolScores
-from icalib.reports import charts
+from icalib.reports import charts, part_table
 from icalib.reports.case_table import build_case_table
 from icalib.reports.comparison import (
     MISSING,
@@ -64,6 +64,7 @@ def write_report(runs: Sequence[RunFolder], out: Path, title: str) -> Path:
         post_hoc_metrics=_POST_HOC_METRICS,
         calibrators=list(POST_HOC),
         promise_note=HOW_TO_READ,
+        part_headings=part_table.HEADINGS,
         promise_headings=("method", *HEADINGS),
     )
 
@@ -85,11 +86,15 @@ def _data_part(name: str, results: Sequence[Result], columns: Sequence[str]) -> 
     methods = [
         _method_part(row, runs[row.label], columns, scores[row.label][0], index) for index, row in enumerate(rows)
     ]
+    first = {label: members[0] for label, members in runs.items()}
+    shares = part_table.part_figure(first)
     facts = [run for method in methods for run in method["runs"]]
     return {
         "name": name,
         "methods": methods,
         "best": _best(rows, columns),
+        "part_rows": part_table.part_rows(first),
+        "part_figure": figure_json(shares) if shares is not None else None,
         "commands": list(dict.fromkeys(run["command"] for run in facts)),
         "environments": list(dict.fromkeys(run["environment"] for run in facts)),
         "post_hoc": [(row, cells) for row in rows if (cells := _post_hoc(row))],

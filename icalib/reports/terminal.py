@@ -27,6 +27,7 @@ from icalib.reports.comparison import (
 )
 from icalib.reports.console import people_console, text_table
 from icalib.reports.label_curve import LabelCurve
+from icalib.reports.part_table import HEADINGS, part_rows
 from icalib.reports.verdict import Verdict, verdict_of
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ def print_runs(runs: Sequence[RunFolder], console: Console | None = None) -> Non
     for name, results in by_data([run.result for run in runs]).items():
         print_verdict(verdict_of([run for run in runs if data_name(run.result) == name]), console)
         print_comparison(results, console)
+        print_parts([run for run in runs if data_name(run.result) == name], console)
 
 
 def print_verdict(verdict: Verdict, console: Console | None = None) -> None:
@@ -108,6 +110,17 @@ def print_verdict(verdict: Verdict, console: Console | None = None) -> None:
         console.print(Text(sentence))
     for warning in verdict.warnings:
         console.print(Text(f"Warning: {warning}", style="yellow"))
+
+
+def print_parts(runs: Sequence[RunFolder], console: Console) -> None:
+    """Print what each part of the rankers gave, where one is a sum; of several seeds, the first."""
+    first: dict[str, RunFolder] = {}
+    for run in runs:
+        first.setdefault(run.result["method"], run)
+    summed = {label: run for label, run in first.items() if any(fitted["recall"] is not None for fitted in run.parts)}
+    if summed:
+        caption = "validation; each part alone, and their sum (its weight is b)"
+        console.print(text_table(HEADINGS, part_rows(summed), num_texts=2, title="Parts", caption=caption))
 
 
 def print_label_curve(curve: LabelCurve, console: Console | None = None) -> None:

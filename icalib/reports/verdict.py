@@ -46,8 +46,8 @@ USABLE_ECE = 0.05
 class MethodFacts:
     """One method over its seeds; `means` has test metrics, post-hoc ones (`ECE@platt`) too.
 
-    `rounds` are those of all seeds, `ece` is the bootstrap interval of ECE over pools, and `kept_start` says whether
-    every training ended with its start.
+    `rounds` are those of all seeds, and `ece` is the bootstrap interval of ECE over
+    pools.
     """
 
     label: str
@@ -57,7 +57,6 @@ class MethodFacts:
     means: Mapping[str, float]
     ece: Interval | None = None
     rounds: tuple[RoundSummary, ...] = ()
-    kept_start: bool = False
 
     @property
     def name(self) -> str:
@@ -119,7 +118,6 @@ def _facts(row: MethodRow, runs: Sequence[RunFolder]) -> MethodFacts:
         means={name: mean for name in names if (mean := row.mean(name)) is not None},
         ece=mean_interval(runs, "ECE"),
         rounds=tuple(summary for run in runs for summary in run.round_summaries()),
-        kept_start=all(run.kept_start for run in runs),
     )
 
 
@@ -183,8 +181,6 @@ def _paid(what: str, learner: MethodFacts | None, other: MethodFacts | None, tes
     if learner is None or test is None:
         return ""
     measured = f"({learner} against {other}: {DECIDED_BY} {format_difference(test.difference)})"
-    if learner.kept_start and not learner.rounds:
-        return f"{what} changed nothing, since no epoch was better on validation than the start {measured}"
     words = {"better": "pays", "worse": "did harm", "chance": "has not paid beyond chance"}
     return f"{what} {words[test.outcome]} {measured}"
 
