@@ -40,7 +40,7 @@ def test_forward_passes_do_not_wait_for_the_device(
     batch = make_batch(inputs, ranker.layout, torch.device("cpu"))
     ranker.to(META)
     with torch.inference_mode(), NoWaiting():
-        assert len(ranker.answer_logits(batch.to(META))) == 2
+        assert len(ranker.encoder(batch.to(META)).features_BD) == 2
 
 
 HERE, THERE = torch.arange(3), torch.empty(3, device=META)

@@ -99,7 +99,9 @@ def test_each_round_scores_with_the_last_model_and_its_student_goes_on_from_it(t
     ]  # fmt: skip
     assert stages.trained[0][1].start is PARTS.start
     labellers = ["teacher", "round-1/student", "round-2/student"]
-    assert [model.parts["cross"].digest for _, model, _ in stages.scored] == [f"digest of {name}/checkpoint" for name in labellers]
+    assert [model.parts["cross"].digest for _, model, _ in stages.scored] == [
+        f"digest of {name}/checkpoint" for name in labellers
+    ]
     students = [training.student for _, training in stages.trained[1:]]
     assert [str(student.teacher.name) for student in students if student] == labellers
     assert [(str(student.name), student.scoring) for student in students if student] == [

@@ -50,5 +50,3 @@ def test_ten_passes_cost_several_times_one_and_share_the_model(
     ranker = one.sums[0].cross
     assert ranker is not None
     assert single.num_parameters == sum(p.numel() for p in ranker.parameters())
-
-

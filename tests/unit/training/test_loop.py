@@ -192,8 +192,8 @@ def test_a_checkpoint_holds_weights_optimizer_and_loop_of_one_time(
     ("metric", "changes", "figures", "epoch", "best", "best_epoch", "num_kept"),
     [
         ("class/F1", {"patience": 2}, [0.1, 0.3, 0.2, 0.3, 0.9], 4, 0.3, 2, 2),
-        ("class/F1", {"patience": 2}, [0.4, 0.1, 0.4, 0.3, 0.9], 3, 0.4, 0, 1),
-        ("class/F1", {"epochs": 2}, [0.4, 0.3, 0.5], 2, 0.5, 2, 2),
+        ("class/F1", {"patience": 2, "start_ranks": True}, [0.4, 0.1, 0.4, 0.3, 0.9], 3, 0.4, 0, 1),
+        ("class/F1", {"epochs": 2, "start_ranks": True}, [0.4, 0.3, 0.5], 2, 0.5, 2, 2),
         ("cal/NLL", {"patience": 2, "epochs": 3}, [0.5, 0.2, 0.4], 3, -0.2, 2, 2),  # better when smaller
         ("held_out/x/loss", {"patience": 1, "epochs": 3}, [0.5, 0.7, 0.9], 3, None, 3, 3),  # not what was asked for
     ],

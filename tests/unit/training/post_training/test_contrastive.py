@@ -87,9 +87,7 @@ def job(tokens: Path, tiny_bert: Path) -> ContrastiveJob:
     )
 
 
-def test_it_learns_and_starts_the_encoder_of_a_ranker(
-    job: ContrastiveJob, tiny_bert: Path, tmp_path: Path
-) -> None:
+def test_it_learns_and_starts_the_encoder_of_a_ranker(job: ContrastiveJob, tiny_bert: Path, tmp_path: Path) -> None:
     training, loop = job.prepare(CPU), job.loop_settings
     engine = LocalEngine(training.model, loop)
     state = train(training.model, engine, training.curriculum, loop, Silent(), seed=0, validation=training.validation)
