@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.damage import DAMAGES
-from helpers.tiny_models import ranker_config, tiny_ranker
+from helpers.tiny_models import tiny_ranker
 
 from icalib.core.errors import RunFolderError, SettingError
 from icalib.core.files import read_json, write_json
