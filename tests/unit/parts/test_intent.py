@@ -35,7 +35,7 @@ def utterances(seed: int, num_pools: int, noise: float) -> _Utterances:
     rng = RNG(seed)
     turn_N = np.tile(np.arange(3), num_pools)
     intent_N = (np.repeat(rng.integers(0, 3, num_pools), 3) + turn_N) % 3
-    vectors_ND = CENTRES[intent_N] + noise * rng.normal(size=(len(turn_N), 8)).astype(np.float32)
+    vectors_ND = (CENTRES[intent_N] + noise * rng.normal(size=(len(turn_N), 8))).astype(np.float32)
     hot_NK = np.eye(3, dtype=np.float32)[intent_N]
     return _Utterances(vectors_ND, hot_NK, turn_N, np.repeat(np.arange(num_pools), 3))
 
