@@ -272,7 +272,7 @@ def test_heads_have_their_own_rate_if_any_and_biases_and_norms_no_decay(
     assert sorted(name for name, *_ in found) == sorted(names.values())
     for name, rate, peak, decay in found:
         assert rate == peak == (1e-5 if name.startswith("encoder.") else head_rate or 1e-5), name
-        assert decay == (0.0 if "bias" in name or "LayerNorm" in name or "similarity" in name else 0.02), name
+        assert decay == (0.0 if "bias" in name or "LayerNorm" in name else 0.02), name
 
 
 def test_gradients_are_clipped(store: TokenStore, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
